@@ -1,0 +1,246 @@
+/*
+ * stocached.h - the C ABI of stocached: one cache of training samples in shared memory for all processes of a machine.
+ *
+ * This file is the contract. docs/segment.md and docs/protocol.md say how it is kept.
+ *
+ * CAVEATS, before anything else
+ *  - A VIEW (stoc_view) is memory of the cache, mapped read-only: writing to it is a SIGSEGV. It stays valid until stoc_close of its
+ *    handle. Its bytes are final unless somebody clears the cache or overwrites the sample; then it may show old bytes, new bytes or
+ *    a mix. Copies (stoc_get, stoc_gather) are checked after copying and are never torn.
+ *  - FORK: handles work in forked children. A child is a client of its own from its first counted call on; claims in progress
+ *    stay the parent's. Do not use a handle in a child made by a raw clone(2) that runs no pthread_atfork handlers.
+ *  - THREADS: every function may be called by any number of threads on one handle, except stoc_close, which MUST be the last call on it.
+ *    A struct stoc_claim belongs to one thread at a time. At most 32 claims of one handle are open at once; more are answered BUSY.
+ *  - Nothing waits unless it is asked to (STOC_WAIT, stoc_clear).
+ *  - SIGXFSZ: a process whose RLIMIT_FSIZE is below the segment's size is refused at open (read-only is fine).
+ *  - Somebody who truncates the file under a mapping kills its readers with SIGBUS; caches without a name are sealed against it.
+ *
+ * RESULTS AND ERRORS. Functions return int or int64_t: 0 and above is a result, below is an error from enum stoc_code. Numbers are stable.
+ * Functions off the hot path fill in a struct stoc_error (NULL is accepted) whose message has the numbers and the next step;
+ * for the others stoc_explain() writes that message afterwards.
+ */
+#ifndef STOCACHED_H
+#define STOCACHED_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STOC_API __attribute__((visibility("default")))
+
+/* Bumped when a function or a struct of this file changes incompatibly; also the soname. */
+#define STOC_ABI_VERSION 1u
+
+enum stoc_code {
+    /* results of stoc_set, stoc_setv, stoc_claim */
+    STOC_STORED = 0, /* stored, or claimed: go on */
+    STOC_EXISTS = 1, /* the sample is READY already; nothing was done */
+    STOC_BUSY = 2,   /* another client is filling it, a clear is under way, or 32 claims are open; nothing was done */
+    STOC_FULL = 3,   /* no free slot, no arena space, or memory is short; nothing was done */
+    STOC_OUT = 4,    /* the sample can have no slot (assign first-indices); nothing was done */
+    /* results of stoc_get, stoc_view */
+    STOC_MISS = 0,
+    STOC_HIT = 1,
+
+    STOC_EINVAL = -1,       /* an argument makes no sense */
+    STOC_EINDEX = -2,       /* sample index below 0 or not below the number of samples */
+    STOC_ESCHEMA = -3,      /* wrong size, dtype, shape or field for this cache */
+    STOC_ENOENT = -4,       /* no such cache */
+    STOC_EEXIST = -5,       /* a cache of that name exists */
+    STOC_EFORMAT = -6,      /* the file is no segment, or its header does not verify */
+    STOC_EVERSION = -7,     /* a segment of another layout version or build */
+    STOC_EFINGERPRINT = -8, /* the cache holds another dataset or transform */
+    STOC_EMEMORY = -9,      /* it does not fit: tmpfs, cgroup or machine */
+    STOC_EPERM = -10,       /* not ours: owner, mode, or kind of file */
+    STOC_EREADONLY = -11,   /* this handle may read only */
+    STOC_ECLOSED = -12,     /* the handle is closed */
+    STOC_ECLIENTS = -13,    /* the client table is full of live clients */
+    STOC_ETIMEOUT = -14,    /* waited long enough */
+    STOC_ESYSTEM = -15,     /* a system call failed; see os_error */
+    STOC_ELOST = -16,       /* the claim was no longer ours when it was published */
+    STOC_ECORRUPT = -17,    /* a word, length or checksum of the cache cannot be */
+    STOC_EUNSUPPORTED = -18 /* not on this system */
+};
+
+struct stoc_error {
+    int code;     /* enum stoc_code, 0: none */
+    int os_error; /* errno of the system call that failed, or 0 */
+    char message[504];
+};
+
+/* Item types of fields. Same numbers as in the segment's header. */
+enum stoc_dtype {
+    STOC_BYTES = 0, STOC_BOOL = 1, STOC_UINT8 = 2, STOC_INT8 = 3, STOC_UINT16 = 4, STOC_INT16 = 5, STOC_UINT32 = 6, STOC_INT32 = 7,
+    STOC_UINT64 = 8, STOC_INT64 = 9, STOC_FLOAT16 = 10, STOC_BFLOAT16 = 11, STOC_FLOAT32 = 12, STOC_FLOAT64 = 13, STOC_COMPLEX64 = 14, STOC_COMPLEX128 = 15
+};
+
+#define STOC_VARIABLE_DIM UINT64_MAX
+
+/* A named part of a sample. The caller of stoc_create fills in name, dtype, ndim, dims; offset and bytes are computed. 128 bytes. */
+struct stoc_field {
+    char name[40];
+    uint16_t dtype; /* enum stoc_dtype */
+    uint16_t ndim;  /* 0..8 */
+    uint32_t reserved;
+    uint64_t offset; /* in the sample; 0 in a variable-size cache */
+    uint64_t bytes;  /* 0 in a variable-size cache */
+    uint64_t dims[8];
+};
+
+/* How the samples of a fixed-size cache get their slots. */
+enum stoc_assign { STOC_FIRST_COME = 0, STOC_FIRST_INDICES = 1 };
+
+struct stoc_options {
+    uint64_t struct_bytes; /* sizeof(struct stoc_options): lets later versions add members */
+    uint64_t samples;      /* of the dataset; required */
+    uint64_t limit_bytes;  /* the segment never exceeds it. 0: room for every sample (fixed size only) */
+    uint64_t slots;        /* fixed size: exactly so many; 0: as many as the limit holds, at most samples */
+    uint64_t sample_bytes; /* without fields: bytes of a sample (one field "data" of uint8). variable: the largest accepted, 0: 4 GiB - 1 */
+    const struct stoc_field *fields; /* NULL: see sample_bytes */
+    uint32_t field_count;
+    uint32_t assign;         /* enum stoc_assign */
+    uint32_t variable;       /* 1: samples differ in size and lie in an arena; needs limit_bytes */
+    uint32_t reserve;        /* 1: take all pages now */
+    uint32_t unlink_last;    /* 1: the named cache goes with its last user; 0: it stays until it is removed */
+    uint32_t client_records; /* clients at a time; 0: 1024 */
+    const char *directory;   /* NULL: /dev/shm/stocached-<uid>; else a directory on a tmpfs */
+    const char *fingerprint; /* NULL: none; at most 64 bytes */
+    void (*progress)(void *context, uint64_t done, uint64_t total); /* NULL: none; called while reserving, every 64 MiB */
+    void *context;
+};
+
+typedef struct stoc_cache stoc_cache; /* a handle: one attached client */
+
+/* ------------------------------------------------------------------------------------------------ versions, texts */
+
+STOC_API uint32_t stoc_abi_version(void);
+STOC_API const char *stoc_version(void);      /* of the product, such as "0.1.0" */
+STOC_API const char *stoc_strerror(int code); /* one short line; never NULL */
+
+/* Writes the message for an error (or result) of a hot-path call: numbers of this cache, this index and this size, and the next step.
+ * Always NUL-terminates; returns the length. */
+STOC_API size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, uint64_t bytes, char *buffer, size_t size);
+
+/* ------------------------------------------------------------------------------------------------ create, open, close */
+
+/* Creates a cache and attaches to it. name NULL: a sealed memfd, gone with its last process. Names: 1 to 100 of [A-Za-z0-9._-], first one alphanumeric.
+ * EINVAL (options), EEXIST, EMEMORY (with the numbers), EPERM, ESYSTEM. On failure *out is NULL and nothing is left behind. */
+STOC_API int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error);
+
+#define STOC_OPEN_READ_ONLY 1u   /* attach for reading though writing would be allowed; reads are not counted */
+#define STOC_OPEN_KIND_PYTHON 2u /* shown by stats */
+
+/* Attaches by name (no '/') or by path. Without permission to write it attaches read-only by itself.
+ * fingerprint NULL: not checked. ENOENT, EFORMAT, EVERSION, EFINGERPRINT, EPERM, ESYSTEM. */
+STOC_API int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out, struct stoc_error *error);
+/* The same from a descriptor, which stays the caller's. uuid (16 bytes) NULL: not checked, else EFORMAT when it differs. */
+STOC_API int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out, struct stoc_error *error);
+
+/* Aborts the handle's open claims, unmaps, frees. NULL is a harmless no-op. Views of this handle are invalid afterwards. */
+STOC_API void stoc_close(stoc_cache *cache);
+
+/* Takes over unmapping: closes the handle but leaves its maps in place for ever, for callers whose views may outlive it. */
+STOC_API void stoc_close_keep_maps(stoc_cache *cache);
+
+/* Removes a named cache. Processes that are attached keep it. ENOENT, EPERM (not a segment of ours), ESYSTEM. */
+STOC_API int stoc_unlink(const char *name_or_path, struct stoc_error *error);
+
+struct stoc_info {
+    uint64_t struct_bytes; /* set by the caller */
+    uint64_t samples, slots, sample_bytes, slot_stride, segment_bytes, payload_offset, payload_bytes, limit_bytes;
+    int64_t created_ns;
+    uint32_t client_records, field_count, variable, assign, unlink_last, reserved_pages, read_only, layout_major, layout_minor;
+    int32_t fd; /* the data descriptor: map it, pass it on, but do not write to it or close it */
+    unsigned char uuid[16];
+    char name[128], fingerprint[65], path[512]; /* path "" for a memfd */
+    const void *payload; /* the read-only map, payload_bytes long; NULL if empty */
+};
+STOC_API int stoc_info(const stoc_cache *cache, struct stoc_info *info);
+STOC_API int stoc_field(const stoc_cache *cache, uint32_t k, struct stoc_field *field); /* EINVAL if k is not below field_count */
+
+/* ------------------------------------------------------------------------------------------------ read */
+
+/* Copies a sample. HIT: *length bytes are in dst. MISS: nothing was written. ESCHEMA: capacity is too small, *length says what is needed. EINDEX. */
+STOC_API int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
+
+/* HIT: *data points to *length bytes of the cache, see VIEW above. MISS: both untouched. */
+STOC_API int stoc_view(stoc_cache *cache, int64_t index, const void **data, size_t *length);
+
+/* The same for the fastest callers, counted alike: offset of the sample in the payload map, -1 on a miss, EINDEX and others are below -1
+ * (error code minus 1). Fixed-size caches only. */
+STOC_API int64_t stoc_view_offset(stoc_cache *cache, int64_t index);
+
+/* Copies n samples of a fixed-size cache, row k to dst + k * row_stride, rows of misses are left alone; hit[k] = 1 or 0. With field >= 0 only that
+ * field of each (row_stride >= its bytes). threads: at most so many, fewer when it does not pay; 0 and 1: the caller's only. Returns the number of hits, or EINDEX (nothing was
+ * copied: indices are checked first), ESCHEMA. hit MAY be NULL. */
+STOC_API int64_t stoc_gather(stoc_cache *cache, const int64_t *indices, size_t n, int field, void *dst, size_t row_stride, uint8_t *hit, unsigned threads);
+
+/* Lengths of n samples as they are now: lengths[k] = bytes, or UINT64_MAX for a miss. Not counted. Returns the number of hits. */
+STOC_API int64_t stoc_lengths(stoc_cache *cache, const int64_t *indices, size_t n, uint64_t *lengths);
+
+/* Any sizes, packed: row k goes to dst + offsets[k] if it is READY and its length is exactly lengths[k]; else hit[k] = 0. */
+STOC_API int64_t stoc_gather_packed(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, const uint64_t *offsets, const uint64_t *lengths, uint8_t *hit, unsigned threads);
+
+enum stoc_state_of { STOC_STATE_EMPTY = 0, STOC_STATE_WRITING = 1, STOC_STATE_READY = 2, STOC_STATE_OUT = 3 };
+STOC_API int stoc_state(const stoc_cache *cache, int64_t index);                                        /* not counted */
+STOC_API int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);         /* not counted */
+
+/* Bytes of a slot whatever its state, zeros where nothing was ever written; reads with pread, so holes stay holes. Fixed size, and first-indices or READY
+ * only (MISS otherwise). Not counted, not checked for tearing. */
+STOC_API int stoc_peek(stoc_cache *cache, int64_t index, void *dst, size_t capacity);
+
+/* ------------------------------------------------------------------------------------------------ write */
+
+#define STOC_OVERWRITE 1u /* replace a READY sample instead of EXISTS */
+#define STOC_WAIT 2u      /* wait while BUSY, polling, up to a minute; then BUSY */
+
+/* Stores a sample if nobody has: STORED, EXISTS, BUSY, FULL, OUT, or an error; see enum stoc_code. data is copied. Fixed size: length MUST be sample_bytes (ESCHEMA). */
+STOC_API int stoc_set(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags);
+STOC_API int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags);
+
+/* A fill in pieces. stoc_claim (STORED: claimed) -> stoc_write any number of times -> stoc_publish (STORED) or stoc_abort. Parts never written are zeros or what the slot
+ * held before. The struct is the caller's; its members are private. */
+struct stoc_claim {
+    stoc_cache *cache;
+    uint64_t sample, word, offset, length, written;
+    uint32_t entry, crc, generation, open;
+};
+STOC_API int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigned flags, struct stoc_claim *claim);
+STOC_API int stoc_write(struct stoc_claim *claim, uint64_t offset, const void *data, size_t length); /* ESCHEMA past the end; FULL ends the claim */
+STOC_API int stoc_publish(struct stoc_claim *claim);                                                 /* STORED, ELOST */
+STOC_API int stoc_abort(struct stoc_claim *claim);                                                   /* a claim that is not open: no-op */
+
+/* Empties the cache: no claim is honoured until it ends, open ones are waited for (ETIMEOUT after timeout_ms), those of the dead taken back. BUSY: another clear is under way. */
+STOC_API int stoc_clear(stoc_cache *cache, unsigned timeout_ms);
+
+/* Takes back what dead clients left claimed; returns how many claims. Sets do that by themselves where they meet one. */
+STOC_API int64_t stoc_recover(stoc_cache *cache);
+
+/* ------------------------------------------------------------------------------------------------ look */
+
+/* Compares READY samples first..first+n-1 with their checksums. Returns how many are corrupt; *bad (may be NULL) is the first of them. Not counted as hits. */
+STOC_API int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
+
+struct stoc_stats {
+    uint64_t struct_bytes; /* set by the caller */
+    uint64_t hits, misses, stored, exists, busy, full, out, stored_bytes, recovered, aborted, lost, retried, corrupt, passed;
+    uint64_t ready;         /* samples READY, counted by a pass over the index */
+    uint64_t ready_bytes;   /* their bytes */
+    uint64_t arena_next_bytes, arena_lost_bytes; /* variable size */
+    uint64_t clients_live, clients_dead;         /* dead: records of past clients, claims left or not */
+    uint64_t allocated_bytes;                    /* pages the file has */
+    uint64_t clears;
+};
+STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
+
+/* Adds to the counter "passed": samples outside the schema that a wrapper let through uncached. */
+STOC_API void stoc_count_passed(stoc_cache *cache, uint64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,3 @@
+module github.com/stocached/stocached
+
+go 1.26

@@ -1,0 +1,69 @@
+package shm
+
+import "fmt"
+
+// Geometry says where each region of a segment lies. It follows from six numbers; attach computes it again and refuses a header
+// that says anything else.
+type Geometry struct {
+	Flags           uint32
+	Samples         uint64
+	Slots           uint64 // 0 in a variable-size cache
+	SlotStride      uint64 // bytes from slot to slot; 64 in a variable-size cache
+	ClientRecords   uint32
+	PayloadBytes    uint64
+	IndexOffset     uint64
+	SlotTableOffset uint64 // 0: no slot table
+	PayloadOffset   uint64
+	SegmentBytes    uint64 // size of the file
+}
+
+// Variable says whether samples lie in an arena.
+func (g *Geometry) Variable() bool { return g.Flags&FlagVariable != 0 }
+
+// FirstCome says whether slots are handed out in the order of first reads. False in a variable-size cache, which has no slots.
+func (g *Geometry) FirstCome() bool { return g.Flags&FlagFirstCome != 0 && !g.Variable() }
+
+// Units is the number of 64-byte units of an arena.
+func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
+
+// NewGeometry computes the regions of a segment. For a fixed-size cache payloadBytes is ignored: it is slots x stride.
+// It fails when a number is outside the limits of the format, so that no offset can overflow.
+func NewGeometry(flags uint32, samples, slots, stride uint64, clientRecords uint32, payloadBytes uint64) (Geometry, error) {
+	g := Geometry{Flags: flags, Samples: samples, Slots: slots, SlotStride: stride, ClientRecords: clientRecords, PayloadBytes: payloadBytes}
+	switch {
+	case samples < 1 || samples > MaxSamples:
+		return g, fmt.Errorf("samples %d is not in 1..%d", samples, uint64(MaxSamples))
+	case clientRecords < 1 || clientRecords > MaxClientRecords:
+		return g, fmt.Errorf("client records %d is not in 1..%d", clientRecords, MaxClientRecords)
+	case stride < 1 || stride > MaxSampleBytes+16:
+		return g, fmt.Errorf("slot stride %d is not in 1..%d", stride, uint64(MaxSampleBytes+16))
+	}
+	if g.Variable() {
+		switch {
+		case slots != 0 || stride != UnitBytes:
+			return g, fmt.Errorf("a variable-size segment with slots %d, stride %d: want 0, %d", slots, stride, UnitBytes)
+		case payloadBytes < UnitBytes || payloadBytes%UnitBytes != 0 || payloadBytes > MaxArenaBytes-UnitBytes:
+			return g, fmt.Errorf("arena of %d bytes is not a multiple of %d in %d..%d", payloadBytes, UnitBytes, UnitBytes, uint64(MaxArenaBytes-UnitBytes))
+		}
+	} else {
+		if slots < 1 || slots > MaxSlots || slots > samples {
+			return g, fmt.Errorf("slots %d is not in 1..%d (samples)", slots, min(samples, MaxSlots))
+		}
+		g.PayloadBytes = slots * stride // under 2^32 x 2^32.1: checked below
+		if g.PayloadBytes/stride != slots || g.PayloadBytes > 1<<56 {
+			return g, fmt.Errorf("%d slots of %d bytes are more than 2^56 bytes", slots, stride)
+		}
+	}
+	g.IndexOffset = roundUp(ClientsOffset+uint64(clientRecords)*ClientRecordBytes, RegionAlign)
+	end := g.IndexOffset + samples*IndexRecordBytes
+	if g.FirstCome() {
+		g.SlotTableOffset = roundUp(end, RegionAlign)
+		end = g.SlotTableOffset + slots*SlotRecordBytes
+	}
+	g.PayloadOffset = roundUp(end, PayloadAlign)
+	g.SegmentBytes = roundUp(g.PayloadOffset+g.PayloadBytes, RegionAlign)
+	return g, nil
+}
+
+// roundUp returns the least multiple of align, a power of two, that is not below n.
+func roundUp(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }

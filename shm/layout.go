@@ -1,0 +1,186 @@
+package shm
+
+import (
+	"fmt"
+	"hash/crc32"
+)
+
+// The constants of this file are the segment's format, as docs/segment.md specifies it, and the only place where it is written
+// by hand in code: cclient/stocached_layout.h is generated from them. Changing any of them makes another format.
+
+//go:generate go run ../internal/layoutheader -o ../cclient/stocached_layout.h
+
+// Identity of the format.
+const (
+	Magic       = "STOCACHE"
+	LayoutMajor = 1
+	LayoutMinor = 0
+	EndianMark  = 0x01020304
+)
+
+// Regions, in bytes.
+const (
+	HeaderBytes      = 4096
+	ControlOffset    = HeaderBytes
+	ControlBytes     = 4096
+	ClientsOffset    = ControlOffset + ControlBytes
+	RegionAlign      = 4096
+	PayloadAlign     = 2 << 20
+	IndexRecordBytes = 16
+	SlotRecordBytes  = 8
+	UnitBytes        = 64 // of an arena
+)
+
+// Limits of the format: what its bit fields and tables can hold.
+const (
+	MaxClientRecords = 4095            // owner numbers have 12 bits, 0 is nobody
+	MaxSlots         = 1<<32 - 2       // places have 32 bits, 0 is none
+	MaxSamples       = 1 << 40         // keeps every offset far from overflow
+	MaxSampleBytes   = 1<<32 - 1       // lengths have 32 bits
+	MaxArenaBytes    = UnitBytes << 36 // 4 TiB
+	MaxFields        = 24
+	MaxDims          = 8
+	FieldNameBytes   = 40
+	FingerprintBytes = 64
+	NameBytes        = 128
+	VariableDim      = 1<<64 - 1
+)
+
+// Offsets in the header.
+const (
+	HeaderMagic           = 0
+	HeaderMajor           = 8
+	HeaderMinor           = 10
+	HeaderSignature       = 12
+	HeaderEndianMark      = 16
+	HeaderCRC             = 20
+	HeaderSegmentBytes    = 24
+	HeaderUUID            = 32
+	HeaderCreated         = 48
+	HeaderUID             = 56
+	HeaderFlags           = 60
+	HeaderSamples         = 64
+	HeaderSlots           = 72
+	HeaderSampleBytes     = 80
+	HeaderSlotStride      = 88
+	HeaderClientRecords   = 96
+	HeaderIndexOffset     = 104
+	HeaderSlotTableOffset = 112
+	HeaderPayloadOffset   = 120
+	HeaderPayloadBytes    = 128
+	HeaderFieldCount      = 136
+	HeaderLimitBytes      = 144
+	HeaderFingerprint     = 192
+	HeaderName            = 256
+	HeaderFields          = 1024
+)
+
+// Offsets in a field record of the header.
+const (
+	FieldBytes  = 128
+	FieldName   = 0
+	FieldDType  = 40
+	FieldNDim   = 42
+	FieldOffset = 48
+	FieldSize   = 56
+	FieldDims   = 64
+)
+
+// Flags of the header.
+const (
+	FlagVariable   = 1 << 0
+	FlagFirstCome  = 1 << 1
+	FlagUnlinkLast = 1 << 2
+	FlagReserved   = 1 << 3
+	FlagNamed      = 1 << 4
+	FlagsKnown     = 1<<5 - 1
+)
+
+// Offsets of the control words in the file, and the bytes that are locked.
+const (
+	UsersLockByte     = 4096
+	ServerLockByte    = 4097
+	PhaseOffset       = 4224
+	FreeFromOffset    = 4352
+	ArenaNextOffset   = 4480
+	ClientsHighOffset = 4608
+)
+
+// A client record.
+const (
+	ClientRecordBytes    = 2048
+	ClientPID            = 0
+	ClientKind           = 4
+	ClientPIDNamespace   = 8
+	ClientStartTicks     = 16
+	ClientRegistered     = 24
+	ClientRegistrations  = 32
+	ClientLabel          = 64
+	ClientLabelBytes     = 64
+	ClientClaims         = 128
+	ClaimsPerClient      = 32
+	ClaimBytes           = 16
+	ClientCounters       = 640
+	CounterStripes       = 4
+	CountersPerStripe    = 16
+	CounterStripeBytes   = 128
+	DefaultClientRecords = 1024 // 2 MiB of table: 8 ranks x 64 workers x 2 loaders
+)
+
+// Kinds of client.
+const (
+	KindGo     = 1
+	KindC      = 2
+	KindPython = 3
+	KindServer = 4
+)
+
+// Counter is the position of a counter in a stripe.
+type Counter int
+
+// The counters, in their order in a stripe. docs/segment.md says what each counts.
+const (
+	Hits Counter = iota
+	Misses
+	Stored
+	Exists
+	Busy
+	Full
+	Out
+	StoredBytes
+	Recovered
+	Aborted
+	Lost
+	Retried
+	Corrupt
+	Passed
+	CounterCount
+)
+
+var counterNames = [CounterCount]string{
+	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed",
+}
+
+// String returns the counter's name as docs/segment.md spells it.
+func (c Counter) String() string { return counterNames[c] }
+
+// Signature mixes every size that two builds must agree on. A segment of another signature is refused.
+func Signature() uint32 {
+	text := fmt.Sprintf("header %d control %d record %d claims %d x %d stripes %d x %d index %d slot %d unit %d field %d x %d align %d",
+		HeaderBytes, ControlBytes, ClientRecordBytes, ClaimsPerClient, ClaimBytes, CounterStripes, CounterStripeBytes,
+		IndexRecordBytes, SlotRecordBytes, UnitBytes, FieldBytes, MaxFields, PayloadAlign)
+	return crc32.Checksum([]byte(text), Castagnoli)
+}
+
+// Castagnoli is the table of CRC-32C, the one checksum of the format.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// The compiler checks that the parts of a client record and of the header do not overlap.
+const (
+	_ = uint(ClientCounters - (ClientClaims + ClaimsPerClient*ClaimBytes))
+	_ = uint(ClientRecordBytes - (ClientCounters + CounterStripes*CounterStripeBytes))
+	_ = uint(CounterStripeBytes - 8*CountersPerStripe)
+	_ = uint(CountersPerStripe - CounterCount)
+	_ = uint(HeaderBytes - (HeaderFields + MaxFields*FieldBytes))
+	_ = uint(ClientsOffset - (ClientsHighOffset + 128))
+)

@@ -1,0 +1,70 @@
+package shm
+
+import "sync/atomic"
+
+// Region is typed access to the words of one segment, mapped or on the heap. It checks nothing: indices MUST be in range, which the
+// callers in cache/ establish once per operation from the geometry.
+//
+// Words are only ever accessed through the atomics returned here, never through the byte slices.
+type Region struct {
+	Geometry
+	control []byte // [0, PayloadOffset), read-write
+	payload []byte // PayloadBytes, read-only when mapped
+}
+
+// Phase is the word a clear moves.
+func (r *Region) Phase() *atomic.Uint64 { return word(r.control, PhaseOffset) }
+
+// FreeFrom is the word under the search for a free slot.
+func (r *Region) FreeFrom() *atomic.Uint64 { return word(r.control, FreeFromOffset) }
+
+// ArenaNext is the word of the bump allocator.
+func (r *Region) ArenaNext() *atomic.Uint64 { return word(r.control, ArenaNextOffset) }
+
+// ClientsHigh is how many client records were ever used.
+func (r *Region) ClientsHigh() *atomic.Uint64 { return word(r.control, ClientsHighOffset) }
+
+// Word is the index word of a sample.
+func (r *Region) Word(sample uint64) *atomic.Uint64 {
+	return word(r.control, r.IndexOffset+sample*IndexRecordBytes)
+}
+
+// Meta is the length and checksum of a sample.
+func (r *Region) Meta(sample uint64) *atomic.Uint64 {
+	return word(r.control, r.IndexOffset+sample*IndexRecordBytes+8)
+}
+
+// SlotSample is the slot table's word: sample + 1 of the slot's holder. Only where FirstCome.
+func (r *Region) SlotSample(slot uint64) *atomic.Uint64 {
+	return word(r.control, r.SlotTableOffset+slot*SlotRecordBytes)
+}
+
+// Claim returns the two words of a claim entry: sample + 1, and the intent.
+func (r *Region) Claim(record uint32, entry int) (sample, intent *atomic.Uint64) {
+	at := r.recordOffset(record) + ClientClaims + uint64(entry)*ClaimBytes
+	return word(r.control, at), word(r.control, at+8)
+}
+
+// Counter is one counter of one stripe of a client record.
+func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {
+	return word(r.control, r.recordOffset(record)+ClientCounters+uint64(stripe)*CounterStripeBytes+uint64(c)*8)
+}
+
+// ClientWord is a 64-bit word of the identity part of a client record, at one of the Client... offsets that are multiples of 8.
+// ClientPID shares its word with ClientKind: pid in the low half.
+func (r *Region) ClientWord(record uint32, offset uint64) *atomic.Uint64 {
+	return word(r.control, r.recordOffset(record)+offset)
+}
+
+// Bytes returns length bytes of the payload from offset on: memory of the segment, read-only when it is mapped. The capacity ends with
+// the slice, so that append cannot reach a neighbour.
+func (r *Region) Bytes(offset, length uint64) []byte {
+	return r.payload[offset : offset+length : offset+length]
+}
+
+func (r *Region) recordOffset(record uint32) uint64 {
+	return ClientsOffset + uint64(record)*ClientRecordBytes
+}
+
+// RecordLockByte is the byte of the file whose write lock makes its holder the client of a record.
+func RecordLockByte(record uint32) int64 { return ClientsOffset + int64(record)*ClientRecordBytes }

@@ -1,0 +1,132 @@
+package shm
+
+// State of a sample, the low three bits of its index word.
+type State uint8
+
+// The states. OUT (no slot by first-indices) is computed by those who ask, never stored.
+const (
+	Empty   State = 0
+	Writing State = 1
+	Ready   State = 2
+)
+
+const (
+	StateBits = 3
+	OwnerBits = 12
+	// fixed-size: generation 17, place 32; arena: generation 13, place 36.
+	FixedPlaceShift = 32
+	ArenaPlaceShift = 28
+	generationShift = StateBits + OwnerBits
+	ownerMask       = 1<<OwnerBits - 1
+	stateMask       = 1<<StateBits - 1
+)
+
+// Word is an index word taken apart and put together: state 3 bits, owner 12, generation, place. How many bits the generation
+// has depends on the kind of segment, so the methods that need it hang on WordLayout.
+type Word uint64
+
+// State returns the state; values above Ready are corrupt in this layout.
+func (w Word) State() State { return State(w & stateMask) }
+
+// Owner returns the owner number, record + 1; 0 is nobody.
+func (w Word) Owner() uint32 { return uint32(w>>StateBits) & ownerMask }
+
+// WordLayout packs words of one segment: the shift of the place is all that differs between slots and arena.
+type WordLayout struct{ placeShift uint8 }
+
+// WordLayout returns how this segment packs its index words.
+func (g *Geometry) WordLayout() WordLayout {
+	if g.Variable() {
+		return WordLayout{ArenaPlaceShift}
+	}
+	return WordLayout{FixedPlaceShift}
+}
+
+// GenerationMask is the largest generation; the one after it is 0.
+func (l WordLayout) GenerationMask() uint64 { return 1<<(l.placeShift-generationShift) - 1 }
+
+// Generation returns how often the sample was emptied or overwritten, modulo GenerationMask + 1.
+func (l WordLayout) Generation(w Word) uint64 {
+	return uint64(w) >> generationShift & l.GenerationMask()
+}
+
+// Place returns slot + 1 or unit + 1; 0 is none.
+func (l WordLayout) Place(w Word) uint64 { return uint64(w) >> l.placeShift }
+
+// Pack makes a word. The generation is taken modulo GenerationMask + 1.
+func (l WordLayout) Pack(s State, owner uint32, generation, place uint64) Word {
+	return Word(uint64(s) | uint64(owner)<<StateBits | (generation&l.GenerationMask())<<generationShift | place<<l.placeShift)
+}
+
+// Meta is the second word of an index record: length of the sample and CRC-32C of its bytes.
+type Meta uint64
+
+// NewMeta packs a length and a checksum.
+func NewMeta(length, crc uint32) Meta { return Meta(uint64(length) | uint64(crc)<<32) }
+
+// Length returns the sample's bytes. Bound it before use.
+func (m Meta) Length() uint32 { return uint32(m) }
+
+// CRC returns the CRC-32C of the sample's bytes.
+func (m Meta) CRC() uint32 { return uint32(m >> 32) }
+
+// Phase is the control word that a clear moves: state 3 bits (0 OPEN, 1 CLEARING), owner 12, epoch 49.
+type Phase uint64
+
+// NewPhase packs a phase; owner 0 means OPEN.
+func NewPhase(owner uint32, epoch uint64) Phase {
+	p := Phase(epoch<<generationShift | uint64(owner)<<StateBits)
+	if owner != 0 {
+		p |= 1
+	}
+	return p
+}
+
+// Clearing says whether a clear is under way.
+func (p Phase) Clearing() bool { return p&stateMask != 0 }
+
+// Owner returns the clearer's owner number; 0 when OPEN.
+func (p Phase) Owner() uint32 { return uint32(p>>StateBits) & ownerMask }
+
+// Epoch returns how many clears have ended.
+func (p Phase) Epoch() uint64 { return uint64(p) >> generationShift }
+
+// FreeFrom is the control word under the search for a free slot: from in the low 32 bits (every slot below was seen taken), seq in
+// the high 32 (moves with every slot freed, so that a scan cannot raise from over a slot freed behind it).
+type FreeFrom uint64
+
+// NewFreeFrom packs seq and from.
+func NewFreeFrom(seq, from uint32) FreeFrom { return FreeFrom(uint64(seq)<<32 | uint64(from)) }
+
+// From returns the first slot that may be free.
+func (f FreeFrom) From() uint32 { return uint32(f) }
+
+// Seq returns the number of slots freed so far, modulo 2^32.
+func (f FreeFrom) Seq() uint32 { return uint32(f >> 32) }
+
+// ArenaNext is the control word of the bump allocator: who allocated last, and the first unit never allocated.
+type ArenaNext uint64
+
+// NewArenaNext packs the last allocator's owner number and the next unit.
+func NewArenaNext(owner uint32, unit uint64) ArenaNext {
+	return ArenaNext(uint64(owner)<<StateBits | unit<<ArenaPlaceShift)
+}
+
+// Owner returns who allocated last; 0 is nobody.
+func (a ArenaNext) Owner() uint32 { return uint32(a>>StateBits) & ownerMask }
+
+// Unit returns the first unit never allocated.
+func (a ArenaNext) Unit() uint64 { return uint64(a) >> ArenaPlaceShift }
+
+// Intent is the second word of a claim entry: what the claim is about to take. In an arena: first unit in the low 36 bits, number
+// of units in the high 28. With slots: slot + 1.
+type Intent uint64
+
+// NewExtentIntent packs an extent.
+func NewExtentIntent(unit, units uint64) Intent { return Intent(unit | units<<36) }
+
+// Extent returns the first unit and the number of units; 0 units: no intent.
+func (t Intent) Extent() (unit, units uint64) { return uint64(t) & (1<<36 - 1), uint64(t) >> 36 }
+
+// UnitsFor returns how many arena units a sample of length bytes takes: at least one, so that every extent has a place.
+func UnitsFor(length uint64) uint64 { return max(1, (length+UnitBytes-1)/UnitBytes) }
