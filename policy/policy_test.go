@@ -1,0 +1,81 @@
+package policy_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stocached/stocached/policy"
+)
+
+// run plays a trace of samples that are each set once and returns the slot each got, -1 for none. It is the whole protocol less concurrency.
+func run(p policy.Policy, slots int, trace []uint64) []int {
+	holder := make([]int, slots) // sample + 1, 0: free
+	got := make([]int, 0, len(trace))
+	for _, sample := range trace {
+		verdict, home := p.Admit(sample)
+		slot := -1
+		switch verdict {
+		case policy.Home:
+			slot = int(home)
+		case policy.Any:
+			for s, ok := p.Next(0); ok; s, ok = p.Next(s + 1) {
+				if holder[s] == 0 {
+					slot = int(s)
+					break
+				}
+			}
+		}
+		if slot >= 0 {
+			if holder[slot] != 0 {
+				panic("slot given twice")
+			}
+			holder[slot] = int(sample) + 1
+		}
+		got = append(got, slot)
+	}
+	return got
+}
+
+// The exact slots each policy gives on a fixed trace.
+func TestPoliciesOnAFixedTrace(t *testing.T) {
+	trace := []uint64{7, 0, 3, 9, 1, 2, 8}
+	for _, test := range []struct {
+		name  string
+		p     policy.Policy
+		slots int
+		want  []int
+	}{
+		{"first come", policy.FirstCome(4), 4, []int{0, 1, 2, 3, -1, -1, -1}},
+		{"first come, room for all", policy.FirstCome(9), 9, []int{0, 1, 2, 3, 4, 5, 6}},
+		{"first indices", policy.FirstIndices(4), 4, []int{-1, 0, 3, -1, 1, 2, -1}},
+		{"first indices, room for all", policy.FirstIndices(10), 10, []int{7, 0, 3, 9, 1, 2, 8}},
+		{"zero value", policy.Policy{}, 4, []int{-1, -1, -1, -1, -1, -1, -1}},
+		{"no slots", policy.FirstCome(0), 0, []int{-1, -1, -1, -1, -1, -1, -1}},
+	} {
+		if got := run(test.p, test.slots, trace); !slices.Equal(got, test.want) {
+			t.Errorf("%s: slots %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// The search order of free slots, from anywhere.
+func TestNext(t *testing.T) {
+	p := policy.FirstCome(3)
+	for from, want := range []bool{true, true, true, false, false} {
+		slot, ok := p.Next(uint64(from))
+		if ok != want || (ok && slot != uint64(from)) {
+			t.Errorf("Next(%d) = %d, %v; want %d, %v", from, slot, ok, from, want)
+		}
+	}
+	if _, ok := policy.FirstIndices(3).Next(0); ok {
+		t.Error("first-indices searches: a sample's slot is its own")
+	}
+}
+
+func TestVerdictString(t *testing.T) {
+	for v, want := range map[policy.Verdict]string{policy.Never: "never", policy.Home: "home", policy.Any: "any", 9: "verdict 9"} {
+		if v.String() != want {
+			t.Errorf("verdict %d prints %q, want %q", v, v, want)
+		}
+	}
+}
