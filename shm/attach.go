@@ -1,0 +1,187 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenOptions say how to attach. The zero value attaches for writing where that is allowed, and compares nothing.
+type OpenOptions struct {
+	ReadOnly    bool      // attach for reading though writing would be allowed
+	Fingerprint string    // that the cache must have. "": not compared
+	UUID        *[16]byte // that the segment must have. nil: not compared
+}
+
+// Open attaches to a cache by its name (in DefaultDir) or, with a slash, by path. Without permission to write it attaches read-only by itself.
+// It reads the header and maps the file; it touches nothing else, so it takes the same time for any size.
+//
+// ErrNotFound, ErrPermission (another user's; a symbolic link, directory, FIFO or device; no permission to read), ErrFormat (no segment, truncated, header does not
+// verify), ErrVersion, ErrFingerprint, ErrMemory (RLIMIT_FSIZE, RLIMIT_AS), ErrSystem.
+func Open(nameOrPath string, o OpenOptions) (*Segment, error) {
+	path, err := locate(nameOrPath)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(nameOrPath, "/") { // refuse a DefaultDir that somebody else made
+		dirFD, err := openDir(DefaultDir(), false)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		} else if err == nil {
+			unix.Close(dirFD)
+		}
+	}
+	fd, readOnly, err := openFile(path, o.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	s, err := attach(os.NewFile(uintptr(fd), path), readOnly, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s.path, s.byName = path, true
+	return s, nil
+}
+
+// OpenFD attaches through a descriptor of the segment, which stays the caller's: for memfds, inherited or opened through /proc/<pid>/fd/<fd>, whose uuid tells
+// whether it is still the one that was meant. Errors as Open; another uuid is ErrFormat.
+func OpenFD(fd int, o OpenOptions) (*Segment, error) {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return nil, fail(ErrInvalid, "descriptor %d: %w", fd, err)
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fail(ErrSystem, "duplicate descriptor %d: %w", fd, err)
+	}
+	s, err := attach(os.NewFile(uintptr(own), "segment"), o.ReadOnly || flags&unix.O_ACCMODE == unix.O_RDONLY, o)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	if link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && s.Header.Flags&FlagNamed != 0 && !strings.HasSuffix(link, " (deleted)") {
+		s.path = link
+	}
+	return s, nil
+}
+
+// openFile opens a regular file of this user without following a symbolic link, waiting on a FIFO, or waking a device.
+func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
+	if err := checkFile(path, func(st *unix.Stat_t) error { return unix.Lstat(path, st) }); err != nil {
+		return -1, false, err
+	}
+	mode := unix.O_RDWR
+	if readOnly {
+		mode = unix.O_RDONLY
+	}
+	const flags = unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	fd, err = unix.Open(path, mode|flags, 0)
+	if mode == unix.O_RDWR && (err == unix.EACCES || err == unix.EROFS || err == unix.EPERM) {
+		mode = unix.O_RDONLY
+		fd, err = unix.Open(path, mode|flags, 0)
+	}
+	if err != nil {
+		return -1, false, openError(path, err)
+	}
+	// What was looked at need not be what was opened.
+	if err := checkFile(path, func(st *unix.Stat_t) error { return unix.Fstat(fd, st) }); err != nil {
+		unix.Close(fd)
+		return -1, false, err
+	}
+	return fd, mode == unix.O_RDONLY, nil
+}
+
+// checkFile refuses what cannot be a segment of ours.
+func checkFile(path string, stat func(*unix.Stat_t) error) error {
+	var st unix.Stat_t
+	if err := stat(&st); err != nil {
+		return openError(path, err)
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG {
+		name := map[uint32]string{unix.S_IFLNK: "a symbolic link", unix.S_IFDIR: "a directory", unix.S_IFIFO: "a FIFO", unix.S_IFSOCK: "a socket"}[kind]
+		if name == "" {
+			name = "a device"
+		}
+		return fail(ErrPermission, "%s is %s, not a cache; remove it or take another name", path, name)
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return fail(ErrPermission, "%s belongs to user %d, not to %d; a cache is for one user", path, st.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+func openError(path string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return fail(ErrNotFound, "%s: %w; stocached ls shows what there is", path, err)
+	case errors.Is(err, unix.ELOOP):
+		return fail(ErrPermission, "%s is a symbolic link: %w", path, err)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fail(ErrPermission, "%s: %w", path, err)
+	}
+	return fail(ErrSystem, "open %s: %w", path, err)
+}
+
+// attach checks and maps an open file. It closes f on failure.
+func attach(f *os.File, readOnly bool, o OpenOptions) (*Segment, error) {
+	s := &Segment{file: f, readOnly: readOnly}
+	if err := s.attach(o); err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.control, s.payload = s.maps.control, s.maps.payload
+	return s, nil
+}
+
+func (s *Segment) attach(o OpenOptions) error {
+	fd := s.FD()
+	if err := checkFile("it", func(st *unix.Stat_t) error { return unix.Fstat(fd, st) }); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fail(ErrSystem, "stat: %w", err)
+	}
+	page, err := readHeader(fd)
+	if err != nil {
+		return err
+	}
+	if s.Header, s.Geometry, err = decodeHeader(page, uint64(st.Size)); err != nil {
+		return err
+	}
+	if o.UUID != nil && *o.UUID != s.Header.UUID {
+		return fail(ErrFormat, "uuid %x, expected %x: another segment; the process that had it is gone", s.Header.UUID, *o.UUID)
+	}
+	if o.Fingerprint != "" && o.Fingerprint != s.Header.Fingerprint {
+		return fail(ErrFingerprint, "it has the fingerprint %q, asked for %q; remove it (stocached rm) or take another name", s.Header.Fingerprint, o.Fingerprint)
+	}
+	if !s.readOnly {
+		if err := checkFileSize(s.SegmentBytes); err != nil {
+			return err
+		}
+	}
+	s.maps, err = mapSegment(s.file, &s.Geometry, s.readOnly)
+	return err
+}
+
+// readHeader reads the first page, or what there is of it, with pread: a map of a file that is truncated meanwhile would be a SIGBUS.
+func readHeader(fd int) ([]byte, error) {
+	page := make([]byte, HeaderBytes)
+	done := 0
+	for done < len(page) {
+		n, err := unix.Pread(fd, page[done:], int64(done))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, fail(ErrSystem, "read the header: %w", err)
+		}
+		if n == 0 {
+			break
+		}
+		done += n
+	}
+	return page[:done], nil
+}

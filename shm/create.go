@@ -1,0 +1,182 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Create makes a cache and attaches to it. A named one gets its name last: a half-made segment is never visible, and a failure, or a kill at
+// any point, leaves nothing behind.
+//
+// ErrInvalid lists everything that is wrong with the options. ErrExists: the name is taken; attach to it instead. ErrMemory: it does not fit, with the numbers
+// (Limit, free space of the tmpfs, cgroup, machine, RLIMIT_FSIZE). ErrPermission: the directory is not ours. ErrUnsupported: no O_TMPFILE, or no memfd.
+func Create(o Options) (*Segment, error) {
+	h, g, err := o.plan()
+	if err != nil {
+		return nil, err
+	}
+	h.stamp()
+	if err := checkFileSize(g.SegmentBytes); err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		return createUnnamed(h, g, o.Progress)
+	}
+	return createNamed(h, g, o.Dir, o.Progress)
+}
+
+func createNamed(h Header, g Geometry, dir string, progress func(done, total uint64)) (*Segment, error) {
+	if dir == "" {
+		dir = DefaultDir()
+	}
+	dir = filepath.Clean(dir)
+	path := filepath.Join(dir, h.Name)
+	dirFD, err := openDir(dir, true)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dirFD)
+	fs, err := checkTmpfs(dirFD, dir)
+	if err != nil {
+		return nil, err
+	}
+	// linkat decides; looking first saves the work.
+	var st unix.Stat_t
+	if unix.Fstatat(dirFD, h.Name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		return nil, existsError(path)
+	}
+	if err := checkBudget(g.SegmentBytes, &fs, dir); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(dirFD, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, createError("make a file in "+dir, &g, err)
+	}
+	s, err := initialise(os.NewFile(uintptr(fd), path), h, g, progress)
+	if err != nil {
+		return nil, err
+	}
+	s.path = path
+	if err := s.name(dirFD); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// name gives the file its name. The users lock comes first: else another process could attach, be the last user and remove it, all before we are one.
+func (s *Segment) name(dirFD int) error {
+	var err error
+	if s.first, err = lockFile(s.FD(), false); err != nil {
+		return err
+	}
+	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", s.FD()), dirFD, s.Header.Name, unix.AT_SYMLINK_FOLLOW)
+	if errors.Is(err, unix.EEXIST) {
+		return existsError(s.path)
+	}
+	if err != nil {
+		return createError("name it "+s.path, &s.Geometry, err)
+	}
+	return nil
+}
+
+func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Segment, error) {
+	if err := checkBudget(g.SegmentBytes, nil, ""); err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("%s%x", memfdPrefix, h.UUID[:4])
+	// Not executable, where the kernel knows of that (6.3): some are set to refuse memfds that do not say so.
+	const noexec = 0x8 // MFD_NOEXEC_SEAL
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|noexec)
+	if err == unix.EINVAL {
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return nil, createError("make a memfd", &g, err)
+	}
+	s, err := initialise(os.NewFile(uintptr(fd), name), h, g, progress)
+	if err != nil {
+		return nil, err
+	}
+	// Nobody can truncate it under its readers any more.
+	if _, err := unix.FcntlInt(uintptr(s.FD()), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		s.Close()
+		return nil, createError("seal the memfd", &g, err)
+	}
+	return s, nil
+}
+
+// memfdPrefix begins the name of every unnamed cache, which ls finds through /proc.
+const memfdPrefix = "stocached:"
+
+// initialise sizes the file, takes the pages of its control part (a hole there would be a SIGBUS on a full tmpfs) and, when reserved, of its
+// payload, writes the header and maps it. Index, tables and words begin as zeros. It closes f on failure.
+func initialise(f *os.File, h Header, g Geometry, progress func(done, total uint64)) (*Segment, error) {
+	s := &Segment{Header: h, file: f}
+	if err := s.initialise(&g, progress); err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.Geometry = g
+	s.control, s.payload = s.maps.control, s.maps.payload
+	return s, nil
+}
+
+func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) error {
+	fd := s.FD()
+	if err := unix.Fchmod(fd, 0o600); err != nil { // against any umask
+		return createError("chmod", g, err)
+	}
+	if err := unix.Ftruncate(fd, int64(g.SegmentBytes)); err != nil {
+		return createError("size it", g, err)
+	}
+	if err := allocate(fd, 0, g.PayloadOffset, nil); err != nil {
+		return createError("allocate the control part", g, err)
+	}
+	if s.Header.Flags&FlagReserved != 0 {
+		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, progress); err != nil {
+			return createError("reserve the payload", g, err)
+		}
+	}
+	page := s.Header.encode(g)
+	if n, err := unix.Pwrite(fd, page, 0); err != nil || n != len(page) {
+		return createError(fmt.Sprintf("write the header (%d of %d bytes)", n, len(page)), g, err)
+	}
+	var err error
+	s.maps, err = mapSegment(s.file, g, false)
+	return err
+}
+
+func existsError(path string) error {
+	return fail(ErrExists, "%s; attach to it, take another name, or remove it first (stocached rm)", path)
+}
+
+func createError(what string, g *Geometry, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFBIG):
+		return fail(ErrMemory, "%s: %w; the segment has %d bytes, %d of them taken at once; give a smaller limit (--size), remove caches (stocached gc), or enlarge the tmpfs",
+			what, err, g.SegmentBytes, g.PayloadOffset)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return fail(ErrPermission, "%s: %w", what, err)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOSYS):
+		return fail(ErrUnsupported, "%s: %w; Linux 3.17 with tmpfs is needed", what, err)
+	}
+	return fail(ErrSystem, "%s: %w", what, err)
+}
+
+// checkFileSize refuses a segment beyond RLIMIT_FSIZE before a call that would raise SIGXFSZ.
+func checkFileSize(segmentBytes uint64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return fail(ErrSystem, "getrlimit: %w", err)
+	}
+	if segmentBytes > limit.Cur {
+		return fail(ErrMemory, "the segment has %d bytes, this process may write files of %d only (RLIMIT_FSIZE); raise it (ulimit -f), or attach read-only",
+			segmentBytes, limit.Cur)
+	}
+	return nil
+}

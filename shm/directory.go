@@ -1,0 +1,101 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultDir is where named caches live: /dev/shm/stocached-<effective user id>, for one user alone. It is made when the first is created.
+func DefaultDir() string { return fmt.Sprintf("%s%d", dirPrefix, os.Geteuid()) }
+
+const dirPrefix = "/dev/shm/stocached-"
+
+// locate turns a name into a path in DefaultDir; what contains a slash is a path already.
+func locate(nameOrPath string) (string, error) {
+	if strings.Contains(nameOrPath, "/") {
+		return filepath.Clean(nameOrPath), nil
+	}
+	if err := CheckName(nameOrPath); err != nil {
+		return "", err
+	}
+	return filepath.Join(DefaultDir(), nameOrPath), nil
+}
+
+// openDir opens the directory of named caches. ours: it is DefaultDir, and MUST be a real directory of this user that nobody else may enter, so that nobody
+// can put anything in our way; it is made if create says so. Any other directory is the user's choice.
+func openDir(dir string, create bool) (int, error) {
+	ours := dir == DefaultDir()
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	made := false
+	if ours {
+		flags |= unix.O_NOFOLLOW
+		if create {
+			err := unix.Mkdir(dir, 0o700)
+			if made = err == nil; err != nil && err != unix.EEXIST {
+				return -1, dirError("make", dir, err)
+			}
+		}
+	}
+	fd, err := unix.Open(dir, flags, 0)
+	if err != nil {
+		return -1, dirError("open", dir, err)
+	}
+	if err := checkDir(fd, dir, ours, made); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func checkDir(fd int, dir string, ours, made bool) error {
+	if !ours {
+		return nil
+	}
+	if made { // against a umask that takes our own rights away
+		if err := unix.Fchmod(fd, 0o700); err != nil {
+			return dirError("chmod", dir, err)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return dirError("stat", dir, err)
+	}
+	switch {
+	case int(st.Uid) != os.Geteuid():
+		return fail(ErrPermission, "%s belongs to user %d, not to %d: remove it, or use another directory (--dir)", dir, st.Uid, os.Geteuid())
+	case st.Mode&0o077 != 0:
+		return fail(ErrPermission, "%s has mode %04o, others may enter it: chmod 700 %s", dir, st.Mode&0o7777, dir)
+	}
+	return nil
+}
+
+func dirError(verb, dir string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fail(ErrNotFound, "%s directory %s: %w", verb, dir, err)
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return fail(ErrPermission, "%s is no directory, or a symbolic link: %w; remove it, or use another directory (--dir)", dir, err)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return fail(ErrPermission, "%s directory %s: %w", verb, dir, err)
+	case errors.Is(err, unix.ENOSPC):
+		return fail(ErrMemory, "%s directory %s: %w; remove caches (stocached gc) or enlarge the tmpfs", verb, dir, err)
+	}
+	return fail(ErrSystem, "%s directory %s: %w", verb, dir, err)
+}
+
+// checkTmpfs makes sure that a directory lies in memory: pages of a disk file system would be written back, and its locks and maps may be anything.
+func checkTmpfs(fd int, dir string) (unix.Statfs_t, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return fs, fail(ErrSystem, "statfs %s: %w", dir, err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return fs, fail(ErrInvalid, "dir: %s is on a file system of type %#x, not on a tmpfs; leave it out (%s), or mount one there", dir, fs.Type, DefaultDir())
+	}
+	return fs, nil
+}

@@ -1,0 +1,114 @@
+package shm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+	"unicode/utf8"
+)
+
+// Field is a named part of a sample.
+type Field struct {
+	Name   string // at most 39 bytes of UTF-8, unique in its schema
+	DType  DType
+	Dims   []uint64 // at most 8, each at least 1; VariableDim where samples differ (variable-size caches only). Empty: a single item
+	Offset uint64   // of the field in a fixed-size sample, a multiple of the item size. Computed; what a caller sets is ignored
+	Bytes  uint64   // of the field in a fixed-size sample. Computed
+}
+
+// layOut places the fields of a fixed-size sample one after the other, each at the next multiple of its item size, and returns the sample's bytes
+// and its stride: that size rounded up to the largest item, so that the payload is one dense array. In a variable-size cache places and
+// sizes differ from sample to sample: they are 0 here, and the results mean nothing. It changes fields.
+func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err error) {
+	if len(fields) < 1 || len(fields) > MaxFields {
+		return 0, 0, fmt.Errorf("%d fields are not in 1..%d", len(fields), MaxFields)
+	}
+	align := uint64(1)
+	for k := range fields {
+		f := &fields[k]
+		if err := f.check(variable); err != nil {
+			return 0, 0, err
+		}
+		if slices.ContainsFunc(fields[:k], func(other Field) bool { return other.Name == f.Name }) {
+			return 0, 0, fmt.Errorf("two fields are named %q", f.Name)
+		}
+		f.Offset, f.Bytes = 0, 0
+		if variable {
+			continue
+		}
+		item := f.DType.ItemSize()
+		f.Bytes = item
+		for _, d := range f.Dims {
+			high, low := bits.Mul64(f.Bytes, d)
+			if high != 0 || low > MaxSampleBytes {
+				return 0, 0, fmt.Errorf("field %q of %v %s is larger than %d bytes", f.Name, f.Dims, f.DType, uint64(MaxSampleBytes))
+			}
+			f.Bytes = low
+		}
+		align = max(align, item)
+		f.Offset = roundUp(sampleBytes, item)
+		sampleBytes = f.Offset + f.Bytes
+		if sampleBytes > MaxSampleBytes {
+			return 0, 0, fmt.Errorf("the fields up to %q take %d bytes, more than %d", f.Name, sampleBytes, uint64(MaxSampleBytes))
+		}
+	}
+	return sampleBytes, roundUp(sampleBytes, align), nil
+}
+
+// check says what is wrong with a field by itself.
+func (f *Field) check(variable bool) error {
+	switch {
+	case f.Name == "":
+		return fmt.Errorf("a field has no name")
+	case len(f.Name) >= FieldNameBytes || !utf8.ValidString(f.Name) || bytes.ContainsRune([]byte(f.Name), 0):
+		return fmt.Errorf("field name %q is not UTF-8 of at most %d bytes", f.Name, FieldNameBytes-1)
+	case f.DType >= dtypeCount:
+		return fmt.Errorf("field %q has dtype %d, not in 0..%d", f.Name, f.DType, dtypeCount-1)
+	case len(f.Dims) > MaxDims:
+		return fmt.Errorf("field %q has %d dimensions, more than %d", f.Name, len(f.Dims), MaxDims)
+	}
+	for k, d := range f.Dims {
+		switch {
+		case d == 0:
+			return fmt.Errorf("dimension %d of field %q is 0", k, f.Name)
+		case d == VariableDim && !variable:
+			return fmt.Errorf("dimension %d of field %q differs between samples: that needs a variable-size cache", k, f.Name)
+		case d != VariableDim && d > MaxSampleBytes:
+			return fmt.Errorf("dimension %d of field %q is %d, more than %d", k, f.Name, d, uint64(MaxSampleBytes))
+		}
+	}
+	return nil
+}
+
+// encode writes the field's 128-byte record.
+func (f *Field) encode(record []byte) {
+	copy(record[FieldName:FieldName+FieldNameBytes], f.Name)
+	binary.LittleEndian.PutUint16(record[FieldDType:], uint16(f.DType))
+	binary.LittleEndian.PutUint16(record[FieldNDim:], uint16(len(f.Dims)))
+	binary.LittleEndian.PutUint64(record[FieldOffset:], f.Offset)
+	binary.LittleEndian.PutUint64(record[FieldSize:], f.Bytes)
+	for k, d := range f.Dims {
+		binary.LittleEndian.PutUint64(record[FieldDims+8*k:], d)
+	}
+}
+
+// decodeField reads a record as it stands; header.go encodes it again and compares, so nothing is checked here that comparing finds.
+func decodeField(record []byte) (Field, error) {
+	ndim := binary.LittleEndian.Uint16(record[FieldNDim:])
+	if ndim > MaxDims {
+		return Field{}, fmt.Errorf("a field has %d dimensions, more than %d", ndim, MaxDims)
+	}
+	f := Field{Name: text(record[FieldName : FieldName+FieldNameBytes]), DType: DType(binary.LittleEndian.Uint16(record[FieldDType:])), Dims: make([]uint64, ndim)}
+	for k := range f.Dims {
+		f.Dims[k] = binary.LittleEndian.Uint64(record[FieldDims+8*k:])
+	}
+	return f, nil
+}
+
+// text returns the string before the first NUL.
+func text(padded []byte) string {
+	s, _, _ := bytes.Cut(padded, []byte{0})
+	return string(s)
+}

@@ -1,0 +1,189 @@
+package shm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"time"
+	"unicode/utf8"
+)
+
+// Header is what the first page of a segment says beside its geometry. It is written once, before the file has a name, and never changes.
+type Header struct {
+	Major, Minor uint16
+	UUID         [16]byte
+	Created      time.Time
+	UID          uint32 // effective user id of the creator, as its own namespace numbers it; for people
+	Flags        uint32
+	SampleBytes  uint64 // fixed: bytes of a sample. Variable: the largest accepted
+	Limit        uint64 // bytes the creator allowed; 0: none
+	Fingerprint  string
+	Name         string // "" when it is a memfd
+	Fields       []Field
+}
+
+// Assign returns how samples get their slots; AssignFirstCome in a variable-size cache.
+func (h *Header) Assign() Assign {
+	if h.Flags&(FlagFirstCome|FlagVariable) == 0 {
+		return AssignFirstIndices
+	}
+	return AssignFirstCome
+}
+
+// encode makes the header page of a segment.
+func (h *Header) encode(g *Geometry) []byte {
+	b := make([]byte, HeaderBytes)
+	le := binary.LittleEndian
+	copy(b[HeaderMagic:], Magic)
+	le.PutUint16(b[HeaderMajor:], h.Major)
+	le.PutUint16(b[HeaderMinor:], h.Minor)
+	le.PutUint32(b[HeaderSignature:], Signature())
+	le.PutUint32(b[HeaderEndianMark:], EndianMark)
+	le.PutUint64(b[HeaderSegmentBytes:], g.SegmentBytes)
+	copy(b[HeaderUUID:], h.UUID[:])
+	le.PutUint64(b[HeaderCreated:], uint64(h.Created.UnixNano()))
+	le.PutUint32(b[HeaderUID:], h.UID)
+	le.PutUint32(b[HeaderFlags:], h.Flags)
+	le.PutUint64(b[HeaderSamples:], g.Samples)
+	le.PutUint64(b[HeaderSlots:], g.Slots)
+	le.PutUint64(b[HeaderSampleBytes:], h.SampleBytes)
+	le.PutUint64(b[HeaderSlotStride:], g.SlotStride)
+	le.PutUint32(b[HeaderClientRecords:], g.ClientRecords)
+	le.PutUint64(b[HeaderIndexOffset:], g.IndexOffset)
+	le.PutUint64(b[HeaderSlotTableOffset:], g.SlotTableOffset)
+	le.PutUint64(b[HeaderPayloadOffset:], g.PayloadOffset)
+	le.PutUint64(b[HeaderPayloadBytes:], g.PayloadBytes)
+	le.PutUint32(b[HeaderFieldCount:], uint32(len(h.Fields)))
+	le.PutUint64(b[HeaderLimitBytes:], h.Limit)
+	copy(b[HeaderFingerprint:HeaderFingerprint+FingerprintBytes], h.Fingerprint)
+	copy(b[HeaderName:HeaderName+NameBytes], h.Name)
+	for k := range h.Fields {
+		h.Fields[k].encode(b[HeaderFields+k*FieldBytes:])
+	}
+	le.PutUint32(b[HeaderCRC:], headerCRC(b))
+	return b
+}
+
+// headerCRC is the CRC-32C of a header page with the CRC's own field as zero.
+func headerCRC(b []byte) uint32 {
+	crc := crc32.Update(0, Castagnoli, b[:HeaderCRC])
+	crc = crc32.Update(crc, Castagnoli, make([]byte, 4))
+	return crc32.Update(crc, Castagnoli, b[HeaderCRC+4:HeaderBytes])
+}
+
+// decodeHeader checks the first page of a file of fileBytes and takes it apart. Nothing of the file may be touched before it has passed: a
+// header that passes cannot lead outside the file. In this order: ErrFormat (no segment), ErrVersion (major version, byte order, signature of
+// sizes), ErrFormat (checksum, and every field: what the header says must be exactly what it would say had we written it).
+func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
+	if uint64(len(b)) < HeaderBytes || fileBytes < HeaderBytes {
+		return Header{}, Geometry{}, fail(ErrFormat, "%d bytes, a header has %d", min(uint64(len(b)), fileBytes), HeaderBytes)
+	}
+	b = b[:HeaderBytes]
+	le := binary.LittleEndian
+	if !bytes.Equal(b[:len(Magic)], []byte(Magic)) {
+		return Header{}, Geometry{}, fail(ErrFormat, "it begins with %q, a segment with %q", b[:len(Magic)], Magic)
+	}
+	h := Header{Major: le.Uint16(b[HeaderMajor:]), Minor: le.Uint16(b[HeaderMinor:])}
+	if mark := le.Uint32(b[HeaderEndianMark:]); mark != EndianMark {
+		return h, Geometry{}, fail(ErrVersion, "byte order mark %#x, ours %#x; create it anew", mark, uint32(EndianMark))
+	}
+	if h.Major != LayoutMajor {
+		return h, Geometry{}, fail(ErrVersion, "layout %d.%d, this build reads %d.x; use the same version everywhere, or create it anew", h.Major, h.Minor, LayoutMajor)
+	}
+	if signature := le.Uint32(b[HeaderSignature:]); signature != Signature() {
+		return h, Geometry{}, fail(ErrVersion, "signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", signature, Signature())
+	}
+	if crc := headerCRC(b); crc != le.Uint32(b[HeaderCRC:]) {
+		return h, Geometry{}, fail(ErrFormat, "checksum of the header is %#x, it says %#x; remove it and create it anew", crc, le.Uint32(b[HeaderCRC:]))
+	}
+	h.Created = time.Unix(0, int64(le.Uint64(b[HeaderCreated:])))
+	h.UID = le.Uint32(b[HeaderUID:])
+	h.Flags = le.Uint32(b[HeaderFlags:])
+	h.SampleBytes = le.Uint64(b[HeaderSampleBytes:])
+	h.Limit = le.Uint64(b[HeaderLimitBytes:])
+	h.Fingerprint = text(b[HeaderFingerprint : HeaderFingerprint+FingerprintBytes])
+	h.Name = text(b[HeaderName : HeaderName+NameBytes])
+	copy(h.UUID[:], b[HeaderUUID:])
+	g, err := h.decodeRest(b)
+	if err != nil {
+		return h, g, fail(ErrFormat, "%v; remove it and create it anew", err)
+	}
+	if g.SegmentBytes != fileBytes {
+		return h, g, fail(ErrFormat, "the file has %d bytes, its header says %d: it was truncated or extended; remove it and create it anew", fileBytes, g.SegmentBytes)
+	}
+	return h, g, nil
+}
+
+// decodeRest checks fields and geometry.
+func (h *Header) decodeRest(b []byte) (Geometry, error) {
+	le := binary.LittleEndian
+	if unknown := h.Flags &^ uint32(FlagsKnown); unknown != 0 {
+		return Geometry{}, fmt.Errorf("unknown flags %#x", unknown)
+	}
+	variable := h.Flags&FlagVariable != 0
+	if variable && h.Flags&FlagFirstCome != 0 {
+		return Geometry{}, fmt.Errorf("flags %#x: variable and first-come", h.Flags)
+	}
+	if named := h.Flags&FlagNamed != 0; named && CheckName(h.Name) != nil || !named && h.Name != "" || !named && h.Flags&FlagUnlinkLast != 0 {
+		return Geometry{}, fmt.Errorf("flags %#x with the name %q", h.Flags, h.Name)
+	}
+	if !utf8.ValidString(h.Fingerprint) {
+		return Geometry{}, fmt.Errorf("fingerprint %q is not UTF-8", h.Fingerprint)
+	}
+	count := le.Uint32(b[HeaderFieldCount:])
+	if count < 1 || count > MaxFields {
+		return Geometry{}, fmt.Errorf("%d fields are not in 1..%d", count, MaxFields)
+	}
+	for k := range int(count) {
+		f, err := decodeField(b[HeaderFields+k*FieldBytes:][:FieldBytes])
+		if err != nil {
+			return Geometry{}, err
+		}
+		h.Fields = append(h.Fields, f)
+	}
+	sampleBytes, stride, err := layOut(h.Fields, variable)
+	if err != nil {
+		return Geometry{}, err
+	}
+	if variable {
+		sampleBytes, stride = h.SampleBytes, UnitBytes
+		if sampleBytes < 1 || sampleBytes > MaxSampleBytes {
+			return Geometry{}, fmt.Errorf("sample bytes %d are not in 1..%d", sampleBytes, uint64(MaxSampleBytes))
+		}
+	}
+	if sampleBytes != h.SampleBytes {
+		return Geometry{}, fmt.Errorf("sample bytes %d, the fields make %d", h.SampleBytes, sampleBytes)
+	}
+	g, err := NewGeometry(h.Flags, le.Uint64(b[HeaderSamples:]), le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
+	if err != nil {
+		return g, err
+	}
+	return g, h.compare(&g, b)
+}
+
+// compare encodes what was decoded and compares: every byte must come out the same, reserved ones and padding included. A higher minor version may
+// give a meaning to bytes that are reserved here, so there only bytes that mean something to us must agree.
+func (h *Header) compare(g *Geometry, b []byte) error {
+	want := h.encode(g)
+	for k := range want {
+		if want[k] == b[k] || k >= HeaderCRC && k < HeaderCRC+4 || h.Minor > LayoutMinor && reserved(k) {
+			continue
+		}
+		return fmt.Errorf("byte %d of the header is %#x, by the rest of it %#x", k, b[k], want[k])
+	}
+	return nil
+}
+
+// reserved says whether byte k of the header is reserved in this version. docs/segment.md lists them.
+func reserved(k int) bool {
+	switch {
+	case k >= HeaderFields:
+		at := (k - HeaderFields) % FieldBytes
+		return k >= HeaderFields+MaxFields*FieldBytes || at >= FieldNDim+2 && at < FieldOffset
+	case k >= HeaderName+NameBytes, k >= HeaderLimitBytes+8 && k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes,
+		k >= HeaderClientRecords+4 && k < HeaderIndexOffset:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,100 @@
+package shm
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// WritePayload writes p at offset of the payload with pwrite, going on after short writes and signals, and returns how many bytes were written.
+// ErrFull when there are no pages left (ENOSPC, EDQUOT), ErrReadOnly, ErrInvalid outside the payload, else ErrSystem.
+func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
+	if err := s.checkRange("write", uint64(len(p)), offset, true); err != nil {
+		return 0, err
+	}
+	if s.file == nil {
+		return copy(s.payload[offset:], p), nil
+	}
+	fd, done := s.FD(), 0
+	for done < len(p) {
+		n, err := unix.Pwrite(fd, p[done:], int64(s.PayloadOffset+offset)+int64(done))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return done, payloadError("write", uint64(len(p)), offset, err)
+		default:
+			done += n
+		}
+	}
+	return done, nil
+}
+
+// ReadPayload fills p from offset of the payload with pread, so that holes read as zeros and stay holes. ErrInvalid outside the payload, ErrFormat when the
+// file ends before (somebody truncated it), else ErrSystem.
+func (s *Segment) ReadPayload(p []byte, offset uint64) error {
+	if err := s.checkRange("read", uint64(len(p)), offset, false); err != nil {
+		return err
+	}
+	if s.file == nil {
+		copy(p, s.payload[offset:])
+		return nil
+	}
+	fd := s.FD()
+	for len(p) > 0 {
+		n, err := unix.Pread(fd, p, int64(s.PayloadOffset+offset))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return payloadError("read", uint64(len(p)), offset, err)
+		case n == 0:
+			return fail(ErrFormat, "%s ends before byte %d: it was truncated; remove it and create it anew", s.describe(), s.PayloadOffset+offset)
+		default:
+			p, offset = p[n:], offset+uint64(n)
+		}
+	}
+	return nil
+}
+
+// AllocatePayload takes the pages of n bytes at offset of the payload, so that what is never written there reads as zeros without a hole.
+// Errors as WritePayload.
+func (s *Segment) AllocatePayload(offset, n uint64) error {
+	if err := s.checkRange("allocate", n, offset, true); err != nil {
+		return err
+	}
+	if s.file == nil || n == 0 {
+		return nil
+	}
+	if err := fallocate(s.FD(), s.PayloadOffset+offset, n); err != nil {
+		return payloadError("allocate", n, offset, err)
+	}
+	return nil
+}
+
+// AllocatedBytes returns the bytes of pages that the file has now; on the heap, its size.
+func (s *Segment) AllocatedBytes() (uint64, error) {
+	if s.file == nil {
+		return s.SegmentBytes, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(s.FD(), &st); err != nil {
+		return 0, fail(ErrSystem, "stat %s: %w", s.describe(), err)
+	}
+	return uint64(st.Blocks) * 512, nil
+}
+
+func (s *Segment) checkRange(verb string, n, offset uint64, write bool) error {
+	switch {
+	case write && s.readOnly:
+		return fail(ErrReadOnly, "%s %d bytes; attach for writing", verb, n)
+	case offset > s.PayloadBytes || n > s.PayloadBytes-offset:
+		return fail(ErrInvalid, "%s %d bytes at %d, the payload has %d", verb, n, offset, s.PayloadBytes)
+	}
+	return nil
+}
+
+func payloadError(verb string, n, offset uint64, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fail(ErrFull, "%s %d bytes at %d of the payload: %w; remove caches (stocached gc) or enlarge the tmpfs", verb, n, offset, err)
+	}
+	return fail(ErrSystem, "%s %d bytes at %d of the payload: %w", verb, n, offset, err)
+}
