@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +17,8 @@ type OpenOptions struct {
 	UUID        *[16]byte // that the segment must have. nil: not compared
 }
 
-// Open attaches to a cache by its name (in DefaultDir) or, with a slash, by path. Without permission to write it attaches read-only by itself.
-// It reads the header and maps the file; it touches nothing else, so it takes the same time for any size.
+// Open attaches to a cache by its name (in DefaultDir) or, with a slash, by path; /proc/<pid>/fd/<fd> of a process of this user is a path
+// too, the only one to a cache without a name. Without permission to write it attaches read-only by itself. It reads the header and maps the file; it touches nothing else, so it takes the same time for any size.
 //
 // ErrNotFound, ErrPermission (another user's; a symbolic link, directory, FIFO or device; no permission to read), ErrFormat (no segment, truncated, header does not
 // verify), ErrVersion, ErrFingerprint, ErrMemory (RLIMIT_FSIZE, RLIMIT_AS), ErrSystem.
@@ -42,8 +43,16 @@ func Open(nameOrPath string, o OpenOptions) (*Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	s.path, s.byName = path, true
+	if !isProcFD(path) {
+		s.path, s.byName = path, true
+	}
 	return s, nil
+}
+
+// isProcFD says whether a path is a descriptor of a process: a symbolic link by its looks, the open file itself by its effect.
+func isProcFD(path string) bool {
+	ok, _ := filepath.Match("/proc/*/fd/*", path)
+	return ok
 }
 
 // OpenFD attaches through a descriptor of the segment, which stays the caller's: for memfds, inherited or opened through /proc/<pid>/fd/<fd>, whose uuid tells
@@ -69,14 +78,19 @@ func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 
 // openFile opens a regular file of this user without following a symbolic link, waiting on a FIFO, or waking a device.
 func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
-	if err := checkFile(path, func(st *unix.Stat_t) error { return unix.Lstat(path, st) }); err != nil {
+	look, flags := unix.Lstat, unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY
+	if isProcFD(path) {
+		look = unix.Stat
+	} else {
+		flags |= unix.O_NOFOLLOW
+	}
+	if err := checkFile(path, func(st *unix.Stat_t) error { return look(path, st) }); err != nil {
 		return -1, false, err
 	}
 	mode := unix.O_RDWR
 	if readOnly {
 		mode = unix.O_RDONLY
 	}
-	const flags = unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 	fd, err = unix.Open(path, mode|flags, 0)
 	if mode == unix.O_RDWR && (err == unix.EACCES || err == unix.EROFS || err == unix.EPERM) {
 		mode = unix.O_RDONLY
@@ -118,6 +132,8 @@ func openError(path string, err error) error {
 		return fail(ErrNotFound, "%s: %w; stocached ls shows what there is", path, err)
 	case errors.Is(err, unix.ELOOP):
 		return fail(ErrPermission, "%s is a symbolic link: %w", path, err)
+	case isProcFD(path) && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)):
+		return fail(ErrPermission, "%s: %w: the process is not dumpable, or another user's; give the cache a name", path, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return fail(ErrPermission, "%s: %w", path, err)
 	}

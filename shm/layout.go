@@ -127,6 +127,16 @@ const (
 	DefaultClientRecords = 1024 // 2 MiB of table: 8 ranks x 64 workers x 2 loaders
 )
 
+// Rules about memory that both implementations follow (docs/segment.md, Memory); not part of the format.
+const (
+	HeadroomMax      = 1 << 30   // left free in the tmpfs for others: a tenth of it, at most this
+	HeadroomDivisor  = 10        // ...
+	FloorMin         = 128 << 20 // left available in every cgroup and the machine: a sixteenth of its limit, within these two
+	FloorMax         = 1 << 30   // ...
+	FloorDivisor     = 16        // ...
+	MemoryCheckBytes = 64 << 20  // a client looks again after so many bytes of fills: half of FloorMin
+)
+
 // Kinds of client.
 const (
 	KindGo     = 1

@@ -1,1 +1,121 @@
 package shm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Listed is a cache that was found, attached to by nobody for that.
+type Listed struct {
+	Path      string // a path that Open takes: of the file, or /proc/<pid>/fd/<fd> of a cache without a name
+	PIDs      []int  // of a cache without a name: the processes that hold it and may be looked into
+	Allocated uint64 // bytes of pages it has now
+	FileBytes uint64 // size of the file
+	Err       error  // why it cannot be attached to; what follows is zero then
+	Header
+	Geometry
+}
+
+// List finds the named caches in a directory; "": in DefaultDir. Files that cannot be attached to are listed with their error, other things are not. A directory
+// that does not exist holds none.
+func List(dir string) ([]Listed, error) {
+	if dir == "" {
+		dir = DefaultDir()
+	}
+	return listDir(filepath.Clean(dir))
+}
+
+func listDir(dir string) ([]Listed, error) {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, dirError("read", dir, err)
+	}
+	var found []Listed
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		fd, _, err := openFile(path, true)
+		l := Listed{Path: path, Err: err}
+		if err == nil {
+			l.inspect(fd)
+			unix.Close(fd)
+		}
+		found = append(found, l)
+	}
+	return found, nil
+}
+
+// ListUnnamed finds the caches without a name, each once, through the descriptors of the processes that this user may look into.
+func ListUnnamed() ([]Listed, error) {
+	processes, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fail(ErrSystem, "caches without a name are found through /proc: %w", err)
+	}
+	type file struct{ dev, ino uint64 }
+	at := map[file]int{}
+	var found []Listed
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		links, _ := os.ReadDir(dir) // another user's, or gone
+		for _, link := range links {
+			path := filepath.Join(dir, link.Name())
+			if target, err := os.Readlink(path); err != nil || !strings.HasPrefix(target, "/memfd:"+memfdPrefix) {
+				continue
+			}
+			var st unix.Stat_t
+			if unix.Stat(path, &st) != nil || int(st.Uid) != os.Geteuid() {
+				continue
+			}
+			id := file{uint64(st.Dev), st.Ino}
+			k, known := at[id]
+			if !known {
+				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+				if err != nil {
+					continue // closed meanwhile
+				}
+				k = len(found)
+				at[id] = k
+				found = append(found, Listed{Path: path})
+				found[k].inspect(fd)
+				unix.Close(fd)
+			}
+			if l := &found[k]; !slices.Contains(l.PIDs, pid) {
+				l.PIDs = append(l.PIDs, pid)
+			}
+		}
+	}
+	return found, nil
+}
+
+// inspect reads a segment's header through a descriptor, mapping nothing.
+func (l *Listed) inspect(fd int) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		l.Err = fail(ErrSystem, "stat %s: %w", l.Path, err)
+		return
+	}
+	l.FileBytes, l.Allocated = uint64(st.Size), uint64(st.Blocks)*512
+	page, err := readHeader(fd)
+	if err == nil {
+		l.Header, l.Geometry, err = decodeHeader(page, l.FileBytes)
+	}
+	if err != nil {
+		l.Err = fmt.Errorf("%s: %w", l.Path, err)
+		l.Header, l.Geometry = Header{}, Geometry{}
+	}
+}

@@ -160,4 +160,3 @@ func firstLock(fd int, from, to int64) (first, last int64, held bool, err error)
 		}
 	}
 }
-

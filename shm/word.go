@@ -73,19 +73,18 @@ func (m Meta) CRC() uint32 { return uint32(m >> 32) }
 // Phase is the control word that a clear moves: state 3 bits (0 OPEN, 1 CLEARING), owner 12, epoch 49.
 type Phase uint64
 
-// NewPhase packs a phase; owner 0 means OPEN.
-func NewPhase(owner uint32, epoch uint64) Phase {
-	p := Phase(epoch<<generationShift | uint64(owner)<<StateBits)
-	if owner != 0 {
-		p |= 1
-	}
-	return p
+// OpenPhase packs OPEN after epoch clears.
+func OpenPhase(epoch uint64) Phase { return Phase(epoch << generationShift) }
+
+// ClearingPhase packs CLEARING by owner after epoch clears. Owner 0: begun and given up half-way; whoever claims next takes it over.
+func ClearingPhase(owner uint32, epoch uint64) Phase {
+	return Phase(1 | uint64(owner)<<StateBits | epoch<<generationShift)
 }
 
 // Clearing says whether a clear is under way.
 func (p Phase) Clearing() bool { return p&stateMask != 0 }
 
-// Owner returns the clearer's owner number; 0 when OPEN.
+// Owner returns the clearer's owner number; 0 when OPEN, or when nobody clears any more.
 func (p Phase) Owner() uint32 { return uint32(p>>StateBits) & ownerMask }
 
 // Epoch returns how many clears have ended.

@@ -54,6 +54,8 @@ func header() []byte {
 		{"CLIENT_LABEL", shm.ClientLabel}, {"CLIENT_LABEL_BYTES", shm.ClientLabelBytes}, {"CLIENT_CLAIMS", shm.ClientClaims}, {"CLAIMS_PER_CLIENT", shm.ClaimsPerClient},
 		{"CLAIM_BYTES", shm.ClaimBytes}, {"CLIENT_COUNTERS", shm.ClientCounters}, {"COUNTER_STRIPES", shm.CounterStripes}, {"COUNTERS_PER_STRIPE", shm.CountersPerStripe},
 		{"COUNTER_STRIPE_BYTES", shm.CounterStripeBytes}, {"DEFAULT_CLIENT_RECORDS", shm.DefaultClientRecords},
+		{"HEADROOM_MAX", shm.HeadroomMax}, {"HEADROOM_DIVISOR", shm.HeadroomDivisor}, {"FLOOR_MIN", shm.FloorMin}, {"FLOOR_MAX", shm.FloorMax},
+		{"FLOOR_DIVISOR", shm.FloorDivisor}, {"MEMORY_CHECK_BYTES", shm.MemoryCheckBytes},
 		{"KIND_GO", shm.KindGo}, {"KIND_C", shm.KindC}, {"KIND_PYTHON", shm.KindPython}, {"KIND_SERVER", shm.KindServer},
 		{"WORD_EMPTY", uint64(shm.Empty)}, {"WORD_WRITING", uint64(shm.Writing)}, {"WORD_READY", uint64(shm.Ready)},
 		{"WORD_STATE_BITS", shm.StateBits}, {"WORD_OWNER_BITS", shm.OwnerBits}, {"FIXED_PLACE_SHIFT", shm.FixedPlaceShift}, {"ARENA_PLACE_SHIFT", shm.ArenaPlaceShift},

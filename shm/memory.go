@@ -1,0 +1,283 @@
+package shm
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// room is one limit on memory and what is left below it, in bytes.
+type room struct {
+	what      string // for people: "the machine (MemAvailable)", "cgroup /a/b (memory.max)"
+	total     uint64
+	available uint64
+}
+
+// floor is what nobody may fill up: a sixteenth of the limit, at least 128 MiB and at most 1 GiB. Clients look every 64 MiB, so less than twice that would let one pass it
+// unseen, and past a cgroup's limit a write is not refused: the process is killed.
+func (r *room) floor() uint64 { return min(max(r.total/FloorDivisor, FloorMin), FloorMax) }
+
+// usable is what may be filled: available less floor.
+func (r *room) usable() uint64 {
+	if r.available < r.floor() {
+		return 0
+	}
+	return r.available - r.floor()
+}
+
+// kernel reads what the kernel says about memory. root is "/" except in tests, which lay out files of their own.
+type kernel struct{ root string }
+
+// rooms returns every limit that this process is under: the machine, and each cgroup (v1 and v2) from its own up to the root of what it can see.
+// File cache that the kernel can drop counts as available; pages of tmpfs do not, they are what fills it. A limit that cannot be read because its file is missing or forbidden is
+// none; one that cannot be understood is ErrSystem.
+func (k kernel) rooms() ([]room, error) {
+	machine, err := k.machine()
+	if err != nil {
+		return nil, err
+	}
+	cgroups, err := k.cgroups()
+	return append([]room{machine}, cgroups...), err
+}
+
+// tightest returns the room with the least that is usable.
+func (k kernel) tightest() (room, error) {
+	rooms, err := k.rooms()
+	if err != nil {
+		return room{}, err
+	}
+	least := rooms[0]
+	for _, r := range rooms[1:] {
+		if r.usable() < least.usable() {
+			least = r
+		}
+	}
+	return least, nil
+}
+
+func (k kernel) machine() (room, error) {
+	values, err := k.table("/proc/meminfo", "MemTotal:", "MemAvailable:")
+	if err != nil {
+		return room{}, err
+	}
+	total, ok := values["MemTotal:"]
+	available, also := values["MemAvailable:"]
+	if !ok || !also {
+		return room{}, fail(ErrSystem, "/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
+	}
+	return room{"the machine (MemAvailable)", total << 10, available << 10}, nil
+}
+
+// hierarchy is where the memory limits of one cgroup version lie for this process.
+type hierarchy struct {
+	mount string // mount point
+	group string // of this process, below the mount point; "/" for the topmost it can see
+	v2    bool
+}
+
+func (k kernel) cgroups() ([]room, error) {
+	hierarchies, err := k.hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var rooms []room
+	for _, h := range hierarchies {
+		for group := h.group; ; group = path.Dir(group) {
+			r, err := k.cgroup(h, group)
+			if err != nil {
+				return nil, err
+			}
+			if r != nil {
+				rooms = append(rooms, *r)
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return rooms, nil
+}
+
+// hierarchies joins /proc/self/cgroup (which group) with /proc/self/mountinfo (where it is mounted, and from which group on).
+func (k kernel) hierarchies() ([]hierarchy, error) {
+	groups, err := k.lines("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	v1, v2 := "", ""
+	for _, line := range groups { // 4:memory:/path or 0::/path
+		part := strings.SplitN(line, ":", 3)
+		switch {
+		case len(part) != 3:
+		case part[0] == "0" && part[1] == "":
+			v2 = part[2]
+		case contains(part[1], "memory"):
+			v1 = part[2]
+		}
+	}
+	mounts, err := k.lines("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var found []hierarchy
+	for _, line := range mounts { // 36 35 98:0 /root /mount options optional... - type source superoptions
+		before, after, ok := strings.Cut(line, " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 5 || len(right) < 3 {
+			continue
+		}
+		root, mount := unescape(left[3]), unescape(left[4])
+		switch {
+		case right[0] == "cgroup2" && v2 != "":
+			found = append(found, hierarchy{mount, below(v2, root), true})
+		case right[0] == "cgroup" && contains(right[2], "memory") && v1 != "":
+			found = append(found, hierarchy{mount, below(v1, root), false})
+		}
+	}
+	return found, nil
+}
+
+// below returns a cgroup's path below the group that is mounted; "/" when it lies outside, as in a container whose /proc shows the host's paths.
+func below(group, root string) string {
+	if root != "/" {
+		rest, ok := strings.CutPrefix(group, root)
+		if !ok || rest != "" && rest[0] != '/' {
+			return "/"
+		}
+		group = rest
+	}
+	if strings.Contains(group, "..") { // above the root of the cgroup namespace
+		return "/"
+	}
+	return path.Join("/", group)
+}
+
+// cgroup reads one level; nil when it sets no limit.
+func (k kernel) cgroup(h hierarchy, group string) (*room, error) {
+	limits, current, reclaimable := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", []string{"total_active_file", "total_inactive_file"}
+	if h.v2 {
+		// Above memory.high a process is not killed but slowed down without bound: a limit as well.
+		limits, current, reclaimable = []string{"memory.max", "memory.high"}, "memory.current", []string{"active_file", "inactive_file"}
+	}
+	dir := filepath.Join(h.mount, group)
+	r := room{total: unlimited}
+	for _, name := range limits {
+		limit, err := k.number(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		if limit < r.total {
+			r.total, r.what = limit, fmt.Sprintf("cgroup %s (%s)", group, name)
+		}
+	}
+	if r.total >= 1<<62 { // v1 writes no limit as the largest multiple of a page
+		return nil, nil
+	}
+	used, err := k.number(filepath.Join(dir, current))
+	if err != nil {
+		return nil, err
+	}
+	if used == unlimited {
+		return nil, nil
+	}
+	stat, err := k.table(filepath.Join(dir, "memory.stat"), reclaimable...)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range reclaimable {
+		used -= min(used, stat[name])
+	}
+	r.available = r.total - min(r.total, used)
+	return &r, nil
+}
+
+const unlimited = 1<<64 - 1
+
+// number reads a file of one number; unlimited for "max" and for a file that is not there.
+func (k kernel) number(name string) (uint64, error) {
+	lines, err := k.lines(name)
+	if err != nil || lines == nil {
+		return unlimited, err
+	}
+	if len(lines) == 1 && lines[0] == "max" {
+		return unlimited, nil
+	}
+	if len(lines) == 1 {
+		if n, err := strconv.ParseUint(lines[0], 10, 64); err == nil {
+			return n, nil
+		}
+	}
+	return 0, fail(ErrSystem, "%s says %q, not a number", name, strings.Join(lines, "\n"))
+}
+
+// table reads the named numbers out of a file of lines "name number".
+func (k kernel) table(name string, keys ...string) (map[string]uint64, error) {
+	lines, err := k.lines(name)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]uint64{}
+	for _, line := range lines {
+		field := strings.Fields(line)
+		for _, key := range keys {
+			if len(field) < 2 || field[0] != key {
+				continue
+			}
+			n, err := strconv.ParseUint(field[1], 10, 64)
+			if err != nil {
+				return nil, fail(ErrSystem, "%s says %q, not a number", name, line)
+			}
+			values[key] = n
+		}
+	}
+	return values, nil
+}
+
+// lines reads a file; nil when it is missing or forbidden.
+func (k kernel) lines(name string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(k.root, name))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fail(ErrSystem, "%w", err)
+	}
+	lines := []string{}
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		lines = append(lines, s.Text())
+	}
+	return lines, nil
+}
+
+// contains says whether a comma-separated list has an item.
+func contains(list, item string) bool {
+	for _, s := range strings.Split(list, ",") {
+		if s == item {
+			return true
+		}
+	}
+	return false
+}
+
+// unescape undoes mountinfo's \040 for space, tab, newline and backslash.
+func unescape(s string) string {
+	for at := 0; ; at++ {
+		k := strings.IndexByte(s[at:], '\\')
+		if k < 0 {
+			return s
+		}
+		if at += k; at+4 > len(s) {
+			return s
+		}
+		if n, err := strconv.ParseUint(s[at+1:at+4], 8, 8); err == nil {
+			s = s[:at] + string([]byte{byte(n)}) + s[at+4:]
+		}
+	}
+}
