@@ -1,0 +1,90 @@
+"""python -m demo: see --help. Progress goes to standard error, the table or the JSON to standard output."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+from demo import chart, experiment, images, loading, report, workers
+
+COLD_SECONDS = 4.5  # of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a minute
+FEWEST, MOST = 64, 4096  # samples
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make demo", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Reads real image files for three epochs without a cache, then at cached fractions of 0, 25, 50, 75 and 100 %.",
+    )  # fmt: skip
+    parser.add_argument("--images", metavar="DIR", help="a folder of image files (default: real pictures from Debian's archive, else JPEGs made here)")
+    parser.add_argument("--torch", action="store_true", help="read through torch.utils.data.DataLoader and stocached.torch.CachedDataset")
+    parser.add_argument("--samples", type=int, metavar="N", help=f"images to use (default: as many as load in {COLD_SECONDS} s)")
+    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), metavar="W", help="worker processes (default: the cores, at most 4)")
+    parser.add_argument("--batch", type=int, default=32, metavar="B", help="samples a batch (default: 32)")
+    parser.add_argument("--out", type=Path, default=Path("build/demo"), metavar="DIR", help="where pictures and charts go (default: build/demo)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of the table")
+    chosen = parser.parse_args(argv)
+    for name in ("samples", "workers", "batch"):
+        value = getattr(chosen, name)
+        if value is not None and value < (2 if name == "samples" else 1):
+            parser.error(f"--{name} {value} is too few")
+    return chosen
+
+
+def watcher(samples: int) -> Callable[[str], Callable[[int], None]]:
+    """A progress bar for each run, on a terminal; a line for each elsewhere."""
+
+    def watch(what: str) -> Callable[[int], None]:
+        if not sys.stderr.isatty():
+            images.say(what)
+            return lambda done: None
+        bar = tqdm(total=samples * experiment.EPOCHS, desc=f"{what:>11}", unit=" samples", file=sys.stderr, leave=True)
+        return lambda done: advance(bar, done)
+
+    return watch
+
+
+def advance(bar: tqdm[None], done: int) -> None:
+    bar.update(done)
+    if bar.n == bar.total:
+        bar.close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    chosen = arguments(argv)
+    source = images.choose(chosen.images, chosen.out, chosen.samples or MOST // 4)
+    files = images.pick(source, chosen.samples or MOST)
+    if chosen.samples is None:
+        wanted = int(COLD_SECONDS * min(chosen.workers, os.cpu_count() or 1) / loading.seconds_a_sample(files))
+        files = files[: max(FEWEST, wanted // 64 * 64)]
+    make_pool: experiment.PoolFactory = workers.WorkerPool
+    loader = "multiprocessing"
+    if chosen.torch:
+        from demo import dataloader  # torch takes seconds to import, and need not be there
+
+        make_pool, loader = dataloader.LoaderPool, "DataLoader"
+    images.say(f"{len(files)} {source.description}; {chosen.workers} workers, batches of {chosen.batch}, {loader}, Python {platform.python_version()}")
+    settings = experiment.Settings(files, chosen.workers, chosen.batch, make_pool)
+    result = experiment.measure(settings, source.description, source.short, loader, watcher(len(files)))
+    charts = chart.draw(result, chosen.out)
+    if chosen.json:
+        print(json.dumps(report.as_json(result) | {"charts": [str(path) for path in charts]}, indent=2))
+    else:
+        print(f"\n{report.table(result)}\n\n{report.legend(result)}\n\nchart: {charts[0]} and {charts[1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (images.NoImagesError, loading.UnreadableImageError, workers.WorkerError, experiment.WrongSamplesError) as error:
+        sys.exit(f"demo: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

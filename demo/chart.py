@@ -1,0 +1,77 @@
+"""The picture: epoch time against cached fraction, with the ideal line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display needed
+import matplotlib.pyplot as plt
+from matplotlib.ticker import PercentFormatter
+
+from demo.experiment import Result
+
+INK, GREY, PALE, BLUE, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#e8590c"
+
+
+def draw(result: Result, folder: Path) -> list[Path]:
+    """Writes demo.png and demo.svg into the folder, which is made if need be; returns their paths."""
+    style = {"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(figsize=(8.4, 5.0), layout="constrained")
+        draw_lines(axes, result)
+        draw_labels(axes, result)
+        dress(axes, result)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / "demo.png", folder / "demo.svg"]
+        figure.savefig(paths[0], dpi=160, metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"Date": None})
+        plt.close(figure)
+    return paths
+
+
+def draw_lines(axes: plt.Axes, result: Result) -> None:
+    fractions = [run.fraction for run in result.cached]
+    axes.axhline(result.cold_seconds, color=GREY, linewidth=1.2, zorder=1)
+    axes.plot([0, 1], [result.cold_seconds, result.hit_seconds], "--", color=ORANGE, linewidth=1.8, label="ideal: (1 - c) × cold + c × hit", zorder=2)
+    axes.plot(fractions, [run.seconds[0] for run in result.cached], "o", markerfacecolor="white", markeredgecolor=GREY, markersize=6.5, label="first epoch: the cache fills", zorder=3)
+    axes.plot(fractions, [run.warm_seconds for run in result.cached], "o-", color=BLUE, linewidth=2.4, markersize=8.5, label="later epochs, measured", zorder=4, clip_on=False)
+
+
+def draw_labels(axes: plt.Axes, result: Result) -> None:
+    """Speed-ups stand above the points and the legend below the line, where nothing else can be."""
+    for run in result.cached[1:]:
+        axes.annotate(
+            speed_up(result.cold_seconds / run.warm_seconds), (run.fraction, run.warm_seconds), (7, 8) if run.fraction < 1 else (14, 13), textcoords="offset points",
+            ha="left" if run.fraction < 1 else "right", color=BLUE, fontweight="bold",
+        )  # fmt: skip
+    axes.annotate(f"without a cache: {result.cold_seconds:.2f} s", (1.04, result.cold_seconds), (0, -14), textcoords="offset points", ha="right", color=GREY)
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], loc="lower left", frameon=False, labelcolor=INK, borderaxespad=0.8)
+
+
+def speed_up(factor: float) -> str:
+    return f"{factor:.0f}× faster" if factor >= 10 else f"{factor:.1f}× faster"
+
+
+def dress(axes: plt.Axes, result: Result) -> None:
+    axes.set_title("A sample in the cache is one less to load", loc="left", fontsize=15, fontweight="bold", pad=26)
+    axes.text(0, 1.035, subtitle(result), transform=axes.transAxes, fontsize=10, color=GREY)
+    axes.set_xlabel("cached fraction c of the dataset", labelpad=8)
+    axes.set_ylabel("seconds an epoch", labelpad=8)
+    axes.set_xticks([run.fraction for run in result.cached])
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_xlim(-0.04, 1.06)
+    axes.set_ylim(0, max(result.cold_seconds, *(run.seconds[0] for run in result.cached)) * 1.06)
+    axes.grid(axis="y", color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelcolor=GREY)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(GREY)
+
+
+def subtitle(result: Result) -> str:
+    text = f"{result.samples} {result.short}, decoded and resized to 224 × 224 by {result.workers} workers"
+    return text if result.loader == "multiprocessing" else f"{text} of a {result.loader}"

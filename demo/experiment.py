@@ -1,0 +1,170 @@
+"""The experiment: three epochs without a cache, then three with a fresh cache at each cached fraction."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import stocached
+
+from demo import processes
+from demo.loading import SAMPLE_BYTES, SHAPE
+
+FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
+EPOCHS = 3
+
+
+class Pool(Protocol):
+    """Runs epochs with worker processes: workers.WorkerPool or dataloader.LoaderPool."""
+
+    def epoch(self, order: Sequence[int], progress: Callable[[int], None]) -> int: ...
+    def close(self) -> None: ...
+
+
+PoolFactory = Callable[[Sequence[Path], "stocached.Cache | None", int, int], Pool]
+
+
+class WrongSamplesError(Exception):
+    """An epoch read other bytes than the epoch before it: the cache returned something that was never stored."""
+
+
+@dataclass
+class Run:
+    """Three epochs at one cached fraction; `slots` is None without a cache."""
+
+    slots: int | None
+    samples: int
+    seconds: list[float] = field(default_factory=list)  # of each epoch
+    cpu_seconds: list[float] = field(default_factory=list)  # the same in processor time of all processes
+    hit_rates: list[float] = field(default_factory=list)
+    pss_bytes: int = 0  # of all processes together, after the last epoch
+
+    @property
+    def fraction(self) -> float:
+        return (self.slots or 0) / self.samples
+
+    @property
+    def warm_seconds(self) -> float:
+        """The faster one of the epochs after the first, which fills the cache: what else the machine did then disturbs it least."""
+        return min(self.seconds[1:])
+
+    @property
+    def warm_cpu_seconds(self) -> float:
+        return min(self.cpu_seconds[1:])
+
+    @property
+    def warm_hit_rate(self) -> float:
+        return statistics.fmean(self.hit_rates[1:])
+
+    @property
+    def samples_a_second(self) -> float:
+        return self.samples / self.warm_seconds
+
+
+@dataclass
+class Result:
+    """What was measured, and what follows from it."""
+
+    dataset: str
+    short: str  # the same in a few words
+    samples: int
+    workers: int
+    batch: int
+    loader: str
+    without: Run
+    cached: list[Run]
+
+    @property
+    def cold_seconds(self) -> float:
+        return self.without.warm_seconds
+
+    @property
+    def hit_seconds(self) -> float:
+        """An epoch of hits only: the run in which every sample has a slot."""
+        return self.cached[-1].warm_seconds
+
+    def predicted_seconds(self, fraction: float) -> float:
+        """The ideal line: a cached fraction c of the dataset saves a fraction c of the loading."""
+        return (1 - fraction) * self.cold_seconds + fraction * self.hit_seconds
+
+
+@dataclass(frozen=True)
+class Settings:
+    files: Sequence[Path]
+    workers: int
+    batch: int
+    make_pool: PoolFactory
+    seed: int = 0
+
+
+def orders(settings: Settings) -> Iterator[list[int]]:
+    """A new random order for every epoch, the same ones for every run."""
+    for epoch in range(EPOCHS):
+        order = list(range(len(settings.files)))
+        random.Random(f"{settings.seed}/{epoch}").shuffle(order)
+        yield order
+
+
+def run(settings: Settings, slots: int | None, progress: Callable[[int], None]) -> tuple[Run, int]:
+    """Three epochs with a fresh cache of so many slots, or without a cache. Also returns the checksum that all epochs had."""
+    samples = len(settings.files)
+    result = Run(slots, samples)
+    cache = None if slots is None else stocached.Cache.create(samples=samples, shape=SHAPE, dtype="uint8", size=cache_bytes(samples, slots))
+    checksums: list[int] = []
+    try:
+        pool = settings.make_pool(settings.files, cache, settings.workers, settings.batch)
+        try:
+            for order in orders(settings):
+                hits = hits_of(cache)
+                cpu, start = processes.cpu_seconds(os.getpid()), time.perf_counter()
+                checksums.append(pool.epoch(order, progress))
+                result.seconds.append(time.perf_counter() - start)
+                result.cpu_seconds.append(processes.cpu_seconds(os.getpid()) - cpu)
+                result.hit_rates.append((hits_of(cache) - hits) / samples)
+            result.pss_bytes = processes.pss_bytes(os.getpid())
+        finally:
+            pool.close()
+    finally:
+        if cache is not None:
+            cache.close()
+    if len(set(checksums)) != 1:
+        raise WrongSamplesError(f"the three epochs at {slots} slots read different bytes: checksums {checksums}")
+    return result, checksums[0]
+
+
+def hits_of(cache: stocached.Cache | None) -> int:
+    """Samples found so far by all processes, from the cache's own counters."""
+    return 0 if cache is None else cache.stats().hits
+
+
+def cache_bytes(samples: int, slots: int) -> int:
+    """The size that holds exactly so many slots: the control part, then the slots, in whole pages (docs/segment.md)."""
+    page, huge = 4096, 2 << 20
+    control = 2 * page + 1024 * 2048  # header, control words, client table
+    index = -(-samples * 16 // page) * page
+    slot_table = -(-slots * 8 // page) * page
+    payload = -(-(control + index + slot_table) // huge) * huge
+    return -(-(payload + slots * SAMPLE_BYTES) // page) * page
+
+
+def measure(settings: Settings, dataset: str, short: str, loader: str, watch: Callable[[str], Callable[[int], None]]) -> Result:
+    """All runs. `watch` is told what comes next and returns the function that is told of each batch read.
+
+    Raises WrongSamplesError when any epoch of any run reads other bytes than the first.
+    """
+    samples = len(settings.files)
+    without, checksum = run(settings, None, watch("no cache"))
+    cached = []
+    for fraction in FRACTIONS:
+        slots = round(fraction * samples)
+        with_cache, sum_with_cache = run(settings, slots, watch(f"{fraction:.0%} cached"))
+        if sum_with_cache != checksum:
+            raise WrongSamplesError(f"the epochs with {slots} slots read other bytes than those without a cache: checksums {sum_with_cache} and {checksum}")
+        cached.append(with_cache)
+    return Result(dataset, short, samples, settings.workers, settings.batch, loader, without, cached)

@@ -1,0 +1,57 @@
+"""From an image file to a sample: decode, put on white, resize. This is the work that a cached sample saves."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+SIDE = 224
+SHAPE = (SIDE, SIDE, 3)
+SAMPLE_BYTES = SIDE * SIDE * 3  # 150,528
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class UnreadableImageError(Exception):
+    """An image whose header was fine cannot be decoded. The message names the file."""
+
+
+def load(file: Path) -> Pixels:
+    """The image as 224 x 224 x 3 bytes. Deterministic: random augmentation belongs behind the cache."""
+    try:
+        with Image.open(file) as image:
+            picture = on_white(image)
+            return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UnreadableImageError(f"{file} cannot be decoded ({error}): remove it, or give another folder with IMAGES=dir") from error
+
+
+def on_white(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if "A" not in image.getbands() and "transparency" not in image.info:
+        return image.convert("RGB")
+    picture = image.convert("RGBA")
+    white = Image.new("RGBA", picture.size, "white")
+    white.alpha_composite(picture)
+    return white.convert("RGB")
+
+
+def checksum(batch: npt.NDArray[Any]) -> int:
+    """Touches every byte of a batch, as a training step would, and gives the same sum for the same samples in any order."""
+    return int(batch.sum(dtype=np.uint64))
+
+
+def seconds_a_sample(files: list[Path], probes: int = 24) -> float:
+    """Mean time of loading one file, from a few of them spread over the list."""
+    some = files[:: max(1, len(files) // probes)][:probes]
+    load(some[0])  # the first one also loads Pillow's codecs
+    start = time.perf_counter()
+    for file in some:
+        load(file)
+    return (time.perf_counter() - start) / len(some)

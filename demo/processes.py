@@ -1,0 +1,46 @@
+"""What a tree of processes costs: memory that is counted once however many share it, and processor time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")  # a second
+
+
+def tree(root: int) -> dict[int, list[str]]:
+    """The process and all its descendants that are alive now: fields 3 and up of /proc/<pid>/stat for each."""
+    stats: dict[int, list[str]] = {}
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            try:
+                stat = Path("/proc", entry, "stat").read_text()
+            except OSError:
+                continue  # ended meanwhile
+            fields = stat.rpartition(")")[2].split()  # the name before the bracket may hold anything
+            stats[int(entry)] = fields
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found, todo = {}, [root]
+    while todo:
+        pid = todo.pop()
+        found[pid] = stats[pid]
+        todo += children.get(pid, [])
+    return found
+
+
+def pss_bytes(root: int) -> int:
+    """Proportional set size of the tree: a page that n processes share counts 1/n for each. Processes that end while it is read count as nothing."""
+    total = 0
+    for pid in tree(root):
+        try:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total
+
+
+def cpu_seconds(root: int) -> float:
+    """User and system time that the tree's living processes have used so far."""
+    return sum(int(fields[11]) + int(fields[12]) for fields in tree(root).values()) / TICKS

@@ -1,0 +1,75 @@
+"""The table for people and the numbers for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from demo.experiment import Result, Run
+from demo.loading import SAMPLE_BYTES
+
+MB = 1_000_000
+
+HEADINGS = ("cached", "epoch 1", "epochs 2-3", "CPU", "samples/s", "hit rate", "predicted", "off by", "speed-up", "memory")
+UNITS = ("", "s", "s", "s", "", "", "s", "", "", "MB (PSS)")
+
+
+def table(result: Result) -> str:
+    """One row a run; see legend() for the columns."""
+    rows = [HEADINGS, UNITS, cells(result, result.without)]
+    rows += [cells(result, run) for run in result.cached]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADINGS))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    rule = "-" * len(lines[0])
+    return "\n".join([lines[0], lines[1], rule, lines[2], rule, *lines[3:]])
+
+
+def cells(result: Result, run: Run) -> Sequence[str]:
+    measured = (f"{run.seconds[0]:.2f}", f"{run.warm_seconds:.2f}", f"{run.warm_cpu_seconds:.2f}", f"{run.samples_a_second:,.0f}")
+    memory = f"{run.pss_bytes / MB:,.0f}"
+    if run.slots is None:
+        return ("no cache", *measured, "", "", "", "", memory)
+    predicted = result.predicted_seconds(run.fraction)
+    off = "" if run is result.cached[-1] else f"{run.warm_seconds / predicted - 1:+.1%}"
+    return (f"{run.fraction:.0%}", *measured, f"{run.warm_hit_rate:.1%}", f"{predicted:.2f}", off, f"{result.cold_seconds / run.warm_seconds:.1f} x", memory)
+
+
+def legend(result: Result) -> str:
+    full = result.cached[-1]
+    cache = full.slots * SAMPLE_BYTES / MB if full.slots else 0
+    return (
+        "epoch 1 fills the cache, the later ones use it: the faster of the two. CPU is their processor time, all processes together.\n"
+        f"predicted = (1 - c) x {result.cold_seconds:.2f} s without a cache + c x {result.hit_seconds:.2f} s when all is cached.\n"
+        f"memory is that of all {result.workers + 1} processes together: a full cache is {cache:,.0f} MB, once; a copy in each of {result.workers} workers would be {cache * result.workers:,.0f} MB.\n"
+        "every epoch of every run read the same bytes (checksums compared)."
+    )
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """Seconds and bytes, unrounded."""
+    return {
+        "dataset": result.dataset,
+        "samples": result.samples,
+        "sample_bytes": SAMPLE_BYTES,
+        "workers": result.workers,
+        "batch": result.batch,
+        "loader": result.loader,
+        "cold_seconds": result.cold_seconds,
+        "hit_seconds": result.hit_seconds,
+        "runs": [run_as_json(result, run) for run in (result.without, *result.cached)],
+    }
+
+
+def run_as_json(result: Result, run: Run) -> dict[str, Any]:
+    return {
+        "cache": run.slots is not None,
+        "slots": run.slots or 0,
+        "cached_fraction": run.fraction,
+        "epoch_seconds": run.seconds,
+        "epoch_cpu_seconds": run.cpu_seconds,
+        "epoch_hit_rates": run.hit_rates,
+        "warm_seconds": run.warm_seconds,
+        "samples_per_second": run.samples_a_second,
+        "predicted_seconds": result.predicted_seconds(run.fraction),
+        "pss_bytes": run.pss_bytes,
+    }

@@ -1,0 +1,163 @@
+"""Tests of the demo: they run it on JPEGs made in a temporary folder, so that no package is downloaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from demo import __main__ as program
+from demo import experiment, images, loading, processes, report, workers
+
+WHITE, RED = (255, 255, 255), (200, 10, 20)
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    images.make_jpegs(folder, 24)
+    return folder
+
+
+def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "demo", *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("extra", [[], pytest.param(["--torch"], marks=pytest.mark.torch)])
+def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Path, extra: list[str]) -> None:
+    if extra:
+        pytest.importorskip("torch")
+    done = run_demo("--images", str(pictures), "--samples", "24", "--batch", "4", "--out", str(tmp_path), "--json", *extra)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert numbers["samples"] == 24
+    assert [run["slots"] for run in numbers["runs"]] == [0, 0, 6, 12, 18, 24]
+    for run in numbers["runs"]:
+        assert run["epoch_hit_rates"][0] == pytest.approx(0, abs=0.35)  # two workers may meet in the first epoch only through the check of CachedDataset
+        assert run["epoch_hit_rates"][1:] == [pytest.approx(run["cached_fraction"])] * 2
+        assert min(run["epoch_seconds"]) > 0 and run["pss_bytes"] > 10_000_000
+    for path in numbers["charts"]:
+        assert Path(path).stat().st_size > 10_000
+    with Image.open(tmp_path / "demo.png") as chart:
+        assert chart.size[0] > 1000
+
+
+def test_table_has_a_row_for_each_run(pictures: Path, tmp_path: Path) -> None:
+    done = run_demo("--images", str(pictures), "--samples", "8", "--batch", "2", "--workers", "3", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for word in ("no cache", "0%", "25%", "50%", "75%", "100%", "MB (PSS)", "demo.svg", "all 4 processes"):
+        assert word in done.stdout
+
+
+def test_wrong_use_names_the_next_step(tmp_path: Path) -> None:
+    for arguments, words in (
+        (["--images", str(tmp_path)], "at least 2 are needed"),
+        (["--images", str(tmp_path / "missing")], "is no folder"),
+        (["--workers", "0"], "--workers 0 is too few"),
+    ):
+        done = run_demo(*arguments, "--out", str(tmp_path / "out"))
+        assert done.returncode != 0
+        assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_broken_image_is_named(pictures: Path, tmp_path: Path) -> None:
+    whole = (pictures / "00000.jpg").read_bytes()
+    for k in range(4):
+        (tmp_path / f"{k}.jpg").write_bytes(whole)
+    (tmp_path / "2.jpg").write_bytes(whole[:2000])  # a header that opens, pixels that do not
+    done = run_demo("--images", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert done.returncode != 0 and f"{tmp_path}/2.jpg cannot be decoded" in done.stderr
+
+
+def test_transparent_pixels_become_white(tmp_path: Path) -> None:
+    picture = Image.new("RGBA", (300, 300), (*RED, 255))
+    picture.paste((0, 0, 0, 0), (0, 0, 150, 300))
+    picture.save(tmp_path / "half.png")
+    sample = loading.load(tmp_path / "half.png")
+    assert sample.shape == loading.SHAPE and sample.dtype == np.uint8
+    assert tuple(sample[100, 10]) == WHITE and tuple(sample[100, 200]) == RED
+
+
+def test_pick_is_repeatable_and_leaves_out_what_does_not_fit(pictures: Path, tmp_path: Path) -> None:
+    source = images.Source(pictures, "", "")
+    assert images.pick(source, 5) == images.pick(source, 5) != images.pick(source, 5, seed=1)
+    Image.new("RGB", (10, 10)).save(tmp_path / "small.png")
+    Image.new("RGB", (300, 300)).save(tmp_path / "a.png")
+    Image.new("RGB", (300, 301)).save(tmp_path / "b.PNG")
+    (tmp_path / "no.png").write_text("no picture")
+    (tmp_path / "text.txt").write_text("text")
+    (tmp_path / "link.png").symlink_to("a.png")
+    picked = images.pick(images.Source(tmp_path, "", "", min_side=224, max_pixels=100_000), 99)
+    assert {path.name for path in picked} == {"a.png", "b.PNG"}
+
+
+def test_without_a_package_jpegs_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "debian_pictures", lambda work: None)
+    source = images.choose(None, tmp_path, 3)
+    assert "made here" in source.description and len(images.pick(source, 99)) == 3
+
+
+def test_a_package_that_cannot_be_had_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "download", lambda folder: False)
+    assert not images.unpack_debian_package(tmp_path / "pictures")
+    assert list(tmp_path.iterdir()) == []
+
+
+
+def test_a_killed_worker_is_an_error_and_no_hang(pictures: Path) -> None:
+    pool = workers.WorkerPool(images.pick(images.Source(pictures, "", ""), 24), None, workers=2, batch=2)
+    victim = pool._processes[0].pid
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    try:
+        with pytest.raises((workers.WorkerError, OSError)):
+            pool.epoch(range(24), lambda done: None)
+    finally:
+        pool.close()
+    assert not any(process.is_alive() for process in pool._processes)
+
+
+def test_cache_bytes_holds_exactly_the_slots() -> None:
+    import stocached
+
+    for samples, slots in ((10, 1), (10, 10), (1000, 333)):
+        with stocached.Cache.create(samples=samples, shape=loading.SHAPE, dtype="uint8", size=experiment.cache_bytes(samples, slots)) as cache:
+            assert len(cache) == slots
+
+
+def test_prediction_is_a_straight_line() -> None:
+    def run(slots: int | None, seconds: float) -> experiment.Run:
+        return experiment.Run(slots, 100, [9.0, seconds, seconds + 1], [9.0, 9.0, 9.0], [0.0, 0.5, 0.5], 1_000_000)
+
+    result = experiment.Result("pictures", "pictures", 100, 2, 8, "multiprocessing", run(None, 8.0), [run(0, 8.0), run(50, 5.0), run(100, 0.5)])
+    assert [result.predicted_seconds(c) for c in (0.0, 0.5, 1.0)] == [8.0, 4.25, 0.5]
+    assert "+17.6%" in report.table(result) and "16.0 x" in report.table(result)
+
+
+def test_processes_are_counted_with_their_children() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; x = bytearray(b'x') * 50_000_000; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert child.pid in processes.tree(os.getpid())
+        assert processes.pss_bytes(os.getpid()) - processes.pss_bytes(child.pid) > 1_000_000
+        assert processes.pss_bytes(child.pid) > 50_000_000
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_help_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        program.main(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert all(option in text for option in ("--images", "--torch", "--json", "--workers"))

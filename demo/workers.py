@@ -1,0 +1,109 @@
+"""Epochs with worker processes and no framework: each worker takes batches of sample indices, and the cache is all that they share."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+import stocached
+
+from demo.loading import SHAPE, Pixels, checksum, load
+
+
+class WorkerError(Exception):
+    """A worker failed or was killed. The message has its traceback, or its exit code."""
+
+
+def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Sequence[int], out: Pixels) -> None:
+    """One batch into `out`: the hits in one gather, the misses from their files, which are then offered to the cache."""
+    if cache is None:
+        for row, index in enumerate(indices):
+            out[row] = load(files[index])
+        return
+    _, hit = cache.gather(indices, out=out)
+    for row in np.flatnonzero(~hit):
+        out[row] = load(files[indices[row]])
+        cache.put(indices[row], out[row])
+
+
+def work(connection: Connection, files: Sequence[Path], cache: stocached.Cache | None, batch: int) -> None:
+    """A worker: answers each list of indices with the checksum of their samples, until it gets None."""
+    out = np.empty((batch, *SHAPE), np.uint8)
+    try:
+        while (indices := connection.recv()) is not None:
+            rows = out[: len(indices)]
+            fill_batch(files, cache, indices, rows)
+            connection.send(checksum(rows))
+    except (EOFError, KeyboardInterrupt):
+        pass  # the parent is gone or interrupted: it is the one to speak
+    except Exception:
+        connection.send(traceback.format_exc())
+
+
+class WorkerPool:
+    """Worker processes that live for several epochs, as a DataLoader's do with persistent_workers. close() MUST be called."""
+
+    def __init__(self, files: Sequence[Path], cache: stocached.Cache | None, workers: int, batch: int) -> None:
+        self.batch = batch
+        self._processes: list[BaseProcess] = []
+        self._connections: list[Connection] = []
+        context = multiprocessing.get_context()
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=work, args=(theirs, files, cache, batch), daemon=True)
+            process.start()
+            theirs.close()  # so that a dead worker is an end of file here
+            self._processes.append(process)
+            self._connections.append(ours)
+
+    def epoch(self, order: Sequence[int], progress: Callable[[int], None]) -> int:
+        """Reads every sample of `order` once; returns their checksum. `progress` is told the size of each batch that is done."""
+        batches = deque(list(order[start : start + self.batch]) for start in range(0, len(order), self.batch))
+        busy: dict[Connection, int] = {}
+        total = 0
+        for connection in self._connections:
+            self._hand_out(connection, batches, busy)
+        while busy:
+            for connection in wait(list(busy)):
+                assert isinstance(connection, Connection)
+                total += self._answer(connection)
+                progress(busy.pop(connection))
+                self._hand_out(connection, batches, busy)
+        return total
+
+    def _hand_out(self, connection: Connection, batches: deque[list[int]], busy: dict[Connection, int]) -> None:
+        if batches:
+            indices = batches.popleft()
+            connection.send(indices)
+            busy[connection] = len(indices)
+
+    def _answer(self, connection: Connection) -> int:
+        try:
+            answer = connection.recv()
+        except EOFError:
+            process = self._processes[self._connections.index(connection)]
+            process.join(5)
+            raise WorkerError(f"worker {process.pid} ended with exit code {process.exitcode} (-9: killed, most often for lack of memory)") from None
+        if isinstance(answer, str):
+            raise WorkerError(f"a worker failed:\n{answer}")
+        assert isinstance(answer, int)
+        return answer
+
+    def close(self) -> None:
+        for connection in self._connections:
+            try:
+                connection.send(None)
+            except OSError:
+                pass  # it is dead already
+            connection.close()
+        for process in self._processes:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+                process.join()

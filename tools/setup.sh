@@ -1,0 +1,79 @@
+#!/bin/sh
+# Installs what a make target needs and is missing; a second run finds everything there and says nothing.
+#   tools/setup.sh system | python | demo | torch | lint
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3} go=${GO:-go}
+venv=.venv py=.venv/bin/python tools=.tools
+
+fail() { echo "stocached: $*" >&2; exit 1; }
+
+# A C compiler with its headers, and Python's venv: Debian leaves both out of a small installation.
+system() {
+    command -v "$python" >/dev/null || fail "no $python here: install Python 3.10 or later, or say PYTHON=/path/to/python3"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$("$python" --version) is too old: Python 3.10 or later is needed"
+    command -v "$go" >/dev/null || fail "no go here: install Go 1.26 or later (https://go.dev/dl), or say GO=/path/to/go"
+    missing=
+    echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || missing="$missing gcc libc6-dev"
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+    [ -z "$missing" ] && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "stocached: installing$missing"
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    else
+        fail "missing:$missing. On Debian and Ubuntu: sudo apt-get install -y$missing"
+    fi
+}
+
+# pip_install STAMP WHAT FILE... -- PIP-ARGUMENT...: runs pip once, and again whenever one of the files is newer than the stamp.
+pip_install() {
+    stamp=$venv/.installed-$1 what=$2
+    shift 2
+    fresh=$stamp
+    [ -e "$stamp" ] || fresh=
+    while [ "$1" != -- ]; do
+        [ -n "$fresh" ] && [ -n "$(find "$1" -type f -newer "$stamp" -not -path '*/__pycache__/*' -print -quit)" ] && fresh=
+        shift
+    done
+    shift
+    [ -n "$fresh" ] && return
+    echo "stocached: installing $what into $venv"
+    "$py" -m pip install --quiet --disable-pip-version-check "$@"
+    touch "$stamp"
+}
+
+# With system packages visible only where the base Python has torch, so that it is used and not installed again.
+environment() {
+    [ -x "$py" ] && return
+    echo "stocached: making the virtual environment $venv with $("$python" --version)"
+    if [ "${TORCH:-1}" != 0 ] && "$python" -c 'import torch' 2>/dev/null; then
+        "$python" -m venv --system-site-packages "$venv"
+    else
+        "$python" -m venv "$venv"
+    fi
+}
+
+case ${1:-} in
+system) system ;;
+python)
+    environment
+    pip_install tools 'pinned tools (pytest, ...)' tools/requirements.txt -- -r tools/requirements.txt
+    pip_install stocached 'stocached (compiles its C library)' python cclient -- ./python
+    ;;
+demo)
+    pip_install demo 'Pillow, matplotlib and tqdm for the demo' demo/requirements.txt -- -r demo/requirements.txt
+    ;;
+torch)
+    "$py" -c 'import torch' 2>/dev/null && exit
+    echo "stocached: torch is missing: installing it from the package index. It is several GB and takes a minute or more; TORCH=0 does without."
+    pip_install torch torch tools/setup.sh -- torch
+    ;;
+lint)
+    pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
+    version=${GOLANGCI_VERSION:?}
+    "$tools/golangci-lint" version 2>/dev/null | grep -qF "${version#v}" && exit
+    echo "stocached: building golangci-lint $version into $tools (a minute or two)"
+    GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
+    ;;
+*) fail "usage: tools/setup.sh system | python | demo | torch | lint" ;;
+esac

@@ -1,0 +1,126 @@
+"""Runs make targets one after the other as the stages of a test run, and ends with a table and a closing line.
+
+    python3 tools/stages.py test-go test-c ...
+
+The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. Tests are counted from the lines that go test -v,
+pytest and our own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is listed with its reason.
+Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOGS = Path("build/logs")
+TAIL = 150  # lines of a failed stage's log that are shown: more than the longest report of one test so far
+
+GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
+SUMMARY = re.compile(r"\b(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
+SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] (.*)")
+
+
+@dataclass
+class Stage:
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    skips: list[str] = field(default_factory=list)
+
+    def count(self, lines: list[str], status: int) -> None:
+        previous = ""
+        for line in lines:
+            if result := GO_RESULT.match(line):
+                self._count_go(result[1], result[2], previous)
+            elif reason := SKIP_REASON.match(line):
+                self.skips.append(reason[1])
+            elif is_closing_line(line):
+                self._count_summary(line)
+            previous = line
+        if self.passed + self.failed + self.skipped == 0:
+            self.passed = 1 if status == 0 else 0
+        if status != 0 and self.failed == 0:
+            self.failed = 1
+
+    def _count_go(self, result: str, name: str, reason: str) -> None:
+        if result == "PASS":
+            self.passed += 1
+        elif result == "FAIL":
+            self.failed += 1
+        else:
+            self.skipped += 1
+            self.skips.append(f"{name}: {reason.strip()}")
+
+    def _count_summary(self, line: str) -> None:
+        for number, what in SUMMARY.findall(line):
+            if what in ("passed", "xfailed"):
+                self.passed += int(number)
+            elif what == "skipped":
+                self.skipped += int(number)
+            else:
+                self.failed += int(number)
+
+    @property
+    def result(self) -> str:
+        if self.failed:
+            return "FAIL"
+        return "pass" if self.passed else "skip"
+
+
+def is_closing_line(line: str) -> bool:
+    """Of pytest ("== 3 passed, 1 skipped in 0.1s ==", or the same without "=" under -q) or of a program of ours ("3 passed, 0 failed")."""
+    bare = line.strip().strip("=").strip()
+    return re.match(r"^(\w+: )?\d+ (passed|failed|skipped|error|errors)\b[^:]*$", bare) is not None
+
+
+def run(name: str) -> Stage:
+    stage = Stage(name)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{name}.log"
+    print(f"== {name}", flush=True)
+    start = time.monotonic()
+    with log.open("w") as out:
+        make = os.environ.get("MAKE", "make")
+        status = subprocess.run([make, "--no-print-directory", name], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT).returncode
+    stage.seconds = time.monotonic() - start
+    lines = log.read_text(errors="replace").splitlines()
+    stage.count(lines, status)
+    if stage.failed:
+        for line in lines[-TAIL:]:
+            print(f"   | {line}")
+        print(f"   failed with status {status}; the whole output is in {log}; make {name} runs it again", flush=True)
+    return stage
+
+
+def table(stages: list[Stage]) -> str:
+    rows = [("stage", "result", "passed", "failed", "skipped", "seconds")]
+    rows += [(s.name, s.result, str(s.passed), str(s.failed), str(s.skipped), f"{s.seconds:.1f}") for s in stages]
+    widths = [max(len(row[k]) for row in rows) for k in range(6)]
+    text = [f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  " + "  ".join(f"{row[k]:>{widths[k]}}" for k in range(2, 6)) for row in rows]
+    text.insert(1, "-" * len(text[0]))
+    return "\n".join(text)
+
+
+def main(names: list[str]) -> int:
+    if not names:
+        print(__doc__)
+        return 2
+    stages = [run(name) for name in names]
+    print("\n" + table(stages) + "\n")
+    for stage in stages:
+        for skip in stage.skips:
+            print(f"skipped in {stage.name}: {skip}")
+    passed, failed, skipped = (sum(getattr(s, what) for s in stages) for what in ("passed", "failed", "skipped"))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
