@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+	"testing"
+)
+
+// Ensure that the C header is the one that shm/layout.go makes.
+func TestHeaderIsClean(t *testing.T) {
+	const path = "../../cclient/stocached_layout.h"
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(have, header()) {
+		t.Fatalf("%s differs from what shm/layout.go says: run go generate ./shm and commit it", path)
+	}
+}
+
+// Ensure that no constant of the layout is forgotten in the C header.
+func TestHeaderIsComplete(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../shm/layout.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, constants := string(header()), 0
+	for _, decl := range file.Decls {
+		group, ok := decl.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range group.Specs {
+			for _, name := range spec.(*ast.ValueSpec).Names {
+				if name.Name == "_" || name.Name == "VariableDim" { // that one is STOC_VARIABLE_DIM of stocached.h
+					continue
+				}
+				if constants++; !strings.Contains(strings.ReplaceAll(text, "_", ""), " STOC"+strings.ToUpper(name.Name)+" ") &&
+					!strings.Contains(strings.ReplaceAll(text, "_", ""), " STOCCOUNTER"+strings.ToUpper(name.Name)+" ") {
+					t.Errorf("%s of shm/layout.go is not in the header: add it to main.go", name.Name)
+				}
+			}
+		}
+	}
+	if constants < 80 {
+		t.Fatalf("only %d constants found in shm/layout.go", constants)
+	}
+}
