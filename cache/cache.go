@@ -1,0 +1,142 @@
+package cache
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/shm"
+)
+
+// Cache is a handle: one attached client of a segment, with one owner number. Attach makes it, Close ends it.
+type Cache struct {
+	lanes  [shm.CounterStripes]lane
+	closed atomic.Bool // set once, by Close, before it waits for the lanes to empty
+
+	seg         *shm.Segment
+	layout      shm.WordLayout
+	policy      policy.Policy // of slots; unused in an arena
+	samples     uint64
+	slots       uint64 // 0 in an arena
+	stride      uint64
+	sampleBytes uint64 // of every sample; in an arena the largest
+	units       uint64 // of the arena; 0 with slots
+	variable    bool
+	readOnly    bool
+
+	record uint32 // of ours in the client table; owner is record + 1, 0 when read-only
+	owner  uint32
+	locks  shm.Locks
+
+	takingBack atomic.Bool  // one goroutine at a time tries the locks of others: a lock of one's own description never conflicts
+	clearing   atomic.Bool  // one goroutine at a time runs a clear of this handle
+	allocating sync.Mutex   // protects the way from an extent's intent to its name in the word: one extent of this owner at a time
+	memoryLeft atomic.Int64 // bytes that may be filled before memory is checked again
+	closing    sync.Mutex   // protects closeErr and lets a second Close wait for the first
+	shut       bool
+	closeErr   error
+}
+
+// lane is what a goroutine touches on every hit: whether somebody is inside, and where its hits are counted. There are as many as a client
+// record has stripes, each on a line of its own, so that goroutines on different cores do not fight over one.
+type lane struct {
+	inside       atomic.Int64 // operations under way; Close waits for 0
+	hits, misses *atomic.Uint64
+	uncounted    atomic.Uint64 // where a read-only client counts: nowhere
+	_            [96]byte
+}
+
+var _ = [1]struct{}{}[unsafe.Sizeof(lane{})-128]
+
+// laneNow chooses a lane by the address of the caller's stack: cheap, and the same for a goroutine most of the time. Any choice is correct.
+func (c *Cache) laneNow() *lane { return &c.lanes[stripe()] }
+
+func stripe() uint64 {
+	var here byte
+	// Goroutine stacks are 8 KiB apart or more once they have grown; the multiplication spreads neighbours over the four stripes.
+	return uint64(uintptr(unsafe.Pointer(&here))>>13) * 0x9e3779b97f4a7c15 >> 62
+}
+
+// enter begins an operation on the segment's memory, so that Close waits for it. ErrClosed; then there is nothing to leave.
+func (c *Cache) enter() (*lane, error) {
+	l := c.laneNow()
+	l.inside.Add(1) // sequentially consistent, as is the load: either Close sees us inside or we see it closed
+	if c.closed.Load() {
+		l.inside.Add(-1)
+		return nil, errClosed
+	}
+	return l, nil
+}
+
+func (l *lane) leave() { l.inside.Add(-1) }
+
+// enterToWrite is enter for what stores to the segment: ErrReadOnly too.
+func (c *Cache) enterToWrite(verb string) (*lane, error) {
+	l, err := c.enter()
+	if err == nil && c.readOnly {
+		l.leave()
+		return nil, fmt.Errorf("%w: cannot %s; attach with write permission on the cache", shm.ErrReadOnly, verb)
+	}
+	return l, err
+}
+
+var errClosed = fmt.Errorf("%w: the handle was closed before this call; attach again", shm.ErrClosed)
+
+// count adds to a counter of this client. A read-only client counts nothing.
+func (c *Cache) count(k shm.Counter, n uint64) {
+	if !c.readOnly {
+		c.seg.Counter(c.record, int(stripe()), k).Add(n)
+	}
+}
+
+// CountPassed adds to the counter "passed": samples outside the schema that a wrapper let through uncached.
+func (c *Cache) CountPassed(n uint64) error {
+	l, err := c.enter()
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	c.count(shm.Passed, n)
+	return nil
+}
+
+// Segment returns the segment, which stays the caller's.
+func (c *Cache) Segment() *shm.Segment { return c.seg }
+
+// ReadOnly says whether this client may only read, uncounted.
+func (c *Cache) ReadOnly() bool { return c.readOnly }
+
+// Owner returns the client's owner number, record + 1; 0 for a read-only client.
+func (c *Cache) Owner() uint32 { return c.owner }
+
+// Samples returns the number of samples of the dataset.
+func (c *Cache) Samples() int { return int(c.samples) }
+
+// checkIndex: ErrIndex for what is no sample.
+func (c *Cache) checkIndex(i int) error {
+	if uint64(i) >= c.samples { // negative ones are huge
+		return fmt.Errorf("%w: index %d, the cache has samples 0 to %d", shm.ErrIndex, i, c.samples-1)
+	}
+	return nil
+}
+
+// admit says whether a sample may have a place, and which slot if it is its own.
+func (c *Cache) admit(sample uint64) (policy.Verdict, uint64) {
+	if c.variable {
+		return policy.Any, 0
+	}
+	return c.policy.Admit(sample)
+}
+
+// corrupt counts and reports something that cannot be.
+func (c *Cache) corrupt(format string, args ...any) error {
+	c.count(shm.Corrupt, 1)
+	return fmt.Errorf("%w: %s; remove the cache and create it anew", shm.ErrCorrupt, fmt.Sprintf(format, args...))
+}
+
+// corruptWord is corrupt for a sample's index record.
+func (c *Cache) corruptWord(sample uint64, w shm.Word, m shm.Meta) error {
+	return c.corrupt("sample %d has state %d, owner %d, place %d, length %d", sample, w.State(), w.Owner(), c.layout.Place(w), m.Length())
+}

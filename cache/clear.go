@@ -1,0 +1,183 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
+)
+
+// abandoned is the phase of a clear that is nobody's: its clearer died, perhaps half-way, and who took it over gave up.
+func abandoned(epoch uint64) shm.Phase { return shm.ClearingPhase(0, epoch) }
+
+// Clear empties the cache: Stored when it did, Busy when another clear is under way. No claim is honoured until it ends; open ones are waited for, those of the
+// dead taken back. Copies that span it are thrown away; views go on to show memory of their slot, whatever it holds.
+//
+// When ctx ends while claims of live clients (this one's too) are in the way: ErrTimeout with their number, and the cache is as before.
+// ErrReadOnly, ErrClosed, ErrSystem.
+func (c *Cache) Clear(ctx context.Context) (Result, error) {
+	l, err := c.enterToWrite("clear")
+	if err != nil {
+		return Busy, err
+	}
+	defer l.leave()
+	stop := func() error {
+		if c.closed.Load() {
+			return errClosed
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w (%w)", shm.ErrTimeout, context.Cause(ctx))
+		}
+		return nil
+	}
+	for {
+		p := shm.Phase(c.seg.Phase().Load())
+		if p.Clearing() {
+			done, err := c.adoptClear(p, 0)
+			if err != nil || !done {
+				return Busy, err
+			}
+			continue
+		}
+		if !c.clearing.CompareAndSwap(false, true) {
+			return Busy, nil
+		}
+		mine := shm.ClearingPhase(c.owner, p.Epoch())
+		if !c.seg.Phase().CompareAndSwap(uint64(p), uint64(mine)) {
+			c.clearing.Store(false)
+			return Busy, nil
+		}
+		fault.At("clear.phase")
+		err := c.runClear(mine, shm.OpenPhase(p.Epoch()), stop)
+		c.clearing.Store(false)
+		if err != nil {
+			return Busy, err
+		}
+		return Stored, nil
+	}
+}
+
+// adoptClear finishes the clear that phase p says is under way, if its clearer is dead. true: look at the phase again. false: the clearer lives, or
+// claims of live clients stayed in the way for as long as patience lasts.
+func (c *Cache) adoptClear(p shm.Phase, patience time.Duration) (bool, error) {
+	if !c.clearing.CompareAndSwap(false, true) {
+		return false, nil
+	}
+	defer c.clearing.Store(false)
+	mine := shm.ClearingPhase(c.owner, p.Epoch())
+	switch owner := p.Owner(); owner {
+	case c.owner:
+		// Ours by number, and no goroutine of ours runs it: the number's last owner died in it. Unless it ended just now.
+		if shm.Phase(c.seg.Phase().Load()) != p {
+			return true, nil
+		}
+	case 0:
+		if !c.seg.Phase().CompareAndSwap(uint64(p), uint64(mine)) {
+			return true, nil
+		}
+	default:
+		if ok, err := c.takePhaseOf(owner, p, mine); err != nil || !ok {
+			return false, err
+		}
+		if shm.Phase(c.seg.Phase().Load()) != mine {
+			return true, nil
+		}
+	}
+	fault.At("clear.phase")
+	deadline := time.Now().Add(patience)
+	err := c.runClear(mine, abandoned(p.Epoch()), func() error {
+		if c.closed.Load() {
+			return errClosed
+		}
+		if time.Now().After(deadline) {
+			return shm.ErrTimeout
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, shm.ErrTimeout):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil
+}
+
+// takePhaseOf makes a dead clearer's phase ours, with its record locked so that its number is not given out meanwhile. false: it lives.
+func (c *Cache) takePhaseOf(owner uint32, p, mine shm.Phase) (bool, error) {
+	if owner > c.seg.ClientRecords {
+		return false, c.corrupt("a clear by client %d, the table has %d records", owner, c.seg.ClientRecords)
+	}
+	if !c.takingBack.CompareAndSwap(false, true) {
+		return false, nil
+	}
+	defer c.takingBack.Store(false)
+	ok, err := c.locks.TryLock(owner - 1)
+	if err != nil || !ok {
+		return false, err
+	}
+	c.seg.Phase().CompareAndSwap(uint64(p), uint64(mine))
+	return true, c.locks.Unlock(owner - 1)
+}
+
+// runClear is steps 2 to 4 of docs/protocol.md, Clear, with the phase ours. When stop says so before all claims are gone, the phase becomes giveUp.
+func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
+	if err := c.drain(stop); err != nil {
+		c.seg.Phase().CompareAndSwap(uint64(mine), uint64(giveUp))
+		return err
+	}
+	fault.At("clear.drained")
+	for i := range c.samples {
+		word := c.seg.Word(i)
+		w := shm.Word(word.Load())
+		if w.State() == shm.Empty && c.layout.Place(w) == 0 {
+			continue
+		}
+		word.CompareAndSwap(uint64(w), uint64(c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, 0)))
+		fault.At("clear.index")
+	}
+	if c.seg.FirstCome() {
+		for s := range c.slots {
+			if table := c.seg.SlotSample(s); table.Load() != 0 {
+				table.Store(0)
+			}
+		}
+	}
+	f := shm.FreeFrom(c.seg.FreeFrom().Load())
+	c.seg.FreeFrom().Store(uint64(shm.NewFreeFrom(f.Seq()+1, 0)))
+	c.seg.ArenaNext().Store(0)
+	fault.At("clear.cursors")
+	c.seg.Phase().CompareAndSwap(uint64(mine), uint64(shm.OpenPhase(mine.Epoch()+1)))
+	fault.At("clear.open")
+	return nil
+}
+
+// drain waits until every claim entry was seen free once, and takes back those of the dead. Who lists a claim after the phase moved sees that and
+// withdraws, so once is enough.
+func (c *Cache) drain(stop func() error) error {
+	for r := range c.recordsUsed() {
+		for e := range shm.ClaimsPerClient {
+			entry, _ := c.seg.Claim(r, e)
+			for wait := (backoff{}); entry.Load() != 0; wait.sleep() {
+				if r != c.record {
+					if ok, err := c.takeBackOf(r + 1); err != nil {
+						return err
+					} else if ok {
+						break
+					}
+				}
+				if err := stop(); err != nil {
+					n := 0
+					for r := range c.recordsUsed() {
+						n += c.claimsListed(r)
+					}
+					return fmt.Errorf("%w: %d claims of live clients are in the way of a clear; publish or abort them, or end those clients", err, n)
+				}
+			}
+		}
+	}
+	return nil
+}

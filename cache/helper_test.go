@@ -1,0 +1,196 @@
+package cache_test
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// heap makes a segment in ordinary memory, which the race detector sees.
+func heap(t testing.TB, o shm.Options) *shm.Segment {
+	t.Helper()
+	seg, err := shm.NewHeap(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seg.Close() })
+	return seg
+}
+
+// mapped makes a memfd segment, as programs have it.
+func mapped(t testing.TB, o shm.Options) *shm.Segment {
+	t.Helper()
+	seg, err := shm.Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seg.Close() })
+	return seg
+}
+
+// named makes a named segment in a directory of this test's own on /dev/shm.
+func named(t testing.TB, o shm.Options) *shm.Segment {
+	t.Helper()
+	o.Name, o.Dir = "test", tmpfsDir(t)
+	return mapped(t, o)
+}
+
+// tmpfsDir makes a directory on /dev/shm that goes with the test.
+func tmpfsDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// attach makes a client that is closed when the test ends.
+func attach(t testing.TB, seg *shm.Segment) *cache.Cache {
+	t.Helper()
+	c, err := cache.Attach(seg, cache.Options{Label: strings.ReplaceAll(t.Name(), string(filepath.Separator), " ")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error("close:", err)
+		}
+	})
+	return c
+}
+
+// payload is a sample that tells who it is: any byte of another sample or version in it is found.
+func payload(sample, version, n int) []byte {
+	p := make([]byte, n)
+	rng := rand.NewPCG(uint64(sample), uint64(version))
+	for k := 0; k < n; k += 8 {
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+		copy(p[k:], word[:])
+	}
+	return p
+}
+
+func set(t testing.TB, c *cache.Cache, i int, data []byte, flags cache.Flags, want cache.Result) {
+	t.Helper()
+	r, err := c.Set(i, data, flags)
+	if err != nil || r != want {
+		t.Fatalf("set %d: %v, %v; want %v", i, r, err, want)
+	}
+}
+
+// wantSample checks that a sample is there in full, by every way of reading.
+func wantSample(t testing.TB, c *cache.Cache, i int, want []byte) {
+	t.Helper()
+	dst := make([]byte, len(want)+1)
+	if n, hit, err := c.Get(i, dst); err != nil || !hit || string(dst[:n]) != string(want) {
+		t.Fatalf("get %d: %d bytes, hit %v, error %v, as stored %v", i, n, hit, err, string(dst[:n]) == string(want))
+	}
+	if view, hit, err := c.View(i); err != nil || !hit || string(view) != string(want) {
+		t.Fatalf("view %d: %d bytes, hit %v, error %v, as stored %v", i, len(view), hit, err, string(view) == string(want))
+	}
+}
+
+func wantMiss(t testing.TB, c *cache.Cache, i int) {
+	t.Helper()
+	if _, hit, err := c.View(i); err != nil || hit {
+		t.Fatalf("view %d: hit %v, error %v; want a miss", i, hit, err)
+	}
+}
+
+func stats(t testing.TB, c *cache.Cache) cache.Stats {
+	t.Helper()
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// checkSound checks what must hold of a segment at rest, whatever happened before: nothing is claimed, every READY sample has the bytes that were
+// stored, no place belongs to two samples, the slot table agrees with the index, and no slot is lost.
+func checkSound(t testing.TB, seg *shm.Segment) {
+	t.Helper()
+	layout := seg.WordLayout()
+	type extent struct{ first, end, sample uint64 }
+	var extents []extent
+	held := map[uint64]uint64{} // slot -> sample
+	for i := range seg.Samples {
+		w, m := shm.Word(seg.Word(i).Load()), shm.Meta(seg.Meta(i).Load())
+		place := layout.Place(w)
+		if w.State() != shm.Empty && w.State() != shm.Ready {
+			t.Errorf("sample %d is left in state %d by client %d", i, w.State(), w.Owner())
+			continue
+		}
+		if seg.Variable() {
+			if place == 0 {
+				if w.State() == shm.Ready {
+					t.Errorf("sample %d is READY without a place", i)
+				}
+				continue
+			}
+			extents = append(extents, extent{place - 1, place - 1 + shm.UnitsFor(uint64(m.Length())), i})
+		} else if w.State() == shm.Ready {
+			if place == 0 || place > seg.Slots {
+				t.Errorf("sample %d is READY in place %d", i, place)
+				continue
+			}
+			if other, taken := held[place-1]; taken {
+				t.Errorf("samples %d and %d share slot %d", i, other, place-1)
+			}
+			held[place-1] = i
+		} else if place != 0 {
+			t.Errorf("sample %d is EMPTY in place %d", i, place)
+		}
+		if w.State() == shm.Ready {
+			offset := (place - 1) * seg.SlotStride
+			if crc32.Checksum(seg.Bytes(offset, uint64(m.Length())), shm.Castagnoli) != m.CRC() {
+				t.Errorf("sample %d is READY and corrupt", i)
+			}
+		}
+	}
+	for k, a := range extents {
+		if a.end > seg.Units() {
+			t.Errorf("sample %d ends at unit %d of %d", a.sample, a.end, seg.Units())
+		}
+		for _, b := range extents[:k] {
+			if a.first < b.end && b.first < a.end {
+				t.Errorf("samples %d and %d share units", a.sample, b.sample)
+			}
+		}
+	}
+	if seg.FirstCome() {
+		from := uint64(shm.FreeFrom(seg.FreeFrom().Load()).From())
+		for s := range seg.Slots {
+			named := seg.SlotSample(s).Load()
+			sample, taken := held[s]
+			switch {
+			case named != 0 && (!taken || sample != named-1):
+				t.Errorf("slot %d is lost: its table names sample %d, which does not have it", s, named-1)
+			case named == 0 && taken:
+				t.Errorf("slot %d of sample %d is free by its table", s, sample)
+			case named == 0 && s < from:
+				t.Errorf("slot %d is free, and overlooked: the search begins at %d", s, from)
+			}
+		}
+	}
+	for r := range seg.ClientRecords {
+		for e := range shm.ClaimsPerClient {
+			if entry, intent := seg.Claim(r, e); entry.Load() != 0 || intent.Load() != 0 {
+				t.Errorf("entry %d of client %d is left with sample+1 %d, intent %#x", e, r+1, entry.Load(), intent.Load())
+			}
+		}
+	}
+	if p := shm.Phase(seg.Phase().Load()); p.Clearing() {
+		t.Errorf("a clear by client %d is left unfinished", p.Owner())
+	}
+}

@@ -1,0 +1,138 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// Claim is a sample being filled in pieces: Cache.Claim -> WriteAt any number of times -> Publish or Abort. Parts never written are zeros, or what the
+// slot held before. A Claim belongs to one goroutine at a time, and MUST end by Publish or Abort: until then the sample is BUSY for everybody. Closing the
+// cache aborts it.
+type Claim struct {
+	c       *Cache
+	f       fill
+	written uint64 // bytes written from the start on without a gap or a step back: f.crc is theirs
+	inOrder bool   // false once a piece came out of order
+	open    bool
+}
+
+// Claim makes a sample of length bytes the caller's to fill, and takes its memory. The Claim is nil unless the result is Stored. Errors as Set.
+func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
+	l, err := c.enterToWrite("claim a sample")
+	if err != nil {
+		return nil, Busy, err
+	}
+	defer l.leave()
+	if length < 0 {
+		return nil, Busy, fmt.Errorf("%w: a claim of %d bytes", shm.ErrInvalid, length)
+	}
+	if err := c.checkFill(i, uint64(length), flags); err != nil {
+		return nil, Busy, err
+	}
+	k := &Claim{c: c, inOrder: true}
+	r, err := c.claimOrWait(uint64(i), uint64(length), flags, &k.f)
+	if r == Stored && err == nil {
+		if err := c.seg.AllocatePayload(k.f.offset, k.f.length); err != nil { // so that a part never written is zeros, not a hole
+			r, err = c.writeFailed(&k.f, err)
+			c.countResult(r, err)
+			return nil, r, err
+		}
+		k.open = true
+		return k, Stored, nil
+	}
+	c.countResult(r, err)
+	return nil, r, err
+}
+
+// Sample returns the index of the claimed sample.
+func (k *Claim) Sample() int { return int(k.f.sample) }
+
+// Len returns the length the sample was claimed with, in bytes.
+func (k *Claim) Len() int { return int(k.f.length) }
+
+// WriteAt writes a piece at an offset of the sample; it is an io.WriterAt. ErrSchema past the sample's end, which writes nothing and leaves the claim open.
+// ErrFull and ErrSystem end the claim by aborting it. ErrInvalid when the claim has ended, ErrClosed.
+func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
+	l, err := k.enter("write to")
+	if err != nil {
+		return 0, err
+	}
+	defer l.leave()
+	if offset < 0 || uint64(offset) > k.f.length || uint64(len(p)) > k.f.length-uint64(offset) {
+		return 0, fmt.Errorf("%w: a piece of %d bytes at %d, sample %d was claimed with %d", shm.ErrSchema, len(p), offset, k.f.sample, k.f.length)
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := k.c.seg.WritePayload(p, k.f.offset+uint64(offset))
+	if err != nil {
+		k.open = false
+		if lost := k.c.abort(&k.f); lost != nil {
+			return n, errors.Join(err, lost)
+		}
+		return n, err
+	}
+	if uint64(offset) != k.written {
+		k.inOrder = false
+	}
+	if k.inOrder {
+		k.f.crc = crc32.Update(k.f.crc, shm.Castagnoli, p)
+		k.written += uint64(len(p))
+	}
+	return n, nil
+}
+
+// Publish makes the sample READY and ends the claim. ErrLost, ErrInvalid when the claim has ended, ErrClosed, ErrSystem.
+func (k *Claim) Publish() error {
+	l, err := k.enter("publish")
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	k.open = false
+	if !k.inOrder || k.written != k.f.length {
+		if err := k.readBack(); err != nil {
+			return errors.Join(err, k.c.abort(&k.f))
+		}
+	}
+	return k.c.publish(&k.f)
+}
+
+// readBack computes the checksum of what the pieces came to.
+func (k *Claim) readBack() error {
+	k.f.crc = 0
+	buffer := make([]byte, min(k.f.length, 1<<20))
+	for at := uint64(0); at < k.f.length; {
+		part := buffer[:min(uint64(len(buffer)), k.f.length-at)]
+		if err := k.c.seg.ReadPayload(part, k.f.offset+at); err != nil {
+			return err
+		}
+		k.f.crc = crc32.Update(k.f.crc, shm.Castagnoli, part)
+		at += uint64(len(part))
+	}
+	return nil
+}
+
+// Abort gives the claim up. One that has ended, or was ended by closing the cache, is left alone. ErrLost.
+func (k *Claim) Abort() error {
+	l, err := k.c.enter()
+	if err != nil || !k.open { // Close gave it up
+		if err == nil {
+			l.leave()
+		}
+		return nil
+	}
+	defer l.leave()
+	k.open = false
+	return k.c.abort(&k.f)
+}
+
+func (k *Claim) enter(verb string) (*lane, error) {
+	if !k.open {
+		return nil, fmt.Errorf("%w: cannot %s a claim that has ended; claim sample %d again", shm.ErrInvalid, verb, k.f.sample)
+	}
+	return k.c.enter()
+}

@@ -1,0 +1,115 @@
+package cache
+
+import (
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
+)
+
+// takePlace gives a claimed sample its slot or extent, unless it has one that fits. Full: the claim was aborted.
+func (c *Cache) takePlace(f *fill) (Result, error) {
+	if c.layout.Place(f.word) == 0 {
+		var r Result
+		var err error
+		if c.variable {
+			r, err = c.takeExtent(f)
+		} else {
+			r, err = c.takeSlot(f)
+		}
+		if r != Stored || err != nil {
+			return r, err
+		}
+	}
+	place := c.layout.Place(f.word) - 1
+	if c.variable {
+		f.offset = place * shm.UnitBytes
+	} else {
+		f.offset = place * c.stride
+	}
+	return Stored, nil
+}
+
+// takeSlot finds a free slot. The slot table names the sample, so a slot is never taken by nobody; the intent says where to look if we die
+// before the word names it.
+func (c *Cache) takeSlot(f *fill) (Result, error) {
+	free := shm.FreeFrom(c.seg.FreeFrom().Load())
+	_, intent := c.seg.Claim(c.record, f.entry)
+	for s, ok := c.policy.Next(uint64(free.From())); ok; s, ok = c.policy.Next(s + 1) {
+		table := c.seg.SlotSample(s)
+		if table.Load() != 0 {
+			continue
+		}
+		intent.Store(s + 1)
+		fault.At("slot.intent")
+		if !table.CompareAndSwap(0, f.sample+1) {
+			continue
+		}
+		fault.At("slot.taken")
+		// Once: if somebody moved it, it is a matter of a longer scan, and if a slot was freed it must not rise.
+		c.seg.FreeFrom().CompareAndSwap(uint64(free), uint64(shm.NewFreeFrom(free.Seq(), uint32(s+1))))
+		if !c.name(f, s+1) {
+			return Busy, c.lost(f)
+		}
+		fault.At("slot.named")
+		return Stored, nil
+	}
+	c.seg.FreeFrom().CompareAndSwap(uint64(free), uint64(shm.NewFreeFrom(free.Seq(), uint32(c.slots))))
+	return Full, c.abort(f)
+}
+
+// takeExtent allocates from the end of the arena. The intent names the extent before it is taken; who takes our claims back gives it to the sample if
+// arena_next shows that it was taken. One extent of this owner at a time: two intents that end at the same unit could not be told apart.
+func (c *Cache) takeExtent(f *fill) (Result, error) {
+	units := shm.UnitsFor(f.length)
+	_, intent := c.seg.Claim(c.record, f.entry)
+	next := c.seg.ArenaNext()
+	c.allocating.Lock()
+	for {
+		a := shm.ArenaNext(next.Load())
+		if a.Unit()+units > c.units {
+			intent.Store(0)
+			c.allocating.Unlock()
+			return Full, c.abort(f)
+		}
+		intent.Store(uint64(shm.NewExtentIntent(a.Unit(), units)))
+		fault.At("extent.intent")
+		if !next.CompareAndSwap(uint64(a), uint64(shm.NewArenaNext(c.owner, a.Unit()+units))) {
+			continue
+		}
+		fault.At("extent.taken")
+		c.seg.Meta(f.sample).Store(uint64(shm.NewMeta(uint32(f.length), 0))) // before the name: a named extent's length is known
+		named := c.name(f, a.Unit()+1)
+		if named {
+			fault.At("extent.named")
+		}
+		c.allocating.Unlock()
+		if !named {
+			return Busy, c.lost(f)
+		}
+		return Stored, nil
+	}
+}
+
+// name writes a place into the word of a claim.
+func (c *Cache) name(f *fill, place uint64) bool {
+	named := c.layout.Pack(shm.Writing, c.owner, c.layout.Generation(f.word), place)
+	if !c.seg.Word(f.sample).CompareAndSwap(uint64(f.word), uint64(named)) {
+		return false
+	}
+	f.word = named
+	return true
+}
+
+// freeSlot gives a slot back if its table says that sample has it. The cursor moves in any case: whoever freed the slot before may have died before
+// moving it.
+func (c *Cache) freeSlot(slot, sample uint64, freed, moved string) {
+	if c.seg.SlotSample(slot).CompareAndSwap(sample+1, 0) {
+		fault.At(freed)
+	}
+	for from := c.seg.FreeFrom(); ; {
+		f := shm.FreeFrom(from.Load())
+		if from.CompareAndSwap(uint64(f), uint64(shm.NewFreeFrom(f.Seq()+1, min(f.From(), uint32(slot))))) {
+			break
+		}
+	}
+	fault.At(moved)
+}

@@ -1,0 +1,79 @@
+package cache
+
+import (
+	"errors"
+	"hash/crc32"
+
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
+)
+
+// write puts the parts of a sample into its place, one behind the other, and adds up the checksum. Full: no pages; the claim was aborted,
+// as after any error.
+func (c *Cache) write(f *fill, parts [][]byte) (Result, error) {
+	at := f.offset
+	for _, p := range parts {
+		f.crc = crc32.Update(f.crc, shm.Castagnoli, p)
+		if fault.Enabled { // in two halves, so that a test can die between them
+			if half := (f.length+1)/2 - min(at-f.offset, (f.length+1)/2); half > 0 && half <= uint64(len(p)) {
+				if _, err := c.seg.WritePayload(p[:half], at); err != nil {
+					return c.writeFailed(f, err)
+				}
+				fault.At("write.half")
+			}
+		}
+		if _, err := c.seg.WritePayload(p, at); err != nil {
+			return c.writeFailed(f, err)
+		}
+		at += uint64(len(p))
+	}
+	fault.At("write.done")
+	return Stored, nil
+}
+
+// writeFailed aborts a fill that could not be written.
+func (c *Cache) writeFailed(f *fill, err error) (Result, error) {
+	if lost := c.abort(f); lost != nil {
+		return Busy, errors.Join(err, lost)
+	}
+	if errors.Is(err, shm.ErrFull) {
+		return Full, nil
+	}
+	return Busy, err
+}
+
+// publish makes a written sample READY. ErrLost.
+func (c *Cache) publish(f *fill) error {
+	c.seg.Meta(f.sample).Store(uint64(shm.NewMeta(uint32(f.length), f.crc)))
+	fault.At("publish.meta")
+	ready := c.layout.Pack(shm.Ready, 0, c.layout.Generation(f.word), c.layout.Place(f.word))
+	if !c.seg.Word(f.sample).CompareAndSwap(uint64(f.word), uint64(ready)) { // releases payload and meta to whoever loads the word
+		return c.lost(f)
+	}
+	fault.At("publish.word")
+	c.dropEntry(f.entry)
+	fault.At("publish.entry")
+	c.count(shm.Stored, 1)
+	c.count(shm.StoredBytes, f.length)
+	return nil
+}
+
+// abort gives a claim up: the slot becomes free, an extent stays with the sample. ErrLost.
+func (c *Cache) abort(f *fill) error {
+	place := c.layout.Place(f.word)
+	if c.seg.FirstCome() && place != 0 {
+		c.freeSlot(place-1, f.sample, "abort.slot", "abort.cursor")
+	}
+	if !c.variable {
+		place = 0
+	}
+	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(f.word)+1, place)
+	if !c.seg.Word(f.sample).CompareAndSwap(uint64(f.word), uint64(empty)) {
+		return c.lost(f)
+	}
+	fault.At("abort.word")
+	c.dropEntry(f.entry)
+	fault.At("abort.entry")
+	c.count(shm.Aborted, 1)
+	return nil
+}

@@ -1,0 +1,160 @@
+package cache
+
+import (
+	"fmt"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// copyTries is how often a copy is made again because the sample changed underneath; then it is a miss. A sample changes by a clear or
+// an overwrite, so even twice in a row is rare.
+const copyTries = 16
+
+// View returns a sample as memory of the cache, and whether it was READY. See Views in the package comment for what the bytes may show and how long;
+// the slice MUST NOT be written to. ErrIndex, ErrClosed, ErrCorrupt.
+func (c *Cache) View(i int) ([]byte, bool, error) {
+	l := c.laneNow()
+	l.inside.Add(1) // as enter, but in line: a view costs about as much as three atomic additions
+	if c.closed.Load() || uint64(i) >= c.samples {
+		return nil, false, c.refuseRead(l, i)
+	}
+	w, m, ok := c.look(uint64(i))
+	if !ok {
+		l.misses.Add(1)
+		l.inside.Add(-1)
+		return nil, false, c.checkStates(uint64(i), w)
+	}
+	offset, ok := c.extent(w, uint64(m.Length()))
+	if !ok {
+		l.inside.Add(-1)
+		return nil, false, c.corruptWord(uint64(i), w, m)
+	}
+	view := c.seg.Bytes(offset, uint64(m.Length()))
+	l.hits.Add(1)
+	l.inside.Add(-1)
+	return view, true, nil
+}
+
+// refuseRead ends a read that cannot begin.
+func (c *Cache) refuseRead(l *lane, i int) error {
+	defer l.leave()
+	if c.closed.Load() {
+		return errClosed
+	}
+	return c.checkIndex(i)
+}
+
+// look loads the two words of a sample so that they belong together, and says whether it is READY.
+func (c *Cache) look(sample uint64) (shm.Word, shm.Meta, bool) {
+	word, meta := c.seg.Word(sample), c.seg.Meta(sample)
+	for w := shm.Word(word.Load()); ; {
+		if w.State() != shm.Ready {
+			return w, 0, false
+		}
+		m := shm.Meta(meta.Load())
+		again := shm.Word(word.Load())
+		if again == w {
+			return w, m, true
+		}
+		w = again // an overwrite or a clear in between
+	}
+}
+
+// checkStates tells a miss from a state that cannot be.
+func (c *Cache) checkStates(sample uint64, w shm.Word) error {
+	if w.State() > shm.Ready {
+		return c.corruptWord(sample, w, 0)
+	}
+	return nil
+}
+
+// extent returns where in the payload a READY sample of a length lies. false: outside of what it may have, so that no word, however
+// corrupt, leads out of the payload.
+func (c *Cache) extent(w shm.Word, length uint64) (offset uint64, ok bool) {
+	place := c.layout.Place(w) - 1 // none becomes huge
+	if c.variable {
+		return place * shm.UnitBytes, place < c.units && length <= c.sampleBytes && shm.UnitsFor(length) <= c.units-place
+	}
+	return place * c.stride, place < c.slots && length == c.sampleBytes
+}
+
+// Get copies a sample into dst and returns its length, and whether it was READY; on a miss dst may hold anything. The copy is never torn.
+// ErrSchema when dst is too short, with the length needed as the first result; ErrIndex, ErrClosed, ErrCorrupt.
+func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
+	l := c.laneNow()
+	l.inside.Add(1)
+	if c.closed.Load() || uint64(i) >= c.samples {
+		return 0, false, c.refuseRead(l, i)
+	}
+	n, hit, err := c.copySample(uint64(i), dst)
+	if hit {
+		l.hits.Add(1)
+	} else if err == nil {
+		l.misses.Add(1)
+	}
+	l.inside.Add(-1)
+	return n, hit, err
+}
+
+// copySample copies a READY sample and checks afterwards that it was the same all the time.
+func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
+	word := c.seg.Word(sample)
+	for range copyTries {
+		w, m, ok := c.look(sample)
+		if !ok {
+			return 0, false, c.checkStates(sample, w)
+		}
+		offset, ok := c.extent(w, uint64(m.Length()))
+		if !ok {
+			return 0, false, c.corruptWord(sample, w, m)
+		}
+		n := int(m.Length())
+		if n > len(dst) {
+			return n, false, fmt.Errorf("%w: sample %d has %d bytes, the buffer only %d", shm.ErrSchema, sample, n, len(dst))
+		}
+		copy(dst, c.seg.Bytes(offset, uint64(n)))
+		shm.LoadFence() // the copy's loads come before the next one
+		if shm.Word(word.Load()) == w {
+			return n, true, nil
+		}
+		c.count(shm.Retried, 1)
+	}
+	return 0, false, nil
+}
+
+// Peek copies the bytes of a sample's slot whatever its state into dst, zeros where nothing was ever written, and returns whether the sample has a
+// slot: with first-indices always below slots, else when it is READY. It reads with pread, so that holes stay holes; it is
+// neither counted nor checked for tearing. Fixed size only: ErrSchema otherwise or when dst is too short; ErrIndex, ErrClosed, ErrSystem.
+func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
+	l, err := c.enter()
+	if err != nil {
+		return 0, false, err
+	}
+	defer l.leave()
+	switch err := c.checkIndex(i); {
+	case err != nil:
+		return 0, false, err
+	case c.variable:
+		return 0, false, fmt.Errorf("%w: samples of a variable-size cache have no slots to peek at; use Get", shm.ErrSchema)
+	case c.sampleBytes > uint64(len(dst)):
+		return int(c.sampleBytes), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer only %d", shm.ErrSchema, i, c.sampleBytes, len(dst))
+	}
+	var offset uint64
+	if c.seg.FirstCome() {
+		w, m, ok := c.look(uint64(i))
+		if !ok {
+			return 0, false, c.checkStates(uint64(i), w)
+		}
+		if offset, ok = c.extent(w, uint64(m.Length())); !ok {
+			return 0, false, c.corruptWord(uint64(i), w, m)
+		}
+	} else if uint64(i) < c.slots {
+		offset = uint64(i) * c.stride
+	} else {
+		return 0, false, nil
+	}
+	if err := c.seg.ReadPayload(dst[:c.sampleBytes], offset); err != nil {
+		return 0, false, err
+	}
+	return int(c.sampleBytes), true, nil
+}

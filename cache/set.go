@@ -1,0 +1,92 @@
+package cache
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// waitAtMost is how long the flag Wait waits: longer than any fill takes, short enough that a stopped writer does not stop a job.
+const waitAtMost = time.Minute
+
+// Set stores a sample if nobody has. data is copied; in a fixed-size cache it MUST have exactly the sample's size.
+// ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid (flags), ErrLost, ErrCorrupt, ErrSystem.
+func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) {
+	parts := [1][]byte{data}
+	return c.SetParts(i, parts[:], flags)
+}
+
+// SetParts is Set of the parts one behind the other.
+func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
+	var length uint64
+	for _, p := range parts {
+		length += uint64(len(p))
+	}
+	l, err := c.enterToWrite("set a sample")
+	if err != nil {
+		return Busy, err
+	}
+	if err := c.checkFill(i, length, flags); err != nil {
+		l.leave()
+		return Busy, err
+	}
+	var f fill
+	r, err := c.claimOrWait(uint64(i), length, flags, &f)
+	if r == Stored && err == nil {
+		if r, err = c.write(&f, parts); r == Stored && err == nil {
+			err = c.publish(&f)
+		}
+	}
+	c.countResult(r, err)
+	l.leave()
+	return r, err
+}
+
+// checkFill: ErrIndex, ErrSchema, ErrInvalid.
+func (c *Cache) checkFill(i int, length uint64, flags Flags) error {
+	switch err := c.checkIndex(i); {
+	case err != nil:
+		return err
+	case flags&^flagsKnown != 0:
+		return fmt.Errorf("%w: flags %#x, known are %#x", shm.ErrInvalid, flags, flagsKnown)
+	case !c.variable && length != c.sampleBytes:
+		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have %d", shm.ErrSchema, i, length, c.sampleBytes)
+	case length > c.sampleBytes:
+		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have at most %d", shm.ErrSchema, i, length, c.sampleBytes)
+	}
+	return nil
+}
+
+// claimOrWait claims, again and again while it is Busy and Wait is asked for.
+func (c *Cache) claimOrWait(sample, length uint64, flags Flags, f *fill) (Result, error) {
+	r, err := c.claim(sample, length, flags&Overwrite != 0, f)
+	if r != Busy || err != nil || flags&Wait == 0 {
+		return r, err
+	}
+	var wait backoff
+	for deadline := time.Now().Add(waitAtMost); r == Busy && err == nil && time.Now().Before(deadline); {
+		if wait.sleep(); c.closed.Load() {
+			return Busy, errClosed
+		}
+		r, err = c.claim(sample, length, flags&Overwrite != 0, f)
+	}
+	return r, err
+}
+
+// countResult counts what a set or claim came to; what was stored is counted by publish.
+func (c *Cache) countResult(r Result, err error) {
+	if err != nil {
+		return
+	}
+	switch r {
+	case Exists:
+		c.count(shm.Exists, 1)
+	case Busy:
+		c.count(shm.Busy, 1)
+	case Full:
+		c.count(shm.Full, 1)
+	case Out:
+		c.count(shm.Out, 1)
+	}
+}

@@ -1,0 +1,79 @@
+package cache
+
+import (
+	"fmt"
+
+	"github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/shm"
+)
+
+// State of a sample as callers see it. Same numbers as enum stoc_state_of.
+type State uint8
+
+const (
+	StateEmpty   State = iota
+	StateWriting       // some client is filling it, or died doing so
+	StateReady
+	StateOut     // it can have no slot (first-indices)
+	StateCorrupt // its word holds none of these
+)
+
+var stateNames = [...]string{"EMPTY", "WRITING", "READY", "OUT", "CORRUPT"}
+
+// String returns the state's name as the documents spell it.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
+// State returns the state of a sample at this moment. Not counted. ErrIndex, ErrClosed.
+func (c *Cache) State(i int) (State, error) {
+	l, err := c.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer l.leave()
+	if err := c.checkIndex(i); err != nil {
+		return 0, err
+	}
+	return c.state(uint64(i)), nil
+}
+
+// States writes the states of the samples from first on into dst. Not counted. ErrIndex unless all of them are samples; ErrClosed.
+func (c *Cache) States(first int, dst []State) error {
+	l, err := c.enter()
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	if err := c.checkRange(first, len(dst)); err != nil {
+		return err
+	}
+	for k := range dst {
+		dst[k] = c.state(uint64(first + k))
+	}
+	return nil
+}
+
+// checkRange: ErrIndex unless first..first+n-1 are samples.
+func (c *Cache) checkRange(first, n int) error {
+	if first < 0 || n < 0 || uint64(first) > c.samples || uint64(n) > c.samples-uint64(first) {
+		return fmt.Errorf("%w: %d samples from %d on, the cache has samples 0 to %d", shm.ErrIndex, n, first, c.samples-1)
+	}
+	return nil
+}
+
+func (c *Cache) state(sample uint64) State {
+	switch s := shm.Word(c.seg.Word(sample).Load()).State(); {
+	case s > shm.Ready:
+		return StateCorrupt
+	case s != shm.Empty:
+		return State(s)
+	}
+	if verdict, _ := c.admit(sample); verdict == policy.Never {
+		return StateOut
+	}
+	return StateEmpty
+}

@@ -1,0 +1,61 @@
+package cache
+
+import (
+	"hash/crc32"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// Verification is what Verify found.
+type Verification struct {
+	Checked int // samples that were READY
+	Corrupt int // of these, those that are not what was stored, and words that cannot be
+	Bad     int // the first corrupt one; -1: none
+}
+
+// Verify compares the READY samples first..first+n-1 with their checksums. They do not count as hits; corrupt ones are counted. ErrIndex, ErrClosed.
+func (c *Cache) Verify(first, n int) (Verification, error) {
+	v := Verification{Bad: -1}
+	l, err := c.enter()
+	if err != nil {
+		return v, err
+	}
+	defer l.leave()
+	if err := c.checkRange(first, n); err != nil {
+		return v, err
+	}
+	for i := first; i < first+n; i++ {
+		ready, good := c.verifySample(uint64(i))
+		if ready {
+			v.Checked++
+		}
+		if !good {
+			c.count(shm.Corrupt, 1)
+			if v.Corrupt++; v.Bad < 0 {
+				v.Bad = i
+			}
+		}
+	}
+	return v, nil
+}
+
+// verifySample says whether a sample was READY, and whether nothing is wrong with it.
+func (c *Cache) verifySample(sample uint64) (ready, good bool) {
+	word := c.seg.Word(sample)
+	for range copyTries {
+		w, m, ok := c.look(sample)
+		if !ok {
+			return false, w.State() <= shm.Ready
+		}
+		offset, ok := c.extent(w, uint64(m.Length()))
+		if !ok {
+			return true, false
+		}
+		crc := crc32.Checksum(c.seg.Bytes(offset, uint64(m.Length())), shm.Castagnoli)
+		shm.LoadFence()
+		if shm.Word(word.Load()) == w {
+			return true, crc == m.CRC()
+		}
+	}
+	return false, true // it keeps changing: not READY for long enough to be wrong
+}
