@@ -9,6 +9,7 @@ import (
 // by hand in code: cclient/stocached_layout.h is generated from them. Changing any of them makes another format.
 
 //go:generate go run ../internal/layoutheader -o ../cclient/stocached_layout.h
+//go:generate go test -run TestGolden -update .
 
 // Identity of the format.
 const (
