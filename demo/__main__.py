@@ -20,13 +20,18 @@ FEWEST, MOST = 64, 4096  # samples
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="make demo", formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="make demo",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Reads real image files for three epochs without a cache, then at cached fractions of 0, 25, 50, 75 and 100 %.",
-    )  # fmt: skip
-    parser.add_argument("--images", metavar="DIR", help="a folder of image files (default: real pictures from Debian's archive, else JPEGs made here)")
+    )
+    parser.add_argument(
+        "--images", metavar="DIR", help="a folder of image files (default: real pictures from Debian's archive, else JPEGs made here)"
+    )
     parser.add_argument("--torch", action="store_true", help="read through torch.utils.data.DataLoader and stocached.torch.CachedDataset")
     parser.add_argument("--samples", type=int, metavar="N", help=f"images to use (default: as many as load in {COLD_SECONDS} s)")
-    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), metavar="W", help="worker processes (default: the cores, at most 4)")
+    parser.add_argument(
+        "--workers", type=int, default=min(4, os.cpu_count() or 1), metavar="W", help="worker processes (default: the cores, at most 4)"
+    )
     parser.add_argument("--batch", type=int, default=32, metavar="B", help="samples a batch (default: 32)")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), metavar="DIR", help="where pictures and charts go (default: build/demo)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of the table")
@@ -70,7 +75,9 @@ def main(argv: list[str] | None = None) -> int:
         from demo import dataloader  # torch takes seconds to import, and need not be there
 
         make_pool, loader = dataloader.LoaderPool, "DataLoader"
-    images.say(f"{len(files)} {source.description}; {chosen.workers} workers, batches of {chosen.batch}, {loader}, Python {platform.python_version()}")
+    images.say(
+        f"{len(files)} {source.description}; {chosen.workers} workers, batches of {chosen.batch}, {loader}, Python {platform.python_version()}"
+    )
     settings = experiment.Settings(files, chosen.workers, chosen.batch, make_pool)
     result = experiment.measure(settings, source.description, source.short, loader, watcher(len(files)))
     charts = chart.draw(result, chosen.out)

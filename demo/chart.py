@@ -8,6 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")  # no display needed
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from demo.experiment import Result
@@ -17,8 +18,7 @@ INK, GREY, PALE, BLUE, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#e8
 
 def draw(result: Result, folder: Path) -> list[Path]:
     """Writes demo.png and demo.svg into the folder, which is made if need be; returns their paths."""
-    style = {"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}
-    with plt.rc_context(style):
+    with plt.rc_context({"font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}):
         figure, axes = plt.subplots(figsize=(8.4, 5.0), layout="constrained")
         draw_lines(axes, result)
         draw_labels(axes, result)
@@ -31,22 +31,48 @@ def draw(result: Result, folder: Path) -> list[Path]:
     return paths
 
 
-def draw_lines(axes: plt.Axes, result: Result) -> None:
+def draw_lines(axes: Axes, result: Result) -> None:
     fractions = [run.fraction for run in result.cached]
     axes.axhline(result.cold_seconds, color=GREY, linewidth=1.2, zorder=1)
     axes.plot([0, 1], [result.cold_seconds, result.hit_seconds], "--", color=ORANGE, linewidth=1.8, label="ideal: (1 - c) × cold + c × hit", zorder=2)
-    axes.plot(fractions, [run.seconds[0] for run in result.cached], "o", markerfacecolor="white", markeredgecolor=GREY, markersize=6.5, label="first epoch: the cache fills", zorder=3)
-    axes.plot(fractions, [run.warm_seconds for run in result.cached], "o-", color=BLUE, linewidth=2.4, markersize=8.5, label="later epochs, measured", zorder=4, clip_on=False)
+    axes.plot(
+        fractions,
+        [run.seconds[0] for run in result.cached],
+        "o",
+        markerfacecolor="white",
+        markeredgecolor=GREY,
+        markersize=6.5,
+        label="first epoch: the cache fills",
+        zorder=3,
+    )
+    axes.plot(
+        fractions,
+        [run.warm_seconds for run in result.cached],
+        "o-",
+        color=BLUE,
+        linewidth=2.4,
+        markersize=8.5,
+        label="later epochs, measured",
+        zorder=4,
+        clip_on=False,
+    )
 
 
-def draw_labels(axes: plt.Axes, result: Result) -> None:
+def draw_labels(axes: Axes, result: Result) -> None:
     """Speed-ups stand above the points and the legend below the line, where nothing else can be."""
     for run in result.cached[1:]:
         axes.annotate(
-            speed_up(result.cold_seconds / run.warm_seconds), (run.fraction, run.warm_seconds), (7, 8) if run.fraction < 1 else (14, 13), textcoords="offset points",
-            ha="left" if run.fraction < 1 else "right", color=BLUE, fontweight="bold",
-        )  # fmt: skip
-    axes.annotate(f"without a cache: {result.cold_seconds:.2f} s", (1.04, result.cold_seconds), (0, -14), textcoords="offset points", ha="right", color=GREY)
+            speed_up(result.cold_seconds / run.warm_seconds),
+            (run.fraction, run.warm_seconds),
+            (7, 8) if run.fraction < 1 else (14, 13),
+            textcoords="offset points",
+            ha="left" if run.fraction < 1 else "right",
+            color=BLUE,
+            fontweight="bold",
+        )
+    axes.annotate(
+        f"without a cache: {result.cold_seconds:.2f} s", (1.04, result.cold_seconds), (0, -14), textcoords="offset points", ha="right", color=GREY
+    )
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="lower left", frameon=False, labelcolor=INK, borderaxespad=0.8)
 
@@ -55,7 +81,7 @@ def speed_up(factor: float) -> str:
     return f"{factor:.0f}× faster" if factor >= 10 else f"{factor:.1f}× faster"
 
 
-def dress(axes: plt.Axes, result: Result) -> None:
+def dress(axes: Axes, result: Result) -> None:
     axes.set_title("A sample in the cache is one less to load", loc="left", fontsize=15, fontweight="bold", pad=26)
     axes.text(0, 1.035, subtitle(result), transform=axes.transAxes, fontsize=10, color=GREY)
     axes.set_xlabel("cached fraction c of the dataset", labelpad=8)

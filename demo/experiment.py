@@ -115,7 +115,7 @@ def run(settings: Settings, slots: int | None, progress: Callable[[int], None]) 
     """Three epochs with a fresh cache of so many slots, or without a cache. Also returns the checksum that all epochs had."""
     samples = len(settings.files)
     result = Run(slots, samples)
-    cache = None if slots is None else stocached.Cache.create(samples=samples, shape=SHAPE, dtype="uint8", size=cache_bytes(samples, slots))
+    cache = None if slots is None else stocached.Cache.create(samples=samples, shape=SHAPE, dtype="uint8", slots=slots)
     checksums: list[int] = []
     try:
         pool = settings.make_pool(settings.files, cache, settings.workers, settings.batch)
@@ -143,16 +143,6 @@ def hits_of(cache: stocached.Cache | None) -> int:
     return 0 if cache is None else cache.stats().hits
 
 
-def cache_bytes(samples: int, slots: int) -> int:
-    """The size that holds exactly so many slots: the control part, then the slots, in whole pages (docs/segment.md)."""
-    page, huge = 4096, 2 << 20
-    control = 2 * page + 1024 * 2048  # header, control words, client table
-    index = -(-samples * 16 // page) * page
-    slot_table = -(-slots * 8 // page) * page
-    payload = -(-(control + index + slot_table) // huge) * huge
-    return -(-(payload + slots * SAMPLE_BYTES) // page) * page
-
-
 def measure(settings: Settings, dataset: str, short: str, loader: str, watch: Callable[[str], Callable[[int], None]]) -> Result:
     """All runs. `watch` is told what comes next and returns the function that is told of each batch read.
 
@@ -162,9 +152,11 @@ def measure(settings: Settings, dataset: str, short: str, loader: str, watch: Ca
     without, checksum = run(settings, None, watch("no cache"))
     cached = []
     for fraction in FRACTIONS:
-        slots = round(fraction * samples)
+        slots = max(1, round(fraction * samples))  # one slot is the smallest cache there is
         with_cache, sum_with_cache = run(settings, slots, watch(f"{fraction:.0%} cached"))
         if sum_with_cache != checksum:
-            raise WrongSamplesError(f"the epochs with {slots} slots read other bytes than those without a cache: checksums {sum_with_cache} and {checksum}")
+            raise WrongSamplesError(
+                f"the epochs with {slots} slots read other bytes than those without a cache: checksums {sum_with_cache} and {checksum}"
+            )
         cached.append(with_cache)
     return Result(dataset, short, samples, settings.workers, settings.batch, loader, without, cached)

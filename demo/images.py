@@ -53,7 +53,11 @@ def choose(folder: str | None, work: Path, count: int) -> Source:
         return Source(debian, f"pictures of Debian's {DEBIAN_PACKAGE}", "PNG pictures", min_side=224, max_pixels=2_000_000)
     make_jpegs(work / "made", count)
     size = f"{MADE_PIXELS} x {MADE_PIXELS}"
-    return Source(work / "made", f"JPEGs made here ({size}, as in the benchmark of stocaching: no package of real pictures was to be had)", f"made JPEGs of {size}")
+    return Source(
+        work / "made",
+        f"JPEGs made here ({size}, as in the benchmark of stocaching: no package of real pictures was to be had)",
+        f"made JPEGs of {size}",
+    )
 
 
 def debian_pictures(work: Path) -> Path | None:

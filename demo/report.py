@@ -31,7 +31,15 @@ def cells(result: Result, run: Run) -> Sequence[str]:
         return ("no cache", *measured, "", "", "", "", memory)
     predicted = result.predicted_seconds(run.fraction)
     off = "" if run is result.cached[-1] else f"{run.warm_seconds / predicted - 1:+.1%}"
-    return (f"{run.fraction:.0%}", *measured, f"{run.warm_hit_rate:.1%}", f"{predicted:.2f}", off, f"{result.cold_seconds / run.warm_seconds:.1f} x", memory)
+    return (
+        f"{run.fraction:.0%}",
+        *measured,
+        f"{run.warm_hit_rate:.1%}",
+        f"{predicted:.2f}",
+        off,
+        f"{result.cold_seconds / run.warm_seconds:.1f} x",
+        memory,
+    )
 
 
 def legend(result: Result) -> str:
@@ -39,6 +47,7 @@ def legend(result: Result) -> str:
     cache = full.slots * SAMPLE_BYTES / MB if full.slots else 0
     return (
         "epoch 1 fills the cache, the later ones use it: the faster of the two. CPU is their processor time, all processes together.\n"
+        "0% is the smallest cache, of one slot. "
         f"predicted = (1 - c) x {result.cold_seconds:.2f} s without a cache + c x {result.hit_seconds:.2f} s when all is cached.\n"
         f"memory is that of all {result.workers + 1} processes together: a full cache is {cache:,.0f} MB, once; a copy in each of {result.workers} workers would be {cache * result.workers:,.0f} MB.\n"
         "every epoch of every run read the same bytes (checksums compared)."

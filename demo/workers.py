@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import traceback
 from collections import deque
@@ -9,11 +10,15 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import stocached
 
 from demo.loading import SHAPE, Pixels, checksum, load
+
+if TYPE_CHECKING:
+    Link = Connection[Any, Any]  # the class takes parameters in the type checker's eyes only
 
 
 class WorkerError(Exception):
@@ -32,7 +37,7 @@ def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Se
         cache.put(indices[row], out[row])
 
 
-def work(connection: Connection, files: Sequence[Path], cache: stocached.Cache | None, batch: int) -> None:
+def work(connection: Link, files: Sequence[Path], cache: stocached.Cache | None, batch: int) -> None:
     """A worker: answers each list of indices with the checksum of their samples, until it gets None."""
     out = np.empty((batch, *SHAPE), np.uint8)
     try:
@@ -52,7 +57,7 @@ class WorkerPool:
     def __init__(self, files: Sequence[Path], cache: stocached.Cache | None, workers: int, batch: int) -> None:
         self.batch = batch
         self._processes: list[BaseProcess] = []
-        self._connections: list[Connection] = []
+        self._connections: list[Link] = []
         context = multiprocessing.get_context()
         for _ in range(workers):
             ours, theirs = context.Pipe()
@@ -65,25 +70,25 @@ class WorkerPool:
     def epoch(self, order: Sequence[int], progress: Callable[[int], None]) -> int:
         """Reads every sample of `order` once; returns their checksum. `progress` is told the size of each batch that is done."""
         batches = deque(list(order[start : start + self.batch]) for start in range(0, len(order), self.batch))
-        busy: dict[Connection, int] = {}
+        busy: dict[Link, int] = {}
         total = 0
         for connection in self._connections:
             self._hand_out(connection, batches, busy)
         while busy:
-            for connection in wait(list(busy)):
-                assert isinstance(connection, Connection)
+            ready = wait(list(busy))
+            for connection in [connection for connection in busy if connection in ready]:
                 total += self._answer(connection)
                 progress(busy.pop(connection))
                 self._hand_out(connection, batches, busy)
         return total
 
-    def _hand_out(self, connection: Connection, batches: deque[list[int]], busy: dict[Connection, int]) -> None:
+    def _hand_out(self, connection: Link, batches: deque[list[int]], busy: dict[Link, int]) -> None:
         if batches:
             indices = batches.popleft()
             connection.send(indices)
             busy[connection] = len(indices)
 
-    def _answer(self, connection: Connection) -> int:
+    def _answer(self, connection: Link) -> int:
         try:
             answer = connection.recv()
         except EOFError:
@@ -97,10 +102,8 @@ class WorkerPool:
 
     def close(self) -> None:
         for connection in self._connections:
-            try:
+            with contextlib.suppress(OSError):  # it may be dead already
                 connection.send(None)
-            except OSError:
-                pass  # it is dead already
             connection.close()
         for process in self._processes:
             process.join(5)

@@ -1,0 +1,144 @@
+"""Runs the examples of the documents, so that what a reader copies works.
+
+    python tools/docs.py README.md docs
+
+A fenced block is run when its first line says so after the language: ```python run, ```go run, ```sh run or ```c run. A block that follows at once
+and says ```text output must be what it printed; in it, a line of "..." stands for any number of lines, "..." within a line for any text. Blocks that say
+```python torch need torch and are skipped, and counted, where it is not installed. Each block runs in a folder of its own, in this order per document, with
+our bin/, .venv/bin and build/ in reach. A relative link to a file that does not exist fails too. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 120  # for one block; the slowest compiles a Go program
+
+FENCE = re.compile(r"^```(\w+) (run|torch|output)\s*$")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
+
+
+@dataclass
+class Example:
+    document: Path
+    line: int
+    language: str
+    needs_torch: bool
+    code: str
+    output: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line} ({self.language})"
+
+
+def examples(document: Path) -> list[Example]:
+    found: list[Example] = []
+    lines = document.read_text().splitlines()
+    k = 0
+    while k < len(lines):
+        fence = FENCE.match(lines[k])
+        if fence is None:
+            k += 1
+            continue
+        end = lines.index("```", k)
+        body = "\n".join(lines[k + 1 : end]) + "\n"
+        if fence[2] == "output":
+            found[-1].output = body
+        else:
+            found.append(Example(document, k + 1, fence[1], fence[2] == "torch", body))
+        k = end + 1
+    return found
+
+
+def run(example: Example, folder: Path) -> str | None:
+    """None if the example works, else what is wrong with it."""
+    environment = os.environ | {"PATH": f"{ROOT}/bin:{ROOT}/.venv/bin:{os.environ['PATH']}"}
+    command = {"python": run_python, "sh": run_shell, "go": run_go, "c": run_c}[example.language](example, folder)
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"still running after {SECONDS} s"
+    finally:
+        shutil.rmtree(go_folder(folder), ignore_errors=True)
+    if done.returncode != 0:
+        return f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    if example.output is not None and not matches(example.output, done.stdout):
+        return f"printed\n{done.stdout}{done.stderr}\nand not\n{example.output}"
+    return None
+
+
+def run_python(example: Example, folder: Path) -> list[str]:
+    (folder / "example.py").write_text(example.code)
+    return [f"{ROOT}/.venv/bin/python", "example.py"]
+
+
+def run_shell(example: Example, folder: Path) -> list[str]:
+    (folder / "example.sh").write_text(example.code)
+    return ["bash", "-eu", "example.sh"]
+
+
+def go_folder(folder: Path) -> Path:
+    """Inside the module, where imports resolve; the underscore hides it from ./..."""
+    return ROOT / "build" / f"_{folder.name}"
+
+
+def run_go(example: Example, folder: Path) -> list[str]:
+    source = go_folder(folder)
+    source.mkdir(parents=True)
+    (source / "main.go").write_text(example.code)
+    return [os.environ.get("GO", "go"), "-C", str(ROOT), "run", f"./build/{source.name}"]
+
+
+def run_c(example: Example, folder: Path) -> list[str]:
+    (folder / "example.c").write_text(example.code)
+    flags = f"-std=c11 -Wall -Wextra -Werror -I{ROOT}/cclient -L{ROOT}/build -Wl,-rpath,{ROOT}/build"
+    return ["sh", "-c", f"{os.environ.get('CC', 'cc')} {flags} example.c -o example -lstocached && ./example"]
+
+
+def matches(expected: str, printed: str) -> bool:
+    lines = [".*" if line.strip() == "..." else re.escape(line.rstrip()).replace(r"\.\.\.", "[^\n]*") for line in expected.rstrip().splitlines()]
+    text = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+    return re.fullmatch("\n".join(lines), text, re.DOTALL) is not None
+
+
+def dead_links(document: Path) -> Iterator[str]:
+    for line, text in enumerate(document.read_text().splitlines(), 1):
+        for target in LINK.findall(text):
+            if "://" not in target and not target.startswith("mailto:") and not (document.parent / target).exists():
+                yield f"{document.relative_to(ROOT)}:{line}: link to {target}, which does not exist"
+
+
+def main(names: list[str]) -> int:
+    documents = [ROOT / name for name in names if name.endswith(".md")]
+    documents += sorted(path for name in names if not name.endswith(".md") for path in (ROOT / name).rglob("*.md"))
+    passed, failed, skipped = 0, 0, 0
+    has_torch = importlib.util.find_spec("torch") is not None
+    for document in documents:
+        for link in dead_links(document):
+            print(f"FAILED {link}")
+            failed += 1
+        for example in examples(document):
+            if example.needs_torch and not has_torch:
+                print(f"SKIPPED [1] {example}: torch is not installed")
+                skipped += 1
+                continue
+            with tempfile.TemporaryDirectory(prefix="example-") as folder:
+                wrong = run(example, Path(folder))
+            print(f"FAILED {example}: {wrong}" if wrong else f"ok {example}", flush=True)
+            failed, passed = failed + bool(wrong), passed + (not wrong)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
