@@ -100,8 +100,8 @@ test-torch: setup-torch ## Python with torch; installs it (several GB, about a m
 endif
 
 .PHONY: test-demo
-test-demo: setup-demo ## the demo's own tests
-	$(PY) -m pytest demo
+test-demo: setup-demo ## the demo and the scripts in tools/
+	$(PY) -m pytest demo tools
 
 .PHONY: test-docs
 test-docs: build setup-python ## runs the examples in README.md and docs/

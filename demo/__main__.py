@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -50,16 +51,16 @@ def watcher(samples: int) -> Callable[[str], Callable[[int], None]]:
         if not sys.stderr.isatty():
             images.say(what)
             return lambda done: None
-        bar = tqdm(total=samples * experiment.EPOCHS, desc=f"{what:>11}", unit=" samples", file=sys.stderr, leave=True)
-        return lambda done: advance(bar, done)
+        bar: tqdm[NoReturn] = tqdm(total=samples * experiment.EPOCHS, desc=f"{what:>11}", unit=" samples", file=sys.stderr)
+
+        def advance(done: int) -> None:
+            bar.update(done)
+            if bar.n == bar.total:
+                bar.close()
+
+        return advance
 
     return watch
-
-
-def advance(bar: tqdm[None], done: int) -> None:
-    bar.update(done)
-    if bar.n == bar.total:
-        bar.close()
 
 
 def main(argv: list[str] | None = None) -> int:

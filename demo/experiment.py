@@ -14,7 +14,7 @@ from typing import Protocol
 import stocached
 
 from demo import processes
-from demo.loading import SAMPLE_BYTES, SHAPE
+from demo.loading import SHAPE
 
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 EPOCHS = 3

@@ -22,6 +22,7 @@ TAIL = 150  # lines of a failed stage's log that are shown: more than the longes
 
 GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
 SUMMARY = re.compile(r"\b(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
+CLOSING = re.compile(r"^(\w+: )?\d+ (passed|failed|skipped|error|errors)(, \d+ \w+)*( in [\d.]+s.*)?$")
 SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] (.*)")
 
 
@@ -76,8 +77,7 @@ class Stage:
 
 def is_closing_line(line: str) -> bool:
     """Of pytest ("== 3 passed, 1 skipped in 0.1s ==", or the same without "=" under -q) or of a program of ours ("3 passed, 0 failed")."""
-    bare = line.strip().strip("=").strip()
-    return re.match(r"^(\w+: )?\d+ (passed|failed|skipped|error|errors)\b[^:]*$", bare) is not None
+    return CLOSING.match(line.strip().strip("=").strip()) is not None
 
 
 def run(name: str) -> Stage:
