@@ -1,0 +1,65 @@
+/*
+ * copy.c - memory copies and the threads that share a batch.
+ */
+
+/* pthread_create and pthread_join got new versions in GLIBC 2.34, where libpthread went into libc; the old ones are still there and the same. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+__asm__(".symver pthread_create,pthread_create@GLIBC_2.2.5");
+__asm__(".symver pthread_join,pthread_join@GLIBC_2.2.5");
+#endif
+
+typedef void copy_function(void *dst, const void *src, size_t n);
+
+static void copy_plain(void *dst, const void *src, size_t n) { memcpy(dst, src, n); }
+
+#if defined(__x86_64__)
+/* Stores around the cache: no read of the destination's lines, and the batch does not throw out what else is cached. Ends unfenced: stores_done. */
+__attribute__((target("avx2"))) static void copy_streaming(void *dst, const void *src, size_t n)
+{
+    unsigned char *d = dst;
+    const unsigned char *s = src;
+    size_t head = MIN(n, -(uintptr_t)d & 63);
+    memcpy(d, s, head);
+    d += head, s += head, n -= head;
+    for (; n >= 128; d += 128, s += 128, n -= 128) {
+        __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)s), b = _mm256_loadu_si256((const __m256i *)(const void *)(s + 32));
+        __m256i e = _mm256_loadu_si256((const __m256i *)(const void *)(s + 64)), f = _mm256_loadu_si256((const __m256i *)(const void *)(s + 96));
+        _mm256_stream_si256((__m256i *)(void *)d, a);
+        _mm256_stream_si256((__m256i *)(void *)(d + 32), b);
+        _mm256_stream_si256((__m256i *)(void *)(d + 64), e);
+        _mm256_stream_si256((__m256i *)(void *)(d + 96), f);
+    }
+    memcpy(d, s, n);
+}
+static void stores_done(void) { _mm_sfence(); }
+static bool can_stream(void) { return __builtin_cpu_supports("avx2"); }
+#else
+#define copy_streaming copy_plain
+static void stores_done(void) {}
+static bool can_stream(void) { return false; }
+#endif
+
+enum { MAX_THREADS = 64 };
+#define BYTES_PER_THREAD (1 * MIB) /* below it, starting a thread (about 30 us) costs more than it copies */
+
+/*
+ * Runs work(context) in the calling thread and in up to threads - 1 others, and returns when all have. The others block every signal: a handler of the program must
+ * not find itself on a thread it does not know. Fewer run where threads cannot be made.
+ */
+static void run_threads(unsigned threads, void *(*work)(void *), void *context)
+{
+    pthread_t others[MAX_THREADS];
+    unsigned started = 0;
+    if (threads > 1) {
+        sigset_t all, before;
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, &before); /* of this thread only, on Linux; pthread_sigmask binds GLIBC 2.32 */
+        for (; started < MIN(threads, MAX_THREADS) - 1; started++)
+            if (pthread_create(&others[started], NULL, work, context) != 0)
+                break;
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
+    work(context);
+    for (unsigned k = 0; k < started; k++)
+        pthread_join(others[k], NULL);
+}

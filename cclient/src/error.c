@@ -1,0 +1,87 @@
+/*
+ * error.c - codes and messages. A message says what was asked for, the numbers, and the next step.
+ */
+
+uint32_t stoc_abi_version(void) { return STOC_ABI_VERSION; }
+
+const char *stoc_version(void) { return STOC_PRODUCT_VERSION; }
+
+const char *stoc_strerror(int code)
+{
+    switch (code) {
+    case STOC_STORED: return "stored (or a miss)";
+    case STOC_EXISTS: return "the sample is in the cache already (or a hit)";
+    case STOC_BUSY: return "another client is filling the sample, or the cache is being cleared";
+    case STOC_FULL: return "the cache is full or memory is short";
+    case STOC_OUT: return "the sample has no slot";
+    case STOC_EINVAL: return "invalid argument";
+    case STOC_EINDEX: return "sample index out of range";
+    case STOC_ESCHEMA: return "wrong size, dtype, shape or field for this cache";
+    case STOC_ENOENT: return "no such cache";
+    case STOC_EEXIST: return "a cache of that name exists";
+    case STOC_EFORMAT: return "not a segment of stocached, or damaged";
+    case STOC_EVERSION: return "a segment of another layout version";
+    case STOC_EFINGERPRINT: return "the cache holds another dataset or transform";
+    case STOC_EMEMORY: return "not enough memory";
+    case STOC_EPERM: return "not permitted";
+    case STOC_EREADONLY: return "attached for reading only";
+    case STOC_ECLOSED: return "the cache is closed";
+    case STOC_ECLIENTS: return "too many clients";
+    case STOC_ETIMEOUT: return "timed out";
+    case STOC_ESYSTEM: return "a system call failed";
+    case STOC_ELOST: return "the claim was lost before it was published";
+    case STOC_ECORRUPT: return "the cache is corrupt";
+    case STOC_EUNSUPPORTED: return "not supported on this system";
+    default: return "unknown code";
+    }
+}
+
+/* Fills in error (NULL is accepted) and returns code. */
+__attribute__((format(printf, 4, 5))) static int fail(struct stoc_error *error, int code, int os_error, const char *format, ...)
+{
+    if (error) {
+        va_list args;
+        error->code = code;
+        error->os_error = os_error;
+        va_start(args, format);
+        vsnprintf(error->message, sizeof error->message, format, args);
+        va_end(args);
+    }
+    return code;
+}
+
+static void no_error(struct stoc_error *error)
+{
+    if (error)
+        memset(error, 0, sizeof *error);
+}
+
+/* A system call that failed: what was tried, and errno in words. */
+static int fail_system(struct stoc_error *error, const char *what, const char *path)
+{
+    int number = errno;
+    char text[128] = "";
+    /* strerror_r of POSIX and of GNU differ in what they return; %m of printf is the same everywhere on Linux */
+    errno = number;
+    snprintf(text, sizeof text, "%m");
+    fail(error, STOC_ESYSTEM, number, "%s %s: %s", what, path, text);
+    errno = number;
+    return STOC_ESYSTEM;
+}
+
+/* 4,096 -> "4096 B", 1.5 * 2^30 -> "1.5 GiB". Text is at least 32 bytes. */
+static const char *size_text(uint64_t bytes, char *text)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    unsigned unit = 0;
+    double n = (double)bytes;
+    while (n >= 1024 && unit < 6) {
+        n /= 1024;
+        unit++;
+    }
+    if (unit == 0)
+        snprintf(text, 32, "%llu B", (unsigned long long)bytes);
+    else
+        snprintf(text, 32, "%.1f %s", n, units[unit]);
+    return text;
+}

@@ -1,0 +1,112 @@
+/*
+ * internal.h - what the parts of stocached.c share: the handle and small helpers.
+ */
+#ifndef STOCACHED_INTERNAL_H
+#define STOCACHED_INTERNAL_H
+
+#include "../stocached.h"
+#include "../stocached_layout.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STOC_PRODUCT_VERSION "0.1.0"
+
+/* A word of the segment: naturally aligned, 64 bits, only ever accessed atomically and at full width. */
+typedef _Atomic uint64_t stoc_word;
+
+_Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8 && sizeof(off_t) == 8, "stocached needs a 64-bit system: segments are mapped whole");
+_Static_assert(sizeof(stoc_word) == 8 && _Alignof(stoc_word) == 8, "a word of the segment is 8 aligned bytes");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_LONG_LOCK_FREE == 2, "words are shared between processes: locks inside atomics would not be");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little-endian");
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#define ROUND_UP(n, align) (((n) + (align) - 1) / (align) * (align))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+#define MAX_COPIES 16                     /* copies of a sample that keeps changing underneath, before it counts as a miss */
+#define WAIT_NS (UINT64_C(60) * 1000000000) /* of STOC_WAIT */
+#define INHERITED_CLEAR_NS UINT64_C(1000000000) /* how long a claimant or a new client waits while it finishes the clear of a dead one */
+#define OWN_PATH_BYTES 512
+
+/* Where the regions of a segment lie. It follows from the first six members: geometry_of. */
+struct geometry {
+    uint64_t samples, slots, slot_stride, payload_bytes;
+    uint32_t client_records, flags;
+    uint64_t index_offset, slot_table_offset, payload_offset, segment_bytes;
+};
+
+/*
+ * A handle: one lock description, one owner number, one client. Immutable after open, except the atomic members; those that belong to this process alone are
+ * reset in a forked child (client.c).
+ */
+struct stoc_cache {
+    /* what a hit touches, in two lines */
+    stoc_word *index; /* two words a sample */
+    const unsigned char *payload;
+    uint64_t samples, slots, slot_stride, sample_bytes, payload_bytes;
+    _Atomic(stoc_word *) counters; /* of the own client record; the sink of a handle that is not counted; NULL: register first */
+
+    stoc_word *slot_table; /* NULL unless fixed-size first-come */
+    unsigned char *control;
+    uint64_t control_bytes, segment_bytes, payload_offset, index_offset, slot_table_offset, limit_bytes;
+    int64_t created_ns;
+    uint32_t client_records, flags, place_shift, field_count, kind, layout_minor;
+    uint64_t generation_mask;
+    bool variable, first_come, read_only;
+    uint32_t (*crc)(uint32_t crc, const void *data, size_t length);
+    int fd; /* data descriptor: pread, pwrite, fallocate and the maps */
+
+    /* of this process alone: see the child handler */
+    _Atomic int lock_fd;            /* the lock description; -1: none */
+    _Atomic uint32_t owner;         /* record + 1; 0: not registered */
+    _Atomic uint32_t fork_generation; /* claims of another generation are the parent's */
+    _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or takes back */
+    _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
+    _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
+    _Atomic uint64_t filled;        /* bytes stored since memory was looked at */
+    _Atomic uint64_t short_until;   /* memory was short: sets are FULL until this time, CLOCK_MONOTONIC in ns */
+
+    struct stoc_cache *next, *previous; /* list of handles, under handles_lock */
+    unsigned char uuid[16];
+    char name[STOC_NAME_BYTES], fingerprint[STOC_FINGERPRINT_BYTES + 1], path[OWN_PATH_BYTES];
+    struct stoc_field fields[STOC_MAX_FIELDS];
+    _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE]; /* where counts go that nobody reads */
+};
+
+_Static_assert(sizeof(struct stoc_field) == STOC_FIELD_BYTES, "a field is its record in the header");
+_Static_assert(offsetof(struct stoc_field, dtype) == STOC_FIELD_DTYPE && offsetof(struct stoc_field, ndim) == STOC_FIELD_NDIM, "field layout");
+_Static_assert(offsetof(struct stoc_field, offset) == STOC_FIELD_OFFSET && offsetof(struct stoc_field, bytes) == STOC_FIELD_SIZE, "field layout");
+_Static_assert(offsetof(struct stoc_field, dims) == STOC_FIELD_DIMS && sizeof(((struct stoc_field *)0)->name) == STOC_FIELD_NAME_BYTES, "field layout");
+_Static_assert(STOC_HEADER_FIELDS + STOC_MAX_FIELDS * STOC_FIELD_BYTES == STOC_HEADER_BYTES, "fields end the header");
+_Static_assert(STOC_CLIENT_CLAIMS + STOC_CLAIMS_PER_CLIENT * STOC_CLAIM_BYTES <= STOC_CLIENT_COUNTERS, "claims lie before the counters");
+_Static_assert(STOC_CLIENT_COUNTERS + STOC_COUNTER_STRIPES * STOC_COUNTER_STRIPE_BYTES <= STOC_CLIENT_RECORD_BYTES, "counters lie in the record");
+_Static_assert(STOC_COUNTER_COUNT <= STOC_COUNTERS_PER_STRIPE && STOC_COUNTERS_PER_STRIPE * 8 == STOC_COUNTER_STRIPE_BYTES, "a stripe is its counters");
+_Static_assert(STOC_WORD_STATE_BITS == 3 && STOC_WORD_OWNER_BITS == 12, "words.c");
+
+#endif

@@ -1,0 +1,251 @@
+/*
+ * read.c - get, view, gather. No allocation, no lock, no shared line written but the caller's own counters.
+ */
+
+#define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative ones are huge */
+
+/*
+ * Copies length bytes from skip on of a sample; want: UINT64_MAX, or its exact length (else a miss). HIT, MISS, ECORRUPT, ESCHEMA (capacity; *length says what is
+ * needed). Checked after copying: bytes that changed meanwhile are never a hit.
+ */
+static inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity, uint64_t *length, copy_function *copy, uint64_t *retried)
+{
+    stoc_word *word = index_word(c, i);
+    for (int tries = 0; tries < MAX_COPIES; tries++) {
+        uint64_t w = load(word), offset, bytes;
+        if (state_of(w) != READY)
+            return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
+        bool placed = locate(c, w, load(meta_word(c, i)), &offset, &bytes);
+        bool copied = false;
+        int result = STOC_HIT;
+        if (UNLIKELY(!placed)) {
+            result = STOC_ECORRUPT;
+        } else if (!c->variable && want != UINT64_MAX) {
+            copy(dst, c->payload + offset + skip, want);
+            copied = true;
+        } else if (want != UINT64_MAX && bytes != want) {
+            result = STOC_MISS;
+        } else if (UNLIKELY(bytes > capacity)) {
+            result = STOC_ESCHEMA;
+        } else {
+            copy(dst, c->payload + offset, bytes);
+            copied = true;
+        }
+        atomic_thread_fence(memory_order_acquire); /* load-load: what was copied was read before the word is read again */
+        if (LIKELY(atomic_load_explicit(word, memory_order_relaxed) == w)) {
+            if (length && placed)
+                *length = bytes;
+            return result;
+        }
+        *retried += copied;
+    }
+    return STOC_MISS;
+}
+
+int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *length)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (BAD_INDEX(c, index))
+        return STOC_EINDEX;
+    uint64_t bytes = 0, retried = 0;
+    int result = copy_sample(c, (uint64_t)index, 0, UINT64_MAX, dst, capacity, &bytes, copy_plain, &retried);
+    stoc_word *counters = counters_of(c);
+    if (UNLIKELY(retried))
+        add_to(counters, STOC_COUNTER_RETRIED, retried);
+    if (length && (result == STOC_HIT || result == STOC_ESCHEMA))
+        *length = bytes;
+    if (result != STOC_ESCHEMA)
+        add_to(counters, result == STOC_HIT ? STOC_COUNTER_HITS : result == STOC_MISS ? STOC_COUNTER_MISSES : STOC_COUNTER_CORRUPT, 1);
+    return result;
+}
+
+/* Where a READY sample lies now: HIT, MISS, ECORRUPT. Place and length belong together. */
+static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64_t *length)
+{
+    for (int tries = 0; tries < MAX_COPIES; tries++) {
+        uint64_t w = load(index_word(c, i));
+        if (state_of(w) != READY)
+            return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
+        if (!c->variable) /* one word says it all */
+            return LIKELY(locate(c, w, 0, offset, length)) ? STOC_HIT : STOC_ECORRUPT;
+        bool placed = locate(c, w, load(meta_word(c, i)), offset, length);
+        atomic_thread_fence(memory_order_acquire);
+        if (LIKELY(atomic_load_explicit(index_word(c, i), memory_order_relaxed) == w))
+            return placed ? STOC_HIT : STOC_ECORRUPT;
+    }
+    return STOC_MISS;
+}
+
+static inline int find_counted(stoc_cache *c, int64_t index, uint64_t *offset, uint64_t *length)
+{
+    if (BAD_INDEX(c, index))
+        return STOC_EINDEX;
+    int result = find(c, (uint64_t)index, offset, length);
+    count(c, LIKELY(result == STOC_HIT) ? STOC_COUNTER_HITS : result == STOC_MISS ? STOC_COUNTER_MISSES : STOC_COUNTER_CORRUPT, 1);
+    return result;
+}
+
+int stoc_view(stoc_cache *c, int64_t index, const void **data, size_t *length)
+{
+    if (UNLIKELY(!c))
+        return STOC_ECLOSED;
+    if (UNLIKELY(!data || !length))
+        return STOC_EINVAL;
+    uint64_t offset, bytes;
+    int result = find_counted(c, index, &offset, &bytes);
+    if (LIKELY(result == STOC_HIT)) {
+        *data = c->payload + offset;
+        *length = bytes;
+    }
+    return result;
+}
+
+int64_t stoc_view_offset(stoc_cache *c, int64_t index)
+{
+    if (UNLIKELY(!c))
+        return STOC_ECLOSED - 1;
+    if (UNLIKELY(c->variable))
+        return STOC_EUNSUPPORTED - 1;
+    uint64_t offset, bytes;
+    int result = find_counted(c, index, &offset, &bytes);
+    return LIKELY(result == STOC_HIT) ? (int64_t)offset : (int64_t)result - 1;
+}
+
+/* ------------------------------------------------------------------------------------------------ batches */
+
+#define STREAM_BYTES (4 * MIB) /* batches from this size on are stored around the cache */
+enum { ROWS_AHEAD = 4 };       /* index words that are fetched ahead */
+
+struct batch {
+    stoc_cache *cache;
+    const int64_t *indices;
+    size_t n, step; /* rows, and how many a thread takes at a time */
+    unsigned char *dst;
+    uint64_t stride, skip, want; /* rows of one size */
+    const uint64_t *offsets, *lengths; /* packed rows */
+    uint8_t *hit;
+    copy_function *copy;
+    _Atomic size_t next;
+    _Atomic uint64_t hits, retried, corrupt;
+};
+
+static void *gather_rows(void *context)
+{
+    struct batch *b = context;
+    stoc_cache *c = b->cache;
+    uint64_t hits = 0, retried = 0, corrupt = 0;
+    for (;;) {
+        size_t from = atomic_fetch_add_explicit(&b->next, b->step, memory_order_relaxed);
+        if (from >= b->n)
+            break;
+        size_t to = MIN(from + b->step, b->n);
+        for (size_t k = from; k < to; k++) {
+            if (k + ROWS_AHEAD < b->n)
+                __builtin_prefetch((const void *)(uintptr_t)index_word(c, (uint64_t)b->indices[k + ROWS_AHEAD]));
+            uint64_t want = b->lengths ? b->lengths[k] : b->want;
+            unsigned char *row = b->dst + (b->offsets ? b->offsets[k] : k * b->stride);
+            int result = copy_sample(c, (uint64_t)b->indices[k], b->skip, want, row, want, NULL, b->copy, &retried);
+            hits += result == STOC_HIT;
+            corrupt += result < 0;
+            if (b->hit)
+                b->hit[k] = result == STOC_HIT;
+        }
+    }
+    stores_done();
+    atomic_fetch_add_explicit(&b->hits, hits, memory_order_relaxed);
+    atomic_fetch_add_explicit(&b->retried, retried, memory_order_relaxed);
+    atomic_fetch_add_explicit(&b->corrupt, corrupt, memory_order_relaxed);
+    return NULL;
+}
+
+static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
+{
+    stoc_cache *c = b->cache;
+    stoc_word *counters = counters_of(c);
+    threads = (unsigned)MIN(MIN((uint64_t)threads, MAX_THREADS), MAX(bytes / BYTES_PER_THREAD, 1));
+    threads = (unsigned)MAX(MIN((uint64_t)threads, b->n), 1);
+    /* several turns a thread, so that one that starts late does not leave the others waiting */
+    b->step = threads == 1 ? b->n : MAX(b->n / (threads * 8), 1);
+    b->copy = bytes >= STREAM_BYTES && can_stream() ? copy_streaming : copy_plain;
+    run_threads(threads, gather_rows, b);
+    uint64_t hits = atomic_load(&b->hits), retried = atomic_load(&b->retried), corrupt = atomic_load(&b->corrupt);
+    if (hits)
+        add_to(counters, STOC_COUNTER_HITS, hits);
+    if (b->n - hits - corrupt)
+        add_to(counters, STOC_COUNTER_MISSES, b->n - hits - corrupt);
+    if (retried)
+        add_to(counters, STOC_COUNTER_RETRIED, retried);
+    if (corrupt)
+        add_to(counters, STOC_COUNTER_CORRUPT, corrupt);
+    return (int64_t)hits;
+}
+
+static int check_indices(const stoc_cache *c, const int64_t *indices, size_t n)
+{
+    uint64_t bad = 0;
+    if (n && !indices)
+        return STOC_EINVAL;
+    for (size_t k = 0; k < n; k++)
+        bad |= (uint64_t)indices[k] >= c->samples;
+    return bad ? STOC_EINDEX : 0;
+}
+
+int64_t stoc_gather(stoc_cache *c, const int64_t *indices, size_t n, int field, void *dst, size_t row_stride, uint8_t *hit, unsigned threads)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (c->variable)
+        return STOC_ESCHEMA;
+    if (n && !dst)
+        return STOC_EINVAL;
+    uint64_t skip = 0, want = c->sample_bytes;
+    if (field >= 0) {
+        if ((uint32_t)field >= c->field_count)
+            return STOC_ESCHEMA;
+        skip = c->fields[field].offset;
+        want = c->fields[field].bytes;
+    }
+    if (row_stride < want)
+        return STOC_ESCHEMA;
+    int code = check_indices(c, indices, n);
+    if (code < 0 || n == 0)
+        return code;
+    struct batch b = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride, .skip = skip, .want = want, .hit = hit};
+    return gather(&b, n * want, threads);
+}
+
+int64_t stoc_gather_packed(stoc_cache *c, const int64_t *indices, size_t n, void *dst, const uint64_t *offsets, const uint64_t *lengths, uint8_t *hit, unsigned threads)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (n && (!dst || !offsets || !lengths))
+        return STOC_EINVAL;
+    int code = check_indices(c, indices, n);
+    if (code < 0 || n == 0)
+        return code;
+    uint64_t bytes = 0;
+    for (size_t k = 0; k < n; k++)
+        bytes += lengths[k] == UINT64_MAX ? 0 : lengths[k];
+    struct batch b = {.cache = c, .indices = indices, .n = n, .dst = dst, .offsets = offsets, .lengths = lengths, .hit = hit};
+    return gather(&b, bytes, threads);
+}
+
+int64_t stoc_lengths(stoc_cache *c, const int64_t *indices, size_t n, uint64_t *lengths)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (n && !lengths)
+        return STOC_EINVAL;
+    int code = check_indices(c, indices, n);
+    if (code < 0)
+        return code;
+    int64_t hits = 0;
+    for (size_t k = 0; k < n; k++) {
+        uint64_t offset, bytes;
+        bool hit = find(c, (uint64_t)indices[k], &offset, &bytes) == STOC_HIT;
+        lengths[k] = hit ? bytes : UINT64_MAX;
+        hits += hit;
+    }
+    return hits;
+}

@@ -1,0 +1,92 @@
+/*
+ * schema.c - fields of a sample: their sizes and places. The same rules as shm/field.go.
+ */
+
+static const uint8_t item_sizes[] = {1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16};
+#define DTYPES (sizeof item_sizes)
+_Static_assert(DTYPES == STOC_COMPLEX128 + 1, "an item size for every dtype");
+
+/* UTF-8 of n bytes without NUL, surrogates, overlong forms or numbers above 0x10ffff. */
+static bool is_utf8(const char *text, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)text, *end = p + n;
+    while (p < end) {
+        unsigned lead = *p++;
+        if (lead == 0)
+            return false;
+        if (lead < 0x80)
+            continue;
+        unsigned more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+        if (lead < 0xc2 || lead > 0xf4 || (size_t)(end - p) < more)
+            return false;
+        unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80, high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+        if (*p < low || *p > high)
+            return false;
+        for (p++, more--; more; more--, p++)
+            if ((*p & 0xc0) != 0x80)
+                return false;
+    }
+    return true;
+}
+
+/* What is wrong with a field by itself; why is at least 256 bytes. */
+static bool field_valid(const struct stoc_field *f, bool variable, char *why)
+{
+    size_t n = strnlen(f->name, sizeof f->name);
+    if (n == 0)
+        return snprintf(why, 256, "a field has no name"), false;
+    if (n == sizeof f->name || !is_utf8(f->name, n))
+        return snprintf(why, 256, "field name \"%.40s\" is not UTF-8 of at most %d bytes", f->name, (int)sizeof f->name - 1), false;
+    if (f->dtype >= DTYPES)
+        return snprintf(why, 256, "field \"%s\" has dtype %u, not in 0..%zu", f->name, f->dtype, DTYPES - 1), false;
+    if (f->ndim > STOC_MAX_DIMS)
+        return snprintf(why, 256, "field \"%s\" has %u dimensions, more than %d", f->name, f->ndim, (int)STOC_MAX_DIMS), false;
+    for (unsigned k = 0; k < f->ndim; k++) {
+        if (f->dims[k] == 0)
+            return snprintf(why, 256, "dimension %u of field \"%s\" is 0", k, f->name), false;
+        if (f->dims[k] == STOC_VARIABLE_DIM && !variable)
+            return snprintf(why, 256, "dimension %u of field \"%s\" differs between samples: that needs a variable-size cache", k, f->name), false;
+        if (f->dims[k] != STOC_VARIABLE_DIM && f->dims[k] > STOC_MAX_SAMPLE_BYTES)
+            return snprintf(why, 256, "dimension %u of field \"%s\" is %llu, more than %llu", k, f->name, (unsigned long long)f->dims[k],
+                            (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
+    }
+    return true;
+}
+
+/*
+ * Places the fields of a fixed-size sample one after the other, each at the next multiple of its item size. *sample_bytes is the end of the last, *stride that rounded up
+ * to the largest item, so that the payload is one dense array. In a variable-size cache places and sizes are 0, and the results mean nothing.
+ */
+static bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes, uint64_t *stride, char *why)
+{
+    uint64_t end = 0, align = 1;
+    if (count < 1 || count > STOC_MAX_FIELDS)
+        return snprintf(why, 256, "%u fields are not in 1..%d", count, (int)STOC_MAX_FIELDS), false;
+    for (uint32_t k = 0; k < count; k++) {
+        struct stoc_field *f = &fields[k];
+        if (!field_valid(f, variable, why))
+            return false;
+        for (uint32_t j = 0; j < k; j++)
+            if (strcmp(fields[j].name, f->name) == 0)
+                return snprintf(why, 256, "two fields are named \"%s\"", f->name), false;
+        f->offset = f->bytes = 0;
+        if (variable)
+            continue;
+        uint64_t item = item_sizes[f->dtype], bytes = item;
+        for (unsigned d = 0; d < f->ndim; d++) {
+            if (bytes > STOC_MAX_SAMPLE_BYTES / f->dims[d])
+                return snprintf(why, 256, "field \"%s\" is larger than %llu bytes", f->name, (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
+            bytes *= f->dims[d];
+        }
+        align = MAX(align, item);
+        f->offset = ROUND_UP(end, item);
+        f->bytes = bytes;
+        end = f->offset + bytes;
+        if (end > STOC_MAX_SAMPLE_BYTES)
+            return snprintf(why, 256, "the fields up to \"%s\" take %llu bytes, more than %llu", f->name, (unsigned long long)end,
+                            (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
+    }
+    *sample_bytes = end;
+    *stride = ROUND_UP(end, align);
+    return true;
+}

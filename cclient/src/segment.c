@@ -1,0 +1,588 @@
+/*
+ * segment.c - create, open, close, unlink.
+ */
+
+#define ALLOCATE_STEP (64 * MIB) /* about 25 ms: short against timers, long against a system call */
+
+static void default_directory(char *path, size_t size) { snprintf(path, size, "/dev/shm/stocached-%u", (unsigned)geteuid()); }
+
+/* name or path -> path. EINVAL. */
+static int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct stoc_error *error)
+{
+    if (!name_or_path || !name_or_path[0])
+        return fail(error, STOC_EINVAL, 0, "no name or path given; `stocached ls` lists caches");
+    int n;
+    if (strchr(name_or_path, '/')) {
+        n = snprintf(path, OWN_PATH_BYTES, "%s", name_or_path);
+    } else {
+        char directory[64];
+        if (!name_valid(name_or_path))
+            return fail(error, STOC_EINVAL, 0, "name \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first; a path has a /", name_or_path);
+        default_directory(directory, sizeof directory);
+        n = snprintf(path, OWN_PATH_BYTES, "%s/%s", directory, name_or_path);
+    }
+    if (n >= OWN_PATH_BYTES)
+        return fail(error, STOC_EINVAL, 0, "path of %d bytes is longer than %d", n, OWN_PATH_BYTES - 1);
+    return 0;
+}
+
+static const char *kind_of_file(mode_t mode)
+{
+    return S_ISDIR(mode) ? "a directory" : S_ISLNK(mode) ? "a symbolic link" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+/* A file that may be a segment of ours: regular, and owned by us (root may look at everybody's). */
+static int check_file(const struct stat *st, const char *path, struct stoc_error *error)
+{
+    if (!S_ISREG(st->st_mode))
+        return fail(error, STOC_EPERM, 0, "%s is %s, not a segment; choose another name", path, kind_of_file(st->st_mode));
+    if (st->st_uid != geteuid() && geteuid() != 0)
+        return fail(error, STOC_EPERM, 0, "%s belongs to user %u, we are %u; choose another name", path, (unsigned)st->st_uid, (unsigned)geteuid());
+    return 0;
+}
+
+static void unmap(stoc_cache *c)
+{
+    if (c->control)
+        munmap(c->control, c->control_bytes);
+    if (c->payload)
+        munmap((void *)(uintptr_t)c->payload, c->payload_bytes);
+}
+
+static stoc_cache *new_handle(struct stoc_error *error)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, 128, sizeof(stoc_cache)) != 0) {
+        fail(error, STOC_EMEMORY, ENOMEM, "no memory for a handle of %zu bytes", sizeof(stoc_cache));
+        return NULL;
+    }
+    stoc_cache *c = memory;
+    memset(c, 0, sizeof *c);
+    c->fd = -1;
+    atomic_store(&c->lock_fd, -1);
+    c->kind = STOC_KIND_C;
+    c->crc = crc_choose();
+    return c;
+}
+
+/* Frees a handle that is not on the list (any more). */
+static void free_handle(stoc_cache *c, bool keep_maps)
+{
+    if (!keep_maps)
+        unmap(c);
+    if (c->fd >= 0)
+        close(c->fd);
+    free(c);
+}
+
+/* What the header says becomes the handle's; maps the file behind c->fd. */
+static int attach(stoc_cache *c, const struct header *h, struct stoc_error *error)
+{
+    const struct geometry *g = &h->g;
+    const char *path = c->path[0] ? c->path : "the cache";
+    c->samples = g->samples;
+    c->slots = g->slots;
+    c->slot_stride = g->slot_stride;
+    c->sample_bytes = h->sample_bytes;
+    c->payload_bytes = g->payload_bytes;
+    c->control_bytes = c->payload_offset = g->payload_offset;
+    c->index_offset = g->index_offset;
+    c->slot_table_offset = g->slot_table_offset;
+    c->segment_bytes = g->segment_bytes;
+    c->limit_bytes = h->limit_bytes;
+    c->created_ns = h->created_ns;
+    c->client_records = g->client_records;
+    c->flags = g->flags;
+    c->variable = g->flags & STOC_FLAG_VARIABLE;
+    c->first_come = g->flags & STOC_FLAG_FIRST_COME;
+    c->place_shift = c->variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
+    c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
+    c->layout_minor = h->minor;
+    c->field_count = h->field_count;
+    memcpy(c->fields, h->fields, sizeof c->fields);
+    memcpy(c->uuid, h->uuid, sizeof c->uuid);
+    memcpy(c->name, h->name, sizeof c->name);
+    memcpy(c->fingerprint, h->fingerprint, sizeof c->fingerprint);
+
+    struct rlimit limit;
+    if (!c->read_only && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < g->segment_bytes)
+        return fail(error, STOC_EMEMORY, EFBIG, "%s has %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit -f), or attach read-only", path,
+                    (unsigned long long)g->segment_bytes, (unsigned long long)limit.rlim_cur);
+    void *control = mmap(NULL, c->control_bytes, c->read_only ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
+    if (control == MAP_FAILED)
+        goto no_map;
+    c->control = control;
+    void *payload = mmap(NULL, c->payload_bytes, PROT_READ, MAP_SHARED, c->fd, (off_t)c->payload_offset);
+    if (payload == MAP_FAILED)
+        goto no_map;
+    c->payload = payload;
+    c->index = word_at(c, c->index_offset);
+    c->slot_table = c->slot_table_offset ? word_at(c, c->slot_table_offset) : NULL;
+    atomic_store(&c->counters, c->read_only ? c->sink : NULL);
+    return 0;
+no_map:
+    if (errno == ENOMEM)
+        return fail(error, STOC_EMEMORY, ENOMEM, "no address space to map the %llu bytes of %s; raise the limit (ulimit -v)", (unsigned long long)g->segment_bytes, path);
+    return fail_system(error, "map", path);
+}
+
+/* Checks the file behind c->fd and attaches. */
+static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned char *uuid, bool by_name, struct stoc_error *error)
+{
+    const char *path = c->path[0] ? c->path : "the descriptor's file";
+    unsigned char page[STOC_HEADER_BYTES];
+    struct header h;
+    struct stat st;
+    if (stat_fd(c->fd, &st) != 0)
+        return fail_system(error, "stat", path);
+    int64_t n = pread_all(c->fd, page, sizeof page, 0);
+    if (n < 0)
+        return fail_system(error, "read the header of", path);
+    if (n < (int64_t)sizeof page)
+        return fail(error, STOC_EFORMAT, 0, "%s has %lld bytes, a header has %d: no segment, or truncated", path, (long long)n, (int)STOC_HEADER_BYTES);
+    int code = header_decode(page, (uint64_t)st.st_size, path, &h, error);
+    if (code < 0)
+        return code;
+    if (uuid && memcmp(uuid, h.uuid, 16) != 0)
+        return fail(error, STOC_EFORMAT, 0, "%s is another segment than the one asked for (its uuid differs); attach anew", path);
+    if (fingerprint && strcmp(fingerprint, h.fingerprint) != 0)
+        return fail(error, STOC_EFINGERPRINT, 0, "%s holds \"%s\", not \"%.64s\"; use another name, or remove it (stocached rm %s)", path, h.fingerprint, fingerprint, h.name);
+    code = attach(c, &h, error);
+    if (code < 0)
+        return code;
+    handle_list_add(c);
+    if (!c->read_only && (code = register_client(c, by_name && (c->flags & STOC_FLAG_NAMED), error)) < 0) {
+        if (code == STOC_EREADONLY) { /* no lock description to be had: reading works */
+            c->read_only = true;
+            atomic_store(&c->counters, c->sink);
+            no_error(error);
+            return 0;
+        }
+        handle_list_remove(c);
+    }
+    return code;
+}
+
+static int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error)
+{
+    no_error(error);
+    if (!out)
+        return fail(error, STOC_EINVAL, 0, "no place for the handle: out is NULL");
+    *out = NULL;
+    if (flags & ~(STOC_OPEN_READ_ONLY | STOC_OPEN_KIND_PYTHON))
+        return fail(error, STOC_EINVAL, 0, "unknown flags %#x", flags);
+    return 0;
+}
+
+int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out, struct stoc_error *error)
+{
+    int code = check_open(flags, out, error);
+    char path[OWN_PATH_BYTES];
+    struct stat st;
+    if (code < 0 || (code = path_of(name_or_path, path, error)) < 0)
+        return code;
+    /* Looked at before it is opened, because opening a device can do things; and again afterwards, because it may be another file by then. */
+    if (stat_path(path, &st) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return fail(error, STOC_ENOENT, errno, "%s: no such cache; create it, or see `stocached ls`", path);
+        if (errno == EACCES)
+            return fail(error, STOC_EPERM, errno, "%s: permission denied", path);
+        return fail_system(error, "stat", path);
+    }
+    if ((code = check_file(&st, path, error)) < 0)
+        return code;
+    stoc_cache *c = new_handle(error);
+    if (!c)
+        return STOC_EMEMORY;
+    memcpy(c->path, path, sizeof path);
+    c->read_only = flags & STOC_OPEN_READ_ONLY;
+    if (flags & STOC_OPEN_KIND_PYTHON)
+        c->kind = STOC_KIND_PYTHON;
+    if (!c->read_only) {
+        c->fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        c->read_only = c->fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS);
+    }
+    if (c->read_only)
+        c->fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (c->fd < 0) {
+        code = errno == ENOENT   ? fail(error, STOC_ENOENT, errno, "%s: no such cache; create it, or see `stocached ls`", path)
+               : errno == EACCES ? fail(error, STOC_EPERM, errno, "%s: permission denied, even for reading", path)
+                                 : fail_system(error, "open", path);
+    } else if (stat_fd(c->fd, &st) != 0) {
+        code = fail_system(error, "stat", path);
+    } else if ((code = check_file(&st, path, error)) == 0) {
+        code = attach_file(c, fingerprint, NULL, true, error);
+    }
+    if (code < 0) {
+        free_handle(c, false);
+        return code;
+    }
+    *out = c;
+    return 0;
+}
+
+/* A descriptor of our own for the caller's file: a description of its own where /proc is, so that it can be opened for writing and closed freely. */
+static int reopen(int fd, bool *read_only)
+{
+    char own[64];
+    snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
+    int mine = -1;
+    if (!*read_only)
+        mine = open(own, O_RDWR | O_CLOEXEC);
+    if (mine < 0) {
+        mine = open(own, O_RDONLY | O_CLOEXEC);
+        *read_only = true;
+    }
+    return mine >= 0 ? mine : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out, struct stoc_error *error)
+{
+    int code = check_open(flags, out, error);
+    struct stat st;
+    if (code < 0)
+        return code;
+    if (fd < 0 || stat_fd(fd, &st) != 0)
+        return fail(error, STOC_EINVAL, fd < 0 ? EBADF : errno, "%d is no open descriptor", fd);
+    if (!S_ISREG(st.st_mode))
+        return fail(error, STOC_EPERM, 0, "descriptor %d is %s, not a segment", fd, kind_of_file(st.st_mode));
+    stoc_cache *c = new_handle(error);
+    if (!c)
+        return STOC_EMEMORY;
+    c->read_only = flags & STOC_OPEN_READ_ONLY;
+    if (flags & STOC_OPEN_KIND_PYTHON)
+        c->kind = STOC_KIND_PYTHON;
+    c->fd = reopen(fd, &c->read_only);
+    code = c->fd < 0 ? fail_system(error, "reopen", "the descriptor") : attach_file(c, NULL, uuid, false, error);
+    if (code < 0) {
+        free_handle(c, false);
+        return code;
+    }
+    if (c->flags & STOC_FLAG_NAMED) { /* where it lies, if it still has a name: for info, and for unlink_last */
+        char own[64];
+        struct stat named;
+        snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
+        ssize_t n = readlink(own, c->path, sizeof c->path - 1);
+        if (n < 0 || n >= (ssize_t)sizeof c->path - 1 || stat_path(c->path, &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev)
+            memset(c->path, 0, sizeof c->path);
+    }
+    *out = c;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ create */
+
+/* Complaints about options, each naming the option. Fills in the header but for uuid and time. */
+static int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error)
+{
+    char why[256];
+    memset(h, 0, sizeof *h);
+    if (name && !name_valid(name))
+        return fail(error, STOC_EINVAL, 0, "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name);
+    if (!name && o->directory)
+        return fail(error, STOC_EINVAL, 0, "directory: a cache without a name has none; give it a name");
+    if (!name && o->unlink_last)
+        return fail(error, STOC_EINVAL, 0, "unlink_last: a cache without a name always goes with its last process; leave it out or give a name");
+    if (o->samples < 1 || o->samples > STOC_MAX_SAMPLES)
+        return fail(error, STOC_EINVAL, 0, "samples: %llu is not in 1..%llu", (unsigned long long)o->samples, (unsigned long long)STOC_MAX_SAMPLES);
+    if (o->client_records > STOC_MAX_CLIENT_RECORDS)
+        return fail(error, STOC_EINVAL, 0, "client_records: %u is more than %d", o->client_records, (int)STOC_MAX_CLIENT_RECORDS);
+    if (o->assign != STOC_FIRST_COME && o->assign != STOC_FIRST_INDICES)
+        return fail(error, STOC_EINVAL, 0, "assign: %u is neither first-come (0) nor first-indices (1)", o->assign);
+    if (o->variable > 1 || o->reserve > 1 || o->unlink_last > 1)
+        return fail(error, STOC_EINVAL, 0, "variable, reserve, unlink_last: %u, %u, %u are not all 0 or 1", o->variable, o->reserve, o->unlink_last);
+    if (o->fingerprint && (strnlen(o->fingerprint, STOC_FINGERPRINT_BYTES + 1) > STOC_FINGERPRINT_BYTES || !is_utf8(o->fingerprint, strlen(o->fingerprint))))
+        return fail(error, STOC_EINVAL, 0, "fingerprint: it is not UTF-8 of at most %d bytes; hash it", (int)STOC_FINGERPRINT_BYTES);
+    if (o->sample_bytes > STOC_MAX_SAMPLE_BYTES)
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu is more than %llu", (unsigned long long)o->sample_bytes, (unsigned long long)STOC_MAX_SAMPLE_BYTES);
+    if (o->slots > STOC_MAX_SLOTS || o->slots > o->samples)
+        return fail(error, STOC_EINVAL, 0, "slots: %llu is more than %llu (samples)", (unsigned long long)o->slots, (unsigned long long)MIN(o->samples, STOC_MAX_SLOTS));
+    if (o->variable && o->limit_bytes == 0)
+        return fail(error, STOC_EINVAL, 0, "limit_bytes: a variable-size cache needs one, such as 8 GiB");
+    if (o->variable && o->slots != 0)
+        return fail(error, STOC_EINVAL, 0, "slots: %llu: a variable-size cache has none; give limit_bytes", (unsigned long long)o->slots);
+    if (o->variable && o->assign != STOC_FIRST_COME)
+        return fail(error, STOC_EINVAL, 0, "assign: first-indices needs samples of one size");
+    if (!o->variable && !o->fields && o->sample_bytes == 0)
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: give them, or fields, or make the cache variable-size");
+
+    h->major = STOC_LAYOUT_MAJOR;
+    h->minor = STOC_LAYOUT_MINOR;
+    h->creator_uid = (uint32_t)geteuid();
+    h->limit_bytes = o->limit_bytes;
+    h->sample_bytes = o->sample_bytes;
+    if (name)
+        snprintf(h->name, sizeof h->name, "%s", name);
+    if (o->fingerprint)
+        snprintf(h->fingerprint, sizeof h->fingerprint, "%s", o->fingerprint);
+    h->field_count = 1;
+    if (o->fields) {
+        if (o->field_count < 1 || o->field_count > STOC_MAX_FIELDS)
+            return fail(error, STOC_EINVAL, 0, "fields: %u are not in 1..%d", o->field_count, (int)STOC_MAX_FIELDS);
+        h->field_count = o->field_count;
+        memcpy(h->fields, o->fields, o->field_count * sizeof *o->fields);
+    } else {
+        h->fields[0] = (struct stoc_field){.name = "data", .dtype = STOC_UINT8, .ndim = 1, .dims = {o->variable ? STOC_VARIABLE_DIM : o->sample_bytes}};
+    }
+    for (uint32_t k = 0; k < h->field_count; k++) { /* what the caller leaves undefined must not get into the header */
+        struct stoc_field *f = &h->fields[k];
+        size_t n = strnlen(f->name, sizeof f->name);
+        memset(f->name + n, 0, sizeof f->name - n);
+        f->reserved = 0;
+        for (unsigned d = f->ndim; d < STOC_MAX_DIMS; d++)
+            f->dims[d] = 0;
+    }
+    uint64_t sample_bytes, stride;
+    if (!schema_lay_out(h->fields, h->field_count, o->variable, &sample_bytes, &stride, why))
+        return fail(error, STOC_EINVAL, 0, "fields: %s", why);
+    if (!o->variable && o->sample_bytes != 0 && o->sample_bytes != sample_bytes)
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the fields make %llu; leave it out", (unsigned long long)o->sample_bytes, (unsigned long long)sample_bytes);
+
+    uint32_t flags = (o->variable ? STOC_FLAG_VARIABLE : o->assign == STOC_FIRST_COME ? STOC_FLAG_FIRST_COME : 0) | (o->unlink_last ? STOC_FLAG_UNLINK_LAST : 0) |
+                     (o->reserve ? STOC_FLAG_RESERVED : 0) | (name ? STOC_FLAG_NAMED : 0);
+    uint32_t records = o->client_records ? o->client_records : (uint32_t)STOC_DEFAULT_CLIENT_RECORDS;
+    if (o->variable) {
+        if (h->sample_bytes == 0)
+            h->sample_bytes = STOC_MAX_SAMPLE_BYTES;
+        if (!geometry_of(flags, o->samples, 0, STOC_UNIT_BYTES, records, STOC_UNIT_BYTES, &h->g, why))
+            return fail(error, STOC_EINVAL, 0, "%s", why);
+        if (o->limit_bytes < h->g.segment_bytes)
+            return fail(error, STOC_EMEMORY, 0, "an arena of one unit for %llu samples makes a segment of %llu bytes, over the limit of %llu; raise limit_bytes to that at least",
+                        (unsigned long long)o->samples, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
+        uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
+        payload = MIN(payload, STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
+        if (!geometry_of(flags, o->samples, 0, STOC_UNIT_BYTES, records, payload, &h->g, why))
+            return fail(error, STOC_EINVAL, 0, "%s", why);
+        return 0;
+    }
+    h->sample_bytes = sample_bytes;
+    uint64_t slots = o->slots ? o->slots : MIN(o->samples, STOC_MAX_SLOTS), wanted = o->slots ? o->slots : 1;
+    if (o->slots == 0 && o->limit_bytes != 0) { /* the most whose segment stays within the limit; a geometry outside the format is larger than any limit */
+        uint64_t low = 0, high = slots;
+        while (low < high) {
+            uint64_t middle = low + (high - low + 1) / 2;
+            if (geometry_of(flags, o->samples, middle, stride, records, 0, &h->g, why) && h->g.segment_bytes <= o->limit_bytes)
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        slots = low;
+    }
+    bool fits = slots > 0 && geometry_of(flags, o->samples, slots, stride, records, 0, &h->g, why);
+    if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
+        if (!geometry_of(flags, o->samples, wanted, stride, records, 0, &h->g, why))
+            return fail(error, STOC_EINVAL, 0, "%s", why);
+        return fail(error, STOC_EMEMORY, 0, "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; raise limit_bytes to that at least",
+                    (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
+    }
+    if (!fits)
+        return fail(error, STOC_EINVAL, 0, "%s", why);
+    return 0;
+}
+
+/* The directory of named caches: ours alone where it is the default one, which is made if it is missing; on a tmpfs. */
+static int prepare_directory(const char *given, char directory[OWN_PATH_BYTES], struct stoc_error *error)
+{
+    struct stat st;
+    struct statfs fs;
+    if (given) {
+        if (!given[0] || strlen(given) + 102 > OWN_PATH_BYTES)
+            return fail(error, STOC_EINVAL, 0, "directory: its path has %zu bytes, not 1 to %d", strlen(given), OWN_PATH_BYTES - 102);
+        snprintf(directory, OWN_PATH_BYTES, "%s", given);
+        for (size_t n = strlen(directory); n > 1 && directory[n - 1] == '/'; n--)
+            directory[n - 1] = 0;
+    } else {
+        default_directory(directory, OWN_PATH_BYTES);
+        if (mkdir(directory, 0700) != 0 && errno != EEXIST)
+            return fail_system(error, "make the directory", directory);
+        if (stat_path(directory, &st) != 0)
+            return fail_system(error, "stat", directory);
+        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
+            return fail(error, STOC_EPERM, 0, "%s is not a directory that only we may write to (owner %u, mode %o; we are %u); remove it, or give another directory", directory,
+                        (unsigned)st.st_uid, (unsigned)st.st_mode & 07777, (unsigned)geteuid());
+    }
+    if (statfs(directory, &fs) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return fail(error, STOC_EINVAL, errno, "directory: %s does not exist; make it, on a tmpfs", directory);
+        return fail_system(error, "statfs", directory);
+    }
+    if ((uint32_t)fs.f_type != TMPFS_MAGIC)
+        return fail(error, STOC_EUNSUPPORTED, 0, "directory: %s is not on a tmpfs (file system type %#x); use /dev/shm, or mount -t tmpfs", directory, (unsigned)fs.f_type);
+    return 0;
+}
+
+/* Pages for the control part, and for the payload if it is to be reserved; the header. The file has no name yet, so nobody sees it half-made. */
+static int fill_new_file(int fd, const struct header *h, const struct stoc_options *o, const char *path, struct stoc_error *error)
+{
+    const struct geometry *g = &h->g;
+    unsigned char page[STOC_HEADER_BYTES];
+    char have[32];
+    header_encode(h, page);
+    if (fchmod(fd, 0600) != 0)
+        return fail_system(error, "chmod", path);
+    if (ftruncate(fd, (off_t)g->segment_bytes) != 0)
+        return fail_system(error, "size", path);
+    if (allocate(fd, 0, g->payload_offset, ALLOCATE_STEP, NULL, NULL) != 0 ||
+        (o->reserve && allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, ALLOCATE_STEP, o->progress, o->context) != 0)) {
+        if (errno == ENOSPC || errno == EDQUOT)
+            return fail(error, STOC_EMEMORY, errno, "%s: no room for %s (%llu bytes); remove caches (stocached rm, gc), lower the limit, or enlarge the tmpfs (mount -o remount,size=...)", path,
+                        size_text(o->reserve ? g->segment_bytes : g->payload_offset, have), (unsigned long long)(o->reserve ? g->segment_bytes : g->payload_offset));
+        return fail_system(error, "allocate pages of", path);
+    }
+    if (pwrite_all(fd, page, sizeof page, 0) != 0)
+        return fail_system(error, "write the header of", path);
+    return 0;
+}
+
+static int create_named(stoc_cache *c, const struct header *h, const struct stoc_options *o, const char *directory, struct stoc_error *error)
+{
+    char own[64];
+    int code;
+    c->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (c->fd < 0)
+        return fail_system(error, "make a file in", directory);
+    if ((code = fill_new_file(c->fd, h, o, c->path, error)) < 0 || (code = attach(c, h, error)) < 0)
+        return code;
+    handle_list_add(c); /* registered before it has a name, so that with unlink_last nobody is the last user before us */
+    if ((code = register_client(c, false, error)) == 0) {
+        snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
+        if (linkat(AT_FDCWD, own, AT_FDCWD, c->path, AT_SYMLINK_FOLLOW) == 0)
+            return 0;
+        code = errno == EEXIST ? fail(error, STOC_EEXIST, errno, "%s exists; attach to it, remove it (stocached rm %s), or choose another name", c->path, h->name)
+                               : fail_system(error, "name", c->path);
+    }
+    handle_list_remove(c);
+    return code;
+}
+
+static int create_unnamed(stoc_cache *c, const struct header *h, const struct stoc_options *o, struct stoc_error *error)
+{
+    int code;
+    c->fd = memfd("stocached");
+    if (c->fd < 0 && errno == ENOSYS)
+        return fail(error, STOC_EUNSUPPORTED, ENOSYS, "this kernel has no memfd_create (Linux 3.17); give the cache a name");
+    if (c->fd < 0)
+        return fail_system(error, "make", "a memfd");
+    if ((code = fill_new_file(c->fd, h, o, "the cache without a name", error)) < 0)
+        return code;
+    if (fcntl(c->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return fail_system(error, "seal", "the memfd");
+    if ((code = attach(c, h, error)) < 0)
+        return code;
+    handle_list_add(c);
+    if ((code = register_client(c, false, error)) < 0)
+        handle_list_remove(c);
+    return code;
+}
+
+int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error)
+{
+    int code = check_open(0, out, error);
+    struct header h;
+    struct stat st;
+    char directory[OWN_PATH_BYTES];
+    if (code < 0)
+        return code;
+    if (!options)
+        return fail(error, STOC_EINVAL, 0, "no options given");
+    if (options->struct_bytes != sizeof *options)
+        return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and use the header of this version",
+                    (unsigned long long)options->struct_bytes, sizeof *options);
+    if ((code = plan(name, options, &h, error)) < 0)
+        return code;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < h.g.segment_bytes)
+        return fail(error, STOC_EMEMORY, EFBIG, "the cache takes %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit -f)",
+                    (unsigned long long)h.g.segment_bytes, (unsigned long long)limit.rlim_cur);
+    stoc_cache *c = new_handle(error);
+    if (!c)
+        return STOC_EMEMORY;
+    h.created_ns = (int64_t)clock_ns(CLOCK_REALTIME);
+    if (random_bytes(h.uuid, sizeof h.uuid) != 0) {
+        code = fail_system(error, "read", "/dev/urandom");
+    } else if (!name) {
+        code = create_unnamed(c, &h, options, error);
+    } else if ((code = prepare_directory(options->directory, directory, error)) == 0) {
+        int n = snprintf(c->path, sizeof c->path, "%s/%s", directory, name);
+        if (n >= (int)sizeof c->path)
+            code = fail(error, STOC_EINVAL, 0, "directory: the path has %d bytes, more than %d", n, OWN_PATH_BYTES - 1);
+        else if (stat_path(c->path, &st) == 0) /* before any page is taken; linkat has the last word */
+            code = fail(error, STOC_EEXIST, EEXIST, "%s exists; attach to it, remove it (stocached rm %s), or choose another name", c->path, name);
+        else
+            code = create_named(c, &h, options, directory, error);
+    }
+    if (code < 0) {
+        free_handle(c, false);
+        return code;
+    }
+    *out = c;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ close, unlink */
+
+/* Removes the name of an unlink_last cache if nobody else uses it. The lock description is open. */
+static void unlink_if_last(stoc_cache *c)
+{
+    struct stat ours, theirs;
+    if (!c->path[0] || lock_byte(atomic_load(&c->lock_fd), F_WRLCK, STOC_USERS_LOCK_BYTE) != 1)
+        return;
+    if (stat_fd(c->fd, &ours) == 0 && stat_path(c->path, &theirs) == 0 && ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev)
+        unlink(c->path);
+}
+
+static void close_handle(stoc_cache *c, bool keep_maps)
+{
+    if (!c)
+        return;
+    uint32_t owner = atomic_load(&c->owner);
+    if (owner) {
+        uint32_t record = owner - 1;
+        for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++)
+            if (load(entry_word(c, record, k)) != 0)
+                add_to(record_counters(c, record), STOC_COUNTER_ABORTED, 1);
+        take_back(c, record, c->sink); /* our own: nobody else has the record's lock */
+        store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
+    }
+    if ((c->flags & STOC_FLAG_UNLINK_LAST) && !c->read_only) {
+        if (atomic_load(&c->lock_fd) < 0) /* a forked child that never counted: it may be the last all the same */
+            open_lock_description(c, NULL);
+        if (atomic_load(&c->lock_fd) >= 0)
+            unlink_if_last(c);
+    }
+    handle_list_remove(c);
+    free_handle(c, keep_maps);
+}
+
+void stoc_close(stoc_cache *c) { close_handle(c, false); }
+
+void stoc_close_keep_maps(stoc_cache *c) { close_handle(c, true); }
+
+int stoc_unlink(const char *name_or_path, struct stoc_error *error)
+{
+    char path[OWN_PATH_BYTES];
+    struct stat st;
+    unsigned char magic[8];
+    no_error(error);
+    int code = path_of(name_or_path, path, error);
+    if (code < 0)
+        return code;
+    if (stat_path(path, &st) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return fail(error, STOC_ENOENT, errno, "%s: no such cache", path);
+        return errno == EACCES ? fail(error, STOC_EPERM, errno, "%s: permission denied", path) : fail_system(error, "stat", path);
+    }
+    if ((code = check_file(&st, path, error)) < 0)
+        return code;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno == EACCES ? fail(error, STOC_EPERM, errno, "%s: permission denied", path) : fail_system(error, "open", path);
+    int64_t n = pread_all(fd, magic, sizeof magic, STOC_HEADER_MAGIC);
+    close(fd);
+    /* A damaged segment may go, another file never: nothing but caches is ever deleted. */
+    if (n != sizeof magic || memcmp(magic, STOC_MAGIC, sizeof magic) != 0)
+        return fail(error, STOC_EPERM, 0, "%s is no segment (it does not begin with %s): not removed", path, STOC_MAGIC);
+    if (unlink(path) != 0)
+        return errno == ENOENT ? fail(error, STOC_ENOENT, errno, "%s: no such cache", path) : fail_system(error, "remove", path);
+    return 0;
+}

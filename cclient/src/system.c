@@ -1,0 +1,155 @@
+/*
+ * system.c - system calls whose glibc wrappers are newer than 2.17, and loops around those that come back early.
+ */
+
+#ifndef SYS_memfd_create
+#define SYS_memfd_create (__x86_64__ ? 319 : 279)
+#endif
+#ifndef MFD_CLOEXEC
+#define MFD_CLOEXEC 1u
+#define MFD_ALLOW_SEALING 2u
+#endif
+#ifndef F_ADD_SEALS
+#define F_ADD_SEALS 1033
+#define F_GET_SEALS 1034
+#define F_SEAL_SEAL 1
+#define F_SEAL_SHRINK 2
+#define F_SEAL_GROW 4
+#endif
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+#ifndef O_TMPFILE
+#define O_TMPFILE (020000000 | O_DIRECTORY)
+#endif
+#ifndef AT_EMPTY_PATH
+#define AT_EMPTY_PATH 0x1000
+#endif
+#ifndef TMPFS_MAGIC
+#define TMPFS_MAGIC 0x01021994
+#endif
+
+/* fstat and lstat bind GLIBC_2.33; the system call fills the same struct on 64-bit systems. */
+static int stat_fd(int fd, struct stat *st) { return (int)syscall(SYS_newfstatat, fd, "", st, AT_EMPTY_PATH); }
+
+static int stat_path(const char *path, struct stat *st) { return (int)syscall(SYS_newfstatat, AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW); }
+
+static int memfd(const char *name) { return (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING); }
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+
+static void sleep_ns(uint64_t ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+}
+
+static int random_bytes(void *data, size_t length)
+{
+#ifdef SYS_getrandom
+    if (syscall(SYS_getrandom, data, length, 0) == (long)length)
+        return 0;
+#endif
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, data, length);
+    close(fd);
+    return n == (ssize_t)length ? 0 : -1;
+}
+
+/* Reads exactly length bytes, unless the file ends: returns how many, or -1. */
+static int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
+{
+    size_t done = 0;
+    while (done < length) {
+        ssize_t n = pread(fd, (char *)data + done, length - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (int64_t)done;
+}
+
+/* Writes all of it: 0, or -1 with errno. A short write goes on: the next one says why. */
+static int pwrite_all(int fd, const void *data, size_t length, uint64_t offset)
+{
+    size_t done = 0;
+    while (done < length) {
+        ssize_t n = pwrite(fd, (const char *)data + done, length - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            if (n == 0)
+                errno = ENOSPC;
+            return -1;
+        }
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* Allocates the pages of a range, in steps, because a signal makes the kernel roll one call back: 0, or -1 with errno. */
+static int allocate(int fd, uint64_t offset, uint64_t length, uint64_t step, void (*progress)(void *, uint64_t, uint64_t), void *context)
+{
+    for (uint64_t done = 0; done < length;) {
+        uint64_t n = MIN(step, length - done);
+        if (fallocate(fd, 0, (off_t)(offset + done), (off_t)n) != 0) {
+            if (errno == EINTR) {
+                step = MAX(step / 2, MIB); /* a timer that fires more often than a step takes would keep us here */
+                continue;
+            }
+            return -1;
+        }
+        done += n;
+        if (progress)
+            progress(context, done, length);
+    }
+    return 0;
+}
+
+/* Reads a small text file such as those of /proc; NUL-terminates. Returns its length or -1. */
+static int64_t read_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    size_t done = 0;
+    while (done < size - 1) {
+        ssize_t n = read(fd, text + done, size - 1 - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        done += (size_t)n;
+    }
+    close(fd);
+    text[done] = 0;
+    return (int64_t)done;
+}
+
+/* Parses an unsigned decimal number (strtoull binds a new symbol where C23 is the default). Stops at the first other byte; UINT64_MAX on overflow. */
+static uint64_t parse_number(const char **at)
+{
+    uint64_t n = 0;
+    for (; **at >= '0' && **at <= '9'; (*at)++) {
+        uint64_t digit = (uint64_t)(**at - '0');
+        if (n > (UINT64_MAX - digit) / 10)
+            n = UINT64_MAX;
+        else
+            n = n * 10 + digit;
+    }
+    return n;
+}

@@ -1,0 +1,129 @@
+/*
+ * takeback.c - claims of the dead. docs/protocol.md, Take back the claims of record r.
+ */
+
+/*
+ * Gives back a slot that a claim on the sample may hold. The cursor moves even if the slot was free already: whoever freed it may have died in between,
+ * and a slot below the cursor would never be found again.
+ */
+static void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
+{
+    (void)slot_point, (void)cursor_point;
+    if (slot >= c->slots)
+        return;
+    cas(slot_word(c, slot), sample + 1, 0);
+    STOC_FAULT(slot_point);
+    for (;;) {
+        uint64_t f = load(free_from_word(c)), from = MIN(f & UINT32_MAX, slot);
+        if (cas(free_from_word(c), f, ((f >> 32) + 1) << 32 | from))
+            break;
+    }
+    STOC_FAULT(cursor_point);
+}
+
+/* The intent number k of an entry of the record that names the sample; 0: none. */
+static uint64_t intent_for(const stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
+{
+    return load(entry_word(c, record, entry)) == sample + 1 ? load(intent_word(c, record, entry)) : 0;
+}
+
+/* The extent that a dead claim had allocated but not named yet, as unit + 1; its length goes to meta. 0: none, or nobody can tell. */
+static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
+{
+    for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+        uint64_t intent = intent_for(c, record, k, sample), unit = intent & INTENT_UNIT_MASK, units = intent >> INTENT_UNIT_BITS;
+        uint64_t next = load(arena_next_word(c));
+        if (units && owner_of(next) == record + 1 && arena_unit(next) == unit + units && unit + units <= arena_units(c)) {
+            store(meta_word(c, sample), meta_of(MIN(units * STOC_UNIT_BYTES, UINT32_MAX), 0));
+            return unit + 1;
+        }
+    }
+    return 0;
+}
+
+/* Empties the sample if the dead owner of the record was writing it: 1, else 0. May be repeated: the slot goes first, the word afterwards. */
+static unsigned take_back_sample(stoc_cache *c, uint32_t record, uint64_t sample)
+{
+    uint64_t w = load(index_word(c, sample)), place = 0;
+    if (state_of(w) != WRITING || owner_of(w) != record + 1)
+        return 0;
+    if (c->slot_table) {
+        if (place_of(c, w))
+            free_slot(c, place_of(c, w) - 1, sample, "takeback.slot", "takeback.cursor");
+        for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+            uint64_t intent = intent_for(c, record, k, sample);
+            if (intent && intent != place_of(c, w))
+                free_slot(c, intent - 1, sample, "takeback.slot", "takeback.cursor");
+        }
+    } else if (c->variable) {
+        place = place_of(c, w) ? place_of(c, w) : unnamed_extent(c, record, sample);
+    }
+    bool ours = cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place));
+    STOC_FAULT("takeback.word");
+    return ours;
+}
+
+/* Takes back every claim that the record lists. The caller holds the record's lock, so its last owner is dead. Returns how many. */
+static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters)
+{
+    uint64_t taken = 0;
+    for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+        uint64_t listed = load(entry_word(c, record, k));
+        if (listed == 0)
+            continue;
+        if (listed <= c->samples)
+            taken += take_back_sample(c, record, listed - 1);
+        else
+            add_to(counters, STOC_COUNTER_CORRUPT, 1);
+        store(intent_word(c, record, k), 0);
+        store(entry_word(c, record, k), 0);
+        STOC_FAULT("takeback.entry");
+    }
+    if (taken)
+        add_to(counters, STOC_COUNTER_RECOVERED, taken);
+    return taken;
+}
+
+/* Whether the record lists a claim: asked before its lock is tried. */
+static bool lists_claims(const stoc_cache *c, uint32_t record)
+{
+    for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++)
+        if (load(entry_word(c, record, k)) != 0)
+            return true;
+    return false;
+}
+
+/*
+ * Takes back the claims of a record if its owner is dead: how many, or -1 if it lives, is ourselves, or another thread of this handle is asking. The caller does not hold
+ * c->probing.
+ */
+static int64_t take_back_if_dead(stoc_cache *c, uint32_t record)
+{
+    int64_t taken = -1;
+    if (record >= c->client_records || record + 1 == atomic_load(&c->owner) || !flag_try(&c->probing))
+        return -1;
+    if (lock_record(c, record) == 1) {
+        taken = (int64_t)take_back(c, record, counters_of(c));
+        unlock_record(c, record);
+    }
+    flag_release(&c->probing);
+    return taken;
+}
+
+int64_t stoc_recover(stoc_cache *c)
+{
+    uint32_t owner;
+    if (!c)
+        return STOC_ECLOSED;
+    int code = require_owner(c, &owner);
+    if (code < 0)
+        return code;
+    int64_t sum = 0;
+    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
+    for (uint32_t record = 0; record < high; record++) {
+        int64_t taken = lists_claims(c, record) ? take_back_if_dead(c, record) : 0;
+        if (taken > 0)
+            sum += taken;
+    }
+    return sum;
+}

@@ -1,0 +1,31 @@
+/*
+ * stocached.c - the whole library as one translation unit: compile this file and nothing else.
+ *
+ *     cc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -pthread -o libstocached.so.1 stocached.c
+ *
+ * Its parts are files of one noun each, in the order in which they build on each other; everything in them is static but the functions of stocached.h.
+ * One unit keeps the hit path inlined and the exported symbols exact. docs/segment.md and docs/protocol.md are normative.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1 /* F_OFD_SETLK, O_TMPFILE, fallocate, memfd seals */
+#endif
+
+#include "src/internal.h"
+
+#include "src/fault.c"   /* named points at which tests stop or kill the process; nothing in a release build */
+#include "src/error.c"   /* codes and messages */
+#include "src/system.c"  /* system calls whose wrappers are newer than GLIBC 2.17, and loops over the others */
+#include "src/crc.c"     /* CRC-32C */
+#include "src/schema.c"  /* fields of a sample */
+#include "src/geometry.c" /* where the regions of a segment lie */
+#include "src/header.c"  /* the first 4,096 bytes: written once, checked at every attach */
+#include "src/words.c"   /* index words, claim entries, counters: typed access to the mapped control part */
+#include "src/client.c"  /* lock description, registration, fork */
+#include "src/takeback.c" /* claims of the dead */
+#include "src/clear.c"   /* the phase in which nobody claims */
+#include "src/budget.c"  /* what memory there is */
+#include "src/segment.c" /* create, open, close, unlink */
+#include "src/copy.c"    /* memory copies and the threads that share a batch */
+#include "src/read.c"    /* get, view, gather */
+#include "src/write.c"   /* set, claim, write, publish, abort */
+#include "src/look.c"    /* info, states, stats, verify, explain */
