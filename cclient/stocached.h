@@ -240,6 +240,18 @@ STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
 /* Adds to the counter "passed": samples outside the schema that a wrapper let through uncached. */
 STOC_API void stoc_count_passed(stoc_cache *cache, uint64_t n);
 
+/* ------------------------------------------------------------------------------------------------ for callers with arrays and a garbage collector */
+
+/* stoc_view_offset in slots: the row of the sample in an array over the payload with slot_stride bytes a row. */
+STOC_API int64_t stoc_view_slot(stoc_cache *cache, int64_t index);
+
+/* stoc_gather with one destination a field: field f of sample indices[k] goes to dst[f] + k * row_stride[f]; dst[f] NULL: it is not wanted. A sample is copied
+ * under one check, so its fields belong together. dst and row_stride have field_count entries. Returns the number of hits, or EINDEX, ESCHEMA. */
+STOC_API int64_t stoc_gather_fields(stoc_cache *cache, const int64_t *indices, size_t n, void *const *dst, const size_t *row_stride, uint8_t *hit, unsigned threads);
+
+/* Closes the handle but leaves the payload's map (info.payload, payload_bytes rounded up to a page), which the caller MUST munmap when its last view is gone. */
+STOC_API void stoc_close_keep_payload(stoc_cache *cache);
+
 #ifdef __cplusplus
 }
 #endif
