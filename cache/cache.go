@@ -39,16 +39,39 @@ type Cache struct {
 	closeErr   error
 }
 
-// lane is what a goroutine touches on every hit: whether somebody is inside, and where its hits are counted. There are as many as a client
+// lane is what a goroutine touches on every hit: that somebody is inside, and where its hits are counted. There are as many as a client
 // record has stripes, each on a line of its own, so that goroutines on different cores do not fight over one.
+//
+// Counting a hit or a miss in the segment is also what ends a read: one atomic addition less, of three, on the path of a view. So the
+// operations under way are entered less (left + hits + misses - before), and the only one to add to these counters is this handle.
 type lane struct {
-	inside       atomic.Int64 // operations under way; Close waits for 0
+	entered      atomic.Uint64
+	left         atomic.Uint64 // ended without being counted
 	hits, misses *atomic.Uint64
-	uncounted    atomic.Uint64 // where a read-only client counts: nowhere
-	_            [96]byte
+	before       uint64           // hits and misses of earlier clients
+	uncounted    [2]atomic.Uint64 // where a read-only client counts
+	_            [72]byte
 }
 
 var _ = [1]struct{}{}[unsafe.Sizeof(lane{})-128]
+
+// countIn says where the lane counts.
+func (l *lane) countIn(hits, misses *atomic.Uint64) {
+	l.hits, l.misses, l.before = hits, misses, hits.Load()+misses.Load()
+}
+
+// inside is the operations under way, or more: those that begin between the loads. Ended ones are added up first, so it is never less.
+func (l *lane) inside() uint64 {
+	ended := l.left.Load() + l.hits.Load() + l.misses.Load() - l.before
+	return l.entered.Load() - ended
+}
+
+// tally counts reads that did not enter one by one. The caller is inside.
+func (l *lane) tally(hits, misses int) {
+	l.entered.Add(uint64(hits + misses))
+	l.hits.Add(uint64(hits))
+	l.misses.Add(uint64(misses))
+}
 
 // laneNow chooses a lane by the address of the caller's stack: cheap, and the same for a goroutine most of the time. Any choice is correct.
 func (c *Cache) laneNow() *lane { return &c.lanes[stripe()] }
@@ -62,15 +85,16 @@ func stripe() uint64 {
 // enter begins an operation on the segment's memory, so that Close waits for it. ErrClosed; then there is nothing to leave.
 func (c *Cache) enter() (*lane, error) {
 	l := c.laneNow()
-	l.inside.Add(1) // sequentially consistent, as is the load: either Close sees us inside or we see it closed
+	l.entered.Add(1) // sequentially consistent, as is the load: either Close sees us inside or we see it closed
 	if c.closed.Load() {
-		l.inside.Add(-1)
+		l.leave()
 		return nil, errClosed
 	}
 	return l, nil
 }
 
-func (l *lane) leave() { l.inside.Add(-1) }
+// leave ends an operation that counts neither as a hit nor as a miss.
+func (l *lane) leave() { l.left.Add(1) }
 
 // enterToWrite is enter for what stores to the segment: ErrReadOnly too.
 func (c *Cache) enterToWrite(verb string) (*lane, error) {

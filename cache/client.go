@@ -40,8 +40,7 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 		}
 	}
 	for k := range c.lanes {
-		l := &c.lanes[k]
-		l.hits, l.misses = &l.uncounted, &l.uncounted
+		c.lanes[k].countIn(&c.lanes[k].uncounted[0], &c.lanes[k].uncounted[1])
 	}
 	if !c.readOnly {
 		if err := c.register(o); err != nil {
@@ -67,8 +66,7 @@ func (c *Cache) register(o Options) (err error) {
 	}
 	fault.At("register.locked")
 	for k := range c.lanes {
-		c.lanes[k].hits = c.seg.Counter(c.record, k, shm.Hits)
-		c.lanes[k].misses = c.seg.Counter(c.record, k, shm.Misses)
+		c.lanes[k].countIn(c.seg.Counter(c.record, k, shm.Hits), c.seg.Counter(c.record, k, shm.Misses))
 	}
 	for high := c.seg.ClientsHigh(); ; {
 		if v := high.Load(); v >= uint64(c.owner) || high.CompareAndSwap(v, uint64(c.owner)) {
@@ -167,8 +165,10 @@ func (c *Cache) Close() error {
 	}
 	c.shut = true
 	c.closed.Store(true)
-	for wait := (backoff{}); c.insideNow() != 0; {
-		wait.sleep()
+	for k := range c.lanes { // nobody newly stays inside any more
+		for wait := (backoff{}); c.lanes[k].inside() != 0; {
+			wait.sleep()
+		}
 	}
 	if c.readOnly {
 		return nil
@@ -178,14 +178,6 @@ func (c *Cache) Close() error {
 	pid.Store(pid.Load() >> 32 << 32)
 	c.closeErr = errors.Join(c.unlinkLast(), c.locks.Close())
 	return c.closeErr
-}
-
-// insideNow adds up the operations under way. Once closed is set nobody newly stays inside, so a sum of 0 is final.
-func (c *Cache) insideNow() (n int64) {
-	for k := range c.lanes {
-		n += c.lanes[k].inside.Load()
-	}
-	return n
 }
 
 // unlinkLast removes a cache that goes with its last user, if that is us.

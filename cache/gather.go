@@ -181,11 +181,11 @@ func (g *gather) do(l *lane, threads, rowBytes int) (int, error) {
 	g.rows()
 	g.wait.Wait()
 	hits := int(g.hits.Load())
-	l.hits.Add(uint64(hits))
 	if err := g.fault.Load(); err != nil {
+		l.tally(hits, 0)
 		return hits, g.end(*err)
 	}
-	l.misses.Add(uint64(n - hits))
+	l.tally(hits, n-hits)
 	return hits, g.end(nil)
 }
 
