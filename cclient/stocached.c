@@ -29,3 +29,4 @@
 #include "src/read.c"    /* get, view, gather */
 #include "src/write.c"   /* set, claim, write, publish, abort */
 #include "src/look.c"    /* info, states, stats, verify, explain */
+#include "src/python.c"  /* for callers with arrays and a garbage collector */
