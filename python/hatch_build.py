@@ -1,0 +1,53 @@
+"""Build hook: compiles libstocached.so with the system's C compiler ($CC, $CFLAGS) into the wheel, and puts the C sources into the sdist."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+LIBRARY = "libstocached.so"
+SOURCES = ("stocached.c", "stocached.h", "stocached_layout.h", "stocached.map", "src")
+
+
+class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        sources = self.sources()
+        if self.target_name == "sdist":
+            build_data["force_include"].update({str(sources / name): f"csrc/{name}" for name in SOURCES})
+            return
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        if version == "editable":
+            self.compile(sources, Path(self.root, "src", "stocached", LIBRARY))
+            return
+        self.folder = tempfile.TemporaryDirectory()  # lives as long as the hook, which is longer than the build
+        library = Path(self.folder.name, LIBRARY)
+        self.compile(sources, library)
+        build_data["force_include"][str(library)] = f"stocached/{LIBRARY}"
+
+    def sources(self) -> Path:
+        """The C sources: those bundled in an sdist, else those of the checkout that this folder is in."""
+        for folder in (Path(self.root, "csrc"), Path(self.root).parent / "cclient"):
+            if (folder / "stocached.c").is_file():
+                return folder
+        raise FileNotFoundError("the C sources are neither in csrc/ nor in ../cclient/; build from an sdist or from a full checkout")
+
+    def compile(self, sources: Path, library: Path) -> None:
+        command = [
+            *shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-O2", "-fvisibility=hidden", "-pthread", "-fPIC", "-shared",
+            *shlex.split(os.environ.get("CFLAGS", "")),
+            "-Wl,-soname,libstocached.so.1", f"-Wl,--version-script,{sources / 'stocached.map'}", "-Wl,-z,defs", "-Wl,-z,relro,-z,now",
+            "-o", str(library), str(sources / "stocached.c"),
+        ]  # fmt: skip
+        self.app.display_info(shlex.join(command))
+        try:
+            subprocess.run(command, check=True)
+        except FileNotFoundError:
+            raise RuntimeError(f"no C compiler {command[0]!r}; install one (Debian: apt install gcc libc6-dev), or set CC") from None

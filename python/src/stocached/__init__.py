@@ -1,0 +1,83 @@
+"""one cache of training samples in shared memory for all processes of a machine.
+
+    from stocached import Cache                 # the native API: NumPy
+    from stocached import SharedCache           # the calls of the stocaching library: torch
+    from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._errors import (
+    CacheExistsError,
+    CacheMemoryError,
+    CacheNotFoundError,
+    CachePermissionError,
+    CacheTimeoutError,
+    ClientsError,
+    ClosedError,
+    CorruptError,
+    FingerprintError,
+    FormatError,
+    InvalidError,
+    LostError,
+    NondeterministicDatasetError,
+    ReadOnlyError,
+    SampleIndexError,
+    SchemaError,
+    StocachedError,
+    SystemCallError,
+    UnsupportedError,
+    VersionError,
+)
+from ._sizes import get_shm_size
+from ._stats import Stats
+from .cache import Cache, SetResult, State
+
+if TYPE_CHECKING:
+    from .shared_cache import SharedCache
+
+__version__ = _native.version().decode()
+
+__all__ = [
+    "Cache",
+    "CacheExistsError",
+    "CacheMemoryError",
+    "CacheNotFoundError",
+    "CachePermissionError",
+    "CacheTimeoutError",
+    "ClientsError",
+    "ClosedError",
+    "CorruptError",
+    "FingerprintError",
+    "FormatError",
+    "InvalidError",
+    "LostError",
+    "NondeterministicDatasetError",
+    "ReadOnlyError",
+    "SampleIndexError",
+    "SchemaError",
+    "SetResult",
+    "SharedCache",
+    "State",
+    "Stats",
+    "StocachedError",
+    "SystemCallError",
+    "UnsupportedError",
+    "VersionError",
+    "get_shm_size",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SharedCache":  # imports torch, which the rest of the package does without
+        from .shared_cache import SharedCache
+
+        return SharedCache
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,164 @@
+"""One exception class for each error code, all under StocachedError, and of the built-in type that a user would expect there."""
+
+from __future__ import annotations
+
+from . import _native
+
+
+class StocachedError(Exception):
+    """Whatever goes wrong here. `code` is the number of enum stoc_code, 0 for errors that only Python knows."""
+
+    code = 0
+
+
+class InvalidError(StocachedError, ValueError):
+    """An argument makes no sense."""
+
+    code = _native.EINVAL
+
+
+class SampleIndexError(StocachedError, IndexError):
+    """A sample index below 0, or not below the number of samples."""
+
+    code = _native.EINDEX
+
+
+class SchemaError(StocachedError, ValueError):
+    """A value, or an array to fill, has another size, dtype, shape or field than the samples of this cache."""
+
+    code = _native.ESCHEMA
+
+
+class CacheNotFoundError(StocachedError, FileNotFoundError):
+    """There is no cache of that name, at that path, or in that process."""
+
+    code = _native.ENOENT
+
+
+class CacheExistsError(StocachedError, FileExistsError):
+    """A cache of that name exists already."""
+
+    code = _native.EEXIST
+
+
+class FormatError(StocachedError, ValueError):
+    """The file is no segment, its header does not verify, or it is not the segment that was meant."""
+
+    code = _native.EFORMAT
+
+
+class VersionError(StocachedError, ValueError):
+    """A segment of another layout version or build."""
+
+    code = _native.EVERSION
+
+
+class FingerprintError(StocachedError, ValueError):
+    """The cache holds samples of another dataset or transform."""
+
+    code = _native.EFINGERPRINT
+
+
+class CacheMemoryError(StocachedError, MemoryError):
+    """The cache does not fit into the tmpfs, the cgroup or the machine."""
+
+    code = _native.EMEMORY
+
+
+class CachePermissionError(StocachedError, PermissionError):
+    """Not ours: owner, mode or kind of file."""
+
+    code = _native.EPERM
+
+
+class ReadOnlyError(StocachedError, PermissionError):
+    """This handle may read only."""
+
+    code = _native.EREADONLY
+
+
+class ClosedError(StocachedError, ValueError):
+    """The cache was closed in this process."""
+
+    code = _native.ECLOSED
+
+
+class ClientsError(StocachedError, RuntimeError):
+    """The client table is full of live clients."""
+
+    code = _native.ECLIENTS
+
+
+class CacheTimeoutError(StocachedError, TimeoutError):
+    """Waited long enough."""
+
+    code = _native.ETIMEOUT
+
+
+class SystemCallError(StocachedError, OSError):
+    """A system call failed; `errno` says how."""
+
+    code = _native.ESYSTEM
+
+
+class LostError(StocachedError, RuntimeError):
+    """A claim was no longer ours when it was published: a bug, or a foreign hand in the segment."""
+
+    code = _native.ELOST
+
+
+class CorruptError(StocachedError, RuntimeError):
+    """A word, length or checksum of the cache cannot be."""
+
+    code = _native.ECORRUPT
+
+
+class UnsupportedError(StocachedError, NotImplementedError):
+    """Not on this system."""
+
+    code = _native.EUNSUPPORTED
+
+
+class NondeterministicDatasetError(StocachedError, ValueError):
+    """The dataset gave two different samples for one index: a cache would freeze the first."""
+
+
+BY_CODE: dict[int, type[StocachedError]] = {
+    kind.code: kind
+    for kind in (
+        InvalidError,
+        SampleIndexError,
+        SchemaError,
+        CacheNotFoundError,
+        CacheExistsError,
+        FormatError,
+        VersionError,
+        FingerprintError,
+        CacheMemoryError,
+        CachePermissionError,
+        ReadOnlyError,
+        ClosedError,
+        ClientsError,
+        CacheTimeoutError,
+        SystemCallError,
+        LostError,
+        CorruptError,
+        UnsupportedError,
+    )
+}
+
+
+def make(code: int, message: str, os_error: int = 0) -> StocachedError:
+    """The exception for an error code. Built from its message alone, so that it survives pickling and the DataLoader's re-raise."""
+    error = BY_CODE.get(code, StocachedError)(message)
+    if os_error and isinstance(error, OSError):
+        error.errno = os_error
+    return error
+
+
+def from_struct(error: _native.Error) -> StocachedError:
+    return make(error.code, error.message.decode(errors="replace"), error.os_error)
+
+
+for _kind in (StocachedError, NondeterministicDatasetError, *BY_CODE.values()):
+    _kind.__module__ = "stocached"  # where users find them, and what tracebacks show

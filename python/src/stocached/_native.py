@@ -1,0 +1,296 @@
+"""The raw binding: every function and struct of stocached.h, and nothing else.
+
+One loader finds the library: the file that STOCACHED_LIB_PATH names, else the one beside this module. Functions of nanoseconds are
+called through PyDLL, which keeps the GIL; whatever copies, waits or enters the kernel goes through CDLL, which releases it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ubyte, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+ABI_VERSION = 1
+
+# Results of set and get, and the error codes that this package tells apart. The numbers are those of enum stoc_code.
+STORED, EXISTS, BUSY, FULL, OUT = 0, 1, 2, 3, 4
+MISS, HIT = 0, 1
+EINVAL, EINDEX, ESCHEMA, ENOENT, EEXIST, EFORMAT, EVERSION, EFINGERPRINT, EMEMORY = -1, -2, -3, -4, -5, -6, -7, -8, -9
+EPERM, EREADONLY, ECLOSED, ECLIENTS, ETIMEOUT, ESYSTEM, ELOST, ECORRUPT, EUNSUPPORTED = -10, -11, -12, -13, -14, -15, -16, -17, -18
+
+STATE_EMPTY, STATE_WRITING, STATE_READY, STATE_OUT = 0, 1, 2, 3
+FIRST_COME, FIRST_INDICES = 0, 1
+OPEN_READ_ONLY, OPEN_KIND_PYTHON = 1, 2
+OVERWRITE, WAIT = 1, 2
+VARIABLE_DIM = 2**64 - 1
+NO_LENGTH = 2**64 - 1  # what stoc_lengths writes for a miss
+
+Progress = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
+
+
+class Cache(c_void_p):
+    """A `stoc_cache *`. A pointer object of its own, so that a call under way keeps whatever hangs on it alive."""
+
+
+class Error(ctypes.Structure):
+    """struct stoc_error"""
+
+    _fields_ = [("code", c_int), ("os_error", c_int), ("message", c_char * 504)]
+
+
+class Field(ctypes.Structure):
+    """struct stoc_field"""
+
+    _fields_ = [
+        ("name", c_char * 40),
+        ("dtype", c_uint16),
+        ("ndim", c_uint16),
+        ("reserved", c_uint32),
+        ("offset", c_uint64),
+        ("bytes", c_uint64),
+        ("dims", c_uint64 * 8),
+    ]
+
+
+class Options(ctypes.Structure):
+    """struct stoc_options"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("samples", c_uint64),
+        ("limit_bytes", c_uint64),
+        ("slots", c_uint64),
+        ("sample_bytes", c_uint64),
+        ("fields", POINTER(Field)),
+        ("field_count", c_uint32),
+        ("assign", c_uint32),
+        ("variable", c_uint32),
+        ("reserve", c_uint32),
+        ("unlink_last", c_uint32),
+        ("client_records", c_uint32),
+        ("directory", c_char_p),
+        ("fingerprint", c_char_p),
+        ("progress", Progress),
+        ("context", c_void_p),
+    ]
+
+
+class Info(ctypes.Structure):
+    """struct stoc_info"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("samples", c_uint64),
+        ("slots", c_uint64),
+        ("sample_bytes", c_uint64),
+        ("slot_stride", c_uint64),
+        ("segment_bytes", c_uint64),
+        ("payload_offset", c_uint64),
+        ("payload_bytes", c_uint64),
+        ("limit_bytes", c_uint64),
+        ("created_ns", c_int64),
+        ("client_records", c_uint32),
+        ("field_count", c_uint32),
+        ("variable", c_uint32),
+        ("assign", c_uint32),
+        ("unlink_last", c_uint32),
+        ("reserved_pages", c_uint32),
+        ("read_only", c_uint32),
+        ("layout_major", c_uint32),
+        ("layout_minor", c_uint32),
+        ("fd", c_int32),
+        ("uuid", c_ubyte * 16),
+        ("name", c_char * 128),
+        ("fingerprint", c_char * 65),
+        ("path", c_char * 512),
+        ("payload", c_void_p),
+    ]
+
+
+class Stats(ctypes.Structure):
+    """struct stoc_stats"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("hits", c_uint64),
+        ("misses", c_uint64),
+        ("stored", c_uint64),
+        ("exists", c_uint64),
+        ("busy", c_uint64),
+        ("full", c_uint64),
+        ("out", c_uint64),
+        ("stored_bytes", c_uint64),
+        ("recovered", c_uint64),
+        ("aborted", c_uint64),
+        ("lost", c_uint64),
+        ("retried", c_uint64),
+        ("corrupt", c_uint64),
+        ("passed", c_uint64),
+        ("ready", c_uint64),
+        ("ready_bytes", c_uint64),
+        ("arena_next_bytes", c_uint64),
+        ("arena_lost_bytes", c_uint64),
+        ("clients_live", c_uint64),
+        ("clients_dead", c_uint64),
+        ("allocated_bytes", c_uint64),
+        ("clears", c_uint64),
+    ]
+
+
+class Claim(ctypes.Structure):
+    """struct stoc_claim; its members are the library's."""
+
+    _fields_ = [
+        ("cache", c_void_p),
+        ("sample", c_uint64),
+        ("word", c_uint64),
+        ("offset", c_uint64),
+        ("length", c_uint64),
+        ("written", c_uint64),
+        ("entry", c_uint32),
+        ("crc", c_uint32),
+        ("generation", c_uint32),
+        ("open", c_uint32),
+    ]
+
+
+class IoVec(ctypes.Structure):
+    """struct iovec"""
+
+    _fields_ = [("base", c_void_p), ("length", c_size_t)]
+
+
+def library_path() -> Path:
+    """The library this package loads: $STOCACHED_LIB_PATH (the file, or the folder it lies in), else the one in the package."""
+    override = os.environ.get("STOCACHED_LIB_PATH")
+    path = Path(override) if override else Path(__file__).parent
+    if path.is_dir():
+        path = path / "libstocached.so"
+    if not path.is_file():
+        raise ImportError(
+            f"stocached: no library at {path}"
+            + (" (STOCACHED_LIB_PATH)" if override else "; install the package with pip, or build libstocached.so and set STOCACHED_LIB_PATH to it")
+        )
+    return path
+
+
+path = library_path()
+_releasing = ctypes.CDLL(str(path))  # lets go of the GIL for the length of a call
+_holding = ctypes.PyDLL(str(path))  # keeps it: cheaper, for calls that only look something up
+
+
+def _bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library, name, None)
+    if function is None:
+        raise ImportError(f"stocached: {path} has no function {name}; it is older than this package")
+    function.restype = result
+    function.argtypes = arguments
+    return function
+
+
+# uint32_t stoc_abi_version(void);
+abi_version = _bind(_holding, "stoc_abi_version", c_uint32)
+if abi_version() != ABI_VERSION:
+    raise ImportError(f"stocached: {path} speaks ABI version {abi_version()}, this package needs {ABI_VERSION}; install both from one release")
+
+# const char *stoc_version(void);
+version = _bind(_holding, "stoc_version", c_char_p)
+
+# const char *stoc_strerror(int code);
+strerror = _bind(_holding, "stoc_strerror", c_char_p, c_int)
+
+# size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, uint64_t bytes, char *buffer, size_t size);
+explain = _bind(_holding, "stoc_explain", c_size_t, Cache, c_int, c_int64, c_uint64, c_char_p, c_size_t)
+
+# int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error);
+create = _bind(_releasing, "stoc_create", c_int, c_char_p, POINTER(Options), POINTER(Cache), POINTER(Error))
+
+# int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out, struct stoc_error *error);
+open = _bind(_releasing, "stoc_open", c_int, c_char_p, c_uint, c_char_p, POINTER(Cache), POINTER(Error))
+
+# int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out, struct stoc_error *error);
+open_fd = _bind(_releasing, "stoc_open_fd", c_int, c_int, c_uint, c_char_p, POINTER(Cache), POINTER(Error))
+
+# void stoc_close(stoc_cache *cache);
+close = _bind(_holding, "stoc_close", None, Cache)
+
+# void stoc_close_keep_payload(stoc_cache *cache);
+close_keep_payload = _bind(_holding, "stoc_close_keep_payload", None, Cache)
+
+# int stoc_unlink(const char *name_or_path, struct stoc_error *error);
+unlink = _bind(_releasing, "stoc_unlink", c_int, c_char_p, POINTER(Error))
+
+# int stoc_info(const stoc_cache *cache, struct stoc_info *info);
+info = _bind(_holding, "stoc_info", c_int, Cache, POINTER(Info))
+
+# int stoc_field(const stoc_cache *cache, uint32_t k, struct stoc_field *field);
+field = _bind(_holding, "stoc_field", c_int, Cache, c_uint32, POINTER(Field))
+
+# int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
+get = _bind(_releasing, "stoc_get", c_int, Cache, c_int64, c_void_p, c_size_t, c_void_p)
+get_small = _bind(_holding, "stoc_get", c_int, Cache, c_int64, c_void_p, c_size_t, c_void_p)
+
+# int stoc_view(stoc_cache *cache, int64_t index, const void **data, size_t *length);
+view = _bind(_holding, "stoc_view", c_int, Cache, c_int64, POINTER(c_void_p), POINTER(c_size_t))
+
+# int64_t stoc_view_slot(stoc_cache *cache, int64_t index);
+view_slot = _bind(_holding, "stoc_view_slot", c_int64, Cache, c_int64)
+
+# int64_t stoc_gather(stoc_cache *cache, const int64_t *indices, size_t n, int field, void *dst, size_t row_stride, uint8_t *hit, unsigned threads);
+gather = _bind(_releasing, "stoc_gather", c_int64, Cache, c_void_p, c_size_t, c_int, c_void_p, c_size_t, c_void_p, c_uint)
+
+# int64_t stoc_gather_fields(stoc_cache *cache, const int64_t *indices, size_t n, void *const *dst, const size_t *row_stride, uint8_t *hit, unsigned threads);
+gather_fields = _bind(_releasing, "stoc_gather_fields", c_int64, Cache, c_void_p, c_size_t, POINTER(c_void_p), POINTER(c_size_t), c_void_p, c_uint)
+
+# int64_t stoc_lengths(stoc_cache *cache, const int64_t *indices, size_t n, uint64_t *lengths);
+lengths = _bind(_releasing, "stoc_lengths", c_int64, Cache, c_void_p, c_size_t, c_void_p)
+
+# int64_t stoc_gather_packed(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, const uint64_t *offsets, const uint64_t *lengths, uint8_t *hit, unsigned threads);
+gather_packed = _bind(_releasing, "stoc_gather_packed", c_int64, Cache, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p, c_uint)
+
+# int stoc_state(const stoc_cache *cache, int64_t index);
+state = _bind(_holding, "stoc_state", c_int, Cache, c_int64)
+
+# int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);
+states = _bind(_releasing, "stoc_states", c_int, Cache, c_uint64, c_uint64, c_void_p)
+
+# int stoc_peek(stoc_cache *cache, int64_t index, void *dst, size_t capacity);
+peek = _bind(_releasing, "stoc_peek", c_int, Cache, c_int64, c_void_p, c_size_t)
+
+# int stoc_set(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags);
+set = _bind(_releasing, "stoc_set", c_int, Cache, c_int64, c_void_p, c_size_t, c_uint)
+
+# int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags);
+setv = _bind(_releasing, "stoc_setv", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint)
+
+# int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigned flags, struct stoc_claim *claim);
+claim = _bind(_releasing, "stoc_claim", c_int, Cache, c_int64, c_size_t, c_uint, POINTER(Claim))
+
+# int stoc_write(struct stoc_claim *claim, uint64_t offset, const void *data, size_t length);
+write = _bind(_releasing, "stoc_write", c_int, POINTER(Claim), c_uint64, c_void_p, c_size_t)
+
+# int stoc_publish(struct stoc_claim *claim);
+publish = _bind(_releasing, "stoc_publish", c_int, POINTER(Claim))
+
+# int stoc_abort(struct stoc_claim *claim);
+abort = _bind(_releasing, "stoc_abort", c_int, POINTER(Claim))
+
+# int stoc_clear(stoc_cache *cache, unsigned timeout_ms);
+clear = _bind(_releasing, "stoc_clear", c_int, Cache, c_uint)
+
+# int64_t stoc_recover(stoc_cache *cache);
+recover = _bind(_releasing, "stoc_recover", c_int64, Cache)
+
+# int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
+verify = _bind(_releasing, "stoc_verify", c_int64, Cache, c_uint64, c_uint64, POINTER(c_uint64), POINTER(c_int64))
+
+# int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
+stats = _bind(_releasing, "stoc_stats", c_int, Cache, POINTER(Stats))
+
+# void stoc_count_passed(stoc_cache *cache, uint64_t n);
+count_passed = _bind(_holding, "stoc_count_passed", None, Cache, c_uint64)
+
+# int munmap(void *address, size_t length);   of the C library, for payload maps that outlived their handle
+munmap = _bind(ctypes.PyDLL(None), "munmap", c_int, c_void_p, c_size_t)

@@ -1,0 +1,75 @@
+"""What is tried out on a dataset before its samples are cached: are they the same each time, and the same as those in the cache?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import _native
+from ._errors import FingerprintError, NondeterministicDatasetError
+from ._tree import Tree, UnfitError, same
+from .cache import Cache
+
+PROBES = 3  # samples
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Puts the random number generators of Python, NumPy and torch back afterwards, so that probing changes no seeded run."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+def spread(n: int) -> list[int]:
+    """At most PROBES positions of 0..n-1: the first, the last, and those between."""
+    return sorted({k * (n - 1) // (PROBES - 1) for k in range(PROBES)})
+
+
+def difference(tree: Tree, a: Any, b: Any) -> str | None:
+    """Where two samples differ, None if nowhere."""
+    try:
+        pairs = list(zip(tree.leaves, tree.take(a), tree.take(b)))
+    except UnfitError as error:
+        return str(error)
+    for leaf, x, y in pairs:
+        if type(x) is not type(y) or not same(x, y):
+            return f"{leaf.path!r} differs" if leaf.path else "its values differ"
+    return None
+
+
+def check_repeatable(tree: Tree, load: Callable[[int], Any], first: dict[int, Any]) -> None:
+    """Loads samples a second time. NondeterministicDatasetError if one comes out differently."""
+    for index, sample in first.items():
+        where = difference(tree, sample, load(index))
+        if where is not None:
+            raise NondeterministicDatasetError(
+                f"sample {index} of the dataset was loaded twice and {where}: a cache would freeze the first result for ever. "
+                "Move the random part of the transform to augment=, which is applied to every sample after it comes from the cache; allow_random=True caches it as it is"
+            )
+
+
+def check_fresh(tree: Tree, load: Callable[[int], Any], cached: Callable[[int], Any], cache: Cache) -> None:
+    """Compares samples of a filled cache with what the dataset gives now. FingerprintError if the cache holds something else."""
+    ready = np.flatnonzero(cache.states() == _native.STATE_READY)
+    for k in spread(ready.size) if ready.size else []:
+        index = int(ready[k])
+        old, new = cached(index), load(index)
+        if old is None:
+            continue  # cleared since
+        where = difference(tree, new, old)
+        if where is not None:
+            check_repeatable(tree, load, {index: new})
+            raise FingerprintError(
+                f"cache {cache.name!r} holds other data than this dataset gives: of sample {index}, {where}. The dataset or its transform has changed since "
+                "the cache was filled; remove the cache, or use another name"
+            )

@@ -1,0 +1,195 @@
+"""Samples of a dataset as Python values: tensors, arrays, numbers, strings, and tuples, lists and dicts of them.
+
+A Tree remembers how a sample is put together, takes other samples of the dataset apart into their leaves in the same order, and puts samples
+together again with the Python types that they had. Leaves become fields of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import _dtypes, _schema
+from ._errors import SchemaError
+from ._schema import Array, Field
+
+_NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
+
+
+class UnfitError(SchemaError):
+    """A sample that is put together otherwise than the first one was."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of a sample: which kind of Python object, its field in the cache, and where it stands in the sample, for messages."""
+
+    kind: str  # tensor, array, scalar (of NumPy), bool, int, float, complex, bytes, str
+    code: int  # of enum stoc_dtype
+    path: str
+
+    def to_cache(self, value: Any) -> Array:
+        """The array to store. UnfitError if the value is of another kind."""
+        kind, code = _kind_of(value, self.path)
+        if (kind, code) != (self.kind, self.code):
+            raise UnfitError(f"{self.path or 'the sample'} is {_describe(value)}, not {self.kind} of {_dtypes.NAMES[self.code]}")
+        if kind == "str":
+            return np.frombuffer(value.encode(), np.uint8)
+        if kind == "bytes":
+            return np.frombuffer(value, np.uint8)
+        if kind == "int" and not -(2**63) <= value < 2**63:
+            raise UnfitError(f"{self.path or 'the sample'} is {value}, which takes more than 64 bits")
+        if kind in ("bool", "int", "float", "complex"):
+            return np.asarray(value, _dtypes.NUMPY[code])
+        return _schema.as_array(value)
+
+    def from_cache(self, value: Any) -> Any:
+        """The object again, from an array (bytes for fields of bytes) that is the caller's own."""
+        if self.kind == "tensor":
+            return _tensor(value, self.code)
+        if self.kind == "array":
+            return value
+        if self.kind == "bytes":
+            return value
+        if self.kind == "str":
+            return value.decode()
+        return value[()] if self.kind == "scalar" else value.item()
+
+    def rows_from_cache(self, rows: Array) -> list[Any]:
+        """The objects of many samples of fixed size at once; tensors and arrays are rows of the one they came in."""
+        if self.kind == "tensor":
+            return list(_tensor(rows, self.code).unbind(0))
+        if self.kind in ("array", "bytes", "str", "scalar"):
+            return [self.from_cache(row if self.kind == "array" else row.tobytes() if self.kind in ("bytes", "str") else np.asarray(row)) for row in rows]
+        return rows.tolist()
+
+    def field(self, name: str, shapes: Sequence[tuple[int, ...]]) -> Field:
+        """The field that holds values of these shapes: a dimension that differs between them differs between samples."""
+        if self.kind in ("bytes", "str"):
+            return Field(name, (None,), _dtypes.BYTES)
+        if len({len(shape) for shape in shapes}) != 1:
+            raise SchemaError(f"{self.path or 'the sample'} has {sorted({len(shape) for shape in shapes})} dimensions in different samples; it must be one number")
+        return Field(name, tuple(dims[0] if len(set(dims)) == 1 else None for dims in zip(*shapes)), self.code)
+
+
+def _tensor(array: Array, code: int) -> torch.Tensor:
+    if code == _dtypes.BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _kind_of(value: Any, path: str) -> tuple[str, int]:
+    """The kind of a leaf and its dtype. SchemaError if it cannot be cached."""
+    kind = type(value)
+    if kind in _NUMBERS:
+        name, dtype = _NUMBERS[kind]
+        return name, _dtypes.CODES[dtype]
+    if kind is torch.Tensor and value.layout == torch.strided and not value.is_quantized:
+        return "tensor", _dtypes.code_of(value.dtype)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return "array", _dtypes.code_of(value.dtype)
+    if isinstance(value, np.generic) and not value.dtype.hasobject and value.dtype.kind in "biufc":
+        return "scalar", _dtypes.code_of(value.dtype)
+    if kind is bytes or kind is str:
+        return kind.__name__, _dtypes.BYTES
+    raise SchemaError(
+        f"{path or 'the sample'} is {_describe(value)}, which cannot be cached; the dataset must give tensors, arrays, numbers, strings, bytes, "
+        "or tuples, lists and dicts of them (convert images to tensors in its transform)"
+    )
+
+
+def _describe(value: Any) -> str:
+    dtype = getattr(value, "dtype", None)
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.") + (f" of {dtype}" if dtype is not None else "")
+
+
+@dataclass(frozen=True)
+class _Branch:
+    kind: type
+    keys: tuple[Any, ...]  # of a dict
+    children: tuple[Any, ...]  # _Branch, or the number of a leaf, or None for a None
+
+
+class Tree:
+    """How the samples of a dataset are put together, learnt from one of them. Can be pickled."""
+
+    def __init__(self, sample: Any) -> None:
+        self.leaves: list[Leaf] = []
+        self._root = self._learn(sample, "")
+
+    def _learn(self, value: Any, path: str) -> Any:
+        if value is None:
+            return None
+        items = _items(value)
+        if items is None:
+            self.leaves.append(Leaf(*_kind_of(value, path), path))
+            return len(self.leaves) - 1
+        keys, values = items
+        children = tuple(self._learn(child, f"{path}.{key}" if path else str(key)) for key, child in zip(keys, values))
+        return _Branch(type(value), tuple(keys) if isinstance(value, dict) else (), children)
+
+    def take(self, sample: Any) -> list[Any]:
+        """The leaves of a sample in their order. UnfitError if it is put together otherwise."""
+        leaves: list[Any] = []
+
+        def walk(node: Any, value: Any) -> None:
+            if node is None or isinstance(node, int):
+                if (node is None) != (value is None) or (node is not None and _items(value) is not None):
+                    raise UnfitError(f"{self.leaves[node].path if node is not None else 'a None'} became {_describe(value)}")
+                if node is not None:
+                    leaves.append(value)
+                return
+            items = _items(value)
+            if items is None or type(value) is not node.kind or len(items[1]) != len(node.children) or (node.keys and set(items[0]) != set(node.keys)):
+                raise UnfitError(f"a {node.kind.__name__} of {len(node.children)} became {_describe(value)}")
+            for k, child in enumerate(node.children):
+                walk(child, value[node.keys[k]] if node.keys else items[1][k])
+
+        walk(self._root, sample)
+        return leaves
+
+    def give(self, leaves: Sequence[Any]) -> Any:
+        """A sample with these leaves."""
+
+        def build(node: Any) -> Any:
+            if node is None:
+                return None
+            if isinstance(node, int):
+                return leaves[node]
+            children = [build(child) for child in node.children]
+            if node.keys:
+                return dict(zip(node.keys, children))
+            return node.kind(*children) if hasattr(node.kind, "_fields") else node.kind(children)
+
+        return build(self._root)
+
+    def names(self) -> list[str]:
+        """A field name for each leaf: its path, or if that is too long or not unique a number."""
+        paths = [leaf.path or _schema.DEFAULT_NAME for leaf in self.leaves]
+        good = len(set(paths)) == len(paths) and all(len(path.encode()) <= _schema.MAX_NAME and "\0" not in path for path in paths)
+        return paths if good else [f"f{k}" for k in range(len(paths))]
+
+
+def _items(value: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+    """Keys and values of a container that samples are put together from, None for anything else."""
+    kind = type(value)
+    if kind is dict:
+        return list(value), list(value.values())
+    if kind is list or kind is tuple:
+        return range(len(value)), value
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return kind._fields, value
+    return None
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two leaves are equal, bit for bit but for NaN, which equals NaN."""
+    if isinstance(a, (str, bytes)):
+        return bool(a == b)
+    x, y = _schema.as_array(a), _schema.as_array(b)
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    return x.tobytes() == y.tobytes() or (x.dtype.kind in "fc" and bool(np.array_equal(x, y, equal_nan=True)))

@@ -1,0 +1,133 @@
+"""How values become bytes of the cache and arrays again: one class for samples of fixed size, one for variable-size samples (docs/segment.md, Fields)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _dtypes
+from ._errors import CorruptError, SchemaError
+from ._schema import Field, checked
+
+Array = npt.NDArray[Any]
+Raw = npt.NDArray[np.uint8]
+Part = Array | bytes  # C-contiguous memory that a sample is put together from
+
+_ALIGN = 64  # bytes: of an extent header, and of each field behind it
+_EXTENT = struct.Struct("<Q8I")
+_ZEROS = bytes(4096)
+
+
+def shown(field: Field, array: Array, copy: bool) -> Any:
+    """What the user gets: the array, or bytes (a memoryview where nothing is copied) of a field of dtype bytes."""
+    if field.code != _dtypes.BYTES:
+        return array
+    return array.tobytes() if copy else memoryview(array)
+
+
+def _by_name(fields: tuple[Field, ...], value: Any) -> list[Any]:
+    """The values of the fields in their order: the value itself of a single one, else the entries of a mapping that has exactly their names."""
+    if len(fields) == 1:
+        return [value]
+    names = [field.name for field in fields]
+    if not isinstance(value, Mapping):
+        raise SchemaError(f"a sample of this cache is a mapping with {names}, not {type(value).__name__}")
+    if value.keys() != set(names):
+        raise SchemaError(f"a sample of this cache has the fields {names}, not {list(value)}")
+    return [value[name] for name in names]
+
+
+class FixedValues:
+    """Samples of fixed size: the fields one after the other, each aligned to its items, gaps are zeros."""
+
+    def __init__(self, fields: tuple[Field, ...], sample_bytes: int) -> None:
+        self.fields, self.sample_bytes = fields, sample_bytes
+
+    def parts(self, value: Any) -> list[Part]:
+        parts: list[Part] = []
+        end = 0
+        for field, item in zip(self.fields, _by_name(self.fields, value)):
+            if field.offset > end:
+                parts.append(_ZEROS[: field.offset - end])
+            parts.append(checked(field, item))
+            end = field.offset + field.bytes
+        if end < self.sample_bytes:
+            parts.append(_ZEROS[: self.sample_bytes - end])
+        return parts
+
+    def arrays(self, base: Raw, rows: int, stride: int) -> list[Array]:
+        """One array (rows, *shape) for each field, over memory that holds a sample every `stride` bytes."""
+        return [
+            np.ndarray((rows, *_exact(field)), field.dtype, base, field.offset, (stride, *_strides(field)))  # type: ignore[call-overload]
+            for field in self.fields
+        ]
+
+    def decode(self, raw: Raw, copy: bool) -> Any:
+        """The value in the bytes of one sample, without copying them: `copy` says whether they are the caller's own."""
+        rows = self.arrays(raw, 1, self.sample_bytes)
+        values = {field.name: shown(field, row[0, ...], copy) for field, row in zip(self.fields, rows)}
+        return values if len(values) > 1 else values[self.fields[0].name]
+
+
+def _exact(field: Field) -> tuple[int, ...]:
+    return tuple(dim for dim in field.shape if dim is not None)
+
+
+def _strides(field: Field) -> tuple[int, ...]:
+    strides, step = [], field.dtype.itemsize
+    for dim in reversed(_exact(field)):
+        strides.append(step)
+        step *= dim
+    return tuple(reversed(strides))
+
+
+class VariableValues:
+    """Samples of any size: one field of one dimension is stored bare, everything else behind an extent header."""
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+        self.bare = len(fields) == 1 and len(fields[0].shape) == 1
+        self.header_bytes = _padded(_EXTENT.size * len(fields))
+
+    def parts(self, value: Any) -> list[Part]:
+        arrays = [checked(field, item) for field, item in zip(self.fields, _by_name(self.fields, value))]
+        if self.bare:
+            return [arrays[0]]
+        header = b"".join(_EXTENT.pack(array.nbytes, *array.shape, *[0] * (8 - array.ndim)) for array in arrays)
+        parts: list[Part] = [header.ljust(self.header_bytes, b"\0")]
+        for array in arrays:
+            parts.append(array)
+            if array.nbytes % _ALIGN:
+                parts.append(_ZEROS[: _ALIGN - array.nbytes % _ALIGN])
+        return parts
+
+    def decode(self, raw: Raw, copy: bool) -> Any:
+        """As FixedValues.decode. CorruptError if the header cannot be, which a view of a sample that is being overwritten may see."""
+        if self.bare:
+            field = self.fields[0]
+            if raw.size % field.dtype.itemsize or not field.admits((raw.size // field.dtype.itemsize,)):
+                raise CorruptError(f"{field}: a sample of {raw.size} bytes cannot be")
+            return shown(field, raw.view(field.dtype), copy)
+        values = {}
+        offset = self.header_bytes
+        for k, field in enumerate(self.fields):
+            if raw.size < self.header_bytes:
+                raise CorruptError(f"a sample of {raw.size} bytes is shorter than its extent header of {self.header_bytes}")
+            extent = _EXTENT.unpack_from(raw, k * _EXTENT.size)
+            nbytes, shape = extent[0], extent[1 : 1 + len(field.shape)]
+            count = 1
+            for dim in shape:
+                count *= dim
+            if nbytes != count * field.dtype.itemsize or offset + nbytes > raw.size or not field.admits(shape):
+                raise CorruptError(f"{field}: an extent of {nbytes} bytes and shape {shape} at {offset} of {raw.size} bytes cannot be")
+            values[field.name] = shown(field, raw[offset : offset + nbytes].view(field.dtype).reshape(shape), copy)
+            offset += _padded(nbytes)
+        return values if len(values) > 1 else values[self.fields[0].name]
+
+
+def _padded(count: int) -> int:
+    return -(-count // _ALIGN) * _ALIGN

@@ -1,0 +1,552 @@
+"""The native API: a Cache holds samples, addressed by index, for all processes of the machine."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import enum
+import operator
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, SupportsIndex, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _errors, _handle, _native, _schema, _sizes
+from ._errors import CacheTimeoutError, CorruptError, InvalidError, SampleIndexError, SchemaError
+from ._handle import Handle
+from ._once import Once
+from ._schema import Field
+from ._stats import Stats
+from ._values import Array, FixedValues, Part, VariableValues
+
+_SMALL = 64 * 1024  # bytes: copying less than this takes less than handing the GIL over and back
+_CLOSED = Handle()  # NULL, which the library answers with ECLOSED
+_RETRIES = 16  # of a view or copy whose sample is replaced each time it is looked at; then it is a miss
+
+_view_slot = _native.view_slot
+
+
+class SetResult(enum.Enum):
+    """What became of a put. Only STORED is true."""
+
+    STORED = _native.STORED
+    EXISTS = _native.EXISTS  # the sample is there already; nothing was done
+    BUSY = _native.BUSY  # somebody else is filling it, or a clear is under way; nothing was done
+    FULL = _native.FULL  # no room, or memory is short; nothing was done
+    OUT = _native.OUT  # the sample can have no slot (assign="first-indices"); nothing was done
+
+    def __bool__(self) -> bool:
+        return self is SetResult.STORED
+
+
+class State(enum.IntEnum):
+    """States of a sample, the items of `Cache.states()`."""
+
+    EMPTY = _native.STATE_EMPTY
+    WRITING = _native.STATE_WRITING
+    READY = _native.STATE_READY
+    OUT = _native.STATE_OUT
+
+
+class Cache:
+    """A cache of samples in shared memory. Make one with `Cache.create` or `Cache.attach`.
+
+    Lifetime: views stay valid for as long as they are referred to, also after `close` and after the cache object is gone. Their bytes are final
+    unless somebody clears the cache or overwrites the sample; then they may show old bytes, new bytes or a mix. Copies are never torn.
+    An attempt to write to a view raises ValueError.
+    Concurrency: any number of threads may use one object, `close` included, and so may forked children. Pickling attaches anew in the
+    process that unpickles: by path, or if the cache has no name through the process that pickled it, which has to be alive.
+    Samples: an array, or a dict of arrays by name if there are several fields; bytes (views: memoryview) where the dtype is `bytes`."""
+
+    def __init__(self, handle: Handle) -> None:
+        info = handle.info()
+        self.samples = int(info.samples)
+        """Of the dataset; indices are 0..samples-1."""
+        self.slots = int(info.slots)
+        """How many samples of fixed size fit; 0 in a variable-size cache."""
+        self.variable = bool(info.variable)
+        self.sample_bytes = int(info.sample_bytes)
+        """Of a sample of fixed size; the largest one that a variable-size cache accepts."""
+        self.segment_bytes = int(info.segment_bytes)
+        """The most that the segment can take, control part included."""
+        self.assign = "first-indices" if info.assign == _native.FIRST_INDICES else "first-come"
+        self.read_only = bool(info.read_only)
+        self.name: str | None = info.name.decode() or None
+        self.path: str | None = os.fsdecode(info.path) or None
+        self.fingerprint: str | None = info.fingerprint.decode() or None
+        self.uuid = bytes(info.uuid)
+        self.fields: tuple[Field, ...] = tuple(map(_schema.from_native, handle.fields(info.field_count)))
+        self._limit_bytes = int(info.limit_bytes)
+        self._handle = handle
+        self._once = Once()
+        self._values: FixedValues | VariableValues = VariableValues(self.fields) if self.variable else FixedValues(self.fields, self.sample_bytes)
+        self._get_into = _native.get if self.sample_bytes > _SMALL else _native.get_small
+        self._payload = handle.payload.array() if handle.payload else np.empty(0, np.uint8)
+        self._columns: list[Array] = []  # of each field of fixed size: (slots, *shape)
+        if isinstance(self._values, FixedValues):
+            self._columns = self._values.arrays(self._payload, self.slots, int(info.slot_stride))
+        # The column of the only field, if its items are arrays: the case that `get` is fastest in.
+        single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != 0
+        self._rows = self._columns[0] if single else None
+        _open.add(self)
+
+    # ------------------------------------------------------------------------------------------------ create, attach, close
+
+    @classmethod
+    def create(
+        cls,
+        name: str | None = None,
+        *,
+        samples: int,
+        shape: int | Sequence[int | None] | None = None,
+        dtype: Any = None,
+        fields: Mapping[str, tuple[Any, Any]] | None = None,
+        size: int | str | None = None,
+        sample_bytes: int | None = None,
+        variable: bool = False,
+        assign: Literal["first-come", "first-indices"] = "first-come",
+        reserve: bool = False,
+        unlink: Literal["last"] | None = None,
+        dir: str | os.PathLike[str] | None = None,
+        fingerprint: str | None = None,
+        slots: int | None = None,
+        clients: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Cache:
+        """Creates a cache and attaches to it.
+
+        name: other processes attach by it; 1 to 100 of [A-Za-z0-9._-]. None: the cache goes with its last process.
+        samples: of the dataset, cached or not.
+        shape, dtype: of a sample (default uint8). fields: several of them, `{"image": ((3, 224, 224), "uint8"), "label": ((), "int64")}`.
+        sample_bytes: instead of a shape, for raw bytes. With variable=True: the largest sample accepted (default: 4 GiB - 1).
+        size: the most that the whole segment may take, bytes or such as "2GiB". None: room for every sample (fixed size only).
+        variable: samples differ in size; dimensions of None differ between samples. Without shape and fields, samples are bytes.
+        assign: "first-come": any sample while there is room; "first-indices": sample i of the first `slots` ones has slot i, others have none.
+        reserve: takes all memory now instead of as it fills; `progress(done, total)` is called meanwhile, in bytes.
+        unlink: "last": the named cache goes with its last user; None: it stays until it is removed.
+        dir: where the segment lies, on a tmpfs; None: /dev/shm/stocached-<uid>.
+        fingerprint: names dataset and transform, at most 64 bytes; attaching with another one is refused.
+        slots: exactly so many, instead of as many as `size` holds. clients: attached at a time (default 1024).
+
+        Raises InvalidError (ValueError), CacheExistsError (FileExistsError), CacheMemoryError (MemoryError) with the numbers, CachePermissionError,
+        SystemCallError (OSError)."""
+        made = _schema.make_fields(shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable)
+        if assign not in ("first-come", "first-indices"):
+            raise InvalidError(f'stocached: assign={assign!r}; it must be "first-come" or "first-indices"')
+        if unlink not in (None, "last"):
+            raise InvalidError(f'stocached: unlink={unlink!r}; it must be None or "last"')
+        if variable and size is None:
+            raise InvalidError('a variable-size cache needs size=, such as size="2GiB": nobody knows yet how large its samples are')
+        native_fields = _schema.to_native(made)
+        options = _native.Options(
+            samples=_natural("samples", samples, 1),
+            limit_bytes=0 if size is None else max(_sizes.parse_size(size), 1),  # 0 would mean no limit
+            slots=0 if slots is None else _natural("slots", slots, 1),
+            sample_bytes=_natural("sample_bytes", sample_bytes, 1) if variable and sample_bytes is not None else 0,
+            fields=native_fields,
+            field_count=len(native_fields),
+            assign=_native.FIRST_INDICES if assign == "first-indices" else _native.FIRST_COME,
+            variable=bool(variable),
+            reserve=bool(reserve),
+            unlink_last=unlink == "last",
+            client_records=0 if clients is None else _natural("clients", clients, 1, 2**32 - 1),
+            directory=None if dir is None else os.fsencode(dir),
+            fingerprint=None if fingerprint is None else _text("fingerprint", fingerprint),
+        )
+        failure: list[BaseException] = []
+        if progress is not None:
+            report = progress
+
+            def call(_: int | None, done: int, total: int) -> None:
+                try:
+                    if not failure:
+                        report(done, total)
+                except BaseException as error:  # cannot cross C: kept until the call is back
+                    failure.append(error)
+
+            options.progress = _native.Progress(call)
+        if name is not None:
+            _text("name", name)
+        handle = _handle.create(name, options)
+        if failure:
+            if name is not None:
+                cls(handle).unlink()
+            raise failure[0]
+        return cls(handle)
+
+    @classmethod
+    def attach(cls, name_or_path: str | os.PathLike[str], *, fingerprint: str | None = None, read_only: bool = False) -> Cache:
+        """Attaches to a named cache. Without permission to write, the handle is `read_only` by itself.
+
+        Raises CacheNotFoundError (FileNotFoundError), FormatError, VersionError, FingerprintError (ValueError), CachePermissionError, SystemCallError."""
+        if fingerprint is not None:
+            _text("fingerprint", fingerprint)
+        where = os.fspath(name_or_path)
+        _text("name_or_path", where)
+        return cls(_handle.attach(where, fingerprint=fingerprint, read_only=read_only))
+
+    def close(self) -> None:
+        """Detaches. Views stay valid, calls under way in other threads finish; everything else raises ClosedError from now on. May be called again."""
+        self._handle, self._rows, self._columns, self._payload = _CLOSED, None, [], np.empty(0, np.uint8)
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is _CLOSED
+
+    def unlink(self) -> None:
+        """Removes a named cache: nobody can attach any more, whoever is attached keeps it. Raises CacheNotFoundError if it is gone already."""
+        if self.path is None:
+            raise InvalidError("this cache has no name; it goes with its last process")
+        error = _native.Error()
+        if _native.unlink(os.fsencode(self.path), error) < 0:
+            raise _errors.from_struct(error)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        info = self._handle.info()
+        return _unpickle, (type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only)
+
+    def __repr__(self) -> str:
+        name = repr(self.name) if self.name else "without a name"
+        fields = ", ".join(map(str, self.fields))
+        room = f"variable size, {_sizes.show_size(self.segment_bytes)}" if self.variable else f"{self.slots} slots"
+        return f"<stocached.Cache {name}: {self.samples} samples, {room}, {fields}{', closed' if self.closed else ''}>"
+
+    # ------------------------------------------------------------------------------------------------ read
+
+    def __len__(self) -> int:
+        """Slots: how many samples fit. In a variable-size cache, which has none, the number of samples."""
+        return self.samples if self.variable else self.slots
+
+    def __bool__(self) -> bool:
+        return True  # a cache, however small
+
+    def get(self, index: SupportsIndex, copy: bool = False) -> Any:
+        """A sample as a read-only view of the cache, or with `copy` as the caller's own; None on a miss. Raises SampleIndexError (IndexError)."""
+        rows = self._rows
+        if rows is not None and not copy:
+            try:
+                slot = _view_slot(self._handle, index)
+                if 0 <= index < self.samples:  # type: ignore[operator]
+                    if slot >= 0:
+                        return rows[slot]
+                    if slot == -1:
+                        return None
+            except ctypes.ArgumentError:
+                pass  # an index of another integer type
+        return self._copy(index) if copy else self._view(index)
+
+    def _view(self, index: SupportsIndex) -> Any:
+        i = self._index(index)
+        handle, columns, payload = self._handle, self._columns, self._payload
+        if columns:
+            slot = _view_slot(handle, i)
+            if slot < -1:
+                raise handle.error(slot + 1, i)
+            values = {field.name: _shown_row(field, column, slot) for field, column in zip(self.fields, columns)} if slot >= 0 else None
+            return values if values is None or len(values) > 1 else values[self.fields[0].name]
+        data, length = ctypes.c_void_p(), ctypes.c_size_t()
+        for attempt in range(_RETRIES):
+            if handle.check(_native.view(handle, i, data, length), i) == _native.MISS:
+                return None
+            start = (data.value or 0) - handle.payload.address if handle.payload and length.value else 0
+            try:
+                return self._values.decode(payload[start : start + length.value], False)
+            except CorruptError:
+                if attempt == _RETRIES - 1:
+                    raise
+        return None
+
+    def _copy(self, index: SupportsIndex) -> Any:
+        i = self._index(index)
+        handle = self._handle
+        if not self.variable:
+            raw = np.empty(self.sample_bytes, np.uint8)
+            if handle.check(self._get_into(handle, i, raw.ctypes.data, raw.size, None), i) == _native.MISS:
+                return None
+            return self._values.decode(raw, True)
+        length = ctypes.c_size_t(0)
+        lengths = np.zeros(1, np.uint64)
+        for _ in range(_RETRIES):
+            # Ask for the length first, uncounted; the sample may be replaced by a longer one before it is copied.
+            if handle.check(_native.lengths(handle, np.array([i]).ctypes.data, 1, lengths.ctypes.data), i) == 0:
+                capacity = 0
+            else:
+                capacity = int(lengths[0])
+            raw = np.empty(capacity, np.uint8)
+            code = _native.get(handle, i, raw.ctypes.data, capacity, ctypes.addressof(length))
+            if code == _native.ESCHEMA:
+                continue
+            if handle.check(code, i) == _native.MISS:
+                return None
+            return self._values.decode(raw[: length.value], True)
+        return None
+
+    def __contains__(self, index: SupportsIndex) -> bool:
+        """Whether the sample is in the cache now. Not counted as a hit or miss; an index out of range is simply not in it."""
+        i = operator.index(index)
+        if not 0 <= i < self.samples:
+            return False
+        return bool(self._handle.check(_native.state(self._handle, i), i) == _native.STATE_READY)
+
+    def gather(self, indices: Any, out: Any = None, threads: int = 1) -> tuple[Any, npt.NDArray[np.bool_]]:
+        """Copies many samples in one call: `(out, hit)`, where row k of `out` is sample `indices[k]` if `hit[k]`.
+
+        out: an array or CPU tensor (len(indices), *shape) to fill, a dict of them by field if there are several (a part of the fields will do); rows of
+        misses are left alone. None: a new one, zeros where missed. Each sample is copied whole: its fields belong together.
+        threads: copy with at most so many, fewer where it does not pay.
+        A variable-size cache gives a list of values, None for misses, and takes no `out`.
+        Raises SampleIndexError before anything is copied, SchemaError if `out` does not fit."""
+        wanted = _indices(indices)
+        hit = np.zeros(wanted.size, np.bool_)
+        threads = _natural("threads", threads, 0, 1024)
+        if isinstance(self._values, VariableValues):
+            if out is not None:
+                raise InvalidError("samples of a variable-size cache fit into no array; gather without out=")
+            return self._gather_packed(wanted, hit, threads), hit
+        made = out is None
+        if made:
+            arrays = [np.empty((wanted.size, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.fields]
+            out = arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in self.fields), arrays))
+        else:
+            arrays = self._outputs(out, wanted.size)
+        handle = self._handle
+        if len(arrays) == 1:
+            rows = arrays[0]
+            hits = _native.gather(handle, wanted.ctypes.data, wanted.size, -1, rows.ctypes.data, _stride(rows), hit.ctypes.data, threads)
+        else:
+            count = len(arrays)
+            addresses = (ctypes.c_void_p * count)(*(array.ctypes.data if array.ndim else None for array in arrays))
+            strides = (ctypes.c_size_t * count)(*(_stride(array) if array.ndim else 0 for array in arrays))
+            hits = _native.gather_fields(handle, wanted.ctypes.data, wanted.size, addresses, strides, hit.ctypes.data, threads)
+        if hits < 0:
+            raise self._gather_error(handle, hits, wanted)
+        if made and hits < wanted.size:
+            for array in arrays:
+                array[~hit] = 0
+        return out, hit
+
+    def _outputs(self, out: Any, n: int) -> list[Array]:
+        """The arrays of the fields in their order, checked; one without dimensions stands for a field that nobody wants."""
+        if len(self.fields) == 1:
+            return [_output(self.fields[0], out, n)]
+        names = [field.name for field in self.fields]
+        if not isinstance(out, Mapping) or not out.keys() <= set(names):
+            given = list(out) if isinstance(out, Mapping) else type(out).__name__
+            raise SchemaError(f"out= must be a dict of arrays for (some of) the fields {names}, not {given}")
+        return [_output(field, out[field.name], n) if field.name in out else np.empty(()) for field in self.fields]
+
+    def _gather_packed(self, wanted: npt.NDArray[np.int64], hit: npt.NDArray[np.bool_], threads: int) -> list[Any]:
+        handle, n = self._handle, wanted.size
+        lengths = np.empty(n, np.uint64)
+        found = _native.lengths(handle, wanted.ctypes.data, n, lengths.ctypes.data)
+        if found < 0:
+            raise self._gather_error(handle, found, wanted)
+        lengths[lengths == _native.NO_LENGTH] = 0
+        room = (lengths + np.uint64(63)) // np.uint64(64) * np.uint64(64)  # keeps every sample aligned to any item
+        ends = np.cumsum(room, dtype=np.uint64)
+        offsets = ends - room
+        raw = _aligned(int(ends[-1]) if n else 0)
+        hits = _native.gather_packed(
+            handle, wanted.ctypes.data, n, raw.ctypes.data, offsets.ctypes.data, lengths.ctypes.data, hit.ctypes.data, threads
+        )
+        if hits < 0:
+            raise self._gather_error(handle, hits, wanted)
+        return [
+            self._values.decode(raw[start : start + length], True) if there else None
+            for start, length, there in zip(offsets.tolist(), lengths.tolist(), hit.tolist())
+        ]
+
+    def _gather_error(self, handle: Handle, code: int, wanted: npt.NDArray[np.int64]) -> Exception:
+        outside = wanted[(wanted < 0) | (wanted >= self.samples)]
+        return handle.error(code, int(outside[0]) if outside.size else 0, self.sample_bytes)
+
+    def states(self) -> npt.NDArray[np.uint8]:
+        """The `State` of every sample as it is now, as a snapshot."""
+        states = np.zeros(self.samples, np.uint8)
+        self._handle.check(_native.states(self._handle, 0, self.samples, states.ctypes.data))
+        return states
+
+    # ------------------------------------------------------------------------------------------------ write
+
+    def put(self, index: SupportsIndex, value: Any, *, overwrite: bool = False, wait: bool = False) -> SetResult:
+        """Stores a sample if nobody has. The value is copied; it lies in any order in memory, but its dtype and shape must be those of the cache.
+
+        overwrite: replaces the sample if it is there already. wait: for a client that is filling it just now, up to a minute.
+        Raises SampleIndexError (IndexError), SchemaError (ValueError), ReadOnlyError, ClosedError."""
+        i = self._index(index)
+        return self._store(i, self._values.parts(value), (_native.OVERWRITE if overwrite else 0) | (_native.WAIT if wait else 0))
+
+    def _store(self, i: int, parts: list[Part], flags: int) -> SetResult:
+        handle = self._handle
+        if len(parts) == 1 and isinstance(parts[0], np.ndarray):
+            code = _native.set(handle, i, parts[0].ctypes.data, parts[0].nbytes, flags)
+        else:
+            code = _native.setv(handle, i, _vector(parts), len(parts), flags)
+        if code < 0:
+            raise handle.error(code, i, sum(map(_bytes_of, parts)))
+        return SetResult(code)
+
+    def get_or_load(self, index: SupportsIndex, fn: Callable[[int], Any]) -> Any:
+        """The sample from the cache, or if it is not there `fn(index)`, which is stored. Threads of this process that miss the same sample at
+        the same time call `fn` once and share what it gave. What is returned is read-only, as views are."""
+        value = self.get(index)
+        if value is not None:
+            return value
+        i = self._index(index)
+        return self._once.run(i, lambda: self._load(i, fn))
+
+    def _load(self, i: int, fn: Callable[[int], Any]) -> Any:
+        if i in self:  # stored by the thread before us, or by another process, since we missed it
+            value = self.get(i)
+            if value is not None:
+                return value
+        parts = self._values.parts(fn(i))
+        self._store(i, parts, 0)
+        raw = np.frombuffer(b"".join(part if isinstance(part, bytes) else part.tobytes() for part in parts), np.uint8)
+        return self._values.decode(raw, False)
+
+    def clear(self, timeout: float = 60.0) -> None:
+        """Empties the cache. Fills under way are waited for, new ones answered BUSY meanwhile. Raises CacheTimeoutError (TimeoutError) after so many seconds."""
+        handle, end = self._handle, time.monotonic() + timeout
+        while True:
+            left = max(end - time.monotonic(), 0.0)
+            code = handle.check(_native.clear(handle, min(int(left * 1000), 2**32 - 1)))
+            if code != _native.BUSY:
+                return
+            if left == 0.0:
+                raise CacheTimeoutError(f"another process has been clearing this cache for {timeout} s; try again later")
+            time.sleep(0.001)
+
+    def recover(self) -> int:
+        """Takes back what dead clients left claimed; returns how many samples. Puts do so by themselves where they meet one."""
+        return self._handle.check(_native.recover(self._handle))
+
+    # ------------------------------------------------------------------------------------------------ look
+
+    def stats(self) -> Stats:
+        native = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
+        self._handle.check(_native.stats(self._handle, native))
+        counters = {name: int(getattr(native, name)) for name, _ in _native.Stats._fields_[1:]}
+        return Stats(self.samples, self.slots, self.variable, self.segment_bytes, self._limit_bytes, **counters)
+
+    def verify(self) -> list[int]:
+        """Compares every sample in the cache with its checksum; returns the indices of those that are corrupt: [] when all is well."""
+        handle, bad, first, found = self._handle, ctypes.c_int64(), 0, []
+        while first < self.samples:
+            if handle.check(_native.verify(handle, first, self.samples - first, None, bad)) == 0:
+                break
+            found.append(bad.value)
+            first = bad.value + 1
+        return found
+
+    def _index(self, index: SupportsIndex) -> int:
+        i = operator.index(index)
+        if 0 <= i < self.samples:
+            return i
+        if self.closed:
+            raise self._handle.error(_native.ECLOSED)
+        if -(2**63) <= i < 2**63:
+            raise self._handle.error(_native.EINDEX, i)
+        raise SampleIndexError(f"index {i} is out of range; this cache has the samples 0 to {self.samples - 1}")
+
+
+def _shown_row(field: Field, column: Array, slot: int) -> Any:
+    row = column[slot, ...]
+    return memoryview(row) if field.code == 0 else row
+
+
+def _natural(what: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidError(f"{what} is {value!r}; it must be a whole number") from None
+    if not least <= number <= most:
+        raise InvalidError(f"{what} is {number}; it must be between {least} and {most}")
+    return number
+
+
+def _text(what: str, value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise InvalidError(f"{what} is {value!r}; it must be a string")
+    if "\0" in value:
+        raise InvalidError(f"{what} is {value!r}; it must not contain NUL")
+    return value.encode()
+
+
+def _indices(indices: Any) -> npt.NDArray[np.int64]:
+    array = _schema.as_array(indices)
+    if array.size == 0 and array.ndim == 1:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidError(f"indices are {array.dtype} with {array.ndim} dimensions; they must be whole numbers in one dimension")
+    if array.dtype == np.uint64 and bool((array > np.uint64(2**63 - 1)).any()):
+        raise SampleIndexError(f"index {array.max()} is out of range")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _output(field: Field, out: Any, n: int) -> Array:
+    """The memory of an array or tensor that a gather fills."""
+    if not isinstance(out, np.ndarray):
+        if not hasattr(out, "data_ptr"):
+            raise SchemaError(f"{field}: out= is of type {type(out).__name__}; it must be a NumPy array or a torch tensor")
+        if out.device.type != "cpu" or not out.is_contiguous():
+            raise SchemaError(f"{field}: out= is a tensor on {out.device}, contiguous: {out.is_contiguous()}; it must be contiguous, on the CPU")
+        out = _schema.tensor_as_array(out)
+    shape = (n, *cast("tuple[int, ...]", field.shape))
+    if out.dtype != field.dtype or out.shape != shape:
+        raise SchemaError(f"{field}: out= has {out.dtype} {out.shape}; {field.dtype} {shape} is needed")
+    if not out.flags.writeable:
+        raise SchemaError(f"{field}: out= is read-only")
+    if n and not (out[0, ...].flags.c_contiguous and (n == 1 or out.strides[0] >= field.bytes)):
+        raise SchemaError(f"{field}: out= has strides {out.strides}; each row must be contiguous and lie behind the one before")
+    return out
+
+
+def _stride(rows: Array) -> int:
+    return rows.strides[0] if rows.shape[0] > 1 else rows.nbytes
+
+
+def _aligned(size: int) -> npt.NDArray[np.uint8]:
+    """Bytes at an address that is a multiple of 64."""
+    raw = np.empty(size + 63, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
+
+
+def _vector(parts: list[Part]) -> ctypes.Array[_native.IoVec]:
+    """The parts as an array of struct iovec; valid while the parts are."""
+    vector = (_native.IoVec * len(parts))()
+    for entry, part in zip(vector, parts):
+        array = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
+        entry.base, entry.length = array.ctypes.data, array.nbytes
+    return vector
+
+
+def _bytes_of(part: Part) -> int:
+    return len(part) if isinstance(part, bytes) else part.nbytes
+
+
+def _unpickle(kind: type[Cache], path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool) -> Cache:
+    if path is not None:
+        return kind(_handle.attach(path, uuid=uuid, read_only=read_only))
+    return kind(_handle.attach_process(pid, fd, uuid, read_only=read_only))
+
+
+_open: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Detaches cleanly where a program ends with caches open: `unlink="last"` needs it. Views of theirs stay valid to the very end."""
+    for cache in list(_open):
+        cache.close()
