@@ -62,6 +62,9 @@ func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 	if err != nil {
 		return nil, fail(ErrInvalid, "descriptor %d: %w", fd, err)
 	}
+	if flags&(unix.O_PATH|unix.O_APPEND) != 0 || flags&unix.O_ACCMODE == unix.O_WRONLY {
+		return nil, fail(ErrInvalid, "descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move every write to the end)", fd, flags)
+	}
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fail(ErrSystem, "duplicate descriptor %d: %w", fd, err)

@@ -75,6 +75,10 @@ func (s *Segment) CheckMemory() error {
 	if s.file == nil || s.Header.Flags&FlagReserved != 0 {
 		return nil
 	}
+	return checkFloor()
+}
+
+func checkFloor() error {
 	t, err := (kernel{"/"}).tightest()
 	if err != nil {
 		return err

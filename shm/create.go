@@ -36,6 +36,9 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	dir = filepath.Clean(dir)
 	path := filepath.Join(dir, h.Name)
 	dirFD, err := openDir(dir, true)
+	if errors.Is(err, ErrNotFound) {
+		return nil, fail(ErrInvalid, "dir: %w; make it, or mount a tmpfs there", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +74,7 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 // name gives the file its name. The users lock comes first: else another process could attach, be the last user and remove it, all before we are one.
 func (s *Segment) name(dirFD int) error {
 	var err error
-	if s.first, err = lockFile(s.FD(), false); err != nil {
+	if s.first, err = lockFile(s.FD(), "", false); err != nil {
 		return err
 	}
 	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", s.FD()), dirFD, s.Header.Name, unix.AT_SYMLINK_FOLLOW)
@@ -138,7 +141,17 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 		return createError("allocate the control part", g, err)
 	}
 	if s.Header.Flags&FlagReserved != 0 {
-		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, progress); err != nil {
+		// Others take memory meanwhile: look again after each step, or the kernel kills instead of refusing.
+		step := func(done, total uint64) error {
+			if progress != nil {
+				progress(done, total)
+			}
+			if done == total {
+				return nil
+			}
+			return checkFloor()
+		}
+		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, step); err != nil {
 			return createError("reserve the payload", g, err)
 		}
 	}
@@ -157,7 +170,9 @@ func existsError(path string) error {
 
 func createError(what string, g *Geometry, err error) error {
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFBIG):
+	case errors.Is(err, ErrSystem):
+		return err
+	case errors.Is(err, ErrFull), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFBIG):
 		return fail(ErrMemory, "%s: %w; the segment has %d bytes, %d of them taken at once; give a smaller limit (--size), remove caches (stocached gc), or enlarge the tmpfs",
 			what, err, g.SegmentBytes, g.PayloadOffset)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):

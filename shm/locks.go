@@ -1,5 +1,7 @@
 package shm
 
+import "runtime"
+
 // Locks are one client's locks on one segment: a description of its own, which is one owner (docs/protocol.md, Who is alive). It holds the shared
 // users lock from NewLocks to Close. Safe for any number of goroutines, except that Close MUST be the last call.
 type Locks interface {
@@ -15,9 +17,10 @@ type Locks interface {
 }
 
 // NewLocks opens a lock description and takes the shared users lock: the segment's client from here on. ErrReadOnly for a segment attached
-// read-only, and where the process cannot open the file once more (no /proc); ErrNotFound when a segment that was opened by name has lost it before the first
+// read-only, and where the process cannot open the file once more (neither through /proc nor by its path); ErrNotFound when a segment that was opened by name has lost it before the first
 // NewLocks (its last user took it along: open the name again); ErrTimeout when a last user stands still between locking and removing.
 func (s *Segment) NewLocks() (Locks, error) {
+	defer runtime.KeepAlive(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -31,7 +34,7 @@ func (s *Segment) NewLocks() (Locks, error) {
 	l := s.first
 	if s.first = nil; l == nil {
 		var err error
-		if l, err = lockFile(s.FD(), s.byName && !s.locked && s.Header.Flags&FlagNamed != 0); err != nil {
+		if l, err = lockFile(s.FD(), s.path, s.byName && !s.locked && s.Header.Flags&FlagNamed != 0); err != nil {
 			return nil, err
 		}
 	}
@@ -52,5 +55,6 @@ func (s *Segment) ProbeLocks() (Probe, error) {
 	if s.heap != nil {
 		return s.heap.probe(), nil
 	}
+	defer runtime.KeepAlive(s)
 	return probeFile(s.FD(), s.ClientRecords)
 }

@@ -21,10 +21,10 @@ const leaveTimeout = 5 * time.Second
 
 // lockFile opens a lock description for the file behind fd and takes the shared users lock. With checkName, a file that has lost its
 // name meanwhile is ErrNotFound.
-func lockFile(fd int, checkName bool) (*fileLocks, error) {
-	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
+	own, err := reopen(fd, path)
 	if err != nil {
-		return nil, fail(ErrReadOnly, "a client needs a lock description of its own: open /proc/self/fd/%d: %w; mount /proc, or attach read-only", fd, err)
+		return nil, fail(ErrReadOnly, "a client needs a lock description of its own: %w; mount /proc, or attach read-only", err)
 	}
 	l := &fileLocks{fd: own}
 	if err := l.use(checkName); err != nil {
@@ -32,6 +32,27 @@ func lockFile(fd int, checkName bool) (*fileLocks, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// reopen makes a new description of the file behind fd: through /proc, which works without a name too, else by its path if that still is the same file.
+func reopen(fd int, path string) (int, error) {
+	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil && path != "" {
+		own, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open /proc/self/fd/%d or %q: %w", fd, path, err)
+	}
+	if !sameFile(own, fd) {
+		unix.Close(own)
+		return -1, fmt.Errorf("%q is another file by now", path)
+	}
+	return own, nil
+}
+
+func sameFile(a, b int) bool {
+	var x, y unix.Stat_t
+	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
 // use takes the shared users lock, waiting for a last user who is leaving.

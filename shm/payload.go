@@ -2,6 +2,7 @@ package shm
 
 import (
 	"errors"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +16,7 @@ func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 	if s.file == nil {
 		return copy(s.payload[offset:], p), nil
 	}
+	defer runtime.KeepAlive(s) // or a finalizer may close the descriptor under the call
 	fd, done := s.FD(), 0
 	for done < len(p) {
 		n, err := unix.Pwrite(fd, p[done:], int64(s.PayloadOffset+offset)+int64(done))
@@ -39,6 +41,7 @@ func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 		copy(p, s.payload[offset:])
 		return nil
 	}
+	defer runtime.KeepAlive(s)
 	fd := s.FD()
 	for len(p) > 0 {
 		n, err := unix.Pread(fd, p, int64(s.PayloadOffset+offset))
@@ -64,7 +67,8 @@ func (s *Segment) AllocatePayload(offset, n uint64) error {
 	if s.file == nil || n == 0 {
 		return nil
 	}
-	if err := fallocate(s.FD(), s.PayloadOffset+offset, n); err != nil {
+	defer runtime.KeepAlive(s)
+	if err := allocate(s.FD(), s.PayloadOffset+offset, n, nil); err != nil {
 		return payloadError("allocate", n, offset, err)
 	}
 	return nil
@@ -75,6 +79,7 @@ func (s *Segment) AllocatedBytes() (uint64, error) {
 	if s.file == nil {
 		return s.SegmentBytes, nil
 	}
+	defer runtime.KeepAlive(s)
 	var st unix.Stat_t
 	if err := unix.Fstat(s.FD(), &st); err != nil {
 		return 0, fail(ErrSystem, "stat %s: %w", s.describe(), err)

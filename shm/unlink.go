@@ -2,6 +2,7 @@ package shm
 
 import (
 	"path/filepath"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +34,7 @@ func (s *Segment) Remove() error {
 	if s.path == "" {
 		return fail(ErrNotFound, "%s has no path", s.describe())
 	}
+	defer runtime.KeepAlive(s)
 	return unlinkSame(s.path, s.FD())
 }
 

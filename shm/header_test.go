@@ -1,0 +1,230 @@
+package shm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// refix makes the checksum of a changed header right again: what a liar would do.
+func refix(page []byte) {
+	binary.LittleEndian.PutUint32(page[HeaderCRC:], headerCRC(page[:HeaderBytes]))
+}
+
+// Ensure that every byte of the header counts: flip any, and the segment is refused, with the version error where the byte says which version, and from a file as from memory.
+func TestEveryByteFlipped(t *testing.T) {
+	image := unpackGolden(t)
+	path := filepath.Join(tempDir(t), "golden-v1")
+	if err := os.WriteFile(path, image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for k := range HeaderBytes {
+		kind := ErrFormat
+		if k >= HeaderMajor && k < HeaderMinor || k >= HeaderSignature && k < HeaderCRC {
+			kind = ErrVersion
+		}
+		for _, mask := range []byte{0x01, 0x80, 0xff} {
+			page := bytes.Clone(image[:HeaderBytes])
+			page[k] ^= mask
+			_, _, err := decodeHeader(page, uint64(len(image)))
+			want(t, err, kind)
+			if _, err := f.WriteAt(page[k:k+1], int64(k)); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(path, OpenOptions{})
+			if want(t, err, kind); err == nil {
+				s.Close()
+				t.Fatalf("byte %d flipped by %#x, and attached", k, mask)
+			}
+		}
+		if _, err := f.WriteAt(image[k:k+1], int64(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, path, OpenOptions{})
+}
+
+// Ensure that a header that lies, with its checksum made right, is refused too, unless what it says is free to be said: for each byte that may change, nothing that the
+// geometry depends on follows from it.
+func TestEveryByteOfALiar(t *testing.T) {
+	image := unpackGolden(t)[:HeaderBytes]
+	_, honest, err := decodeHeader(image, 2101248)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := map[int]string{HeaderMinor: "a higher minor", HeaderMinor + 1: "a higher minor", HeaderSamples: "9 samples, whose index takes the same page",
+		HeaderFields + FieldDType: "int8, as large as uint8", HeaderFields + FieldBytes + FieldDType: "uint64, as large as int64"}
+	for what, span := range map[string][2]int{"uuid": {HeaderUUID, 16}, "time": {HeaderCreated, 8}, "uid": {HeaderUID, 4}, "limit": {HeaderLimitBytes, 8},
+		"fingerprint": {HeaderFingerprint, len("golden fingerprint") + 1}, "name": {HeaderName, len("golden")}, "field name": {HeaderFields, len("image") + 1},
+		"other field name": {HeaderFields + FieldBytes, len("label") + 1}} {
+		for k := range span[1] {
+			free[span[0]+k] = what
+		}
+	}
+	free[HeaderName+7], free[HeaderName+8] = "name", "name" // the byte before is the '-', whose neighbour is no letter
+	for k := range HeaderBytes {
+		if k >= HeaderCRC && k < HeaderCRC+4 {
+			continue
+		}
+		page := bytes.Clone(image)
+		page[k] ^= 0x01
+		refix(page)
+		_, g, err := decodeHeader(page, 2101248)
+		what, ok := free[k]
+		switch {
+		case ok && err != nil:
+			t.Errorf("byte %d (%s): %v", k, what, err)
+		case !ok && err == nil:
+			t.Errorf("byte %d is %#x instead of %#x, and nobody minds", k, page[k], image[k])
+		case err == nil:
+			if g.Samples = honest.Samples; g != honest {
+				t.Errorf("byte %d (%s): the geometry is %+v, was %+v", k, what, g, honest)
+			}
+		}
+	}
+}
+
+// Ensure that a file of any other length than the header says is refused, and that no length crashes.
+func TestEveryTruncation(t *testing.T) {
+	image := unpackGolden(t)
+	path := filepath.Join(tempDir(t), "golden-v1")
+	if err := os.WriteFile(path, image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func(n int64) {
+		if err := os.Truncate(path, n); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(path, OpenOptions{})
+		if want(t, err, ErrFormat, fmt.Sprint(n)); err == nil {
+			s.Close()
+			t.Fatalf("attached to %d of %d bytes", n, len(image))
+		}
+	}
+	for _, n := range []int64{1, 4096} {
+		check(int64(len(image)) + n)
+	}
+	for n := int64(len(image)) - 1; n > 3*HeaderBytes; n -= 4093 {
+		check(n)
+	}
+	for n := int64(3 * HeaderBytes); n >= 0; n-- {
+		check(n)
+	}
+	for n := range HeaderBytes {
+		_, _, err := decodeHeader(image[:n], uint64(n))
+		want(t, err, ErrFormat)
+	}
+}
+
+// Ensure that other versions are refused in both directions with both versions in the message, that a higher minor may use reserved bytes, and that our own may not.
+func TestVersions(t *testing.T) {
+	image := unpackGolden(t)[:HeaderBytes]
+	decode := func(change func(page []byte)) error {
+		page := bytes.Clone(image)
+		change(page)
+		refix(page)
+		_, _, err := decodeHeader(page, 2101248)
+		return err
+	}
+	le := binary.LittleEndian
+	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], LayoutMajor+1) }), ErrVersion, "layout 2.0", "reads 1.x")
+	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 0) }), ErrVersion, "layout 0.0", "reads 1.x")
+	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1", fmt.Sprintf("%#x", Signature()))
+	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
+	want(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
+	if err := decode(func(p []byte) {
+		le.PutUint16(p[HeaderMinor:], LayoutMinor+1)
+		for k := range HeaderBytes {
+			if reserved(k) {
+				p[k] = 0xee
+			}
+		}
+	}); err != nil {
+		t.Errorf("a higher minor version: %v", err)
+	}
+	want(t, decode(func(p []byte) {
+		le.PutUint16(p[HeaderMinor:], LayoutMinor+1)
+		le.PutUint32(p[HeaderFlags:], le.Uint32(p[HeaderFlags:])|1<<5)
+	}), ErrFormat, "unknown flags 0x20")
+}
+
+// Ensure that numbers which overflow, overlap or leave the file are refused, with the checksum right and everything that can be made consistent made so.
+func TestLyingNumbers(t *testing.T) {
+	image := unpackGolden(t)[:HeaderBytes]
+	for _, c := range []struct {
+		offset int
+		width  int
+		values []uint64
+	}{
+		{HeaderSamples, 8, []uint64{0, MaxSamples + 1, 1 << 60, 1<<64 - 1}},
+		{HeaderSlots, 8, []uint64{0, 9, MaxSlots + 1, 1 << 61, 1<<64 - 1}},
+		{HeaderSampleBytes, 8, []uint64{0, 1, 17, MaxSampleBytes + 1, 1<<64 - 1}},
+		{HeaderSlotStride, 8, []uint64{0, 8, 32, 1 << 63}},
+		{HeaderClientRecords, 4, []uint64{0, 3, 4096, 1<<32 - 1}},
+		{HeaderIndexOffset, 8, []uint64{0, 4096, 8192, 16384, 1<<64 - 4096}},
+		{HeaderSlotTableOffset, 8, []uint64{0, 12288, 20480, 1<<64 - 4096}},
+		{HeaderPayloadOffset, 8, []uint64{0, 4096, 4 << 20, 1<<64 - 1}},
+		{HeaderPayloadBytes, 8, []uint64{0, 64, 96, 1 << 62, 1<<64 - 1}},
+		{HeaderSegmentBytes, 8, []uint64{0, 4096, 2097152, 1<<64 - 4096}},
+		{HeaderFieldCount, 4, []uint64{0, 1, 3, 25, 1<<32 - 1}},
+		{HeaderFields + FieldNDim, 2, []uint64{0, 1, 9, 1<<16 - 1}},
+		{HeaderFields + FieldDType, 2, []uint64{4, 16, 1<<16 - 1}},
+		{HeaderFields + FieldDims, 8, []uint64{0, 3, 1 << 40, 1<<64 - 1}},
+		{HeaderFields + FieldOffset, 8, []uint64{1, 16, 1<<64 - 1}},
+		{HeaderFields + FieldSize, 8, []uint64{0, 5, 1<<64 - 1}},
+	} {
+		for _, v := range c.values {
+			page := bytes.Clone(image)
+			var b [8]byte
+			binary.LittleEndian.PutUint64(b[:], v)
+			copy(page[c.offset:c.offset+c.width], b[:])
+			refix(page)
+			if _, g, err := decodeHeader(page, 2101248); err == nil {
+				t.Errorf("%d at byte %d passes: %+v", v, c.offset, g)
+			} else {
+				want(t, err, ErrFormat)
+			}
+		}
+	}
+}
+
+// Ensure that a header comes back as it was encoded, for random schemas of both kinds.
+func TestHeaderRoundTrip(t *testing.T) {
+	for _, o := range []Options{
+		{Samples: 1, SampleBytes: 1},
+		{Samples: 1000, SampleBytes: MaxSampleBytes, Slots: 3, Assign: AssignFirstIndices, Fingerprint: "ü"},
+		{Samples: 77, Variable: true, Limit: 64 << 20, SampleBytes: 5000},
+		{Samples: 5, Name: "n", UnlinkLast: true, Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}}, {Name: "c", DType: Float16, Dims: []uint64{5}}}},
+		{Samples: 5, Variable: true, Limit: 1 << 30, Fields: []Field{{Name: "text", DType: Bytes, Dims: []uint64{VariableDim}}, {Name: "label", DType: Int64}}},
+	} {
+		h, g, err := o.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.stamp()
+		got, geometry, err := decodeHeader(h.encode(&g), g.SegmentBytes)
+		if err != nil {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		if geometry != g {
+			t.Errorf("geometry %+v, was %+v", geometry, g)
+		}
+		for k := range h.Fields { // nil and empty shapes are the same
+			h.Fields[k].Dims = append([]uint64{}, h.Fields[k].Dims...)
+		}
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", h) {
+			t.Errorf("header\n%+v, was\n%+v", got, h)
+		}
+		if got.Assign() != o.Assign {
+			t.Errorf("assign %v, was %v", got.Assign(), o.Assign)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package shm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// small is the least interesting cache.
+func small() Options {
+	return Options{Name: "small", Samples: 10, Slots: 4, SampleBytes: 100, ClientRecords: 3}
+}
+
+// tempDir makes a directory on the tmpfs of /dev/shm, removed when the test ends.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "stoctest-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// create makes a segment that is closed when the test ends.
+func create(t testing.TB, o Options) *Segment {
+	t.Helper()
+	s, err := Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLater(t, s)
+	return s
+}
+
+// open attaches to a segment until the test ends.
+func open(t testing.TB, path string, o OpenOptions) *Segment {
+	t.Helper()
+	s, err := Open(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLater(t, s)
+	return s
+}
+
+func closeLater(t testing.TB, s *Segment) {
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// locks takes locks until the test ends.
+func locks(t testing.TB, s *Segment) Locks {
+	t.Helper()
+	l, err := s.NewLocks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// want fails unless err is of a kind and its message has every part.
+func want(t testing.TB, err, kind error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("got %v, want %v", err, kind)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}
+
+// privileged ends a test that needs root and rights of its own. Nobody should overlook that: with STOCACHED_TEST_ALL=1 it fails, and `go test -v` lists it.
+func privileged(t testing.TB, what string, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	if os.Getenv("STOCACHED_TEST_ALL") != "" {
+		t.Fatalf("%s: %v, and STOCACHED_TEST_ALL asks for every test", what, err)
+	}
+	t.Skipf("NOT TESTED HERE: %s: %v", what, err)
+}
+
+// mountTmpfs mounts a tmpfs of its own until the test ends.
+func mountTmpfs(t testing.TB, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	privileged(t, "mount a tmpfs", unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options))
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// children are what a test can run in a process of its own, by re-executing the test binary: for limits, users, signals and deaths.
+var children = map[string]func(args []string) error{}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv("STOCACHED_TEST_CHILD"); name != "" {
+		if err := children[name](os.Args[1:]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	before, _ := filepath.Glob("/dev/shm/stoctest-*")
+	code := m.Run()
+	if after, _ := filepath.Glob("/dev/shm/stoctest-*"); len(after) > len(before) && code == 0 {
+		fmt.Println("tests left behind:", after)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// child prepares a process that runs children[name].
+func child(name string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), "STOCACHED_TEST_CHILD="+name)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	return cmd, &out
+}
+
+// runChild runs one to its end and fails with what it printed.
+func runChild(t testing.TB, name string, args ...string) {
+	t.Helper()
+	cmd, out := child(name, args...)
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("child %s: %v\n%s", name, err, out)
+	}
+}
+
+// expect is want for children, which have no testing.T.
+func expect(err, kind error, parts ...string) error {
+	if !errors.Is(err, kind) {
+		return fmt.Errorf("got %v, want %v", err, kind)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			return fmt.Errorf("%q does not say %q", err, part)
+		}
+	}
+	return nil
+}

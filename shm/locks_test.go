@@ -1,0 +1,347 @@
+package shm
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// eachKind runs a test on the heap, on a named segment and on a memfd: locks must not differ.
+func eachKind(t *testing.T, test func(t *testing.T, s *Segment)) {
+	t.Run("heap", func(t *testing.T) {
+		s, err := NewHeap(small())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeLater(t, s)
+		test(t, s)
+	})
+	t.Run("named", func(t *testing.T) {
+		o := small()
+		o.Dir = tempDir(t)
+		test(t, create(t, o))
+	})
+	t.Run("memfd", func(t *testing.T) {
+		o := small()
+		o.Name = ""
+		test(t, create(t, o))
+	})
+}
+
+func mustTry(t *testing.T, l Locks, record uint32, want bool) {
+	t.Helper()
+	if got, err := l.TryLock(record); err != nil || got != want {
+		t.Errorf("lock of record %d: %v, %v; want %v", record, got, err, want)
+	}
+}
+
+func mustProbe(t *testing.T, s *Segment, users bool, records ...uint32) {
+	t.Helper()
+	p, err := s.ProbeLocks()
+	if err != nil || p.Users != users || !slices.Equal(p.Records, records) {
+		t.Errorf("probe: %+v, %v; want users %v, records %v", p, err, users, records)
+	}
+}
+
+// Ensure that two Locks in one process are two clients, that a lock is given back by Unlock and by Close, and that a probe sees all of it and changes nothing.
+func TestLocks(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Segment) {
+		mustProbe(t, s, s.first != nil) // a creator uses its segment before it has a name
+		a, b := locks(t, s), locks(t, s)
+		mustProbe(t, s, true)
+		mustTry(t, a, 1, true)
+		mustTry(t, a, 1, true) // our own never conflicts
+		mustTry(t, b, 1, false)
+		mustTry(t, b, 0, true)
+		mustTry(t, b, 2, true)
+		mustProbe(t, s, true, 0, 1, 2)
+		if err := b.Unlock(2); err != nil {
+			t.Fatal(err)
+		}
+		mustProbe(t, s, true, 0, 1)
+		mustTry(t, a, 2, true)
+		if last, err := a.LastUser(); last || err != nil {
+			t.Errorf("last user beside another: %v, %v", last, err)
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		mustProbe(t, s, true, 0)
+		mustTry(t, b, 1, true)
+		if _, err := a.TryLock(0); !errors.Is(err, ErrClosed) {
+			t.Errorf("lock through closed locks: %v", err)
+		}
+		if err := a.Close(); err != nil {
+			t.Errorf("second close: %v", err)
+		}
+		if last, err := b.LastUser(); !last || err != nil {
+			t.Errorf("last user: %v, %v", last, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		mustProbe(t, s, false)
+		c := locks(t, s)
+		mustTry(t, c, 0, true)
+	})
+}
+
+// Ensure that a probe finds each of many locks in a full table, whatever the order in which they were taken.
+func TestProbeMany(t *testing.T) {
+	o := small()
+	o.Dir, o.ClientRecords = tempDir(t), MaxClientRecords
+	s := create(t, o)
+	ro := open(t, s.Path(), OpenOptions{ReadOnly: true})
+	var held []uint32
+	for k := range uint32(300) {
+		r := k * 2741 % MaxClientRecords // a prime: scattered
+		mustTry(t, locks(t, s), r, true)
+		held = append(held, r)
+	}
+	one := locks(t, s)
+	for r := uint32(1000); r < 1020; r++ { // neighbours of one owner, which the kernel keeps apart
+		if ok, _ := one.TryLock(r); ok {
+			held = append(held, r)
+		}
+	}
+	slices.Sort(held)
+	mustProbe(t, ro, true, held...)
+}
+
+// Ensure that a read-only client gets no locks, and that a closed segment gives none.
+func TestLocksRefused(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	ro := open(t, s.Path(), OpenOptions{ReadOnly: true})
+	if _, err := ro.NewLocks(); !errors.Is(err, ErrReadOnly) {
+		t.Error(err)
+	}
+	s2 := open(t, s.Path(), OpenOptions{})
+	s2.Close()
+	if _, err := s2.NewLocks(); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Ensure that the lock description is close-on-exec and not the data description, so that neither an exec nor a child that inherits the data descriptor keeps it alive.
+func TestLockDescriptionIsOwn(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	l := locks(t, s).(*fileLocks)
+	mustTry(t, l, 1, true)
+	flags, err := unix.FcntlInt(uintptr(l.fd), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("descriptor flags %#x, %v", flags, err)
+	}
+	if l.fd == s.FD() {
+		t.Error("the lock description is the data description")
+	}
+	// A child that inherits the data descriptor lives on after the locks are closed: they must be free.
+	data := os.NewFile(uintptr(dup(t, s.FD())), "data")
+	defer data.Close()
+	cmd := exec.Command("sleep", "60")
+	cmd.ExtraFiles = []*os.File{data}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	mustProbe(t, s, true, 1)
+	l.Close()
+	mustProbe(t, s, false)
+	mustTry(t, locks(t, s), 1, true)
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// Trap 1, shown and avoided: a description that a child inherits keeps its dead parent's lock, and makes a live parent look dead to the child. Ours is not inherited, and
+// probes through a description of one's own tell both apart.
+func TestInheritedDescriptionTrap(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	inherited, err := os.OpenFile(s.Path(), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: RecordLockByte(2), Len: 1}
+	if err := unix.FcntlFlock(inherited.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "60")
+	cmd.ExtraFiles = []*os.File{inherited} // what fork would do to any description
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Through the inherited description the living parent looks dead ...
+	lock = unix.Flock_t{Type: unix.F_WRLCK, Start: RecordLockByte(2), Len: 1}
+	if err := unix.FcntlFlock(inherited.Fd(), unix.F_OFD_GETLK, &lock); err != nil || lock.Type != unix.F_UNLCK {
+		t.Errorf("probe through the inherited description: %+v, %v", lock, err)
+	}
+	// ... through one's own it does not.
+	mustProbe(t, s, true, 2)
+	mustTry(t, locks(t, s), 2, false)
+	// The parent is gone, its child keeps the lock: a dead owner that looks alive.
+	inherited.Close()
+	mustProbe(t, s, true, 2)
+	cmd.Process.Kill()
+	cmd.Wait()
+	mustTry(t, locks(t, s), 2, true)
+}
+
+// Ensure that the kernel frees the locks of a killed process, and not before it is gone.
+func TestKilledClient(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	mine := locks(t, s)
+	cmd, _ := child("client", s.Path())
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
+		t.Fatal(line, err)
+	}
+	mustTry(t, mine, 1, false)
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil { // stopped is alive
+		t.Fatal(err)
+	}
+	mustTry(t, mine, 1, false)
+	cmd.Process.Kill()
+	cmd.Wait()
+	mustTry(t, mine, 1, true)
+	if last, err := mine.LastUser(); !last || err != nil {
+		t.Error(last, err)
+	}
+}
+
+func init() { children["client"] = childClient }
+
+func childClient(args []string) error {
+	s, err := Open(args[0], OpenOptions{})
+	if err != nil {
+		return err
+	}
+	l, err := s.NewLocks()
+	if err != nil {
+		return err
+	}
+	if ok, err := l.TryLock(1); !ok {
+		return fmt.Errorf("record 1 is taken: %v", err)
+	}
+	fmt.Println("locked")
+	time.Sleep(time.Minute)
+	return nil
+}
+
+// Ensure that who opens a cache by name while its last user removes it gets ErrNotFound and not a cache that nobody else will ever see, that who is attached already
+// registers as often as it likes, and that Remove leaves another file of that name alone.
+func TestLastUserRace(t *testing.T) {
+	o := small()
+	o.Dir, o.UnlinkLast = tempDir(t), true
+	s := create(t, o)
+	l := locks(t, s)
+	late := open(t, s.Path(), OpenOptions{}) // between open and lock
+	if last, err := l.LastUser(); !last || err != nil {
+		t.Fatal(last, err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := late.NewLocks() // meets the exclusive lock: waits for what the last user does
+		done <- err
+	}()
+	time.Sleep(20 * time.Millisecond)
+	select {
+	case err := <-done:
+		t.Fatalf("did not wait: %v", err)
+	default:
+	}
+	if err := s.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, <-done, ErrNotFound, "last user")
+	l.Close()
+	if _, err := late.NewLocks(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("after the last user: %v", err)
+	}
+
+	next := create(t, o) // the name is free again
+	want(t, s.Remove(), ErrNotFound, "another file")
+	first := locks(t, next)
+	attached := open(t, next.Path(), OpenOptions{})
+	second := locks(t, attached)
+	if err := next.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
+	locks(t, attached) // had locks before: goes on without a name
+	first.Close()
+}
+
+// Ensure that a last user who only looked (gc, dry run) keeps nobody out.
+func TestLastUserLooksOnly(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	l := locks(t, s)
+	if last, err := l.LastUser(); !last || err != nil {
+		t.Fatal(last, err)
+	}
+	time.AfterFunc(30*time.Millisecond, func() { l.Close() })
+	locks(t, open(t, s.Path(), OpenOptions{}))
+}
+
+// Ensure that the creator is a user before the file has a name: at no moment could another process be its last user.
+func TestCreatorIsUser(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	other := open(t, s.Path(), OpenOptions{})
+	if last, err := locks(t, other).LastUser(); last || err != nil {
+		t.Fatal(last, err)
+	}
+	before := descriptors(t)
+	l := locks(t, s) // the description that was opened then
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors, were %d", after, before)
+	}
+	l.Close()
+}
+
+// descriptors counts the open files of this process under /dev/shm.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, "/dev/shm/stoctest-") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,179 @@
+package shm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Ensure that each bad option is refused with its name in the message, and that all complaints come at once.
+func TestOptionsRefused(t *testing.T) {
+	ok := Options{Samples: 10, SampleBytes: 100}
+	if _, _, err := ok.plan(); err != nil {
+		t.Fatal(err)
+	}
+	field := func(change func(f *Field)) []Field {
+		f := Field{Name: "x", DType: Float32, Dims: []uint64{2}}
+		change(&f)
+		return []Field{{Name: "other", DType: Uint8}, f}
+	}
+	for _, c := range []struct {
+		change func(o *Options)
+		parts  []string
+	}{
+		{func(o *Options) { o.Samples = 0 }, []string{"samples: 0"}},
+		{func(o *Options) { o.Samples = MaxSamples + 1 }, []string{"samples: 1099511627777"}},
+		{func(o *Options) { o.SampleBytes = 0 }, []string{"sample bytes", "variable-size"}},
+		{func(o *Options) { o.SampleBytes = MaxSampleBytes + 1 }, []string{"sample bytes: 4294967296"}},
+		{func(o *Options) { o.Slots = 11 }, []string{"slots: 11", "samples 10"}},
+		{func(o *Options) { o.ClientRecords = 4096 }, []string{"client records: 4096"}},
+		{func(o *Options) { o.Assign = 2 }, []string{"assign: 2"}},
+		{func(o *Options) { o.Fingerprint = strings.Repeat("x", 65) }, []string{"fingerprint", "64"}},
+		{func(o *Options) { o.Fingerprint = "\xff" }, []string{"fingerprint", "UTF-8"}},
+		{func(o *Options) { o.Fingerprint = "a\x00b" }, []string{"fingerprint"}},
+		{func(o *Options) { o.Dir = "/dev/shm" }, []string{"dir", "/dev/shm"}},
+		{func(o *Options) { o.UnlinkLast = true }, []string{"unlink-last"}},
+		{func(o *Options) { o.Name = "../x" }, []string{"name", "../x"}},
+		{func(o *Options) { o.Name = ".x" }, []string{"name"}},
+		{func(o *Options) { o.Name = strings.Repeat("n", 101) }, []string{"name"}},
+		{func(o *Options) { o.Name = "ä" }, []string{"name"}},
+		{func(o *Options) { o.Variable = true }, []string{"limit"}},
+		{func(o *Options) { o.Variable, o.Limit, o.Slots = true, 1<<30, 3 }, []string{"slots: 3"}},
+		{func(o *Options) { o.Variable, o.Limit, o.Assign = true, 1<<30, AssignFirstIndices }, []string{"assign: first-indices"}},
+		{func(o *Options) { o.Fields = []Field{} }, []string{"fields: 0 fields"}},
+		{func(o *Options) { o.Fields = make([]Field, 25) }, []string{"fields: 25 fields"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) {}); o.SampleBytes = 11 }, []string{"sample bytes: 11", "12"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Name = "" }) }, []string{"fields", "no name"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Name = "other" }) }, []string{"fields", `"other"`}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Name = strings.Repeat("x", 40) }) }, []string{"39 bytes"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.DType = 16 }) }, []string{"dtype 16"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = make([]uint64, 9) }) }, []string{"9 dimensions"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{3, 0} }) }, []string{"dimension 1", "is 0"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{VariableDim} }) }, []string{"dimension 0", "variable-size"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{1 << 32} }) }, []string{"4294967296"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{1 << 31, 1 << 31, 1 << 31} }) }, []string{"larger than"}},
+		{func(o *Options) { o.Samples, o.ClientRecords, o.Fingerprint = 0, 5000, "\xff" }, []string{"samples", "client records", "fingerprint"}},
+	} {
+		o := ok
+		c.change(&o)
+		_, _, err := o.plan()
+		want(t, err, ErrInvalid, c.parts...)
+		if _, err := Create(o); err == nil {
+			t.Errorf("%+v: created", o)
+		} else {
+			want(t, err, ErrInvalid)
+		}
+	}
+}
+
+// Ensure that with a limit the file never exceeds it, that one more slot would, and that a limit which is too small says which one is not.
+func TestLimit(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	refused := 0
+	for range 2000 {
+		o := Options{Samples: 1 + random.Uint64N(1<<random.IntN(24)), ClientRecords: 1 + random.Uint32N(MaxClientRecords), Limit: 1 + random.Uint64N(1<<(20+random.IntN(20)))}
+		switch random.IntN(3) {
+		case 0:
+			o.SampleBytes, o.Assign = 1+random.Uint64N(1<<random.IntN(24)), Assign(random.IntN(2))
+		case 1:
+			o.Fields = []Field{{Name: "a", DType: Uint8, Dims: []uint64{1 + random.Uint64N(1000)}}, {Name: "b", DType: Float64}}
+		case 2:
+			o.Variable = true
+		}
+		h, g, err := o.plan()
+		if err != nil {
+			refused++
+			want(t, err, ErrMemory, fmt.Sprint(o.Limit))
+			m := regexp.MustCompile(`segment of (\d+) bytes`).FindStringSubmatch(err.Error())
+			if m == nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			o.Limit, _ = strconv.ParseUint(m[1], 10, 64)
+			if _, _, err := o.plan(); err != nil {
+				t.Fatalf("seed %d: %v, but %v", seed, m[0], err)
+			}
+			if o.Limit--; true {
+				_, _, err := o.plan()
+				want(t, err, ErrMemory)
+			}
+			continue
+		}
+		if g.SegmentBytes > o.Limit {
+			t.Fatalf("seed %d: %+v makes %d bytes", seed, o, g.SegmentBytes)
+		}
+		if g.Variable() {
+			if o.Limit-g.SegmentBytes >= RegionAlign {
+				t.Fatalf("seed %d: %+v leaves %d bytes", seed, o, o.Limit-g.SegmentBytes)
+			}
+		} else if g.Slots < o.Samples {
+			more, err := NewGeometry(h.Flags, g.Samples, g.Slots+1, g.SlotStride, g.ClientRecords, 0)
+			if err != nil || more.SegmentBytes <= o.Limit {
+				t.Fatalf("seed %d: %+v gets %d slots, %d would fit (%v)", seed, o, g.Slots, g.Slots+1, err)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no limit was too small: the test proves nothing")
+	}
+}
+
+// Ensure that without a limit there is room for every sample, and that a number of slots is kept to, or refused with what it would take.
+func TestSlots(t *testing.T) {
+	for _, c := range []struct {
+		o     Options
+		slots uint64
+		err   string
+	}{
+		{Options{Samples: 100, SampleBytes: 10}, 100, ""},
+		{Options{Samples: 100, SampleBytes: 10, Slots: 7}, 7, ""},
+		{Options{Samples: 100, SampleBytes: 1 << 20, Slots: 7, Limit: 32 << 20}, 7, ""},
+		{Options{Samples: 100, SampleBytes: 1 << 20, Slots: 40, Limit: 32 << 20}, 0, "40 slots"},
+		{Options{Samples: 100, SampleBytes: 1 << 20, Limit: 1 << 40}, 100, ""},
+	} {
+		_, g, err := c.o.plan()
+		if c.err != "" {
+			want(t, err, ErrMemory, c.err)
+		} else if err != nil || g.Slots != c.slots {
+			t.Errorf("%+v: %d slots, %v", c.o, g.Slots, err)
+		}
+	}
+}
+
+// Ensure that fields are placed as docs/segment.md says: in order, aligned to their items, the stride aligned to the largest.
+func TestFieldLayout(t *testing.T) {
+	fields := []Field{{Name: "a", DType: Uint8, Dims: []uint64{3}, Offset: 77}, {Name: "b", DType: Float64}, {Name: "c", DType: Bool}, {Name: "d", DType: Complex128, Dims: []uint64{2}}, {Name: "e", DType: BFloat16}}
+	o := Options{Samples: 1, Fields: fields}
+	h, g, err := o.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, offset := range []uint64{0, 8, 16, 32, 64} {
+		if f := h.Fields[k]; f.Offset != offset || f.Bytes != []uint64{3, 8, 1, 32, 2}[k] {
+			t.Errorf("field %s: offset %d bytes %d", f.Name, f.Offset, f.Bytes)
+		}
+	}
+	if h.SampleBytes != 66 || g.SlotStride != 80 {
+		t.Errorf("sample %d, stride %d", h.SampleBytes, g.SlotStride)
+	}
+	if fields[0].Offset != 77 || fields[1].Offset != 0 {
+		t.Error("the caller's fields were changed")
+	}
+}
+
+// Ensure that every dtype has a name that leads back to it, and that others are refused with the list.
+func TestDTypes(t *testing.T) {
+	for d := range dtypeCount {
+		if back, err := ParseDType(d.String()); err != nil || back != d || d.ItemSize() == 0 {
+			t.Errorf("%d %q: %d, %v, item of %d", d, d, back, err, d.ItemSize())
+		}
+	}
+	_, err := ParseDType("float128")
+	want(t, err, ErrInvalid, "float128", "bfloat16")
+	if dtypeCount.ItemSize() != 0 || dtypeCount.String() != "unknown" {
+		t.Error("one past the last is a dtype")
+	}
+}
