@@ -1,0 +1,120 @@
+package model
+
+// Config is one small world: a cache, the programs that run on it, and how much may go wrong.
+type Config struct {
+	Name     string
+	Variable bool     // an arena of Places units; else a first-come cache of Places slots
+	Samples  uint8    // at most 2
+	Places   uint8    // at most 4
+	Records  uint8    // at most 3
+	Entries  uint8    // claim entries of a record, at most 2
+	Clients  []Client // at most 3, with at most 4 threads together
+	Setup    []Op     // run by thread 0, alone, before anything else
+	Crashes  uint8    // deaths at most
+	Timeouts bool     // a drain that has to wait may give up
+	TSO      bool     // stores that are not read-modify-writes wait in a buffer of 2 for each thread
+	Broken   Mutation // the zero value is the protocol as documented
+}
+
+// Client is a process with its threads' programs. It holds the record of its position from the start, unless it is read-only or its first
+// operation is Register; then its other threads wait for that.
+type Client struct {
+	Late     bool   // starts only after the first death
+	ReadOnly bool   // never registered: it only gets
+	Threads  [][]Op // one program a thread
+}
+
+// OpKind is what an operation does.
+type OpKind uint8
+
+// The operations of the protocol.
+const (
+	Register OpKind = iota + 1
+	Set
+	Get
+	Clear
+	Recover
+)
+
+// Op is one operation of a program.
+type Op struct {
+	Kind      OpKind
+	Sample    uint8
+	Value     uint8 // what a set writes, 1..31: unique in the configuration
+	Units     uint8 // its size; 0 counts as 1
+	Overwrite bool
+	GiveUp    bool // abort after the first half
+}
+
+func (o Op) units() uint8 { return max(1, o.Units) }
+
+// threadRef says where a thread's program is.
+type threadRef struct {
+	client  uint8
+	program []Op
+}
+
+// system is a configuration made ready to run: its threads in a row, the janitor last.
+type system struct {
+	*Config
+	threads []threadRef
+}
+
+const janitorClient = maxClients - 1
+
+func (c *Config) system() *system {
+	y := &system{Config: c}
+	for i, cl := range c.Clients {
+		for _, program := range cl.Threads {
+			y.threads = append(y.threads, threadRef{uint8(i), program})
+		}
+	}
+	if len(c.Clients) > janitorClient || len(y.threads) >= maxThreads || c.Samples > maxSamples || c.Places > maxPlaces || c.Records > maxRecords || c.Entries > maxEntries {
+		panic("model: configuration " + c.Name + " exceeds the bounds of a state")
+	}
+	janitor := []Op{{Kind: Register}, {Kind: Recover}}
+	for i := range c.Samples {
+		janitor = append(janitor, Op{Kind: Set, Sample: i, Value: 28 + i})
+	}
+	janitor = append(janitor, Op{Kind: Clear})
+	for i := range c.Samples {
+		janitor = append(janitor, Op{Kind: Set, Sample: i, Value: 30 + i})
+	}
+	y.threads = append(y.threads, threadRef{janitorClient, janitor})
+	return y
+}
+
+func (y *system) janitor() int { return len(y.threads) - 1 }
+
+// start returns the state before the first step.
+func (y *system) start() State {
+	var s State
+	for i := range y.Clients {
+		if !y.Clients[i].ReadOnly && y.Clients[i].Threads[0][0].Kind != Register {
+			s.clients[i] = client{record: uint8(i) + 1, registered: true}
+			s.lock[i] = uint8(i) + 1
+			s.mem[clientsHighAddr] = value(i) + 1
+		}
+	}
+	for t, ref := range y.threads {
+		if t != y.janitor() {
+			s.threads[t].pc = firstStep(ref.program)
+		}
+	}
+	if len(y.Setup) > 0 {
+		program := y.threads[0].program
+		y.threads[0].program = y.Setup
+		s.threads[0].pc = firstStep(y.Setup)
+		for s.threads[0].pc != finished {
+			x := execution{y: y, s: &s, me: 0}
+			x.step()
+			x.drain()
+			if x.violation != "" {
+				panic("model: " + y.Name + ": setup: " + x.violation)
+			}
+		}
+		y.threads[0].program = program
+		s.threads[0] = thread{pc: firstStep(program)}
+	}
+	return s
+}

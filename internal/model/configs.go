@@ -1,0 +1,81 @@
+package model
+
+// Short hands for programs.
+func set(sample, v uint8) Op       { return Op{Kind: Set, Sample: sample, Value: v} }
+func overwrite(sample, v uint8) Op { return Op{Kind: Set, Sample: sample, Value: v, Overwrite: true} }
+func abort(sample, v uint8) Op     { return Op{Kind: Set, Sample: sample, Value: v, GiveUp: true} }
+func get(sample uint8) Op          { return Op{Kind: Get, Sample: sample} }
+func (o Op) of(units uint8) Op     { o.Units = units; return o }
+func one(program ...Op) Client     { return Client{Threads: [][]Op{program}} }
+func late(program ...Op) Client {
+	return Client{Late: true, Threads: [][]Op{append([]Op{{Kind: Register}}, program...)}}
+}
+func reader(program ...Op) Client     { return Client{ReadOnly: true, Threads: [][]Op{program}} }
+func threads(programs ...[]Op) Client { return Client{Threads: programs} }
+func ops(program ...Op) []Op          { return program }
+
+var (
+	clear_   = Op{Kind: Clear}
+	recover_ = Op{Kind: Recover}
+)
+
+// Configs are the worlds that are searched, each for a part of the protocol; together they pass every step and every fault point.
+func Configs() []Config {
+	return []Config{
+		// Two fill the same sample; the first to die leaves its number to a third.
+		{Name: "fill", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2,
+			Clients: []Client{one(set(0, 1)), one(set(0, 2)), late(set(0, 3))}},
+		{Name: "read", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(overwrite(0, 2)), one(set(0, 3)), reader(get(0), get(0))}},
+		{Name: "overwrite", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{one(overwrite(0, 2)), one(overwrite(0, 3)), reader(get(0))}},
+		// Two samples want one slot, or two: allocation, freeing, and the search that passes a slot just freed.
+		{Name: "slots", Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2,
+			Clients: []Client{one(set(0, 1)), one(set(1, 2)), late(set(1, 3))}},
+		{Name: "one-slot", Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 2,
+			Clients: []Client{one(abort(0, 1)), one(set(1, 2)), late(set(0, 3))}},
+		{Name: "two-each", Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
+			Clients: []Client{one(abort(0, 1), set(1, 2)), one(set(0, 3), set(1, 4)), late(set(0, 5))}},
+		// Who takes back dies itself, and is taken back.
+		{Name: "recover", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 3,
+			Clients: []Client{one(set(0, 1)), one(recover_), late(set(0, 3))}},
+		// Two threads of one client: they list the same sample, and take back at the same time.
+		{Name: "threads", Samples: 1, Places: 2, Records: 2, Entries: 2, Crashes: 1,
+			Clients: []Client{threads(ops(set(0, 1)), ops(set(0, 2))), one(set(0, 3))}},
+		{Name: "threads-abort", Samples: 1, Places: 2, Records: 2, Entries: 2, Crashes: 1,
+			Clients: []Client{threads(ops(abort(0, 1)), ops(set(0, 2))), one(recover_)}},
+		{Name: "threads-take", Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
+			Clients: []Client{one(set(0, 1)), threads(ops(set(0, 2)), ops(recover_)), late(set(1, 3))}},
+		// Clear: under a writer and a reader, by one who dies, by two, under one who is late, half done and given up.
+		{Name: "clear", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(set(0, 2)), reader(get(0))}},
+		{Name: "clear-overwrite", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
+		{Name: "clear-late", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(set(0, 2)), late(set(0, 3))}},
+		{Name: "clear-over", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(overwrite(0, 2)), one(set(0, 3))}},
+		{Name: "clear-clear", Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(clear_), late(set(1, 3))}},
+		{Name: "clear-register", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 1,
+			Clients: []Client{one(clear_), one(Op{Kind: Register}, set(0, 2)), one(Op{Kind: Register}, set(0, 3))}},
+		{Name: "clear-threads", Samples: 1, Places: 1, Records: 2, Entries: 2, Crashes: 1, Timeouts: true,
+			Clients: []Client{threads(ops(clear_), ops(set(0, 1))), one(set(0, 2))}},
+		// Arena: growing in place and out of it, stale lengths, extents of the dead, two threads that allocate.
+		{Name: "arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{one(overwrite(0, 2).of(2)), one(set(1, 3)), late(set(0, 4).of(2))}},
+		{Name: "arena-stale", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1).of(2), clear_),
+			Clients: []Client{one(set(0, 2)), one(set(1, 3)), late(set(0, 4).of(2))}},
+		{Name: "arena-threads", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 1,
+			Clients: []Client{threads(ops(set(0, 1)), ops(set(1, 2))), one(set(0, 3))}},
+		{Name: "arena-read", Variable: true, Samples: 1, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1).of(2)),
+			Clients: []Client{one(overwrite(0, 2)), one(clear_, set(0, 3).of(2)), reader(get(0))}},
+		// Stores that others see late, as x86 has them.
+		{Name: "tso-clear", TSO: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(overwrite(0, 2)), reader(get(0))}},
+		{Name: "tso-fill", TSO: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1,
+			Clients: []Client{one(set(0, 1)), one(set(0, 2)), late(set(0, 3))}},
+		{Name: "tso-arena", TSO: true, Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(overwrite(0, 2).of(2)), one(set(1, 3)), reader(get(0))}},
+	}
+}

@@ -1,0 +1,271 @@
+package model
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+)
+
+// action is one move: a step of a thread, or something else that can happen.
+type action uint8
+
+const (
+	stepAction    action = 0  // + thread
+	timeoutAction action = 16 // + thread: a drain that waits gives up
+	flushAction   action = 32 // + thread: its oldest buffered store is seen
+	deathAction   action = 48 // + client
+)
+
+// Report is what an exploration found.
+type Report struct {
+	States      int
+	Transitions int
+	Rests       int    // states in which nothing moves any more
+	Recovered   int    // distinct memories after which the next client was tried
+	Violation   string // "" if every invariant holds everywhere
+	Schedule    []string
+}
+
+// String is the counterexample, a step a line, or the numbers.
+func (r *Report) String() string {
+	numbers := fmt.Sprintf("%d states, %d transitions, %d at rest, %d memories recovered from", r.States, r.Transitions, r.Rests, r.Recovered)
+	if r.Violation == "" {
+		return numbers
+	}
+	return fmt.Sprintf("VIOLATED: %s\n%s\n(%s)", r.Violation, strings.Join(r.Schedule, "\n"), numbers)
+}
+
+// fingerprint stands for a state in the table of those visited: 128 bits, so that two states share one with a chance below 2^-85 in all our configurations together.
+type fingerprint struct{ a, b uint64 }
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func fingerprintOf[T comparable](v T) fingerprint {
+	return fingerprint{maphash.Comparable(seeds[0], v), maphash.Comparable(seeds[1], v)}
+}
+
+// origin is how a state was first reached.
+type origin struct {
+	parent uint32
+	by     action
+}
+
+// Explore visits every reachable state, breadth-first, until an invariant is violated or more than limit states were seen, which is an error of the configuration (panic).
+func (c *Config) Explore(limit int) *Report {
+	y := c.system()
+	report := &Report{}
+	visited := map[fingerprint]struct{}{}
+	recovered := map[fingerprint]struct{}{}
+	var origins []origin
+	type item struct {
+		s  State
+		id uint32
+	}
+	var frontier, next []item
+
+	violated := func(parent uint32, by action, what string) bool {
+		if what == "" {
+			return false
+		}
+		report.Violation = what
+		report.Schedule = y.explain(path(origins, parent, by))
+		return true
+	}
+	add := func(s *State, parent uint32, by action) bool {
+		f := fingerprintOf(*s)
+		if _, seen := visited[f]; seen {
+			return false
+		}
+		visited[f] = struct{}{}
+		if len(origins) == limit {
+			panic(fmt.Sprintf("model: %s has more than %d states", c.Name, limit))
+		}
+		origins = append(origins, origin{parent, by})
+		next = append(next, item{*s, uint32(len(origins) - 1)})
+		if violated(parent, by, s.check(y)) {
+			return true
+		}
+		if c.Crashes > 0 {
+			m := fingerprintOf(s.mem)
+			if _, seen := recovered[m]; !seen {
+				recovered[m] = struct{}{}
+				return violated(parent, by, s.checkRecovery(y, nil))
+			}
+		}
+		return false
+	}
+	done := func() *Report {
+		report.States, report.Recovered = len(origins), len(recovered)
+		return report
+	}
+
+	start := y.start()
+	if add(&start, 0, 0) {
+		return done()
+	}
+	for len(next) > 0 {
+		frontier, next = next, frontier[:0]
+		for k := range frontier {
+			s, id := &frontier[k].s, frontier[k].id
+			moves := 0
+			for t := range y.janitor() {
+				for _, by := range y.moves(s, t) {
+					n := *s
+					x := y.apply(&n, by)
+					if x.waits {
+						continue
+					}
+					moves++
+					report.Transitions++
+					if violated(id, by, x.violation) || add(&n, id, by) {
+						return done()
+					}
+				}
+			}
+			if moves == 0 {
+				report.Rests++
+				if violated(origins[id].parent, origins[id].by, s.checkRest(y)) {
+					return done()
+				}
+			}
+			for cl := range y.Clients {
+				if s.mayDie(y, uint8(cl)) {
+					n := *s
+					n.crashes++
+					n.die(y, uint8(cl))
+					report.Transitions++
+					if add(&n, id, deathAction+action(cl)) {
+						return done()
+					}
+				}
+			}
+		}
+	}
+	return done()
+}
+
+// moves lists what thread t can do in a state.
+func (y *system) moves(s *State, t int) []action {
+	var m []action
+	if s.enabled(y, t) {
+		m = append(m, stepAction+action(t))
+		if y.Timeouts && s.threads[t].pc == drainEntry {
+			n := *s
+			if x := y.apply(&n, stepAction+action(t)); x.waits {
+				m = append(m, timeoutAction+action(t))
+			}
+		}
+	}
+	if s.threads[t].buffer[0].on {
+		m = append(m, flushAction+action(t))
+	}
+	return m
+}
+
+// mayDie says whether a client can die here. One with stores in a buffer dies after they are seen, as the kernel sees to it, so it may not yet.
+func (s *State) mayDie(y *system, c uint8) bool {
+	if s.crashes >= y.Crashes || s.clients[c].record == 0 || s.clients[c].dead {
+		return false
+	}
+	for t, ref := range y.threads {
+		if ref.client == c && s.threads[t].buffer[0].on {
+			return false
+		}
+	}
+	return true
+}
+
+// apply does one action.
+func (y *system) apply(s *State, by action) *execution {
+	return y.applyTo(&execution{y: y, s: s}, by)
+}
+
+func (y *system) applyTo(x *execution, by action) *execution {
+	x.me = int(by & 15)
+	switch by &^ 15 {
+	case stepAction:
+		x.step()
+	case timeoutAction:
+		x.t().pc = drainTimeout
+		x.step()
+	case flushAction:
+		b := x.t().buffer[0]
+		x.say("store of %s is seen", b.at.name())
+		x.flush()
+	case deathAction:
+		x.s.crashes++
+		x.s.die(y, uint8(by-deathAction))
+		x.say("dies; its locks are freed")
+	}
+	return x
+}
+
+// path lists the actions from the start to a state and one more.
+func path(origins []origin, parent uint32, by action) []action {
+	back := []action{by}
+	for parent != 0 {
+		back = append(back, origins[parent].by)
+		parent = origins[parent].parent
+	}
+	for i, j := 0, len(back)-1; i < j; i, j = i+1, j-1 {
+		back[i], back[j] = back[j], back[i]
+	}
+	return back
+}
+
+// explain runs a schedule again and tells it, a step a line, with what the next client does afterwards if that is where it goes wrong.
+func (y *system) explain(actions []action) []string {
+	var lines []string
+	s := y.start()
+	for n, by := range actions {
+		x := execution{y: y, s: &s, verbose: true}
+		who := ""
+		if by >= deathAction {
+			who = fmt.Sprintf("client %d", by-deathAction)
+		} else {
+			t := int(by & 15)
+			ref := &y.threads[t]
+			who = fmt.Sprintf("thread %d", t)
+			if k := int(s.threads[t].op); k < len(ref.program) {
+				who += " " + ref.program[k].String()
+			}
+		}
+		y.applyTo(&x, by)
+		lines = append(lines, fmt.Sprintf("%4d  %-34s %s", n+1, who, strings.Join(x.text, "; ")))
+		if x.violation != "" {
+			return lines
+		}
+	}
+	if s.check(y) == "" && s.checkRecovery(y, nil) != "" {
+		lines = append(lines, "      everybody dies; a new client comes:")
+		s.checkRecovery(y, func(x *execution) {
+			lines = append(lines, "      "+strings.Join(x.text, "; "))
+		})
+	}
+	return lines
+}
+
+// String spells an operation as a counterexample shows it.
+func (o Op) String() string {
+	switch o.Kind {
+	case Register:
+		return "register"
+	case Get:
+		return fmt.Sprintf("get(%d)", o.Sample)
+	case Clear:
+		return "clear"
+	case Recover:
+		return "recover"
+	}
+	text := fmt.Sprintf("set(%d, v%d", o.Sample, o.Value)
+	if o.units() > 1 {
+		text += fmt.Sprintf(" of %d units", o.units())
+	}
+	if o.Overwrite {
+		text += ", overwrite"
+	}
+	if o.GiveUp {
+		text += ", abort"
+	}
+	return text + ")"
+}

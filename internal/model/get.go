@@ -1,0 +1,79 @@
+package model
+
+// getTries is how often a copy is tried before it is a miss; 16 in the real code.
+const getTries = 2
+
+func init() {
+	table[getWord] = func(x *execution) {
+		t, i := x.t(), x.op().Sample
+		if t.w = x.load(wordOf(i)); stateOf(t.w) != ready {
+			x.finish(Miss)
+			return
+		}
+		t.expect, t.pc = x.s.shown[i], getMeta
+	}
+	table[getMeta] = func(x *execution) {
+		x.t().meta, x.t().pc = x.load(metaOf(x.op().Sample)), getFirst
+	}
+	table[getFirst] = func(x *execution) {
+		x.copyHalf(0)
+		x.t().pc = getSecond
+		if x.broken(RecheckEarly) {
+			x.t().pc = getCheck
+		}
+	}
+	table[getSecond] = func(x *execution) {
+		x.copyHalf(1)
+		x.t().pc = getCheck
+		if x.broken(NoRecheck) || x.broken(RecheckEarly) {
+			x.hit()
+		}
+	}
+	table[getCheck] = func(x *execution) {
+		t := x.t()
+		if x.load(wordOf(x.op().Sample)) == t.w {
+			if x.broken(RecheckEarly) {
+				t.pc = getSecond
+				return
+			}
+			x.hit()
+			return
+		}
+		if tries := t.tries + 1; tries < getTries {
+			*t = thread{pc: getWord, op: t.op, tries: tries, buffer: t.buffer}
+			return
+		}
+		x.finish(Miss)
+	}
+}
+
+// copyHalf reads half of the sample. The length was loaded once and is bounded: whatever the word's history, the copy stays inside the payload.
+func (x *execution) copyHalf(half int) {
+	t := x.t()
+	x.accesses++
+	units := int(min(unitsOf(t.meta), maxUnits))
+	for k := range units {
+		at := cellAddr + addr(2*int(placeOf(t.w)-1)+half*units+k)
+		if at < words {
+			t.copy[half*maxUnits+k] = uint8(x.s.mem[at])
+		}
+	}
+	x.say("copy half %d of payload[%d], %d units: %v", half, placeOf(t.w)-1, units, t.copy[half*maxUnits:half*maxUnits+units])
+}
+
+// hit ends a copy that its checks let pass: it must be what was published when its word was read.
+func (x *execution) hit() {
+	t := x.t()
+	units := int(min(unitsOf(t.meta), maxUnits))
+	for k := range units {
+		for half := range 2 {
+			if v := t.copy[half*maxUnits+k]; v != t.expect {
+				x.fail("a copy of sample %d shows v%d, and v%d was published: torn, or another's bytes", x.op().Sample, v, t.expect)
+			}
+		}
+	}
+	if sumOf(t.meta) != t.expect {
+		x.fail("a copy of sample %d has the checksum of v%d, and v%d was published", x.op().Sample, sumOf(t.meta), t.expect)
+	}
+	x.finish(Hit)
+}

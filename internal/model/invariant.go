@@ -1,0 +1,211 @@
+package model
+
+import "fmt"
+
+// check says which invariant a state violates; "" if none. These hold in every state, between any two steps.
+func (s *State) check(y *system) string {
+	for i := range y.Samples {
+		w := s.mem[wordOf(i)]
+		if stateOf(w) != ready {
+			continue
+		}
+		place, units := placeOf(w)-1, unitsOf(s.mem[metaOf(i)])
+		if v := s.shown[i]; s.mem[metaOf(i)] != packMeta(units, v) {
+			return fmt.Sprintf("sample %d is READY with the checksum of v%d, and v%d was published", i, sumOf(s.mem[metaOf(i)]), v)
+		}
+		for k := range 2 * int(units) {
+			if b := s.mem[cellAddr+addr(2*int(place)+k)]; b != value(s.shown[i]) {
+				return fmt.Sprintf("sample %d is READY with bytes of v%d, and v%d was published: an unfinished fill, or another's", i, b, s.shown[i])
+			}
+		}
+		if !y.Variable && s.mem[phaseAddr]&3 == 0 && s.mem[tableOf(place)] != value(i)+1 {
+			return fmt.Sprintf("sample %d is READY in slot %d, which the slot table does not give to it", i, place)
+		}
+	}
+	for t := range y.threads {
+		th := &s.threads[t]
+		if !th.claimed {
+			continue
+		}
+		i := y.threads[t].program[th.op].Sample
+		if w := s.mem[wordOf(i)]; w != th.w {
+			return fmt.Sprintf("thread %d of a living client holds the claim of sample %d, whose word was changed by another: %s", t, i, wordOf(i).show(w, y.Variable))
+		}
+		if th.holds && !y.Variable && s.mem[tableOf(th.s)] != value(i)+1 {
+			return fmt.Sprintf("thread %d of a living client fills slot %d with sample %d, and the slot table does not give it to it", t, th.s, i)
+		}
+	}
+	if y.Variable {
+		return s.checkExtents(y)
+	}
+	return ""
+}
+
+// checkExtents: no unit belongs to two samples, be they READY, being filled, or EMPTY with an extent for the next fill; nor to one and to an allocation not yet named.
+func (s *State) checkExtents(y *system) string {
+	var of [maxPlaces + maxUnits]uint8
+	take := func(i, unit, units uint8) string {
+		for u := unit; u < min(unit+units, uint8(len(of))); u++ {
+			if of[u] != 0 && of[u] != i+1 {
+				return fmt.Sprintf("unit %d belongs to samples %d and %d", u, of[u]-1, i)
+			}
+			of[u] = i + 1
+		}
+		return ""
+	}
+	for i := range y.Samples {
+		if p := placeOf(s.mem[wordOf(i)]); p != 0 {
+			if v := take(i, p-1, max(1, unitsOf(s.mem[metaOf(i)]))); v != "" {
+				return v
+			}
+		}
+	}
+	for t := range y.threads {
+		if th := &s.threads[t]; th.holds {
+			op := &y.threads[t].program[th.op]
+			if v := take(op.Sample, th.s, op.units()); v != "" {
+				return v
+			}
+		}
+	}
+	return ""
+}
+
+// checkRest says what is wrong when nothing moves any more: every thread has finished or waits.
+func (s *State) checkRest(y *system) string {
+	for t := range y.threads {
+		if t != y.janitor() && s.enabled(y, t) {
+			return fmt.Sprintf("thread %d waits for ever", t)
+		}
+	}
+	for c := range y.Clients {
+		if s.clients[c].dead || s.clients[c].record == 0 {
+			continue
+		}
+		r := s.clients[c].record - 1
+		for k := range y.Entries {
+			if v := s.mem[entryOf(r, k)]; v != 0 {
+				return fmt.Sprintf("client %d is idle and still lists a claim of sample %d", c, v-1)
+			}
+		}
+		for i := range y.Samples {
+			if w := s.mem[wordOf(i)]; stateOf(w) == writing && ownerOf(w) == r+1 {
+				return fmt.Sprintf("client %d is idle and sample %d is still WRITING by it", c, i)
+			}
+		}
+		if p := s.mem[phaseAddr]; p&3 != 0 && ownerOf(p) == r+1 {
+			return fmt.Sprintf("client %d is idle and the phase is still CLEARING by it", c)
+		}
+	}
+	return ""
+}
+
+// checkRecovery kills everybody who is left, at once, and says what the next client then finds wrong: it registers, recovers, sets every sample, clears, and sets every sample again.
+// trace, if not nil, receives what it did.
+func (s *State) checkRecovery(y *system, trace func(*execution)) string {
+	j := y.janitor()
+	n := *s
+	for t := range y.threads {
+		for n.threads[t].buffer[0].on {
+			(&execution{y: y, s: &n, me: t}).flush()
+		}
+	}
+	for c := range y.Clients {
+		n.die(y, uint8(c))
+	}
+	n.clients[janitorClient] = client{}
+	n.threads[j] = thread{pc: firstStep(y.threads[j].program)}
+	for range 2000 {
+		th := &n.threads[j]
+		if th.pc == finished {
+			break
+		}
+		op := y.threads[j].program[th.op]
+		x := execution{y: y, s: &n, me: j, verbose: trace != nil}
+		x.step()
+		x.drain() // nobody is there to whom the order could matter
+		if trace != nil {
+			trace(&x)
+		}
+		if x.violation != "" {
+			return "afterwards, " + x.violation
+		}
+		if x.waits {
+			return "afterwards, a client that is alone waits for ever"
+		}
+		if !x.ended {
+			continue
+		}
+		if v := n.check(y); v != "" {
+			return "afterwards, " + v
+		}
+		switch op.Kind {
+		case Recover: // registered before it: both together leave nothing of the dead
+			if v := n.checkRecovered(y); v != "" {
+				return v
+			}
+		case Set:
+			if v := n.checkSet(y, op, x.result); v != "" {
+				return v
+			}
+		case Clear, Register:
+			if x.result != Done {
+				return fmt.Sprintf("afterwards, a client that is alone gets %s from operation %d", x.result, op.Kind)
+			}
+		}
+	}
+	if n.threads[j].pc != finished {
+		return "afterwards, a client that is alone never finishes"
+	}
+	if p := n.mem[phaseAddr]; p&3 != 0 {
+		return "afterwards, the phase stays CLEARING"
+	}
+	return ""
+}
+
+// checkRecovered: no claim, listed or in a word, outlives its owner, and no slot is taken but by a READY sample or missed by the search for a free one.
+func (s *State) checkRecovered(y *system) string {
+	for r := range y.Records {
+		for k := range y.Entries {
+			if v := s.mem[entryOf(r, k)]; v != 0 {
+				return fmt.Sprintf("afterwards, record %d still lists sample %d", r, v-1)
+			}
+		}
+	}
+	for i := range y.Samples {
+		if w := s.mem[wordOf(i)]; stateOf(w) == writing {
+			return fmt.Sprintf("afterwards, sample %d stays %s", i, wordOf(i).show(w, y.Variable))
+		}
+	}
+	if y.Variable || s.mem[phaseAddr]&3 != 0 { // half a clear is finished by the next set
+		return ""
+	}
+	for p := range y.Places {
+		switch v := s.mem[tableOf(p)]; {
+		case v == 0 && p < fromOf(s.mem[freeFromAddr]):
+			return fmt.Sprintf("afterwards, slot %d is free and free_from is past it: it is lost", p)
+		case v != 0 && s.mem[wordOf(uint8(v)-1)]>>11 != value(p)+1:
+			return fmt.Sprintf("afterwards, slot %d is given to sample %d, which does not name it: it is lost", p, v-1)
+		}
+	}
+	return ""
+}
+
+// checkSet: a set into a cache with a free slot stores, so no slot is lost. (An arena may lose an extent, but only until it is cleared.)
+func (s *State) checkSet(y *system, op Op, got Result) string {
+	n := uint8(0)
+	for i := range y.Samples {
+		if stateOf(s.mem[wordOf(i)]) == ready {
+			n++
+		}
+	}
+	switch {
+	case got == Stored || got == Exists && op.Value < 30:
+		return ""
+	case got == Full && y.Variable && op.Value < 30:
+		return ""
+	case got == Full && n >= y.Places:
+		return ""
+	}
+	return fmt.Sprintf("afterwards, a set of sample %d by a client that is alone gives %s with %d of %d places in use: one is lost", op.Sample, got, n, y.Places)
+}

@@ -1,0 +1,138 @@
+package model
+
+import "fmt"
+
+// Bounds of a configuration. A state has room for these, whatever the configuration uses; raising one makes every state larger.
+const (
+	maxSamples = 2
+	maxPlaces  = 4 // slots, or units of an arena
+	maxRecords = 3
+	maxEntries = 2
+	maxClients = 4 // the last one is the janitor of the recovery check
+	maxThreads = 5 // the same
+	maxUnits   = 2 // of one sample
+)
+
+// addr names a shared word. Payload is two words a slot or unit, its halves, so that torn copies show.
+type addr uint8
+
+const (
+	phaseAddr addr = iota
+	freeFromAddr
+	arenaNextAddr
+	clientsHighAddr
+	indexAddr
+	tableAddr = indexAddr + 2*maxSamples
+	claimAddr = tableAddr + maxPlaces
+	cellAddr  = claimAddr + 2*maxRecords*maxEntries
+	words     = cellAddr + 2*maxPlaces
+)
+
+func wordOf(sample uint8) addr          { return indexAddr + addr(2*sample) }
+func metaOf(sample uint8) addr          { return indexAddr + addr(2*sample+1) }
+func tableOf(slot uint8) addr           { return tableAddr + addr(slot) }
+func entryOf(record, entry uint8) addr  { return claimAddr + addr(2*(record*maxEntries+entry)) }
+func intentOf(record, entry uint8) addr { return entryOf(record, entry) + 1 }
+func cellOf(place uint8, half int) addr { return cellAddr + addr(2*int(place)+half) }
+
+// value is the content of a shared word: the fields of docs/segment.md in fewer bits.
+type value = uint16
+
+// States of an index word, as in docs/segment.md.
+const (
+	empty   = 0
+	writing = 1
+	ready   = 2
+)
+
+// An index word: state 2, owner 3, generation 6, place 4. Unlike the real one, whose generation wraps after 2^17 or 2^13, running over is refused.
+func packWord(state, owner uint8, generation uint16, place uint8) value {
+	if generation > 63 {
+		panic("model: generation overflows its 6 bits: make the configuration smaller")
+	}
+	return value(state) | value(owner)<<2 | generation<<5 | value(place)<<11
+}
+func stateOf(w value) uint8       { return uint8(w & 3) }
+func ownerOf(w value) uint8       { return uint8(w >> 2 & 7) }
+func generationOf(w value) uint16 { return w >> 5 & 63 }
+func placeOf(w value) uint8       { return uint8(w >> 11) }
+
+// Meta: length in units (1 in a fixed-size cache) and checksum, which is the value written.
+func packMeta(units, sum uint8) value { return value(units) | value(sum)<<8 }
+func unitsOf(m value) uint8           { return uint8(m) }
+func sumOf(m value) uint8             { return uint8(m >> 8) }
+
+// The phase: state 2, owner 3, epoch. Owner 0 while CLEARING: a clear given up by one who had taken it over.
+const clearing = 1
+
+func packPhase(state, owner uint8, epoch uint16) value {
+	return value(state) | value(owner)<<2 | epoch<<5
+}
+func epochOf(p value) uint16 { return p >> 5 }
+
+func packFree(seq uint16, from uint8) value { return value(from) | seq<<4 }
+func fromOf(f value) uint8                  { return uint8(f & 15) }
+func seqOf(f value) uint16                  { return f >> 4 }
+
+func packNext(owner, unit uint8) value   { return value(unit) | value(owner)<<5 }
+func nextUnit(a value) uint8             { return uint8(a & 31) }
+func nextOwner(a value) uint8            { return uint8(a >> 5) }
+func packExtent(unit, units uint8) value { return value(unit) | value(units)<<5 }
+func extentOf(t value) (unit, units uint8) {
+	return uint8(t & 31), uint8(t >> 5)
+}
+
+// name spells a word as docs/segment.md does.
+func (a addr) name() string {
+	switch {
+	case a == phaseAddr:
+		return "phase"
+	case a == freeFromAddr:
+		return "free_from"
+	case a == arenaNextAddr:
+		return "arena_next"
+	case a == clientsHighAddr:
+		return "clients_high"
+	case a < tableAddr && (a-indexAddr)%2 == 0:
+		return fmt.Sprintf("word[%d]", (a-indexAddr)/2)
+	case a < tableAddr:
+		return fmt.Sprintf("meta[%d]", (a-indexAddr)/2)
+	case a < claimAddr:
+		return fmt.Sprintf("slot_table[%d]", a-tableAddr)
+	case a < cellAddr:
+		k := (a - claimAddr) / 2
+		return fmt.Sprintf("record %d %s[%d]", k/maxEntries, [2]string{"entry", "intent"}[(a-claimAddr)%2], k%maxEntries)
+	}
+	return fmt.Sprintf("payload[%d].%d", (a-cellAddr)/2, (a-cellAddr)%2)
+}
+
+// show spells a value of the word.
+func (a addr) show(v value, variable bool) string {
+	switch {
+	case a == phaseAddr && v&3 == 0:
+		return fmt.Sprintf("OPEN(%d)", epochOf(v))
+	case a == phaseAddr:
+		return fmt.Sprintf("CLEARING(%d, o%d)", epochOf(v), ownerOf(v))
+	case a == freeFromAddr:
+		return fmt.Sprintf("(seq %d, from %d)", seqOf(v), fromOf(v))
+	case a == arenaNextAddr:
+		return fmt.Sprintf("(unit %d, o%d)", nextUnit(v), nextOwner(v))
+	case a >= indexAddr && a < tableAddr && (a-indexAddr)%2 == 0:
+		place := ""
+		if p := placeOf(v); p != 0 {
+			place = fmt.Sprintf(" at %d", p-1)
+		}
+		if stateOf(v) == writing {
+			return fmt.Sprintf("WRITING(%d, o%d)%s", generationOf(v), ownerOf(v), place)
+		}
+		return fmt.Sprintf("%s(%d)%s", [4]string{"EMPTY", "", "READY", "?"}[stateOf(v)], generationOf(v), place)
+	case a >= indexAddr && a < tableAddr:
+		return fmt.Sprintf("(length %d, sum v%d)", unitsOf(v), sumOf(v))
+	case a >= cellAddr:
+		return fmt.Sprintf("v%d", v)
+	case a >= claimAddr && a < cellAddr && (a-claimAddr)%2 == 1 && variable && v != 0:
+		unit, n := extentOf(v)
+		return fmt.Sprintf("(unit %d, %d units)", unit, n)
+	}
+	return fmt.Sprint(v)
+}
