@@ -1,0 +1,33 @@
+package cache
+
+import "iter"
+
+// Ready goes over the samples that are READY as it comes to them, in the order of their indices, with a view of each. Not counted. It ends early when
+// the handle is closed; the loop's body may do anything, closing included.
+func (c *Cache) Ready() iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		for i := range c.samples {
+			view, hit := c.viewUncounted(i)
+			if c.closed.Load() || hit && !yield(int(i), view) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
+	l, err := c.enter()
+	if err != nil {
+		return nil, false
+	}
+	defer l.leave()
+	w, m, ok := c.look(sample)
+	if !ok {
+		return nil, false
+	}
+	offset, ok := c.extent(w, uint64(m.Length()))
+	if !ok {
+		return nil, false
+	}
+	return c.seg.Bytes(offset, uint64(m.Length())), true
+}

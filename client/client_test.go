@@ -1,0 +1,529 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/client"
+)
+
+func create(t testing.TB, o client.Options) *client.Cache {
+	t.Helper()
+	c, err := client.Create("", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// named makes a cache that other handles can attach to, in a directory of the test's own, and returns its path.
+func named(t testing.TB, o client.Options) (*client.Cache, string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	o.Dir = dir
+	c, err := client.Create("test", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, c.Path()
+}
+
+func sample(i, n int) []byte { return slices.Repeat([]byte{byte(i + 1)}, n) }
+
+// After Close every call says so, and a second Close is harmless.
+func TestUseAfterClose(t *testing.T) {
+	c := create(t, client.Options{Samples: 4, SampleBytes: 8})
+	c.Set(0, sample(0, 8), 0)
+	claim, r, err := c.Claim(1, 8, 0)
+	if r != client.Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal("second close:", err)
+	}
+	calls := map[string]func() error{
+		"get":    func() error { _, _, err := c.Get(0, make([]byte, 8)); return err },
+		"view":   func() error { _, _, err := c.View(0); return err },
+		"gather": func() error { _, err := c.Gather([]int{0}, client.Whole, make([]byte, 8), 8, nil, 1); return err },
+		"packed": func() error {
+			_, err := c.GatherPacked([]int{0}, make([]byte, 8), []uint64{0}, []uint64{8}, nil, 1)
+			return err
+		},
+		"lengths":  func() error { _, err := c.Lengths([]int{0}, make([]uint64, 1)); return err },
+		"set":      func() error { _, err := c.Set(2, sample(2, 8), 0); return err },
+		"wait":     func() error { _, err := c.Set(1, sample(2, 8), client.Wait); return err },
+		"claim":    func() error { _, _, err := c.Claim(2, 8, 0); return err },
+		"write":    func() error { _, err := claim.WriteAt(sample(1, 8), 0); return err },
+		"publish":  func() error { return claim.Publish() },
+		"state":    func() error { _, err := c.State(0); return err },
+		"states":   func() error { return c.States(0, make([]client.State, 4)) },
+		"verify":   func() error { _, err := c.Verify(0, 4); return err },
+		"clear":    func() error { _, err := c.Clear(context.Background()); return err },
+		"recover":  func() error { _, err := c.Recover(); return err },
+		"stats":    func() error { _, err := c.Stats(); return err },
+		"clients":  func() error { _, err := c.Clients(); return err },
+		"passed":   func() error { return c.CountPassed(1) },
+		"get/load": func() error { _, err := c.GetOrLoad(context.Background(), 3, nil); return err },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("%s after close: %v", name, err)
+		}
+	}
+	if err := claim.Abort(); err != nil {
+		t.Errorf("abort of a claim that Close aborted: %v", err)
+	}
+	for range c.Ready() {
+		t.Error("iterating over a closed cache")
+	}
+}
+
+// Close while goroutines read and write: they end with ErrClosed, and nobody touches memory that is gone (that would crash the test).
+func TestCloseUnderUse(t *testing.T) {
+	for range 20 {
+		c, path := named(t, client.Options{Samples: 64, SampleBytes: 40000, Slots: 32})
+		other, err := client.Attach(path, client.AttachOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wait sync.WaitGroup
+		var calls atomic.Int64
+		for g := range 8 {
+			wait.Go(func() {
+				buffer := make([]byte, 2*40000)
+				for k := g; ; k++ {
+					var err error
+					switch k % 5 {
+					case 0:
+						_, err = c.Set(k%64, buffer[:40000], client.Overwrite)
+					case 1:
+						_, _, err = c.View(k % 64)
+					case 2:
+						_, err = c.Gather([]int{k % 64, (k + 1) % 64}, client.Whole, buffer, 40000, nil, 2)
+					case 3:
+						for range c.Ready() {
+							runtime.Gosched()
+						}
+						_, err = c.Stats()
+					default:
+						_, _, err = c.Get(k%64, buffer)
+					}
+					calls.Add(1)
+					if errors.Is(err, client.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for calls.Load() < 200 {
+			runtime.Gosched()
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		wait.Wait()
+		if n, err := other.Recover(); n != 0 || err != nil {
+			t.Errorf("a closed client left %d claims, %v", n, err)
+		}
+		if v, err := other.Verify(0, 64); v.Corrupt != 0 || err != nil {
+			t.Error(v, err)
+		}
+		other.Close()
+	}
+}
+
+// A call that waits ends when its handle is closed.
+func TestCloseEndsWaiting(t *testing.T) {
+	c := create(t, client.Options{Samples: 4, SampleBytes: 8})
+	if _, r, err := c.Claim(0, 8, 0); r != client.Stored {
+		t.Fatal(r, err)
+	}
+	ended := make(chan error, 2)
+	go func() { _, err := c.Set(0, sample(0, 8), client.Wait); ended <- err }()
+	go func() { _, err := c.Clear(context.Background()); ended <- err }()
+	time.Sleep(5 * time.Millisecond) // likely to be waiting by then; either way both must end
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := <-ended; !errors.Is(err, client.ErrClosed) {
+			t.Errorf("a call that waited ended with %v", err)
+		}
+	}
+}
+
+// Concurrent callers of one cache load a sample once.
+func TestGetOrLoadOnce(t *testing.T) {
+	for _, o := range []client.Options{{Samples: 8, SampleBytes: 1000}, {Samples: 8, Variable: true, Size: 8 << 20}} {
+		c := create(t, o)
+		var loads atomic.Int64
+		entered, release := make(chan struct{}), make(chan struct{})
+		var wait sync.WaitGroup
+		results := make([][]byte, 50)
+		for k := range results {
+			wait.Go(func() {
+				data, err := c.GetOrLoad(t.Context(), 5, func(context.Context) ([]byte, error) {
+					if loads.Add(1) == 1 {
+						close(entered)
+					}
+					<-release
+					return sample(5, 1000), nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				results[k] = data
+			})
+		}
+		<-entered
+		close(release)
+		wait.Wait()
+		if loads.Load() != 1 {
+			t.Errorf("loaded %d times", loads.Load())
+		}
+		for k, data := range results {
+			if !slices.Equal(data, sample(5, 1000)) {
+				t.Fatal("caller", k, "got other bytes")
+			}
+			data[0] = 0xff // the slice is the caller's own: nobody else sees this
+		}
+		if data, err := c.GetOrLoad(t.Context(), 5, nil); err != nil || !slices.Equal(data, sample(5, 1000)) {
+			t.Error("the cache holds other bytes", err)
+		}
+	}
+}
+
+// An error of load goes to everybody who waited, and the next caller loads anew.
+func TestGetOrLoadError(t *testing.T) {
+	c := create(t, client.Options{Samples: 8, SampleBytes: 4})
+	errDisk := errors.New("the disk is gone")
+	inside, fail := make(chan struct{}), make(chan struct{})
+	waited := make(chan error)
+	go func() {
+		_, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) {
+			close(inside)
+			<-fail
+			return nil, errDisk
+		})
+		waited <- err
+	}()
+	<-inside
+	go func() {
+		_, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return nil, errDisk })
+		waited <- err
+	}()
+	close(fail)
+	for range 2 {
+		if err := <-waited; !errors.Is(err, errDisk) {
+			t.Error(err)
+		}
+	}
+	if data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("good"), nil }); err != nil || string(data) != "good" {
+		t.Error(string(data), err)
+	}
+	if data, err := c.GetOrLoad(t.Context(), 2, func(context.Context) ([]byte, error) { return []byte("wrong size"), nil }); !errors.Is(err, client.ErrSchema) {
+		t.Errorf("a sample of a wrong size: %q, %v", data, err)
+	}
+}
+
+// Who waits for somebody else's load gives up with its own context, and is not taken along when the loader's context ends.
+func TestGetOrLoadContexts(t *testing.T) {
+	c := create(t, client.Options{Samples: 8, SampleBytes: 4})
+	inside := make(chan struct{})
+	loaderCtx, cancelLoader := context.WithCancel(t.Context())
+	loader := make(chan error)
+	go func() {
+		_, err := c.GetOrLoad(loaderCtx, 1, func(ctx context.Context) ([]byte, error) {
+			close(inside)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		loader <- err
+	}()
+	<-inside
+	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.GetOrLoad(impatient, 1, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an impatient caller got %v", err)
+	}
+	patient := make(chan string)
+	go func() {
+		data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("mine"), nil })
+		patient <- fmt.Sprint(string(data), err)
+	}()
+	time.Sleep(2 * time.Millisecond) // likely to be waiting by then; the result must be the same either way
+	cancelLoader()
+	if err := <-loader; !errors.Is(err, context.Canceled) {
+		t.Errorf("the loader got %v", err)
+	}
+	if got := <-patient; got != "mine<nil>" {
+		t.Errorf("the patient caller got %s", got)
+	}
+	dead, cancelDead := context.WithCancel(t.Context())
+	cancelDead()
+	if _, err := c.GetOrLoad(dead, 2, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled caller got %v", err)
+	}
+}
+
+// A panic in load reaches its caller, and strands nobody.
+func TestGetOrLoadPanic(t *testing.T) {
+	c := create(t, client.Options{Samples: 8, SampleBytes: 4})
+	inside, fail := make(chan struct{}), make(chan struct{})
+	panicked, waited := make(chan any), make(chan error)
+	go func() {
+		defer func() { panicked <- recover() }()
+		c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) {
+			close(inside)
+			<-fail
+			panic("boom")
+		})
+	}()
+	<-inside
+	go func() {
+		_, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return nil, errors.New("loaded myself") })
+		waited <- err
+	}()
+	close(fail)
+	if p := <-panicked; p != "boom" {
+		t.Errorf("the caller recovered %v", p)
+	}
+	if err := <-waited; err == nil {
+		t.Error("who waited got no error")
+	}
+	if data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("good"), nil }); err != nil || string(data) != "good" {
+		t.Error(string(data), err)
+	}
+}
+
+// A load that is not stored is good all the same.
+func TestGetOrLoadWithoutRoom(t *testing.T) {
+	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Slots: 1})
+	load := func(context.Context) ([]byte, error) { return []byte("good"), nil }
+	for i := range 8 {
+		if data, err := c.GetOrLoad(t.Context(), i, load); err != nil || string(data) != "good" {
+			t.Error(i, string(data), err)
+		}
+	}
+	reader, err := client.Attach(path, client.AttachOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if data, err := reader.GetOrLoad(t.Context(), 3, load); err != nil || string(data) != "good" {
+		t.Error(string(data), err)
+	}
+}
+
+// A read-only client reads, and is told that it may not write.
+func TestReadOnly(t *testing.T) {
+	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4})
+	c.Set(1, []byte("good"), 0)
+	before, _ := c.Stats()
+	r, err := client.Attach(path, client.AttachOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if !r.ReadOnly() || c.ReadOnly() {
+		t.Error("read-only:", r.ReadOnly(), c.ReadOnly())
+	}
+	buffer := make([]byte, 8)
+	if view, hit, err := r.View(1); !hit || err != nil || string(view) != "good" {
+		t.Error(string(view), hit, err)
+	}
+	if n, hit, err := r.Get(1, buffer); !hit || err != nil || string(buffer[:n]) != "good" {
+		t.Error(hit, err)
+	}
+	if n, err := r.Gather([]int{1, 2}, client.Whole, buffer, 4, nil, 1); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	_, err1 := r.Set(2, []byte("evil"), 0)
+	_, _, err2 := r.Claim(2, 4, 0)
+	_, err3 := r.Clear(t.Context())
+	_, err4 := r.Recover()
+	for k, err := range []error{err1, err2, err3, err4} {
+		if !errors.Is(err, client.ErrReadOnly) {
+			t.Errorf("write %d: %v", k, err)
+		}
+	}
+	if s, err := r.Stats(); err != nil || s != before {
+		t.Errorf("stats after a read-only client's reads: %+v, %v, before %+v", s, err, before)
+	}
+	if v, err := r.Verify(0, 8); err != nil || v.Checked != 1 || v.Corrupt != 0 {
+		t.Error(v, err)
+	}
+}
+
+// A view is memory of the cache: writing to it is a fault and not a change.
+func TestViewIsReadOnly(t *testing.T) {
+	if os.Getenv("STOCACHED_TEST_WRITE_VIEW") != "" {
+		c := create(t, client.Options{Samples: 8, SampleBytes: 4})
+		c.Set(1, []byte("good"), 0)
+		view, _, _ := c.View(1)
+		view[0] = 'b'
+		os.Exit(0)
+	}
+	err := runSelf(t, "TestViewIsReadOnly", "STOCACHED_TEST_WRITE_VIEW=1")
+	if err == nil {
+		t.Error("a view could be written to")
+	}
+}
+
+// Attaching checks the fingerprint, creating twice says that the cache exists, and names are looked at.
+func TestCreateAttachErrors(t *testing.T) {
+	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
+	if _, err := client.Attach(path, client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
+		t.Error(err)
+	}
+	if _, err := client.Attach(path+"s", client.AttachOptions{}); !errors.Is(err, client.ErrNotFound) || !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	dir := path[:strings.LastIndexByte(path, '/')]
+	if _, err := client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir}); !errors.Is(err, client.ErrExists) {
+		t.Error(err)
+	}
+	for _, o := range []client.Options{{}, {Samples: -1, SampleBytes: 4}, {Samples: 8}, {Samples: 8, SampleBytes: -4}, {Samples: 8, SampleBytes: 4, Slots: -1},
+		{Samples: 8, SampleBytes: 4, Clients: -1}, {Samples: 8, SampleBytes: 4, Clients: 4096}, {Samples: 8, Variable: true}} {
+		if _, err := client.Create("other", o); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if err := client.Remove(path); err != nil {
+		t.Error(err)
+	}
+	if err := client.Remove(path); !errors.Is(err, client.ErrNotFound) {
+		t.Error(err)
+	}
+	if r, err := c.Set(1, []byte("good"), 0); r != client.Stored || err != nil {
+		t.Error("a removed cache serves those who have it:", r, err)
+	}
+}
+
+// The client table is a limit with a number, and a closed client's record is free again.
+func TestClientTableFull(t *testing.T) {
+	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Clients: 2})
+	second, err := client.Attach(path, client.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Attach(path, client.AttachOptions{}); !errors.Is(err, client.ErrClients) || !strings.Contains(err.Error(), "2") {
+		t.Error(err)
+	}
+	if reader, err := client.Attach(path, client.AttachOptions{ReadOnly: true}); err != nil {
+		t.Error("readers need no record:", err)
+	} else {
+		reader.Close()
+	}
+	second.Close()
+	third, err := client.Attach(path, client.AttachOptions{Label: "the third"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	clients, err := c.Clients()
+	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" || clients[1].Registrations != 2 || clients[1].PID != uint32(os.Getpid()) {
+		t.Errorf("%+v, %v", clients, err)
+	}
+}
+
+// Samples of several fields and sizes survive being taken apart and put together.
+func TestSplitJoinVariable(t *testing.T) {
+	c := create(t, client.Options{Samples: 8, Variable: true, Size: 8 << 20, Fields: []client.Field{
+		{Name: "image", DType: client.Uint16, Dims: []uint64{client.VariableDim, client.VariableDim, 3}},
+		{Name: "label", DType: client.Int64},
+		{Name: "text", DType: client.Bytes, Dims: []uint64{client.VariableDim}},
+	}})
+	parts := []client.Part{{[]uint64{5, 2, 3}, sample(1, 60)}, {nil, sample(2, 8)}, {[]uint64{0}, nil}}
+	data, err := c.Join(parts)
+	if err != nil || len(data) != 128+64+64 {
+		t.Fatal(len(data), err)
+	}
+	back, err := c.Split(data)
+	if err != nil || !slices.Equal(back[0].Dims, []uint64{5, 2, 3}) || !slices.Equal(back[0].Data, sample(1, 60)) || !slices.Equal(back[1].Data, sample(2, 8)) ||
+		len(back[2].Data) != 0 || len(back[1].Dims) != 0 {
+		t.Errorf("%+v, %v", back, err)
+	}
+	for n := range len(data) {
+		if n == 192 { // the last field is empty
+			continue
+		}
+		if _, err := c.Split(data[:n]); n < 192 && !errors.Is(err, client.ErrSchema) {
+			t.Fatalf("a sample cut to %d bytes: %v", n, err)
+		}
+	}
+	for k := range data[:120] { // whatever the header says, no panic and nothing outside the sample
+		for _, b := range []byte{0xff, 0x80, data[k] + 1} {
+			bad := slices.Clone(data)
+			bad[k] = b
+			c.Split(bad)
+		}
+	}
+	for name, parts := range map[string][]client.Part{
+		"two fields": parts[:2],
+		"dims":       {{[]uint64{5, 2, 4}, sample(1, 80)}, parts[1], parts[2]},
+		"ndim":       {{[]uint64{10, 3}, sample(1, 60)}, parts[1], parts[2]},
+		"bytes":      {{[]uint64{5, 2, 3}, sample(1, 59)}, parts[1], parts[2]},
+		"overflow":   {{[]uint64{1 << 62, 1 << 62, 3}, nil}, parts[1], parts[2]},
+	} {
+		if _, err := c.Join(parts); !errors.Is(err, client.ErrSchema) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	bare := create(t, client.Options{Samples: 8, Variable: true, Size: 8 << 20, Fields: []client.Field{{Name: "x", DType: client.Float32, Dims: []uint64{client.VariableDim}}}})
+	if parts, err := bare.Split(sample(1, 12)); err != nil || parts[0].Dims[0] != 3 {
+		t.Error(parts, err)
+	}
+	if _, err := bare.Split(sample(1, 13)); !errors.Is(err, client.ErrSchema) {
+		t.Error(err)
+	}
+}
+
+// runSelf runs one test of this binary in a process of its own.
+func runSelf(t *testing.T, test string, env ...string) error {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	p, err := os.StartProcess(exe, []string{exe, "-test.run=^" + test + "$"}, &os.ProcAttr{Env: append(os.Environ(), env...), Files: []*os.File{null, null, null}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !state.Success() {
+		return fmt.Errorf("%v, signal %v", state, state.Sys().(syscall.WaitStatus).Signal())
+	}
+	return nil
+}
