@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// run is the whole program but for the process: it executes one command line and returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	started := false
+	for _, c := range root.Commands() {
+		work := c.RunE
+		c.RunE = func(c *cobra.Command, args []string) error {
+			started = true
+			return guard(func() error { return work(c, args) })
+		}
+	}
+	c, err := root.ExecuteC()
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errReported):
+	case !started: // cobra found fault with the command line
+		err = usageError{err}
+		fallthrough
+	default:
+		fmt.Fprintf(stderr, "stocached: %v\n", err)
+	}
+	code := exitCode(err)
+	if code == exitUsage {
+		fmt.Fprintf(stderr, "%s --help says more\n", c.CommandPath())
+	}
+	return code
+}
+
+// guard turns a fault in mapped memory into an error: whoever truncates a file under a mapping makes its pages vanish, and looking at a cache must
+// survive that. The setting is the goroutine's, so work MUST NOT look at caches from others.
+func guard(work func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case interface {
+			error
+			Addr() uintptr
+		}:
+			err = fmt.Errorf("%w: %v: it was truncated while it was looked at; remove it and create it anew", shm.ErrFormat, p)
+		default:
+			panic(p)
+		}
+	}()
+	return work()
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "stocached",
+		Short: "One cache of training samples for all processes of a machine",
+		Long: `stocached keeps the samples of a dataset in shared memory, once for all processes of a machine. These commands create caches, and look
+at them and remove them while programs use them: no daemon is needed, and nobody is disturbed.
+
+NAME is the name of a cache of this user (a file in ` + shm.DefaultDir() + `; --dir for another directory), or, with a slash, a path.
+A cache without a name is called stocached:xxxxxxxx, as ls shows it, or by its path /proc/PID/fd/N.
+
+Commands that print data print it for people, in tables and with sizes in units of 1024, or with --json for programs: one object
+or one array, numbers as bytes and seconds, unknown values as null. Names of fields never change their meaning.
+
+` + exitStatus(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newVersion())
+	return root
+}
+
+// paragraphs joins the parts of a help text.
+func paragraphs(parts ...string) string { return strings.Join(parts, "\n\n") }
