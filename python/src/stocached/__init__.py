@@ -1,8 +1,8 @@
 """one cache of training samples in shared memory for all processes of a machine.
 
-    from stocached import Cache                 # the native API: NumPy
-    from stocached import SharedCache           # the calls of the stocaching library: torch
-    from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
+from stocached import Cache                 # the native API: NumPy
+from stocached import SharedCache           # the calls of the stocaching library: torch
+from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
 """
 
 from __future__ import annotations

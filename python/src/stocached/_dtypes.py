@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,8 @@ def code_of(dtype: Any) -> int:
     name = str(dtype).removeprefix("torch.")
     if name in CODES:
         return CODES[name]
-    try:
-        name = np.dtype(dtype).newbyteorder("=").name if np.dtype(dtype).isnative else str(np.dtype(dtype))
-    except TypeError:
-        pass
+    with contextlib.suppress(TypeError):
+        name = np.dtype(dtype).name if np.dtype(dtype).isnative else str(np.dtype(dtype))
     if name not in CODES:
         raise InvalidError(f"dtype {dtype!r} cannot be cached; these can: {', '.join(NAMES)}")
     return CODES[name]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _errors, _native
-from ._errors import CachePermissionError, CacheNotFoundError, FormatError
+from ._errors import CacheNotFoundError, CachePermissionError, FormatError
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 

@@ -54,7 +54,8 @@ def check_repeatable(tree: Tree, load: Callable[[int], Any], first: dict[int, An
         if where is not None:
             raise NondeterministicDatasetError(
                 f"sample {index} of the dataset was loaded twice and {where}: a cache would freeze the first result for ever. "
-                "Move the random part of the transform to augment=, which is applied to every sample after it comes from the cache; allow_random=True caches it as it is"
+                "Move the random part of the transform to augment=, which is applied to every sample after it comes from the cache; "
+                "allow_random=True caches it as it is"
             )
 
 

@@ -55,7 +55,12 @@ class Field:
 
 
 def make_fields(
-    *, shape: Any = None, dtype: Any = None, fields: Mapping[str, tuple[Any, Any]] | None = None, sample_bytes: int | None = None, variable: bool = False
+    *,
+    shape: Any = None,
+    dtype: Any = None,
+    fields: Mapping[str, tuple[Any, Any]] | None = None,
+    sample_bytes: int | None = None,
+    variable: bool = False,
 ) -> tuple[Field, ...]:
     """The fields that the arguments of Cache.create ask for. Raises InvalidError, naming the argument."""
     if fields is not None:
@@ -81,7 +86,7 @@ def _pair(name: str, spec: Any) -> tuple[Any, Any]:
     try:
         shape, dtype = spec
     except (TypeError, ValueError):
-        raise InvalidError(f'stocached: field {name!r} is {spec!r}; it must be (shape, dtype), such as ((3, 224, 224), "uint8")') from None
+        raise InvalidError(f'field {name!r} is {spec!r}; it must be (shape, dtype), such as ((3, 224, 224), "uint8")') from None
     return shape, dtype
 
 

@@ -19,12 +19,12 @@ def parse_size(size: str | SupportsIndex) -> int:
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
         if not match or match[2] not in _UNITS:
-            raise InvalidError(f'stocached: size {size!r} is not a size; write bytes, or a number and a unit: "512MiB", "1.5GiB", "2TiB", "500MB"')
+            raise InvalidError(f'size {size!r} is not a size; write bytes, or a number and a unit: "512MiB", "1.5GiB", "2TiB", "500MB"')
         return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
     try:
         count = operator.index(size)
     except TypeError:
-        raise InvalidError(f'stocached: size is {size!r}; it must be whole bytes or a string such as "2GiB"') from None
+        raise InvalidError(f'size is {size!r}; it must be whole bytes or a string such as "2GiB"') from None
     if not 0 <= count < 2**63:
         raise InvalidError(f"size is {count} bytes; it must be between 0 and 2**63 - 1")
     return count

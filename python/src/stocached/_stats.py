@@ -16,30 +16,30 @@ class Stats(Mapping[str, Any]):
     samples: int  # of the dataset
     slots: int  # 0 in a variable-size cache
     variable: bool
-    segment_bytes: int  # the most that the segment can take
-    limit_bytes: int  # asked for at creation, 0: none
-    hits: int  # samples found by get and gather
-    misses: int  # samples asked for and not there, those without a slot included
-    stored: int  # samples stored, overwrites included
-    exists: int  # sets of a sample that was there already
-    busy: int  # races lost
-    full: int  # sets refused for lack of room
-    out: int  # sets of a sample that has no slot
-    stored_bytes: int
-    recovered: int  # claims of dead clients taken back
-    aborted: int  # claims given up by their own client
-    lost: int  # publishes refused, always 0 unless something is broken
-    retried: int  # copies thrown away because the sample changed underneath
-    corrupt: int  # words, lengths or checksums that cannot be
-    passed: int  # samples outside the schema that went uncached
-    ready: int  # samples in the cache now
-    ready_bytes: int
-    arena_next_bytes: int  # variable size: allocated so far
-    arena_lost_bytes: int  # variable size: allocated, but of no sample any more; clear() gets them back
-    clients_live: int
-    clients_dead: int
-    allocated_bytes: int  # memory that the segment has taken
-    clears: int
+    segment_bytes: int = 0  # the most that the segment can take
+    limit_bytes: int = 0  # asked for at creation, 0: none
+    hits: int = 0  # samples found by get and gather
+    misses: int = 0  # samples asked for and not there, those without a slot included
+    stored: int = 0  # samples stored, overwrites included
+    exists: int = 0  # sets of a sample that was there already
+    busy: int = 0  # races lost
+    full: int = 0  # sets refused for lack of room
+    out: int = 0  # sets of a sample that has no slot
+    stored_bytes: int = 0
+    recovered: int = 0  # claims of dead clients taken back
+    aborted: int = 0  # claims given up by their own client
+    lost: int = 0  # publishes refused, always 0 unless something is broken
+    retried: int = 0  # copies thrown away because the sample changed underneath
+    corrupt: int = 0  # words, lengths or checksums that cannot be
+    passed: int = 0  # samples outside the schema that went uncached
+    ready: int = 0  # samples in the cache now
+    ready_bytes: int = 0
+    arena_next_bytes: int = 0  # variable size: allocated so far
+    arena_lost_bytes: int = 0  # variable size: allocated, but of no sample any more; clear() gets them back
+    clients_live: int = 0
+    clients_dead: int = 0
+    allocated_bytes: int = 0  # memory that the segment has taken
+    clears: int = 0
 
     @property
     def hit_rate(self) -> float:

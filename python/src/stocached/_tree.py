@@ -63,15 +63,19 @@ class Leaf:
         if self.kind == "tensor":
             return list(_tensor(rows, self.code).unbind(0))
         if self.kind in ("array", "bytes", "str", "scalar"):
-            return [self.from_cache(row if self.kind == "array" else row.tobytes() if self.kind in ("bytes", "str") else np.asarray(row)) for row in rows]
-        return rows.tolist()
+            return [
+                self.from_cache(row if self.kind == "array" else row.tobytes() if self.kind in ("bytes", "str") else np.asarray(row)) for row in rows
+            ]
+        numbers: list[Any] = rows.tolist()
+        return numbers
 
     def field(self, name: str, shapes: Sequence[tuple[int, ...]]) -> Field:
         """The field that holds values of these shapes: a dimension that differs between them differs between samples."""
         if self.kind in ("bytes", "str"):
             return Field(name, (None,), _dtypes.BYTES)
         if len({len(shape) for shape in shapes}) != 1:
-            raise SchemaError(f"{self.path or 'the sample'} has {sorted({len(shape) for shape in shapes})} dimensions in different samples; it must be one number")
+            counts = sorted({len(shape) for shape in shapes})
+            raise SchemaError(f"{self.path or 'the sample'} has {counts} dimensions in different samples; it must be one number")
         return Field(name, tuple(dims[0] if len(set(dims)) == 1 else None for dims in zip(*shapes)), self.code)
 
 
@@ -143,7 +147,12 @@ class Tree:
                     leaves.append(value)
                 return
             items = _items(value)
-            if items is None or type(value) is not node.kind or len(items[1]) != len(node.children) or (node.keys and set(items[0]) != set(node.keys)):
+            if (
+                items is None
+                or type(value) is not node.kind
+                or len(items[1]) != len(node.children)
+                or (node.keys and set(items[0]) != set(node.keys))
+            ):
                 raise UnfitError(f"a {node.kind.__name__} of {len(node.children)} became {_describe(value)}")
             for k, child in enumerate(node.children):
                 walk(child, value[node.keys[k]] if node.keys else items[1][k])

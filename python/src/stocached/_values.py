@@ -26,7 +26,7 @@ def shown(field: Field, array: Array, copy: bool) -> Any:
     """What the user gets: the array, or bytes (a memoryview where nothing is copied) of a field of dtype bytes."""
     if field.code != _dtypes.BYTES:
         return array
-    return array.tobytes() if copy else memoryview(array)
+    return array.tobytes() if copy else array.data
 
 
 def _by_name(fields: tuple[Field, ...], value: Any) -> list[Any]:
@@ -61,10 +61,7 @@ class FixedValues:
 
     def arrays(self, base: Raw, rows: int, stride: int) -> list[Array]:
         """One array (rows, *shape) for each field, over memory that holds a sample every `stride` bytes."""
-        return [
-            np.ndarray((rows, *_exact(field)), field.dtype, base, field.offset, (stride, *_strides(field)))  # type: ignore[call-overload]
-            for field in self.fields
-        ]
+        return [np.ndarray((rows, *_exact(field)), field.dtype, base, field.offset, (stride, *_strides(field))) for field in self.fields]
 
     def decode(self, raw: Raw, copy: bool) -> Any:
         """The value in the bytes of one sample, without copying them: `copy` says whether they are the caller's own."""
@@ -117,7 +114,7 @@ class VariableValues:
         for k, field in enumerate(self.fields):
             if raw.size < self.header_bytes:
                 raise CorruptError(f"a sample of {raw.size} bytes is shorter than its extent header of {self.header_bytes}")
-            extent = _EXTENT.unpack_from(raw, k * _EXTENT.size)
+            extent = _EXTENT.unpack_from(raw.data, k * _EXTENT.size)
             nbytes, shape = extent[0], extent[1 : 1 + len(field.shape)]
             count = 1
             for dim in shape:

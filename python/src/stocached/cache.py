@@ -15,7 +15,7 @@ from typing import Any, Literal, SupportsIndex, cast
 import numpy as np
 import numpy.typing as npt
 
-from . import _errors, _handle, _native, _schema, _sizes
+from . import _dtypes, _errors, _handle, _native, _schema, _sizes
 from ._errors import CacheTimeoutError, CorruptError, InvalidError, SampleIndexError, SchemaError
 from ._handle import Handle
 from ._once import Once
@@ -90,7 +90,7 @@ class Cache:
         if isinstance(self._values, FixedValues):
             self._columns = self._values.arrays(self._payload, self.slots, int(info.slot_stride))
         # The column of the only field, if its items are arrays: the case that `get` is fastest in.
-        single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != 0
+        single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != _dtypes.BYTES
         self._rows = self._columns[0] if single else None
         _open.add(self)
 
@@ -136,9 +136,9 @@ class Cache:
         SystemCallError (OSError)."""
         made = _schema.make_fields(shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable)
         if assign not in ("first-come", "first-indices"):
-            raise InvalidError(f'stocached: assign={assign!r}; it must be "first-come" or "first-indices"')
+            raise InvalidError(f'assign={assign!r}; it must be "first-come" or "first-indices"')
         if unlink not in (None, "last"):
-            raise InvalidError(f'stocached: unlink={unlink!r}; it must be None or "last"')
+            raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
         if variable and size is None:
             raise InvalidError('a variable-size cache needs size=, such as size="2GiB": nobody knows yet how large its samples are')
         native_fields = _schema.to_native(made)
@@ -278,10 +278,8 @@ class Cache:
         lengths = np.zeros(1, np.uint64)
         for _ in range(_RETRIES):
             # Ask for the length first, uncounted; the sample may be replaced by a longer one before it is copied.
-            if handle.check(_native.lengths(handle, np.array([i]).ctypes.data, 1, lengths.ctypes.data), i) == 0:
-                capacity = 0
-            else:
-                capacity = int(lengths[0])
+            there = handle.check(_native.lengths(handle, np.array([i]).ctypes.data, 1, lengths.ctypes.data), i)
+            capacity = int(lengths[0]) if there else 0
             raw = np.empty(capacity, np.uint8)
             code = _native.get(handle, i, raw.ctypes.data, capacity, ctypes.addressof(length))
             if code == _native.ESCHEMA:
@@ -416,7 +414,9 @@ class Cache:
         return self._values.decode(raw, False)
 
     def clear(self, timeout: float = 60.0) -> None:
-        """Empties the cache. Fills under way are waited for, new ones answered BUSY meanwhile. Raises CacheTimeoutError (TimeoutError) after so many seconds."""
+        """Empties the cache. Fills under way are waited for, new ones answered BUSY meanwhile.
+
+        Raises CacheTimeoutError (TimeoutError) after so many seconds."""
         handle, end = self._handle, time.monotonic() + timeout
         while True:
             left = max(end - time.monotonic(), 0.0)
@@ -436,7 +436,7 @@ class Cache:
     def stats(self) -> Stats:
         native = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
         self._handle.check(_native.stats(self._handle, native))
-        counters = {name: int(getattr(native, name)) for name, _ in _native.Stats._fields_[1:]}
+        counters = {name: int(getattr(native, name)) for name, *_ in _native.Stats._fields_[1:]}
         return Stats(self.samples, self.slots, self.variable, self.segment_bytes, self._limit_bytes, **counters)
 
     def verify(self) -> list[int]:
@@ -462,7 +462,7 @@ class Cache:
 
 def _shown_row(field: Field, column: Array, slot: int) -> Any:
     row = column[slot, ...]
-    return memoryview(row) if field.code == 0 else row
+    return row.data if field.code == _dtypes.BYTES else row
 
 
 def _natural(what: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
@@ -502,18 +502,19 @@ def _output(field: Field, out: Any, n: int) -> Array:
         if out.device.type != "cpu" or not out.is_contiguous():
             raise SchemaError(f"{field}: out= is a tensor on {out.device}, contiguous: {out.is_contiguous()}; it must be contiguous, on the CPU")
         out = _schema.tensor_as_array(out)
+    array: Array = out
     shape = (n, *cast("tuple[int, ...]", field.shape))
-    if out.dtype != field.dtype or out.shape != shape:
-        raise SchemaError(f"{field}: out= has {out.dtype} {out.shape}; {field.dtype} {shape} is needed")
-    if not out.flags.writeable:
+    if array.dtype != field.dtype or array.shape != shape:
+        raise SchemaError(f"{field}: out= has {array.dtype} {array.shape}; {field.dtype} {shape} is needed")
+    if not array.flags.writeable:
         raise SchemaError(f"{field}: out= is read-only")
-    if n and not (out[0, ...].flags.c_contiguous and (n == 1 or out.strides[0] >= field.bytes)):
-        raise SchemaError(f"{field}: out= has strides {out.strides}; each row must be contiguous and lie behind the one before")
-    return out
+    if n and not (array[0, ...].flags.c_contiguous and (n == 1 or array.strides[0] >= field.bytes)):
+        raise SchemaError(f"{field}: out= has strides {array.strides}; each row must be contiguous and lie behind the one before")
+    return array
 
 
 def _stride(rows: Array) -> int:
-    return rows.strides[0] if rows.shape[0] > 1 else rows.nbytes
+    return int(rows.strides[0]) if rows.shape[0] > 1 else rows.nbytes
 
 
 def _aligned(size: int) -> npt.NDArray[np.uint8]:

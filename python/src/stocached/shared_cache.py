@@ -76,7 +76,8 @@ class SharedCache:
         print(f"Dataset size ({need / _GIB:.1f} GiB) {fits} cache limit ({size_limit_gib} GiB). Room to cache {room} samples.")
         if slots < 0:
             raise InvalidError(
-                f"size_limit_gib={size_limit_gib} leaves no room for one byte for each of {self._dataset_len} samples; it takes {self._dataset_len / _GIB:.6f} GiB at least"
+                f"size_limit_gib={size_limit_gib} leaves no room for one byte for each of {self._dataset_len} samples; "
+                f"it takes {self._dataset_len / _GIB:.6f} GiB at least"
             )
         self._cache = self._make(name, slots, fingerprint) if slots else None
         self._bind()
@@ -89,7 +90,9 @@ class SharedCache:
 
         cache, created = create_or_attach(name, create, fingerprint)
         wanted = make_fields(shape=self._dims, dtype=self._dtype)
-        same = len(cache.fields) == 1 and cache.fields[0].same_as(wanted[0]) and cache.assign == "first-indices" and cache.samples == self._dataset_len
+        same = (
+            len(cache.fields) == 1 and cache.fields[0].same_as(wanted[0]) and cache.assign == "first-indices" and cache.samples == self._dataset_len
+        )
         if not created and not (same and cache.slots == slots):
             raise SchemaError(
                 f"cache {name!r} exists with {cache.samples} samples, {cache.slots} slots ({cache.assign}), {cache.fields[0]}; asked for were "
@@ -101,13 +104,14 @@ class SharedCache:
         """What the hot path needs, in attributes of this object."""
         self._len = 0 if self._cache is None else self._cache.slots
         self._slot_bytes = self._dtype.itemsize * int(np.prod(self._dims, dtype=np.int64))
-        self._handle: Any = None if self._cache is None else self._cache._handle
+        handle = None if self._cache is None else self._cache._handle
+        self._handle: Any = handle
         self._get_into = _native.get if self._cache is None else self._cache._get_into
         self._bfloat16 = self._dtype == torch.bfloat16
         rows = np.empty((0, *self._dims), np.uint8)
-        if self._cache is not None and self._handle.payload is not None:
+        if self._cache is not None and handle is not None and handle.payload is not None:
             # Claims to be writable, because torch.from_numpy warns of what is not.
-            memory = self._handle.payload.array(writable=True)
+            memory = handle.payload.array(writable=True)
             rows = _values.FixedValues(self._cache.fields, self._slot_bytes).arrays(memory, self._len, self._slot_bytes)[0]
             rows = rows.view(np.int16) if self._bfloat16 else rows
         self._rows = rows
@@ -165,7 +169,13 @@ class SharedCache:
 
     def _as_slot(self, value: Any) -> torch.Tensor:
         """The value as a tensor that can be stored as it lies in memory."""
-        if type(value) is torch.Tensor and value.dtype == self._dtype and value.shape == self._dims and value.device.type == "cpu" and value.is_contiguous():
+        if (
+            type(value) is torch.Tensor
+            and value.dtype == self._dtype
+            and value.shape == self._dims
+            and value.device.type == "cpu"
+            and value.is_contiguous()
+        ):
             return value if not (value.is_conj() or value.is_neg()) else value.resolve_conj().resolve_neg()
         tensor = torch.empty(self._dims, dtype=self._dtype)
         with torch.no_grad():
@@ -208,7 +218,8 @@ class SharedCache:
         first, rest = (idx[0], tuple(idx[1:])) if isinstance(idx, tuple) and idx else (idx, ())
         if isinstance(first, list):
             first = torch.tensor(first, dtype=torch.int64) if not first or not isinstance(first[0], bool) else torch.tensor(first)
-        if first is None or first is Ellipsis or isinstance(first, (bool, tuple)) or (isinstance(first, torch.Tensor) and first.dtype == torch.bool and first.ndim != 1):
+        mask = isinstance(first, torch.Tensor) and first.dtype == torch.bool and first.ndim != 1
+        if mask or first is None or first is Ellipsis or isinstance(first, (bool, tuple)):
             return every.tolist(), idx
         rows = every[first]
         if isinstance(first, slice):
@@ -298,7 +309,7 @@ class SharedCache:
     def stats(self) -> Stats:
         """Counters of all processes that use the cache. What it takes beside the samples is in `segment_bytes`."""
         if self._cache is None:
-            return Stats(self._dataset_len, 0, False, *[0] * 24)
+            return Stats(self._dataset_len, 0, False)
         return self._cache.stats()
 
     def close(self) -> None:

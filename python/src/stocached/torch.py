@@ -25,12 +25,12 @@ _CONTROL = 64 * 1024**2  # bytes beside it
 class CachedDataset(torch.utils.data.Dataset[Any]):
     """Gives the samples of `dataset`, each loaded once and from then on out of the cache, with the Python types that they had.
 
-    Samples are tensors, arrays, numbers, strings, bytes, or tuples, lists and dicts of them; which, is learnt from the first one. Tensors come back contiguous and without a
-    gradient. What the cache gives is the caller's own: private copies, within a batch rows of one private tensor. A sample that fits the schema no more is
-    passed through uncached, with one warning; `stats().passed` counts them.
+    Samples are tensors, arrays, numbers, strings, bytes, or tuples, lists and dicts of them; which, is learnt from the first one. Tensors come
+    back contiguous and without a gradient. What the cache gives is the caller's own: private copies, within a batch rows of one private tensor.
+    A sample that does not fit the schema is passed through uncached, with one warning; `stats().passed` counts them.
 
-    The cache is made here and now, in this process, so that workers share it whether they are forked or spawned: some samples are loaded for that. A dataset that
-    keeps files open should therefore open them in the worker that reads them, not once and for all.
+    The cache is made here and now, in this process, so that workers share it whether they are forked or spawned, and some samples are loaded for
+    that. So a dataset that keeps a file open must open it anew in each process (compare os.getpid()), as with any forked worker.
     Concurrency: DataLoader with any number of workers. Ranks share a cache by `name`."""
 
     def __init__(
@@ -107,7 +107,8 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
         """Whether the leaves fit the fields of the cache, which somebody else may have made."""
         have = self.cache.fields
         fit = len(have) == len(fields) and all(
-            h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or a == b for a, b in zip(h.shape, f.shape)) for h, f in zip(have, fields)
+            h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or a == b for a, b in zip(h.shape, f.shape))
+            for h, f in zip(have, fields)
         )
         if not fit:
             raise SchemaError(
@@ -185,7 +186,8 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
             if not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"stocached: sample {i} does not fit the schema of the cache and goes uncached, as will others like it; stats() counts them as passed: {error}",
+                    f"stocached: sample {i} does not fit the schema of the cache and goes uncached, as will others like it; "
+                    f"stats() counts them as passed: {error}",
                     stacklevel=3,
                 )
         return sample
