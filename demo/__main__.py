@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from demo import chart, experiment, images, loading, report, workers
 
-COLD_SECONDS = 4.5  # of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a minute
+COLD_SECONDS = 4.0  # of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a minute
 FEWEST, MOST = 64, 4096  # samples
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,9 @@ from demo.loading import SAMPLE_BYTES
 
 MB = 1_000_000
 
-HEADINGS = ("cached", "epoch 1", "epochs 2-3", "CPU", "samples/s", "hit rate", "predicted", "off by", "speed-up", "memory")
-UNITS = ("", "s", "s", "s", "", "", "s", "", "", "MB (PSS)")
+HEADINGS = ("cached", "hit rate", "epoch 1", "epochs 2-3", "predicted", "off by", "CPU", "off by", "samples/s", "speed-up", "memory")
+UNITS = ("", "", "s", "s", "s", "", "s", "", "", "", "MB (PSS)")
+BUSY = 1.25  # times the processor time that the seconds of an epoch may take before it is said that the machine was busy
 
 
 def table(result: Result) -> str:
@@ -25,27 +27,28 @@ def table(result: Result) -> str:
 
 
 def cells(result: Result, run: Run) -> Sequence[str]:
-    measured = (f"{run.seconds[0]:.2f}", f"{run.warm_seconds:.2f}", f"{run.warm_cpu_seconds:.2f}", f"{run.samples_a_second:,.0f}")
-    memory = f"{run.pss_bytes / MB:,.0f}"
+    first, warm, cpu = f"{run.seconds[0]:.2f}", f"{run.warm_seconds:.2f}", f"{run.warm_cpu_seconds:.2f}"
+    rate, memory = f"{run.samples_a_second:,.0f}", f"{run.pss_bytes / MB:,.0f}"
     if run.slots is None:
-        return ("no cache", *measured, "", "", "", "", memory)
+        return ("no cache", "", first, warm, "", "", cpu, "", rate, "", memory)
     predicted = result.predicted_seconds(run.fraction)
-    off = "" if run is result.cached[-1] else f"{run.warm_seconds / predicted - 1:+.1%}"
-    return (
-        f"{run.fraction:.0%}",
-        *measured,
-        f"{run.warm_hit_rate:.1%}",
-        f"{predicted:.2f}",
-        off,
-        f"{result.cold_seconds / run.warm_seconds:.1f} x",
-        memory,
-    )
+    off, cpu_off = run.warm_seconds / predicted - 1, run.warm_cpu_seconds / result.predicted_cpu_seconds(run.fraction) - 1
+    offs = ("", "") if run is result.cached[-1] else (f"{off:+.1%}", f"{cpu_off:+.1%}")  # the last run is what the prediction is made from
+    speed_up = f"{result.cold_seconds / run.warm_seconds:.1f} x"
+    return (f"{run.fraction:.0%}", f"{run.warm_hit_rate:.1%}", first, warm, f"{predicted:.2f}", offs[0], cpu, offs[1], rate, speed_up, memory)
+
+
+def was_busy(result: Result) -> bool:
+    """Whether other programs had the processors for part of the time: an epoch that decodes files should keep every worker on one."""
+    workers = min(result.workers, os.cpu_count() or 1)
+    return any(run.warm_seconds * workers > BUSY * run.warm_cpu_seconds for run in (result.without, *result.cached[:-1]))
 
 
 def legend(result: Result) -> str:
     full = result.cached[-1]
     cache = full.slots * SAMPLE_BYTES / MB if full.slots else 0
-    return (
+    busy = "other programs kept the processors busy meanwhile: believe the CPU columns rather than the seconds.\n" if was_busy(result) else ""
+    return busy + (
         "epoch 1 fills the cache, the later ones use it: the faster of the two. CPU is their processor time, all processes together.\n"
         "0% is the smallest cache, of one slot. "
         f"predicted = (1 - c) x {result.cold_seconds:.2f} s without a cache + c x {result.hit_seconds:.2f} s when all is cached.\n"
@@ -63,6 +66,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "workers": result.workers,
         "batch": result.batch,
         "loader": result.loader,
+        "machine_was_busy": was_busy(result),
         "cold_seconds": result.cold_seconds,
         "hit_seconds": result.hit_seconds,
         "runs": [run_as_json(result, run) for run in (result.without, *result.cached)],
@@ -80,5 +84,7 @@ def run_as_json(result: Result, run: Run) -> dict[str, Any]:
         "warm_seconds": run.warm_seconds,
         "samples_per_second": run.samples_a_second,
         "predicted_seconds": result.predicted_seconds(run.fraction),
+        "warm_cpu_seconds": run.warm_cpu_seconds,
+        "predicted_cpu_seconds": result.predicted_cpu_seconds(run.fraction),
         "pss_bytes": run.pss_bytes,
     }
