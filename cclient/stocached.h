@@ -185,7 +185,7 @@ STOC_API int64_t stoc_lengths(stoc_cache *cache, const int64_t *indices, size_t 
 /* Any sizes, packed: row k goes to dst + offsets[k] if it is READY and its length is exactly lengths[k]; else hit[k] = 0. */
 STOC_API int64_t stoc_gather_packed(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, const uint64_t *offsets, const uint64_t *lengths, uint8_t *hit, unsigned threads);
 
-enum stoc_state_of { STOC_STATE_EMPTY = 0, STOC_STATE_WRITING = 1, STOC_STATE_READY = 2, STOC_STATE_OUT = 3 };
+enum stoc_state_of { STOC_STATE_EMPTY = 0, STOC_STATE_WRITING = 1, STOC_STATE_READY = 2, STOC_STATE_OUT = 3, STOC_STATE_CORRUPT = 4 };
 STOC_API int stoc_state(const stoc_cache *cache, int64_t index);                                        /* not counted */
 STOC_API int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);         /* not counted */
 
@@ -212,7 +212,7 @@ struct stoc_claim {
 STOC_API int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigned flags, struct stoc_claim *claim);
 STOC_API int stoc_write(struct stoc_claim *claim, uint64_t offset, const void *data, size_t length); /* ESCHEMA past the end; FULL ends the claim */
 STOC_API int stoc_publish(struct stoc_claim *claim);                                                 /* STORED, ELOST */
-STOC_API int stoc_abort(struct stoc_claim *claim);                                                   /* a claim that is not open: no-op */
+STOC_API int stoc_abort(struct stoc_claim *claim);                                                   /* ELOST; a claim that is not open: no-op */
 
 /* Empties the cache: no claim is honoured until it ends, open ones are waited for (ETIMEOUT after timeout_ms), those of the dead taken back. BUSY: another clear is under way. */
 STOC_API int stoc_clear(stoc_cache *cache, unsigned timeout_ms);

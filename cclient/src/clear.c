@@ -13,7 +13,7 @@ static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
                 if (record + 1 != owner && round % 16 == 0 && (registering || flag_try(&c->probing))) {
                     bool dead = lock_record(c, record) == 1;
                     if (dead) {
-                        take_back(c, record, registering ? record_counters(c, owner - 1) : counters_of(c));
+                        take_back(c, record, record_counters(c, owner - 1), STOC_COUNTER_RECOVERED);
                         unlock_record(c, record);
                     }
                     if (!registering)
@@ -36,14 +36,14 @@ static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
 }
 
 /*
- * Steps 2 to 4 of a clear whose phase word is ours: CLEARING of owner. 0: done, the cache is empty and open. Else how many claims were in the way at the deadline; the
- * cache is open again and as full as before.
+ * Steps 2 to 4 of a clear whose phase word is ours: CLEARING of owner. 0: done, the cache is empty and open. Else how many claims were in the way at the deadline; then the
+ * phase is give_up: OPEN for who began the clear; for who took it over CLEARING by nobody, because the dead clearer may have been half-way, and half a clear must not be opened.
  */
-static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline)
+static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up)
 {
     uint64_t in_the_way = drain_claims(c, owner, deadline);
     if (in_the_way) {
-        cas(phase_word(c), phase, phase_pack(0, phase_epoch(phase)));
+        cas(phase_word(c), phase, give_up);
         return (int)MIN(in_the_way, INT_MAX);
     }
     STOC_FAULT("clear.drained");
@@ -63,45 +63,48 @@ static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t 
     store(free_from_word(c), ((load(free_from_word(c)) >> 32) + 1) << 32);
     store(arena_next_word(c), 0);
     STOC_FAULT("clear.cursors");
-    cas(phase_word(c), phase, phase_pack(0, phase_epoch(phase) + 1));
+    cas(phase_word(c), phase, phase_open(phase_epoch(phase) + 1));
     STOC_FAULT("clear.open");
     return 0;
 }
 
 /*
- * Makes the clear of a dead client ours: the new phase word, or 0 if its clearer lives or somebody else was faster. With the dead one's record locked meanwhile: its number
- * must not be given out before the phase word has stopped naming it.
+ * Makes the clear of a dead client ours, if the phase word still is phase: true. With the dead one's record locked meanwhile: its number must not be given out before the
+ * phase word has stopped naming it.
  */
-static uint64_t take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
+static bool take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 {
-    uint32_t record = owner_of(phase) - 1;
-    if (record >= c->client_records || record + 1 == owner || !flag_try(&c->probing))
-        return 0;
-    uint64_t ours = phase_pack(owner, phase_epoch(phase));
+    uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));
+    uint32_t clearer = owner_of(phase);
+    if (clearer == owner) /* by number: its last owner died in it, and no thread of this handle runs it (c->clearing is held) */
+        return load(phase_word(c)) == phase;
+    if (clearer == 0)
+        return cas(phase_word(c), phase, ours);
+    if (clearer > c->client_records || !flag_try(&c->probing))
+        return false;
     bool taken = false;
-    if (lock_record(c, record) == 1) {
+    if (lock_record(c, clearer - 1) == 1) {
         taken = cas(phase_word(c), phase, ours);
-        unlock_record(c, record);
+        unlock_record(c, clearer - 1);
     }
     flag_release(&c->probing);
-    if (taken)
-        STOC_FAULT("clear.phase");
-    return taken ? ours : 0;
+    return taken;
 }
 
-/* Called by a claimant that met CLEARING: finishes the clear of a dead client. true: look again. false: a clear is under way. */
-static bool help_clear(stoc_cache *c, uint32_t owner)
+/*
+ * Finishes the clear that phase says is under way, if its clearer is dead. true: look at the phase again. false: the clearer lives, or claims of live clients were in the
+ * way for as long as patience lasts.
+ */
+static bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t patience_ns)
 {
     if (!flag_try(&c->clearing))
         return false; /* another thread of this handle is at it */
-    uint64_t phase = load(phase_word(c));
-    bool again = !phase_clearing(phase);
-    if (!again) {
-        uint64_t ours = owner_of(phase) == owner ? phase : take_over_clear(c, phase, owner);
-        if (ours) {
-            finish_clear(c, ours, owner, now_ns() + INHERITED_CLEAR_NS);
-            again = true;
-        }
+    bool again = true;
+    if (take_over_clear(c, phase, owner)) {
+        STOC_FAULT("clear.phase");
+        again = finish_clear(c, phase_clearing_by(owner, phase_epoch(phase)), owner, now_ns() + patience_ns, phase_clearing_by(0, phase_epoch(phase))) == 0;
+    } else {
+        again = load(phase_word(c)) != phase;
     }
     flag_release(&c->clearing);
     return again;
@@ -115,23 +118,18 @@ int stoc_clear(stoc_cache *c, unsigned timeout_ms)
     int code = require_owner(c, &owner);
     if (code < 0)
         return code;
+    uint64_t deadline = now_ns() + (uint64_t)timeout_ms * 1000000u, phase;
+    while (phase_clearing(phase = load(phase_word(c))))
+        if (!adopt_clear(c, phase, owner, 0))
+            return STOC_BUSY;
     if (!flag_try(&c->clearing))
         return STOC_BUSY;
-    uint64_t deadline = now_ns() + (uint64_t)timeout_ms * 1000000u, ours = 0;
-    while (!ours) {
-        uint64_t phase = load(phase_word(c));
-        if (!phase_clearing(phase)) {
-            if (cas(phase_word(c), phase, phase_pack(owner, phase_epoch(phase)))) {
-                ours = phase_pack(owner, phase_epoch(phase));
-                STOC_FAULT("clear.phase");
-            }
-        } else if (owner_of(phase) == owner) {
-            ours = phase;
-        } else if ((ours = take_over_clear(c, phase, owner)) == 0 && load(phase_word(c)) == phase) {
-            break;
-        }
+    uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));
+    code = STOC_BUSY;
+    if (cas(phase_word(c), phase, ours)) {
+        STOC_FAULT("clear.phase");
+        code = finish_clear(c, ours, owner, deadline, phase) == 0 ? 0 : STOC_ETIMEOUT;
     }
-    code = !ours ? STOC_BUSY : finish_clear(c, ours, owner, deadline) != 0 ? STOC_ETIMEOUT : 0;
     flag_release(&c->clearing);
     return code;
 }

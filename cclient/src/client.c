@@ -137,8 +137,8 @@ static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
     }
 }
 
-static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters);
-static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline);
+static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
+static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up);
 
 /* "pid (name) state ppid ...": the 22nd field, counted from behind the last parenthesis, because names may contain any. */
 static uint64_t start_ticks(void)
@@ -170,9 +170,7 @@ static void write_identity(stoc_cache *c, uint32_t record)
             pid_namespace = parse_number(&at);
         }
     }
-    int64_t length = read_text("/proc/self/comm", label, sizeof label);
-    if (length > 0 && label[length - 1] == '\n')
-        label[length - 1] = 0;
+    snprintf(label, sizeof label, "%s", program_invocation_short_name);
     store(record_word(c, record, STOC_CLIENT_PID_NAMESPACE), pid_namespace);
     store(record_word(c, record, STOC_CLIENT_START_TICKS), start_ticks());
     store(record_word(c, record, STOC_CLIENT_REGISTERED), clock_ns(CLOCK_REALTIME));
@@ -202,10 +200,10 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
     for (uint64_t high = load(clients_high_word(c)); high < record + 1u && !cas(clients_high_word(c), high, record + 1u);)
         high = load(clients_high_word(c));
     /* Before anything else: the number is about to mean somebody else. */
-    take_back(c, record, record_counters(c, record));
+    take_back(c, record, record_counters(c, record), STOC_COUNTER_RECOVERED);
     uint64_t phase = load(phase_word(c));
     if (phase_clearing(phase) && owner_of(phase) == record + 1)
-        finish_clear(c, phase, record + 1, now_ns() + INHERITED_CLEAR_NS);
+        finish_clear(c, phase, record + 1, now_ns() + ADOPT_AT_REGISTER_NS, phase_clearing_by(0, phase_epoch(phase)));
     write_identity(c, record);
     atomic_fetch_add(record_word(c, record, STOC_CLIENT_REGISTRATIONS), 1);
     STOC_FAULT("register.done");

@@ -51,7 +51,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 
 #define MAX_COPIES 16                     /* copies of a sample that keeps changing underneath, before it counts as a miss */
 #define WAIT_NS (UINT64_C(60) * 1000000000) /* of STOC_WAIT */
-#define INHERITED_CLEAR_NS UINT64_C(1000000000) /* how long a claimant or a new client waits while it finishes the clear of a dead one */
+#define ADOPT_AT_CLAIM_NS UINT64_C(100000000)   /* how long a claimant works at the clear of a dead client, when claims of live ones are in its way */
+#define ADOPT_AT_REGISTER_NS UINT64_C(1000000000) /* and a new client, whose number hides that clear */
 #define OWN_PATH_BYTES 512
 
 /* Where the regions of a segment lie. It follows from the first six members: geometry_of. */
@@ -89,8 +90,7 @@ struct stoc_cache {
     _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or takes back */
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
-    _Atomic uint64_t filled;        /* bytes stored since memory was looked at */
-    _Atomic uint64_t short_until;   /* memory was short: sets are FULL until this time, CLOCK_MONOTONIC in ns */
+    _Atomic int64_t memory_left;    /* bytes that may be filled before memory is looked at again */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */
     unsigned char uuid[16];

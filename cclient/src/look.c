@@ -35,10 +35,10 @@ int stoc_field(const stoc_cache *c, uint32_t k, struct stoc_field *field)
 /* OUT is computed, never stored. */
 static int state_at(const stoc_cache *c, uint64_t i)
 {
-    if (!c->variable && !c->slot_table && i >= c->slots)
-        return STOC_STATE_OUT;
     unsigned state = state_of(load(index_word(c, i)));
-    return state > READY ? STOC_ECORRUPT : (int)state;
+    if (state == EMPTY)
+        return !c->variable && !c->slot_table && i >= c->slots ? STOC_STATE_OUT : STOC_STATE_EMPTY;
+    return state > READY ? STOC_STATE_CORRUPT : (int)state;
 }
 
 int stoc_state(const stoc_cache *c, int64_t index)
@@ -56,14 +56,9 @@ int stoc_states(const stoc_cache *c, uint64_t first, uint64_t n, uint8_t *states
         return STOC_EINVAL;
     if (first > c->samples || n > c->samples - first)
         return STOC_EINDEX;
-    int code = 0;
-    for (uint64_t k = 0; k < n; k++) {
-        int state = state_at(c, first + k);
-        states[k] = state < 0 ? STOC_STATE_EMPTY : (uint8_t)state;
-        if (state < 0)
-            code = state;
-    }
-    return code;
+    for (uint64_t k = 0; k < n; k++)
+        states[k] = (uint8_t)state_at(c, first + k);
+    return 0;
 }
 
 int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
@@ -73,7 +68,7 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
     if (c->variable)
-        return STOC_EUNSUPPORTED;
+        return STOC_ESCHEMA;
     if (!dst)
         return STOC_EINVAL;
     if (capacity < c->sample_bytes)
@@ -92,34 +87,35 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
     return (uint64_t)n == c->sample_bytes ? STOC_HIT : STOC_EFORMAT; /* shorter: somebody truncated the file */
 }
 
-/* 1: corrupt, 0: fine, -1: not READY, or changing. */
+enum { VERIFIED = 1, BAD = 2 };
+
+/* A set of: VERIFIED, it was READY; BAD, something is wrong with it. */
 static int verify_sample(const stoc_cache *c, uint64_t i)
 {
     for (int tries = 0; tries < MAX_COPIES; tries++) {
         uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i)), offset, length;
         if (state_of(w) != READY)
-            return state_of(w) > READY ? 1 : -1;
-        bool bad = !locate(c, w, meta, &offset, &length) || length_of(meta) != length || (c->slot_table && load(slot_word(c, place_of(c, w) - 1)) != i + 1) ||
-                   c->crc(0, c->payload + offset, length) != crc_of(meta);
+            return state_of(w) > READY ? BAD : 0;
+        bool bad = !locate(c, w, meta, &offset, &length) || c->crc(0, c->payload + offset, length) != crc_of(meta);
         atomic_thread_fence(memory_order_acquire);
         if (atomic_load_explicit(index_word(c, i), memory_order_relaxed) == w)
-            return bad;
+            return bad ? VERIFIED | BAD : VERIFIED;
     }
-    return -1;
+    return 0; /* it keeps changing: not READY for long enough to be wrong */
 }
 
 int64_t stoc_verify(stoc_cache *c, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad)
 {
     if (!c)
         return STOC_ECLOSED;
-    if (first > c->samples)
+    if (first > c->samples || n > c->samples - first)
         return STOC_EINDEX;
-    uint64_t seen = 0, last = first + MIN(n, c->samples - first);
+    uint64_t seen = 0;
     int64_t corrupt = 0;
-    for (uint64_t i = first; i < last; i++) {
+    for (uint64_t i = first; i < first + n; i++) {
         int result = verify_sample(c, i);
-        seen += result >= 0;
-        if (result == 1 && corrupt++ == 0 && bad)
+        seen += (result & VERIFIED) != 0;
+        if ((result & BAD) && corrupt++ == 0 && bad)
             *bad = (int64_t)i;
     }
     if (corrupt)
@@ -166,9 +162,7 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     }
     uint64_t named = 0;
     for (uint64_t i = 0; i < c->samples; i++) {
-        uint64_t w = load(index_word(c, i)), length = c->sample_bytes;
-        if (c->variable)
-            length = length_of(load(meta_word(c, i)));
+        uint64_t w = load(index_word(c, i)), length = length_of(load(meta_word(c, i)));
         if (state_of(w) == READY) {
             stats->ready++;
             stats->ready_bytes += length;

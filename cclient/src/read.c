@@ -67,8 +67,8 @@ static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64
         uint64_t w = load(index_word(c, i));
         if (state_of(w) != READY)
             return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
-        if (!c->variable) /* one word says it all */
-            return LIKELY(locate(c, w, 0, offset, length)) ? STOC_HIT : STOC_ECORRUPT;
+        if (!c->variable) /* one word says it all: samples have one length, so it does not matter which write meta is from */
+            return LIKELY(locate(c, w, load(meta_word(c, i)), offset, length)) ? STOC_HIT : STOC_ECORRUPT;
         bool placed = locate(c, w, load(meta_word(c, i)), offset, length);
         atomic_thread_fence(memory_order_acquire);
         if (LIKELY(atomic_load_explicit(index_word(c, i), memory_order_relaxed) == w))
@@ -106,7 +106,7 @@ int64_t stoc_view_offset(stoc_cache *c, int64_t index)
     if (UNLIKELY(!c))
         return STOC_ECLOSED - 1;
     if (UNLIKELY(c->variable))
-        return STOC_EUNSUPPORTED - 1;
+        return STOC_ESCHEMA - 1;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
     return LIKELY(result == STOC_HIT) ? (int64_t)offset : (int64_t)result - 1;
@@ -172,13 +172,13 @@ static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
     uint64_t hits = atomic_load(&b->hits), retried = atomic_load(&b->retried), corrupt = atomic_load(&b->corrupt);
     if (hits)
         add_to(counters, STOC_COUNTER_HITS, hits);
-    if (b->n - hits - corrupt)
-        add_to(counters, STOC_COUNTER_MISSES, b->n - hits - corrupt);
+    if (!corrupt && b->n - hits)
+        add_to(counters, STOC_COUNTER_MISSES, b->n - hits);
     if (retried)
         add_to(counters, STOC_COUNTER_RETRIED, retried);
     if (corrupt)
         add_to(counters, STOC_COUNTER_CORRUPT, corrupt);
-    return (int64_t)hits;
+    return corrupt ? STOC_ECORRUPT : (int64_t)hits;
 }
 
 static int check_indices(const stoc_cache *c, const int64_t *indices, size_t n)

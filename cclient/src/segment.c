@@ -2,8 +2,6 @@
  * segment.c - create, open, close, unlink.
  */
 
-#define ALLOCATE_STEP (64 * MIB) /* about 25 ms: short against timers, long against a system call */
-
 static void default_directory(char *path, size_t size) { snprintf(path, size, "/dev/shm/stocached-%u", (unsigned)geteuid()); }
 
 /* name or path -> path. EINVAL. */
@@ -31,14 +29,115 @@ static const char *kind_of_file(mode_t mode)
     return S_ISDIR(mode) ? "a directory" : S_ISLNK(mode) ? "a symbolic link" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-/* A file that may be a segment of ours: regular, and owned by us (root may look at everybody's). */
+/* A file that may be a segment of ours: regular, and owned by us. */
 static int check_file(const struct stat *st, const char *path, struct stoc_error *error)
 {
     if (!S_ISREG(st->st_mode))
-        return fail(error, STOC_EPERM, 0, "%s is %s, not a segment; choose another name", path, kind_of_file(st->st_mode));
-    if (st->st_uid != geteuid() && geteuid() != 0)
-        return fail(error, STOC_EPERM, 0, "%s belongs to user %u, we are %u; choose another name", path, (unsigned)st->st_uid, (unsigned)geteuid());
+        return fail(error, STOC_EPERM, 0, "%s is %s, not a cache; remove it or take another name", path, kind_of_file(st->st_mode));
+    if (st->st_uid != geteuid())
+        return fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u; a cache is for one user", path, (unsigned)st->st_uid, (unsigned)geteuid());
     return 0;
+}
+
+/* A descriptor of a process, /proc/<pid>/fd/<fd>: a symbolic link by its looks, the open file itself by its effect. */
+static bool is_proc_fd(const char *path)
+{
+    if (strncmp(path, "/proc/", 6) != 0)
+        return false;
+    const char *slash = strchr(path + 6, '/');
+    return slash && strncmp(slash, "/fd/", 4) == 0 && slash[4] && !strchr(slash + 4, '/');
+}
+
+static int open_error(const char *path, struct stoc_error *error)
+{
+    int number = errno;
+    switch (number) {
+    case ENOENT:
+    case ENOTDIR:
+        return fail(error, STOC_ENOENT, number, "%s: no such cache; create it, or see `stocached ls`", path);
+    case ELOOP:
+        return fail(error, STOC_EPERM, number, "%s is a symbolic link, not a cache; remove it or take another name", path);
+    case EACCES:
+    case EPERM:
+        if (is_proc_fd(path))
+            return fail(error, STOC_EPERM, number, "%s: permission denied: the process is not dumpable, or another user's; give the cache a name", path);
+        return fail(error, STOC_EPERM, number, "%s: permission denied", path);
+    default:
+        return fail_system(error, "open", path);
+    }
+}
+
+/* Opens a regular file of ours without following a symbolic link, waiting on a FIFO, or waking a device: *fd, and whether it is for reading only. */
+static int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error)
+{
+    struct stat st;
+    bool process = is_proc_fd(path);
+    int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (process ? 0 : O_NOFOLLOW), code;
+    if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, process ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+        return open_error(path, error);
+    if ((code = check_file(&st, path, error)) < 0)
+        return code;
+    *fd = -1;
+    if (!*read_only) {
+        *fd = open(path, O_RDWR | flags);
+        *read_only = *fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS);
+    }
+    if (*read_only)
+        *fd = open(path, O_RDONLY | flags);
+    if (*fd < 0)
+        return open_error(path, error);
+    /* What was looked at need not be what was opened. */
+    code = stat_fd(*fd, &st) != 0 ? fail_system(error, "stat", path) : check_file(&st, path, error);
+    if (code < 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return code;
+}
+
+/*
+ * Opens the directory of named caches. The default one MUST be a real directory of ours that nobody else may enter, so that nobody can put anything in our way; it is made
+ * if create says so. Any other directory is the user's choice. ENOENT, EPERM, EMEMORY, ESYSTEM.
+ */
+static int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error)
+{
+    char ours[64];
+    struct stat st;
+    default_directory(ours, sizeof ours);
+    bool is_ours = strcmp(directory, ours) == 0, made = false;
+    if (is_ours && create && !(made = mkdir(directory, 0700) == 0) && errno != EEXIST)
+        goto failed;
+    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_ours ? O_NOFOLLOW : 0));
+    if (*fd < 0)
+        goto failed;
+    if (!is_ours)
+        return 0;
+    int code = 0;
+    if ((made && fchmod(*fd, 0700) != 0) || stat_fd(*fd, &st) != 0) /* against a umask that takes our own rights away */
+        code = fail_system(error, "make the directory", directory);
+    else if (st.st_uid != geteuid())
+        code = fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u: remove it, or use another directory", directory, (unsigned)st.st_uid, (unsigned)geteuid());
+    else if (st.st_mode & 077)
+        code = fail(error, STOC_EPERM, 0, "%s has mode %04o, others may enter it: chmod 700 %s", directory, (unsigned)st.st_mode & 07777, directory);
+    if (code < 0)
+        close(*fd);
+    return code;
+failed:
+    switch (errno) {
+    case ENOENT:
+        return fail(error, STOC_ENOENT, errno, "directory %s does not exist", directory);
+    case ENOTDIR:
+    case ELOOP:
+        return fail(error, STOC_EPERM, errno, "%s is no directory, or a symbolic link; remove it, or use another directory", directory);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return fail(error, STOC_EPERM, errno, "directory %s: permission denied, or read-only; use another directory", directory);
+    case ENOSPC:
+        return fail(error, STOC_EMEMORY, errno, "no room for the directory %s; remove caches (stocached gc) or enlarge the tmpfs", directory);
+    default:
+        return fail_system(error, "open the directory", directory);
+    }
 }
 
 static void unmap(stoc_cache *c)
@@ -145,7 +244,7 @@ static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned ch
         return code;
     if (uuid && memcmp(uuid, h.uuid, 16) != 0)
         return fail(error, STOC_EFORMAT, 0, "%s is another segment than the one asked for (its uuid differs); attach anew", path);
-    if (fingerprint && strcmp(fingerprint, h.fingerprint) != 0)
+    if (fingerprint && fingerprint[0] && strcmp(fingerprint, h.fingerprint) != 0)
         return fail(error, STOC_EFINGERPRINT, 0, "%s holds \"%s\", not \"%.64s\"; use another name, or remove it (stocached rm %s)", path, h.fingerprint, fingerprint, h.name);
     code = attach(c, &h, error);
     if (code < 0)
@@ -163,6 +262,20 @@ static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned ch
     return code;
 }
 
+/* Where a named cache lies that was opened by descriptor, if it still has its name: for info, and for unlink_last. */
+static void find_path(stoc_cache *c)
+{
+    char own[64];
+    struct stat ours, named;
+    memset(c->path, 0, sizeof c->path);
+    if (!(c->flags & STOC_FLAG_NAMED))
+        return;
+    snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
+    ssize_t n = readlink(own, c->path, sizeof c->path - 1);
+    if (n < 0 || n >= (ssize_t)sizeof c->path - 1 || stat_fd(c->fd, &ours) != 0 || stat_path(c->path, &named) != 0 || named.st_ino != ours.st_ino || named.st_dev != ours.st_dev)
+        memset(c->path, 0, sizeof c->path);
+}
+
 static int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error)
 {
     no_error(error);
@@ -176,64 +289,37 @@ static int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error
 
 int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out, struct stoc_error *error)
 {
-    int code = check_open(flags, out, error);
-    char path[OWN_PATH_BYTES];
-    struct stat st;
+    int code = check_open(flags, out, error), directory;
+    char path[OWN_PATH_BYTES], ours[64];
     if (code < 0 || (code = path_of(name_or_path, path, error)) < 0)
         return code;
-    /* Looked at before it is opened, because opening a device can do things; and again afterwards, because it may be another file by then. */
-    if (stat_path(path, &st) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
-            return fail(error, STOC_ENOENT, errno, "%s: no such cache; create it, or see `stocached ls`", path);
-        if (errno == EACCES)
-            return fail(error, STOC_EPERM, errno, "%s: permission denied", path);
-        return fail_system(error, "stat", path);
+    if (!strchr(name_or_path, '/')) { /* refuse a default directory that somebody else made; a missing one has no such cache either */
+        default_directory(ours, sizeof ours);
+        code = open_directory(ours, false, &directory, error);
+        if (code == 0)
+            close(directory);
+        else if (code != STOC_ENOENT)
+            return code;
     }
-    if ((code = check_file(&st, path, error)) < 0)
-        return code;
     stoc_cache *c = new_handle(error);
     if (!c)
         return STOC_EMEMORY;
-    memcpy(c->path, path, sizeof path);
     c->read_only = flags & STOC_OPEN_READ_ONLY;
     if (flags & STOC_OPEN_KIND_PYTHON)
         c->kind = STOC_KIND_PYTHON;
-    if (!c->read_only) {
-        c->fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-        c->read_only = c->fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS);
-    }
-    if (c->read_only)
-        c->fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (c->fd < 0) {
-        code = errno == ENOENT   ? fail(error, STOC_ENOENT, errno, "%s: no such cache; create it, or see `stocached ls`", path)
-               : errno == EACCES ? fail(error, STOC_EPERM, errno, "%s: permission denied, even for reading", path)
-                                 : fail_system(error, "open", path);
-    } else if (stat_fd(c->fd, &st) != 0) {
-        code = fail_system(error, "stat", path);
-    } else if ((code = check_file(&st, path, error)) == 0) {
-        code = attach_file(c, fingerprint, NULL, true, error);
-    }
+    bool process = is_proc_fd(path);
+    memcpy(c->path, path, sizeof path);
+    code = open_file(path, &c->fd, &c->read_only, error);
+    if (code == 0)
+        code = attach_file(c, fingerprint, NULL, !process, error);
     if (code < 0) {
         free_handle(c, false);
         return code;
     }
+    if (process)
+        find_path(c);
     *out = c;
     return 0;
-}
-
-/* A descriptor of our own for the caller's file: a description of its own where /proc is, so that it can be opened for writing and closed freely. */
-static int reopen(int fd, bool *read_only)
-{
-    char own[64];
-    snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
-    int mine = -1;
-    if (!*read_only)
-        mine = open(own, O_RDWR | O_CLOEXEC);
-    if (mine < 0) {
-        mine = open(own, O_RDONLY | O_CLOEXEC);
-        *read_only = true;
-    }
-    return mine >= 0 ? mine : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
 int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out, struct stoc_error *error)
@@ -242,30 +328,28 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
     struct stat st;
     if (code < 0)
         return code;
-    if (fd < 0 || stat_fd(fd, &st) != 0)
-        return fail(error, STOC_EINVAL, fd < 0 ? EBADF : errno, "%d is no open descriptor", fd);
-    if (!S_ISREG(st.st_mode))
-        return fail(error, STOC_EPERM, 0, "descriptor %d is %s, not a segment", fd, kind_of_file(st.st_mode));
+    int mode = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+    if (mode < 0)
+        return fail(error, STOC_EINVAL, EBADF, "%d is no open descriptor", fd);
+    if ((mode & (O_PATH | O_APPEND)) || (mode & O_ACCMODE) == O_WRONLY)
+        return fail(error, STOC_EINVAL, 0, "descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move every write to the end)", fd, (unsigned)mode);
+    if (stat_fd(fd, &st) != 0)
+        return fail_system(error, "stat", "the descriptor");
+    if ((code = check_file(&st, "the descriptor's file", error)) < 0)
+        return code;
     stoc_cache *c = new_handle(error);
     if (!c)
         return STOC_EMEMORY;
-    c->read_only = flags & STOC_OPEN_READ_ONLY;
+    c->read_only = (flags & STOC_OPEN_READ_ONLY) || (mode & O_ACCMODE) == O_RDONLY;
     if (flags & STOC_OPEN_KIND_PYTHON)
         c->kind = STOC_KIND_PYTHON;
-    c->fd = reopen(fd, &c->read_only);
-    code = c->fd < 0 ? fail_system(error, "reopen", "the descriptor") : attach_file(c, NULL, uuid, false, error);
+    c->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    code = c->fd < 0 ? fail_system(error, "duplicate", "the descriptor") : attach_file(c, NULL, uuid, false, error);
     if (code < 0) {
         free_handle(c, false);
         return code;
     }
-    if (c->flags & STOC_FLAG_NAMED) { /* where it lies, if it still has a name: for info, and for unlink_last */
-        char own[64];
-        struct stat named;
-        snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
-        ssize_t n = readlink(own, c->path, sizeof c->path - 1);
-        if (n < 0 || n >= (ssize_t)sizeof c->path - 1 || stat_path(c->path, &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev)
-            memset(c->path, 0, sizeof c->path);
-    }
+    find_path(c);
     *out = c;
     return 0;
 }
@@ -380,76 +464,96 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     return 0;
 }
 
-/* The directory of named caches: ours alone where it is the default one, which is made if it is missing; on a tmpfs. */
-static int prepare_directory(const char *given, char directory[OWN_PATH_BYTES], struct stoc_error *error)
+/* What went wrong while a file was made: errno. */
+static int create_error(const char *what, const struct geometry *g, struct stoc_error *error)
 {
-    struct stat st;
-    struct statfs fs;
-    if (given) {
-        if (!given[0] || strlen(given) + 102 > OWN_PATH_BYTES)
-            return fail(error, STOC_EINVAL, 0, "directory: its path has %zu bytes, not 1 to %d", strlen(given), OWN_PATH_BYTES - 102);
-        snprintf(directory, OWN_PATH_BYTES, "%s", given);
-        for (size_t n = strlen(directory); n > 1 && directory[n - 1] == '/'; n--)
-            directory[n - 1] = 0;
-    } else {
-        default_directory(directory, OWN_PATH_BYTES);
-        if (mkdir(directory, 0700) != 0 && errno != EEXIST)
-            return fail_system(error, "make the directory", directory);
-        if (stat_path(directory, &st) != 0)
-            return fail_system(error, "stat", directory);
-        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
-            return fail(error, STOC_EPERM, 0, "%s is not a directory that only we may write to (owner %u, mode %o; we are %u); remove it, or give another directory", directory,
-                        (unsigned)st.st_uid, (unsigned)st.st_mode & 07777, (unsigned)geteuid());
+    switch (errno) {
+    case ENOSPC:
+    case EDQUOT:
+    case ENOMEM:
+    case EFBIG:
+        return fail(error, STOC_EMEMORY, errno, "%s: no room; the segment has %llu bytes, %llu of them taken at once; give a smaller limit, remove caches (stocached gc), or enlarge the tmpfs", what,
+                    (unsigned long long)g->segment_bytes, (unsigned long long)g->payload_offset);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return fail(error, STOC_EPERM, errno, "%s: permission denied, or read-only; use another directory", what);
+    case EOPNOTSUPP:
+    case EISDIR:
+    case ENOSYS:
+        return fail(error, STOC_EUNSUPPORTED, errno, "%s: not supported here; Linux 3.17 with tmpfs is needed", what);
+    default:
+        return fail_system(error, what, "of the cache");
     }
-    if (statfs(directory, &fs) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
-            return fail(error, STOC_EINVAL, errno, "directory: %s does not exist; make it, on a tmpfs", directory);
-        return fail_system(error, "statfs", directory);
-    }
-    if ((uint32_t)fs.f_type != TMPFS_MAGIC)
-        return fail(error, STOC_EUNSUPPORTED, 0, "directory: %s is not on a tmpfs (file system type %#x); use /dev/shm, or mount -t tmpfs", directory, (unsigned)fs.f_type);
-    return 0;
 }
 
-/* Pages for the control part, and for the payload if it is to be reserved; the header. The file has no name yet, so nobody sees it half-made. */
-static int fill_new_file(int fd, const struct header *h, const struct stoc_options *o, const char *path, struct stoc_error *error)
+struct reserving {
+    const struct stoc_options *options;
+    struct room room; /* that became short */
+};
+
+/* Others take memory meanwhile: look again after each step, or the kernel kills instead of refusing. */
+static bool go_on_reserving(void *context, uint64_t done, uint64_t total)
+{
+    struct reserving *r = context;
+    if (r->options->progress)
+        r->options->progress(r->options->context, done, total);
+    return done == total || !below_floor(&r->room);
+}
+
+/* Pages for the control part, because a hole there would be a SIGBUS on a full tmpfs, and for the payload if it is reserved; the header. The file has no name yet. */
+static int fill_new_file(int fd, const struct header *h, const struct stoc_options *o, struct stoc_error *error)
 {
     const struct geometry *g = &h->g;
+    struct reserving r = {.options = o};
     unsigned char page[STOC_HEADER_BYTES];
-    char have[32];
+    char have[32], all[32], least[32];
     header_encode(h, page);
     if (fchmod(fd, 0600) != 0)
-        return fail_system(error, "chmod", path);
+        return create_error("chmod", g, error);
     if (ftruncate(fd, (off_t)g->segment_bytes) != 0)
-        return fail_system(error, "size", path);
-    if (allocate(fd, 0, g->payload_offset, ALLOCATE_STEP, NULL, NULL) != 0 ||
-        (o->reserve && allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, ALLOCATE_STEP, o->progress, o->context) != 0)) {
-        if (errno == ENOSPC || errno == EDQUOT)
-            return fail(error, STOC_EMEMORY, errno, "%s: no room for %s (%llu bytes); remove caches (stocached rm, gc), lower the limit, or enlarge the tmpfs (mount -o remount,size=...)", path,
-                        size_text(o->reserve ? g->segment_bytes : g->payload_offset, have), (unsigned long long)(o->reserve ? g->segment_bytes : g->payload_offset));
-        return fail_system(error, "allocate pages of", path);
+        return create_error("size the file", g, error);
+    if (allocate(fd, 0, g->payload_offset, NULL, NULL) != 0)
+        return create_error("take the pages of the control part", g, error);
+    if (o->reserve && allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, go_on_reserving, &r) != 0) {
+        if (errno != ECANCELED)
+            return create_error("reserve the payload", g, error);
+        return fail(error, STOC_EMEMORY, 0, "reserve the payload: %s has %s available of %s, at or below the floor of %s; give a smaller limit, or leave out reserve", r.room.what,
+                    size_text(r.room.available, have), size_text(r.room.total, all), size_text(room_floor(&r.room), least));
     }
-    if (pwrite_all(fd, page, sizeof page, 0) != 0)
-        return fail_system(error, "write the header of", path);
-    return 0;
+    return pwrite_all(fd, page, sizeof page, 0) != 0 ? create_error("write the header", g, error) : 0;
 }
 
-static int create_named(stoc_cache *c, const struct header *h, const struct stoc_options *o, const char *directory, struct stoc_error *error)
+static int exists_error(const stoc_cache *c, struct stoc_error *error)
+{
+    return fail(error, STOC_EEXIST, EEXIST, "%s exists; attach to it, take another name, or remove it first (stocached rm)", c->path);
+}
+
+static int create_named(stoc_cache *c, const struct header *h, const struct stoc_options *o, const char *directory, int directory_fd, struct stoc_error *error)
 {
     char own[64];
+    struct statfs fs;
+    struct stat st;
     int code;
-    c->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fstatfs(directory_fd, &fs) != 0)
+        return fail_system(error, "statfs", directory);
+    if ((uint32_t)fs.f_type != TMPFS_MAGIC) /* pages of a disk file system would be written back, and its locks and maps may be anything */
+        return fail(error, STOC_EINVAL, 0, "directory: %s is on a file system of type %#x, not on a tmpfs; leave it out (/dev/shm), or mount one there", directory, (unsigned)fs.f_type);
+    if (stat_path(c->path, &st) == 0) /* linkat decides; looking first saves the work */
+        return exists_error(c, error);
+    if ((code = check_budget(h->g.segment_bytes, &fs, directory, error)) < 0)
+        return code;
+    c->fd = openat(directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (c->fd < 0)
-        return fail_system(error, "make a file in", directory);
-    if ((code = fill_new_file(c->fd, h, o, c->path, error)) < 0 || (code = attach(c, h, error)) < 0)
+        return create_error("make a file in the directory", &h->g, error);
+    if ((code = fill_new_file(c->fd, h, o, error)) < 0 || (code = attach(c, h, error)) < 0)
         return code;
     handle_list_add(c); /* registered before it has a name, so that with unlink_last nobody is the last user before us */
     if ((code = register_client(c, false, error)) == 0) {
         snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
-        if (linkat(AT_FDCWD, own, AT_FDCWD, c->path, AT_SYMLINK_FOLLOW) == 0)
+        if (linkat(AT_FDCWD, own, directory_fd, h->name, AT_SYMLINK_FOLLOW) == 0)
             return 0;
-        code = errno == EEXIST ? fail(error, STOC_EEXIST, errno, "%s exists; attach to it, remove it (stocached rm %s), or choose another name", c->path, h->name)
-                               : fail_system(error, "name", c->path);
+        code = errno == EEXIST ? exists_error(c, error) : create_error("name the file", &h->g, error);
     }
     handle_list_remove(c);
     return code;
@@ -457,16 +561,18 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
 
 static int create_unnamed(stoc_cache *c, const struct header *h, const struct stoc_options *o, struct stoc_error *error)
 {
-    int code;
-    c->fd = memfd("stocached");
-    if (c->fd < 0 && errno == ENOSYS)
-        return fail(error, STOC_EUNSUPPORTED, ENOSYS, "this kernel has no memfd_create (Linux 3.17); give the cache a name");
-    if (c->fd < 0)
-        return fail_system(error, "make", "a memfd");
-    if ((code = fill_new_file(c->fd, h, o, "the cache without a name", error)) < 0)
+    char name[64];
+    int code = check_budget(h->g.segment_bytes, NULL, NULL, error);
+    if (code < 0)
         return code;
-    if (fcntl(c->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return fail_system(error, "seal", "the memfd");
+    snprintf(name, sizeof name, "stocached:%02x%02x%02x%02x", h->uuid[0], h->uuid[1], h->uuid[2], h->uuid[3]); /* `stocached ls` finds it by this name, through /proc */
+    c->fd = memfd(name);
+    if (c->fd < 0)
+        return create_error("make a memfd", &h->g, error);
+    if ((code = fill_new_file(c->fd, h, o, error)) < 0)
+        return code;
+    if (fcntl(c->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) /* nobody can truncate it under its readers any more */
+        return create_error("seal the memfd", &h->g, error);
     if ((code = attach(c, h, error)) < 0)
         return code;
     handle_list_add(c);
@@ -475,12 +581,37 @@ static int create_unnamed(stoc_cache *c, const struct header *h, const struct st
     return code;
 }
 
+/* The path of a new cache goes to c->path. */
+static int create_in_directory(stoc_cache *c, const struct header *h, const struct stoc_options *o, struct stoc_error *error)
+{
+    char directory[OWN_PATH_BYTES];
+    int fd, code;
+    if (o->directory) {
+        size_t n = strnlen(o->directory, OWN_PATH_BYTES);
+        if (n == 0 || n + 102 > OWN_PATH_BYTES)
+            return fail(error, STOC_EINVAL, 0, "directory: its path has %zu bytes, not 1 to %d", n, OWN_PATH_BYTES - 102);
+        while (n > 1 && o->directory[n - 1] == '/')
+            n--;
+        snprintf(directory, sizeof directory, "%.*s", (int)n, o->directory);
+    } else {
+        default_directory(directory, sizeof directory);
+    }
+    if (snprintf(c->path, sizeof c->path, "%s/%s", directory, h->name) >= (int)sizeof c->path)
+        return fail(error, STOC_EINVAL, 0, "directory: the path is longer than %d bytes", OWN_PATH_BYTES - 1);
+    code = open_directory(directory, true, &fd, error);
+    if (code == STOC_ENOENT)
+        return fail(error, STOC_EINVAL, ENOENT, "directory: %s does not exist; make it, or mount a tmpfs there", directory);
+    if (code < 0)
+        return code;
+    code = create_named(c, h, o, directory, fd, error);
+    close(fd);
+    return code;
+}
+
 int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error)
 {
     int code = check_open(0, out, error);
     struct header h;
-    struct stat st;
-    char directory[OWN_PATH_BYTES];
     if (code < 0)
         return code;
     if (!options)
@@ -498,19 +629,10 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
     if (!c)
         return STOC_EMEMORY;
     h.created_ns = (int64_t)clock_ns(CLOCK_REALTIME);
-    if (random_bytes(h.uuid, sizeof h.uuid) != 0) {
+    if (random_bytes(h.uuid, sizeof h.uuid) != 0)
         code = fail_system(error, "read", "/dev/urandom");
-    } else if (!name) {
-        code = create_unnamed(c, &h, options, error);
-    } else if ((code = prepare_directory(options->directory, directory, error)) == 0) {
-        int n = snprintf(c->path, sizeof c->path, "%s/%s", directory, name);
-        if (n >= (int)sizeof c->path)
-            code = fail(error, STOC_EINVAL, 0, "directory: the path has %d bytes, more than %d", n, OWN_PATH_BYTES - 1);
-        else if (stat_path(c->path, &st) == 0) /* before any page is taken; linkat has the last word */
-            code = fail(error, STOC_EEXIST, EEXIST, "%s exists; attach to it, remove it (stocached rm %s), or choose another name", c->path, name);
-        else
-            code = create_named(c, &h, options, directory, error);
-    }
+    else
+        code = name ? create_in_directory(c, &h, options, error) : create_unnamed(c, &h, options, error);
     if (code < 0) {
         free_handle(c, false);
         return code;
@@ -538,10 +660,7 @@ static void close_handle(stoc_cache *c, bool keep_maps)
     uint32_t owner = atomic_load(&c->owner);
     if (owner) {
         uint32_t record = owner - 1;
-        for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++)
-            if (load(entry_word(c, record, k)) != 0)
-                add_to(record_counters(c, record), STOC_COUNTER_ABORTED, 1);
-        take_back(c, record, c->sink); /* our own: nobody else has the record's lock */
+        take_back(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: nobody else has the record's lock */
         store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
     }
     if ((c->flags & STOC_FLAG_UNLINK_LAST) && !c->read_only) {
@@ -561,28 +680,24 @@ void stoc_close_keep_maps(stoc_cache *c) { close_handle(c, true); }
 int stoc_unlink(const char *name_or_path, struct stoc_error *error)
 {
     char path[OWN_PATH_BYTES];
-    struct stat st;
+    struct stat here, there;
     unsigned char magic[8];
+    bool read_only = true;
+    int fd;
     no_error(error);
     int code = path_of(name_or_path, path, error);
-    if (code < 0)
+    if (code < 0 || (code = open_file(path, &fd, &read_only, error)) < 0)
         return code;
-    if (stat_path(path, &st) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
-            return fail(error, STOC_ENOENT, errno, "%s: no such cache", path);
-        return errno == EACCES ? fail(error, STOC_EPERM, errno, "%s: permission denied", path) : fail_system(error, "stat", path);
-    }
-    if ((code = check_file(&st, path, error)) < 0)
-        return code;
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == EACCES ? fail(error, STOC_EPERM, errno, "%s: permission denied", path) : fail_system(error, "open", path);
     int64_t n = pread_all(fd, magic, sizeof magic, STOC_HEADER_MAGIC);
-    close(fd);
-    /* A damaged segment may go, another file never: nothing but caches is ever deleted. */
+    /* A damaged segment may go, another file never: nothing but caches is ever removed. */
     if (n != sizeof magic || memcmp(magic, STOC_MAGIC, sizeof magic) != 0)
-        return fail(error, STOC_EPERM, 0, "%s is no segment (it does not begin with %s): not removed", path, STOC_MAGIC);
-    if (unlink(path) != 0)
-        return errno == ENOENT ? fail(error, STOC_ENOENT, errno, "%s: no such cache", path) : fail_system(error, "remove", path);
-    return 0;
+        code = fail(error, STOC_EPERM, 0, "%s does not begin with %s: no segment, and nothing else is removed", path, STOC_MAGIC);
+    else if (stat_fd(fd, &here) != 0 || stat_path(path, &there) != 0)
+        code = open_error(path, error);
+    else if (here.st_ino != there.st_ino || here.st_dev != there.st_dev)
+        code = fail(error, STOC_ENOENT, 0, "%s is another file by now", path);
+    else if (unlink(path) != 0)
+        code = open_error(path, error);
+    close(fd);
+    return code;
 }

@@ -11,8 +11,8 @@ static void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char 
     (void)slot_point, (void)cursor_point;
     if (slot >= c->slots)
         return;
-    cas(slot_word(c, slot), sample + 1, 0);
-    STOC_FAULT(slot_point);
+    if (cas(slot_word(c, slot), sample + 1, 0))
+        STOC_FAULT(slot_point);
     for (;;) {
         uint64_t f = load(free_from_word(c)), from = MIN(f & UINT32_MAX, slot);
         if (cas(free_from_word(c), f, ((f >> 32) + 1) << 32 | from))
@@ -58,13 +58,17 @@ static unsigned take_back_sample(stoc_cache *c, uint32_t record, uint64_t sample
     } else if (c->variable) {
         place = place_of(c, w) ? place_of(c, w) : unnamed_extent(c, record, sample);
     }
-    bool ours = cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place));
+    if (!cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place)))
+        return 0; /* a foreign hand */
     STOC_FAULT("takeback.word");
-    return ours;
+    return 1;
 }
 
-/* Takes back every claim that the record lists. The caller holds the record's lock, so its last owner is dead. Returns how many. */
-static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters)
+/*
+ * Takes back every claim that the record lists, and counts them as recovered (or aborted, by its own client at close). The caller holds the record's lock, so that
+ * none of its owner's threads is in the protocol. Returns how many.
+ */
+static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which)
 {
     uint64_t taken = 0;
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
@@ -80,7 +84,7 @@ static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters)
         STOC_FAULT("takeback.entry");
     }
     if (taken)
-        add_to(counters, STOC_COUNTER_RECOVERED, taken);
+        add_to(counters, which, taken);
     return taken;
 }
 
@@ -94,18 +98,23 @@ static bool lists_claims(const stoc_cache *c, uint32_t record)
 }
 
 /*
- * Takes back the claims of a record if its owner is dead: how many, or -1 if it lives, is ourselves, or another thread of this handle is asking. The caller does not hold
- * c->probing.
+ * Takes back the claims of a record if its owner is dead: how many, or -1 if it lives or is ourselves. The caller holds c->probing.
  */
+static int64_t probe_record(stoc_cache *c, uint32_t record)
+{
+    if (record >= c->client_records || record + 1 == atomic_load(&c->owner) || lock_record(c, record) != 1)
+        return -1;
+    int64_t taken = (int64_t)take_back(c, record, counters_of(c), STOC_COUNTER_RECOVERED);
+    unlock_record(c, record);
+    return taken;
+}
+
+/* The same for who does not hold c->probing; -1 also when another thread of this handle has it. */
 static int64_t take_back_if_dead(stoc_cache *c, uint32_t record)
 {
-    int64_t taken = -1;
-    if (record >= c->client_records || record + 1 == atomic_load(&c->owner) || !flag_try(&c->probing))
+    if (!flag_try(&c->probing))
         return -1;
-    if (lock_record(c, record) == 1) {
-        taken = (int64_t)take_back(c, record, counters_of(c));
-        unlock_record(c, record);
-    }
+    int64_t taken = probe_record(c, record);
     flag_release(&c->probing);
     return taken;
 }
@@ -119,11 +128,13 @@ int64_t stoc_recover(stoc_cache *c)
     if (code < 0)
         return code;
     int64_t sum = 0;
+    flag_take(&c->probing);
     uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
     for (uint32_t record = 0; record < high; record++) {
-        int64_t taken = lists_claims(c, record) ? take_back_if_dead(c, record) : 0;
+        int64_t taken = lists_claims(c, record) ? probe_record(c, record) : 0;
         if (taken > 0)
             sum += taken;
     }
+    flag_release(&c->probing);
     return sum;
 }

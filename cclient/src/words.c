@@ -53,10 +53,11 @@ static inline uint32_t crc_of(uint64_t meta) { return (uint32_t)(meta >> 32); }
 static inline uint64_t units_for(uint64_t length) { return length ? (length + STOC_UNIT_BYTES - 1) / STOC_UNIT_BYTES : 1; }
 static inline uint64_t arena_units(const stoc_cache *c) { return c->payload_bytes / STOC_UNIT_BYTES; }
 
-/* The phase word: state 3 (0 OPEN, 1 CLEARING), owner 12, epoch 49. */
+/* The phase word: state 3 (0 OPEN, 1 CLEARING), owner 12 (CLEARING by 0: abandoned half-way), epoch 49. */
 static inline bool phase_clearing(uint64_t p) { return (p & STATE_MASK) != 0; }
 static inline uint64_t phase_epoch(uint64_t p) { return p >> GENERATION_SHIFT; }
-static inline uint64_t phase_pack(uint32_t owner, uint64_t epoch) { return (owner ? 1u : 0u) | (uint64_t)owner << OWNER_SHIFT | epoch << GENERATION_SHIFT; }
+static inline uint64_t phase_open(uint64_t epoch) { return epoch << GENERATION_SHIFT; }
+static inline uint64_t phase_clearing_by(uint32_t owner, uint64_t epoch) { return 1u | (uint64_t)owner << OWNER_SHIFT | epoch << GENERATION_SHIFT; }
 
 /* arena_next: owner 12 of who allocated last, first unit never allocated. */
 static inline uint64_t arena_pack(uint32_t owner, uint64_t unit) { return (uint64_t)owner << OWNER_SHIFT | unit << STOC_ARENA_PLACE_SHIFT; }
@@ -79,12 +80,11 @@ static inline void add_to(stoc_word *counters, enum stoc_counter which, uint64_t
 static inline bool locate(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t *offset, uint64_t *length)
 {
     uint64_t place = place_of(c, w) - 1; /* none wraps around and is too large */
+    *length = length_of(meta);
     if (LIKELY(!c->variable)) {
         *offset = place * c->slot_stride;
-        *length = c->sample_bytes;
-        return place < c->slots;
+        return place < c->slots && *length == c->sample_bytes;
     }
-    *length = length_of(meta);
     if (place >= arena_units(c) || *length > c->sample_bytes)
         return false;
     *offset = place * STOC_UNIT_BYTES;

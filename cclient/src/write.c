@@ -4,32 +4,45 @@
 
 #define PIECE (128 * 1024) /* bytes that are checksummed and then written while they are in the cache */
 
-static bool memory_short(stoc_cache *c);
-
 /* The last step of every claim: nothing is listed any more. */
-static void end_claim(struct stoc_claim *k, const char *point)
+static void end_claim(struct stoc_claim *k)
 {
-    (void)point;
-    uint32_t record = atomic_load(&k->cache->owner) - 1;
+    uint32_t record = owner_of(k->word) - 1;
     store(intent_word(k->cache, record, k->entry), 0);
     store(entry_word(k->cache, record, k->entry), 0);
     k->open = 0;
-    STOC_FAULT(point);
 }
 
-static void abort_claim(struct stoc_claim *k)
+/* Ends a claim whose word changed under it: ELOST. Its place is left alone: whoever changed the word may have given it away. */
+static int lost(struct stoc_claim *k)
+{
+    count(k->cache, STOC_COUNTER_LOST, 1);
+    end_claim(k);
+    return STOC_ELOST;
+}
+
+/* Gives a claim up: its slot becomes free, an extent stays with the sample. Returns result, or ELOST. errno stays as it is. */
+static int abort_claim(struct stoc_claim *k, int result)
 {
     stoc_cache *c = k->cache;
-    bool ours = load(index_word(c, k->sample)) == k->word;
-    if (ours) {
-        if (c->slot_table && place_of(c, k->word))
-            free_slot(c, place_of(c, k->word) - 1, k->sample, "abort.slot", "abort.cursor");
-        ours = cas(index_word(c, k->sample), k->word, pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable ? place_of(c, k->word) : 0));
-        STOC_FAULT("abort.word");
-    }
-    count(c, ours ? STOC_COUNTER_ABORTED : STOC_COUNTER_LOST, 1);
-    end_claim(k, "abort.entry");
+    uint64_t place = place_of(c, k->word);
+    int number = errno;
+    if (load(index_word(c, k->sample)) != k->word)
+        return lost(k);
+    if (c->slot_table && place)
+        free_slot(c, place - 1, k->sample, "abort.slot", "abort.cursor");
+    if (!cas(index_word(c, k->sample), k->word, pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable ? place : 0)))
+        return lost(k);
+    STOC_FAULT("abort.word");
+    end_claim(k);
+    STOC_FAULT("abort.entry");
+    count(c, STOC_COUNTER_ABORTED, 1);
+    errno = number;
+    return result;
 }
+
+/* ENOSPC and EDQUOT mean FULL, everything else ESYSTEM; the claim is aborted. */
+static int write_failed(struct stoc_claim *k) { return abort_claim(k, errno == ENOSPC || errno == EDQUOT ? STOC_FULL : STOC_ESYSTEM); }
 
 /* CAS of the claimed word to the same with a place. */
 static bool name_place(struct stoc_claim *k, uint64_t place)
@@ -56,17 +69,13 @@ static int take_slot(struct stoc_claim *k, uint32_t record)
             continue;
         STOC_FAULT("slot.taken");
         cas(free_from_word(c), f, seq | (s + 1)); /* from the very word read: a slot freed meanwhile moved its seq and stays findable */
-        if (!name_place(k, s + 1)) {
-            free_slot(c, s, k->sample, "abort.slot", "abort.cursor");
-            abort_claim(k);
-            return STOC_ELOST;
-        }
+        if (!name_place(k, s + 1))
+            return lost(k);
         STOC_FAULT("slot.named");
         return STOC_STORED;
     }
     cas(free_from_word(c), f, seq | c->slots);
-    abort_claim(k);
-    return STOC_FULL;
+    return abort_claim(k, STOC_FULL);
 }
 
 /* Takes a new extent for the claim: STORED, FULL (the claim is aborted), ELOST. One thread of a handle at a time, see the protocol. */
@@ -88,17 +97,16 @@ static int take_extent(struct stoc_claim *k, uint32_t record)
             continue;
         STOC_FAULT("extent.taken");
         store(meta_word(c, k->sample), meta_of(k->length, 0));
-        if (!name_place(k, unit + 1))
+        if (name_place(k, unit + 1))
+            STOC_FAULT("extent.named");
+        else
             result = STOC_ELOST;
-        STOC_FAULT("extent.named");
         break;
     }
     if (result != STOC_STORED)
         store(intent_word(c, record, k->entry), 0);
     flag_release(&c->allocating);
-    if (result != STOC_STORED)
-        abort_claim(k);
-    return result;
+    return result == STOC_FULL ? abort_claim(k, STOC_FULL) : result == STOC_ELOST ? lost(k) : STOC_STORED;
 }
 
 /* Whether a place of the word is enough for length bytes. */
@@ -118,8 +126,6 @@ static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, str
     bool first_indices = !c->variable && !c->slot_table;
     if (first_indices && i >= c->slots)
         return STOC_OUT;
-    if (memory_short(c))
-        return STOC_FULL;
 again:;
     uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i));
     if (state_of(w) > READY || (state_of(w) == WRITING && (owner_of(w) == 0 || owner_of(w) > c->client_records))) {
@@ -142,6 +148,8 @@ again:;
         return STOC_FULL;
     if (c->variable && !fits && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c))
         return STOC_FULL;
+    if (!fits && memory_short(c, length)) /* a place that it keeps has its pages */
+        return STOC_FULL;
 
     uint32_t entry = 0;
     while (entry < STOC_CLAIMS_PER_CLIENT && (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, i + 1)))
@@ -149,13 +157,14 @@ again:;
     if (entry == STOC_CLAIMS_PER_CLIENT)
         return STOC_BUSY;
     STOC_FAULT("claim.entry");
-    if (phase_clearing(atomic_load(phase_word(c)))) { /* sequentially consistent: the clearer moved phase, then looks at entries */
+    uint64_t phase = atomic_load(phase_word(c)); /* sequentially consistent: the clearer moved it, then looks at entries */
+    STOC_FAULT("claim.phase");
+    if (phase_clearing(phase)) {
         store(entry_word(c, record, entry), 0);
-        if (help_clear(c, owner))
+        if (adopt_clear(c, phase, owner, ADOPT_AT_CLAIM_NS))
             goto again;
         return STOC_BUSY;
     }
-    STOC_FAULT("claim.phase");
     uint64_t generation = generation_of(c, w) + (state_of(w) == READY);
     uint64_t claimed = pack(c, WRITING, owner, generation, first_indices ? i + 1 : fits ? place_of(c, w) : 0);
     if (!cas(index_word(c, i), w, claimed)) {
@@ -184,19 +193,15 @@ static int write_bytes(struct stoc_claim *k, uint64_t at, const void *data, size
     while (length) {
         size_t n = MIN(length, PIECE);
 #ifdef STOC_FAULT_POINTS
-        if (at < k->length / 2)
-            n = MIN(n, k->length / 2 - at);
+        if (at < (k->length + 1) / 2)
+            n = MIN(n, (k->length + 1) / 2 - at);
 #endif
         if (crc)
             *crc = c->crc(*crc, p, n);
-        if (pwrite_all(c->fd, p, n, c->payload_offset + k->offset + at) != 0) {
-            int number = errno;
-            abort_claim(k);
-            errno = number;
-            return number == ENOSPC || number == EDQUOT ? STOC_FULL : STOC_ESYSTEM;
-        }
+        if (pwrite_all(c->fd, p, n, c->payload_offset + k->offset + at) != 0)
+            return write_failed(k);
         p += n, at += n, length -= n;
-        if (at == k->length / 2)
+        if (at == (k->length + 1) / 2)
             STOC_FAULT("write.half");
     }
     return STOC_STORED;
@@ -208,18 +213,15 @@ static int publish(struct stoc_claim *k, uint32_t crc)
     stoc_cache *c = k->cache;
     store(meta_word(c, k->sample), meta_of(k->length, crc));
     STOC_FAULT("publish.meta");
-    bool ours = cas(index_word(c, k->sample), k->word, pack(c, READY, 0, generation_of(c, k->word), place_of(c, k->word)));
+    if (!cas(index_word(c, k->sample), k->word, pack(c, READY, 0, generation_of(c, k->word), place_of(c, k->word))))
+        return lost(k); /* the CAS releases payload and meta to whoever loads the word */
     STOC_FAULT("publish.word");
+    end_claim(k);
+    STOC_FAULT("publish.entry");
     stoc_word *counters = counters_of(c);
-    if (ours) {
-        add_to(counters, STOC_COUNTER_STORED, 1);
-        add_to(counters, STOC_COUNTER_STORED_BYTES, k->length);
-        atomic_fetch_add_explicit(&c->filled, k->length, memory_order_relaxed);
-    } else {
-        add_to(counters, STOC_COUNTER_LOST, 1);
-    }
-    end_claim(k, "publish.entry");
-    return ours ? STOC_STORED : STOC_ELOST;
+    add_to(counters, STOC_COUNTER_STORED, 1);
+    add_to(counters, STOC_COUNTER_STORED_BYTES, k->length);
+    return STOC_STORED;
 }
 
 /* Index and size: what is wrong with them, before anything is touched. */
@@ -227,13 +229,13 @@ static int check_set(const stoc_cache *c, int64_t index, uint64_t length, unsign
 {
     if (!c)
         return STOC_ECLOSED;
+    if (c->read_only)
+        return STOC_EREADONLY;
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
     if (flags & ~(STOC_OVERWRITE | STOC_WAIT))
         return STOC_EINVAL;
-    if (c->variable ? length > c->sample_bytes : length != c->sample_bytes)
-        return STOC_ESCHEMA;
-    return c->read_only ? STOC_EREADONLY : 0;
+    return (c->variable ? length > c->sample_bytes : length != c->sample_bytes) ? STOC_ESCHEMA : 0;
 }
 
 /* begin, again while BUSY if asked to wait; counts what it came to. */
@@ -305,16 +307,9 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, k)) != STOC_STORED)
         return result;
     /* Now, so that a part never written is zeros and not a hole. */
-    if (length && allocate(c->fd, c->payload_offset + k->offset, length, ALLOCATE_STEP, NULL, NULL) != 0) {
-        int number = errno;
-        abort_claim(k);
-        errno = number;
-        if (number != ENOSPC && number != EDQUOT)
-            return STOC_ESYSTEM;
+    if (length && allocate(c->fd, c->payload_offset + k->offset, length, NULL, NULL) != 0 && (result = write_failed(k)) == STOC_FULL)
         count(c, STOC_COUNTER_FULL, 1);
-        return STOC_FULL;
-    }
-    return STOC_STORED;
+    return result;
 }
 
 /* EINVAL: not open. ELOST: opened before a fork, so it is the parent's. */
@@ -337,8 +332,6 @@ int stoc_write(struct stoc_claim *k, uint64_t offset, const void *data, size_t l
     bool in_order = k->written == offset;
     code = write_bytes(k, offset, data, length, in_order ? &k->crc : NULL);
     k->written = in_order ? offset + length : OUT_OF_ORDER;
-    if (code == STOC_FULL)
-        count(k->cache, STOC_COUNTER_FULL, 1);
     return code;
 }
 
@@ -354,7 +347,5 @@ int stoc_publish(struct stoc_claim *k)
 
 int stoc_abort(struct stoc_claim *k)
 {
-    if (check_claim(k) == 0)
-        abort_claim(k);
-    return 0;
+    return check_claim(k) == 0 ? abort_claim(k, 0) : 0;
 }
