@@ -137,7 +137,7 @@ func openError(path string, err error) error {
 		return fail(ErrPermission, "%s is a symbolic link: %w", path, err)
 	case isProcFD(path) && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)):
 		return fail(ErrPermission, "%s: %w: the process is not dumpable, or another user's; give the cache a name", path, err)
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 		return fail(ErrPermission, "%s: %w", path, err)
 	}
 	return fail(ErrSystem, "open %s: %w", path, err)

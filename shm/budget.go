@@ -44,8 +44,8 @@ func (b *budget) check() error {
 	if b.tmpfs {
 		left := b.free - min(b.free, b.headroom())
 		if left -= min(left, b.promised); b.need > left {
-			return fail(ErrMemory, "the cache needs %s; the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, less %s that %d other caches have yet to fill, leaves %s; "+
-				"give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=... ), or leave out the name: an unnamed cache is not bound to it",
+			return fail(ErrMemory, "the cache needs %s; the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, less %s that other caches (%d) have yet to fill, leaves %s; "+
+				"give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=...), or leave out the name: an unnamed cache is not bound to it",
 				size(b.need), b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))
 		}
 	}
@@ -75,11 +75,11 @@ func (s *Segment) CheckMemory() error {
 	if s.file == nil || s.Header.Flags&FlagReserved != 0 {
 		return nil
 	}
-	return checkFloor()
+	return checkFloor(kernel{"/"})
 }
 
-func checkFloor() error {
-	t, err := (kernel{"/"}).tightest()
+func checkFloor(k kernel) error {
+	t, err := k.tightest()
 	if err != nil {
 		return err
 	}

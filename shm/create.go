@@ -149,7 +149,7 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 			if done == total {
 				return nil
 			}
-			return checkFloor()
+			return checkFloor(kernel{"/"})
 		}
 		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, step); err != nil {
 			return createError("reserve the payload", g, err)

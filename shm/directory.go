@@ -31,12 +31,14 @@ func locate(nameOrPath string) (string, error) {
 func openDir(dir string, create bool) (int, error) {
 	ours := dir == DefaultDir()
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
-	made := false
 	if ours {
 		flags |= unix.O_NOFOLLOW
 		if create {
 			err := unix.Mkdir(dir, 0o700)
-			if made = err == nil; err != nil && err != unix.EEXIST {
+			if err == nil { // against a umask that takes our own rights away; /dev/shm is sticky, so nobody else can have replaced it
+				err = unix.Chmod(dir, 0o700)
+			}
+			if err != nil && err != unix.EEXIST {
 				return -1, dirError("make", dir, err)
 			}
 		}
@@ -45,21 +47,16 @@ func openDir(dir string, create bool) (int, error) {
 	if err != nil {
 		return -1, dirError("open", dir, err)
 	}
-	if err := checkDir(fd, dir, ours, made); err != nil {
+	if err := checkDir(fd, dir, ours); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
 }
 
-func checkDir(fd int, dir string, ours, made bool) error {
+func checkDir(fd int, dir string, ours bool) error {
 	if !ours {
 		return nil
-	}
-	if made { // against a umask that takes our own rights away
-		if err := unix.Fchmod(fd, 0o700); err != nil {
-			return dirError("chmod", dir, err)
-		}
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

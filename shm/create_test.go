@@ -1,0 +1,603 @@
+package shm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["create-default"] = childCreateDefault
+	children["killed-while-creating"] = childKilledWhileCreating
+}
+
+// Ensure that a named cache can be found by path with what it was created with, has mode 0600 and all its control pages, none of its payload, and that a second of its
+// name is refused.
+func TestCreateNamed(t *testing.T) {
+	o := Options{Name: "images.v1", Dir: tempDir(t), Samples: 1000, Limit: 64 << 20, Fingerprint: "abc", UnlinkLast: true, Assign: AssignFirstIndices,
+		Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{3, 224, 224}}, {Name: "label", DType: Int64}}}
+	old := unix.Umask(0o777)
+	s, err := Create(o)
+	unix.Umask(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLater(t, s)
+	if s.Path() != filepath.Join(o.Dir, o.Name) || s.ReadOnly() || s.FD() < 0 {
+		t.Error(s.Path(), s.ReadOnly(), s.FD())
+	}
+	info, err := os.Stat(s.Path())
+	if err != nil || info.Mode() != 0o600 || uint64(info.Size()) != s.SegmentBytes || s.SegmentBytes > o.Limit {
+		t.Errorf("%v, %v, segment of %d bytes", info, err, s.SegmentBytes)
+	}
+	if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset {
+		t.Errorf("%d bytes allocated, the control part has %d: %v", n, s.PayloadOffset, err)
+	}
+	want2 := func(_ *Segment, err error) { want(t, err, ErrExists, s.Path(), "attach") }
+	want2(Create(o))
+
+	a := open(t, s.Path(), OpenOptions{Fingerprint: "abc", UUID: &s.Header.UUID})
+	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 || a.Geometry != s.Geometry {
+		t.Errorf("attached\n%+v\ncreated\n%+v", a.Header, s.Header)
+	}
+	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) || time.Since(h.Created) > time.Minute || h.Assign() != o.Assign || h.SampleBytes != 150536 ||
+		h.Flags != FlagNamed|FlagUnlinkLast || h.Major != 1 || len(h.Fields) != 2 {
+		t.Errorf("%+v", h)
+	}
+	_, err = Open(s.Path(), OpenOptions{Fingerprint: "abd"})
+	want(t, err, ErrFingerprint, `"abc"`, `"abd"`)
+	_, err = Open(s.Path(), OpenOptions{UUID: &[16]byte{1}})
+	want(t, err, ErrFormat, "expected 01", fmt.Sprintf("%x", s.Header.UUID))
+}
+
+// Ensure that what one attachment writes all others read, words and payload, and that a read-only one refuses to write.
+func TestSharing(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	a, ro := open(t, s.Path(), OpenOptions{}), open(t, s.Path(), OpenOptions{ReadOnly: true})
+	fd, err := OpenFD(a.FD(), OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLater(t, fd)
+	if fd.Path() != s.Path() || fd.ReadOnly() || !ro.ReadOnly() {
+		t.Error(fd.Path(), fd.ReadOnly(), ro.ReadOnly())
+	}
+	sample := bytes.Repeat([]byte("0123456789"), 10)
+	if n, err := a.WritePayload(sample, 200); n != 100 || err != nil {
+		t.Fatal(n, err)
+	}
+	a.Word(9).Store(42)
+	a.Counter(2, 3, Corrupt).Store(43)
+	for k, other := range []*Segment{s, ro, fd} {
+		got := make([]byte, 100)
+		if err := other.ReadPayload(got, 200); err != nil || !bytes.Equal(got, sample) || !bytes.Equal(other.Bytes(200, 100), sample) {
+			t.Errorf("%d reads %q, %q, %v", k, got, other.Bytes(200, 100), err)
+		}
+		if other.Word(9).Load() != 42 || other.Counter(2, 3, Corrupt).Load() != 43 {
+			t.Errorf("%d sees other words", k)
+		}
+	}
+	_, err = ro.WritePayload(sample, 0)
+	want(t, err, ErrReadOnly)
+	want(t, ro.AllocatePayload(0, 1), ErrReadOnly)
+}
+
+// Ensure that payload calls stay inside the payload, on the heap too, and that reading a hole leaves it one.
+func TestPayloadRange(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Segment) {
+		b := make([]byte, 10)
+		for _, c := range []struct{ offset, n uint64 }{{s.PayloadBytes - 9, 10}, {s.PayloadBytes + 1, 0}, {1<<64 - 5, 10}, {0, s.PayloadBytes + 1}} {
+			want(t, s.AllocatePayload(c.offset, c.n), ErrInvalid, fmt.Sprint(s.PayloadBytes))
+			if c.n <= 10 {
+				_, err := s.WritePayload(b[:c.n], c.offset)
+				want(t, err, ErrInvalid, fmt.Sprint(s.PayloadBytes))
+				want(t, s.ReadPayload(b[:c.n], c.offset), ErrInvalid, fmt.Sprint(s.PayloadBytes))
+			}
+		}
+		before, _ := s.AllocatedBytes()
+		if err := s.ReadPayload(b, s.PayloadBytes-10); err != nil || !bytes.Equal(b, make([]byte, 10)) {
+			t.Error(b, err)
+		}
+		if after, _ := s.AllocatedBytes(); after != before {
+			t.Errorf("reading a hole took %d bytes", after-before)
+		}
+		if err := s.AllocatePayload(0, s.PayloadBytes); err != nil {
+			t.Fatal(err)
+		}
+		if after, _ := s.AllocatedBytes(); s.file != nil && after != s.SegmentBytes {
+			t.Errorf("%d bytes of %d allocated", after, s.SegmentBytes)
+		}
+		if _, err := s.WritePayload(b, s.PayloadBytes-10); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Ensure that a cache without a name is sealed against truncation, goes by /proc and its uuid to another process, and is no more when it is closed.
+func TestCreateUnnamed(t *testing.T) {
+	s := create(t, Options{Samples: 100, SampleBytes: 4096})
+	if s.Path() != "" || s.Header.Name != "" {
+		t.Error(s.Path(), s.Header.Name)
+	}
+	seals, err := unix.FcntlInt(uintptr(s.FD()), unix.F_GET_SEALS, 0)
+	if want := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL; err != nil || seals&want != want {
+		t.Errorf("seals %#x, %v", seals, err)
+	}
+	for _, n := range []int64{0, int64(s.SegmentBytes) + 1} {
+		if err := unix.Ftruncate(s.FD(), n); err != unix.EPERM {
+			t.Errorf("truncate to %d: %v", n, err)
+		}
+	}
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.FD())
+	again := open(t, path, OpenOptions{UUID: &s.Header.UUID})
+	s.Word(7).Store(7)
+	if again.Word(7).Load() != 7 || again.ReadOnly() || again.Path() != "" {
+		t.Error("another segment")
+	}
+	mustTry(t, locks(t, s), 5, true)
+	mustTry(t, locks(t, again), 5, false) // its own description: another client
+	_, err = Open(path, OpenOptions{UUID: &[16]byte{9}})
+	want(t, err, ErrFormat, "uuid")
+}
+
+// Ensure that the descriptor of OpenFD must be one that works, and stays the caller's.
+func TestOpenFDRefused(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	for name, flags := range map[string]int{"O_PATH": unix.O_PATH, "write-only": unix.O_WRONLY, "append": unix.O_RDWR | unix.O_APPEND} {
+		fd, err := unix.Open(s.Path(), flags|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = OpenFD(fd, OpenOptions{})
+		want(t, err, ErrInvalid, fmt.Sprintf("descriptor %d", fd))
+		if err := unix.Close(fd); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := OpenFD(-1, OpenOptions{})
+	want(t, err, ErrInvalid)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[1])
+	_, err = OpenFD(pipe[0], OpenOptions{})
+	want(t, err, ErrPermission, "FIFO")
+	unix.Close(pipe[0])
+	fd, err := unix.Open(s.Path(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ro, err := OpenFD(fd, OpenOptions{})
+	if err != nil || !ro.ReadOnly() {
+		t.Fatal(err)
+	}
+	ro.Close()
+	if err := unix.Close(fd); err != nil {
+		t.Errorf("OpenFD took the descriptor along: %v", err)
+	}
+}
+
+// Ensure that of many who create one name at once exactly one does, and the others hear that it exists.
+func TestCreateAtOnce(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	made := 0
+	for range 16 {
+		group.Go(func() {
+			s, err := Create(o)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				made++
+				s.Close()
+			} else if !errors.Is(err, ErrExists) {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if made != 1 {
+		t.Errorf("%d were made", made)
+	}
+}
+
+// Ensure that things in the way are told apart and left as they are: Create finds the name taken, Open and Unlink refuse.
+func TestThingsInTheWay(t *testing.T) {
+	dir := tempDir(t)
+	target := filepath.Join(dir, "target")
+	content := []byte("somebody's thesis")
+	segment := create(t, Options{Name: "real", Dir: dir, Samples: 1, SampleBytes: 1})
+	for _, c := range []struct {
+		name   string
+		make   func(path string) error
+		open   error
+		part   string
+		unlink error
+	}{
+		{"file", func(p string) error { return os.WriteFile(p, content, 0o600) }, ErrFormat, "4096", ErrPermission},
+		{"longfile", func(p string) error { return os.WriteFile(p, bytes.Repeat(content, 1000), 0o600) }, ErrFormat, "begins with", ErrPermission},
+		{"empty", func(p string) error { return os.WriteFile(p, nil, 0o600) }, ErrFormat, "0 bytes", ErrPermission},
+		{"link", func(p string) error { return os.Symlink(target, p) }, ErrPermission, "symbolic link", ErrPermission},
+		{"link-to-segment", func(p string) error { return os.Symlink(segment.Path(), p) }, ErrPermission, "symbolic link", ErrPermission},
+		{"dangling", func(p string) error { return os.Symlink(filepath.Join(dir, "nowhere"), p) }, ErrPermission, "symbolic link", ErrPermission},
+		{"fifo", func(p string) error { return unix.Mkfifo(p, 0o600) }, ErrPermission, "FIFO", ErrPermission},
+		{"directory", func(p string) error { return os.Mkdir(p, 0o700) }, ErrPermission, "directory", ErrPermission},
+		{"socket", func(p string) error {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return unix.Bind(fd, &unix.SockaddrUnix{Name: p})
+		}, ErrPermission, "socket", ErrPermission},
+	} {
+		path := filepath.Join(dir, c.name)
+		if err := os.WriteFile(target, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.make(path); err != nil {
+			t.Fatal(c.name, err)
+		}
+		before, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := small()
+		o.Name, o.Dir = c.name, dir
+		_, err = Create(o)
+		want(t, err, ErrExists, path)
+		_, err = Open(path, OpenOptions{})
+		want(t, err, c.open, path, c.part)
+		want(t, Unlink(path), c.unlink, path)
+		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) || before.Size() != after.Size() || before.Mode() != after.Mode() {
+			t.Errorf("%s: %v became %v, %v", c.name, before, after, err)
+		}
+		if b, err := os.ReadFile(target); err != nil || !bytes.Equal(b, content) {
+			t.Errorf("%s: the target says %q, %v", c.name, b, err)
+		}
+	}
+	for _, path := range []string{filepath.Join(dir, "none"), "/nowhere/none", target + "/below"} {
+		_, err := Open(path, OpenOptions{})
+		want(t, err, ErrNotFound, path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		want(t, Unlink(path), ErrNotFound, path)
+	}
+	_, err := Open("a name", OpenOptions{})
+	want(t, err, ErrInvalid)
+	_, err = Open("/dev/null", OpenOptions{})
+	want(t, err, ErrPermission, "device")
+}
+
+// Ensure that another user's segment is refused, by root too, and that one's own without permission to write is attached read-only.
+func TestOwners(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	privileged(t, "give a file away", os.Chown(s.Path(), 12345, 12345))
+	_, err := Open(s.Path(), OpenOptions{})
+	want(t, err, ErrPermission, "user 12345", s.Path())
+	want(t, Unlink(s.Path()), ErrPermission, "user 12345")
+	if err := os.Chmod(o.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	as := func(uid uint32, expectation string) {
+		t.Helper()
+		cmd, out := child("open-as", s.Path(), expectation)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		if err := cmd.Run(); err != nil {
+			t.Errorf("as user %d, expecting %s: %v\n%s", uid, expectation, err, out)
+		}
+	}
+	as(12345, "writable")
+	as(12346, "another's")
+	for mode, expectation := range map[os.FileMode]string{0o400: "read-only", 0o000: "no permission"} {
+		if err := os.Chmod(s.Path(), mode); err != nil {
+			t.Fatal(err)
+		}
+		as(12345, expectation)
+	}
+}
+
+func init() {
+	children["open-as"] = func(args []string) error {
+		s, err := Open(args[0], OpenOptions{})
+		switch args[1] {
+		case "another's":
+			return expect(err, ErrPermission, "belongs to user 12345, not to 12346")
+		case "no permission":
+			return expect(err, ErrPermission, "permission denied")
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := s.ProbeLocks(); err != nil {
+			return err
+		}
+		if _, err = s.NewLocks(); args[1] == "read-only" {
+			if !s.ReadOnly() {
+				return errors.New("writable")
+			}
+			return expect(err, ErrReadOnly)
+		}
+		return err
+	}
+}
+
+// Ensure that the default directory is made 0700 whatever the umask, and refused when it is a symbolic link, a file, another user's, or open to others.
+func TestDefaultDir(t *testing.T) {
+	const uid = 54321
+	dir := fmt.Sprintf("%s%d", dirPrefix, uid)
+	privileged(t, "become another user", map[bool]error{false: errors.New("not root")}[os.Geteuid() == 0])
+	os.RemoveAll(dir)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	elsewhere := tempDir(t)
+	run := func(expectation string) {
+		t.Helper()
+		cmd, out := child("create-default", expectation)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%s: %v\n%s", expectation, err, out)
+		}
+	}
+	run("works")
+	os.RemoveAll(dir)
+	for _, c := range []struct {
+		expectation string
+		make        func() error
+	}{
+		{"symbolic link", func() error { return errors.Join(os.Chown(elsewhere, uid, uid), os.Symlink(elsewhere, dir)) }},
+		{"symbolic link", func() error { return os.WriteFile(dir, nil, 0o600) }},
+		{"belongs to user 0, not to 54321", func() error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) }},
+		{"chmod 700", func() error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, uid, uid), os.Chmod(dir, 0o750)) }},
+	} {
+		if err := c.make(); err != nil {
+			t.Fatal(err)
+		}
+		run(c.expectation)
+		os.RemoveAll(dir)
+	}
+	if entries, _ := os.ReadDir(elsewhere); len(entries) != 0 {
+		t.Errorf("something was made elsewhere: %v", entries)
+	}
+}
+
+func childCreateDefault(args []string) error {
+	unix.Umask(0o777)
+	o := small()
+	s, err := Create(o)
+	if args[0] != "works" {
+		if err := expect(err, ErrPermission, DefaultDir(), args[0]); err != nil {
+			return err
+		}
+		if _, err = Open(o.Name, OpenOptions{}); errors.Is(err, ErrNotFound) { // a file there is no directory either way
+			return fmt.Errorf("open: %w", err)
+		}
+		return expect(err, ErrPermission, DefaultDir())
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Stat(DefaultDir())
+	if err != nil || dir.Mode() != fs.ModeDir|0o700 {
+		return fmt.Errorf("%v, %v", dir.Mode(), err)
+	}
+	file, err := os.Stat(s.Path())
+	if err != nil || file.Mode() != 0o600 || !strings.HasPrefix(s.Path(), DefaultDir()) {
+		return fmt.Errorf("%v, %v", file, err)
+	}
+	if _, err := Open(o.Name, OpenOptions{UUID: &s.Header.UUID}); err != nil {
+		return err
+	}
+	found, err := List("")
+	if err != nil || len(found) != 1 || found[0].Name != o.Name {
+		return fmt.Errorf("%+v, %v", found, err)
+	}
+	if err := Unlink(o.Name); err != nil {
+		return err
+	}
+	_, err = Open(o.Name, OpenOptions{})
+	return expect(err, ErrNotFound, "stocached ls")
+}
+
+// Ensure that a directory that is not in memory, or not there, is refused.
+func TestOtherDirectories(t *testing.T) {
+	o := small()
+	o.Dir = "/proc"
+	_, err := Create(o)
+	want(t, err, ErrInvalid, "dir: /proc", "tmpfs")
+	o.Dir = filepath.Join(tempDir(t), "missing")
+	_, err = Create(o)
+	want(t, err, ErrInvalid, "dir", o.Dir)
+}
+
+// Ensure that a process killed while it creates, with pages taken and the file not named, leaves nothing behind.
+func TestKilledWhileCreating(t *testing.T) {
+	dir := mountTmpfs(t, "size=1g")
+	free := func() uint64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Bfree
+	}
+	before := free()
+	cmd, out := child("killed-while-creating", dir)
+	var status *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &status) || status.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Error(entries, err)
+	}
+	if after := free(); after != before {
+		t.Errorf("%d blocks free, were %d", after, before)
+	}
+}
+
+func childKilledWhileCreating(args []string) error {
+	_, err := Create(Options{Name: "half", Dir: args[0], Samples: 1, SampleBytes: 256 << 20, Reserve: true, Progress: func(done, total uint64) {
+		if done >= 128<<20 {
+			unix.Kill(os.Getpid(), unix.SIGKILL)
+		}
+	}})
+	return fmt.Errorf("not killed: %v", err)
+}
+
+// Ensure that reserving takes every page, in steps that are told, and flags it.
+func TestReserve(t *testing.T) {
+	var steps []uint64
+	s := create(t, Options{Name: "reserved", Dir: tempDir(t), Samples: 3, SampleBytes: 50 << 20, Reserve: true, Progress: func(done, total uint64) {
+		if total != roundUp(150<<20, RegionAlign) || len(steps) > 0 && done <= steps[len(steps)-1] {
+			t.Errorf("%d of %d after %v", done, total, steps)
+		}
+		steps = append(steps, done)
+	}})
+	if len(steps) < 3 || steps[len(steps)-1] != 150<<20 {
+		t.Errorf("steps %v", steps)
+	}
+	if n, err := s.AllocatedBytes(); n != s.SegmentBytes || err != nil {
+		t.Errorf("%d bytes of %d: %v", n, s.SegmentBytes, err)
+	}
+	if s.Header.Flags&FlagReserved == 0 {
+		t.Error("not flagged")
+	}
+}
+
+// Ensure that allocation ends though every call of more than 100 KB is interrupted, takes each byte exactly once, and grows its steps again when the signals stop.
+func TestAllocateInterrupted(t *testing.T) {
+	const n, offset = 400<<20 + 5, 4096
+	for _, longest := range []int64{allocateLeast, 100_000, 5 << 20} {
+		at, calls, largest := int64(offset), 0, int64(0)
+		err := allocateBy(func(fd int, mode uint32, from, bytes int64) error {
+			if calls++; bytes > longest && from < 100<<20 { // then they stop
+				return unix.EINTR
+			}
+			if from != at {
+				t.Fatalf("from %d, the last call ended at %d", from, at)
+			}
+			at, largest = from+bytes, max(largest, bytes)
+			return nil
+		}, -1, offset, n, nil)
+		if err != nil || at != offset+n {
+			t.Errorf("interrupted over %d: ends at %d, %v", longest, at, err)
+		}
+		if largest != allocateMost {
+			t.Errorf("interrupted over %d: steps never got longer than %d again", longest, largest)
+		}
+	}
+	if err := allocateBy(func(int, uint32, int64, int64) error { return unix.ENOSPC }, -1, 0, 1, nil); err != unix.ENOSPC {
+		t.Error(err)
+	}
+}
+
+// Ensure the same with real signals, one a millisecond, sent to the very thread. Where the kernel lets them interrupt fallocate, a reservation in whole steps never ends.
+func TestReserveUnderSignals(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread, stop := unix.Gettid(), make(chan struct{})
+	var storm sync.WaitGroup
+	storm.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // what the Go runtime sends itself
+			}
+		}
+	})
+	defer storm.Wait()
+	defer close(stop)
+	began := time.Now()
+	s := create(t, Options{Samples: 1, SampleBytes: 256 << 20, Reserve: true})
+	if n, err := s.AllocatedBytes(); err != nil || n != s.SegmentBytes {
+		t.Errorf("%d of %d bytes, %v", n, s.SegmentBytes, err)
+	}
+	t.Logf("256 MiB in %v", time.Since(began))
+}
+
+// Ensure that a segment which lost its name goes on for those attached and cannot be attached to anew by name.
+func TestUnlinkedWhileInUse(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	a := open(t, s.Path(), OpenOptions{})
+	if err := Unlink(s.Path()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(s.Path(), OpenOptions{})
+	want(t, err, ErrNotFound, s.Path())
+	want(t, Unlink(s.Path()), ErrNotFound)
+	if _, err := a.WritePayload([]byte("still here"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if string(s.Bytes(0, 10)) != "still here" {
+		t.Error("not shared any more")
+	}
+	mustTry(t, locks(t, s), 0, true)
+	if _, err := a.NewLocks(); !errors.Is(err, ErrNotFound) { // a never was a user: for all it knows the last one has left
+		t.Error(err)
+	}
+}
+
+// Ensure that truncation by a third party is found: by a new attach, and by reading the payload; sealed memfds are safe from it.
+func TestTruncatedWhileInUse(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	if err := os.Truncate(s.Path(), int64(s.PayloadOffset)+50); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(s.Path(), OpenOptions{})
+	want(t, err, ErrFormat, fmt.Sprint(s.PayloadOffset+50), fmt.Sprint(s.SegmentBytes), "truncated")
+	want(t, s.ReadPayload(make([]byte, 100), 0), ErrFormat, "truncated")
+	if err := Unlink(s.Path()); err != nil { // still one of ours
+		t.Error(err)
+	}
+}
+
+// Ensure that Close may come twice and takes the maps along.
+func TestClose(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	s := create(t, o)
+	maps := func() int {
+		b, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(b), o.Dir)
+	}
+	if n := maps(); n != 2 {
+		t.Errorf("%d maps", n)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := maps() + descriptors(t); n != 0 {
+		t.Errorf("%d maps and descriptors left", n)
+	}
+}

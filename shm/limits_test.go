@@ -1,0 +1,316 @@
+package shm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["file-size"] = childFileSize
+	children["address-space"] = childAddressSpace
+	children["descriptors"] = childDescriptors
+}
+
+// Ensure that on a tmpfs of 16 MiB: what does not fit is refused with the numbers and leaves nothing behind; what others have been promised counts as taken; and
+// when somebody else fills it, a lazy cache answers FULL and goes on, a reserved one goes on as if nothing had happened. No SIGBUS anywhere.
+func TestSmallTmpfs(t *testing.T) {
+	dir := mountTmpfs(t, "size=16m")
+	free := func() uint64 {
+		t.Helper()
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Bfree * uint64(st.Bsize)
+	}
+	const whole = 16 << 20
+	o := Options{Name: "large", Dir: dir, Samples: 64, SampleBytes: 1 << 20, Assign: AssignFirstIndices, ClientRecords: 8}
+	for _, reserve := range []bool{false, true} {
+		o.Reserve = reserve
+		_, err := Create(o)
+		want(t, err, ErrMemory, "needs 69206016 bytes (66.0 MiB)", "16777216 bytes (16.0 MiB) free", "1677721 bytes (1.6 MiB) of headroom", "other caches (0)", "--size")
+		if entries, _ := os.ReadDir(dir); len(entries) != 0 || free() != whole {
+			t.Errorf("left behind: %v, %d bytes free of %d", entries, free(), whole)
+		}
+	}
+
+	o.Name, o.Samples, o.Reserve = "lazy", 6, false
+	lazy := create(t, o)
+	if used := whole - free(); used != lazy.PayloadOffset {
+		t.Errorf("a lazy cache took %d bytes, its control part has %d", used, lazy.PayloadOffset)
+	}
+	o.Name = "second"
+	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
+	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free", "6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
+	if n, caches := promised(dir); n != 6<<20 || caches != 1 {
+		t.Errorf("%d bytes promised by %d", n, caches)
+	}
+	o.Name, o.Samples, o.Reserve = "reserved", 2, true
+	reserved := create(t, o)
+
+	full := fillUp(t, dir)
+	sample := bytes.Repeat([]byte{7}, 1<<20)
+	n, err := lazy.WritePayload(sample, 0)
+	want(t, err, ErrFull, "stocached gc")
+	if !errors.Is(err, unix.ENOSPC) || n != 0 {
+		t.Error(n, err)
+	}
+	want(t, lazy.AllocatePayload(1<<20, 1<<20), ErrFull)
+	if err := lazy.ReadPayload(sample, 0); err != nil || !bytes.Equal(sample, make([]byte, 1<<20)) {
+		t.Error("a hole does not read as zeros", err)
+	}
+	for at := uint64(0); at < lazy.PayloadOffset; at += 4096 { // a hole here would end the process
+		word(lazy.control, at).Add(0)
+	}
+	for i := range uint64(6) {
+		lazy.Word(i).Store(i)
+	}
+	mustTry(t, locks(t, lazy), 0, true)
+	sample = bytes.Repeat([]byte{9}, 1<<20)
+	for slot := range uint64(2) {
+		if _, err := reserved.WritePayload(sample, slot<<20); err != nil {
+			t.Error(err)
+		}
+		if !bytes.Equal(reserved.Bytes(slot<<20, 1<<20), sample) {
+			t.Error("other bytes")
+		}
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lazy.WritePayload(sample, 0); err != nil {
+		t.Errorf("after there is room again: %v", err)
+	}
+}
+
+// fillUp takes every free page of a tmpfs.
+func fillUp(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "somebody else's")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	page := make([]byte, 4096)
+	for {
+		if _, err := f.Write(page); errors.Is(err, unix.ENOSPC) {
+			return path
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Ensure that a creation which finds the tmpfs full only while it takes its pages, since another was faster, fails as one that does not fit and keeps nothing.
+func TestFullWhileCreating(t *testing.T) {
+	dir := mountTmpfs(t, "size=16m")
+	o := Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true}
+	_, err := Create(Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true, Progress: func(done, total uint64) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Unlink(filepath.Join(dir, "late")); err != nil {
+		t.Fatal(err)
+	}
+	h, g, err := o.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillUp(t, dir)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "late")
+	_, err = initialise(f, h, g, nil)
+	want(t, err, ErrMemory, "allocate the control part", fmt.Sprint(g.SegmentBytes), "--size")
+	if err := f.Close(); err == nil {
+		t.Error("the file was left open")
+	}
+}
+
+// Ensure that on a tmpfs mounted read-only a cache is attached read-only, and nothing is created or removed.
+func TestReadOnlyMount(t *testing.T) {
+	dir := mountTmpfs(t, "size=16m")
+	o := small()
+	o.Dir = dir
+	s, err := Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WritePayload([]byte("kept"), 0); err != nil {
+		t.Fatal(err)
+	}
+	path := s.Path()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	ro := open(t, path, OpenOptions{})
+	if !ro.ReadOnly() || string(ro.Bytes(0, 4)) != "kept" {
+		t.Errorf("read-only %v, %q", ro.ReadOnly(), ro.Bytes(0, 4))
+	}
+	_, err = ro.NewLocks()
+	want(t, err, ErrReadOnly)
+	want(t, Unlink(path), ErrPermission, "read-only file system")
+	o.Name = "another"
+	_, err = Create(o)
+	want(t, err, ErrPermission, "read-only file system")
+}
+
+// Ensure that a process which may not write files of the segment's size is refused before a write kills it (SIGXFSZ), and may still read.
+func TestFileSizeLimit(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	runChild(t, "file-size", o.Dir, create(t, o).Path())
+}
+
+func childFileSize(args []string) error {
+	limit := unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	parts := []string{"1048576", "RLIMIT_FSIZE", "ulimit -f"}
+	for _, name := range []string{"", "other"} {
+		o := small()
+		if o.Name = name; name != "" {
+			o.Dir = args[0]
+		}
+		if _, err := Create(o); expect(err, ErrMemory, parts...) != nil {
+			return fmt.Errorf("create %q: %w", name, err)
+		}
+	}
+	if _, err := Open(args[1], OpenOptions{}); expect(err, ErrMemory, append(parts, args[1])...) != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	s, err := Open(args[1], OpenOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	_, err = NewHeap(small())
+	return errors.Join(err, s.ReadPayload(make([]byte, 10), 0))
+}
+
+// Ensure that a segment for which the process has no address space is an error with the numbers, and leaves no map behind.
+func TestAddressSpaceLimit(t *testing.T) {
+	dir := tempDir(t)
+	runChild(t, "address-space", tempDir(t), sparse(t, dir, Options{Name: "wide", Samples: 64, SampleBytes: 1 << 30}))
+}
+
+func childAddressSpace(args []string) error {
+	var now uint64 // pages
+	if b, err := os.ReadFile("/proc/self/statm"); err != nil {
+		return err
+	} else if _, err := fmt.Sscan(string(b), &now); err != nil {
+		return err
+	}
+	limit := unix.Rlimit{Cur: now*uint64(os.Getpagesize()) + 1<<30, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &limit); err != nil {
+		return err
+	}
+	for range 1000 { // 2 GiB of control parts, were they not unmapped again
+		if _, err := Open(args[1], OpenOptions{}); expect(err, ErrMemory, "68719476736 bytes of payload", "ulimit -v") != nil {
+			return fmt.Errorf("open: %w", err)
+		}
+	}
+	s, err := Create(Options{Name: "narrow", Dir: args[0], Samples: 1, SampleBytes: 1})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// sparse writes a segment that only has its header page, whatever memory there is: for what never looks further.
+func sparse(t testing.TB, dir string, o Options) string {
+	t.Helper()
+	h, g, err := o.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.stamp()
+	path := filepath.Join(dir, o.Name)
+	if err := os.WriteFile(path, h.encode(&g), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, int64(g.SegmentBytes)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Ensure that running out of descriptors at any step is an error with its errno and leaves nothing behind, no file and no descriptor.
+func TestDescriptorLimit(t *testing.T) {
+	o := small()
+	o.Dir = tempDir(t)
+	runChild(t, "descriptors", o.Dir, create(t, o).Path())
+}
+
+func childDescriptors(args []string) error {
+	time.Sleep(time.Millisecond) // the Go runtime opens its own descriptors first
+	spare := func() (n uint64) { // the lowest free descriptor
+		fd, err := unix.Open("/", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0
+		}
+		unix.Close(fd)
+		return uint64(fd)
+	}
+	before := spare()
+	created, opened := 0, 0
+	for more := range uint64(12) { // 0: none, 11: plenty
+		limit := unix.Rlimit{Cur: before + more, Max: 20000}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			return err
+		}
+		o := small()
+		o.Name, o.Dir = "other", args[0]
+		s, err := Create(o)
+		if err != nil && !errors.Is(err, unix.EMFILE) {
+			return fmt.Errorf("create with %d descriptors: %w", more, err)
+		}
+		if err == nil {
+			created++
+			if err := errors.Join(s.Close(), Unlink(s.Path())); err != nil {
+				return fmt.Errorf("with %d descriptors: %w", more, err)
+			}
+		}
+		if s, err = Open(args[1], OpenOptions{}); err != nil && !errors.Is(err, unix.EMFILE) {
+			return fmt.Errorf("open with %d descriptors: %w", more, err)
+		}
+		if err == nil {
+			opened++
+			l, err := s.NewLocks()
+			if err != nil && !errors.Is(err, unix.EMFILE) {
+				return err
+			}
+			if err == nil {
+				err = l.Close()
+			}
+			s.Close()
+		}
+		limit.Cur = 1000
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			return err
+		}
+		if now := spare(); now != before {
+			return fmt.Errorf("with %d descriptors: descriptor %d is the lowest free one, it was %d", more, now, before)
+		}
+		if entries, err := os.ReadDir(args[0]); len(entries) != 1 {
+			return fmt.Errorf("with %d descriptors: left behind %v, %v", more, entries, err)
+		}
+	}
+	if created == 0 || created > 10 || opened == 0 || opened > 11 {
+		return fmt.Errorf("created %d times and opened %d times of 12: the limit was never, or always, in the way", created, opened)
+	}
+	return nil
+}
