@@ -61,7 +61,10 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		if verdict == policy.Home {
 			place = home + 1
 		}
-		if place == 0 && !c.room(length) || place != c.layout.Place(w) && !c.memoryAllows(length) {
+		if place == 0 && !c.room(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+			return Full, nil // an open cache only: one whose clearer died half-way may look full, and would never be cleared if sets stopped here
+		}
+		if place != c.layout.Place(w) && !c.memoryAllows(length) {
 			return Full, nil
 		}
 

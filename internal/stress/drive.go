@@ -1,0 +1,319 @@
+package stress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// Drive says what to do. Every field is needed.
+type Drive struct {
+	Kills    int           // SIGKILLs to send
+	Lasts    time.Duration // at most; fewer kills by then are an error
+	Seed     uint64
+	Variable bool     // an arena instead of slots
+	Workers  []Worker // that run at any time; one that died is started anew
+	Log      io.Writer
+}
+
+// Worker is how to start a worker: its command, to which the arguments of the contract are added.
+type Worker struct {
+	Language string
+	Command  []string
+}
+
+// Report is what came of it.
+type Report struct {
+	Kills     int            // sent
+	InWriting uint64         // of these, how many hit a client that was filling a sample: claims that had to be taken back
+	Clears    uint64         // of the whole cache, meanwhile
+	Stored    uint64         // samples published
+	Reads     uint64         // hits of workers and driver
+	Starts    map[string]int // of workers, by language
+	Took      time.Duration
+}
+
+// Sizes of the cache: samples large enough that a client spends most of its time filling one, and slots so few that they change hands.
+const (
+	driveSamples     = 48
+	driveSlots       = 32
+	driveSampleBytes = 96 << 10
+	driveArenaBytes  = 64 << 20
+	clearEvery       = 40 // kills
+)
+
+// Run drives workers and checks what they leave. An error means that something does not hold, or that the kills did not get done.
+func (d Drive) Run() (Report, error) {
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-stress-")
+	if err != nil {
+		return Report{}, err
+	}
+	defer os.RemoveAll(dir)
+	o := shm.Options{Name: "stress", Dir: dir, Samples: driveSamples, SampleBytes: driveSampleBytes, Slots: driveSlots, ClientRecords: 64}
+	if d.Variable {
+		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
+	}
+	seg, err := shm.Create(o)
+	if err != nil {
+		return Report{}, err
+	}
+	defer seg.Close()
+	c, err := cache.Attach(seg, cache.Options{Label: "stress driver"})
+	if err != nil {
+		return Report{}, err
+	}
+	defer c.Close()
+	r := &run{Drive: d, path: filepath.Join(dir, "stress"), seg: seg, c: c, rng: rand.New(rand.NewPCG(d.Seed, 1)),
+		report: Report{Starts: map[string]int{}}, begun: time.Now()}
+	err = errors.Join(r.kill(), r.check())
+	r.report.Took = time.Since(r.begun).Round(time.Millisecond)
+	return r.report, err
+}
+
+// run is a Drive under way.
+type run struct {
+	Drive
+	path   string
+	seg    *shm.Segment
+	c      *cache.Cache
+	rng    *rand.Rand
+	begun  time.Time
+	report Report
+}
+
+// process is a worker that runs.
+type process struct {
+	*exec.Cmd
+	language string
+	record   int // in the client table; -1: not seen yet
+	stderr   bytes.Buffer
+	ended    chan error
+}
+
+func (r *run) start(w Worker) (*process, error) {
+	p := &process{language: w.Language, record: -1, ended: make(chan error, 1)}
+	args := append(w.Command[1:len(w.Command):len(w.Command)], r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds())+60), fmt.Sprint(r.rng.Uint32()))
+	p.Cmd = exec.Command(w.Command[0], args...)
+	p.Cmd.Stderr = &p.stderr
+	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no worker outlives a driver that is killed
+	if err := p.Start(); err != nil {
+		return nil, fmt.Errorf("start a worker in %s: %w", w.Language, err)
+	}
+	r.report.Starts[w.Language]++
+	go func() { p.ended <- p.Wait() }()
+	return p, nil
+}
+
+// kill starts workers and kills them at random, until there were enough kills.
+func (r *run) kill() error {
+	workers := make([]*process, len(r.Workers))
+	defer func() {
+		for _, p := range workers {
+			if p != nil {
+				p.Process.Kill()
+				<-p.ended
+			}
+		}
+	}()
+	stop, readErr := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	end := func() error { once.Do(func() { close(stop) }); return <-readErr }
+	go func() { readErr <- r.read(stop) }()
+	for k := range workers {
+		var err error
+		if workers[k], err = r.start(r.Workers[k]); err != nil {
+			return errors.Join(err, end())
+		}
+	}
+	for r.report.Kills < r.Kills {
+		k, err := r.killOne(workers)
+		if err != nil {
+			return errors.Join(err, end())
+		}
+		r.report.Kills++
+		if r.report.Kills%clearEvery == 0 || r.arenaIsFull() {
+			if err := r.clear(); err != nil {
+				workers[k] = nil
+				return errors.Join(err, end())
+			}
+		}
+		if r.report.Kills%200 == 0 && r.Log != nil {
+			fmt.Fprintf(r.Log, "%d kills after %v\n", r.report.Kills, time.Since(r.begun).Round(time.Second))
+		}
+		if workers[k], err = r.start(r.Workers[k]); err != nil {
+			workers[k] = nil
+			return errors.Join(err, end())
+		}
+	}
+	return end()
+}
+
+// killOne kills a worker and returns which. In one of eight cases it is any, at any time; else one that lists a claim, a moment later: workers spend much of their time
+// verifying, and a kill is worth more while something is half done.
+func (r *run) killOne(workers []*process) (int, error) {
+	any := r.rng.IntN(8) == 0
+	for {
+		for _, k := range r.rng.Perm(len(workers)) {
+			p := workers[k]
+			select {
+			case err := <-p.ended:
+				workers[k] = nil
+				return k, fmt.Errorf("a worker in %s ended by itself (%v): %s", p.language, err, p.stderr.Bytes())
+			default:
+			}
+			if p.record < 0 {
+				p.record = r.recordOf(p.Process.Pid)
+			}
+			if p.record < 0 || !any && !r.claims(p.record) {
+				continue
+			}
+			for until := time.Now().Add(time.Duration(r.rng.IntN(40)) * time.Microsecond); time.Now().Before(until); {
+			}
+			p.Process.Kill()
+			err := <-p.ended
+			workers[k] = nil
+			var exit *exec.ExitError
+			if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+				return k, nil
+			}
+			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, err, p.stderr.Bytes())
+		}
+		if time.Since(r.begun) > r.Lasts {
+			return 0, fmt.Errorf("%d of %d kills after %v", r.report.Kills, r.Kills, r.Lasts)
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// arenaIsFull says whether nobody can allocate any more, and so hardly anybody claims.
+func (r *run) arenaIsFull() bool {
+	next := shm.ArenaNext(r.seg.ArenaNext().Load()).Unit()
+	return r.Variable && next > r.seg.Units()*3/4
+}
+
+// recordOf returns the client record of a process; -1 while it has none.
+func (r *run) recordOf(pid int) int {
+	for k := range uint32(r.seg.ClientsHigh().Load()) {
+		if uint32(r.seg.ClientWord(k, shm.ClientPID).Load()) == uint32(pid) {
+			return int(k)
+		}
+	}
+	return -1
+}
+
+func (r *run) claims(record int) bool {
+	for e := range shm.ClaimsPerClient {
+		if sample, _ := r.seg.Claim(uint32(record), e); sample.Load() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// clear empties the cache under the workers. Nobody is stopped, so it must come to an end.
+func (r *run) clear() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	result, err := r.c.Clear(ctx)
+	if err != nil || result != cache.Stored {
+		return fmt.Errorf("clear: %v, %w", result, err)
+	}
+	return nil
+}
+
+// read gets samples all the time and verifies them.
+func (r *run) read(stop chan struct{}) error {
+	buffer := make([]byte, driveSampleBytes)
+	for i := 0; ; i = (i + 1) % driveSamples {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		n, hit, err := r.c.Get(i, buffer)
+		if hit {
+			err = torn(Verify(buffer[:n], uint64(i)))
+		}
+		if err != nil {
+			<-stop
+			return err
+		}
+		time.Sleep(100 * time.Microsecond) // the processors belong to the workers
+	}
+}
+
+// check looks at what is left when all workers are gone.
+func (r *run) check() error {
+	if _, err := r.c.Recover(); err != nil {
+		return err
+	}
+	s, err := r.c.Stats()
+	if err != nil {
+		return err
+	}
+	r.report.InWriting, r.report.Clears, r.report.Stored, r.report.Reads = s.Recovered, s.Clears, s.Stored, s.Hits
+	var wrong []error
+	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	if s.Corrupt != 0 || s.Lost != 0 {
+		complain("the counters say: corrupt %d, lost %d", s.Corrupt, s.Lost)
+	}
+	if 2*r.report.InWriting < uint64(r.report.Kills) {
+		complain("only %d of %d kills hit a client that was filling a sample", r.report.InWriting, r.report.Kills)
+	}
+	wrong = append(wrong, r.checkRest(), r.fillUp(), r.checkRest())
+	return errors.Join(wrong...)
+}
+
+// checkRest checks a cache at rest: nothing is claimed, and what is READY is whole.
+func (r *run) checkRest() error {
+	var wrong []error
+	buffer := make([]byte, driveSampleBytes)
+	for i := range driveSamples {
+		w := shm.Word(r.seg.Word(uint64(i)).Load())
+		if w.State() != shm.Empty && w.State() != shm.Ready {
+			wrong = append(wrong, fmt.Errorf("sample %d is left claimed by client %d, which is dead", i, w.Owner()))
+		}
+		if n, hit, err := r.c.Get(i, buffer); err != nil {
+			wrong = append(wrong, err)
+		} else if hit {
+			wrong = append(wrong, torn(Verify(buffer[:n], uint64(i))))
+		}
+	}
+	for k := range r.seg.ClientRecords {
+		if r.claims(int(k)) {
+			wrong = append(wrong, fmt.Errorf("client record %d is left with claims", k))
+		}
+	}
+	if v, err := r.c.Verify(0, driveSamples); err != nil || v.Corrupt != 0 {
+		wrong = append(wrong, fmt.Errorf("%d of %d READY samples are corrupt, the first is %d (%v)", v.Corrupt, v.Checked, v.Bad, err))
+	}
+	return errors.Join(wrong...)
+}
+
+// fillUp sets what is missing: a slot that was lost would be missed now.
+func (r *run) fillUp() error {
+	p := make([]byte, driveSampleBytes)
+	for i := range driveSamples {
+		Fill(p, uint64(i), 1, uint64(os.Getpid()))
+		if result, err := r.c.Set(i, p, 0); err != nil || result == cache.Busy {
+			return fmt.Errorf("set %d at the end: %v, %w", i, result, err)
+		}
+	}
+	s, err := r.c.Stats()
+	if err == nil && !r.Variable && s.Ready != driveSlots {
+		err = fmt.Errorf("%d slots of %d could be filled at the end", s.Ready, driveSlots)
+	}
+	return err
+}

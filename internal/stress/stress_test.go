@@ -1,0 +1,74 @@
+package stress
+
+import (
+	"encoding/hex"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestMain lets this binary be a worker.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 6 && os.Args[1] == "work" {
+		samples, _ := strconv.Atoi(os.Args[3])
+		seconds, _ := strconv.Atoi(os.Args[4])
+		seed, _ := strconv.ParseUint(os.Args[5], 10, 64)
+		os.Exit(Work(os.Args[2], samples, time.Duration(seconds)*time.Second, seed))
+	}
+	os.Exit(m.Run())
+}
+
+// The vector that workers in other languages are checked with.
+func TestVector(t *testing.T) {
+	p := make([]byte, 45)
+	Fill(p, 5, 7, 1234)
+	const want = "05000000000000000700000000000000d20400000000000000b77615df6feacff6bb854794aefff9898ee19516"
+	if got := hex.EncodeToString(p); got != want {
+		t.Errorf("payload %s, want %s", got, want)
+	}
+}
+
+// A payload verifies, and with any byte changed, any length cut, or as another sample it does not.
+func TestVerify(t *testing.T) {
+	p := make([]byte, 77)
+	Fill(p, 3, 1, 99)
+	if err := Verify(p, 3); err != nil {
+		t.Fatal(err)
+	}
+	for k := range p {
+		p[k] ^= 0x10
+		if Verify(p, 3) == nil {
+			t.Errorf("byte %d may be anything", k)
+		}
+		p[k] ^= 0x10
+	}
+	for n := range p {
+		if Verify(p[:n], 3) == nil {
+			t.Errorf("may be cut to %d bytes", n)
+		}
+	}
+	if Verify(p, 4) == nil {
+		t.Error("may be another sample's")
+	}
+}
+
+// A short run of what `make soak` does for long.
+func TestDrive(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := make([]Worker, 4)
+	for k := range workers {
+		workers[k] = Worker{"Go", []string{self, "work"}}
+	}
+	for _, variable := range []bool{false, true} {
+		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Variable: variable, Workers: workers}
+		r, err := d.Run()
+		t.Logf("variable %v, seed %d: %+v", variable, d.Seed, r)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
