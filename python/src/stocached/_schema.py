@@ -171,25 +171,17 @@ def _converted(field: Field, array: Array, typed: bool) -> Array:
     name = _dtypes.NAMES[field.code]
     if typed:
         raise SchemaError(f"{field}: dtype {array.dtype} does not fit; convert it first, with astype({name!r}) or .to(torch.{name})")
-    try:
+    # A number is no truth value, even 1; a complex one is never a real one; what is no number at all (a string) has no place here.
+    if field.code != _dtypes.BOOL and array.dtype.kind in ("biufc" if field.dtype.kind == "c" else "biuf"):
         with np.errstate(all="ignore"):
-            converted = array.astype(field.dtype, casting="unsafe")
-    except (TypeError, ValueError) as error:
-        raise SchemaError(f"{field}: {array.dtype} does not convert to it: {error}") from None
-    kinds_fit = array.dtype.kind in "biufc" and not (array.dtype.kind == "c" and converted.dtype.kind != "c")
-    if field.code == _dtypes.BOOL:
-        kinds_fit = False  # a number is no truth value, even 1
-    same = kinds_fit and bool(np.all((converted == array) | ((converted != converted) & (array != array))))
-    if not same:
-        raise SchemaError(f"{field}: {array.dtype} does not convert to it without loss; convert it first, with astype({name!r})")
-    return converted
+            converted = array.astype(field.dtype)
+            if np.all((converted == array) | ((converted != converted) & (array != array))):
+                return converted
+    raise SchemaError(f"{field}: {array.dtype} does not convert to it without loss; convert it first, with astype({name!r})")
 
 
 def _checked_bytes(field: Field, value: bytes | bytearray | memoryview) -> Array:
-    try:
-        raw = np.frombuffer(value, np.uint8)
-    except ValueError:  # not contiguous; frombuffer also refuses empty buffers in old versions
-        raw = np.frombuffer(bytes(value), np.uint8)
+    raw = np.frombuffer(bytes(value) if isinstance(value, memoryview) and not value.c_contiguous else value, np.uint8)
     if field.code != _dtypes.BYTES and not (field.code == _dtypes.UINT8 and len(field.shape) == 1):
         raise SchemaError(f"{field}: {raw.size} raw bytes do not fit; give an array, such as numpy.frombuffer(value, {_dtypes.NAMES[field.code]!r})")
     if field.fixed and raw.size != field.bytes:

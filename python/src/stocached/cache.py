@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import enum
 import operator
@@ -10,6 +11,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, Literal, SupportsIndex, cast
 
 import numpy as np
@@ -487,11 +489,15 @@ def _indices(indices: Any) -> npt.NDArray[np.int64]:
     array = _schema.as_array(indices)
     if array.size == 0 and array.ndim == 1:
         return np.empty(0, np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InvalidError(f"indices are {array.dtype} with {array.ndim} dimensions; they must be whole numbers in one dimension")
-    if array.dtype == np.uint64 and bool((array > np.uint64(2**63 - 1)).any()):
-        raise SampleIndexError(f"index {array.max()} is out of range")
-    return np.ascontiguousarray(array, np.int64)
+    if array.ndim == 1 and array.dtype.kind == "i":
+        return np.ascontiguousarray(array, np.int64)
+    if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy makes floats or objects of integers that take more than 64 bits
+        with contextlib.suppress(TypeError):
+            numbers = [operator.index(index) for index in indices]
+            if all(-(2**63) <= number < 2**63 for number in numbers):
+                return np.array(numbers, np.int64)
+            raise SampleIndexError(f"index {max(numbers, key=abs)} is out of range")
+    raise InvalidError(f"indices are {array.dtype} with {array.ndim} dimensions; they must be whole numbers in one dimension")
 
 
 def _output(field: Field, out: Any, n: int) -> Array:
@@ -514,7 +520,7 @@ def _output(field: Field, out: Any, n: int) -> Array:
 
 
 def _stride(rows: Array) -> int:
-    return int(rows.strides[0]) if rows.shape[0] > 1 else rows.nbytes
+    return int(rows.strides[0]) if rows.shape[0] > 1 else rows.itemsize * prod(rows.shape[1:])
 
 
 def _aligned(size: int) -> npt.NDArray[np.uint8]:

@@ -1,0 +1,37 @@
+"""Fixtures of all tests. Tests marked `torch` need torch and run apart from the others: `pytest -m torch`, `pytest -m 'not torch'`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_PYTHON = Path(__file__).resolve().parents[1]
+
+try:
+    import stocached  # noqa: F401
+except ImportError:  # not installed: the sources, with the library that `make build` made. Children get the same through the environment
+    os.environ.setdefault("STOCACHED_LIB_PATH", str(_PYTHON.parent / "build"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PYTHON / "src"), os.environ.get("PYTHONPATH")]))
+    sys.path.insert(0, str(_PYTHON / "src"))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder on a tmpfs for named caches; whatever a test leaves there goes with it."""
+    path = Path(tempfile.mkdtemp(prefix="stocached-test-", dir="/dev/shm"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def cache_name() -> Iterator[str]:
+    """A name in the default folder that nobody else uses, for what takes a name and no folder. Removed afterwards."""
+    name = f"pytest-{os.getpid()}-{os.urandom(4).hex()}"
+    yield name
+    Path(f"/dev/shm/stocached-{os.geteuid()}/{name}").unlink(missing_ok=True)

@@ -1,0 +1,146 @@
+"""The public names, the error classes, and that the raw binding says what stocached.h says."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import stocached
+from helpers import python
+from stocached import _errors, _native
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "cclient" / "stocached.h"
+
+NAMES = """Cache CacheExistsError CacheMemoryError CacheNotFoundError CachePermissionError CacheTimeoutError ClientsError ClosedError CorruptError
+FingerprintError FormatError InvalidError LostError NondeterministicDatasetError ReadOnlyError SampleIndexError SchemaError SetResult SharedCache State Stats
+StocachedError SystemCallError UnsupportedError VersionError get_shm_size""".split()
+
+
+def test_exported_names():
+    assert sorted(stocached.__all__) == sorted(NAMES)
+    assert set(NAMES) == {name for name in dir(stocached) if not name.startswith("_")}
+
+
+def test_import_needs_no_torch():
+    python("import stocached, sys; assert 'torch' not in sys.modules")
+
+
+def test_version_is_the_library_s():
+    assert f'version = "{stocached.__version__}"' in (ROOT / "python" / "pyproject.toml").read_text()
+
+
+BUILT_IN = {
+    "InvalidError": ValueError,
+    "SampleIndexError": IndexError,
+    "SchemaError": ValueError,
+    "CacheNotFoundError": FileNotFoundError,
+    "CacheExistsError": FileExistsError,
+    "FormatError": ValueError,
+    "VersionError": ValueError,
+    "FingerprintError": ValueError,
+    "CacheMemoryError": MemoryError,
+    "CachePermissionError": PermissionError,
+    "ReadOnlyError": PermissionError,
+    "ClosedError": ValueError,
+    "ClientsError": RuntimeError,
+    "CacheTimeoutError": TimeoutError,
+    "SystemCallError": OSError,
+    "LostError": RuntimeError,
+    "CorruptError": RuntimeError,
+    "UnsupportedError": NotImplementedError,
+}
+
+
+def codes_of_header() -> dict[str, int]:
+    return {name: int(value) for name, value in re.findall(r"^\s*STOC_(E[A-Z]+) = (-\d+)", HEADER.read_text(), re.M)}
+
+
+def test_one_class_for_each_error_code():
+    codes = codes_of_header()
+    assert len(codes) == 18
+    assert sorted(_errors.BY_CODE) == sorted(codes.values())
+    for name, value in codes.items():
+        assert getattr(_native, name) == value
+    for name, built_in in BUILT_IN.items():
+        kind = getattr(stocached, name)
+        assert issubclass(kind, stocached.StocachedError)
+        assert issubclass(kind, built_in)
+        assert _errors.BY_CODE[kind.code] is kind
+        assert kind.__module__ == "stocached"
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_errors_survive_pickling_and_rebuilding(name):
+    kind = getattr(stocached, name)
+    error = _errors.make(kind.code, "7 of 9", 28)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(kind("7 of 9")) == "7 of 9"  # the DataLoader builds type(error)(message)
+    if isinstance(error, OSError):
+        assert error.errno == 28
+
+
+def test_every_code_of_the_header_has_a_text():
+    for code in codes_of_header().values():
+        assert _native.strerror(code)
+
+
+def test_structs_are_those_of_the_header(tmp_path):
+    """A C program prints size and offsets of every struct; ctypes must lay them out alike."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    assert compiler, "no C compiler"
+    structs = {
+        "stoc_error": _native.Error,
+        "stoc_field": _native.Field,
+        "stoc_options": _native.Options,
+        "stoc_info": _native.Info,
+        "stoc_stats": _native.Stats,
+        "stoc_claim": _native.Claim,
+        "iovec": _native.IoVec,
+    }
+    names = {"iovec": {"base": "iov_base", "length": "iov_len"}}
+    lines = []
+    for struct, mirror in structs.items():
+        lines.append(f'printf("{struct} %zu\\n", sizeof(struct {struct}));')
+        for field, *_ in mirror._fields_:
+            lines.append(f'printf("{struct}.{field} %zu\\n", offsetof(struct {struct}, {names.get(struct, {}).get(field, field)}));')
+    source = tmp_path / "layout.c"
+    source.write_text(f'#include "{HEADER}"\n#include <stdio.h>\nint main(void) {{ {" ".join(lines)} return 0; }}\n')
+    subprocess.run([compiler, "-o", tmp_path / "layout", source], check=True)
+    output = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout
+    for line in output.splitlines():
+        what, number = line.split()
+        struct, _, field = what.partition(".")
+        mirror = structs[struct]
+        assert int(number) == (getattr(mirror, field).offset if field else ctypes.sizeof(mirror)), what
+
+
+def test_every_function_of_the_header_is_bound_with_its_prototype():
+    text = re.sub(r"\s+", " ", HEADER.read_text())
+    prototypes = {match[2]: f"{match[1]}{match[2]}({match[3]});" for match in re.finditer(r"STOC_API ([\w ]+[ *])(stoc_\w+)\(([^;]*)\);", text)}
+    binding = re.sub(r"\s+", " ", re.sub(r"\n#\s+", " ", (Path(_native.__file__)).read_text()))
+    for name, prototype in prototypes.items():
+        if name in ("stoc_close_keep_maps", "stoc_view_offset", "stoc_close"):
+            continue  # for others: close_keep_payload and view_slot do it here
+        assert prototype in binding, f"no function under the comment: {prototype}"
+
+
+def test_unknown_library_says_what_to_do(tmp_path):
+    result = subprocess.run(
+        [os.sys.executable, "-c", "import stocached"], env={**os.environ, "STOCACHED_LIB_PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert f"no library at {tmp_path / 'libstocached.so'} (STOCACHED_LIB_PATH)" in result.stderr
+
+
+def test_shm_size():
+    stats = os.statvfs("/dev/shm")
+    assert stocached.get_shm_size() == stats.f_bsize * stats.f_blocks // 2**30
