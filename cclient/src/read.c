@@ -48,6 +48,8 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
         return STOC_ECLOSED;
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
+    if (UNLIKELY(!dst && capacity))
+        return STOC_EINVAL;
     uint64_t bytes = 0, retried = 0;
     int result = copy_sample(c, (uint64_t)index, 0, UINT64_MAX, dst, capacity, &bytes, copy_plain, &retried);
     stoc_word *counters = counters_of(c);

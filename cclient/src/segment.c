@@ -271,8 +271,11 @@ static void find_path(stoc_cache *c)
     if (!(c->flags & STOC_FLAG_NAMED))
         return;
     snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
-    ssize_t n = readlink(own, c->path, sizeof c->path - 1);
-    if (n < 0 || n >= (ssize_t)sizeof c->path - 1 || stat_fd(c->fd, &ours) != 0 || stat_path(c->path, &named) != 0 || named.st_ino != ours.st_ino || named.st_dev != ours.st_dev)
+    /* The creator's descriptor was opened before the file had a name, so only the directory can be believed. */
+    char *slash = readlink(own, c->path, sizeof c->path - STOC_NAME_BYTES - 1) > 0 ? strrchr(c->path, '/') : NULL;
+    if (slash)
+        snprintf(slash + 1, STOC_NAME_BYTES, "%s", c->name);
+    if (!slash || stat_fd(c->fd, &ours) != 0 || stat_path(c->path, &named) != 0 || named.st_ino != ours.st_ino || named.st_dev != ours.st_dev)
         memset(c->path, 0, sizeof c->path);
 }
 

@@ -1,0 +1,712 @@
+/* api.c - every call with good and bad arguments. */
+#include "check.h"
+
+enum { N = 100, BYTES = 300 };
+
+static stoc_cache *small(void) { return make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES)); }
+
+static void a_sample_comes_back(void)
+{
+    stoc_cache *c = small();
+    unsigned char bytes[BYTES];
+    size_t length = 7;
+    const void *data = bytes;
+    EQUAL(stoc_get(c, 5, bytes, sizeof bytes, &length), STOC_MISS);
+    EQUAL(stoc_view(c, 5, &data, &length), STOC_MISS);
+    CHECK(length == 7 && data == bytes); /* untouched */
+    EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
+    EQUAL(put(c, 5, BYTES, 2, 0), STOC_EXISTS);
+    EQUAL(holds(c, 5, BYTES, 1), 1);
+    EQUAL(stoc_view(c, 5, &data, &length), STOC_HIT);
+    CHECK(length == BYTES && filled(data, BYTES, 5, 1));
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    EQUAL(stoc_view_offset(c, 5), (const char *)data - (const char *)info.payload);
+    EQUAL(stoc_view_offset(c, 6), -1);
+    EQUAL(put(c, 5, BYTES, 3, STOC_OVERWRITE), STOC_STORED);
+    EQUAL(holds(c, 5, BYTES, 3), 1);
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.hits, 4);
+    EQUAL(s.misses, 3);
+    EQUAL(s.stored, 2);
+    EQUAL(s.exists, 1);
+    EQUAL(s.stored_bytes, 2 * BYTES);
+    EQUAL(s.ready, 1);
+    EQUAL(s.ready_bytes, BYTES);
+    EQUAL(s.clients_live, 1);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void slots_run_out(void)
+{
+    stoc_cache *c = small();
+    for (int i = 0; i < 10; i++)
+        EQUAL(put(c, 99 - i, BYTES, 1, 0), STOC_STORED);
+    EQUAL(put(c, 3, BYTES, 1, 0), STOC_FULL);
+    EQUAL(put(c, 99, BYTES, 2, STOC_OVERWRITE), STOC_STORED);
+    EQUAL(holds(c, 99, BYTES, 2), 1);
+    EQUAL(stats_of(c).full, 1);
+    check_quiet(c);
+    EQUAL(stoc_clear(c, 1000), 0);
+    EQUAL(put(c, 3, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stats_of(c).clears, 1);
+    EQUAL(stats_of(c).ready, 1);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void first_indices_have_their_slots(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES, .assign = STOC_FIRST_INDICES));
+    unsigned char bytes[BYTES];
+    EQUAL(put(c, 10, BYTES, 1, 0), STOC_OUT);
+    EQUAL(stoc_state(c, 10), STOC_STATE_OUT);
+    EQUAL(stoc_peek(c, 10, bytes, sizeof bytes), STOC_MISS);
+    EQUAL(stoc_peek(c, 9, bytes, sizeof bytes), STOC_HIT);
+    CHECK(bytes[0] == 0 && memcmp(bytes, bytes + 1, BYTES - 1) == 0);
+    EQUAL(put(c, 9, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stoc_view_offset(c, 9), 9 * BYTES);
+    EQUAL(stoc_view_slot(c, 9), 9);
+    EQUAL(stoc_peek(c, 9, bytes, sizeof bytes), STOC_HIT);
+    CHECK(filled(bytes, BYTES, 9, 1));
+    EQUAL(stoc_get(c, 50, bytes, sizeof bytes, NULL), STOC_MISS);
+    uint8_t states[N];
+    EQUAL(stoc_states(c, 0, N, states), 0);
+    CHECK(states[8] == STOC_STATE_EMPTY && states[9] == STOC_STATE_READY && states[10] == STOC_STATE_OUT);
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.out, 1);
+    EQUAL(s.misses, 1);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void samples_of_any_size(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .variable = 1, .limit_bytes = 16 << 20, .sample_bytes = 100000));
+    for (int i = 0; i < 50; i++)
+        EQUAL(put(c, i, (size_t)i * 37, 1, 0), STOC_STORED); /* 0 bytes too */
+    for (int i = 0; i < 50; i++)
+        EQUAL(holds(c, i, (size_t)i * 37, 1), 1);
+    EQUAL(put(c, 60, 100001, 1, 0), STOC_ESCHEMA);
+    EQUAL(put(c, 60, 100000, 1, 0), STOC_STORED);
+    EQUAL(put(c, 20, 11, 2, STOC_OVERWRITE), STOC_STORED); /* keeps its extent */
+    EQUAL(holds(c, 20, 11, 2), 1);
+    EQUAL(put(c, 20, 50000, 3, STOC_OVERWRITE), STOC_STORED); /* needs another */
+    EQUAL(holds(c, 20, 50000, 3), 1);
+    EQUAL(holds(c, 21, 21 * 37, 1), 1);
+    struct stoc_stats s = stats_of(c);
+    CHECK(s.arena_lost_bytes >= 64 && s.arena_lost_bytes < 1000);
+    int64_t indices[] = {3, 70, 20, 0};
+    uint64_t lengths[4], offsets[4] = {0, 1000, 2000, 60000};
+    uint8_t hit[4];
+    EQUAL(stoc_lengths(c, indices, 4, lengths), 3);
+    CHECK(lengths[0] == 111 && lengths[1] == UINT64_MAX && lengths[2] == 50000 && lengths[3] == 0);
+    unsigned char *out = calloc(1, 70000);
+    EQUAL(stoc_gather_packed(c, indices, 4, out, offsets, lengths, hit, 2), 3);
+    CHECK(hit[0] && !hit[1] && hit[2] && hit[3] && filled(out, 111, 3, 1) && filled(out + 2000, 50000, 20, 3));
+    lengths[0] = 110; /* another length is a miss */
+    EQUAL(stoc_gather_packed(c, indices, 1, out, offsets, lengths, hit, 1), 0);
+    EQUAL(stoc_gather(c, indices, 4, -1, out, 100000, hit, 1), STOC_ESCHEMA);
+    EQUAL(stoc_view_offset(c, 3), STOC_ESCHEMA - 1);
+    size_t needed = 0;
+    EQUAL(stoc_get(c, 20, out, 100, &needed), STOC_ESCHEMA);
+    EQUAL(needed, 50000);
+    int stored = 0;
+    for (int i = 61; i < N; i++)
+        stored += put(c, i, 100000, 1, 0) == STOC_STORED;
+    CHECK(stored == 39); /* 16 MiB hold all */
+    check_quiet(c);
+    free(out);
+    stoc_close(c);
+
+    c = make(NULL, OPTIONS(.samples = N, .variable = 1, .limit_bytes = (2 << 20) + 8192)); /* an arena of 8 KiB */
+    EQUAL(put(c, 0, 8000, 1, 0), STOC_STORED);
+    EQUAL(put(c, 1, 200, 1, 0), STOC_FULL);
+    EQUAL(put(c, 2, 192, 1, 0), STOC_STORED);
+    EQUAL(put(c, 3, 1, 1, 0), STOC_FULL);
+    EQUAL(put(c, 3, 0, 1, 0), STOC_FULL); /* an extent has a unit at least */
+    EQUAL(put(c, 0, 8001, 1, STOC_OVERWRITE), STOC_FULL);
+    EQUAL(holds(c, 0, 8000, 1), 1); /* nothing was done */
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void a_sample_has_fields(void)
+{
+    struct stoc_field fields[] = {{.name = "flag", .dtype = STOC_BOOL}, {.name = "image", .dtype = STOC_FLOAT32, .ndim = 2, .dims = {3, 5}}, {.name = "label", .dtype = STOC_INT64}};
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .fields = fields, .field_count = 3));
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    EQUAL(info.sample_bytes, 72);
+    EQUAL(info.slot_stride, 72);
+    struct stoc_field f;
+    EQUAL(stoc_field(c, 1, &f), 0);
+    CHECK(f.offset == 4 && f.bytes == 60 && f.ndim == 2 && strcmp(f.name, "image") == 0);
+    EQUAL(stoc_field(c, 3, &f), STOC_EINVAL);
+    char flag = 1, zero[8] = {0};
+    float image[15] = {1.5f};
+    int64_t label = 42;
+    struct iovec parts[] = {{&flag, 1}, {zero, 3}, {image, 60}, {&label, 8}};
+    EQUAL(stoc_setv(c, 7, parts, 4, 0), STOC_STORED);
+    parts[3].iov_len = 7;
+    EQUAL(stoc_setv(c, 8, parts, 4, 0), STOC_ESCHEMA);
+    int64_t indices[] = {7, 8, 7}, labels[3] = {-1, -1, -1};
+    uint8_t hit[3];
+    EQUAL(stoc_gather(c, indices, 3, 2, labels, 8, hit, 1), 2);
+    CHECK(labels[0] == 42 && labels[1] == -1 && labels[2] == 42 && hit[0] == 1 && hit[1] == 0);
+    EQUAL(stoc_gather(c, indices, 3, 2, labels, 7, hit, 1), STOC_ESCHEMA);
+    EQUAL(stoc_gather(c, indices, 3, 3, labels, 8, hit, 1), STOC_ESCHEMA);
+    float images[45] = {0};
+    void *dst[] = {NULL, images, labels};
+    size_t strides[] = {0, 60, 8};
+    EQUAL(stoc_gather_fields(c, indices, 3, dst, strides, hit, 1), 2);
+    CHECK(images[0] == 1.5f && images[15] == 0 && images[30] == 1.5f);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void batches_and_threads(void)
+{
+    enum { ROWS = 256, BIG = 150528 };
+    stoc_cache *c = make(NULL, OPTIONS(.samples = ROWS, .sample_bytes = BIG));
+    for (int i = 0; i < ROWS; i += 2)
+        EQUAL(put(c, i, BIG, 1, 0), STOC_STORED);
+    int64_t indices[ROWS];
+    uint8_t hit[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        indices[i] = (i * 37) % ROWS;
+    size_t stride = BIG + 3; /* rows begin at any byte */
+    unsigned char *out = malloc(ROWS * stride + 64);
+    for (unsigned threads = 0; threads < 5; threads++) {
+        memset(out, 0xee, ROWS * stride + 64);
+        EQUAL(stoc_gather(c, indices, ROWS, -1, out, stride, hit, threads), ROWS / 2);
+        int wrong = 0;
+        for (int k = 0; k < ROWS; k++) {
+            unsigned char *row = out + (size_t)k * stride;
+            bool even = indices[k] % 2 == 0;
+            wrong += hit[k] != even || (even ? !filled(row, BIG, (uint64_t)indices[k], 1) : row[0] != 0xee || row[BIG - 1] != 0xee);
+            wrong += row[BIG] != 0xee || row[BIG + 2] != 0xee; /* nothing between the rows */
+        }
+        EQUAL(wrong, 0);
+    }
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.hits, 5 * ROWS / 2);
+    EQUAL(s.misses, 5 * ROWS / 2);
+    EQUAL(stoc_gather(c, indices, 0, -1, NULL, BIG, NULL, 1), 0);
+    indices[200] = ROWS;
+    out[0] = 0x11;
+    EQUAL(stoc_gather(c, indices, ROWS, -1, out, stride, NULL, 1), STOC_EINDEX);
+    EQUAL(out[0], 0x11); /* indices are checked first */
+    indices[200] = -1;
+    EQUAL(stoc_gather(c, indices, ROWS, -1, out, stride, NULL, 1), STOC_EINDEX);
+    free(out);
+    stoc_close(c);
+}
+
+static void fills_in_pieces(void)
+{
+    stoc_cache *c = small();
+    unsigned char bytes[BYTES], again[BYTES];
+    struct stoc_claim k;
+    fill(bytes, BYTES, 1, 1);
+    EQUAL(stoc_claim(c, 1, BYTES, 0, &k), STOC_STORED);
+    EQUAL(put(c, 1, BYTES, 2, 0), STOC_BUSY);
+    EQUAL(stoc_state(c, 1), STOC_STATE_WRITING);
+    EQUAL(holds(c, 1, BYTES, 1), 0);
+    EQUAL(stoc_write(&k, 0, bytes, 100), STOC_STORED);
+    EQUAL(stoc_write(&k, 100, bytes + 100, 200), STOC_STORED);
+    EQUAL(stoc_write(&k, 100, bytes, 201), STOC_ESCHEMA);
+    EQUAL(stoc_write(&k, UINT64_MAX, bytes, 1), STOC_ESCHEMA);
+    EQUAL(stoc_publish(&k), STOC_STORED);
+    EQUAL(holds(c, 1, BYTES, 1), 1);
+    EQUAL(stoc_publish(&k), STOC_EINVAL);
+    EQUAL(stoc_write(&k, 0, bytes, 1), STOC_EINVAL);
+    EQUAL(stoc_abort(&k), 0);
+    EQUAL(stoc_claim(c, 1, BYTES, 0, &k), STOC_EXISTS);
+    EQUAL(stoc_publish(&k), STOC_EINVAL);
+
+    EQUAL(stoc_claim(c, 2, BYTES, 0, &k), STOC_STORED); /* out of order */
+    EQUAL(stoc_write(&k, 200, bytes + 200, 100), STOC_STORED);
+    EQUAL(stoc_write(&k, 0, bytes, 200), STOC_STORED);
+    EQUAL(stoc_publish(&k), STOC_STORED);
+    EQUAL(stoc_get(c, 2, again, BYTES, NULL), STOC_HIT);
+    CHECK(memcmp(again, bytes, BYTES) == 0);
+
+    EQUAL(stoc_claim(c, 3, BYTES, 0, &k), STOC_STORED); /* a part is never written */
+    EQUAL(stoc_write(&k, 10, bytes, 10), STOC_STORED);
+    EQUAL(stoc_publish(&k), STOC_STORED);
+    EQUAL(stoc_get(c, 3, again, BYTES, NULL), STOC_HIT);
+    CHECK(again[0] == 0 && memcmp(again + 10, bytes, 10) == 0 && again[20] == 0 && again[BYTES - 1] == 0);
+
+    EQUAL(stoc_claim(c, 4, BYTES, 0, &k), STOC_STORED);
+    EQUAL(stoc_abort(&k), 0);
+    EQUAL(stoc_state(c, 4), STOC_STATE_EMPTY);
+    EQUAL(put(c, 4, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stoc_claim(c, 4, BYTES, STOC_OVERWRITE, &k), STOC_STORED); /* an overwrite that is aborted empties the sample */
+    EQUAL(stoc_abort(&k), 0);
+    EQUAL(stoc_state(c, 4), STOC_STATE_EMPTY);
+    EQUAL(stats_of(c).aborted, 2);
+    check_quiet(c);
+
+    struct stoc_claim many[40]; /* at most 32 at once */
+    stoc_cache *wide = make(NULL, OPTIONS(.samples = 40, .sample_bytes = 8));
+    for (int i = 0; i < 40; i++)
+        EQUAL(stoc_claim(wide, i, 8, 0, &many[i]), i < 32 ? STOC_STORED : STOC_BUSY);
+    EQUAL(stoc_clear(wide, 50), STOC_ETIMEOUT);
+    EQUAL(stats_of(wide).clears, 0);
+    EQUAL(stoc_publish(&many[0]), STOC_STORED);
+    EQUAL(stoc_claim(wide, 39, 8, 0, &many[39]), STOC_STORED);
+    stoc_cache *other = join_fd(wide);
+    stoc_close(wide); /* aborts what is open */
+    EQUAL(stats_of(other).ready, 1);
+    EQUAL(stats_of(other).aborted, 32);
+    EQUAL(put(other, 39, 8, 1, 0), STOC_STORED);
+    check_quiet(other);
+    stoc_close(other);
+    stoc_close(c);
+}
+
+static void bad_arguments(void)
+{
+    stoc_cache *c = small();
+    unsigned char bytes[BYTES + 1] = {0};
+    const void *data;
+    size_t length;
+    static const int64_t outside[] = {-1, N, N + 1, INT64_MIN, INT64_MAX};
+    for (size_t k = 0; k < sizeof outside / sizeof *outside; k++) {
+        EQUAL(stoc_get(c, outside[k], bytes, BYTES, &length), STOC_EINDEX);
+        EQUAL(stoc_view(c, outside[k], &data, &length), STOC_EINDEX);
+        EQUAL(stoc_view_offset(c, outside[k]), STOC_EINDEX - 1);
+        EQUAL(stoc_set(c, outside[k], bytes, BYTES, 0), STOC_EINDEX);
+        EQUAL(stoc_state(c, outside[k]), STOC_EINDEX);
+        EQUAL(stoc_peek(c, outside[k], bytes, BYTES), STOC_EINDEX);
+        struct stoc_claim claim;
+        EQUAL(stoc_claim(c, outside[k], BYTES, 0, &claim), STOC_EINDEX);
+        EQUAL(stoc_lengths(c, &outside[k], 1, &(uint64_t){0}), STOC_EINDEX);
+    }
+    EQUAL(stoc_set(c, 1, bytes, BYTES - 1, 0), STOC_ESCHEMA);
+    EQUAL(stoc_set(c, 1, bytes, BYTES + 1, 0), STOC_ESCHEMA);
+    EQUAL(stoc_set(c, 1, bytes, 0, 0), STOC_ESCHEMA);
+    EQUAL(stoc_set(c, 1, NULL, BYTES, 0), STOC_EINVAL);
+    EQUAL(stoc_set(c, 1, bytes, BYTES, 4), STOC_EINVAL);
+    EQUAL(stoc_setv(c, 1, NULL, 1, 0), STOC_EINVAL);
+    EQUAL(stoc_setv(c, 1, NULL, -1, 0), STOC_EINVAL);
+    EQUAL(stoc_claim(c, 1, BYTES, 0, NULL), STOC_EINVAL);
+    EQUAL(stoc_view(c, 1, NULL, &length), STOC_EINVAL);
+    EQUAL(stoc_get(c, 1, NULL, BYTES, &length), STOC_EINVAL);
+    EQUAL(stoc_gather(c, NULL, 1, -1, bytes, BYTES, NULL, 1), STOC_EINVAL);
+    EQUAL(stoc_gather(c, &(int64_t){1}, 1, -1, NULL, BYTES, NULL, 1), STOC_EINVAL);
+    EQUAL(stoc_states(c, 50, 51, bytes), STOC_EINDEX);
+    EQUAL(stoc_states(c, UINT64_MAX, 2, bytes), STOC_EINDEX);
+    EQUAL(stoc_verify(c, 50, 51, NULL, NULL), STOC_EINDEX);
+    EQUAL(stoc_peek(c, 1, bytes, BYTES - 1), STOC_ESCHEMA);
+    EQUAL(stoc_info(c, &(struct stoc_info){.struct_bytes = 8}), STOC_EINVAL);
+    EQUAL(stoc_stats(c, &(struct stoc_stats){.struct_bytes = 8}), STOC_EINVAL);
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.ready + s.hits + s.misses + s.stored + s.busy + s.full, 0); /* nothing was done, nothing was counted */
+    check_quiet(c);
+    stoc_close(c);
+    stoc_close(NULL);
+    EQUAL(stoc_get(NULL, 0, bytes, 1, NULL), STOC_ECLOSED);
+    EQUAL(stoc_set(NULL, 0, bytes, 1, 0), STOC_ECLOSED);
+    EQUAL(stoc_clear(NULL, 0), STOC_ECLOSED);
+    EQUAL(stoc_view_offset(NULL, 0), STOC_ECLOSED - 1);
+}
+
+static void bad_options(void)
+{
+    struct stoc_field two[] = {{.name = "a", .dtype = STOC_UINT8}, {.name = "a", .dtype = STOC_UINT8}}, odd = {.name = "a", .dtype = 16}, nameless = {.dtype = 1};
+    struct stoc_field zero = {.name = "a", .ndim = 1, .dims = {0}}, deep = {.name = "a", .ndim = 9}, differs = {.name = "a", .ndim = 1, .dims = {STOC_VARIABLE_DIM}};
+    struct stoc_field huge = {.name = "a", .dtype = STOC_FLOAT64, .ndim = 2, .dims = {1 << 20, 1 << 20}}, latin = {.name = "\xe9t\xe9"};
+    struct stoc_field many[25];
+    memset(many, 0, sizeof many);
+    struct {
+        const char *name;
+        struct stoc_options o;
+        int code;
+    } table[] = {
+        {NULL, OPTIONS(.sample_bytes = 8), STOC_EINVAL}, /* no samples */
+        {NULL, OPTIONS(.samples = 5), STOC_EINVAL},      /* no size */
+        {NULL, OPTIONS(.samples = (UINT64_C(1) << 40) + 1, .sample_bytes = 8), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .slots = 6, .sample_bytes = 8), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = UINT64_C(1) << 32), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .assign = 2), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .variable = 1), STOC_EINVAL}, /* no limit */
+        {NULL, OPTIONS(.samples = 5, .slots = 2, .variable = 1, .limit_bytes = 4 << 20), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .assign = STOC_FIRST_INDICES), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20), STOC_EMEMORY},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .limit_bytes = 2 << 20), STOC_EMEMORY},
+        {NULL, OPTIONS(.samples = 500000, .slots = 500000, .sample_bytes = 8, .limit_bytes = 4 << 20), STOC_EMEMORY},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .unlink_last = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/dev/shm"), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = two, .field_count = 2), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = two, .field_count = 0), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = many, .field_count = 25), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = &odd, .field_count = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = &nameless, .field_count = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = &zero, .field_count = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = &deep, .field_count = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = &differs, .field_count = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = &huge, .field_count = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = &latin, .field_count = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .fields = two, .field_count = 1, .sample_bytes = 2), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "12345678901234567890123456789012345678901234567890123456789012345"), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "\xff"), STOC_EINVAL},
+        {"", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
+        {"a/b", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
+        {"..", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
+        {"a b", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
+        {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/dev/shm/there-is-no-such-directory"), STOC_EINVAL},
+        {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/proc"), STOC_EINVAL},
+        {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/dev/null"), STOC_EPERM},
+        {NULL, OPTIONS(.samples = UINT64_C(1) << 32, .slots = UINT64_C(4294967294), .sample_bytes = UINT64_C(4294967295)), STOC_EINVAL}, /* over 2^56 bytes */
+        {NULL, OPTIONS(.samples = 1 << 20, .sample_bytes = 1 << 30), STOC_EMEMORY},                                                    /* over the machine's memory */
+    };
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        stoc_cache *c = (stoc_cache *)&failures;
+        struct stoc_error e = {0};
+        table[k].o.client_records = 0;
+        int code = stoc_create(table[k].name, &table[k].o, &c, &e);
+        if (code != table[k].code || c != NULL || e.code != code || !e.message[0])
+            COMPLAIN("options %zu: code %d, want %d: %s", k, code, table[k].code, e.message);
+    }
+    stoc_cache *c;
+    struct stoc_error e;
+    struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8);
+    EQUAL(stoc_create(NULL, NULL, &c, &e), STOC_EINVAL);
+    EQUAL(stoc_create(NULL, &o, NULL, &e), STOC_EINVAL);
+    EQUAL(stoc_create(NULL, &o, NULL, NULL), STOC_EINVAL);
+    o.struct_bytes = 8;
+    EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EINVAL);
+    o = OPTIONS(.samples = 5, .sample_bytes = 8);
+    o.client_records = 4096;
+    EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EINVAL);
+}
+
+static void names(void)
+{
+    struct stoc_error e;
+    stoc_cache *c = make("first", OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "cats v1", .limit_bytes = 4 << 20)), *d = NULL;
+    struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
+    EQUAL(stoc_create("first", &o, &d, &e), STOC_EEXIST);
+    EQUAL(stoc_open(path_in_scratch("none"), 0, NULL, &d, &e), STOC_ENOENT);
+    EQUAL(stoc_open(path_in_scratch("first"), 0, "dogs", &d, &e), STOC_EFINGERPRINT);
+    EQUAL(stoc_open("stoc-test-no-such-name", 0, NULL, &d, &e), STOC_ENOENT);
+    EQUAL(stoc_open("", 0, NULL, &d, &e), STOC_EINVAL);
+    EQUAL(stoc_open(NULL, 0, NULL, &d, &e), STOC_EINVAL);
+    EQUAL(stoc_open(".hidden", 0, NULL, &d, &e), STOC_EINVAL);
+    EQUAL(stoc_open(path_in_scratch("first"), 8, NULL, &d, &e), STOC_EINVAL);
+    CHECK(d == NULL);
+    REQUIRE(stoc_open(path_in_scratch("first"), 0, "cats v1", &d, &e) == 0);
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(d, &info) == 0);
+    CHECK(strcmp(info.name, "first") == 0 && strcmp(info.fingerprint, "cats v1") == 0 && strcmp(info.path, path_in_scratch("first")) == 0);
+    EQUAL(info.limit_bytes, 4 << 20);
+    EQUAL(put(c, 1, 8, 1, 0), STOC_STORED);
+    EQUAL(holds(d, 1, 8, 1), 1);
+    EQUAL(stoc_unlink(path_in_scratch("first"), &e), 0);
+    EQUAL(stoc_unlink(path_in_scratch("first"), &e), STOC_ENOENT);
+    EQUAL(put(d, 2, 8, 1, 0), STOC_STORED); /* who is attached goes on */
+    EQUAL(holds(c, 2, 8, 1), 1);
+    stoc_close(c);
+    stoc_close(d);
+
+    c = make("goes", OPTIONS(.samples = 5, .sample_bytes = 8, .unlink_last = 1));
+    d = join("goes", 0);
+    stoc_close(c);
+    EQUAL(access(path_in_scratch("goes"), F_OK), 0);
+    stoc_close(d);
+    EQUAL(access(path_in_scratch("goes"), F_OK), -1);
+    c = make("goes", OPTIONS(.samples = 5, .sample_bytes = 8, .unlink_last = 1));
+    REQUIRE(stoc_info(c, &info) == 0);
+    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &e) == 0); /* the last one may have come by descriptor */
+    stoc_close(c);
+    stoc_close(d);
+    EQUAL(access(path_in_scratch("goes"), F_OK), -1);
+    c = make("stays", OPTIONS(.samples = 5, .sample_bytes = 8));
+    stoc_close(c);
+    EQUAL(access(path_in_scratch("stays"), F_OK), 0);
+}
+
+static void descriptors(void)
+{
+    struct stoc_error e;
+    stoc_cache *c = small(), *d = NULL;
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    CHECK(info.path[0] == 0 && info.fd >= 0);
+    EQUAL(fcntl(info.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    EQUAL(ftruncate(info.fd, 4096), -1); /* sealed */
+    EQUAL(stoc_open_fd(-1, 0, NULL, &d, &e), STOC_EINVAL);
+    EQUAL(stoc_open_fd(9999, 0, NULL, &d, &e), STOC_EINVAL);
+    unsigned char other[16] = {1};
+    EQUAL(stoc_open_fd(info.fd, 0, other, &d, &e), STOC_EFORMAT);
+    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &e) == 0);
+    EQUAL(put(d, 1, BYTES, 1, 0), STOC_STORED);
+    EQUAL(holds(c, 1, BYTES, 1), 1);
+    stoc_close(d);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), info.fd);
+    REQUIRE(stoc_open(path, 0, NULL, &d, &e) == 0);
+    EQUAL(holds(d, 1, BYTES, 1), 1);
+    stoc_close(d);
+    int read_only = open(path, O_RDONLY), append = open(path, O_RDWR | O_APPEND);
+    REQUIRE(stoc_open_fd(read_only, 0, NULL, &d, &e) == 0);
+    EQUAL(put(d, 2, BYTES, 1, 0), STOC_EREADONLY);
+    stoc_close(d);
+    EQUAL(stoc_open_fd(append, 0, NULL, &d, &e), STOC_EINVAL);
+    close(read_only);
+    close(append);
+    stoc_close(c);
+}
+
+static void reading_only(void)
+{
+    struct stoc_error e;
+    stoc_cache *c = make("reading", OPTIONS(.samples = 5, .sample_bytes = 8)), *d;
+    EQUAL(put(c, 1, 8, 1, 0), STOC_STORED);
+    REQUIRE(stoc_open(path_in_scratch("reading"), STOC_OPEN_READ_ONLY, NULL, &d, &e) == 0);
+    struct stoc_claim k;
+    EQUAL(holds(d, 1, 8, 1), 1);
+    EQUAL(holds(d, 2, 8, 1), 0);
+    EQUAL(put(d, 2, 8, 1, 0), STOC_EREADONLY);
+    EQUAL(stoc_claim(d, 2, 8, 0, &k), STOC_EREADONLY);
+    EQUAL(stoc_clear(d, 1), STOC_EREADONLY);
+    EQUAL(stoc_recover(d), STOC_EREADONLY);
+    stoc_count_passed(d, 1);
+    EQUAL(stoc_verify(d, 0, 5, NULL, NULL), 0);
+    struct stoc_stats s = stats_of(d);
+    EQUAL(s.hits + s.misses + s.passed, 0); /* not counted */
+    EQUAL(s.clients_live, 1);
+    stoc_close(d);
+    stoc_close(c);
+}
+
+static void the_client_table_is_full(void)
+{
+    struct stoc_error e;
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 5, .sample_bytes = 8)), *others[16], *d;
+    for (int k = 1; k < 16; k++)
+        others[k] = join_fd(c);
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    EQUAL(stoc_open_fd(info.fd, 0, NULL, &d, &e), STOC_ECLIENTS);
+    CHECK(strstr(e.message, "16") != NULL);
+    EQUAL(stats_of(c).clients_live, 16);
+    stoc_close(others[7]);
+    REQUIRE(stoc_open_fd(info.fd, 0, NULL, &d, &e) == 0);
+    stoc_close(d);
+    for (int k = 1; k < 16; k++)
+        if (k != 7)
+            stoc_close(others[k]);
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.clients_live, 1);
+    EQUAL(s.clients_dead, 15);
+    stoc_close(c);
+}
+
+static void views_may_outlive_the_handle(void)
+{
+    stoc_cache *c = small();
+    const void *data = NULL;
+    size_t length;
+    EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stoc_view(c, 1, &data, &length), STOC_HIT);
+    stoc_close_keep_maps(c);
+    CHECK(data && filled(data, BYTES, 1, 1));
+}
+
+static void verify_finds_foreign_bytes(void)
+{
+    stoc_cache *c = small();
+    for (int i = 0; i < 5; i++)
+        EQUAL(put(c, i, BYTES, 1, 0), STOC_STORED);
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    int64_t offset = stoc_view_offset(c, 3), bad = -1;
+    EQUAL(pwrite(info.fd, "?", 1, (off_t)(info.payload_offset + (uint64_t)offset + 77)), 1);
+    uint64_t checked = 0;
+    EQUAL(stoc_verify(c, 0, N, &checked, &bad), 1);
+    EQUAL(checked, 5);
+    EQUAL(bad, 3);
+    EQUAL(stats_of(c).corrupt, 1);
+    stoc_close(c);
+}
+
+/* Words that cannot be: an error, a count, and never a byte outside of the payload. */
+static void corrupt_words(void)
+{
+    for (int variable = 0; variable < 2; variable++) {
+        stoc_cache *c = variable ? make(NULL, OPTIONS(.samples = 8, .variable = 1, .limit_bytes = 4 << 20, .sample_bytes = 4096)) : make(NULL, OPTIONS(.samples = 8, .sample_bytes = 4096));
+        unsigned char *control = control_of(c), bytes[4096];
+        unsigned shift = variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
+        EQUAL(put(c, 0, 4096, 1, 0), STOC_STORED);
+        uint64_t good = *index_in(control, 0), meta = *(index_in(control, 0) + 1);
+        struct {
+            uint64_t word, meta;
+        } bad[] = {
+            {STOC_WORD_READY, meta},                                   /* no place */
+            {STOC_WORD_READY | UINT64_MAX << shift, meta},             /* far outside */
+            {good + (UINT64_C(1) << shift << 20), meta},               /* outside */
+            {3, meta}, {7, meta},                                      /* states that are none */
+            {good, (meta & ~UINT64_C(0xffffffff)) | 0xffffffff},       /* longer than a sample */
+            {good, meta + 1},
+        };
+        uint64_t corrupt = 0;
+        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+            const void *data;
+            size_t length;
+            *index_in(control, 0) = bad[k].word;
+            *(index_in(control, 0) + 1) = bad[k].meta;
+            if (stoc_get(c, 0, bytes, sizeof bytes, &length) != STOC_ECORRUPT || stoc_view(c, 0, &data, &length) != STOC_ECORRUPT)
+                COMPLAIN("word %zu (variable %d) is not refused", k, variable);
+            int64_t index = 0;
+            uint64_t at = 0, want = 4096;
+            EQUAL(stoc_gather_packed(c, &index, 1, bytes, &at, &want, NULL, 1), STOC_ECORRUPT);
+            corrupt += 3;
+            if ((bad[k].word & 7) > STOC_WORD_READY) {
+                EQUAL(put(c, 0, 4096, 1, 0), STOC_ECORRUPT);
+                EQUAL(stoc_state(c, 0), STOC_STATE_CORRUPT);
+                corrupt++;
+            }
+            EQUAL(stoc_verify(c, 0, 8, NULL, NULL), 1);
+            corrupt++;
+        }
+        for (uint32_t owner = 0; owner < 4096; owner += 4095) { /* WRITING by nobody, and by a client outside of the table */
+            *index_in(control, 0) = STOC_WORD_WRITING | (uint64_t)owner << 3;
+            EQUAL(put(c, 0, 4096, 1, 0), STOC_ECORRUPT);
+            corrupt++;
+        }
+        *index_in(control, 0) = STOC_WORD_WRITING | 5 << 3; /* by a dead client that does not list it */
+        EQUAL(put(c, 0, 4096, 1, 0), STOC_ECORRUPT);
+        EQUAL(stats_of(c).corrupt, corrupt + 1);
+        *word_in(control, STOC_CLIENTS_OFFSET + 9 * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS) = 12345; /* an entry that names no sample */
+        *word_in(control, STOC_CLIENTS_HIGH_OFFSET) = UINT64_MAX;
+        EQUAL(stoc_recover(c), 0);
+        EQUAL(stats_of(c).corrupt, corrupt + 2);
+        EQUAL(stoc_clear(c, 1000), 0);
+        EQUAL(put(c, 0, 4096, 2, 0), STOC_STORED);
+        EQUAL(holds(c, 0, 4096, 2), 1);
+        munmap(control, 4096);
+        stoc_close(c);
+    }
+}
+
+/* Generations wrap around: from just below the limit, through several states. */
+static void generations_wrap(void)
+{
+    for (int variable = 0; variable < 2; variable++) {
+        stoc_cache *c = variable ? make(NULL, OPTIONS(.samples = 2, .variable = 1, .limit_bytes = 4 << 20)) : make(NULL, OPTIONS(.samples = 2, .sample_bytes = 64));
+        unsigned char *control = control_of(c);
+        uint64_t limit = variable ? 1 << 13 : 1 << 17;
+        *index_in(control, 0) = (limit - 2) << 15;
+        for (uint64_t round = 0; round < 6; round++) {
+            EQUAL(put(c, 0, 64, round, STOC_OVERWRITE), STOC_STORED);
+            EQUAL(holds(c, 0, 64, round), 1);
+            EQUAL(*index_in(control, 0) >> 15 & (limit - 1), (limit - 2 + round) % limit);
+            EQUAL(*index_in(control, 0) >> (variable ? 28 : 32), 1); /* the place is untouched by the carry */
+        }
+        *index_in(control, 0) = (*index_in(control, 0) & ~((limit - 1) << 15)) | (limit - 1) << 15;
+        EQUAL(stoc_clear(c, 1000), 0);
+        EQUAL(*index_in(control, 0), 0);
+        *word_in(control, STOC_FREE_FROM_OFFSET) = (uint64_t)UINT32_MAX << 32; /* seq wraps too */
+        EQUAL(put(c, 0, 64, 9, 0), STOC_STORED);
+        EQUAL(stoc_clear(c, 1000), 0);
+        if (!variable)
+            EQUAL(*word_in(control, STOC_FREE_FROM_OFFSET), 0);
+        check_quiet(c);
+        stoc_close(c);
+    }
+}
+
+/* A word that changes under a claim: the publish is refused and counted. */
+static void zombies_do_not_publish(void)
+{
+    stoc_cache *c = small();
+    unsigned char *control = control_of(c), bytes[BYTES] = {0};
+    struct stoc_claim k;
+    EQUAL(stoc_claim(c, 1, BYTES, 0, &k), STOC_STORED);
+    *index_in(control, 1) = UINT64_C(9) << 15; /* EMPTY(9) */
+    EQUAL(stoc_write(&k, 0, bytes, BYTES), STOC_STORED);
+    EQUAL(stoc_publish(&k), STOC_ELOST);
+    EQUAL(*index_in(control, 1), UINT64_C(9) << 15);
+    EQUAL(stoc_claim(c, 2, BYTES, 0, &k), STOC_STORED);
+    *index_in(control, 2) = 0;
+    EQUAL(stoc_abort(&k), STOC_ELOST);
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.lost, 2);
+    EQUAL(s.stored, 0);
+    EQUAL(stoc_clear(c, 100), 0); /* no entry was left behind */
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void messages_have_numbers(void)
+{
+    stoc_cache *c = small();
+    char text[400];
+    struct {
+        int code;
+        const char *words[3];
+    } table[] = {
+        {STOC_EINDEX, {"123", "99"}}, {STOC_ESCHEMA, {"77", "300"}}, {STOC_FULL, {"10", "clear"}}, {STOC_BUSY, {"123", "wait"}}, {STOC_EREADONLY, {"writing"}}, {STOC_ECLIENTS, {"16"}},
+        {STOC_ELOST, {"123"}}, {STOC_ECORRUPT, {"verify"}}, {STOC_ECLOSED, {"attach"}}, {STOC_OUT, {"first-come"}}, {STOC_ETIMEOUT, {"longer"}},
+    };
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        size_t n = stoc_explain(c, table[k].code, 123, 77, text, sizeof text);
+        EQUAL(n, strlen(text));
+        for (int w = 0; w < 3 && table[k].words[w]; w++)
+            if (!strstr(text, table[k].words[w]))
+                COMPLAIN("%d: no \"%s\" in: %s", table[k].code, table[k].words[w], text);
+    }
+    for (int code = -30; code < 10; code++) { /* any code, any room */
+        EQUAL(stoc_explain(c, code, -5, 0, text, 10), strlen(text));
+        EQUAL(stoc_explain(NULL, code, -5, 0, text, sizeof text), strlen(text));
+        CHECK(stoc_strerror(code)[0] != 0);
+    }
+    EQUAL(stoc_explain(c, STOC_EINDEX, 1, 1, NULL, 0), 0);
+    EQUAL(stoc_abi_version(), STOC_ABI_VERSION);
+    CHECK(stoc_version()[0] == '0');
+    stoc_close(c);
+}
+
+static void pages_taken_at_creation(void)
+{
+    struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 1 << 20, .reserve = 1);
+    stoc_cache *c = make(NULL, o);
+    CHECK(stats_of(c).allocated_bytes >= 100 << 20);
+    stoc_close(c);
+    c = make(NULL, OPTIONS(.samples = 100, .sample_bytes = 1 << 20));
+    CHECK(stats_of(c).allocated_bytes < 3 << 20);
+    EQUAL(put(c, 50, 1 << 20, 1, 0), STOC_STORED);
+    CHECK(stats_of(c).allocated_bytes < 5 << 20);
+    stoc_close(c);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(a_sample_comes_back);
+    RUN(slots_run_out);
+    RUN(first_indices_have_their_slots);
+    RUN(samples_of_any_size);
+    RUN(a_sample_has_fields);
+    RUN(batches_and_threads);
+    RUN(fills_in_pieces);
+    RUN(bad_arguments);
+    RUN(bad_options);
+    RUN(names);
+    RUN(descriptors);
+    RUN(reading_only);
+    RUN(the_client_table_is_full);
+    RUN(views_may_outlive_the_handle);
+    RUN(verify_finds_foreign_bytes);
+    RUN(corrupt_words);
+    RUN(generations_wrap);
+    RUN(zombies_do_not_publish);
+    RUN(messages_have_numbers);
+    RUN(pages_taken_at_creation);
+    return end_tests(argv[0]);
+}

@@ -1,0 +1,282 @@
+/*
+ * check.h - what the test programs share: a check macro, a temporary directory on a tmpfs, and a second pair of eyes on a segment.
+ *
+ * A program lists its tests in main: RUN(test). Its last line is "name: N passed, M failed, K skipped"; every skip says why.
+ */
+#ifndef STOCACHED_CHECK_H
+#define STOCACHED_CHECK_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include "../stocached.h"
+#include "../stocached_layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int passed, failed, skipped, failures; /* failures: of the test under way */
+static jmp_buf give_up;
+static char scratch[64]; /* a directory on a tmpfs, gone at the end */
+
+#define COMPLAIN(...) (printf("%s:%d: ", __FILE__, __LINE__), printf(__VA_ARGS__), printf("\n"), fflush(stdout), failures++)
+
+#define CHECK(condition) ((condition) ? (void)0 : (void)COMPLAIN("not so: %s", #condition))
+#define REQUIRE(condition) ((condition) ? (void)0 : (COMPLAIN("not so: %s", #condition), longjmp(give_up, 1)))
+#define EQUAL(a, b)                                                                                        \
+    do {                                                                                                   \
+        long long left_ = (long long)(a), right_ = (long long)(b);                                         \
+        if (left_ != right_)                                                                               \
+            COMPLAIN("%s is %lld, %s is %lld", #a, left_, #b, right_);                                     \
+    } while (0)
+#define SKIP(reason)                            \
+    do {                                        \
+        printf("SKIPPED [1] %s: %s\n", __func__, reason); \
+        longjmp(give_up, 2);                    \
+    } while (0)
+
+__attribute__((unused)) static void run(const char *name, void (*test)(void))
+{
+    failures = 0;
+    int how = setjmp(give_up);
+    if (how == 0)
+        test();
+    if (how == 2)
+        skipped++;
+    else if (failures)
+        failed++;
+    else
+        passed++;
+    printf("%s %s\n", how == 2 ? "skip" : failures ? "FAIL" : "ok  ", name);
+    fflush(stdout);
+}
+#define RUN(test) run(#test, test)
+
+__attribute__((unused)) static void begin_tests(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0); /* forked children must not print our lines again */
+    snprintf(scratch, sizeof scratch, "/dev/shm/stoctest-XXXXXX");
+    if (!mkdtemp(scratch)) {
+        perror(scratch);
+        exit(2);
+    }
+}
+
+__attribute__((unused)) static int end_tests(const char *program)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", scratch);
+    if (system(command) != 0)
+        failed++;
+    const char *slash = strrchr(program, '/');
+    printf("%s: %d passed, %d failed, %d skipped\n", slash ? slash + 1 : program, passed, failed, skipped);
+    return failed ? 1 : 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ caches */
+
+#define OPTIONS(...) (struct stoc_options){.struct_bytes = sizeof(struct stoc_options), .client_records = 16, __VA_ARGS__}
+
+__attribute__((unused)) static stoc_cache *make(const char *name, struct stoc_options options)
+{
+    struct stoc_error error;
+    stoc_cache *c;
+    if (name && !options.directory)
+        options.directory = scratch;
+    if (stoc_create(name, &options, &c, &error) != 0) {
+        COMPLAIN("create %s: %d %s", name ? name : "(unnamed)", error.code, error.message);
+        longjmp(give_up, 1);
+    }
+    return c;
+}
+
+__attribute__((unused)) static const char *path_in_scratch(const char *name)
+{
+    static char paths[4][200];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", scratch, name);
+    return path;
+}
+
+__attribute__((unused)) static stoc_cache *join(const char *name, unsigned flags)
+{
+    struct stoc_error error;
+    stoc_cache *c;
+    if (stoc_open(path_in_scratch(name), flags, NULL, &c, &error) != 0) {
+        COMPLAIN("open %s: %d %s", name, error.code, error.message);
+        longjmp(give_up, 1);
+    }
+    return c;
+}
+
+/* Another client of the same cache, in this process. */
+__attribute__((unused)) static stoc_cache *join_fd(stoc_cache *c)
+{
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    struct stoc_error error;
+    stoc_cache *other;
+    REQUIRE(stoc_info(c, &info) == 0);
+    if (stoc_open_fd(info.fd, 0, info.uuid, &other, &error) != 0) {
+        COMPLAIN("open_fd: %d %s", error.code, error.message);
+        longjmp(give_up, 1);
+    }
+    return other;
+}
+
+__attribute__((unused)) static struct stoc_stats stats_of(stoc_cache *c)
+{
+    struct stoc_stats stats = {.struct_bytes = sizeof stats};
+    EQUAL(stoc_stats(c, &stats), 0);
+    return stats;
+}
+
+/* The bytes of sample i in its version v: every one of them says both. */
+__attribute__((unused)) static void fill(unsigned char *bytes, size_t n, uint64_t i, uint64_t v)
+{
+    uint64_t x = i * UINT64_C(0x9e3779b97f4a7c15) + v * UINT64_C(0xc2b2ae3d27d4eb4f) + 1;
+    for (size_t k = 0; k < n; k++) {
+        if (k % 8 == 0) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        }
+        bytes[k] = (unsigned char)(x >> (k % 8 * 8));
+    }
+}
+
+__attribute__((unused)) static bool filled(const unsigned char *bytes, size_t n, uint64_t i, uint64_t v)
+{
+    unsigned char *want = malloc(n ? n : 1);
+    fill(want, n, i, v);
+    bool same = memcmp(bytes, want, n) == 0;
+    free(want);
+    return same;
+}
+
+__attribute__((unused)) static int put(stoc_cache *c, int64_t i, size_t n, uint64_t v, unsigned flags)
+{
+    unsigned char *bytes = malloc(n ? n : 1);
+    fill(bytes, n, (uint64_t)i, v);
+    int result = stoc_set(c, i, bytes, n, flags);
+    free(bytes);
+    return result;
+}
+
+/* 1: sample i is READY and holds version v. 0: a miss. -1: anything else. */
+__attribute__((unused)) static int holds(stoc_cache *c, int64_t i, size_t n, uint64_t v)
+{
+    unsigned char *bytes = malloc(n ? n : 1);
+    size_t length = 0;
+    int result = stoc_get(c, i, bytes, n, &length);
+    if (result == STOC_HIT && (length != n || !filled(bytes, n, (uint64_t)i, v)))
+        result = -1;
+    free(bytes);
+    return result < 0 ? -1 : result;
+}
+
+/* ------------------------------------------------------------------------------------------------ the segment itself, by offsets */
+
+/* A map of the control part of our own, for forcing words. */
+__attribute__((unused)) static unsigned char *control_of(stoc_cache *c)
+{
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    void *map = mmap(NULL, info.payload_offset, PROT_READ | PROT_WRITE, MAP_SHARED, info.fd, 0);
+    REQUIRE(map != MAP_FAILED);
+    return map;
+}
+
+__attribute__((unused)) static _Atomic uint64_t *word_in(unsigned char *control, uint64_t offset) { return (_Atomic uint64_t *)(void *)(control + offset); }
+
+__attribute__((unused)) static uint64_t header64(const unsigned char *control, uint64_t offset)
+{
+    uint64_t value;
+    memcpy(&value, control + offset, 8);
+    return value;
+}
+
+__attribute__((unused)) static _Atomic uint64_t *index_in(unsigned char *control, uint64_t sample)
+{
+    return word_in(control, header64(control, STOC_HEADER_INDEX_OFFSET) + sample * STOC_INDEX_RECORD_BYTES);
+}
+
+/* What must hold whenever no client is inside an operation and the dead were taken back: no entry is in use, no word is WRITING, the slot table and the index agree. */
+__attribute__((unused)) static void check_quiet(stoc_cache *c)
+{
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    unsigned char *control = control_of(c);
+    uint64_t slot_table = header64(control, STOC_HEADER_SLOT_TABLE_OFFSET), ready = 0, taken = 0;
+    for (uint64_t r = 0; r < info.client_records; r++)
+        for (uint64_t e = 0; e < 2 * STOC_CLAIMS_PER_CLIENT; e++)
+            if (*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS + 8 * e) != 0)
+                COMPLAIN("record %" PRIu64 " has claim word %" PRIu64 " in use", r, e);
+    for (uint64_t i = 0; i < info.samples; i++) {
+        uint64_t w = *index_in(control, i), state = w & 7, place = info.variable ? w >> STOC_ARENA_PLACE_SHIFT : w >> STOC_FIXED_PLACE_SHIFT;
+        CHECK(state == STOC_WORD_EMPTY || state == STOC_WORD_READY);
+        CHECK((w >> 3 & 4095) == 0); /* owner */
+        ready += state == STOC_WORD_READY;
+        if (!info.variable)
+            CHECK((state == STOC_WORD_READY) == (place != 0));
+        if (slot_table && place)
+            EQUAL(*word_in(control, slot_table + (place - 1) * 8), i + 1);
+        if (info.variable && place) /* no two extents overlap */
+            for (uint64_t j = 0; j < i; j++) {
+                uint64_t other = *index_in(control, j) >> STOC_ARENA_PLACE_SHIFT;
+                uint64_t mine_units = ((*(index_in(control, i) + 1) & UINT32_MAX) + 63) / 64, its_units = ((*(index_in(control, j) + 1) & UINT32_MAX) + 63) / 64;
+                if (other && place < other + (its_units ? its_units : 1) && other < place + (mine_units ? mine_units : 1))
+                    COMPLAIN("samples %" PRIu64 " and %" PRIu64 " share units", i, j);
+            }
+    }
+    if (slot_table) {
+        for (uint64_t s = 0; s < info.slots; s++)
+            taken += *word_in(control, slot_table + s * 8) != 0;
+        EQUAL(taken, ready);
+        if (taken < info.slots) { /* no free slot lies below the cursor */
+            uint64_t from = *word_in(control, STOC_FREE_FROM_OFFSET) & UINT32_MAX;
+            for (uint64_t s = 0; s < from; s++)
+                CHECK(*word_in(control, slot_table + s * 8) != 0);
+        }
+    }
+    EQUAL(*word_in(control, STOC_PHASE_OFFSET) & 7, 0);
+    uint64_t checked;
+    int64_t bad = -1;
+    EQUAL(stoc_verify(c, 0, info.samples, &checked, &bad), 0);
+    EQUAL(checked, ready);
+    munmap(control, info.payload_offset);
+}
+
+/* Runs body in a child and waits for it: its wait status. Exits of the child that are not 0 or a signal are failed checks in it. */
+#define IN_CHILD(...)                                \
+    __extension__({                                  \
+        int status_ = -1;                            \
+        pid_t child_ = fork();                       \
+        if (child_ == 0) {                           \
+            failures = 0;                            \
+            if (setjmp(give_up) == 0) {              \
+                __VA_ARGS__;                         \
+            }                                        \
+            fflush(stdout);                          \
+            _exit(failures ? 99 : 0);                \
+        }                                            \
+        while (waitpid(child_, &status_, 0) < 0 && errno == EINTR) \
+            ;                                        \
+        status_;                                     \
+    })
+
+#endif
