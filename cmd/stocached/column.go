@@ -12,8 +12,8 @@ import (
 // column is one thing that a command says about a T. Table, list, JSON and help text are all made from it, so that they cannot disagree.
 type column[T any] struct {
 	field string // in JSON; never renamed
-	title string // heading of the table, label of the list; "": in JSON only
-	wide  bool   // not in the table
+	title string // heading of the table, in capitals, and label of the list; "": in JSON only
+	wide  bool   // in lists and JSON, not in the table
 	help  string // what it is, in a line
 	value func(T) any
 }

@@ -37,16 +37,18 @@ type created struct {
 
 var createColumns = columns[created]{
 	{"name", "", false, "of the cache", func(c created) any { return c.name }},
-	{"path", "path", false, "of its file", func(c created) any { return c.seg.Path() }},
-	{"samples", "samples", false, "of the dataset", func(c created) any { return count(c.seg.Samples) }},
-	{"slots", "slots", false, "samples that have room; none in a variable-size cache", func(c created) any { return slots(&c.seg.Geometry) }},
-	{"slots_fraction", "slots / samples", false, "the hit rate once it is full", func(c created) any { return slotsFraction(&c.seg.Geometry) }},
-	{"sample_bytes", "sample", false, "bytes of a sample; the largest accepted in a variable-size cache", func(c created) any { return byteCount(c.seg.Header.SampleBytes) }},
-	{"payload_bytes", "payload", false, "room for samples", func(c created) any { return byteCount(c.seg.PayloadBytes) }},
-	{"segment_bytes", "size", false, "the most that the file can take, tables included; pages are taken as samples come, unless --reserve",
+	{"path", "", false, "of its file", func(c created) any { return c.seg.Path() }},
+	{"samples", "samples", true, "of the dataset", func(c created) any { return count(c.seg.Samples) }},
+	{"slots", "slots", true, "samples that have room; none in a variable-size cache", func(c created) any { return slots(&c.seg.Geometry) }},
+	{"slots_fraction", "slots / samples", true, "the hit rate once it is full", func(c created) any { return slotsFraction(&c.seg.Geometry) }},
+	{"sample_bytes", "sample", true, "bytes of a sample; the largest accepted in a variable-size cache",
+		func(c created) any { return byteCount(c.seg.Header.SampleBytes) }},
+	{"payload_bytes", "payload", true, "room for samples", func(c created) any { return byteCount(c.seg.PayloadBytes) }},
+	{"segment_bytes", "size", true, "the most that the file can take, tables included; pages are taken as samples come, unless --reserve",
 		func(c created) any { return byteCount(c.seg.SegmentBytes) }},
-	{"allocated_bytes", "memory", false, "pages taken now", func(c created) any { return allocated(c.seg) }},
-	{"unlink", "", false, "when it goes: never (until it is removed) or last (with its last user)", func(c created) any { return unlinkOf(&c.seg.Header) }},
+	{"allocated_bytes", "memory", true, "pages taken now", func(c created) any { return allocated(c.seg) }},
+	{"unlink", "", false, "when it goes: never (until it is removed) or last (with its last user)",
+		func(c created) any { return unlinkOf(&c.seg.Header) }},
 }
 
 func newCreate() *cobra.Command {
@@ -54,16 +56,18 @@ func newCreate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create NAME --samples N (--shape 3,224,224 | --field name:dtype:shape ... | --sample-bytes SIZE | --variable) [--size 8GiB]",
 		Short: "Create a named cache",
-		Long: paragraphs(`Creates a cache for a dataset of N samples, and ends: programs attach to it by its name. It is checked first that it fits: into the tmpfs, less
-what data loaders and the other caches there will need, into every cgroup, and into the machine. Memory is taken as samples
-are stored, or all at once with --reserve.
+		Long: paragraphs(`Creates a cache for a dataset of N samples, and ends: programs attach to it by its name. It is checked first that it
+fits: into the tmpfs, less what data loaders and the other caches there will need, into every cgroup, and into the
+machine. Memory is taken as samples are stored, or all at once with --reserve, which shows a bar on a terminal.
 
-A name is needed because a cache without one goes with the last process that has it, which would be this command: programs create such caches.`,
+A name is needed because a cache without one goes with the last process that has it, which would be this command:
+programs create such caches.`,
 			`What a sample is:
   --shape 3,224,224 --dtype uint8     one array of this shape
   --field image:uint8:3,224,224       one of several named arrays; repeat for each; name:dtype is a single item
   --sample-bytes 150528               that many bytes
-  --variable                          samples differ in size, up to --sample-bytes; a dimension that differs is ? (--shape ?,?,3)
+  --variable                          samples differ in size, up to --sample-bytes; needs --size
+With --variable a dimension that differs between samples is ?, as in --shape ?,?,3.
 dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, float32, float64, complex64, complex128.`,
 			createColumns.explain("OUTPUT"),
 			`The last line says how long the cache stays and how to remove it (in JSON: unlink).`,
@@ -95,7 +99,8 @@ dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, f
 	flags.StringArrayVar(&f.fields, "field", nil, "a named field of a sample as name:dtype:shape; repeatable")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample; with --variable the largest accepted (default there 4GiB - 1)")
 	flags.BoolVar(&f.variable, "variable", false, "samples differ in size; needs --size")
-	flags.StringVar(&f.assign, "assign", "first-come", "first-come: any sample that is stored while there is room gets a slot; first-indices: sample i below the number of slots has slot i, the others none")
+	flags.StringVar(&f.assign, "assign", "first-come",
+		"first-come: any sample stored while there is room gets a slot;\nfirst-indices: sample i below the number of slots has slot i, the others none\n")
 	flags.Uint64Var(&f.slots, "slots", 0, "exactly so many slots; without it: as many as --size holds")
 	flags.BoolVar(&f.reserve, "reserve", false, "take all memory now, so that no sample is refused for lack of it later")
 	flags.StringVar(&f.unlink, "unlink", "never", "when the cache goes: never (it stays until it is removed) or last (with its last user)")
@@ -187,7 +192,7 @@ func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) er
 		remove += " --dir " + f.dir
 	}
 	if o.UnlinkLast {
-		_, err = fmt.Fprintf(stdout, "this cache goes with its last user: the first process that attaches begins its life, the last one to close it ends it (sooner: %s)\n", remove)
+		_, err = fmt.Fprintf(stdout, "this cache goes with its last user: it waits for the first one, and when the last one ends it is removed (sooner: %s)\n", remove)
 	} else {
 		_, err = fmt.Fprintf(stdout, "this cache stays until: %s\n", remove)
 	}

@@ -43,13 +43,14 @@ func newGC() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove the caches that nobody uses any more; without --yes only says which",
-		Long: paragraphs(`Finds the named caches that nobody uses any more, and with --yes removes them. Every process that uses a cache holds a lock on it, which the
-kernel frees when the process ends, by whatever cause: so "nobody" is the kernel's word, not a guess by pids or age. The lock is taken exclusively before anything is removed,
-so that no process can begin to use the cache meanwhile. Programs that only read hold no lock: they keep what they have attached, and do not find it again.
+		Long: paragraphs(`Finds the named caches that nobody uses any more, and with --yes removes them. Every process that uses a cache holds a
+lock on it, which the kernel frees when the process ends, by whatever cause: so "nobody" is the kernel's word, not a
+guess by pids or age. The lock is taken exclusively before anything is removed, so that no process can begin to use the
+cache meanwhile. Programs that only read hold no lock: they keep what they have attached, and do not find it again.
 
-A cache that was created for later and never used is unused, too. --older-than D leaves out caches created less than D ago; it
-only narrows what is removed: no age makes a cache unused. A file that does not verify as a segment of this user is never removed (stocached rm NAME does that).
-Caches without a name go by themselves.`,
+A cache that was created for later and never used is unused, too. --older-than D leaves out caches created less than D
+ago; it only narrows what is removed: no age makes a cache unused. A file that does not verify as a segment of this user
+is never removed (stocached rm NAME does that). Caches without a name go by themselves.`,
 			gcColumns.explain("OUTPUT, a line for each cache; with --json an array"),
 			exitStatus(exitPermission)),
 		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),

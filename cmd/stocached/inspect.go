@@ -20,29 +20,34 @@ type inspected struct {
 }
 
 var headerColumns = columns[inspected]{
-	{"name", "name", false, "in the header; none: a memfd", func(s inspected) any { return s.Header.Name }},
-	{"path", "path", false, "that it was found by", func(s inspected) any { return s.name }},
-	{"uuid", "uuid", false, "of the segment", func(s inspected) any { return fmt.Sprintf("%x", s.Header.UUID) }},
-	{"layout", "layout", false, "version of the format, major.minor", func(s inspected) any { return fmt.Sprintf("%d.%d", s.Header.Major, s.Header.Minor) }},
-	{"created", "created", false, "when, in local time (JSON: UTC)", func(s inspected) any { return moment(s.Header.Created) }},
-	{"creator_uid", "creator uid", false, "user id of the creator, as its own namespace numbers it", func(s inspected) any { return s.Header.UID }},
-	{"samples", "samples", false, "of the dataset", func(s inspected) any { return count(s.Samples) }},
-	{"slots", "slots", false, "samples that have room; none in a variable-size cache", func(s inspected) any { return slots(&s.Geometry) }},
-	{"sample_bytes", "sample bytes", false, "of a sample; the largest accepted in a variable-size cache", func(s inspected) any { return count(s.Header.SampleBytes) }},
-	{"slot_stride", "slot stride", false, "bytes from slot to slot; of a unit of the arena in a variable-size cache", func(s inspected) any { return count(s.SlotStride) }},
-	{"client_records", "client records", false, "clients at a time", func(s inspected) any { return count(s.ClientRecords) }},
-	{"limit_bytes", "limit", false, "that the creator asked for; 0: none", func(s inspected) any { return byteCount(s.Header.Limit) }},
-	{"variable", "variable", false, "samples differ in size", func(s inspected) any { return s.Variable() }},
-	{"assign", "assign", false, "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Header.Assign().String() }},
-	{"unlink", "unlink", false, "never: it stays until it is removed; last: it goes with its last user", func(s inspected) any { return unlinkOf(&s.Header) }},
-	{"reserved", "reserved", false, "all its pages were taken at creation", func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }},
-	{"fingerprint", "fingerprint", false, "of dataset and transform", func(s inspected) any { return s.Header.Fingerprint }},
+	{"name", "name", true, "in the header; none: a memfd", func(s inspected) any { return s.Header.Name }},
+	{"path", "path", true, "that it was found by", func(s inspected) any { return s.name }},
+	{"uuid", "uuid", true, "of the segment", func(s inspected) any { return fmt.Sprintf("%x", s.Header.UUID) }},
+	{"layout", "layout", true, "version of the format, major.minor",
+		func(s inspected) any { return fmt.Sprintf("%d.%d", s.Header.Major, s.Header.Minor) }},
+	{"created", "created", true, "when, in local time (JSON: UTC)", func(s inspected) any { return moment(s.Header.Created) }},
+	{"creator_uid", "creator uid", true, "user id of the creator, as its own namespace numbers it", func(s inspected) any { return s.Header.UID }},
+	{"samples", "samples", true, "of the dataset", func(s inspected) any { return count(s.Samples) }},
+	{"slots", "slots", true, "samples that have room; none in a variable-size cache", func(s inspected) any { return slots(&s.Geometry) }},
+	{"sample_bytes", "sample bytes", true, "of a sample; the largest accepted in a variable-size cache",
+		func(s inspected) any { return count(s.Header.SampleBytes) }},
+	{"slot_stride", "slot stride", true, "bytes from slot to slot; of a unit of the arena in a variable-size cache",
+		func(s inspected) any { return count(s.SlotStride) }},
+	{"client_records", "client records", true, "clients at a time", func(s inspected) any { return count(s.ClientRecords) }},
+	{"limit_bytes", "limit", true, "that the creator asked for; 0: none", func(s inspected) any { return byteCount(s.Header.Limit) }},
+	{"variable", "variable", true, "samples differ in size", func(s inspected) any { return s.Variable() }},
+	{"assign", "assign", true, "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Header.Assign().String() }},
+	{"unlink", "unlink", true, "never: it stays until it is removed; last: it goes with its last user",
+		func(s inspected) any { return unlinkOf(&s.Header) }},
+	{"reserved", "reserved", true, "all its pages were taken at creation", func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }},
+	{"fingerprint", "fingerprint", true, "of dataset and transform", func(s inspected) any { return s.Header.Fingerprint }},
 }
 
 var fieldColumns = columns[shm.Field]{
 	{"name", "field", false, "of the field", func(f shm.Field) any { return f.Name }},
 	{"dtype", "dtype", false, "type of its items", func(f shm.Field) any { return f.DType.String() }},
-	{"shape", "shape", false, "its dimensions; ? (JSON: null) differs between samples; none: a single item", func(f shm.Field) any { return shape(f.Dims) }},
+	{"shape", "shape", false, "its dimensions; ? (JSON: null) differs between samples; none: a single item",
+		func(f shm.Field) any { return shape(f.Dims) }},
 	{"offset", "offset", false, "of the field in a sample; 0 in a variable-size cache", func(f shm.Field) any { return count(f.Offset) }},
 	{"bytes", "bytes", false, "of the field; 0 in a variable-size cache", func(f shm.Field) any { return count(f.Bytes) }},
 }
@@ -93,19 +98,22 @@ func regions(g *shm.Geometry) []region {
 }
 
 var controlColumns = columns[inspected]{
-	{"phase", "phase", false, "OPEN, or CLEARING while somebody empties the cache", func(s inspected) any {
+	{"phase", "phase", true, "OPEN, or CLEARING while somebody empties the cache", func(s inspected) any {
 		if s.phase().Clearing() {
 			return "CLEARING"
 		}
 		return "OPEN"
 	}},
-	{"clearing_owner", "clearing owner", false, "owner number of the client that clears; 0: nobody", func(s inspected) any { return s.phase().Owner() }},
-	{"clears", "clears", false, "that have ended", func(s inspected) any { return count(s.phase().Epoch()) }},
-	{"free_from", "free from", false, "slots below it were seen taken; none without a slot table", func(s inspected) any { return s.firstCome(s.freeFrom().From()) }},
-	{"free_seq", "free seq", false, "slots freed so far, modulo 2^32", func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }},
-	{"arena_next_unit", "arena next unit", false, "first unit of the arena that was never allocated", func(s inspected) any { return s.arena(count(s.arenaNext().Unit())) }},
-	{"arena_owner", "arena owner", false, "owner number of the client that allocated last", func(s inspected) any { return s.arena(s.arenaNext().Owner()) }},
-	{"clients_high", "clients high", false, "client records ever used", func(s inspected) any { return count(s.ClientsHigh().Load()) }},
+	{"clearing_owner", "clearing owner", true, "owner number of the client that clears; 0: nobody", func(s inspected) any { return s.phase().Owner() }},
+	{"clears", "clears", true, "that have ended", func(s inspected) any { return count(s.phase().Epoch()) }},
+	{"free_from", "free from", true, "slots below it were seen taken; none without a slot table",
+		func(s inspected) any { return s.firstCome(s.freeFrom().From()) }},
+	{"free_seq", "free seq", true, "slots freed so far, modulo 2^32", func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }},
+	{"arena_next_unit", "arena next unit", true, "first unit of the arena that was never allocated",
+		func(s inspected) any { return s.arena(count(s.arenaNext().Unit())) }},
+	{"arena_owner", "arena owner", true, "owner number of the client that allocated last",
+		func(s inspected) any { return s.arena(s.arenaNext().Owner()) }},
+	{"clients_high", "clients high", true, "client records ever used", func(s inspected) any { return count(s.ClientsHigh().Load()) }},
 }
 
 func (s inspected) phase() shm.Phase         { return shm.Phase(s.Phase().Load()) }
@@ -135,10 +143,12 @@ type client struct {
 var clientColumns = columns[client]{
 	{"owner", "owner", false, "owner number: record + 1", func(c client) any { return c.Record + 1 }},
 	{"live", "live", false, "the kernel says that the client lives", func(c client) any { return c.Live }},
-	{"pid", "pid", false, "of the client or of the last one, as its own pid namespace shows it; 0 after a clean close", func(c client) any { return c.PID }},
-	{"other_pid_namespace", "", false, "pid belongs to another pid namespace than this command's", func(c client) any { return c.PIDNamespace != 0 && c.PIDNamespace != pidNamespace() }},
+	{"pid", "pid", false, "of the client or of the last one, as its own pid namespace shows it; 0 after a clean close",
+		func(c client) any { return c.PID }},
+	{"other_pid_namespace", "", false, "pid belongs to another pid namespace than this command's",
+		func(c client) any { return c.PIDNamespace != 0 && c.PIDNamespace != pidNamespace() }},
 	{"kind", "kind", false, "go, c, python or server", func(c client) any { return kindName(c.Kind) }},
-	{"label", "label", false, "name of the program", func(c client) any { return strconv.QuoteToGraphic(c.Label)[1 : len(strconv.QuoteToGraphic(c.Label))-1] }},
+	{"label", "label", false, "name of the program", func(c client) any { return c.Label }},
 	{"registered", "registered", false, "when, in local time (JSON: UTC)", func(c client) any { return moment(c.Registered) }},
 	{"registrations", "registrations", false, "clients that have had this record so far", func(c client) any { return count(c.Registrations) }},
 	{"claims", "claims", false, "samples that it is filling; of a dead client: that wait to be taken back", func(c client) any { return c.Claims }},
@@ -175,18 +185,22 @@ type sample struct {
 }
 
 var sampleColumns = columns[*sample]{
-	{"index", "sample", false, "index of the sample", func(s *sample) any { return s.index }},
-	{"state", "state", false, "EMPTY, WRITING (being filled), READY, OUT (it can have no slot), CORRUPT", func(s *sample) any { return s.state.String() }},
-	{"owner", "owner", false, "WRITING: owner number of the client that fills it, or died doing so. READY: that stored it. 0: nobody", func(s *sample) any { return s.word.Owner() }},
-	{"owner_live", "owner live", false, "WRITING: that client lives; no: the next set takes the claim back", func(s *sample) any { return s.owner }},
-	{"claimed_by", "claimed by", false, "owner numbers of the clients whose records list a claim of it", func(s *sample) any { return s.claimed }},
-	{"generation", "generation", false, "how often it was emptied or overwritten, modulo the width of the field", func(s *sample) any { return s.layout.Generation(s.word) }},
-	{"place", "place", false, "its slot; in a variable-size cache its first unit; none: it has none", func(s *sample) any { return s.place() }},
-	{"file_offset", "file offset", false, "of its bytes", func(s *sample) any { return s.fileOffset() }},
-	{"length", "length", false, "bytes of the sample", func(s *sample) any { return s.ifReady(count(s.meta.Length())) }},
-	{"crc32c", "crc32c", false, "checksum of its bytes, as stored (stocached verify compares)", func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.meta.CRC())) }},
-	{"word", "word", false, "its index word", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }},
-	{"meta", "meta", false, "its second index word: length and checksum", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }},
+	{"index", "sample", true, "index of the sample", func(s *sample) any { return s.index }},
+	{"state", "state", true, "EMPTY, WRITING (being filled), READY, OUT (it can have no slot), CORRUPT",
+		func(s *sample) any { return s.state.String() }},
+	{"owner", "owner", true, "WRITING: owner number of the client that fills it, or died doing so; else 0, nobody",
+		func(s *sample) any { return s.word.Owner() }},
+	{"owner_live", "owner live", true, "WRITING: that client lives; no: the next set takes the claim back", func(s *sample) any { return s.owner }},
+	{"claimed_by", "claimed by", true, "owner numbers of the clients whose records list a claim of it", func(s *sample) any { return s.claimed }},
+	{"generation", "generation", true, "how often it was emptied or overwritten, modulo the width of the field",
+		func(s *sample) any { return s.layout.Generation(s.word) }},
+	{"place", "place", true, "its slot; in a variable-size cache its first unit; none: it has none", func(s *sample) any { return s.place() }},
+	{"file_offset", "file offset", true, "of its bytes", func(s *sample) any { return s.fileOffset() }},
+	{"length", "length", true, "bytes of the sample", func(s *sample) any { return s.ifReady(count(s.meta.Length())) }},
+	{"crc32c", "crc32c", true, "checksum of its bytes, as stored (stocached verify compares)",
+		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.meta.CRC())) }},
+	{"word", "word", true, "its index word", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }},
+	{"meta", "meta", true, "its second index word: length and checksum", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }},
 }
 
 func (s *sample) place() any {
@@ -218,7 +232,8 @@ func newInspect() *cobra.Command {
 		Use:   "inspect NAME [INDEX]",
 		Short: "Show a cache's header, schema, geometry and clients, or one sample's state",
 		Long: paragraphs(`Shows what the segment of a cache says, without being its client; with INDEX, what it says about that sample alone.
-docs/segment.md explains the words. With --json: one object of header, fields, regions, control and clients; with INDEX the object of the sample.`,
+docs/segment.md explains the words. With --json: one object of header, fields, regions, control and clients; with INDEX
+the object of the sample.`,
 			headerColumns.explain("HEADER (header)"),
 			fieldColumns.explain("SCHEMA (fields)"),
 			regionColumns.explain("GEOMETRY (regions)"),

@@ -24,12 +24,14 @@ var lsColumns = columns[*found]{
 	{"path", "", false, "of its file; /proc/PID/fd/N without a name", func(f *found) any { return f.Path }},
 	{"samples", "samples", false, "of the dataset", func(f *found) any { return f.known(count(f.Samples)) }},
 	{"slots", "slots", false, "samples that have room; none in a variable-size cache", func(f *found) any { return f.known(slots(&f.Geometry)) }},
-	{"slots_fraction", "fraction", false, "slots / samples: the hit rate once it is full", func(f *found) any { return f.known(slotsFraction(&f.Geometry)) }},
+	{"slots_fraction", "fraction", false, "slots / samples: the hit rate once it is full",
+		func(f *found) any { return f.known(slotsFraction(&f.Geometry)) }},
 	{"segment_bytes", "size", false, "the most that it can take", func(f *found) any { return byteCount(f.FileBytes) }},
 	{"allocated_bytes", "memory", false, "what it takes now", func(f *found) any { return byteCount(f.Allocated) }},
 	{"clients_live", "clients", false, "live clients; those that only read are not counted", func(f *found) any { return f.users }},
 	{"in_use", "used", false, "somebody has it attached; no: stocached gc would remove it", func(f *found) any { return f.inUse }},
-	{"unlink", "unlink", false, "never: it stays until it is removed; last: it goes with its last user", func(f *found) any { return f.known(unlinkOf(&f.Header)) }},
+	{"unlink", "unlink", false, "never: it stays until it is removed; last: it goes with its last user",
+		func(f *found) any { return f.known(unlinkOf(&f.Header)) }},
 	{"pids", "pids", false, "without a name: the processes that have it and may be looked into", func(f *found) any { return list[int](f.PIDs) }},
 	{"created", "created", false, "when, in local time (JSON: UTC)", func(f *found) any { return f.known(moment(f.Created)) }},
 	{"fingerprint", "", false, "of dataset and transform", func(f *found) any { return f.known(f.Fingerprint) }},
@@ -51,8 +53,8 @@ func newLs() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List the caches of this user",
-		Long: paragraphs(`Lists the named caches of this user, and those without a name, which are found through the open files of the processes that this user may
-look into. With --dir only the named ones in that directory.`,
+		Long: paragraphs(`Lists the named caches of this user, and those without a name, which are found through the open files of the processes
+that this user may look into. With --dir only the named ones in that directory.`,
 			lsColumns.explain("OUTPUT, a line for each cache; with --json an array"),
 			exitStatus(exitPermission)),
 		Args:              arguments(0, 0, "none; stocached stats NAME shows one cache"),

@@ -23,7 +23,8 @@ var rmColumns = columns[removal]{
 	{"name", "name", false, "as given", func(r removal) any { return r.name }},
 	{"path", "", false, "of the file", func(r removal) any { return r.path }},
 	{"removed", "removed", false, "whether it was", func(r removal) any { return r.removed }},
-	{"allocated_bytes", "memory", false, "what it took; freed now, or when the last process that has it ends", func(r removal) any { return r.allocated }},
+	{"allocated_bytes", "memory", false, "what it took; freed now, or when the last process that has it ends",
+		func(r removal) any { return r.allocated }},
 	{"clients_live", "clients", false, "live clients: they keep it until they end", func(r removal) any { return r.clients }},
 	{"reason", "", false, "why it was not removed; on stderr for people", func(r removal) any { return r.reason }},
 }
@@ -34,9 +35,9 @@ func newRm() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Remove named caches",
-		Long: paragraphs(`Removes caches by name or path. Programs that use one keep it, and the memory is freed when the last of them ends; whoever attaches from now on does not find it.
-Nothing but segments of this user is removed: regular files that begin as one, whether or not the rest of them verifies.
-A cache without a name cannot be removed: it goes with its last process.`,
+		Long: paragraphs(`Removes caches by name or path. Programs that use one keep it, and the memory is freed when the last of them ends;
+whoever attaches from now on does not find it. Nothing but segments of this user is removed: regular files that begin as
+one, whether or not the rest of them verifies. A cache without a name cannot be removed: it goes with its last process.`,
 			rmColumns.explain("OUTPUT, a line for each cache; with --json an array"),
 			`Each NAME is tried; the exit status is that of the first that failed.`,
 			exitStatus(exitNotFound, exitPermission)),

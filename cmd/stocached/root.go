@@ -67,14 +67,14 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stocached",
 		Short: "One cache of training samples for all processes of a machine",
-		Long: `stocached keeps the samples of a dataset in shared memory, once for all processes of a machine. These commands create caches, and look
-at them and remove them while programs use them: no daemon is needed, and nobody is disturbed.
+		Long: `stocached keeps the samples of a dataset in shared memory, once for all processes of a machine. These commands create
+caches, and look at them and remove them while programs use them: no daemon is needed, and nobody is disturbed.
 
-NAME is the name of a cache of this user (a file in ` + shm.DefaultDir() + `; --dir for another directory), or, with a slash, a path.
-A cache without a name is called stocached:xxxxxxxx, as ls shows it, or by its path /proc/PID/fd/N.
+NAME is the name of a cache of this user (a file in ` + shm.DefaultDir() + `; --dir for another directory), or, with a
+slash, a path. A cache without a name is called stocached:xxxxxxxx, as ls shows it, or by its path /proc/PID/fd/N.
 
-Commands that print data print it for people, in tables and with sizes in units of 1024, or with --json for programs: one object
-or one array, numbers as bytes and seconds, unknown values as null. Names of fields never change their meaning.
+Commands that print data print it for people, in tables and with sizes in units of 1024, or with --json for programs:
+one object or one array, numbers as bytes and seconds, unknown values as null. No field ever changes its meaning.
 
 ` + exitStatus(),
 		SilenceErrors: true,

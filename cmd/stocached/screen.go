@@ -33,7 +33,7 @@ func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	lines = lines[:min(len(lines), max(height-1, 1))]
 	// Home, then each line and the rest of the screen cleared behind what is written: nothing flickers.
-	const home, clearLine, clearRest = "\x1b[H", "\x1b[K\r\n", "\x1b[J"
+	const home, clearLine, clearRest = "\x1b[H", "\x1b[K\n", "\x1b[J"
 	var out strings.Builder
 	out.WriteString(home)
 	for _, line := range lines {

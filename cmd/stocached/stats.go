@@ -28,8 +28,10 @@ var statsColumns = columns[*stats]{
 	{"samples", "samples", false, "of the dataset", func(s *stats) any { return count(s.Samples) }},
 	{"slots", "slots", false, "samples that have room; none in a variable-size cache", func(s *stats) any { return slots(&s.Geometry) }},
 	{"ready", "filled", false, "samples in the cache now", func(s *stats) any { return count(s.Ready) }},
-	{"cached_fraction", "cached", false, "filled / samples: the hit rate to expect of an epoch that begins now", func(s *stats) any { return fraction(s.Ready, s.Samples) }},
-	{"slots_fraction", "once full", true, "slots / samples: the hit rate to expect once it is full", func(s *stats) any { return slotsFraction(&s.Geometry) }},
+	{"cached_fraction", "cached", false, "filled / samples: the hit rate to expect of an epoch that begins now",
+		func(s *stats) any { return fraction(s.Ready, s.Samples) }},
+	{"slots_fraction", "once full", true, "slots / samples: the hit rate to expect once it is full",
+		func(s *stats) any { return slotsFraction(&s.Geometry) }},
 	{"hits", "hits", false, "samples found by get, view or gather, since creation", func(s *stats) any { return count(s.Hits) }},
 	{"misses", "misses", false, "samples asked for and not there, since creation", func(s *stats) any { return count(s.Misses) }},
 	{"hit_rate", "hit rate", false, "hits / (hits + misses), since creation", func(s *stats) any { return fraction(s.Hits, s.Hits+s.Misses) }},
@@ -43,16 +45,19 @@ var statsColumns = columns[*stats]{
 	{"stored_bytes", "bytes stored", true, "of all samples ever stored", func(s *stats) any { return byteCount(s.StoredBytes) }},
 	{"allocated_bytes", "memory", false, "pages that the file has now, tables included", func(s *stats) any { return byteCount(s.AllocatedBytes) }},
 	{"segment_bytes", "size", true, "the most that the file can take", func(s *stats) any { return byteCount(s.SegmentBytes) }},
-	{"payload_bytes", "room", true, "for samples: slots, or the arena of a variable-size cache", func(s *stats) any { return byteCount(s.PayloadBytes) }},
+	{"payload_bytes", "room", true, "for samples: slots, or the arena of a variable-size cache",
+		func(s *stats) any { return byteCount(s.PayloadBytes) }},
 	{"arena_next_bytes", "arena used", true, "of the arena, since the last clear", func(s *stats) any { return s.arena(byteCount(s.ArenaNextBytes)) }},
-	{"arena_lost_bytes", "arena lost", true, "of these, what belongs to no sample any more; a clear gets it back", func(s *stats) any { return s.arena(byteCount(s.ArenaLostBytes)) }},
+	{"arena_lost_bytes", "arena lost", true, "of these, what belongs to no sample any more; a clear gets it back",
+		func(s *stats) any { return s.arena(byteCount(s.ArenaLostBytes)) }},
 	{"clients_live", "live", false, "live clients", func(s *stats) any { return count(s.ClientsLive) }},
 	{"clients_dead", "dead", false, "client records of past clients", func(s *stats) any { return count(s.ClientsDead) }},
 	{"recovered", "recovered", true, "claims of dead clients taken back", func(s *stats) any { return count(s.Recovered) }},
 	{"aborted", "aborted", true, "claims given up by their own client", func(s *stats) any { return count(s.Aborted) }},
 	{"retried", "retried", true, "copies made again because the sample changed underneath", func(s *stats) any { return count(s.Retried) }},
 	{"lost", "lost", true, "publishes refused: always 0, else a bug or a foreign hand", func(s *stats) any { return count(s.Lost) }},
-	{"corrupt", "corrupt", true, "words, lengths or checksums met that cannot be: always 0 (stocached verify finds them)", func(s *stats) any { return count(s.Corrupt) }},
+	{"corrupt", "corrupt", true, "words, lengths or checksums met that cannot be: always 0 (stocached verify finds them)",
+		func(s *stats) any { return count(s.Corrupt) }},
 	{"clears", "clears", true, "times that the cache was emptied", func(s *stats) any { return count(s.Clears) }},
 }
 
@@ -70,11 +75,13 @@ func newStats() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stats [NAME] [--watch]",
 		Short: "Show what a cache holds and how it does",
-		Long: paragraphs(`Shows the counters of a cache, which its clients keep in the segment itself: no process is asked, and none notices. Without NAME: a line for each cache of
-this user. The counters of all clients, past ones included, are added up one by one while others count. Clients that only read are not counted.`,
+		Long: paragraphs(`Shows the counters of a cache, which its clients keep in the segment itself: no process is asked, and none notices.
+Without NAME: a line for each cache of this user. The counters of all clients, past ones included, are added up one by
+one while others count. Clients that only read are not counted.`,
 			statsColumns.explain("OUTPUT, in capitals what has a column without NAME; with --json an object, without NAME an array"),
-			`With --watch it goes on, every --interval, until it is interrupted, the --count is reached, or the cache is gone. On a terminal it draws anew; elsewhere it prints a line for each cache
-and interval, with --json an object of the above and the below in a line.`,
+			`With --watch it goes on, every --interval, until it is interrupted, the --count is reached, or the cache is gone. On a
+terminal it draws anew; elsewhere it prints a line for each cache and interval, with --json an object of the above and
+the below in a line.`,
 			watchColumns.explain("OUTPUT of --watch"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached stats imagenet --watch

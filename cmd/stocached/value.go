@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Types of what commands print. String is for people, MarshalJSON for programs; where there is nothing to say people get "-" and programs null.
@@ -130,7 +132,7 @@ func (l list[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
-// text writes a value for people.
+// text writes a value for people. What others wrote into a segment (labels, fingerprints, names of fields) cannot move the cursor of a terminal.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -138,6 +140,9 @@ func text(v any) string {
 	case string:
 		if v == "" {
 			return "-"
+		}
+		if strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsGraphic(r) || r == utf8.RuneError }) {
+			return strconv.QuoteToGraphic(v)
 		}
 		return v
 	case bool:

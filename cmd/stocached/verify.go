@@ -22,10 +22,12 @@ type verification struct {
 }
 
 var verifyColumns = columns[*verification]{
-	{"name", "name", false, "as given", func(v *verification) any { return v.name }},
-	{"samples", "samples", false, "of the dataset", func(v *verification) any { return count(v.samples) }},
-	{"checked", "checked", false, "samples that were READY: their bytes were compared with their checksums", func(v *verification) any { return count(v.checked) }},
-	{"corrupt", "corrupt", false, "samples that are not what was stored, or whose words cannot be", func(v *verification) any { return count(len(v.corrupt)) }},
+	{"name", "name", true, "as given", func(v *verification) any { return v.name }},
+	{"samples", "samples", true, "of the dataset", func(v *verification) any { return count(v.samples) }},
+	{"checked", "checked", true, "samples that were READY: their bytes were compared with their checksums",
+		func(v *verification) any { return count(v.checked) }},
+	{"corrupt", "corrupt", true, "samples that are not what was stored, or whose words cannot be",
+		func(v *verification) any { return count(len(v.corrupt)) }},
 	{"corrupt_samples", "", false, "their indices; on stderr for people", func(v *verification) any { return v.corrupt }},
 }
 
@@ -38,10 +40,10 @@ func newVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify NAME",
 		Short: "Compare the samples of a cache with their checksums",
-		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. Samples that change meanwhile are looked at again, so it can run beside programs that use the
-cache; it counts no hits and changes nothing. On a terminal a bar shows how far it is.`,
+		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. Samples that change meanwhile are looked at again, so it can
+run beside programs that use the cache; it counts no hits and changes nothing. On a terminal a bar shows how far it is.`,
 			verifyColumns.explain("OUTPUT"),
-			`Corrupt samples are read as they are by get and view: remove the cache, or clear it or overwrite them from a program.`,
+			`Programs go on reading corrupt samples as they are: remove the cache, or clear it or overwrite them from a program.`,
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Args:              arguments(1, 1, "the name of a cache"),
 		ValidArgsFunction: dir.complete(1, true),

@@ -14,16 +14,16 @@ import (
 const version = "0.1.0"
 
 var versionColumns = columns[*debug.BuildInfo]{
-	{"version", "version", false, "of stocached", func(*debug.BuildInfo) any { return version }},
-	{"layout", "layout", false, "of the segments that it makes: major.minor; it attaches to those of the same major", func(*debug.BuildInfo) any {
+	{"version", "version", true, "of stocached", func(*debug.BuildInfo) any { return version }},
+	{"layout", "layout", true, "of the segments that it makes: major.minor; it attaches to those of the same major", func(*debug.BuildInfo) any {
 		return fmt.Sprintf("%d.%d", shm.LayoutMajor, shm.LayoutMinor)
 	}},
-	{"signature", "signature", false, "of the sizes in the layout: builds that disagree refuse each other's segments", func(*debug.BuildInfo) any {
+	{"signature", "signature", true, "of the sizes in the layout: builds that disagree refuse each other's segments", func(*debug.BuildInfo) any {
 		return fmt.Sprintf("%#x", shm.Signature())
 	}},
-	{"revision", "revision", false, "of the source, if the build knows; + when it was changed", func(b *debug.BuildInfo) any { return revision(b) }},
-	{"go", "go", false, "that it was built with", func(*debug.BuildInfo) any { return runtime.Version() }},
-	{"platform", "platform", false, "that it was built for", func(*debug.BuildInfo) any { return runtime.GOOS + "/" + runtime.GOARCH }},
+	{"revision", "revision", true, "of the source, if the build knows; + when it was changed", func(b *debug.BuildInfo) any { return revision(b) }},
+	{"go", "go", true, "that it was built with", func(*debug.BuildInfo) any { return runtime.Version() }},
+	{"platform", "platform", true, "that it was built for", func(*debug.BuildInfo) any { return runtime.GOOS + "/" + runtime.GOARCH }},
 }
 
 // revision returns the commit of the source; "" when it was built without.
