@@ -1,0 +1,107 @@
+package shm
+
+import (
+	"testing"
+	"time"
+)
+
+// Creating a 1 GiB cache takes only its control part. Must be under 5 ms.
+func BenchmarkCreate1GiB(b *testing.B) {
+	for _, name := range []string{"", "bench"} {
+		o := Options{Name: name, Samples: 7133, SampleBytes: 150528}
+		kind := "memfd"
+		if name != "" {
+			o.Dir, kind = tempDir(b), "named"
+		}
+		b.Run(kind, func(b *testing.B) {
+			for b.Loop() {
+				s, err := Create(o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				s.Close()
+				if name != "" {
+					Unlink(s.Path())
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// Attaching to a segment of 100 million samples. Must be under 10 ms.
+func BenchmarkAttach100M(b *testing.B) {
+	path := sparse(b, tempDir(b), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
+	for b.Loop() {
+		s, err := Open(path, OpenOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Close()
+	}
+}
+
+// Ensure that creating takes no page of the payload, so that a cache of 1 GiB is made in under 5 ms.
+func TestCreateIsFast(t *testing.T) {
+	best := time.Hour
+	for range 10 {
+		began := time.Now()
+		s, err := Create(Options{Samples: 7133, SampleBytes: 150528})
+		if err != nil {
+			t.Fatal(err)
+		}
+		best = min(best, time.Since(began))
+		if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset || s.PayloadBytes < 1<<30 {
+			t.Errorf("%d bytes allocated, the control part has %d: %v", n, s.PayloadOffset, err)
+		}
+		s.Close()
+	}
+	if best > 5*time.Millisecond {
+		t.Errorf("1 GiB: %v", best)
+	}
+}
+
+// Ensure that attaching looks at nothing but the header, so that it takes the same time for any size.
+func TestAttachTouchesOnlyTheHeader(t *testing.T) {
+	path := sparse(t, tempDir(t), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
+	best := time.Hour
+	for range 5 {
+		began := time.Now()
+		s, err := Open(path, OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		best = min(best, time.Since(began))
+		if n, err := s.AllocatedBytes(); err != nil || n != HeaderBytes {
+			t.Errorf("%d bytes allocated, the header has %d: %v", n, HeaderBytes, err)
+		}
+		s.Close()
+	}
+	if best > 10*time.Millisecond {
+		t.Errorf("100 million samples: %v", best)
+	}
+}
+
+func BenchmarkCheckMemory(b *testing.B) {
+	s := create(b, Options{Samples: 1, SampleBytes: 1})
+	for b.Loop() {
+		if err := s.CheckMemory(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkProbeLocks(b *testing.B) {
+	s := create(b, Options{Samples: 1, SampleBytes: 1})
+	for r := range uint32(64) {
+		if ok, err := locks(b, s).TryLock(r); !ok {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if _, err := s.ProbeLocks(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

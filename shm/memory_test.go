@@ -1,0 +1,292 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() { children["in-cgroup"] = childInCgroup }
+
+// files lays out a machine of text files.
+func files(t *testing.T, content map[string]string) kernel {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range content {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return kernel{root}
+}
+
+const (
+	meminfo = "MemTotal:       16777216 kB\nMemFree:          100000 kB\nMemAvailable:    8388608 kB\nHugePages_Total:       0\n"
+	mountV2 = "22 1 0:5 / /proc rw - proc proc rw\n31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+	mountV1 = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n35 31 0:32 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n36 31 0:33 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+)
+
+// Ensure that limits are found at every level of cgroup v1 and v2, in containers too, that file cache counts as available and tmpfs pages do not, and that no limit is none.
+func TestRooms(t *testing.T) {
+	const g = 1 << 30
+	machine := room{"the machine (MemAvailable)", 16 * g, 8 * g}
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  []room
+	}{
+		{"no cgroups", map[string]string{}, nil},
+		{"v2, limits at two of three levels", map[string]string{
+			"proc/self/cgroup":                            "0::/user.slice/job\n",
+			"proc/self/mountinfo":                         mountV2,
+			"sys/fs/cgroup/user.slice/job/memory.max":     "4294967296\n",
+			"sys/fs/cgroup/user.slice/job/memory.high":    "max\n",
+			"sys/fs/cgroup/user.slice/job/memory.current": "3221225472\n",
+			"sys/fs/cgroup/user.slice/job/memory.stat":    "anon 1\nfile 2147483648\nshmem 1073741824\nactive_file 536870912\ninactive_file 536870912\n",
+			"sys/fs/cgroup/user.slice/memory.max":         "max\n",
+			"sys/fs/cgroup/user.slice/memory.current":     "99\n",
+			"sys/fs/cgroup/memory.max":                    "8589934592\n",
+			"sys/fs/cgroup/memory.current":                "8589934593\n",
+			"sys/fs/cgroup/memory.stat":                   "active_file 0\ninactive_file 0\n",
+		}, []room{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g}, {"cgroup / (memory.max)", 8 * g, 0}}},
+		{"v2, high below max", map[string]string{
+			"proc/self/cgroup":               "0::/j\n",
+			"proc/self/mountinfo":            mountV2,
+			"sys/fs/cgroup/j/memory.max":     "4294967296\n",
+			"sys/fs/cgroup/j/memory.high":    "2147483648\n",
+			"sys/fs/cgroup/j/memory.current": "1073741824\n",
+			"sys/fs/cgroup/j/memory.stat":    "active_file 0\n",
+		}, []room{{"cgroup /j (memory.high)", 2 * g, g}}},
+		{"v2 in a container: its own group is the root of what it sees", map[string]string{
+			"proc/self/cgroup":             "0::/\n",
+			"proc/self/mountinfo":          mountV2,
+			"sys/fs/cgroup/memory.max":     "1073741824\n",
+			"sys/fs/cgroup/memory.current": "0\n",
+		}, []room{{"cgroup / (memory.max)", g, g}}},
+		{"v2, outside of the namespace's root", map[string]string{
+			"proc/self/cgroup":             "0::/../../other\n",
+			"proc/self/mountinfo":          mountV2,
+			"sys/fs/cgroup/memory.max":     "1073741824\n",
+			"sys/fs/cgroup/memory.current": "1\n",
+		}, []room{{"cgroup / (memory.max)", g, g - 1}}},
+		{"v1, hybrid, with v1's number for no limit at the root", map[string]string{
+			"proc/self/cgroup":    "9:name=systemd:/\n5:cpu,cpuacct:/jobs\n4:memory:/jobs/a\n0::/\n",
+			"proc/self/mountinfo": mountV1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+			"sys/fs/cgroup/memory/jobs/a/memory.limit_in_bytes": "2147483648\n",
+			"sys/fs/cgroup/memory/jobs/a/memory.usage_in_bytes": "1610612736\n",
+			"sys/fs/cgroup/memory/jobs/a/memory.stat":           "cache 1\nactive_file 1\ntotal_active_file 268435456\ntotal_inactive_file 268435456\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":        "9223372036854771712\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes":        "5\n",
+		}, []room{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g}}},
+		{"v1 in a container whose /proc shows the host's paths", map[string]string{
+			"proc/self/cgroup":    "4:memory:/docker/abc/sub\n",
+			"proc/self/mountinfo": "36 31 0:33 /docker/abc /sys/fs/cgroup/memory\\040x rw - cgroup cgroup rw,memory\n",
+			"sys/fs/cgroup/memory x/sub/memory.limit_in_bytes": "1073741824\n",
+			"sys/fs/cgroup/memory x/sub/memory.usage_in_bytes": "73741824\n",
+		}, []room{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000}}},
+		{"a mount of another container's group", map[string]string{
+			"proc/self/cgroup":                           "4:memory:/docker/abcd\n",
+			"proc/self/mountinfo":                        "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes": "0\n",
+		}, []room{{"cgroup / (memory.limit_in_bytes)", g, g}}},
+	} {
+		c.files["proc/meminfo"] = meminfo
+		got, err := files(t, c.files).rooms()
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(append([]room{machine}, c.want...)) {
+			t.Errorf("%s:\n%v (%v), want\n%v", c.name, got, err, append([]room{machine}, c.want...))
+		}
+	}
+}
+
+// Ensure that numbers which are none are an error that names the file, and not a limit that nobody set.
+func TestRoomsGarbage(t *testing.T) {
+	base := map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/j\n", "proc/self/mountinfo": mountV2, "sys/fs/cgroup/j/memory.max": "100\n",
+		"sys/fs/cgroup/j/memory.current": "10\n", "sys/fs/cgroup/j/memory.stat": "active_file 1\n"}
+	for name, text := range map[string]string{"proc/meminfo": "MemTotal: x kB\nMemAvailable: 5 kB\n", "sys/fs/cgroup/j/memory.max": "-1\n", "sys/fs/cgroup/j/memory.current": "",
+		"sys/fs/cgroup/j/memory.stat": "active_file many\n"} {
+		broken := map[string]string{}
+		for k, v := range base {
+			broken[k] = v
+		}
+		broken[name] = text
+		_, err := files(t, broken).rooms()
+		want(t, err, ErrSystem, name)
+	}
+	_, err := files(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).rooms()
+	want(t, err, ErrSystem, "MemAvailable")
+	if _, err := files(t, base).rooms(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ensure that the numbers of this machine can be read at all, and make sense.
+func TestRoomsHere(t *testing.T) {
+	rooms, err := (kernel{"/"}).rooms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rooms {
+		if r.available > r.total || r.total < 16<<20 {
+			t.Errorf("%+v", r)
+		}
+	}
+	t.Logf("%+v", rooms)
+}
+
+// Ensure that the floor is a sixteenth within its bounds, and that what is below it is not usable.
+func TestFloor(t *testing.T) {
+	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20, 16 << 30: 1 << 30, 1 << 40: FloorMax} {
+		r := room{"", total, total}
+		if r.floor() != floor {
+			t.Errorf("%d: floor %d, want %d", total, r.floor(), floor)
+		}
+		if r.available = floor + 5; r.usable() != 5 {
+			t.Errorf("%d: usable %d", total, r.usable())
+		}
+		if r.available = floor - 1; r.usable() != 0 {
+			t.Errorf("%d: usable %d", total, r.usable())
+		}
+	}
+}
+
+// Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the tightest room, with the numbers in the message.
+func TestBudget(t *testing.T) {
+	const g = 1 << 30
+	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1, tightest: room{"the machine", 64 * g, 32 * g}}
+	b.need = 3 * g // 20 - 1 of headroom - 16
+	if err := b.check(); err != nil {
+		t.Error(err)
+	}
+	b.need++
+	want(t, b.check(), ErrMemory, "needs 3221225473 bytes", "/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
+		"17179869184 bytes (16.0 GiB) that other caches (1)", "leaves 3221225472 bytes (3.0 GiB)", "--size", "stocached gc", "remount")
+	b.promised = 30 * g // more than there is
+	want(t, b.check(), ErrMemory, "leaves 0 bytes")
+	b.tmpfs, b.need = false, 31*g // a memfd: 32 - 1 of floor
+	if err := b.check(); err != nil {
+		t.Error(err)
+	}
+	b.need++
+	want(t, b.check(), ErrMemory, "the machine has 34359738368 bytes (32.0 GiB) available of 68719476736", "floor of 1073741824", "leaves 33285996544", "--size")
+	if small := (&budget{size: 64 << 20}).headroom(); small != 64<<20/10 {
+		t.Errorf("headroom of a container's 64 MiB: %d", small)
+	}
+}
+
+// Ensure that fills stop at the floor, with the numbers.
+func TestCheckFloor(t *testing.T) {
+	low := map[string]string{"proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 1048577 kB\n"}
+	if err := checkFloor(files(t, low)); err != nil {
+		t.Error(err)
+	}
+	low["proc/meminfo"] = "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n"
+	want(t, checkFloor(files(t, low)), ErrFull, "MemAvailable", "1073741824 bytes (1.0 GiB) available of 17179869184", "floor of 1073741824")
+}
+
+// Ensure that in a real cgroup of 512 MiB a cache that does not fit is refused before anything is allocated, and that a fill which checks as it should is told FULL and is not killed.
+func TestRealCgroup(t *testing.T) {
+	const limit = 512 << 20
+	dir, file := realCgroup(t)
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(limit)), 0o600); err != nil {
+		privileged(t, "limit a cgroup", err)
+	}
+	runChild(t, "in-cgroup", dir, file)
+}
+
+// realCgroup makes a cgroup below the root of the memory controller, v1 or v2.
+func realCgroup(t *testing.T) (dir, limitFile string) {
+	t.Helper()
+	hierarchies, err := (kernel{"/"}).hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.New("no memory controller is mounted")
+	for _, h := range hierarchies {
+		file := "memory.limit_in_bytes"
+		if h.v2 {
+			file = "memory.max"
+		}
+		dir := filepath.Join(h.mount, fmt.Sprintf("stoctest-%d", os.Getpid()))
+		if err = os.Mkdir(dir, 0o700); err != nil {
+			continue
+		}
+		if _, err = os.Stat(filepath.Join(dir, file)); err != nil { // v2 without the controller
+			os.Remove(dir)
+			continue
+		}
+		t.Cleanup(func() {
+			if err := unix.Rmdir(dir); err != nil {
+				t.Error(err)
+			}
+		})
+		return dir, file
+	}
+	privileged(t, "make a cgroup with a memory limit", err)
+	return "", ""
+}
+
+func childInCgroup(args []string) error {
+	if err := os.WriteFile(filepath.Join(args[0], "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	_, err := Create(Options{Samples: 1000, SampleBytes: 1 << 20})
+	if err := expect(err, ErrMemory, "cgroup", args[1], "536870912 bytes (512.0 MiB)", "floor of 134217728"); err != nil {
+		return err
+	}
+	s, err := Create(Options{Samples: 300, SampleBytes: 1 << 20})
+	if err != nil {
+		return err
+	}
+	// Others take memory after the check: anonymous pages of this process. What is left is not enough for all slots.
+	taken := make([]byte, 200<<20)
+	for k := 0; k < len(taken); k += 4096 {
+		taken[k] = 1
+	}
+	sample, filled := make([]byte, 1<<20), uint64(0)
+	for slot := range s.Slots {
+		if filled%MemoryCheckBytes == 0 {
+			if err = s.CheckMemory(); err != nil {
+				break
+			}
+		}
+		if _, err := s.WritePayload(sample, slot*s.SlotStride); err != nil {
+			return err
+		}
+		filled += uint64(len(sample))
+	}
+	if err := expect(err, ErrFull, "cgroup", "floor of 134217728"); err != nil {
+		return fmt.Errorf("after %d bytes: %w", filled, err)
+	}
+	if filled == 0 || taken[0] != 1 {
+		return errors.New("nothing could be filled")
+	}
+	if !strings.Contains(err.Error(), "uncached") {
+		return err
+	}
+	return s.Close()
+}
+
+// Ensure that a reserved segment and one on the heap are never refused a fill, whatever memory there is.
+func TestCheckMemory(t *testing.T) {
+	heap, err := NewHeap(small())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserved := create(t, Options{Samples: 1, SampleBytes: 1, Reserve: true})
+	for _, s := range []*Segment{heap, reserved, create(t, Options{Samples: 1, SampleBytes: 1})} {
+		if err := s.CheckMemory(); err != nil {
+			t.Error(err)
+		}
+	}
+}
