@@ -1,0 +1,422 @@
+//go:build faultpoints
+
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+const faultBytes = 5000
+
+// faultSegments are the caches that processes die in: few slots, and an arena.
+var faultSegments = map[string]shm.Options{
+	"first-come":    {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8},
+	"first-indices": {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8, Assign: shm.AssignFirstIndices},
+	"arena":         {Samples: 12, SampleBytes: faultBytes, ClientRecords: 8, Variable: true, Limit: 4<<20 + 4<<10 + 40*shm.UnitBytes*64},
+}
+
+// death is a way to die: what a child is told, and the points that it passes on the way.
+type death struct {
+	name     string
+	tell     string
+	points   []string
+	segments []string // "": all
+}
+
+var (
+	anyCache  = []string{"first-come", "first-indices", "arena"}
+	slotPath  = []string{"slot.intent", "slot.taken", "slot.named"}
+	extent    = []string{"extent.intent", "extent.taken", "extent.named"}
+	fillPath  = []string{"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"}
+	abortPath = []string{"abort.word", "abort.entry"}
+	clearPath = []string{"clear.phase", "clear.drained", "clear.index", "clear.index@2", "clear.cursors", "clear.open"}
+)
+
+// Sample 1 is READY before, with version 0; sample 3 is not. 3 is set short in an arena, so that an overwrite needs more.
+var deaths = []death{
+	{"set", "set 3 1 5000", fillPath, anyCache},
+	{"set", "set 3 1 5000", slotPath, []string{"first-come"}},
+	{"set", "set 3 1 5000", extent, []string{"arena"}},
+	{"overwrite", "overwrite 1 1 5000", fillPath, anyCache},
+	{"overwrite with a larger one", "overwrite 1 1 5000", extent, []string{"arena"}},
+	{"abort", "abort", abortPath, anyCache},
+	{"abort", "abort", []string{"abort.slot", "abort.cursor"}, []string{"first-come"}},
+	{"clear", "clear", clearPath, anyCache},
+	{"register", "", []string{"register.locked", "register.done"}, anyCache},
+	{"take back at registration", "", []string{"takeback.word", "takeback.entry"}, anyCache},
+	{"take back at registration", "", []string{"takeback.slot", "takeback.cursor"}, []string{"first-come"}},
+	{"take back in a set", "set 3 1 5000", []string{"takeback.word", "takeback.entry"}, anyCache},
+	{"take back in a set", "set 3 1 5000", []string{"takeback.slot", "takeback.cursor"}, []string{"first-come"}},
+	{"take back in recover", "recover", []string{"takeback.word", "takeback.entry"}, anyCache},
+	{"take back in a clear", "clear", []string{"takeback.word", "takeback.entry"}, anyCache},
+}
+
+// Every fault point of docs/protocol.md is in the table, so that a new one cannot be forgotten.
+func TestEveryFaultPointIsTested(t *testing.T) {
+	text, err := os.ReadFile("../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, d := range deaths {
+		for _, p := range d.points {
+			point, _, _ := strings.Cut(p, "@")
+			known[point] = true
+		}
+	}
+	found := 0
+	for k, part := range strings.Split(string(text), "`") {
+		noun, verb, ok := strings.Cut(part, ".")
+		if k%2 == 0 || !ok || strings.ContainsAny(part, " /()*=") || !slices.Contains([]string{"register", "takeback", "claim", "slot", "extent", "write", "publish", "abort", "clear"}, noun) {
+			continue
+		}
+		found++
+		if !known[noun+"."+verb] {
+			t.Errorf("no process dies at %q", part)
+		}
+	}
+	if found < 29 {
+		t.Errorf("found only %d fault points in the document", found)
+	}
+}
+
+// A process killed at any step of any operation leaves no torn read and no damage: what was READY and not its to change stays, the next client gets its number and can
+// set the sample, no slot is lost, and no claim is left.
+func TestKilledAtEveryStep(t *testing.T) {
+	for _, d := range deaths {
+		for _, kind := range d.segments {
+			for _, point := range d.points {
+				t.Run(fmt.Sprintf("%s at %s in %s", d.name, point, kind), func(t *testing.T) { dieAt(t, d, kind, point) })
+			}
+		}
+	}
+}
+
+func dieAt(t *testing.T, d death, kind, point string) {
+	o := faultSegments[kind]
+	seg := named(t, o)
+	observer := attach(t, seg)
+	short := faultBytes
+	if o.Variable {
+		short = 200
+	}
+	set(t, observer, 0, payload(0, 0, faultBytes), 0, cache.Stored)
+	set(t, observer, 1, payload(1, 0, short), 0, cache.Stored)
+
+	// Somebody reads what is about to change all the time, and must get a whole version of it.
+	versions := map[int][]string{0: {string(payload(0, 0, faultBytes))}, 1: {string(payload(1, 0, short)), string(payload(1, 1, faultBytes)), string(payload(1, 2, faultBytes))},
+		3: {string(payload(3, 1, faultBytes)), string(payload(3, 2, faultBytes))}}
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		buffer := make([]byte, faultBytes)
+		for {
+			for i, whole := range versions {
+				n, hit, err := observer.Get(i, buffer)
+				if err != nil || hit && !slices.Contains(whole, string(buffer[:n])) {
+					t.Errorf("get %d: torn after %d bytes, %v", i, n, err)
+					return
+				}
+			}
+			select {
+			case <-stop:
+				return
+			default:
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+	})
+	stopReaders := sync.OnceFunc(func() { close(stop); readers.Wait() })
+	defer stopReaders()
+
+	// The death.
+	var dead *child
+	takesBack := strings.HasPrefix(d.name, "take back")
+	if takesBack { // of somebody who died before
+		bystander := start(t, seg.Path(), "") // has the lower number
+		first := start(t, seg.Path(), "")
+		if d.name == "take back at registration" {
+			first.ask("STORED <nil>", "claim 3 1 %d", faultBytes)
+			first.kill()
+			dead = start(t, seg.Path(), point+"=kill")
+		} else {
+			dead = start(t, seg.Path(), point+"=kill")
+			first.ask("STORED <nil>", "claim 3 1 %d", faultBytes)
+			first.kill()
+			dead.tell("%s", d.tell)
+		}
+		_ = bystander
+	} else {
+		dead = start(t, seg.Path(), point+"=kill")
+		if d.name == "abort" {
+			dead.ask("STORED <nil>", "claim 3 1 %d", faultBytes)
+		}
+		if d.tell != "" {
+			dead.tell("%s", d.tell)
+		}
+	}
+	dead.died()
+
+	// The next client gets the dead one's number, and sets the sample.
+	next, err := cache.Attach(seg, cache.Options{Label: "next"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if dead.owner != 0 && !takesBack && int(next.Owner()) != dead.owner {
+		t.Errorf("the next client has number %d, the dead one had %d", next.Owner(), dead.owner)
+	}
+	target := 3
+	if strings.HasPrefix(d.name, "overwrite") {
+		target = 1
+	}
+	r, err := next.Set(target, payload(target, 2, faultBytes), 0)
+	published := slices.Contains([]string{"publish.word", "publish.entry"}, point)
+	unclaimed := d.name == "overwrite" && slices.Contains([]string{"claim.entry", "claim.phase"}, point)
+	switch {
+	case err != nil:
+		t.Errorf("the next set: %v", err)
+	case published || unclaimed:
+		if r != cache.Exists {
+			t.Errorf("the next set of a sample that is READY: %v", r)
+		}
+	case r != cache.Stored:
+		t.Errorf("the next set: %v", r)
+	}
+	want := payload(target, 2, faultBytes)
+	if published {
+		want = payload(target, 1, faultBytes)
+	} else if unclaimed {
+		want = payload(1, 0, short)
+	}
+	wantSample(t, next, target, want)
+	cleared := strings.HasSuffix(d.tell, "clear") && !slices.Contains([]string{"takeback.word", "takeback.entry"}, point) || d.name == "take back in a clear"
+	if cleared {
+		wantMiss(t, next, 0)
+		wantMiss(t, next, 1)
+	} else {
+		wantSample(t, next, 0, payload(0, 0, faultBytes))
+	}
+	stopReaders()
+
+	// Nothing is left claimed, and nothing is lost: the cache can be filled to the last slot.
+	if _, err := next.Recover(); err != nil {
+		t.Error(err)
+	}
+	checkSound(t, seg)
+	s := stats(t, next)
+	if lost := lostUnits(seg) * shm.UnitBytes; s.ArenaLostBytes != lost || s.Corrupt != 0 || s.Lost != 0 {
+		t.Errorf("%d bytes of the arena are lost, stats are %+v", lost, s)
+	}
+	if wants := point == "claim.word" || point == "extent.intent" || point == "slot.taken" || point == "write.half" || point == "publish.meta"; wants && s.Recovered != 1 {
+		t.Errorf("%d claims were taken back, want 1", s.Recovered)
+	}
+	for i := range int(seg.Samples) {
+		if r, err := next.Set(i, payload(i, 9, faultBytes), 0); err != nil || r == cache.Busy {
+			t.Errorf("filling up, set %d: %v, %v", i, r, err)
+		}
+	}
+	full := int(seg.Slots)
+	if seg.Variable() {
+		full = int(seg.Samples) // there is room for all, whatever one death loses
+	}
+	if s := stats(t, next); s.Ready != uint64(full) {
+		t.Errorf("%d samples could be filled in, want %d", s.Ready, full)
+	}
+	checkSound(t, seg)
+	if v, err := next.Verify(0, int(seg.Samples)); err != nil || v.Corrupt != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if r, err := observer.Clear(t.Context()); r != cache.Stored || err != nil {
+		t.Errorf("clear at the end: %v, %v", r, err)
+	}
+	checkSound(t, seg)
+}
+
+// lostUnits counts the allocated units of an arena that no sample names, unit by unit.
+func lostUnits(seg *shm.Segment) uint64 {
+	if !seg.Variable() {
+		return 0
+	}
+	used := make([]bool, shm.ArenaNext(seg.ArenaNext().Load()).Unit())
+	for i := range seg.Samples {
+		if place := seg.WordLayout().Place(shm.Word(seg.Word(i).Load())); place != 0 {
+			for u := range shm.UnitsFor(uint64(shm.Meta(seg.Meta(i).Load()).Length())) {
+				used[place-1+u] = true
+			}
+		}
+	}
+	lost := uint64(0)
+	for _, u := range used {
+		if !u {
+			lost++
+		}
+	}
+	return lost
+}
+
+// An extent that was taken but not named is found by its intent, and used again; only when another allocation came behind it, it is lost, and counted.
+func TestExtentOfTheDead(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		seg := named(t, faultSegments["arena"])
+		c := attach(t, seg)
+		p := start(t, seg.Path(), "extent.taken=kill")
+		p.tell("set 3 1 %d", faultBytes)
+		p.died()
+		if behind {
+			set(t, c, 5, payload(5, 0, 64), 0, cache.Stored)
+		}
+		set(t, c, 3, payload(3, 2, faultBytes), 0, cache.Stored)
+		wantSample(t, c, 3, payload(3, 2, faultBytes))
+		s, units := stats(t, c), shm.UnitsFor(faultBytes)
+		want, lost := units, uint64(0)
+		if behind {
+			want, lost = 2*units+1, units
+		}
+		if s.ArenaNextBytes != want*shm.UnitBytes || s.ArenaLostBytes != lost*shm.UnitBytes {
+			t.Errorf("behind %v: %d bytes allocated, %d lost; want %d and %d units", behind, s.ArenaNextBytes, s.ArenaLostBytes, want, lost)
+		}
+		checkSound(t, seg)
+		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
+			t.Fatal(r, err)
+		}
+		if s := stats(t, c); s.ArenaNextBytes != 0 || s.ArenaLostBytes != 0 {
+			t.Errorf("after a clear: %+v", s)
+		}
+	}
+}
+
+// A writer that is stopped keeps its claim for as long as it likes; everybody else goes on, and when it continues it publishes.
+func TestStoppedWriter(t *testing.T) {
+	for kind, o := range faultSegments {
+		for _, point := range []string{"claim.word", "write.half", "publish.meta"} {
+			t.Run(point+" in "+kind, func(t *testing.T) {
+				seg := named(t, o)
+				c := attach(t, seg)
+				set(t, c, 1, payload(1, 0, faultBytes), 0, cache.Stored)
+				p := start(t, seg.Path(), point+"=stop")
+				p.tell("set 3 1 %d", faultBytes)
+				p.stopped()
+				for range 50 {
+					set(t, c, 3, payload(3, 2, faultBytes), 0, cache.Busy)
+					set(t, c, 3, payload(3, 2, faultBytes), cache.Overwrite, cache.Busy)
+				}
+				if n, err := c.Recover(); n != 0 || err != nil {
+					t.Errorf("took back %d claims of a live client, %v", n, err)
+				}
+				next, err := cache.Attach(seg, cache.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer next.Close()
+				if int(next.Owner()) == p.owner {
+					t.Error("a stopped client's number was given to another")
+				}
+				set(t, next, 4, payload(4, 0, faultBytes), 0, cache.Stored)
+				if state, _ := c.State(3); state != cache.StateWriting {
+					t.Errorf("sample 3 is %v", state)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				if _, err := c.Clear(ctx); !errors.Is(err, shm.ErrTimeout) {
+					t.Errorf("clear: %v", err)
+				}
+				p.signal(syscall.SIGCONT)
+				if answer := p.hear(); answer != "STORED <nil>" {
+					t.Errorf("the stopped writer got %q", answer)
+				}
+				for i, version := range map[int]int{1: 0, 3: 1, 4: 0} {
+					wantSample(t, c, i, payload(i, version, faultBytes))
+				}
+				if s := stats(t, c); s.Lost != 0 || s.Recovered != 0 {
+					t.Errorf("%+v", s)
+				}
+				p.kill()
+				checkSound(t, seg)
+			})
+		}
+	}
+}
+
+// A claimant that is stopped between its entry and the phase withdraws when it continues and a clear is under way; the clear waits for it.
+func TestClaimantStoppedUnderAClear(t *testing.T) {
+	seg := named(t, faultSegments["first-come"])
+	c := attach(t, seg)
+	set(t, c, 1, payload(1, 0, faultBytes), 0, cache.Stored)
+	p := start(t, seg.Path(), "claim.entry=stop")
+	p.tell("set 3 1 %d", faultBytes)
+	p.stopped()
+	cleared := make(chan string)
+	go func() {
+		r, err := c.Clear(t.Context())
+		cleared <- fmt.Sprint(r, " ", err)
+	}()
+	for !shm.Phase(seg.Phase().Load()).Clearing() {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case r := <-cleared:
+		t.Errorf("a clear did not wait for a claim entry of a live client: %s", r)
+	case <-time.After(30 * time.Millisecond):
+	}
+	p.signal(syscall.SIGCONT)
+	if answer := p.hear(); answer != "BUSY <nil>" {
+		t.Errorf("the claimant got %q", answer)
+	}
+	if r := <-cleared; r != "STORED <nil>" {
+		t.Errorf("the clear came to %s", r)
+	}
+	wantMiss(t, c, 1)
+	p.kill()
+	checkSound(t, seg)
+}
+
+// A clear that died half-way is not opened by somebody who cannot finish it: it stays nobody's until the live claim in the way is gone.
+func TestAdoptedClearThatCannotEnd(t *testing.T) {
+	seg := named(t, faultSegments["first-come"])
+	c := attach(t, seg)
+	for i := range 6 {
+		set(t, c, i, payload(i, 0, faultBytes), 0, cache.Stored)
+	}
+	clearer := start(t, seg.Path(), "clear.index@3=kill")
+	stopped := start(t, seg.Path(), "claim.entry=stop")
+	clearer.tell("clear")
+	clearer.died()
+	stopped.tell("set 9 1 %d", faultBytes) // finds the cache half cleared, lists its claim, and stops before it looks at the phase
+	stopped.stopped()
+	set(t, c, 8, payload(8, 0, faultBytes), 0, cache.Busy)
+	if p := shm.Phase(seg.Phase().Load()); !p.Clearing() || p.Owner() != 0 {
+		t.Errorf("phase %#x: the clear should be nobody's", p)
+	}
+	next, err := cache.Attach(seg, cache.Options{}) // gets the dead clearer's number
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	set(t, next, 8, payload(8, 0, faultBytes), 0, cache.Busy)
+	stopped.signal(syscall.SIGCONT)
+	if answer := stopped.hear(); answer != "STORED <nil>" { // it finished the clear itself and started again
+		t.Errorf("the claimant got %q", answer)
+	}
+	set(t, c, 8, payload(8, 0, faultBytes), 0, cache.Stored)
+	for i := range 6 {
+		wantMiss(t, c, i)
+	}
+	if s := stats(t, c); s.Clears != 1 || s.Ready != 2 {
+		t.Errorf("%+v", s)
+	}
+	stopped.kill()
+	checkSound(t, seg)
+}

@@ -1,0 +1,335 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/stress"
+	"github.com/stocached/stocached/shm"
+)
+
+// Several processes set the same samples at the same moment: each is stored once, and is one writer's in full.
+func TestProcessesSetTheSameSample(t *testing.T) {
+	const n, size = 40, 60000
+	seg := named(t, shm.Options{Samples: n, SampleBytes: size})
+	c := attach(t, seg)
+	var children []*child
+	for range 4 {
+		children = append(children, start(t, seg.Path(), ""))
+	}
+	for k, p := range children {
+		for i := range n {
+			p.tell("set %d %d %d", i, k, size)
+		}
+	}
+	winner := map[int]int{}
+	for k, p := range children {
+		for i := range n {
+			switch answer := p.hear(); answer {
+			case "STORED <nil>":
+				if other, twice := winner[i]; twice {
+					t.Errorf("sample %d was stored by children %d and %d", i, other, k)
+				}
+				winner[i] = k
+			case "EXISTS <nil>", "BUSY <nil>":
+			default:
+				t.Errorf("child %d got %q", k, answer)
+			}
+		}
+	}
+	for i := range n {
+		wantSample(t, c, i, payload(i, winner[i], size))
+	}
+	if s := stats(t, c); s.Stored != n || s.Exists+s.Busy != 3*n || s.ClientsLive != 5 {
+		t.Errorf("%+v", s)
+	}
+	checkSound(t, seg)
+}
+
+// A client that dies in the middle of a fill leaves nothing behind that a new one, which gets its number, does not take back at once.
+func TestKilledWhileFilling(t *testing.T) {
+	for _, o := range []shm.Options{{Samples: 8, SampleBytes: 5000}, {Samples: 8, SampleBytes: 5000, Variable: true, Limit: 8 << 20}} {
+		seg := named(t, o)
+		c := attach(t, seg)
+		set(t, c, 1, payload(1, 0, 5000), 0, cache.Stored)
+		p := start(t, seg.Path(), "")
+		p.ask("STORED <nil>", "claim 3 1 5000")
+		set(t, c, 3, payload(3, 2, 5000), 0, cache.Busy)
+		p.kill()
+		q := start(t, seg.Path(), "")
+		if q.owner != p.owner {
+			t.Fatalf("the new client has number %d, the dead one had %d", q.owner, p.owner)
+		}
+		q.ask("STORED <nil>", "set 3 3 5000")
+		wantSample(t, c, 3, payload(3, 3, 5000))
+		wantSample(t, c, 1, payload(1, 0, 5000))
+		if s := stats(t, c); s.Recovered != 1 || s.ArenaLostBytes != 0 {
+			t.Errorf("%+v", s)
+		}
+		q.kill()
+		checkSound(t, seg)
+	}
+}
+
+// A set that meets the claim of a dead client asks the kernel and takes it back at once; no new client, no server is needed.
+func TestSetTakesBack(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
+	c := attach(t, seg)
+	p := start(t, seg.Path(), "")
+	p.ask("STORED <nil>", "claim 3 1 5000")
+	p.kill()
+	set(t, c, 3, payload(3, 2, 5000), 0, cache.Stored)
+	wantSample(t, c, 3, payload(3, 2, 5000))
+	if s := stats(t, c); s.Recovered != 1 || s.ClientsDead != 1 {
+		t.Errorf("%+v", s)
+	}
+	checkSound(t, seg)
+}
+
+// Children of a dead client that have its data descriptor do not keep it alive.
+func TestChildInheritsDescriptors(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
+	c := attach(t, seg)
+	p := start(t, seg.Path(), "")
+	p.ask("STORED <nil>", "claim 3 1 5000")
+	p.tell("spawn")
+	var pid int
+	if _, err := fmt.Sscanf(p.hear(), "<nil> %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	links, err := exec.Command("ls", "-l", fmt.Sprintf("/proc/%d/fd", pid)).Output()
+	if err != nil || strings.Count(string(links), seg.Path()) != 1 {
+		t.Errorf("the grandchild should have the data descriptor and no other of the cache, has %v\n%s", err, links)
+	}
+	if n, err := c.Recover(); n != 0 || err != nil {
+		t.Errorf("took back %d claims of a live client, %v", n, err)
+	}
+	p.kill()
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatal("the grandchild is gone:", err)
+	}
+	if n, err := c.Recover(); n != 1 || err != nil {
+		t.Errorf("took back %d claims, %v, want 1", n, err)
+	}
+	checkSound(t, seg)
+}
+
+// A clear under processes that write and read tears nothing: the workers verify every byte they get.
+func TestClearUnderLiveWriters(t *testing.T) {
+	for _, o := range []shm.Options{{Samples: 32, Slots: 20, SampleBytes: 20000}, {Samples: 32, SampleBytes: 20000, Variable: true, Limit: 16 << 20}} {
+		seg := named(t, o)
+		c := attach(t, seg)
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var workers []*exec.Cmd
+		for k := range 3 {
+			w := exec.Command(exe, "work", seg.Path(), "32", "2", fmt.Sprint(k))
+			w.Stderr = os.Stderr
+			if err := w.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer w.Process.Kill()
+			workers = append(workers, w)
+		}
+		buffer := make([]byte, 20000)
+		cleared, reads := 0, 0
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+			r, err := c.Clear(t.Context())
+			if err != nil || r != cache.Stored {
+				t.Fatal(r, err)
+			}
+			cleared++
+			for k := range 200 {
+				n, hit, err := c.Get(k%32, buffer)
+				if err == nil && hit {
+					reads++
+					err = stress.Verify(buffer[:n], uint64(k%32))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, w := range workers {
+			if err := w.Wait(); err != nil {
+				t.Error("a worker ended with", err)
+			}
+		}
+		s := stats(t, c)
+		t.Logf("%d clears, %d stored, %d hits, %d of the clearer's own, %d copies retried", cleared, s.Stored, s.Hits, reads, s.Retried)
+		if s.Clears != uint64(cleared) || cleared < 5 || s.Stored < 100 || s.Lost != 0 || s.Corrupt != 0 {
+			t.Errorf("%+v", s)
+		}
+		checkSound(t, seg)
+	}
+}
+
+// A clear waits for claims of live clients, says how many were in its way when its time is over, and then nothing has changed.
+func TestClearTimeout(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
+	c := attach(t, seg)
+	set(t, c, 1, payload(1, 0, 5000), 0, cache.Stored)
+	p := start(t, seg.Path(), "")
+	p.ask("STORED <nil>", "claim 3 1 5000")
+	mine, r, err := c.Claim(4, 5000, 0)
+	if r != cache.Stored {
+		t.Fatal(r, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := c.Clear(ctx); !errors.Is(err, shm.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 claims") {
+		t.Errorf("clear: %v", err)
+	}
+	wantSample(t, c, 1, payload(1, 0, 5000))
+	set(t, c, 2, payload(2, 0, 5000), 0, cache.Stored)
+	if _, err := mine.WriteAt(payload(4, 0, 5000), 0); err != nil {
+		t.Error(err)
+	}
+	if err := mine.Publish(); err != nil {
+		t.Error(err)
+	}
+	p.ask("<nil>", "publish")
+	for i, version := range map[int]int{1: 0, 2: 0, 3: 1, 4: 0} {
+		wantSample(t, c, i, payload(i, version, 5000))
+	}
+	if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
+		t.Error(r, err)
+	}
+	for i := range 8 {
+		wantMiss(t, c, i)
+	}
+	checkSound(t, seg)
+}
+
+// While somebody clears, claims are BUSY and another clear too.
+func TestBusyWhileClearing(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
+	a, b := attach(t, seg), attach(t, seg)
+	claim, r, err := a.Claim(3, 5000, 0)
+	if r != cache.Stored {
+		t.Fatal(r, err)
+	}
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		if r, err := b.Clear(t.Context()); r != cache.Stored || err != nil {
+			t.Errorf("clear: %v, %v", r, err)
+		}
+	})
+	for !shm.Phase(seg.Phase().Load()).Clearing() {
+		time.Sleep(time.Millisecond)
+	}
+	for _, c := range []*cache.Cache{a, b} {
+		set(t, c, 4, payload(4, 0, 5000), 0, cache.Busy)
+		if r, err := c.Clear(t.Context()); r != cache.Busy || err != nil {
+			t.Errorf("a second clear: %v, %v", r, err)
+		}
+	}
+	if err := claim.Publish(); err != nil {
+		t.Error(err)
+	}
+	wait.Wait()
+	wantMiss(t, a, 3)
+	set(t, a, 4, payload(4, 0, 5000), 0, cache.Stored)
+	checkSound(t, seg)
+}
+
+// Two handles in one process are two clients: each judges the other by the kernel's word.
+func TestTwoHandlesInOneProcess(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
+	a := attach(t, seg)
+	locks, err := seg.NewLocks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := cache.Attach(seg, cache.Options{Locks: locks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, r, err := b.Claim(3, 5000, 0); r != cache.Stored {
+		t.Fatal(r, err)
+	}
+	set(t, a, 3, payload(3, 0, 5000), 0, cache.Busy)
+	if n, err := a.Recover(); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	if err := locks.Close(); err != nil { // all that death does to a client
+		t.Fatal(err)
+	}
+	set(t, a, 3, payload(3, 0, 5000), 0, cache.Stored)
+	wantSample(t, a, 3, payload(3, 0, 5000))
+	checkSound(t, seg)
+}
+
+// With unlink-last the cache stays as long as anybody uses it, and goes with the last one, even if that one died.
+func TestUnlinkLast(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000, UnlinkLast: true})
+	c, err := cache.Attach(seg, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, seg.Path(), "")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(seg.Path()); err != nil {
+		t.Error("gone while a process uses it:", err)
+	}
+	seg2, err := shm.Open(seg.Path(), shm.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg2.Close()
+	c2, err := cache.Attach(seg2, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.kill()
+	if err := c2.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(seg.Path()); !errors.Is(err, os.ErrNotExist) {
+		t.Error("not gone with its last user:", err)
+	}
+}
+
+// Epochs of workers that die: the table does not fill up, and nothing stays claimed.
+func TestManyShortLives(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 64, SampleBytes: 500, ClientRecords: 8})
+	c := attach(t, seg)
+	for epoch := range 8 {
+		var children []*child
+		for range 4 {
+			p := start(t, seg.Path(), "")
+			if p.owner == 0 || p.owner > 8 {
+				t.Fatalf("owner %d", p.owner)
+			}
+			children = append(children, p)
+		}
+		for k, p := range children {
+			p.ask("STORED <nil>", "claim %d 0 500", 8*epoch+k)
+			p.ask("STORED <nil>", "set %d 0 500", 8*epoch+4+k)
+		}
+		for _, p := range children {
+			p.kill()
+		}
+	}
+	if _, err := c.Recover(); err != nil {
+		t.Error(err)
+	}
+	if s := stats(t, c); s.Ready != 32 || s.Recovered != 32 || s.ClientsLive != 1 || s.ClientsDead > 7 {
+		t.Errorf("%+v", s)
+	}
+	checkSound(t, seg)
+}

@@ -1,0 +1,195 @@
+package cache_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/stress"
+	"github.com/stocached/stocached/shm"
+)
+
+// Processes of their own run a script of the commands below, one a line on stdin, and answer each with a line.
+const childVariable = "STOCACHED_TEST_CHILD"
+
+// TestMain lets this binary be such a process, or a stress worker.
+func TestMain(m *testing.M) {
+	switch path := os.Getenv(childVariable); {
+	case len(os.Args) == 6 && os.Args[1] == "work":
+		samples, _ := strconv.Atoi(os.Args[3])
+		seconds, _ := strconv.Atoi(os.Args[4])
+		seed, _ := strconv.ParseUint(os.Args[5], 10, 64)
+		os.Exit(stress.Work(os.Args[2], samples, time.Duration(seconds)*time.Second, seed))
+	case path != "":
+		script(path, os.Stdin, os.Stdout)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// script attaches, says "attached", and does what it is told until stdin ends. It leaves without closing, as a program that returns from main does.
+func script(path string, in io.Reader, out io.Writer) {
+	seg, err := shm.Open(path, shm.OpenOptions{})
+	if err != nil {
+		fmt.Fprintln(out, "error", err)
+		return
+	}
+	c, err := cache.Attach(seg, cache.Options{})
+	if err != nil {
+		fmt.Fprintln(out, "error", err)
+		return
+	}
+	fmt.Fprintln(out, "attached", c.Owner())
+	var claim *cache.Claim
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		var i, version, n int
+		verb, rest, _ := strings.Cut(lines.Text(), " ")
+		fmt.Sscan(rest, &i, &version, &n)
+		data := func() []byte { return payload(i, version, n) }
+		switch verb {
+		case "set", "overwrite", "wait":
+			r, err := c.Set(i, data(), map[string]cache.Flags{"overwrite": cache.Overwrite, "wait": cache.Wait}[verb])
+			fmt.Fprintln(out, r, err)
+		case "claim": // and write it all
+			var r cache.Result
+			if claim, r, err = c.Claim(i, n, 0); claim != nil {
+				claim.WriteAt(data(), 0)
+			}
+			fmt.Fprintln(out, r, err)
+		case "abort":
+			fmt.Fprintln(out, claim.Abort())
+		case "publish":
+			fmt.Fprintln(out, claim.Publish())
+		case "clear":
+			r, err := c.Clear(context.Background())
+			fmt.Fprintln(out, r, err)
+		case "recover":
+			n, err := c.Recover()
+			fmt.Fprintln(out, n, err)
+		case "spawn": // a process that outlives us and has our data descriptor
+			cmd := exec.Command("/bin/sleep", "60")
+			cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(seg.FD()), "data")}
+			cmd.Stdout = nil
+			fmt.Fprintln(out, cmd.Start(), cmd.Process.Pid)
+		default:
+			fmt.Fprintln(out, "unknown command", verb)
+		}
+	}
+}
+
+// child is a process that runs a script.
+type child struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Reader
+	owner int
+	gone  bool
+}
+
+// start starts one and waits until it is attached, or has died of its fault while attaching. It is gone when the test ends.
+func start(t testing.TB, path, fault string) *child {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: exec.Command(exe)}
+	c.cmd.Env = append(os.Environ(), childVariable+"="+path)
+	if fault != "" {
+		c.cmd.Env = append(c.cmd.Env, "STOCACHED_FAULT="+fault)
+	}
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.in, c.out = in, bufio.NewReader(out)
+	t.Cleanup(c.kill)
+	line, _ := c.out.ReadString('\n')
+	if _, err := fmt.Sscanf(line, "attached %d", &c.owner); err != nil && line != "" {
+		t.Fatalf("a child said %q", line)
+	}
+	return c
+}
+
+// tell gives a command without waiting for its answer.
+func (c *child) tell(format string, args ...any) {
+	fmt.Fprintf(c.in, format+"\n", args...)
+}
+
+// hear waits for the next answer; "" when the child has died.
+func (c *child) hear() string {
+	line, _ := c.out.ReadString('\n')
+	return strings.TrimSuffix(line, "\n")
+}
+
+// ask gives a command and checks its answer.
+func (c *child) ask(want, format string, args ...any) {
+	c.t.Helper()
+	c.tell(format, args...)
+	if got := c.hear(); got != want {
+		c.t.Fatalf("a child answered %q to %q, want %q", got, fmt.Sprintf(format, args...), want)
+	}
+}
+
+// kill ends it by SIGKILL, if it still runs, and waits until the kernel has freed all it held.
+func (c *child) kill() {
+	if !c.gone {
+		c.gone = true
+		c.cmd.Process.Kill()
+		c.cmd.Wait()
+	}
+}
+
+// died waits for a child that kills itself at its fault point; ending in any other way fails the test.
+func (c *child) died() {
+	c.t.Helper()
+	c.gone = true
+	c.in.Close() // a child that did not reach the point ends here
+	err := c.cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		c.t.Fatalf("a child did not die at its fault point: %v", err)
+	}
+}
+
+// stopped waits until it has stopped.
+func (c *child) stopped() {
+	c.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); fields[0] == "T" {
+			return
+		}
+	}
+	c.t.Fatal("a child did not stop at its fault point")
+}
+
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+}
