@@ -36,6 +36,9 @@ func TestEveryByteFlipped(t *testing.T) {
 			page[k] ^= mask
 			_, _, err := decodeHeader(page, uint64(len(image)))
 			want(t, err, kind)
+			if mask != 0xff {
+				continue
+			}
 			if _, err := f.WriteAt(page[k:k+1], int64(k)); err != nil {
 				t.Fatal(err)
 			}
@@ -112,10 +115,10 @@ func TestEveryTruncation(t *testing.T) {
 	for _, n := range []int64{1, 4096} {
 		check(int64(len(image)) + n)
 	}
-	for n := int64(len(image)) - 1; n > 3*HeaderBytes; n -= 4093 {
+	for n := int64(len(image)) - 1; n > HeaderBytes+64; n -= 4093 {
 		check(n)
 	}
-	for n := int64(3 * HeaderBytes); n >= 0; n-- {
+	for n := int64(HeaderBytes + 64); n >= 0; n-- {
 		check(n)
 	}
 	for n := range HeaderBytes {
