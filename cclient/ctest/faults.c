@@ -1,0 +1,512 @@
+/*
+ * faults.c - a client is killed at every step of the protocol, and another goes on at once; steps of two clients interleaved on purpose.
+ * Linked with the library that has fault points.
+ */
+#include "check.h"
+
+void stoc_fault_set_hook(void (*hook)(const char *point));
+
+enum kind { FIRST_COME, FIRST_INDICES, ARENA, KINDS };
+enum { SAMPLES = 8, SLOTS = 4, BYTES = 5000, GROWN = 7000 };
+
+static const char *const kind_names[] = {"first-come", "first-indices", "arena"};
+
+static stoc_cache *cache_of(enum kind kind)
+{
+    struct stoc_options o = OPTIONS(.samples = SAMPLES);
+    if (kind == ARENA) {
+        o.variable = 1;
+        o.sample_bytes = 10000;
+        o.limit_bytes = (2 << 20) + (64 << 10);
+    } else {
+        o.sample_bytes = BYTES;
+        o.slots = SLOTS;
+        o.assign = kind == FIRST_COME ? STOC_FIRST_COME : STOC_FIRST_INDICES;
+    }
+    stoc_cache *c = make(NULL, o);
+    EQUAL(put(c, 0, BYTES, 1, 0), STOC_STORED);
+    EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
+    return c;
+}
+
+enum operation { SET, OVERWRITE, GROW, ABORT, ABORT_OVERWRITE, PIECES, CLEAR, OPERATIONS };
+static const char *const operation_names[] = {"set", "overwrite", "grow", "abort", "abort an overwrite", "pieces", "clear"};
+
+static const char *const points_of[OPERATIONS][24] = {
+    [SET] = {"register.locked", "register.done", "claim.entry", "claim.phase", "claim.word", "slot.intent", "slot.taken", "slot.named", "extent.intent", "extent.taken", "extent.named", "write.half",
+             "write.done", "publish.meta", "publish.word", "publish.entry"},
+    [OVERWRITE] = {"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"},
+    [GROW] = {"claim.entry", "claim.phase", "claim.word", "extent.intent", "extent.taken", "extent.named", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"},
+    [ABORT] = {"claim.word", "slot.named", "extent.named", "abort.slot", "abort.cursor", "abort.word", "abort.entry"},
+    [ABORT_OVERWRITE] = {"claim.word", "abort.slot", "abort.cursor", "abort.word", "abort.entry"},
+    [PIECES] = {"claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"},
+    [CLEAR] = {"clear.phase", "clear.drained", "clear.index", "clear.cursors", "clear.open"},
+};
+
+/* Points that a kind of cache does not pass. */
+static bool passes(enum kind kind, enum operation operation, const char *point)
+{
+    if (operation == GROW && kind != ARENA)
+        return false;
+    if (strncmp(point, "slot.", 5) == 0 || strcmp(point, "abort.slot") == 0 || strcmp(point, "abort.cursor") == 0)
+        return kind == FIRST_COME;
+    if (strncmp(point, "extent.", 7) == 0)
+        return kind == ARENA;
+    return true;
+}
+
+static int64_t target_of(enum operation operation) { return operation == OVERWRITE || operation == GROW || operation == ABORT_OVERWRITE ? 1 : 2; }
+static size_t length_of(enum operation operation) { return operation == GROW ? GROWN : BYTES; }
+
+static void perform(stoc_cache *c, enum operation operation)
+{
+    unsigned char bytes[BYTES];
+    struct stoc_claim k;
+    switch (operation) {
+    case SET: put(c, 2, BYTES, 7, 0); break;
+    case OVERWRITE: put(c, 1, BYTES, 7, STOC_OVERWRITE); break;
+    case GROW: put(c, 1, GROWN, 7, STOC_OVERWRITE); break;
+    case ABORT:
+        stoc_claim(c, 2, BYTES, 0, &k);
+        stoc_abort(&k);
+        break;
+    case ABORT_OVERWRITE:
+        stoc_claim(c, 1, BYTES, STOC_OVERWRITE, &k);
+        stoc_abort(&k);
+        break;
+    case PIECES:
+        fill(bytes, BYTES, 2, 7);
+        stoc_claim(c, 2, BYTES, 0, &k);
+        stoc_write(&k, 0, bytes, BYTES / 2);
+        stoc_write(&k, BYTES / 2, bytes + BYTES / 2, BYTES - BYTES / 2);
+        stoc_publish(&k);
+        break;
+    case CLEAR: stoc_clear(c, 1000); break;
+    case OPERATIONS: break;
+    }
+}
+
+/* Runs an operation in a child that dies at a point. A point that is never reached is a failed test. */
+static void die_at(stoc_cache *c, enum kind kind, enum operation operation, const char *point)
+{
+    char order[64];
+    snprintf(order, sizeof order, "%s=kill", point);
+    int status = IN_CHILD(setenv("STOCACHED_FAULT", order, 1); perform(c, operation));
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        COMPLAIN("%s, %s: nobody died at %s (status %#x)", kind_names[kind], operation_names[operation], point, (unsigned)status);
+}
+
+/* Nothing is lost for good: as many samples can be stored as the cache has room for. */
+static void fill_up(stoc_cache *c, enum kind kind, const char *what)
+{
+    int ready = 0;
+    for (int i = 0; i < SAMPLES; i++) {
+        int result = put(c, i, BYTES, 3, 0);
+        ready += result == STOC_STORED || result == STOC_EXISTS;
+    }
+    int want = kind == ARENA ? SAMPLES : SLOTS;
+    if (ready != want)
+        COMPLAIN("%s, %s: %d samples fit, not %d", kind_names[kind], what, ready, want);
+    check_quiet(c);
+}
+
+/* By whom: 0, a client that was there before; 1, one that comes afterwards, and gets the dead one's number. */
+static void killed_at_every_step(void)
+{
+    int deaths = 0;
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        for (enum operation operation = 0; operation < CLEAR; operation++)
+            for (const char *const *point = points_of[operation]; *point; point++)
+                for (int by_new = 0; by_new < 2; by_new++) {
+                    if (!passes(kind, operation, *point))
+                        continue;
+                    char what[100];
+                    snprintf(what, sizeof what, "%s killed at %s, then a%s client", operation_names[operation], *point, by_new ? " new" : "n old");
+                    int before = failures;
+                    stoc_cache *c = cache_of(kind);
+                    die_at(c, kind, operation, *point);
+                    deaths++;
+                    stoc_cache *next = by_new ? join_fd(c) : c;
+                    int64_t target = target_of(operation);
+                    size_t length = length_of(operation);
+                    bool published = strcmp(*point, "publish.word") == 0 || strcmp(*point, "publish.entry") == 0;
+                    bool untouched = target == 1 && (strcmp(*point, "claim.entry") == 0 || strcmp(*point, "claim.phase") == 0);
+                    EQUAL(put(next, target, length, 9, 0), published || untouched ? STOC_EXISTS : STOC_STORED); /* at once, and never BUSY */
+                    EQUAL(holds(next, target, untouched ? BYTES : length, published ? 7 : untouched ? 1 : 9), 1);
+                    EQUAL(holds(next, 0, BYTES, 1), 1); /* the others are as they were */
+                    EQUAL(holds(next, 1, target == 1 && !untouched ? length : BYTES, target == 1 ? (published ? 7 : untouched ? 1 : 9) : 1), 1);
+                    stoc_recover(next);
+                    check_quiet(next);
+                    fill_up(next, kind, what);
+                    if (next != c)
+                        stoc_close(next);
+                    stoc_close(c);
+                    if (failures > before)
+                        printf("  in: %s, %s\n", kind_names[kind], what);
+                }
+    printf("  %d deaths\n", deaths);
+}
+
+static void killed_while_clearing(void)
+{
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        for (const char *const *point = points_of[CLEAR]; *point; point++)
+            for (int by_new = 0; by_new < 3; by_new++) {
+                stoc_cache *c = cache_of(kind);
+                die_at(c, kind, CLEAR, *point);
+                stoc_cache *next = by_new ? join_fd(c) : c;
+                if (by_new == 2) { /* another clear, rather than a set */
+                    EQUAL(stoc_clear(next, 1000), 0);
+                    EQUAL(stats_of(next).clears, 2);
+                }
+                EQUAL(put(next, 2, BYTES, 9, 0), STOC_STORED);
+                EQUAL(stoc_state(next, 0), STOC_STATE_EMPTY); /* all of it was done, by whomever */
+                EQUAL(stoc_state(next, 1), STOC_STATE_EMPTY);
+                EQUAL(stats_of(next).ready, 1);
+                check_quiet(next);
+                fill_up(next, kind, *point);
+                if (next != c)
+                    stoc_close(next);
+                stoc_close(c);
+            }
+}
+
+/* A dies half-way through a fill; B, who was there before, dies taking it back; then everybody goes on. */
+static void killed_while_taking_back(void)
+{
+    static const char *const points[] = {"takeback.slot", "takeback.cursor", "takeback.word", "takeback.entry"};
+    static const char *const deaths[] = {"slot.taken", "slot.named", "extent.taken", "extent.named", "write.half", "claim.word"};
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        for (size_t p = 0; p < 4; p++)
+            for (size_t d = 0; d < 6; d++)
+                for (int by_new = 0; by_new < 2; by_new++) {
+                    if (!passes(kind, SET, deaths[d]) || (p < 2 && (kind != FIRST_COME || strcmp(deaths[d], "claim.word") == 0)))
+                        continue;
+                    stoc_cache *c = cache_of(kind);
+                    int start[2], go[2];
+                    char order[64], byte = 0;
+                    REQUIRE(pipe(start) == 0 && pipe(go) == 0);
+                    snprintf(order, sizeof order, "%s=kill", points[p]);
+                    pid_t b = fork();
+                    if (b == 0) {
+                        holds(c, 0, BYTES, 1); /* counted: it is a client now */
+                        if (write(start[1], "b", 1) != 1 || read(go[0], &byte, 1) != 1)
+                            _exit(98);
+                        setenv("STOCACHED_FAULT", order, 1);
+                        put(c, 2, BYTES, 8, 0);
+                        _exit(0);
+                    }
+                    REQUIRE(read(start[0], &byte, 1) == 1);
+                    die_at(c, kind, SET, deaths[d]);
+                    EQUAL(write(go[1], "g", 1), 1);
+                    int status;
+                    REQUIRE(waitpid(b, &status, 0) == b);
+                    if (!WIFSIGNALED(status))
+                        COMPLAIN("%s: B did not die at %s after %s (status %#x)", kind_names[kind], points[p], deaths[d], (unsigned)status);
+                    stoc_cache *next = by_new ? join_fd(c) : c;
+                    EQUAL(put(next, 2, BYTES, 9, 0), STOC_STORED);
+                    EQUAL(holds(next, 2, BYTES, 9), 1);
+                    EQUAL(holds(next, 0, BYTES, 1), 1);
+                    stoc_recover(next);
+                    check_quiet(next);
+                    fill_up(next, kind, points[p]);
+                    if (next != c)
+                        stoc_close(next);
+                    stoc_close(c);
+                    close(start[0]), close(start[1]), close(go[0]), close(go[1]);
+                }
+}
+
+/* A stopped writer is alive: nobody takes its sample, everybody else goes on, and it publishes when it goes on. */
+static void a_stopped_writer_is_never_robbed(void)
+{
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        stoc_cache *c = cache_of(kind), *other = join_fd(c);
+        pid_t child = fork();
+        if (child == 0) {
+            setenv("STOCACHED_FAULT", "write.half=stop", 1);
+            _exit(put(c, 2, BYTES, 7, 0) == STOC_STORED ? 0 : 1);
+        }
+        int status;
+        REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+        EQUAL(put(c, 2, BYTES, 8, 0), STOC_BUSY);
+        EQUAL(put(other, 2, BYTES, 8, STOC_OVERWRITE), STOC_BUSY);
+        EQUAL(stoc_recover(c), 0);
+        EQUAL(stoc_clear(c, 30), STOC_ETIMEOUT);
+        EQUAL(stoc_state(c, 2), STOC_STATE_WRITING);
+        EQUAL(holds(c, 2, BYTES, 7), 0);
+        EQUAL(put(c, 3, BYTES, 1, 0), STOC_STORED);
+        stoc_cache *late = join_fd(c); /* registering takes nothing from it either */
+        stoc_close(late);
+        EQUAL(stoc_state(c, 2), STOC_STATE_WRITING);
+        kill(child, SIGCONT);
+        REQUIRE(waitpid(child, &status, 0) == child);
+        EQUAL(status, 0);
+        EQUAL(holds(other, 2, BYTES, 7), 1);
+        EQUAL(holds(other, 0, BYTES, 1), 1);
+        check_quiet(c);
+        stoc_close(other);
+        stoc_close(c);
+    }
+}
+
+/* A stopped clearer is alive: its phase is not taken over. */
+static void a_stopped_clearer_is_not_replaced(void)
+{
+    stoc_cache *c = cache_of(FIRST_COME);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("STOCACHED_FAULT", "clear.index=stop", 1);
+        _exit(stoc_clear(c, 1000) == 0 ? 0 : 1);
+    }
+    int status;
+    REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    EQUAL(put(c, 3, BYTES, 1, 0), STOC_BUSY);
+    EQUAL(stoc_clear(c, 10), STOC_BUSY);
+    EQUAL(holds(c, 0, BYTES, 1), 0); /* cleared already; the other one not yet */
+    EQUAL(holds(c, 1, BYTES, 1), 1);
+    kill(child, SIGKILL);
+    REQUIRE(waitpid(child, &status, 0) == child);
+    EQUAL(put(c, 3, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stats_of(c).ready, 1);
+    EQUAL(stats_of(c).clears, 1);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* ------------------------------------------------------------------------------------------------ interleavings by hook */
+
+static stoc_cache *bystander;
+static const char *at_point;
+static int arrivals, seen_set, seen_get, seen_clear;
+static _Thread_local bool inside;
+
+static void look_around(const char *point)
+{
+    if (inside || strcmp(point, at_point) != 0)
+        return;
+    inside = true;
+    arrivals++;
+    seen_get = holds(bystander, 2, BYTES, 7);
+    seen_set = put(bystander, 2, BYTES, 8, 0);
+    seen_clear = stoc_clear(bystander, 0);
+    inside = false;
+}
+
+/* At every step of a fill another client reads, sets and clears: it never gets unpublished bytes, never wins the sample, and never clears under the claim. */
+static void a_fill_seen_from_outside(void)
+{
+    static const char *const points[] = {"claim.word", "slot.intent", "slot.taken", "slot.named", "extent.intent", "extent.taken", "extent.named", "write.half", "write.done", "publish.meta", "publish.word"};
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
+            if (!passes(kind, SET, points[p]))
+                continue;
+            stoc_cache *c = cache_of(kind);
+            bystander = join_fd(c);
+            at_point = points[p];
+            arrivals = 0;
+            stoc_fault_set_hook(look_around);
+            EQUAL(put(c, 2, BYTES, 7, 0), STOC_STORED);
+            stoc_fault_set_hook(NULL);
+            bool ready = strcmp(points[p], "publish.word") == 0;
+            EQUAL(arrivals, 1);
+            EQUAL(seen_get, ready);
+            EQUAL(seen_set, ready ? STOC_EXISTS : STOC_BUSY);
+            EQUAL(seen_clear, STOC_ETIMEOUT);
+            EQUAL(holds(bystander, 2, BYTES, 7), 1);
+            EQUAL(holds(bystander, 0, BYTES, 1), 1);
+            check_quiet(c);
+            stoc_close(bystander);
+            stoc_close(c);
+        }
+}
+
+static void set_in_between(const char *point)
+{
+    if (inside || strcmp(point, at_point) != 0)
+        return;
+    inside = true;
+    arrivals++;
+    seen_set = put(bystander, 2, BYTES, 8, 0);
+    inside = false;
+}
+
+/* Two clients see the sample EMPTY; the other one is faster, from start to end: ours answers EXISTS and leaves nothing behind. */
+static void a_lost_race(void)
+{
+    static const char *const points[] = {"claim.entry", "claim.phase"};
+    for (enum kind kind = 0; kind < KINDS; kind++)
+        for (size_t p = 0; p < 2; p++) {
+            stoc_cache *c = cache_of(kind);
+            bystander = join_fd(c);
+            at_point = points[p];
+            arrivals = 0;
+            stoc_fault_set_hook(set_in_between);
+            EQUAL(put(c, 2, BYTES, 7, 0), STOC_EXISTS);
+            stoc_fault_set_hook(NULL);
+            EQUAL(arrivals, 1);
+            EQUAL(seen_set, STOC_STORED);
+            EQUAL(holds(c, 2, BYTES, 8), 1);
+            check_quiet(c);
+            stoc_close(bystander);
+            stoc_close(c);
+        }
+}
+
+static void take_slot_in_between(const char *point)
+{
+    if (inside || strcmp(point, "slot.intent") != 0)
+        return;
+    inside = true;
+    arrivals++;
+    seen_set = put(bystander, 3, BYTES, 8, 0);
+    inside = false;
+}
+
+/* The slot that was found free is gone: the next one is taken; the last one is gone: FULL, and nothing is left behind. */
+static void a_slot_is_snatched(void)
+{
+    for (int left = 1; left < 3; left++) {
+        stoc_cache *c = cache_of(FIRST_COME);
+        if (left == 1)
+            EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
+        bystander = join_fd(c);
+        arrivals = 0;
+        stoc_fault_set_hook(take_slot_in_between);
+        EQUAL(put(c, 2, BYTES, 7, 0), left == 1 ? STOC_FULL : STOC_STORED);
+        stoc_fault_set_hook(NULL);
+        CHECK(arrivals >= 1);
+        EQUAL(holds(c, 3, BYTES, 8), 1);
+        check_quiet(c);
+        stoc_close(bystander);
+        stoc_close(c);
+    }
+}
+
+/* Two threads of one client have listed the same sample, and the one that lost listed it first; then all die: the slot that was taken, but not named yet, is found all the same. */
+static atomic_int listed;
+static _Thread_local int role;
+
+static void list_then_die(const char *point)
+{
+    if (role == 1 && strcmp(point, "claim.entry") == 0) {
+        atomic_store(&listed, 1);
+        for (;;)
+            pause();
+    }
+    if (role == 2 && (strcmp(point, "slot.taken") == 0 || strcmp(point, "extent.taken") == 0))
+        kill(getpid(), SIGKILL);
+}
+
+static void *list_only(void *c)
+{
+    role = 1;
+    put(c, 2, BYTES, 6, 0);
+    return NULL;
+}
+
+static void two_threads_list_one_sample(void)
+{
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        if (kind == FIRST_INDICES)
+            continue;
+        stoc_cache *c = cache_of(kind);
+        int status = IN_CHILD({
+            pthread_t thread;
+            stoc_fault_set_hook(list_then_die);
+            if (pthread_create(&thread, NULL, list_only, c) != 0)
+                _exit(97);
+            while (!atomic_load(&listed))
+                usleep(100);
+            role = 2;
+            put(c, 2, BYTES, 7, 0);
+        });
+        CHECK(WIFSIGNALED(status));
+        EQUAL(stoc_recover(c), 1);
+        check_quiet(c);
+        if (kind == ARENA)
+            EQUAL(stats_of(c).arena_lost_bytes, 0); /* the extent is the sample's still */
+        fill_up(c, kind, "two threads listed one sample");
+        stoc_close(c);
+    }
+}
+
+/* Many threads of one client allocate when it dies: no two samples share an extent. */
+static void *set_one(void *arg)
+{
+    stoc_cache *c = arg;
+    static atomic_int next = 2;
+    put(c, atomic_fetch_add(&next, 1), 2000, 7, 0);
+    return NULL;
+}
+
+static void threads_allocate_when_they_die(void)
+{
+    for (int pass = 1; pass <= 5; pass++)
+        for (int point = 0; point < 3; point++) {
+            static const char *const points[] = {"extent.intent", "extent.taken", "extent.named"};
+            stoc_cache *c = cache_of(ARENA);
+            char order[64];
+            snprintf(order, sizeof order, "%s@%d=kill", points[point], pass);
+            int status = IN_CHILD({
+                pthread_t threads[6];
+                setenv("STOCACHED_FAULT", order, 1);
+                for (int k = 0; k < 6; k++)
+                    pthread_create(&threads[k], NULL, set_one, c);
+                for (int k = 0; k < 6; k++)
+                    pthread_join(threads[k], NULL);
+            });
+            CHECK(WIFSIGNALED(status));
+            stoc_recover(c);
+            check_quiet(c);
+            EQUAL(holds(c, 0, BYTES, 1), 1);
+            fill_up(c, ARENA, points[point]);
+            stoc_close(c);
+        }
+}
+
+/* A dead clearer's number is given out: the new client finishes the clear, and does not inherit it for ever. */
+static void a_dead_clearers_number_is_reused(void)
+{
+    stoc_cache *c = cache_of(FIRST_COME);
+    unsigned char *control = control_of(c);
+    die_at(c, FIRST_COME, CLEAR, "clear.index");
+    EQUAL(*word_in(control, STOC_PHASE_OFFSET), 1 | 2 << 3);
+    stoc_cache *next = join_fd(c);
+    EQUAL(*word_in(control, STOC_PHASE_OFFSET), UINT64_C(1) << 15); /* OPEN(1) */
+    EQUAL(stats_of(next).ready, 0);
+    stoc_close(next);
+
+    /* And with a live claim in its way: nobody's, until somebody claims. */
+    struct stoc_claim k;
+    EQUAL(stoc_claim(c, 3, BYTES, 0, &k), STOC_STORED);
+    *word_in(control, STOC_PHASE_OFFSET) = 1 | 2 << 3 | UINT64_C(1) << 15; /* as if client 2 had died clearing */
+    next = join_fd(c);
+    EQUAL(*word_in(control, STOC_PHASE_OFFSET), 1 | UINT64_C(1) << 15); /* CLEARING(1) by nobody */
+    EQUAL(put(next, 4, BYTES, 1, 0), STOC_BUSY);
+    EQUAL(stoc_publish(&k), STOC_STORED);
+    EQUAL(put(next, 4, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stats_of(next).ready, 1); /* the clear was finished: sample 3 is gone */
+    EQUAL(stats_of(next).clears, 2);
+    check_quiet(next);
+    stoc_close(next);
+    stoc_close(c);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(killed_at_every_step);
+    RUN(killed_while_clearing);
+    RUN(killed_while_taking_back);
+    RUN(a_stopped_writer_is_never_robbed);
+    RUN(a_stopped_clearer_is_not_replaced);
+    RUN(a_fill_seen_from_outside);
+    RUN(a_lost_race);
+    RUN(a_slot_is_snatched);
+    RUN(two_threads_list_one_sample);
+    RUN(threads_allocate_when_they_die);
+    RUN(a_dead_clearers_number_is_reused);
+    return end_tests(argv[0]);
+}
