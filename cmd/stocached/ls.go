@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -98,10 +99,20 @@ func (f *found) probe() {
 		p, err = probe(&f.Listed)
 	}
 	if err != nil {
-		f.problem, f.gone = err.Error(), errors.Is(err, shm.ErrNotFound)
+		f.problem, f.gone = err.Error(), vanished(&f.Listed, err)
 		return
 	}
 	f.users, f.inUse = count(len(p.Records)), inUse(p)
+}
+
+// vanished says whether a cache is gone since it was listed, after a look at it failed: its file was removed, or the process that had it closed the descriptor, whose
+// number may be another file's by now.
+func vanished(l *shm.Listed, err error) bool {
+	if len(l.PIDs) == 0 || l.Err != nil {
+		return errors.Is(err, shm.ErrNotFound)
+	}
+	link, err := os.Readlink(l.Path)
+	return err != nil || link != "/memfd:"+displayName(&l.Header, l.Path)+" (deleted)"
 }
 
 // probe asks the kernel who uses a cache that was found.

@@ -93,6 +93,9 @@ the below in a line.`,
 			if w.interval <= 0 {
 				return usage("interval %v is not above 0", w.interval)
 			}
+			if len(args) == 1 && args[0] == "" {
+				return usage("the name is empty; leave it out for all caches")
+			}
 			return arguments(0, 1, "the name of a cache, or none for all")(c, args)
 		},
 		ValidArgsFunction: dir.complete(1, true),
@@ -132,22 +135,26 @@ the below in a line.`,
 }
 
 // stats looks at one cache and lets go of it: nothing is held between two looks, least of all the memory of a cache that is gone.
-func (d *dirFlag) stats(name string) (*stats, error) {
+func (d *dirFlag) stats(name string) (s *stats, err error) {
 	seg, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer seg.Close()
-	reader, err := attach(seg)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	sums, err := reader.Stats()
+	err = guard(func() error {
+		reader, err := attach(seg)
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+		sums, err := reader.Stats()
+		s = &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(), at: time.Now(), Geometry: seg.Geometry}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(), at: time.Now(), Geometry: seg.Geometry}, nil
+	return s, nil
 }
 
 // allStats looks at all caches. Those that cannot be looked at are reported on stderr, and the error is that of the first of them.
@@ -163,9 +170,9 @@ func (d *dirFlag) allStats(stderr io.Writer) (rows []*stats, first error) {
 			s, err = d.stats(l.Path)
 		}
 		switch {
-		case errors.Is(err, shm.ErrNotFound): // gone since it was listed
 		case err == nil:
 			rows = append(rows, s)
+		case vanished(&l, err):
 		default:
 			fmt.Fprintf(stderr, "stocached: %v\n", err)
 			if first == nil {

@@ -131,6 +131,7 @@ func TestStatsErrors(t *testing.T) {
 	fails(t, exitNotFound, []string{"no such cache"}, "stats", "surely-there-is-no-such-cache")
 	fails(t, exitUsage, []string{`".." is not 1 to 100 of`}, "stats", "..", "--dir", dir)
 	fails(t, exitUsage, []string{"2 arguments"}, "stats", path, path)
+	fails(t, exitUsage, []string{"the name is empty"}, "stats", "")
 	fails(t, exitUsage, []string{"need --watch"}, "stats", path, "--interval", "2s")
 	fails(t, exitUsage, []string{"not above 0"}, "stats", path, "--watch", "--interval", "0s")
 	fails(t, exitPermission, []string{"symbolic link"}, "stats", symlink(t, path))
