@@ -9,13 +9,6 @@ from typing import Any
 
 import numpy as np
 
-try:
-    import torch
-except ImportError:  # tests marked `torch` are then only collected, to be counted
-    torch = None  # type: ignore[assignment]
-
-__all__ = ["pattern", "python", "torch"]
-
 
 def pattern(index: int, size: int = 1000, salt: int = 0) -> np.ndarray:
     """Bytes that say which sample they are, all of them: a torn or swapped sample shows."""

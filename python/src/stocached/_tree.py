@@ -70,13 +70,13 @@ class Leaf:
         return numbers
 
     def field(self, name: str, shapes: Sequence[tuple[int, ...]]) -> Field:
-        """The field that holds values of these shapes: a dimension that differs between them differs between samples."""
+        """The field that holds values of these shapes: a dimension that differs between them (or is 0) differs between samples."""
         if self.kind in ("bytes", "str"):
             return Field(name, (None,), _dtypes.BYTES)
         if len({len(shape) for shape in shapes}) != 1:
             counts = sorted({len(shape) for shape in shapes})
             raise SchemaError(f"{self.path or 'the sample'} has {counts} dimensions in different samples; it must be one number")
-        return Field(name, tuple(dims[0] if len(set(dims)) == 1 else None for dims in zip(*shapes)), self.code)
+        return Field(name, tuple(dims[0] if len(set(dims)) == 1 and dims[0] else None for dims in zip(*shapes)), self.code)
 
 
 def _tensor(array: Array, code: int) -> torch.Tensor:
