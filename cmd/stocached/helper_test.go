@@ -305,7 +305,7 @@ func terminal(t testing.TB) (*os.File, func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 100}); err != nil {
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 16, Col: 100}); err != nil {
 		t.Fatal(err)
 	}
 	written := make(chan string, 1)

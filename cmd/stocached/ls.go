@@ -105,8 +105,8 @@ func (f *found) probe() {
 	f.users, f.inUse = count(len(p.Records)), inUse(p)
 }
 
-// vanished says whether a cache is gone since it was listed, after a look at it failed: its file was removed, or the process that had it closed the descriptor, whose
-// number may be another file's by now.
+// vanished says whether a cache is gone since it was listed, after a look at it failed: its file was removed, or the process that had it
+// closed the descriptor, whose number may be another file's by now.
 func vanished(l *shm.Listed, err error) bool {
 	if len(l.PIDs) == 0 || l.Err != nil {
 		return errors.Is(err, shm.ErrNotFound)

@@ -59,14 +59,12 @@ func sideBySide(b *bytes.Buffer, c change) {
 		if column.title == "" || column.wide {
 			continue
 		}
-		fmt.Fprintf(tw, "%s\t%s\t", column.title, text(column.value(c.now)))
-		if field, ok := inInterval[column.field]; ok {
-			tw.Write([]byte(changes[field]))
-			if strings.HasSuffix(field, "_per_second") && changes[field] != "-" && !strings.HasSuffix(changes[field], "/s") {
-				tw.Write([]byte("/s"))
-			}
+		field := inInterval[column.field]
+		change := changes[field]
+		if strings.HasSuffix(field, "_per_second") && change != "-" && !strings.HasSuffix(change, "/s") {
+			change += "/s"
 		}
-		tw.Write([]byte("\n"))
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", column.title, text(column.value(c.now)), change)
 	}
 	tw.Flush()
 }

@@ -146,7 +146,7 @@ func TestWatchTerminal(t *testing.T) {
 		}
 		for _, screen := range screens[1:] {
 			rows := strings.Split(screen, "\x1b[K\r\n")
-			if len(rows) > 30 || !strings.HasSuffix(screen, "\x1b[J") {
+			if len(rows) > 16 || !strings.HasSuffix(screen, "\x1b[J") {
 				t.Errorf("%d lines: %q", len(rows), screen)
 			}
 			for _, row := range rows {
