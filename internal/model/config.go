@@ -43,7 +43,7 @@ type Op struct {
 	Value     uint8 // what a set writes, 1..31: unique in the configuration
 	Units     uint8 // its size; 0 counts as 1
 	Overwrite bool
-	GiveUp    bool // abort after the first half
+	GiveUp    bool // of a set: abort when it has its place; of a clear: do not wait
 }
 
 func (o Op) units() uint8 { return max(1, o.Units) }

@@ -253,6 +253,9 @@ func (o Op) String() string {
 	case Get:
 		return fmt.Sprintf("get(%d)", o.Sample)
 	case Clear:
+		if o.GiveUp {
+			return "clear without waiting"
+		}
 		return "clear"
 	case Recover:
 		return "recover"

@@ -256,23 +256,20 @@ func init() {
 		x.t().pc = extentName
 	}
 	table[extentName] = func(x *execution) {
-		x.client().extending = 0
 		x.name("extent.named")
+	}
+	table[extentDone] = func(x *execution) {
+		x.client().extending = 0
+		x.placed()
 	}
 
 	// Steps 6 and 7: write and publish.
 	table[writeHalf] = func(x *execution) {
 		x.writePayload(0, x.t().s, x.op().units(), x.op().Value)
 		x.pass("write.half")
-		t := x.t()
-		switch {
-		case x.op().GiveUp:
-			t.result = Aborted
-			x.toAbort()
-		case x.broken(PublishHalf):
-			t.pc = publishMeta
-		default:
-			t.pc = writeDone
+		x.t().pc = writeDone
+		if x.broken(PublishHalf) {
+			x.t().pc = publishMeta
 		}
 	}
 	table[writeDone] = func(x *execution) {
@@ -408,7 +405,7 @@ func (x *execution) toEntry() {
 func (x *execution) toPlace() {
 	switch t := x.t(); {
 	case t.holds:
-		t.pc = writeHalf
+		x.placed()
 	case x.y.Variable:
 		t.pc = extentLoad
 	default:
@@ -416,9 +413,15 @@ func (x *execution) toPlace() {
 	}
 }
 
-// toAbort begins an abort of a claim that has its place.
-func (x *execution) toAbort() {
-	switch t := x.t(); {
+// placed goes on with a claim that has its place: to step 6, or to an abort.
+func (x *execution) placed() {
+	t := x.t()
+	if !x.op().GiveUp {
+		t.pc = writeHalf
+		return
+	}
+	t.result = Aborted
+	switch {
 	case x.y.Variable || x.broken(AbortWordFirst):
 		t.pc = abortWord
 	case x.broken(CursorFirst):
@@ -444,7 +447,12 @@ func (x *execution) name(point string) {
 		return
 	}
 	x.pass(point)
-	t.w, t.f, t.pc = w, 0, writeHalf
+	t.w, t.f = w, 0
+	if x.y.Variable {
+		t.pc = extentDone
+		return
+	}
+	x.placed()
 }
 
 // moveCursor moves free_from for a slot that was freed: seq + 1, from = min(from, s).

@@ -31,6 +31,7 @@ const (
 	extentTake
 	extentMeta
 	extentName
+	extentDone
 	writeHalf
 	writeDone
 	publishMeta
