@@ -11,8 +11,15 @@ TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs, in this order. Each name is a target of its own: `make test-c` runs one of them.
-TESTS := test-go test-go-race test-go-faults test-model test-c test-conform test-python test-torch test-demo
+TESTS := test-go test-go-race test-go-faults test-model test-c test-conform test-python test-torch test-stress test-demo
 LINTS := lint-go lint-python lint-cross lint-generate test-docs
+
+# Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
+STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && \
+	$(GO) run ./internal/stress/cmd/stress drive -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
+
+# -rs: every skip is told, with its reason.
+PYTEST = $(PY) -m pytest -rs
 
 export PYTHON GO TORCH
 
@@ -49,8 +56,8 @@ bench-peers: setup-torch ## the same beside stocaching, NumPy, torch and plain C
 	@tools/bench.sh --peers
 
 .PHONY: soak
-soak: build setup-python ## random SIGKILLs for SECONDS=600, long beside the 2,000 kills of `make test`
-	@tools/soak.sh $(or $(SECONDS),600)
+soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most
+	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
 
 # ------------------------------------------------------------------------------------------------ tests
 
@@ -63,23 +70,23 @@ ci: setup-test setup-lint ## what .ci/run runs: test, lint and the examples of t
 	@$(PYTHON) tools/stages.py $(TESTS) $(LINTS)
 
 .PHONY: test-go
-test-go: ## Go without cgo
-	CGO_ENABLED=0 $(GO) test -v -timeout 10m ./...
+test-go: ## Go without cgo; the model has a target of its own
+	CGO_ENABLED=0 $(GO) test -v -timeout 10m $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/model)
 
 .PHONY: test-go-race
-test-go-race: ## Go under the race detector, on heap-backed segments
+test-go-race: ## Go under the race detector
 	$(GO) test -race -short -v -timeout 10m ./shm ./cache ./policy ./client
 
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol
-	$(GO) test -tags faultpoints -v -timeout 10m ./cache/... ./shm/... ./client/...
+	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client
 
 .PHONY: test-model
-test-model: ## every interleaving of the protocol, replayed on Go and C
-	$(GO) test -tags faultpoints -v -timeout 10m ./internal/model/...
+test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C
+	$(GO) test -tags faultpoints -v -timeout 15m ./internal/model/...
 
 .PHONY: test-c
-test-c: ## C: plain, address, undefined-behaviour and thread sanitizers, fault points
+test-c: setup-system ## C: plain, with fault points, under the address, undefined-behaviour and thread sanitizers
 	$(MAKE) --no-print-directory -C cclient test
 
 .PHONY: test-conform
@@ -88,20 +95,24 @@ test-conform: build/libstocached.so ## one table of operations through Go and th
 
 .PHONY: test-python
 test-python: setup-python ## Python without torch
-	$(PY) -m pytest python/tests -m 'not torch'
+	$(PYTEST) python/tests -m 'not torch'
 
 .PHONY: test-torch
 ifeq ($(TORCH),0)
-test-torch:
-	$(PY) -m pytest python/tests -m torch --collect-only -q | tools/count_skipped.sh 'TORCH=0'
+test-torch: setup-python
+	@$(PY) tools/count_skipped.py TORCH=0 python/tests
 else
 test-torch: setup-torch ## Python with torch; installs it (several GB, about a minute) where it is missing
-	$(PY) -m pytest python/tests -m torch
+	$(PYTEST) python/tests -m torch
 endif
+
+.PHONY: test-stress
+test-stress: build/libstocached.so setup-python ## 2,000 random SIGKILLs among processes in Go, C and Python
+	$(STRESS) -kills 2000 -seconds 240
 
 .PHONY: test-demo
 test-demo: setup-demo ## the demo and the scripts in tools/
-	$(PY) -m pytest demo tools
+	$(PYTEST) demo tools
 
 .PHONY: test-docs
 test-docs: build setup-python ## runs the examples in README.md and docs/
@@ -124,7 +135,8 @@ lint-go:
 lint-python:
 	$(PY) -m ruff check python demo tools
 	$(PY) -m ruff format --check python demo tools
-	$(PY) -m mypy --strict python/src demo tools
+	cd python && ../$(PY) -m mypy
+	$(PY) -m mypy --strict demo tools
 
 # Everything but the cgo folders builds without a C compiler, and for arm64.
 .PHONY: lint-cross
