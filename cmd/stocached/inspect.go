@@ -185,7 +185,7 @@ type sample struct {
 }
 
 var sampleColumns = columns[*sample]{
-	{"index", "sample", true, "index of the sample", func(s *sample) any { return s.index }},
+	{"index", "sample", true, "index of the sample", func(s *sample) any { return count(s.index) }},
 	{"state", "state", true, "EMPTY, WRITING (being filled), READY, OUT (it can have no slot), CORRUPT",
 		func(s *sample) any { return s.state.String() }},
 	{"owner", "owner", true, "WRITING: owner number of the client that fills it, or died doing so; else 0, nobody",
@@ -205,7 +205,7 @@ var sampleColumns = columns[*sample]{
 
 func (s *sample) place() any {
 	if p := s.layout.Place(s.word); p != 0 {
-		return p - 1
+		return count(p - 1)
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (s *sample) fileOffset() any {
 	if p == 0 || p-1 > (math.MaxUint64-s.seg.PayloadOffset)/s.seg.SlotStride {
 		return nil
 	}
-	return s.seg.PayloadOffset + (p-1)*s.seg.SlotStride
+	return count(s.seg.PayloadOffset + (p-1)*s.seg.SlotStride)
 }
 
 func (s *sample) ifReady(v any) any {
