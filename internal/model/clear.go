@@ -190,16 +190,18 @@ func (x *execution) indexOn() {
 	}
 }
 
-// cleared goes back to whoever wanted the phase open.
+// cleared goes back to whoever wanted the phase open. A clear that was taken over is another's: one's own comes after it.
 func (x *execution) cleared(r Result) {
 	t := x.t()
 	switch {
-	case t.again == forClear:
-		x.finish(r)
 	case t.again == forRegister:
 		*t = thread{pc: registerDone, op: t.op, buffer: t.buffer}
+	case t.again == forClear && !t.over:
+		x.finish(r)
 	case r == Timeout:
 		x.finish(Busy)
+	case t.again == forClear:
+		*t = thread{pc: clearLoad, op: t.op, buffer: t.buffer}
 	default:
 		t.pc = setLoad
 	}

@@ -105,8 +105,8 @@ func (r *Run) try(thread int) (Move, bool) {
 		gets := s.threads[thread].expect
 		op := r.y.threads[thread].program[s.threads[thread].op]
 		x := r.y.apply(&s, stepAction+action(thread))
-		if x.waits && op.Kind == Clear && op.GiveUp {
-			x = r.y.apply(&s, timeoutAction+action(thread))
+		if th := &s.threads[thread]; x.waits && th.pc == drainEntry && (op.Kind == Clear && (op.GiveUp || th.over) || op.Kind == Set) {
+			x = r.y.apply(&s, timeoutAction+action(thread)) // no patience, or little
 		}
 		if x.violation != "" {
 			panic("model: " + r.y.Name + ": " + x.violation)
