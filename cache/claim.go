@@ -57,7 +57,10 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, c.corruptWord(sample, w, 0)
 		}
 
-		place := c.placeKept(sample, w, length)
+		place, ok := c.placeKept(sample, w, length)
+		if !ok {
+			return Busy, c.corruptWord(sample, w, shm.Meta(c.seg.Meta(sample).Load()))
+		}
 		if verdict == policy.Home {
 			place = home + 1
 		}
@@ -101,17 +104,24 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 	}
 }
 
-// placeKept returns the place of a sample that the next fill of length bytes goes to as well; 0 for none. An extent that is too small is
-// dropped by the claim itself: kept until a new one is named, it would meet the new length in meta, and look larger than it is after a kill.
-func (c *Cache) placeKept(sample uint64, w shm.Word, length uint64) uint64 {
+// placeKept returns the place of a sample that is EMPTY or READY which the next fill of length bytes goes to as well; 0 for none. false: the place cannot be.
+// An extent that is too small is dropped by the claim itself: kept until a new one is named, it would meet the new length in meta, and look larger than it is after a kill.
+func (c *Cache) placeKept(sample uint64, w shm.Word, length uint64) (uint64, bool) {
 	place := c.layout.Place(w)
-	if c.variable && place != 0 {
-		has := uint64(shm.Meta(c.seg.Meta(sample).Load()).Length()) // of w: meta moves only while a sample is WRITING, and then our CAS fails
-		if shm.UnitsFor(has) < shm.UnitsFor(length) {
-			return 0
-		}
+	switch {
+	case place == 0:
+		return 0, w.State() == shm.Empty
+	case !c.variable:
+		return place, place <= c.slots && w.State() == shm.Ready
 	}
-	return place
+	has := uint64(shm.Meta(c.seg.Meta(sample).Load()).Length()) // of w: meta moves only while a sample is WRITING, and then our CAS fails
+	if place > c.units || shm.UnitsFor(has) > c.units-(place-1) {
+		return 0, c.seg.Word(sample).Load() != uint64(w) // or it just is not of w any more; our CAS will fail
+	}
+	if shm.UnitsFor(has) < shm.UnitsFor(length) {
+		return 0, true
+	}
+	return place, true
 }
 
 // room says whether a place for length bytes may be found, so that a full cache is not claimed from for nothing.

@@ -420,3 +420,28 @@ func TestAdoptedClearThatCannotEnd(t *testing.T) {
 	stopped.kill()
 	checkSound(t, seg)
 }
+
+// The number of a client that died in a clear goes to one that only reads: that must not make the clear look like a live client's for ever.
+func TestDeadClearersNumberGoesToAReader(t *testing.T) {
+	for _, point := range clearPath[:5] {
+		seg := named(t, faultSegments["first-come"])
+		c := attach(t, seg)
+		for i := range 6 {
+			set(t, c, i, payload(i, 0, faultBytes), 0, cache.Stored)
+		}
+		clearer := start(t, seg.Path(), point+"=kill")
+		clearer.tell("clear")
+		clearer.died()
+		if reader := start(t, seg.Path(), ""); reader.owner != clearer.owner {
+			t.Fatalf("the reader has number %d, the dead clearer had %d", reader.owner, clearer.owner)
+		}
+		if p := shm.Phase(seg.Phase().Load()); int(p.Owner()) == clearer.owner {
+			t.Errorf("%s: the clear still is client %d's, who lives and knows nothing of it", point, p.Owner())
+		}
+		set(t, c, 9, payload(9, 0, faultBytes), 0, cache.Stored)
+		if s := stats(t, c); s.Clears != 1 || s.Ready != 1 {
+			t.Errorf("%s: %+v", point, s)
+		}
+		checkSound(t, seg)
+	}
+}

@@ -29,6 +29,9 @@ func (c *Cache) takeBack(record uint32, count shm.Counter) (claims int) {
 		entry, intent := c.seg.Claim(record, e)
 		listed := entry.Load()
 		if listed == 0 {
+			if intent.Load() != 0 { // cannot be; but our own claims rely on it
+				intent.Store(0)
+			}
 			continue
 		}
 		if sample := listed - 1; sample >= c.samples {

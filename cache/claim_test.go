@@ -1,0 +1,274 @@
+package cache_test
+
+import (
+	"errors"
+	"hash/crc32"
+	"slices"
+	"testing"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// A sample can be filled in pieces, in any order, with gaps; it is nobody's until it is published, and its checksum is that of what is there.
+func TestPieces(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seg := create(t, o)
+		c, other := attach(t, seg), attach(t, seg)
+		want := payload(3, 0, 1000)
+		for name, pieces := range map[string][][2]int{
+			"in order": {{0, 400}, {400, 401}, {401, 1000}},
+			"reverse":  {{500, 1000}, {0, 500}},
+			"overlap":  {{0, 600}, {300, 1000}},
+			"one":      {{0, 1000}},
+			"bytes":    {{0, 1}, {1, 2}, {2, 1000}},
+		} {
+			k, r, err := c.Claim(3, 1000, cache.Overwrite)
+			if r != cache.Stored || err != nil {
+				t.Fatal(name, r, err)
+			}
+			if k.Sample() != 3 || k.Len() != 1000 {
+				t.Error(k.Sample(), k.Len())
+			}
+			for _, p := range pieces {
+				if n, err := k.WriteAt(want[p[0]:p[1]], int64(p[0])); n != p[1]-p[0] || err != nil {
+					t.Fatal(name, n, err)
+				}
+			}
+			wantMiss(t, c, 3)
+			set(t, other, 3, want, 0, cache.Busy)
+			set(t, c, 3, want, cache.Overwrite, cache.Busy)
+			for _, bad := range [][2]int64{{-1, 1}, {1000, 1}, {999, 2}, {1001, 0}, {1 << 62, 1}} {
+				if _, err := k.WriteAt(make([]byte, bad[1]), bad[0]); !errors.Is(err, shm.ErrSchema) {
+					t.Errorf("a piece of %d bytes at %d: %v", bad[1], bad[0], err)
+				}
+			}
+			if err := k.Publish(); err != nil {
+				t.Fatal(name, err)
+			}
+			wantSample(t, other, 3, want)
+			if v, err := c.Verify(0, 16); v.Checked != 1 || v.Corrupt != 0 || err != nil {
+				t.Errorf("%s: %+v, %v", name, v, err)
+			}
+			if _, err := k.WriteAt(want, 0); !errors.Is(err, shm.ErrInvalid) {
+				t.Errorf("a piece after publishing: %v", err)
+			}
+			if err := k.Publish(); !errors.Is(err, shm.ErrInvalid) {
+				t.Errorf("publishing twice: %v", err)
+			}
+			if err := k.Abort(); err != nil {
+				t.Errorf("abort after publishing: %v", err)
+			}
+		}
+		wantSample(t, other, 3, want)
+		if s := stats(t, c); s.Stored != 5 || s.Aborted != 0 || s.ArenaLostBytes != 0 {
+			t.Errorf("%+v", s)
+		}
+		checkSound(t, seg)
+
+		// What was never written is zeros, and has pages.
+		k, r, err := c.Claim(4, 1000, 0)
+		if r != cache.Stored {
+			t.Fatal(r, err)
+		}
+		k.WriteAt([]byte("middle"), 500)
+		if err := k.Publish(); err != nil {
+			t.Fatal(err)
+		}
+		gaps := make([]byte, 1000)
+		copy(gaps[500:], "middle")
+		wantSample(t, other, 4, gaps)
+		if m := shm.Meta(seg.Meta(4).Load()); m.CRC() != crc32.Checksum(gaps, shm.Castagnoli) || m.Length() != 1000 {
+			t.Errorf("meta %x", m)
+		}
+		checkSound(t, seg)
+	})
+}
+
+// What is aborted is free again: its slot for anybody, an extent for its sample.
+func TestAbort(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seg := create(t, o)
+		c := attach(t, seg)
+		for range 30 { // more often than there are slots
+			k, r, err := c.Claim(3, 1000, 0)
+			if r != cache.Stored || err != nil {
+				t.Fatal(r, err)
+			}
+			k.WriteAt(payload(9, 9, 10), 0)
+			if err := k.Abort(); err != nil {
+				t.Fatal(err)
+			}
+			wantMiss(t, c, 3)
+			checkSound(t, seg)
+		}
+		set(t, c, 3, payload(3, 0, 1000), 0, cache.Stored)
+		k, _, _ := c.Claim(3, 1000, cache.Overwrite)
+		if err := k.Abort(); err != nil {
+			t.Fatal(err)
+		}
+		wantMiss(t, c, 3) // the old bytes may be gone: an overwrite that is aborted ends EMPTY
+		for i := range 8 {
+			set(t, c, i, payload(i, 0, 1000), 0, cache.Stored)
+		}
+		s := stats(t, c)
+		if s.Aborted != 31 || s.Ready != 8 {
+			t.Errorf("%+v", s)
+		}
+		if want := 8 * shm.UnitsFor(1000) * shm.UnitBytes; seg.Variable() && (s.ArenaNextBytes != want || s.ArenaLostBytes != 0) {
+			t.Errorf("%d bytes of the arena for 8 samples, %d lost; want %d, 0", s.ArenaNextBytes, s.ArenaLostBytes, want)
+		}
+		checkSound(t, seg)
+	})
+}
+
+// At most 32 claims of one client are open; more are BUSY, for another client too only on the same samples.
+func TestClaimLimit(t *testing.T) {
+	seg := mapped(t, shm.Options{Samples: 100, SampleBytes: 10})
+	c, other := attach(t, seg), attach(t, seg)
+	var open []*cache.Claim
+	for i := range shm.ClaimsPerClient {
+		k, r, err := c.Claim(i, 10, 0)
+		if r != cache.Stored {
+			t.Fatal(i, r, err)
+		}
+		open = append(open, k)
+	}
+	if k, r, err := c.Claim(50, 10, 0); k != nil || r != cache.Busy || err != nil {
+		t.Errorf("claim 33: %v, %v", r, err)
+	}
+	set(t, c, 50, make([]byte, 10), 0, cache.Busy)
+	set(t, other, 50, make([]byte, 10), 0, cache.Stored)
+	set(t, other, 31, make([]byte, 10), 0, cache.Busy)
+	open[7].Abort()
+	set(t, c, 51, make([]byte, 10), 0, cache.Stored)
+	for _, k := range open {
+		if err := k.Abort(); err != nil {
+			t.Error(err)
+		}
+	}
+	checkSound(t, seg)
+}
+
+// Close gives up what is claimed, at once and by itself.
+func TestCloseAborts(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seg := create(t, o)
+		other := attach(t, seg)
+		c, err := cache.Attach(seg, cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, _, _ := c.Claim(3, 1000, 0)
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		checkSound(t, seg)
+		if err := k.Publish(); !errors.Is(err, shm.ErrClosed) {
+			t.Errorf("publish after close: %v", err)
+		}
+		set(t, other, 3, payload(3, 0, 1000), 0, cache.Stored)
+		if s := stats(t, other); s.Aborted != 1 || s.Recovered != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A publish whose word is no longer ours is refused and counted, whoever changed it; forced, because the rules do not allow it.
+func TestZombiePublish(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seg := create(t, o)
+		c := attach(t, seg)
+		k, r, err := c.Claim(3, 1000, 0)
+		if r != cache.Stored {
+			t.Fatal(r, err)
+		}
+		k.WriteAt(payload(3, 0, 1000), 0)
+		layout := seg.WordLayout()
+		w := shm.Word(seg.Word(3).Load())
+		taken := layout.Pack(shm.Empty, 0, layout.Generation(w)+1, 0) // as if somebody had taken it back
+		seg.Word(3).Store(uint64(taken))
+		if err := k.Publish(); !errors.Is(err, shm.ErrLost) {
+			t.Errorf("publish: %v", err)
+		}
+		if got := shm.Word(seg.Word(3).Load()); got != taken {
+			t.Errorf("the word is %x, want %x as it was", got, taken)
+		}
+		wantMiss(t, c, 3)
+		if s := stats(t, c); s.Lost != 1 || s.Stored != 0 || s.Ready != 0 {
+			t.Errorf("%+v", s)
+		}
+		set(t, c, 3, payload(3, 1, 1000), 0, cache.Stored)
+		wantSample(t, c, 3, payload(3, 1, 1000))
+		k, _, _ = c.Claim(5, 1000, 0)
+		seg.Word(5).Store(uint64(taken))
+		if err := k.Abort(); !errors.Is(err, shm.ErrLost) {
+			t.Errorf("abort: %v", err)
+		}
+		if seg.Word(5).Load() != uint64(taken) {
+			t.Error("an abort changed a word that was not its own")
+		}
+	})
+}
+
+// Generations run round: everything works with words just below the limit, and a claim from before the turn is refused after it.
+func TestGenerationsWrapAround(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seg := create(t, o)
+		layout := seg.WordLayout()
+		last := layout.GenerationMask()
+		if bits := map[bool]uint64{false: 1<<17 - 1, true: 1<<13 - 1}[seg.Variable()]; last != bits {
+			t.Fatalf("generations end at %d, want %d", last, bits)
+		}
+		for i := range seg.Samples {
+			seg.Word(i).Store(uint64(layout.Pack(shm.Empty, 0, last-2, 0)))
+		}
+		c := attach(t, seg)
+		var seen []uint64
+		for version := range 6 {
+			set(t, c, 3, payload(3, version, 1000), cache.Overwrite, cache.Stored)
+			wantSample(t, c, 3, payload(3, version, 1000))
+			seen = append(seen, layout.Generation(shm.Word(seg.Word(3).Load())))
+			checkSound(t, seg)
+		}
+		if want := []uint64{last - 2, last - 1, last, 0, 1, 2}; !slices.Equal(seen, want) {
+			t.Errorf("generations %d, want %d", seen, want)
+		}
+		if s := stats(t, c); s.ArenaLostBytes != 0 || s.Ready != 1 {
+			t.Errorf("a generation ran over into the place: %+v", s)
+		}
+		for range 5 { // across the turn by aborts
+			k, r, err := c.Claim(4, 1000, 0)
+			if r != cache.Stored {
+				t.Fatal(r, err)
+			}
+			k.Abort()
+		}
+		if g := layout.Generation(shm.Word(seg.Word(4).Load())); g != 2 {
+			t.Errorf("generation %d after five aborts from %d, want 2", g, last-2)
+		}
+		for range 5 { // and by clears
+			set(t, c, 5, payload(5, 0, 1000), 0, cache.Stored)
+			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
+				t.Fatal(r, err)
+			}
+		}
+		if g := layout.Generation(shm.Word(seg.Word(5).Load())); g != 2 {
+			t.Errorf("generation %d after five clears from %d, want 2", g, last-2)
+		}
+		checkSound(t, seg)
+		// The count of freed slots runs round as well.
+		if seg.FirstCome() {
+			seg.FreeFrom().Store(uint64(shm.NewFreeFrom(1<<32-1, 0)))
+			k, _, _ := c.Claim(4, 1000, 0)
+			k.Abort()
+			if f := shm.FreeFrom(seg.FreeFrom().Load()); f.Seq() != 0 || f.From() != 0 {
+				t.Errorf("free_from %d, %d", f.Seq(), f.From())
+			}
+			for i := range 8 {
+				set(t, c, i, payload(i, 0, 1000), 0, cache.Stored)
+			}
+			checkSound(t, seg)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package cache_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// Whatever stands in the words of a cache, no call reads or writes outside the payload (that would panic or crash) and none hangs; what cannot be is an error.
+func TestCorruptWords(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seed := uint64(time.Now().UnixNano())
+		rng := rand.New(rand.NewPCG(seed, 0))
+		defer func() {
+			if t.Failed() {
+				t.Logf("seed %d", seed)
+			}
+		}()
+		seg := create(t, o)
+		layout := seg.WordLayout()
+		buffer := make([]byte, 16*1000)
+		var corrupt int
+		for range 300 {
+			c, err := cache.Attach(seg, cache.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range seg.Samples {
+				w := rng.Uint64()
+				if rng.IntN(2) == 0 { // plausible but for its place or length
+					w = uint64(layout.Pack(shm.Ready, 0, rng.Uint64(), rng.Uint64N(2*seg.Slots+2*seg.Units()+2)))
+				}
+				seg.Word(i).Store(w)
+				seg.Meta(i).Store(uint64(shm.NewMeta([]uint32{0, 1000, 1001, 1 << 31, 1<<32 - 1, rng.Uint32N(2000)}[rng.IntN(6)], 0)))
+			}
+			for e := range 4 {
+				sample, intent := seg.Claim(1, e) // of nobody who lives
+				sample.Store([]uint64{0, rng.Uint64N(20), rng.Uint64()}[rng.IntN(3)])
+				if intent.Store(0); sample.Load() != 0 {
+					intent.Store([]uint64{0, rng.Uint64N(20), rng.Uint64()}[rng.IntN(3)])
+				}
+			}
+			seg.ClientsHigh().Store([]uint64{2, 1 << 40}[rng.IntN(2)])
+			seg.ArenaNext().Store([]uint64{0, rng.Uint64()}[rng.IntN(2)])
+			if seg.FirstCome() {
+				seg.FreeFrom().Store([]uint64{0, rng.Uint64()}[rng.IntN(2)])
+			}
+			for i := range int(seg.Samples) {
+				n, hit, err := c.Get(i, buffer)
+				_, hit2, err2 := c.View(i)
+				if hit != hit2 || (err == nil) != (err2 == nil) {
+					t.Errorf("get: %d, %v, %v; view: %v, %v", n, hit, err, hit2, err2)
+				}
+				if err != nil {
+					if corrupt++; !errors.Is(err, shm.ErrCorrupt) {
+						t.Error(err)
+					}
+				}
+				if _, err := c.Set(i, buffer[:1000], cache.Flags(rng.IntN(2))); err != nil && !errors.Is(err, shm.ErrCorrupt) {
+					t.Error(err)
+				}
+				c.State(i)
+				if !seg.Variable() {
+					c.Peek(i, buffer)
+				}
+			}
+			all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+			lengths := make([]uint64, 16)
+			c.Gather(all, cache.Whole, buffer, 1000, nil, 2)
+			c.Lengths(all, lengths)
+			c.GatherPacked(all, buffer, make([]uint64, 16), lengths, nil, 2)
+			if _, err := c.Verify(0, 16); err != nil {
+				t.Error(err)
+			}
+			for range c.Ready() {
+			}
+			if _, err := c.Stats(); err != nil {
+				t.Error(err)
+			}
+			if _, err := c.Clients(); err != nil {
+				t.Error(err)
+			}
+			if _, err := c.Recover(); err != nil {
+				t.Error(err)
+			}
+			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil { // which heals everything
+				t.Error(r, err)
+			}
+			checkSound(t, seg)
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if corrupt == 0 {
+			t.Error("nothing was found to be corrupt")
+		}
+	})
+}
+
+// A changed byte of a READY sample is found by its checksum, and counted.
+func TestVerifyFindsDamage(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seg := create(t, o)
+		c := attach(t, seg)
+		for i := range 8 {
+			set(t, c, i, payload(i, 0, 1000), 0, cache.Stored)
+		}
+		if v, err := c.Verify(0, 16); v != (cache.Verification{Checked: 8, Bad: -1}) || err != nil {
+			t.Errorf("%+v, %v", v, err)
+		}
+		place := seg.WordLayout().Place(shm.Word(seg.Word(5).Load())) - 1
+		if _, err := seg.WritePayload([]byte{payload(5, 0, 1000)[999] ^ 1}, place*seg.SlotStride+999); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := c.Verify(0, 16); v != (cache.Verification{Checked: 8, Corrupt: 1, Bad: 5}) || err != nil {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if v, err := c.Verify(6, 2); v != (cache.Verification{Checked: 2, Bad: -1}) || err != nil {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if s := stats(t, c); s.Corrupt != 1 || s.Hits != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Peek reads a slot whatever its state, without making pages.
+func TestPeek(t *testing.T) {
+	seg := mapped(t, shm.Options{Samples: 400, Slots: 300, SampleBytes: 100000, Assign: shm.AssignFirstIndices})
+	c := attach(t, seg)
+	before := stats(t, c)
+	buffer := payload(1, 1, 100000)
+	for i := range 300 {
+		if n, hit, err := c.Peek(i, buffer); n != 100000 || !hit || err != nil || buffer[0] != 0 || buffer[99999] != 0 {
+			t.Fatal(n, hit, err, buffer[0])
+		}
+	}
+	if _, hit, err := c.Peek(300, buffer); hit || err != nil {
+		t.Error(hit, err)
+	}
+	if after := stats(t, c); after != before {
+		t.Errorf("peeking changed %+v to %+v", before, after)
+	}
+	k, _, _ := c.Claim(7, 100000, 0)
+	k.WriteAt([]byte("half"), 0)
+	if _, hit, err := c.Peek(7, buffer); !hit || err != nil || string(buffer[:4]) != "half" {
+		t.Error(hit, err, buffer[:4])
+	}
+	k.Abort()
+	if _, _, err := c.Peek(7, buffer[:99999]); !errors.Is(err, shm.ErrSchema) {
+		t.Error(err)
+	}
+	first := attach(t, mapped(t, shm.Options{Samples: 4, SampleBytes: 10}))
+	set(t, first, 2, []byte("0123456789"), 0, cache.Stored)
+	if n, hit, err := first.Peek(2, buffer); n != 10 || !hit || err != nil || string(buffer[:10]) != "0123456789" {
+		t.Error(n, hit, err)
+	}
+	if _, hit, err := first.Peek(1, buffer); hit || err != nil {
+		t.Error(hit, err)
+	}
+	arena := attach(t, mapped(t, shm.Options{Samples: 4, Variable: true, Limit: 5 << 20}))
+	if _, _, err := arena.Peek(2, buffer); !errors.Is(err, shm.ErrSchema) {
+		t.Error(err)
+	}
+}
