@@ -465,6 +465,56 @@ static void threads_allocate_when_they_die(void)
         }
 }
 
+/* One thread of a client stands still at a point of its own fill while another fills a second sample, as far as it gets; then both die: the intents of the two are not mixed up. */
+static const char *stands_at;
+
+static void stand_still(const char *point)
+{
+    if (role == 1 && strcmp(point, stands_at) == 0) {
+        atomic_store(&listed, 1);
+        for (;;)
+            pause();
+    }
+    if (role == 2 && strcmp(point, "extent.taken") == 0 && strcmp(stands_at, "claim.word") == 0)
+        kill(getpid(), SIGKILL);
+}
+
+static void *set_third(void *c)
+{
+    role = 2;
+    put(c, 3, BYTES, 7, 0);
+    atomic_store(&listed, 2);
+    return NULL;
+}
+
+static void intents_are_not_mixed_up(void)
+{
+    static const char *const points[] = {"extent.intent", "claim.word"};
+    for (int p = 0; p < 2; p++) {
+        stoc_cache *c = cache_of(ARENA);
+        int status = IN_CHILD({
+            pthread_t one, two;
+            stands_at = points[p];
+            stoc_fault_set_hook(stand_still);
+            if (pthread_create(&one, NULL, list_only, c) != 0)
+                _exit(97);
+            while (!atomic_load(&listed))
+                usleep(100);
+            if (pthread_create(&two, NULL, set_third, c) != 0)
+                _exit(97);
+            for (int k = 0; k < 100 && atomic_load(&listed) != 2; k++)
+                usleep(1000); /* it waits for the first one, which never goes on */
+            kill(getpid(), SIGKILL);
+        });
+        CHECK(WIFSIGNALED(status));
+        EQUAL(stoc_recover(c), 2);
+        check_quiet(c);
+        EQUAL(holds(c, 0, BYTES, 1), 1);
+        fill_up(c, ARENA, points[p]);
+        stoc_close(c);
+    }
+}
+
 /* A dead clearer's number is given out: the new client finishes the clear, and does not inherit it for ever. */
 static void a_dead_clearers_number_is_reused(void)
 {
@@ -507,6 +557,7 @@ int main(int argc, char **argv)
     RUN(a_slot_is_snatched);
     RUN(two_threads_list_one_sample);
     RUN(threads_allocate_when_they_die);
+    RUN(intents_are_not_mixed_up);
     RUN(a_dead_clearers_number_is_reused);
     return end_tests(argv[0]);
 }

@@ -1,0 +1,396 @@
+/* forks.c - clients that fork: each process is judged for itself, and nobody completes, keeps alive or robs another. */
+#include "check.h"
+
+enum { N = 64, BYTES = 20000 };
+
+static stoc_cache *cache_for_forks(void) { return make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES)); }
+
+static void wait_for(pid_t child, bool killed)
+{
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    if (killed ? !WIFSIGNALED(status) : status != 0)
+        COMPLAIN("child %d ended with status %#x", (int)child, (unsigned)status);
+}
+
+static void tell(int pipe_end)
+{
+    if (write(pipe_end, "x", 1) != 1)
+        _exit(96);
+}
+
+static void hear(int pipe_end)
+{
+    char byte;
+    if (read(pipe_end, &byte, 1) != 1)
+        COMPLAIN("nobody spoke");
+}
+
+static atomic_bool stop;
+static atomic_int sets, errors;
+
+static void *set_for_ever(void *arg)
+{
+    stoc_cache *c = arg;
+    for (uint64_t v = 0; !atomic_load(&stop); v++) {
+        int64_t i = (int64_t)(v * 7 % N);
+        int result = put(c, i, BYTES, v, v % 3 ? STOC_OVERWRITE : 0);
+        atomic_fetch_add(result < 0 ? &errors : &sets, 1);
+        if (v % 16 == 0 && stoc_verify(c, (uint64_t)i, 1, NULL, NULL) != 0)
+            atomic_fetch_add(&errors, 1);
+    }
+    return NULL;
+}
+
+static void forks_while_threads_set(void)
+{
+    stoc_cache *c = cache_for_forks();
+    pthread_t threads[3];
+    stop = false;
+    for (int k = 0; k < 3; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, set_for_ever, c) == 0);
+    for (int k = 0; k < 60; k++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (int64_t i = 0; i < 20; i++) {
+                unsigned char *bytes = malloc(BYTES);
+                size_t length;
+                if (stoc_get(c, i, bytes, BYTES, &length) < 0 || put(c, (i * 13 + k) % N, BYTES, (uint64_t)k, STOC_OVERWRITE) < 0)
+                    _exit(1);
+                free(bytes);
+            }
+            if (k % 3 == 0)
+                kill(getpid(), SIGKILL);
+            if (k % 3 == 1)
+                stoc_close(c);
+            _exit(0);
+        }
+        wait_for(child, k % 3 == 0);
+    }
+    stop = true;
+    for (int k = 0; k < 3; k++)
+        pthread_join(threads[k], NULL);
+    CHECK(atomic_load(&sets) > 100);
+    EQUAL(atomic_load(&errors), 0);
+    EQUAL(stats_of(c).lost, 0);
+    EQUAL(stats_of(c).clients_live, 1);
+    stoc_recover(c);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* The parent dies with a claim open; its child, which inherited everything and does nothing, lives on: the claim is taken back at once. */
+static void the_parent_dies_first(void)
+{
+    stoc_cache *c = cache_for_forks();
+    int ready[2], go[2];
+    REQUIRE(pipe(ready) == 0 && pipe(go) == 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        struct stoc_claim k;
+        if (stoc_claim(c, 5, BYTES, 0, &k) != STOC_STORED)
+            _exit(1);
+        if (fork() == 0) {
+            tell(ready[1]);
+            char byte;
+            if (read(go[0], &byte, 1) != 1) /* idle, with all that it inherited */
+                _exit(1);
+            tell(stoc_claim(c, 6, BYTES, 0, &k) == STOC_STORED ? ready[1] : -1);
+            pause();
+        }
+        pause();
+    }
+    hear(ready[0]);
+    EQUAL(put(c, 5, BYTES, 1, 0), STOC_BUSY); /* it lives */
+    kill(parent, SIGKILL);
+    wait_for(parent, true);
+    EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
+    tell(go[1]);
+    hear(ready[0]);
+    EQUAL(put(c, 6, BYTES, 1, 0), STOC_BUSY); /* the child is a client of its own, and lives */
+    EQUAL(stats_of(c).recovered, 1);
+    EQUAL(stats_of(c).clients_live, 2);
+    /* The child is nobody's now: found by its record's pid. */
+    unsigned char *control = control_of(c);
+    pid_t child = 0;
+    for (uint64_t r = 1; r < 16; r++)
+        if (*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS) != 0)
+            child = (pid_t)(*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_PID) & UINT32_MAX);
+    REQUIRE(child > 1);
+    kill(child, SIGKILL);
+    for (int k = 0; k < 200 && put(c, 6, BYTES, 1, 0) == STOC_BUSY; k++)
+        usleep(5000);
+    EQUAL(holds(c, 6, BYTES, 1), 1);
+    check_quiet(c);
+    stoc_close(c);
+    close(ready[0]), close(ready[1]), close(go[0]), close(go[1]);
+}
+
+/* A child comes, counts, sets and goes while the parent has claims open: they stay the parent's. */
+static void the_child_dies_first(void)
+{
+    stoc_cache *c = cache_for_forks(), *other = join_fd(c);
+    unsigned char bytes[BYTES];
+    struct stoc_claim k, kept;
+    fill(bytes, BYTES, 5, 1);
+    EQUAL(stoc_claim(c, 5, BYTES, 0, &k), STOC_STORED);
+    EQUAL(stoc_write(&k, 0, bytes, BYTES / 2), STOC_STORED);
+    kept = k;
+    for (int how = 0; how < 3; how++) {
+        pid_t child = fork();
+        if (child == 0) {
+            failures = 0;
+            EQUAL(put(c, 5, BYTES, 2, 0), STOC_BUSY); /* its parent lives, whatever it inherited */
+            EQUAL(stoc_recover(c), 0);
+            EQUAL(stoc_write(&k, 0, bytes, 1), STOC_ELOST);
+            EQUAL(stoc_publish(&k), STOC_ELOST);
+            EQUAL(stoc_abort(&k), 0);
+            EQUAL(put(c, 10 + how, BYTES, 3, 0), STOC_STORED);
+            EQUAL(stoc_clear(c, 10), STOC_ETIMEOUT);
+            if (how == 0)
+                stoc_close(c);
+            if (how == 1)
+                kill(getpid(), SIGKILL);
+            _exit(failures ? 99 : 0);
+        }
+        wait_for(child, how == 1);
+        CHECK(memcmp(&k, &kept, sizeof k) == 0);
+        EQUAL(put(other, 5, BYTES, 2, 0), STOC_BUSY);
+        EQUAL(stoc_recover(other), 0);
+    }
+    EQUAL(stoc_write(&k, BYTES / 2, bytes + BYTES / 2, BYTES - BYTES / 2), STOC_STORED);
+    EQUAL(stoc_publish(&k), STOC_STORED);
+    EQUAL(holds(other, 5, BYTES, 1), 1);
+    for (int how = 0; how < 3; how++)
+        EQUAL(holds(c, 10 + how, BYTES, 3), 1);
+    EQUAL(stats_of(c).lost, 0);
+    check_quiet(c);
+    stoc_close(other);
+    stoc_close(c);
+}
+
+/* A program that a client started by fork and exec does not keep it alive. */
+static void exec_keeps_nobody_alive(void)
+{
+    stoc_cache *c = cache_for_forks();
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        struct stoc_claim k;
+        stoc_claim(c, 5, BYTES, 0, &k);
+        pid_t child = fork();
+        if (child == 0) {
+            execlp("sleep", "sleep", "2", (char *)NULL);
+            _exit(1);
+        }
+        char path[64], name[64] = "";
+        snprintf(path, sizeof path, "/proc/%d/comm", (int)child);
+        for (int k2 = 0; k2 < 1000 && strncmp(name, "sleep", 5) != 0; k2++) {
+            FILE *f = fopen(path, "r");
+            if (f) {
+                if (!fgets(name, sizeof name, f))
+                    name[0] = 0;
+                fclose(f);
+            }
+            usleep(1000);
+        }
+        tell(ready[1]);
+        pause();
+    }
+    hear(ready[0]);
+    kill(parent, SIGKILL);
+    wait_for(parent, true);
+    EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
+    stoc_close(c);
+    close(ready[0]), close(ready[1]);
+}
+
+/* Rounds of children that use the cache and vanish without closing it: the table of 16 records never fills, every sample is stored once. */
+static void many_children(void)
+{
+    stoc_cache *c = cache_for_forks();
+    for (int round = 0; round < 20; round++) {
+        pid_t children[12];
+        EQUAL(stoc_clear(c, 1000), 0);
+        for (int k = 0; k < 12; k++) {
+            if ((children[k] = fork()) == 0) {
+                int result = 0;
+                for (int i = 0; i < N && result >= 0; i++)
+                    result = put(c, (i + k * 5) % N, BYTES, (uint64_t)round, 0); /* whoever is first */
+                _exit(result < 0);
+            }
+        }
+        for (int k = 0; k < 12; k++)
+            wait_for(children[k], false);
+        for (int i = 0; i < N; i++)
+            EQUAL(holds(c, i, BYTES, (uint64_t)round), 1);
+    }
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.stored, 20 * N);
+    EQUAL(s.lost, 0);
+    EQUAL(s.exists + s.busy, 20 * 11 * N);
+    CHECK(s.clients_live + s.clients_dead <= 13);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void *one_get(void *c)
+{
+    holds(c, 1, BYTES, 1);
+    return put(c, 40, BYTES, 1, 0) < 0 ? c : NULL;
+}
+
+/* The first counted calls of a child, from several threads at once: one client, not several; and a child of the child is another. */
+static void children_register_once(void)
+{
+    stoc_cache *c = cache_for_forks();
+    for (int round = 0; round < 10; round++) {
+        int status = IN_CHILD({
+            pthread_t threads[8];
+            for (int k = 0; k < 8; k++)
+                pthread_create(&threads[k], NULL, one_get, c);
+            for (int k = 0; k < 8; k++) {
+                void *bad = NULL;
+                pthread_join(threads[k], &bad);
+                CHECK(bad == NULL);
+            }
+            EQUAL(stats_of(c).clients_live, 2);
+            int inner = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 3); int third = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 4)); EQUAL(third, 0));
+            EQUAL(inner, 0);
+        });
+        EQUAL(status, 0);
+    }
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.clients_live, 1);
+    EQUAL(s.clients_dead, 3);
+    EQUAL(s.misses, 10 * (8 + 2));
+    stoc_close(c);
+}
+
+/* No record left for a child: it reads, uncounted, and is told so when it sets. */
+static void a_full_table_only_stops_sets(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES)), *others[15];
+    EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
+    for (int k = 0; k < 15; k++)
+        others[k] = join_fd(c);
+    uint64_t hits = stats_of(c).hits;
+    int status = IN_CHILD({
+        EQUAL(holds(c, 1, BYTES, 1), 1);
+        EQUAL(put(c, 2, BYTES, 1, 0), STOC_ECLIENTS);
+        EQUAL(holds(c, 1, BYTES, 1), 1);
+    });
+    EQUAL(status, 0);
+    EQUAL(stats_of(c).hits, hits);
+    stoc_close(others[3]);
+    status = IN_CHILD(EQUAL(put(c, 2, BYTES, 1, 0), STOC_STORED));
+    EQUAL(status, 0);
+    for (int k = 0; k < 15; k++)
+        if (k != 3)
+            stoc_close(others[k]);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void read_only_children(void)
+{
+    struct stoc_error e;
+    stoc_cache *c = make("read-only", OPTIONS(.samples = N, .sample_bytes = BYTES)), *r;
+    EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
+    REQUIRE(stoc_open(path_in_scratch("read-only"), STOC_OPEN_READ_ONLY, NULL, &r, &e) == 0);
+    int status = IN_CHILD(EQUAL(holds(r, 1, BYTES, 1), 1); EQUAL(put(r, 2, BYTES, 1, 0), STOC_EREADONLY));
+    EQUAL(status, 0);
+    EQUAL(stats_of(c).clients_live, 1);
+    stoc_close(r);
+    stoc_close(c);
+}
+
+/* With unlink_last the file goes with the last process, even if that is a child that never counted. */
+static void the_last_child_unlinks(void)
+{
+    stoc_cache *c = make("last", OPTIONS(.samples = N, .sample_bytes = BYTES, .unlink_last = 1));
+    int go[2];
+    REQUIRE(pipe(go) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        holds(c, 1, BYTES, 1);
+        tell(go[1]);
+        char byte;
+        while (access(path_in_scratch("told"), F_OK) != 0)
+            usleep(1000);
+        (void)byte;
+        stoc_close(c);
+        _exit(0);
+    }
+    hear(go[0]);
+    stoc_close(c);
+    EQUAL(access(path_in_scratch("last"), F_OK), 0); /* the child uses it */
+    close(open(path_in_scratch("told"), O_CREAT | O_WRONLY, 0600));
+    wait_for(child, false);
+    EQUAL(access(path_in_scratch("last"), F_OK), -1);
+    close(go[0]), close(go[1]);
+}
+
+/* Handles come and go in other threads while we fork: no child inherits a lock description that it does not close. */
+static void *open_and_close(void *arg)
+{
+    while (!atomic_load(&stop)) {
+        stoc_cache *other;
+        struct stoc_info info = {.struct_bytes = sizeof info};
+        if (stoc_info(arg, &info) != 0 || stoc_open_fd(info.fd, 0, NULL, &other, NULL) != 0)
+            atomic_fetch_add(&errors, 1);
+        else
+            stoc_close(other);
+    }
+    return NULL;
+}
+
+static void forks_while_others_open(void)
+{
+    stoc_cache *c = cache_for_forks();
+    pthread_t thread;
+    pid_t children[40];
+    stop = false;
+    errors = 0;
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    REQUIRE(pthread_create(&thread, NULL, open_and_close, c) == 0);
+    for (int k = 0; k < 40; k++) {
+        usleep(500);
+        if ((children[k] = fork()) == 0) {
+            tell(ready[1]); /* the child handler has run */
+            pause();
+            _exit(0);
+        }
+    }
+    stop = true;
+    pthread_join(thread, NULL);
+    for (int k = 0; k < 40; k++)
+        hear(ready[0]);
+    EQUAL(atomic_load(&errors), 0);
+    EQUAL(stats_of(c).clients_live, 1); /* 40 children live, and hold no lock */
+    for (int k = 0; k < 40; k++) {
+        kill(children[k], SIGKILL);
+        wait_for(children[k], true);
+    }
+    stoc_close(c);
+    close(ready[0]), close(ready[1]);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(forks_while_threads_set);
+    RUN(the_parent_dies_first);
+    RUN(the_child_dies_first);
+    RUN(exec_keeps_nobody_alive);
+    RUN(many_children);
+    RUN(children_register_once);
+    RUN(a_full_table_only_stops_sets);
+    RUN(read_only_children);
+    RUN(the_last_child_unlinks);
+    RUN(forks_while_others_open);
+    return end_tests(argv[0]);
+}
