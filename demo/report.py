@@ -50,7 +50,7 @@ def legend(result: Result) -> str:
     busy = "other programs kept the processors busy meanwhile: believe the CPU columns rather than the seconds.\n" if was_busy(result) else ""
     return busy + (
         "epoch 1 fills the cache, the later ones use it: the faster of the two. CPU is their processor time, all processes together.\n"
-        "0% is the smallest cache, of one slot. "
+        "The first row with a cache has the smallest one, of one slot. "
         f"predicted = (1 - c) x {result.cold_seconds:.2f} s without a cache + c x {result.hit_seconds:.2f} s when all is cached.\n"
         f"memory is that of all {result.workers + 1} processes together: a full cache is {cache:,.0f} MB, once; a copy in each of {result.workers} workers would be {cache * result.workers:,.0f} MB.\n"
         "every epoch of every run read the same bytes (checksums compared)."
