@@ -570,6 +570,11 @@ static void corrupt_words(void)
                 EQUAL(stoc_state(c, 0), STOC_STATE_CORRUPT);
                 corrupt++;
             }
+            uint64_t place = bad[k].word >> shift;
+            if (place == 0 || place > 65535) { /* nor is anything written there */
+                EQUAL(put(c, 0, 4096, 1, STOC_OVERWRITE), STOC_ECORRUPT);
+                corrupt++;
+            }
             EQUAL(stoc_verify(c, 0, 8, NULL, NULL), 1);
             corrupt++;
         }

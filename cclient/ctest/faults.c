@@ -153,6 +153,12 @@ static void killed_while_clearing(void)
         for (const char *const *point = points_of[CLEAR]; *point; point++)
             for (int by_new = 0; by_new < 3; by_new++) {
                 stoc_cache *c = cache_of(kind);
+                for (int i = 3; i < SAMPLES; i++) /* full: a set must go on to the phase all the same */
+                    put(c, i, kind == ARENA ? 10000 : BYTES, 1, 0);
+                if (kind == ARENA)
+                    EQUAL(put(c, 1, 5100, 1, STOC_OVERWRITE), STOC_STORED); /* drops an extent, and takes the rest of the arena */
+                if (kind != FIRST_INDICES)
+                    EQUAL(put(c, 2, BYTES, 1, 0), STOC_FULL);
                 die_at(c, kind, CLEAR, *point);
                 stoc_cache *next = by_new ? join_fd(c) : c;
                 if (by_new == 2) { /* another clear, rather than a set */

@@ -53,11 +53,10 @@ static void forks_while_threads_set(void)
         pid_t child = fork();
         if (child == 0) {
             for (int64_t i = 0; i < 20; i++) {
-                unsigned char *bytes = malloc(BYTES);
+                unsigned char bytes[BYTES];
                 size_t length;
                 if (stoc_get(c, i, bytes, BYTES, &length) < 0 || put(c, (i * 13 + k) % N, BYTES, (uint64_t)k, STOC_OVERWRITE) < 0)
                     _exit(1);
-                free(bytes);
             }
             if (k % 3 == 0)
                 kill(getpid(), SIGKILL);

@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -55,6 +56,7 @@ static int client_count, actor_count;
 static struct actor actors[THREADS];
 static signed char owner_of_fd[DESCRIPTORS]; /* client + 1; 0: nobody's yet, -1: the program's */
 static int segment;                          /* a descriptor of our own */
+static const unsigned char *map;             /* all of it */
 static sem_t stopped;
 static _Thread_local struct actor *self;
 
@@ -187,13 +189,7 @@ static void run(struct actor *a)
     claim_descriptors(a->client + 1);
 }
 
-static uint64_t word_at(uint64_t offset)
-{
-    uint64_t word;
-    if (pread(segment, &word, 8, (off_t)offset) != 8)
-        fail("pread at %" PRIu64, offset);
-    return word;
-}
+static uint64_t word_at(uint64_t offset) { return *(const uint64_t *)(const void *)(map + offset); } /* everybody stands still */
 
 static void tell(const char *event)
 {
@@ -208,12 +204,8 @@ static void tell(const char *event)
         for (unsigned k = 0; k < 2 * STOC_CLAIMS_PER_CLIENT; k++)
             printf(" %" PRIx64, word_at(STOC_CLIENTS_OFFSET + STOC_CLIENT_RECORD_BYTES * (uint64_t)r + STOC_CLIENT_CLAIMS + 8 * k));
     printf(" ");
-    for (size_t k = 0; k < places * place_bytes; k++) {
-        unsigned char byte;
-        if (pread(segment, &byte, 1, (off_t)(payload + k)) != 1)
-            fail("pread of the payload");
-        printf("%02x", byte);
-    }
+    for (size_t k = 0; k < places * place_bytes; k++)
+        printf("%02x", map[payload + k]);
     printf("\n");
 }
 
@@ -231,6 +223,10 @@ static void create(uint64_t limit)
     claim_descriptors(1);
     segment = fcntl(info.fd, F_DUPFD_CLOEXEC, 0);
     claim_descriptors(-1);
+    void *all = mmap(NULL, info.segment_bytes, PROT_READ, MAP_SHARED, segment, 0);
+    if (all == MAP_FAILED)
+        fail("cannot map the segment");
+    map = all;
 }
 
 static struct operation parse(const char *text)

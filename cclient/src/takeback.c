@@ -73,8 +73,11 @@ static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, e
     uint64_t taken = 0;
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
         uint64_t listed = load(entry_word(c, record, k));
-        if (listed == 0)
+        if (listed == 0) {
+            if (load(intent_word(c, record, k)) != 0) /* cannot be; but claims of our own rely on it */
+                store(intent_word(c, record, k), 0);
             continue;
+        }
         if (listed <= c->samples)
             taken += take_back_sample(c, record, listed - 1);
         else

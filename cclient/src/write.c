@@ -109,10 +109,36 @@ static int take_extent(struct stoc_claim *k, uint32_t record)
     return result == STOC_FULL ? abort_claim(k, STOC_FULL) : result == STOC_ELOST ? lost(k) : STOC_STORED;
 }
 
-/* Whether a place of the word is enough for length bytes. */
-static bool place_fits(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length)
+enum { TAKE = 0, KEEP = 1 };
+
+/*
+ * Whether the place of an EMPTY or READY sample is kept for its next length bytes, or another one is taken: KEEP, TAKE, ECORRUPT if the place cannot be: then nothing may be
+ * written to it. meta is the word's if the CAS from the word succeeds: it moves only while a sample is WRITING.
+ */
+static int place_for(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length)
 {
-    return place_of(c, w) != 0 && (!c->variable || units_for(length) <= units_for(length_of(meta)));
+    uint64_t place = place_of(c, w), units = units_for(length_of(meta));
+    if (place == 0)
+        return state_of(w) == EMPTY ? TAKE : STOC_ECORRUPT;
+    if (!c->variable)
+        return place <= c->slots && state_of(w) == READY ? KEEP : STOC_ECORRUPT;
+    if (place > arena_units(c) || units > arena_units(c) - (place - 1))
+        return STOC_ECORRUPT;
+    return units_for(length) <= units ? KEEP : TAKE;
+}
+
+/* Whether no place for length bytes can be found. */
+static bool is_full(const stoc_cache *c, uint64_t length)
+{
+    if (c->slot_table)
+        return (load(free_from_word(c)) & UINT32_MAX) >= c->slots;
+    return c->variable && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c);
+}
+
+static int corrupt(stoc_cache *c)
+{
+    count(c, STOC_COUNTER_CORRUPT, 1);
+    return STOC_ECORRUPT;
 }
 
 /* Steps 1 to 5 of a set: STORED (k is open), EXISTS, BUSY, FULL, OUT, or an error. Counts nothing but what goes wrong inside. */
@@ -128,25 +154,26 @@ static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, str
         return STOC_OUT;
 again:;
     uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i));
-    if (state_of(w) > READY || (state_of(w) == WRITING && (owner_of(w) == 0 || owner_of(w) > c->client_records))) {
-        count(c, STOC_COUNTER_CORRUPT, 1);
-        return STOC_ECORRUPT;
-    }
+    if (state_of(w) > READY || (state_of(w) == WRITING && (owner_of(w) == 0 || owner_of(w) > c->client_records)))
+        return corrupt(c);
     if (state_of(w) == READY && !overwrite)
         return STOC_EXISTS;
     if (state_of(w) == WRITING) {
         if (take_back_if_dead(c, owner_of(w) - 1) < 0)
             return STOC_BUSY;
-        if (load(index_word(c, i)) == w) { /* a dead owner that never listed it: no client of ours wrote that */
-            count(c, STOC_COUNTER_CORRUPT, 1);
-            return STOC_ECORRUPT;
-        }
+        if (load(index_word(c, i)) == w) /* a dead owner that never listed it: no client of ours wrote that */
+            return corrupt(c);
         goto again;
     }
-    bool fits = place_fits(c, w, meta, length);
-    if (c->slot_table && !fits && (load(free_from_word(c)) & UINT32_MAX) >= c->slots)
-        return STOC_FULL;
-    if (c->variable && !fits && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c))
+    int placed = place_for(c, w, meta, length);
+    if (placed < 0) {
+        if (load(index_word(c, i)) != w) /* meta was another word's */
+            goto again;
+        return corrupt(c);
+    }
+    bool fits = placed == KEEP;
+    /* Full, unless a dead clearer left it so: then it is claimed from, so that somebody finishes that clear. */
+    if (!fits && is_full(c, length) && !phase_clearing(load(phase_word(c))))
         return STOC_FULL;
     if (!fits && memory_short(c, length)) /* a place that it keeps has its pages */
         return STOC_FULL;
