@@ -1,4 +1,4 @@
-"""put, checksum included, beside a bare pwrite of the same bytes at the same offsets of a tmpfs file of the same size. Every run has a new cache and a new file:
+"""put, checksum included, beside a bare pwrite of the same bytes at the same offsets of a tmpfs file of the same size. Every run has a new cache and file:
 pages are new only once, and reserved ones unwritten only once."""
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ def hits(path: str, core: int, seed: int) -> None:
         while time.monotonic_ns() < start:
             pass
         before, views, at = time.thread_time_ns(), 0, 0
-        while time.monotonic_ns() < start + window:
+        while views == 0 or time.monotonic_ns() < start + window:
             piece = pieces[at % len(pieces)]
             for i in piece:
                 get(i)
             views, at = views + len(piece), at + 1
-        print(views, time.thread_time_ns() - before, flush=True)
+        print(views, time.monotonic_ns() - start, time.thread_time_ns() - before, flush=True)
 
 
 def memory(path: str) -> None:

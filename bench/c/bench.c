@@ -1,0 +1,166 @@
+/*
+ * bench.c - measures the C library: bench samples RUNS FOLDER [quick], bench lifecycle RUNS FOLDER HUGE, or as a worker: bench hits PATH CORE SEED.
+ * FOLDER is a folder on a tmpfs of this run's own; HUGE the path of a cache of very many samples, to attach to.
+ */
+#include "bench.h"
+
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+int runs;
+const char *directory;
+
+static const struct size full[] = {
+    {"image", 150528, 4096, 4096, 1000000, 4096, 256},
+    {"small", 3072, 1000000, 65536, 1000000, 65536, 256},
+    {"large", 8 << 20, 64, 64, 1000000, 64, 8},
+};
+static const struct size quick[] = {
+    {"image", 150528, 128, 128, 2000, 64, 32},
+    {"small", 3072, 10000, 2000, 2000, 2000, 256},
+    {"large", 8 << 20, 4, 4, 2000, 4, 2},
+};
+
+static double wall_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+struct usage {
+    double wall, cpu, faults;
+};
+
+static struct usage usage_now(void)
+{
+    struct rusage u;
+    CHECK(getrusage(RUSAGE_SELF, &u) == 0);
+    return (struct usage){wall_now(), (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6, (double)u.ru_minflt};
+}
+
+static struct usage once(const struct subject *s)
+{
+    if (s->setup)
+        s->setup(s->context);
+    struct usage before = usage_now();
+    s->run(s->context);
+    struct usage after = usage_now();
+    if (s->clean)
+        s->clean(s->context);
+    double n = (double)s->samples;
+    return (struct usage){(after.wall - before.wall) / n, (after.cpu - before.cpu) / n, (after.faults - before.faults) / n};
+}
+
+static void print_list(const char *name, const struct usage *all, size_t offset)
+{
+    printf(",\"%s\":[", name);
+    for (int k = 0; k < runs; k++)
+        printf("%s%.9g", k ? "," : "", *(const double *)((const char *)&all[k] + offset));
+    printf("]");
+}
+
+void alternate(const char *name, const struct size *size, const struct subject *subjects, int n)
+{
+    static struct usage all[MAX_SUBJECTS][MAX_RUNS];
+    CHECK(n <= MAX_SUBJECTS && runs <= MAX_RUNS);
+    for (int round = -1; round < runs; round++)
+        for (int k = 0; k < n; k++) {
+            int which = round % 2 ? n - 1 - k : k; /* every other round goes backwards, so that a drift of the machine meets all alike */
+            struct usage u = once(&subjects[which]);
+            if (round >= 0)
+                all[which][round] = u;
+        }
+    printf("{\"case\":\"%s\"", name);
+    if (size)
+        printf(",\"size\":\"%s\"", size->name);
+    printf(",\"subjects\":[");
+    for (int k = 0; k < n; k++) {
+        printf("%s{\"name\":\"%s\",\"samples\":%zu", k ? "," : "", subjects[k].name, subjects[k].samples);
+        print_list("value", all[k], offsetof(struct usage, wall));
+        print_list("cpu", all[k], offsetof(struct usage, cpu));
+        print_list("faults", all[k], offsetof(struct usage, faults));
+        printf("}");
+    }
+    printf("]}\n");
+    fflush(stdout);
+}
+
+stoc_cache *create_cache(const char *name, const struct size *size, size_t slots, int reserve)
+{
+    struct stoc_error error = {0};
+    struct stoc_options options = {.struct_bytes = sizeof options, .samples = size->samples, .slots = slots, .sample_bytes = size->bytes,
+                                   .reserve = reserve != 0, .directory = directory};
+    stoc_cache *cache;
+    if (stoc_create(name, &options, &cache, &error) < 0)
+        DIE("create: %s", error.message);
+    return cache;
+}
+
+void remove_cache(stoc_cache *cache, const char *name)
+{
+    char path[4096];
+    struct stoc_error error = {0};
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    if (stoc_unlink(path, &error) < 0)
+        DIE("unlink: %s", error.message);
+    stoc_close(cache);
+}
+
+static uint64_t next_random(uint64_t *state) /* xorshift64* */
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * 2685821657736338717u;
+}
+
+struct data make_data(size_t bytes)
+{
+    struct data d = {.n = (4 << 20) / bytes};
+    d.n = d.n < 1 ? 1 : d.n > 16 ? 16 : d.n;
+    uint64_t state = 1;
+    for (size_t k = 0; k < d.n; k++) {
+        d.samples[k] = malloc(bytes);
+        CHECK(d.samples[k]);
+        for (size_t i = 0; i < bytes; i++)
+            d.samples[k][i] = (unsigned char)(next_random(&state) >> 56);
+    }
+    return d;
+}
+
+int64_t *random_order(size_t n, uint64_t seed)
+{
+    int64_t *order = malloc(n * sizeof *order);
+    CHECK(order);
+    uint64_t state = seed * 2 + 1;
+    for (size_t k = 0; k < n; k++) {
+        size_t j = next_random(&state) % (k + 1);
+        order[k] = order[j];
+        order[j] = (int64_t)k;
+    }
+    return order;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 5 && strcmp(argv[1], "hits") == 0)
+        return hits_worker(argv[2], atoi(argv[3]), strtoull(argv[4], NULL, 10));
+    if (argc < 4)
+        DIE("usage: bench samples RUNS FOLDER [quick] | lifecycle RUNS FOLDER HUGE | hits PATH CORE SEED");
+    runs = atoi(argv[2]);
+    directory = argv[3];
+    CHECK(runs >= 1);
+    if (argc == 5 && strcmp(argv[1], "lifecycle") == 0) {
+        create();
+        attach(argv[4]);
+        return 0;
+    }
+    for (int k = 0; k < 3; k++) {
+        const struct size *size = argc > 4 ? &quick[k] : &full[k];
+        reads(size);
+        stores(size);
+    }
+    return 0;
+}

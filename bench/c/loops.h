@@ -1,0 +1,16 @@
+/*
+ * loops.h - the bare loops that batches are compared with: memcpy of rows that lie in an array, nothing checked, nothing counted.
+ */
+#ifndef LOOPS_H
+#define LOOPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Row indices[k] of rows, each of bytes, to dst + k * bytes. */
+void loop_gather(void *dst, const void *rows, const int64_t *indices, size_t n, size_t bytes);
+
+/* The same by two threads, one of them made for it: the halves of the batch. */
+void loop_gather_2(void *dst, const void *rows, const int64_t *indices, size_t n, size_t bytes);
+
+#endif

@@ -1,0 +1,264 @@
+// Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
+//
+// It measures the Go client itself, compiles and runs the C programs in bench/c, and runs python/bench. One part after the other, each alone on the machine;
+// a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its own on /dev/shm, up to 8 GB of it.
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stocached/stocached/bench/measure"
+	"github.com/stocached/stocached/bench/report"
+)
+
+const usage = `Usage: bench [flags]
+
+Measures speed and memory and writes DATE-DESCRIPTION.json and README.md into bench/results (with -quick: build/bench). Parts, in this order:
+%s
+Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
+
+Flags:
+`
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		if err := measure.Worker(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	r := &runner{}
+	var only, render string
+	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
+	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too; both must be installed")
+	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 11, with -quick 2; at least 7 for numbers to be shown)")
+	flag.StringVar(&only, "parts", "", "only these, separated by commas")
+	flag.BoolVar(&r.resume, "resume", false, "keep the parts that an earlier run with the same flags has finished")
+	flag.StringVar(&r.description, "description", "", "short, becomes part of the file's name (default: processor)")
+	flag.StringVar(&r.out, "out", "", "folder of the results")
+	flag.StringVar(&render, "render", "", "only make README.md anew, from this file")
+	flag.Usage = func() {
+		var list strings.Builder
+		for _, p := range parts {
+			fmt.Fprintf(&list, "  %-10s %s\n", p.name, p.what)
+		}
+		fmt.Fprintf(flag.CommandLine.Output(), usage, &list)
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if flag.NArg() > 0 || r.runs < 0 || r.runs > 99 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := r.start(only, render); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// runner is one run of the program.
+type runner struct {
+	quick, peers, resume bool
+	runs                 int
+	description, out     string
+
+	root   string // of the repository
+	state  string // where finished parts and compiled programs lie
+	dir    string // on the tmpfs
+	python string
+	cc     string
+	parts  []part
+}
+
+func (r *runner) start(only, render string) error {
+	if err := r.find(); err != nil {
+		return err
+	}
+	if render != "" {
+		var result report.Result
+		if err := result.Load(render); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(result.Markdown()), 0o644)
+	}
+	r.parts = parts
+	if only != "" {
+		r.parts = nil
+		for name := range strings.SplitSeq(only, ",") {
+			k := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+			if k < 0 {
+				return fmt.Errorf("no part %q; -help lists them", name)
+			}
+			r.parts = append(r.parts, parts[k])
+		}
+	}
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	dir, remove, err := measure.Dir()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	r.dir = dir
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-stop
+		remove()
+		os.Exit(130)
+	}()
+	return r.measure()
+}
+
+// find fills in where things are.
+func (r *runner) find() error {
+	at, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	for ; r.root == ""; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "bench", "go.mod")); err == nil {
+			r.root = at
+		} else if at == filepath.Dir(at) {
+			return errors.New("not within a checkout of stocached")
+		}
+	}
+	if r.state == "" {
+		r.state = filepath.Join(r.root, "build", "bench")
+	}
+	if r.out == "" {
+		r.out = filepath.Join(r.root, "bench", "results")
+		if r.quick {
+			r.out = r.state
+		}
+	}
+	r.python = cmp.Or(os.Getenv("BENCH_PYTHON"), filepath.Join(r.root, ".venv", "bin", "python"))
+	r.cc = cmp.Or(os.Getenv("CC"), "cc")
+	if r.runs == 0 {
+		r.runs = map[bool]int{true: 2, false: 11}[r.quick]
+	}
+	return errors.Join(os.MkdirAll(r.state, 0o755), os.MkdirAll(r.out, 0o755))
+}
+
+// prepare compiles the C programs and looks whether Python has what it needs, before anything takes time.
+func (r *runner) prepare() error {
+	if err := r.shell("make", "--no-print-directory", "-s", "-C", "cclient"); err != nil {
+		return fmt.Errorf("the C library: %w", err)
+	}
+	sources, err := filepath.Glob(filepath.Join(r.root, "bench", "c", "*.c"))
+	if err != nil {
+		return err
+	}
+	compile := []string{"-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-Icclient", "-Ibench/c", "-o", r.program()}
+	compile = append(append(compile, sources...), "-Lbuild", "-lstocached", "-Wl,-rpath,$ORIGIN/..")
+	if err := r.shell(r.cc, compile...); err != nil {
+		return fmt.Errorf("the C programs: %w", err)
+	}
+	if err := r.shell(r.cc, "-O2", "-shared", "-fPIC", "-pthread", "-o", r.loops(), "bench/c/loops.c"); err != nil {
+		return fmt.Errorf("the C loops: %w", err)
+	}
+	if !slices.ContainsFunc(r.parts, func(p part) bool { return p.python }) {
+		return nil
+	}
+	needs := "import stocached"
+	if r.peers {
+		needs += ", torch, stocaching"
+	}
+	if err := r.shell(r.python, "-c", needs); err != nil {
+		return fmt.Errorf("%s: %w; `make bench` and `make bench-peers` install what is missing", needs, err)
+	}
+	return nil
+}
+
+func (r *runner) program() string { return filepath.Join(r.state, "bench") }
+func (r *runner) loops() string   { return filepath.Join(r.state, "libloops.so") }
+
+// shell runs a command in the root of the repository.
+func (r *runner) shell(name string, arguments ...string) error {
+	c := exec.Command(name, arguments...)
+	c.Dir, c.Stdout, c.Stderr = r.root, os.Stderr, os.Stderr
+	return c.Run()
+}
+
+// measure runs the parts and writes the result.
+func (r *runner) measure() error {
+	began := time.Now()
+	result := report.Result{Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(), Machine: report.DescribeMachine(r.python, r.cc)}
+	result.Description = cmp.Or(r.description, strings.Trim(result.Machine.CPU, " "))
+	for _, p := range r.parts {
+		all, err := r.part(&p)
+		if err != nil {
+			return fmt.Errorf("part %s: %w", p.name, err)
+		}
+		result.Measurements = append(result.Measurements, all...)
+	}
+	for _, m := range result.Measurements {
+		if m.Case == measure.C2CCase {
+			result.C2C = cmp.Or(m.Note, m.Missing)
+		}
+	}
+	result.Seconds = time.Since(began).Seconds()
+	result.Machine.LoadEnd = report.Load()
+	var err error
+	if result.Verdicts, err = report.Judge(result.Measurements, r.peers); err != nil {
+		return err
+	}
+	path := filepath.Join(r.out, result.File())
+	if err := result.Save(path); err != nil {
+		return err
+	}
+	fmt.Print(summary(&result))
+	fmt.Printf("%.0f seconds. Written: %s", result.Seconds, relative(path))
+	if len(r.parts) == len(parts) && r.peers {
+		if err := os.WriteFile(filepath.Join(r.out, "README.md"), []byte(result.Markdown()), 0o644); err != nil {
+			return err
+		}
+		fmt.Printf(" and README.md beside it.\n")
+		return nil
+	}
+	fmt.Printf(". README.md is made by runs of all parts with -peers only.\n")
+	return nil
+}
+
+func (r *runner) commit() string {
+	git := func(arguments ...string) string {
+		out, _ := exec.Command("git", append([]string{"-C", r.root}, arguments...)...).Output()
+		return strings.TrimSpace(string(out))
+	}
+	commit := git("rev-parse", "--short", "HEAD")
+	if commit != "" && git("status", "--porcelain", "--untracked-files=no") != "" {
+		commit += "+"
+	}
+	return commit
+}
+
+func relative(path string) string {
+	if at, err := os.Getwd(); err == nil {
+		if short, err := filepath.Rel(at, path); err == nil {
+			return short
+		}
+	}
+	return path
+}
+
+// summary shows every requirement on a line.
+func summary(result *report.Result) string {
+	var b strings.Builder
+	for _, v := range result.Verdicts {
+		fmt.Fprintf(&b, "%-28s %-24s %-6s %-32s %-30s %s\n", v.Row, v.Case, v.Size, v.Ours, v.Base, v.Line())
+	}
+	return b.String()
+}

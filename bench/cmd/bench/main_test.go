@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/bench/measure"
+	"github.com/stocached/stocached/bench/report"
+)
+
+// The test binary is a worker too, as the program is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		if err := measure.Worker(os.Args[2:]); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A quick run of every part that this machine has the programs for, and what it writes.
+func TestQuick(t *testing.T) {
+	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir()}
+	if err := r.find(); err != nil {
+		t.Fatal(err)
+	}
+	only := "c,go"
+	if exec.Command(r.python, "-c", "import stocached").Run() == nil {
+		only = ""
+	} else {
+		t.Logf("only the parts %s: %s has no stocached", only, r.python)
+	}
+	// libstocached.so is found from the place of the program, which is another one here.
+	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
+	if err := r.start(only, ""); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(r.out, "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var result report.Result
+	if err := result.Load(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range result.Verdicts {
+		if strings.HasPrefix(v.Case, "c/set") || strings.HasPrefix(v.Case, "go/") && strings.Contains("go/view go/get go/gather go/set-new", v.Case) {
+			if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 {
+				t.Errorf("%s %s: %s", v.Case, v.Size, v.Result)
+			}
+		}
+	}
+	if text := result.Markdown(); !strings.Contains(text, "the numbers mean nothing") || strings.Contains(text, r.root) {
+		t.Error("the table does not say that the run was quick, or names a path")
+	}
+}

@@ -1,0 +1,110 @@
+package measure
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+
+	"github.com/stocached/stocached/client"
+
+	"golang.org/x/sys/unix"
+)
+
+// Worker is the program that process describes, in Go.
+func Worker(arguments []string) error {
+	switch {
+	case len(arguments) == 4 && arguments[0] == "hits":
+		core, err1 := strconv.Atoi(arguments[2])
+		seed, err2 := strconv.Atoi(arguments[3])
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		return hitsWorker(arguments[1], core, uint64(seed))
+	case len(arguments) == 2 && arguments[0] == "memory":
+		return memoryWorker(arguments[1])
+	}
+	return fmt.Errorf("worker %q: want hits PATH CORE SEED, or memory PATH", arguments)
+}
+
+func hitsWorker(path string, core int, seed uint64) error {
+	runtime.LockOSThread()
+	var cores unix.CPUSet
+	cores.Set(core)
+	if err := unix.SchedSetaffinity(0, &cores); err != nil {
+		return fmt.Errorf("pin to core %d: %w", core, err)
+	}
+	c, err := client.Attach(path, client.AttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	order := rand.New(rand.NewPCG(seed, 0)).Perm(c.Samples())
+	fmt.Println("ready")
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var start, window int64
+		if _, err := fmt.Sscanf(in.Text(), "go %d %d", &start, &window); err != nil {
+			return err
+		}
+		for monotonic() < start {
+		}
+		var before, after unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &before); err != nil {
+			return err
+		}
+		views := 0
+		for at := 0; views == 0 || monotonic() < start+window; views += 256 {
+			for range 256 {
+				if _, hit, err := c.View(order[at]); !hit || err != nil {
+					return errors.Join(errMiss, err)
+				}
+				if at++; at == len(order) {
+					at = 0
+				}
+			}
+		}
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &after); err != nil {
+			return err
+		}
+		fmt.Println(views, monotonic()-start, after.Nano()-before.Nano())
+	}
+	return nil
+}
+
+func memoryWorker(path string) error {
+	c, err := client.Attach(path, client.AttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for i := range c.Samples() {
+		p, hit, err := c.View(i)
+		if !hit || err != nil {
+			return errors.Join(errMiss, err)
+		}
+		touch(p)
+		sink += p[len(p)-1]
+	}
+	fmt.Println("ready")
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		smaps, err := os.ReadFile("/proc/self/smaps")
+		if err != nil {
+			return err
+		}
+		bytes, err := share(string(smaps), path)
+		if err != nil {
+			return err
+		}
+		fmt.Println(bytes)
+	}
+	return nil
+}
+
+func monotonic() int64 {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) //nolint:errcheck // cannot fail with this clock
+	return now.Nano()
+}

@@ -1,0 +1,125 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Verdict is a requirement held against a measurement.
+type Verdict struct {
+	Row       string  `json:"row"`
+	Case      string  `json:"case"`
+	Size      string  `json:"size,omitempty"`
+	Ours      string  `json:"ours"`
+	Base      string  `json:"base,omitempty"`
+	Sense     Sense   `json:"sense"`
+	Need      float64 `json:"need,omitempty"`
+	Unit      string  `json:"unit,omitempty"`
+	Ratio     Spread  `json:"ratio"` // of each run with the run of the base beside it; with Below, of the values
+	OursValue Spread  `json:"ours_value"`
+	BaseValue Spread  `json:"base_value"`
+	// Medians, a sample.
+	OursCPU    float64 `json:"ours_cpu,omitempty"`
+	BaseCPU    float64 `json:"base_cpu,omitempty"`
+	OursFaults float64 `json:"ours_faults,omitempty"`
+	BaseFaults float64 `json:"base_faults,omitempty"`
+	CPURatio   float64 `json:"cpu_ratio,omitempty"` // as Ratio, of processor time, which other programs disturb less; means little where threads share the work
+	Reached    bool    `json:"reached"`
+	Result     string  `json:"result"` // "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "not measured: why"
+	or         string
+}
+
+// Judge holds every requirement against the measurements; one whose case is not among them is "not measured". So is one whose subjects are not, if peers were
+// left out; else that is an error.
+func Judge(all []Measurement, peers bool) ([]Verdict, error) {
+	var verdicts []Verdict
+	for _, r := range Requirements {
+		found := false
+		for i := range all {
+			m := &all[i]
+			if m.Case != r.Case || r.Sizes != nil && !slices.Contains(r.Sizes, m.Size) {
+				continue
+			}
+			found = true
+			v, err := r.judge(m, peers)
+			if err != nil {
+				return nil, err
+			}
+			verdicts = append(verdicts, v)
+		}
+		if !found {
+			verdicts = append(verdicts, r.verdict(&Measurement{Missing: "not run"}))
+		}
+	}
+	for i := range verdicts {
+		v := &verdicts[i]
+		if v.or == "" || v.Reached {
+			continue
+		}
+		for _, w := range verdicts {
+			if w.or == v.or && w.Case == v.Case && w.Size == v.Size && w.Reached {
+				v.Result = "reached otherwise"
+			}
+		}
+	}
+	return verdicts, nil
+}
+
+func (r *Requirement) verdict(m *Measurement) Verdict {
+	v := Verdict{Row: r.Row, Case: r.Case, Size: m.Size, Ours: r.Ours, Base: r.Base, Sense: r.Sense, Need: r.Need, Unit: r.Unit, or: r.Or}
+	if m.Missing != "" {
+		v.Result = "not measured: " + m.Missing
+	}
+	return v
+}
+
+func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
+	v := r.verdict(m)
+	if m.Missing != "" {
+		return v, nil
+	}
+	ours, base := m.subject(r.Ours), m.subject(r.Base)
+	if ours == nil || base == nil && r.Base != "" {
+		if !peers {
+			v.Result = "not measured: needs --peers"
+			return v, nil
+		}
+		return v, fmt.Errorf("case %s of size %q has no subject %q or %q", m.Case, m.Size, r.Ours, r.Base)
+	}
+	v.OursValue, v.OursCPU, v.OursFaults = SpreadOf(ours.Value), SpreadOf(ours.CPU).Median, SpreadOf(ours.Faults).Median
+	if base != nil && len(base.CPU) > 0 {
+		v.CPURatio = SpreadOf(ratiosOf(ours.CPU, base.CPU, r.Sense)).Median
+	}
+	ratios := slices.Clone(ours.Value)
+	if base != nil {
+		v.BaseValue, v.BaseCPU, v.BaseFaults = SpreadOf(base.Value), SpreadOf(base.CPU).Median, SpreadOf(base.Faults).Median
+		ratios = ratiosOf(ours.Value, base.Value, r.Sense)
+	}
+	v.Ratio = SpreadOf(ratios)
+	switch r.Sense {
+	case Shown:
+		v.Reached, v.Result = true, "shown"
+		return v, nil
+	case Faster:
+		v.Reached = v.Ratio.Median >= r.Need
+	default:
+		v.Reached = v.Ratio.Median <= r.Need
+	}
+	v.Result = map[bool]string{true: "reached", false: "not reached"}[v.Reached]
+	return v, nil
+}
+
+func ratiosOf(ours, base []float64, sense Sense) []float64 {
+	ratios := make([]float64, len(ours))
+	for k := range ratios {
+		switch {
+		case ours[k] == 0 || base[k] == 0: // a run too short for the clock of processor time
+			ratios[k] = 1
+		case sense == Faster:
+			ratios[k] = base[k] / ours[k]
+		default:
+			ratios[k] = ours[k] / base[k]
+		}
+	}
+	return ratios
+}
