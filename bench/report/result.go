@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -223,7 +222,13 @@ func Time(seconds float64) string {
 	}{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}} {
 		if seconds >= unit.size*0.9995 || unit.name == "ns" {
 			x := seconds / unit.size
-			return fmt.Sprintf("%.*f %s", max(0, 2-int(math.Floor(math.Log10(max(x, 1e-3))+1e-9))), x, unit.name)
+			decimals := 3
+			for _, limit := range []float64{0.9995, 9.995, 99.95} { // what rounds up to another digit
+				if x >= limit {
+					decimals--
+				}
+			}
+			return fmt.Sprintf("%.*f %s", decimals, x, unit.name)
 		}
 	}
 	return ""
