@@ -21,7 +21,7 @@ func small() Options {
 // tempDir makes a directory on the tmpfs of /dev/shm, removed when the test ends.
 func tempDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "stoctest-")
+	dir, err := os.MkdirTemp("/dev/shm", fmt.Sprintf("shm-test-%d-", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,11 +120,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	before, _ := filepath.Glob("/dev/shm/stoctest-*")
 	code := m.Run()
-	if after, _ := filepath.Glob("/dev/shm/stoctest-*"); len(after) > len(before) && code == 0 {
-		fmt.Println("tests left behind:", after)
-		code = 1
+	if left, _ := filepath.Glob(fmt.Sprintf("/dev/shm/shm-test-%d-*", os.Getpid())); len(left) > 0 {
+		fmt.Println("tests left behind:", left)
+		code = max(code, 1)
 	}
 	os.Exit(code)
 }

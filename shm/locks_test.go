@@ -339,7 +339,7 @@ func descriptors(t *testing.T) int {
 	}
 	n := 0
 	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, "/dev/shm/stoctest-") {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, "/dev/shm/shm-test-") {
 			n++
 		}
 	}

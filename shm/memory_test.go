@@ -74,10 +74,12 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory.current": "0\n",
 		}, []room{{"cgroup / (memory.max)", g, g}}},
 		{"v2, outside of the namespace's root", map[string]string{
-			"proc/self/cgroup":             "0::/../../other\n",
-			"proc/self/mountinfo":          mountV2,
-			"sys/fs/cgroup/memory.max":     "1073741824\n",
-			"sys/fs/cgroup/memory.current": "1\n",
+			"proc/self/cgroup":                   "0::/../../other\n",
+			"sys/fs/cgroup/other/memory.max":     "7\n", // another of that name
+			"sys/fs/cgroup/other/memory.current": "7\n",
+			"proc/self/mountinfo":                mountV2,
+			"sys/fs/cgroup/memory.max":           "1073741824\n",
+			"sys/fs/cgroup/memory.current":       "1\n",
 		}, []room{{"cgroup / (memory.max)", g, g - 1}}},
 		{"v1, hybrid, with v1's number for no limit at the root", map[string]string{
 			"proc/self/cgroup":    "9:name=systemd:/\n5:cpu,cpuacct:/jobs\n4:memory:/jobs/a\n0::/\n",
@@ -95,10 +97,12 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory x/sub/memory.usage_in_bytes": "73741824\n",
 		}, []room{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000}}},
 		{"a mount of another container's group", map[string]string{
-			"proc/self/cgroup":                           "4:memory:/docker/abcd\n",
-			"proc/self/mountinfo":                        "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n",
-			"sys/fs/cgroup/memory/memory.usage_in_bytes": "0\n",
+			"proc/self/cgroup": "4:memory:/docker/abcd\n",
+			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // whose name only begins alike
+			"sys/fs/cgroup/memory/d/memory.usage_in_bytes": "7\n",
+			"proc/self/mountinfo":                          "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "1073741824\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes":   "0\n",
 		}, []room{{"cgroup / (memory.limit_in_bytes)", g, g}}},
 	} {
 		c.files["proc/meminfo"] = meminfo
