@@ -69,10 +69,10 @@ static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t 
 }
 
 /*
- * Makes the clear of a dead client ours, if the phase word still is phase: true. With the dead one's record locked meanwhile: its number must not be given out before the
- * phase word has stopped naming it.
+ * Makes the clear of a dead client ours, if the phase word still is phase: 1. 0: it is not any more. -1: the clearer lives, or another thread of this handle is asking. With the
+ * dead one's record locked meanwhile: its number must not be given out before the phase word has stopped naming it.
  */
-static bool take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
+static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 {
     uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));
     uint32_t clearer = owner_of(phase);
@@ -81,8 +81,8 @@ static bool take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
     if (clearer == 0)
         return cas(phase_word(c), phase, ours);
     if (clearer > c->client_records || !flag_try(&c->probing))
-        return false;
-    bool taken = false;
+        return -1;
+    int taken = -1;
     if (lock_record(c, clearer - 1) == 1) {
         taken = cas(phase_word(c), phase, ours);
         unlock_record(c, clearer - 1);
@@ -99,12 +99,11 @@ static bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t 
 {
     if (!flag_try(&c->clearing))
         return false; /* another thread of this handle is at it */
-    bool again = true;
-    if (take_over_clear(c, phase, owner)) {
+    int taken = take_over_clear(c, phase, owner);
+    bool again = taken == 0;
+    if (taken == 1) {
         STOC_FAULT("clear.phase");
         again = finish_clear(c, phase_clearing_by(owner, phase_epoch(phase)), owner, now_ns() + patience_ns, phase_clearing_by(0, phase_epoch(phase))) == 0;
-    } else {
-        again = load(phase_word(c)) != phase;
     }
     flag_release(&c->clearing);
     return again;

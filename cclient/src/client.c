@@ -202,8 +202,10 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
     /* Before anything else: the number is about to mean somebody else. */
     take_back(c, record, record_counters(c, record), STOC_COUNTER_RECOVERED);
     uint64_t phase = load(phase_word(c));
-    if (phase_clearing(phase) && owner_of(phase) == record + 1)
+    if (phase_clearing(phase) && owner_of(phase) == record + 1) {
+        STOC_FAULT("clear.phase");
         finish_clear(c, phase, record + 1, now_ns() + ADOPT_AT_REGISTER_NS, phase_clearing_by(0, phase_epoch(phase)));
+    }
     write_identity(c, record);
     atomic_fetch_add(record_word(c, record, STOC_CLIENT_REGISTRATIONS), 1);
     STOC_FAULT("register.done");
