@@ -112,3 +112,15 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that the fence returns, with what was loaded before it intact: on arm64 it is assembly.
+func TestLoadFence(t *testing.T) {
+	var words [64]uint64
+	for k := range words {
+		words[k] = uint64(k)
+		before := words[k]
+		if LoadFence(); before != words[k] {
+			t.Fatal(k)
+		}
+	}
+}
