@@ -19,9 +19,9 @@ func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Op
 			name string
 			o    shm.Options
 		}{
-			{"first-come", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000}},
-			{"first-indices", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, Assign: shm.AssignFirstIndices}},
-			{"arena", shm.Options{Samples: 16, SampleBytes: 1000, Variable: true, Limit: 5 << 20}},
+			{"first-come", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16}},
+			{"first-indices", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16, Assign: shm.AssignFirstIndices}},
+			{"arena", shm.Options{Samples: 16, SampleBytes: 1000, ClientRecords: 16, Variable: true, Limit: 5 << 20}},
 		} {
 			t.Run(how.name+" "+where.name, func(t *testing.T) { run(t, where.make, how.o) })
 		}

@@ -24,7 +24,7 @@ func TestCorruptWords(t *testing.T) {
 		layout := seg.WordLayout()
 		buffer := make([]byte, 16*1000)
 		var corrupt int
-		for range 300 {
+		for range 100 {
 			c, err := cache.Attach(seg, cache.Options{})
 			if err != nil {
 				t.Fatal(err)

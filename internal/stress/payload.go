@@ -43,12 +43,16 @@ func Verify(p []byte, sample uint64) error {
 	if got := le.Uint64(p[24:]); got != state {
 		return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has check %#x, want %#x", sample, sequence, writer, len(p), got, state)
 	}
-	for at := HeaderBytes; at < len(p); at += 8 {
+	at := HeaderBytes
+	for ; at+8 <= len(p); at += 8 {
 		state += golden
-		var want [8]byte
-		le.PutUint64(want[:], mix(state))
-		if part := p[at:min(at+8, len(p))]; string(part) != string(want[:len(part)]) {
-			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has %x at %d, want %x", sample, sequence, writer, len(p), part, at, want[:len(part)])
+		if got, want := le.Uint64(p[at:]), mix(state); got != want {
+			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has word %#x at %d, want %#x", sample, sequence, writer, len(p), got, at, want)
+		}
+	}
+	for last := mix(state + golden); at < len(p); at, last = at+1, last>>8 {
+		if p[at] != byte(last) {
+			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has byte %#x at %d, want %#x", sample, sequence, writer, len(p), p[at], at, byte(last))
 		}
 	}
 	return nil
