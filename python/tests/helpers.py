@@ -15,7 +15,9 @@ def pattern(index: int, size: int = 1000, salt: int = 0) -> np.ndarray:
     return np.random.default_rng((index, salt)).integers(0, 256, size, np.uint8)
 
 
-def python(code: str, *arguments: Any, timeout: float = 60, check: bool = True, options: tuple[str, ...] = ("-W", "error")) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, *arguments: Any, timeout: float = 60, check: bool = True, options: tuple[str, ...] = ("-W", "error")
+) -> subprocess.CompletedProcess[str]:
     """Runs a program in an interpreter of its own, with every warning an error. Its output is in the failure message."""
     command = [sys.executable, *options, "-c", textwrap.dedent(code), *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)

@@ -44,7 +44,9 @@ def torn(sample: int, data: np.ndarray) -> str | None:
         return f"sample {sample} holds sample {index} of writer {writer}"
     want = payload(sample, sequence, writer, data.size)
     wrong = np.flatnonzero(data != want)
-    return f"sample {sample}, sequence {sequence} of writer {writer}: byte {wrong[0]} of {data.size} is wrong, {wrong.size} are" if wrong.size else None
+    return (
+        f"sample {sample}, sequence {sequence} of writer {writer}: byte {wrong[0]} of {data.size} is wrong, {wrong.size} are" if wrong.size else None
+    )
 
 
 class Worker:

@@ -183,7 +183,22 @@ def test_read_only_and_memoryview_values(cache):
             raw.put(0, b"abcde")
 
 
-DTYPES = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -601,7 +616,17 @@ def test_attach_what_is_no_cache(folder):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("4096", 4096), ("1KiB", 1024), ("2GiB", 2**31), ("1.5 GiB", 3 * 2**29), ("500MB", 500_000_000), (" 3 kB ", 3000), ("1TiB", 2**40), ("7B", 7), (12, 12)],
+    [
+        ("4096", 4096),
+        ("1KiB", 1024),
+        ("2GiB", 2**31),
+        ("1.5 GiB", 3 * 2**29),
+        ("500MB", 500_000_000),
+        (" 3 kB ", 3000),
+        ("1TiB", 2**40),
+        ("7B", 7),
+        (12, 12),
+    ],
 )
 def test_sizes(text, size):
     assert stocached._sizes.parse_size(text) == size

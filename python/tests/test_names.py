@@ -11,17 +11,42 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers import python
 
 import stocached
-from helpers import python
 from stocached import _errors, _native
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cclient" / "stocached.h"
 
-NAMES = """Cache CacheExistsError CacheMemoryError CacheNotFoundError CachePermissionError CacheTimeoutError ClientsError ClosedError CorruptError
-FingerprintError FormatError InvalidError LostError NondeterministicDatasetError ReadOnlyError SampleIndexError SchemaError SetResult SharedCache State Stats
-StocachedError SystemCallError UnsupportedError VersionError get_shm_size""".split()
+NAMES = [
+    "Cache",
+    "CacheExistsError",
+    "CacheMemoryError",
+    "CacheNotFoundError",
+    "CachePermissionError",
+    "CacheTimeoutError",
+    "ClientsError",
+    "ClosedError",
+    "CorruptError",
+    "FingerprintError",
+    "FormatError",
+    "InvalidError",
+    "LostError",
+    "NondeterministicDatasetError",
+    "ReadOnlyError",
+    "SampleIndexError",
+    "SchemaError",
+    "SetResult",
+    "SharedCache",
+    "State",
+    "Stats",
+    "StocachedError",
+    "SystemCallError",
+    "UnsupportedError",
+    "VersionError",
+    "get_shm_size",
+]
 
 
 def test_exported_names():
@@ -135,7 +160,11 @@ def test_every_function_of_the_header_is_bound_with_its_prototype():
 
 def test_unknown_library_says_what_to_do(tmp_path):
     result = subprocess.run(
-        [os.sys.executable, "-c", "import stocached"], env={**os.environ, "STOCACHED_LIB_PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        [os.sys.executable, "-c", "import stocached"],
+        env={**os.environ, "STOCACHED_LIB_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 1
     assert f"no library at {tmp_path / 'libstocached.so'} (STOCACHED_LIB_PATH)" in result.stderr

@@ -27,7 +27,9 @@ WORKER = Path(__file__).with_name("stress_worker.py")
 
 @pytest.fixture(params=["named", "unnamed"])
 def cache(request, folder):
-    with Cache.create("shared" if request.param == "named" else None, samples=100, sample_bytes=1000, dir=folder if request.param == "named" else None) as cache:
+    with Cache.create(
+        "shared" if request.param == "named" else None, samples=100, sample_bytes=1000, dir=folder if request.param == "named" else None
+    ) as cache:
         yield cache
 
 
@@ -346,7 +348,7 @@ def test_stress_payload_is_the_one_of_the_contract():
 
     with np.errstate(over="ignore"):
         assert stress_worker.payload(5, 7, 1234, 45).tobytes().hex() == (
-            "0500000000000000" "0700000000000000" "d204000000000000" "00b77615df6feacf" "f6bb854794aefff9" "898ee19516"
+            "05000000000000000700000000000000d20400000000000000b77615df6feacff6bb854794aefff9898ee19516"
         )
         data = stress_worker.payload(5, 7, 1234, 45).copy()
         assert stress_worker.torn(5, data) is None

@@ -14,7 +14,7 @@ from torch_helpers import torch
 
 pytestmark = pytest.mark.torch
 
-DTYPES = "uint8 int8 int16 int32 int64 float32 float64".split()  # bool fails in stocaching's constructor since torch refuses `bool *= 0`
+DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float32", "float64"]  # bool fails in stocaching's constructor since torch refuses `bool *= 0`
 LENGTH, DIMS = 12, (2, 3)
 
 
@@ -60,7 +60,12 @@ VIEWS = {  # more indices for cache[...]
 
 def script(dtype: str) -> list[tuple[str, Any]]:
     """The calls, in order. Each is done to both caches before the next."""
-    calls: list[tuple[str, Any]] = [("len", len), ("shape", lambda c: tuple(c.array.shape)), ("dtype", lambda c: c.array.dtype), ("aux", lambda c: c.aux_array)]
+    calls: list[tuple[str, Any]] = [
+        ("len", len),
+        ("shape", lambda c: tuple(c.array.shape)),
+        ("dtype", lambda c: c.array.dtype),
+        ("aux", lambda c: c.aux_array),
+    ]
     some = values(dtype)
     for name, index in INDICES.items():
         calls.append((f"get {name} from empty", lambda c, index=index: c.get_slot(index)))
@@ -95,7 +100,11 @@ def script(dtype: str) -> list[tuple[str, Any]]:
             calls.append((f"[{name}] = {value}", store(index, some[value])))
             calls.append(("array", lambda c: c.array.clone()))
     calls += [("set 3", lambda c: c.set_slot(3, 9)), ("[3] = 4", store(3, 4)), ("get 3", lambda c: c.get_slot(3)), ("aux", lambda c: c.aux_array)]
-    calls += [("iterate", lambda c: [x.sum().item() for x in c]), ("reversed", lambda c: [x.sum().item() for x in reversed(c)]), ("contains", lambda c: len(list(c)))]
+    calls += [
+        ("iterate", lambda c: [x.sum().item() for x in c]),
+        ("reversed", lambda c: [x.sum().item() for x in reversed(c)]),
+        ("contains", lambda c: len(list(c))),
+    ]
     return calls
 
 

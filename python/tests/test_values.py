@@ -11,14 +11,21 @@ from hypothesis.extra import numpy as hnp
 import stocached
 from stocached import Cache, SetResult
 
-DTYPES = "bool uint8 int16 uint32 int64 float16 float32 float64 complex64 complex128".split()
+DTYPES = ["bool", "uint8", "int16", "uint32", "int64", "float16", "float32", "float64", "complex64", "complex128"]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
 def schemas(draw, variable: bool):
     dims = st.one_of(st.none(), st.integers(1, 4)) if variable else st.integers(1, 4)
-    fields = draw(st.dictionaries(st.text("abcxyz.µ", min_size=1, max_size=6), st.tuples(st.lists(dims, max_size=3).map(tuple), st.sampled_from(DTYPES)), min_size=1, max_size=5))
+    fields = draw(
+        st.dictionaries(
+            st.text("abcxyz.µ", min_size=1, max_size=6),
+            st.tuples(st.lists(dims, max_size=3).map(tuple), st.sampled_from(DTYPES)),
+            min_size=1,
+            max_size=5,
+        )
+    )
     return fields
 
 
@@ -33,9 +40,11 @@ def value_of(draw, fields):
 
 def same(got, want) -> bool:
     if len(want) == 1:
-        got = {name: got for name in want}
+        got = dict.fromkeys(want, got)
     return list(got) == list(want) and all(
-        np.asarray(got[name]).dtype == want[name].dtype and np.asarray(got[name]).shape == want[name].shape and np.asarray(got[name]).tobytes() == want[name].tobytes()
+        np.asarray(got[name]).dtype == want[name].dtype
+        and np.asarray(got[name]).shape == want[name].shape
+        and np.asarray(got[name]).tobytes() == want[name].tobytes()
         for name in want
     )
 

@@ -63,9 +63,8 @@ class Leaf:
         if self.kind == "tensor":
             return list(_tensor(rows, self.code).unbind(0))
         if self.kind in ("array", "bytes", "str", "scalar"):
-            return [
-                self.from_cache(row if self.kind == "array" else row.tobytes() if self.kind in ("bytes", "str") else np.asarray(row)) for row in rows
-            ]
+            each = [rows[k, ...] for k in range(len(rows))]
+            return [self.from_cache(row.tobytes() if self.code == _dtypes.BYTES else row) for row in each]
         numbers: list[Any] = rows.tolist()
         return numbers
 

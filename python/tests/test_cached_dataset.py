@@ -1,0 +1,416 @@
+"""CachedDataset: what comes out is what the dataset gives, each sample loaded once, whoever asks."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+import random
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_helpers import TORCH_WARNINGS, Squares, torch
+
+import stocached
+from stocached import Cache
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+PROBED = 6  # loads by the constructor: three samples, twice
+
+
+def cached(*arguments: Any, **options: Any) -> Any:
+    from stocached.torch import CachedDataset
+
+    return CachedDataset(*arguments, **options)
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Same Python types, same values."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a == b
+
+
+def test_each_sample_is_loaded_once():
+    inner = Squares(40)
+    dataset = cached(inner)
+    assert len(dataset) == 40
+    assert len(inner.loads) == PROBED
+    inner.loads.clear()
+    for _ in range(3):
+        for k in range(40):
+            assert equal(dataset[k], Squares(40)[k])
+    assert sorted(inner.loads) == list(range(40))
+    assert equal(dataset[-1], Squares(40)[39])
+    assert equal(dataset[np.int64(3)], dataset[torch.tensor(3)])
+    for wrong in (40, -41):
+        with pytest.raises(IndexError, match=str(wrong)):
+            dataset[wrong]
+        with pytest.raises(IndexError, match=str(wrong)):
+            dataset.__getitems__([0, wrong])
+    assert sum(1 for _ in dataset) == 40
+
+
+def test_batches_are_gathered_and_equal_single_items():
+    inner = Squares(40)
+    dataset = cached(inner)
+    inner.loads.clear()
+    order = [5, 3, 5, 39, 0]
+    for _ in range(2):
+        samples = dataset.__getitems__(order)
+        assert all(map(equal, samples, map(Squares(40).__getitem__, order)))
+    assert sorted(set(inner.loads)) == [0, 3, 5, 39]
+    samples[0][0].zero_()  # private: neither the cache nor its neighbour in the batch
+    assert samples[2][0].unique().tolist() == [5]
+    assert equal(dataset[5], Squares(40)[5])
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+class Kinds:
+    """Every kind of leaf and container."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, k: int) -> Any:
+        return {
+            "image": torch.full((2, 3), k, dtype=torch.float16),
+            "nested": (np.arange(4, dtype=np.int16) + k, [k, k / 3, complex(k, -k)], Point(k % 2 == 0, None)),
+            "scalar": np.float32(k / 7),
+            "bf16": torch.tensor([k, -k], dtype=torch.bfloat16),
+            "zero-dim": (torch.tensor(k * 1.5), np.array(k)),
+        }
+
+
+class Variable(Kinds):
+    """The same with sizes that differ, texts and bytes."""
+
+    def __getitem__(self, k: int) -> Any:
+        return {
+            **super().__getitem__(k),
+            "name": "é" * k,
+            "raw": bytes([k]) * k,
+            "boxes": torch.full((k % 4, 4), k / 2),
+            "points": np.zeros((2, k), np.uint32) + k,
+        }
+
+
+@pytest.mark.parametrize("kind", [Kinds, Variable])
+def test_values_come_back_with_their_types(kind):
+    dataset = cached(kind())
+    for attempt in range(2):
+        for k in range(12):
+            assert equal(dataset[k], kind()[k]), (attempt, k)
+        samples = dataset.__getitems__(range(12))
+        assert all(map(equal, samples, map(kind().__getitem__, range(12))))
+    assert dataset.stats().stored == 12
+    assert dataset.stats().passed == 0
+
+
+class Of:
+    """A dataset of the values of a function."""
+
+    def __init__(self, function: Any, n: int = 10) -> None:
+        self.function, self.n = function, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, k: int) -> Any:
+        return self.function(k)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda k: torch.full((4,), k),
+        lambda k: k,
+        lambda k: float(k),
+        lambda k: k % 2 == 1,
+        lambda k: f"text {k}",
+        lambda k: np.full((2, 2), k),
+        lambda k: [torch.tensor(k)],
+        lambda k: (torch.zeros(k % 3, 2), ""),
+        lambda k: b"\0" * k,
+        lambda k: torch.zeros(0, 4),
+        lambda k: torch.zeros(3, 5).T + k,
+        lambda k: {3: k, "a": {"b": (k,)}},
+    ],
+)
+def test_plain_values(function):
+    dataset = cached(Of(function))
+    for _ in range(2):
+        assert all(equal(dataset[k], function(k)) for k in range(10))
+        assert all(map(equal, dataset.__getitems__([9, 0, 9, 1]), map(function, [9, 0, 9, 1])))
+    assert dataset.stats().stored == 10
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda k: object(), ["object", "cannot be cached"]),
+        (lambda k: (1, {1, 2}), ["1", "set"]),
+        (lambda k: np.array([object()]), ["ndarray of object"]),
+        (lambda k: (), ["nothing to cache"]),
+        (lambda k: None, ["nothing to cache"]),
+        (lambda k: list(range(25)), ["25 values", "24"]),
+        (lambda k: torch.nn.Parameter(torch.zeros(2)), ["Parameter"]),
+        (lambda k: torch.zeros(2).to_sparse(), ["Tensor"]),
+        (lambda k: torch.zeros((1,) * (1 + (k > 3))), ["dimensions", "[1, 2]"]),
+        (lambda k: 2**70, ["64 bits"]),
+        (lambda k: k if k < 5 else str(k), ["str"]),
+        (lambda k: np.zeros(2, "U3"), ["<U3"]),
+    ],
+)
+def test_samples_that_cannot_be_cached(function, words):
+    with pytest.raises(stocached.StocachedError) as caught:
+        cached(Of(function))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_empty_dataset():
+    with pytest.raises(ValueError, match="empty"):
+        cached(Of(lambda k: k, 0))
+
+
+class Augmented(Squares):
+    def __getitem__(self, index: int) -> Any:
+        image, label = super().__getitem__(index)
+        return image + random.randrange(100), label
+
+
+@pytest.mark.parametrize("generator", ["random", "numpy", "torch", "time", "label"])
+def test_random_dataset_is_refused(generator):
+    functions = {
+        "random": lambda k: (torch.full((3,), random.random()), k),
+        "numpy": lambda k: (torch.full((3,), np.random.random()), k),
+        "torch": lambda k: (torch.rand(3), k),
+        "time": lambda k: (torch.tensor(time.perf_counter_ns()), k),
+        "label": lambda k: (torch.zeros(3), random.random()),
+    }
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    with pytest.raises(stocached.NondeterministicDatasetError, match="augment=") as caught:
+        cached(Of(functions[generator]))
+    assert ("'1'" if generator == "label" else "'0'") in str(caught.value)
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # a seeded run is not changed
+    dataset = cached(Of(functions[generator]), allow_random=True)
+    assert equal(dataset[3], dataset[3])
+
+
+def test_augment_is_applied_after_the_cache():
+    seen = []
+
+    def augment(sample: Any) -> Any:
+        seen.append(sample[1])
+        return sample[0].add_(1), -sample[1]  # in place: the sample is its own
+
+    dataset = cached(Squares(40), augment=augment)
+    for _ in range(3):
+        image, label = dataset[7]
+        assert image.unique().tolist() == [8]
+        assert label == -49
+        assert [int(image[0, 0, 0]) for image, _ in dataset.__getitems__([7, 8])] == [8, 9]
+    assert seen == [49, 49, 64] * 3
+
+
+def test_sample_outside_the_schema_passes_through():
+    odd = Of(lambda k: torch.zeros(3 if k != 5 else 4) + k)
+    dataset = cached(odd)
+    with pytest.warns(UserWarning, match=r"sample 5 .* uncached.*\(4,\)") as caught:
+        for _ in range(2):
+            assert all(equal(dataset[k], odd[k]) for k in range(10))
+            assert all(map(equal, dataset.__getitems__(range(10)), map(odd.__getitem__, range(10))))
+    assert len(caught) == 1
+    stats = dataset.stats()
+    assert (stats.stored, stats.passed) == (9, 4)
+
+
+def test_sample_with_another_structure_passes_through():
+    functions = [
+        lambda k: (k, k) if k != 5 else (k, k, k),
+        lambda k: {"a": k} if k != 5 else {"b": k},
+        lambda k: k if k != 5 else None,
+        lambda k: [k] if k != 5 else k,
+    ]
+    for function in functions:
+        dataset = cached(Of(function))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert all(equal(dataset[k], function(k)) for k in range(10))
+        assert dataset.stats().passed == 1
+
+
+def test_partly_cached():
+    inner = Squares(40, (3, 100, 100))
+    dataset = cached(inner, size="8MiB")
+    slots = len(dataset.cache)
+    few = cached(inner, cache=Cache.create(samples=40, slots=10, fields={"0": ((3, 100, 100), "uint8"), "1": ((), "int64")}))
+    assert slots == 40
+    inner.loads.clear()
+    for _ in range(3):
+        for k in range(40):
+            assert equal(few[k], Squares(40, (3, 100, 100))[k])
+    assert len(inner.loads) == 40 + 30 + 30
+    assert few.stats().cached_fraction == 0.25
+
+
+def test_own_cache_must_fit():
+    fields = {"x": ((3, 8, 8), "uint8"), "y": ((), "int64")}
+    with Cache.create(samples=40, fields=fields) as cache:
+        assert equal(cached(Squares(40), cache)[3], Squares(40)[3])
+        with pytest.raises(stocached.InvalidError, match="40 samples, the dataset has 41"):
+            cached(Squares(41), cache)
+        with pytest.raises(stocached.SchemaError, match="3x8x9"):
+            cached(Squares(40, (3, 8, 9)), cache)
+        with pytest.raises(stocached.InvalidError, match="size="):
+            cached(Squares(40), cache, size="1GiB")
+    with Cache.create(samples=40, fields={"x": ((3, None, None), "uint8"), "y": ((), "int64")}, variable=True, size="64MiB") as cache:
+        dataset = cached(Squares(40), cache)
+        assert equal(dataset[3], Squares(40)[3])
+        assert all(map(equal, dataset.__getitems__([3, 4]), map(Squares(40).__getitem__, [3, 4])))
+
+
+def test_read_only_cache_is_read(folder):
+    with Cache.create("ro", samples=40, fields={"x": ((3, 8, 8), "uint8"), "y": ((), "int64")}, dir=folder) as cache:
+        dataset = cached(Squares(40), cache)
+        dataset[3]
+        inner = Squares(40)
+        reader = cached(inner, Cache.attach(cache.path, read_only=True))
+        inner.loads.clear()
+        assert equal(reader[3], inner[3])
+        assert equal(reader[4], inner[4])
+        assert inner.loads.count(4) == 2
+        assert 4 not in cache
+
+
+def test_named_is_shared_and_compared(cache_name):
+    one = cached(Squares(40), name=cache_name, fingerprint="squares")
+    for k in range(40):
+        one[k]
+    inner = Squares(40)
+    two = cached(inner, name=cache_name, fingerprint="squares")
+    inner.loads.clear()
+    assert all(equal(two[k], Squares(40)[k]) for k in range(40))
+    assert inner.loads == []
+    with pytest.raises(stocached.FingerprintError):
+        cached(Squares(40), name=cache_name, fingerprint="cubes")
+    with pytest.raises(stocached.FingerprintError):
+        cached(Squares(40), name=cache_name)
+    with pytest.raises(stocached.SchemaError, match="40 samples, the dataset has 39"):
+        cached(Squares(39), name=cache_name, fingerprint="squares")
+    with pytest.raises(stocached.SchemaError, match="another cache or name"):
+        cached(Squares(40, (3, 8, 9)), name=cache_name, fingerprint="squares")
+    one.cache.unlink()
+
+
+def test_filled_cache_of_other_data_is_refused(cache_name):
+    old = cached(Of(lambda k: (torch.full((5,), k), k)), name=cache_name)
+    for k in range(10):
+        old[k]
+    with pytest.raises(stocached.FingerprintError, match="other data.*'0' differs"):
+        cached(Of(lambda k: (torch.full((5,), k + 1), k)), name=cache_name)
+    with pytest.raises(stocached.NondeterministicDatasetError):
+        cached(Of(lambda k: (torch.full((5,), random.randrange(10**6)), k)), name=cache_name)
+    assert cached(Of(lambda k: (torch.full((5,), k + 1), k)), name=cache_name, allow_random=True)[3][1] == 3
+    assert equal(cached(Of(lambda k: (torch.full((5,), k), k)), name=cache_name)[3], (torch.full((5,), 3), 3))
+    old.cache.unlink()
+
+
+# Processes that are not forked import torch first, which takes seconds: so there are few of them.
+@pytest.mark.parametrize(
+    ("workers", "method", "persistent"),
+    [(0, None, False), (1, "fork", False), (3, "fork", False), (3, "fork", True), (1, "spawn", True), (2, "forkserver", True)],
+)
+def test_in_a_dataloader(workers, method, persistent):
+    dataset = cached(Squares(60))
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=8, shuffle=True, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent
+    )
+    for _ in range(3):
+        labels = []
+        for images, squares in loader:
+            assert images.dtype == torch.uint8
+            assert squares.dtype == torch.int64
+            assert (images[:, 0, 0, 0].long() ** 2 == squares).all()
+            labels += squares.tolist()
+        assert sorted(labels) == [k * k for k in range(60)]
+    stats = dataset.stats()
+    assert (stats.stored, stats.ready) == (60, 60)
+    assert stats.hits == 120
+    del loader
+    if not persistent:
+        assert dataset.stats().clients_live == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_variable_in_a_dataloader(workers):
+    dataset = cached(Variable(), size="64MiB")
+    loader = torch.utils.data.DataLoader(dataset, batch_size=5, num_workers=workers, collate_fn=list)
+    for _ in range(2):
+        samples = [sample for batch in loader for sample in batch]
+        assert all(map(equal, samples, map(Variable().__getitem__, range(12))))
+    assert dataset.stats().stored == 12
+
+
+def test_pickle_of_an_unnamed_one():
+    dataset = cached(Squares(40))
+    dataset[3]
+    again = pickle.loads(pickle.dumps(dataset))
+    assert 3 in again.cache
+    again[4]
+    assert 4 in dataset.cache
+
+
+def test_inner_getitems_is_used():
+    class Batched(Squares):
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            self.batches = [*getattr(self, "batches", []), list(indices)]
+            return [self[k] for k in indices]
+
+    inner = Batched(40)
+    dataset = cached(inner)
+    dataset[3]
+    assert all(map(equal, dataset.__getitems__([1, 3, 2]), map(Squares(40).__getitem__, [1, 3, 2])))
+    assert inner.batches == [[1, 2]]
+
+
+class Killed(Squares):
+    """Kills its worker once, after some samples."""
+
+    def __getitem__(self, index: int) -> Any:
+        import os
+        import signal
+
+        info = torch.utils.data.get_worker_info()
+        if info is not None and info.id == 0 and index == 37:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def test_killed_worker_leaves_the_cache_whole():
+    dataset = cached(Killed(60, (3, 64, 64)))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context="fork")
+    with pytest.raises(RuntimeError, match="worker"):
+        for _ in range(20):
+            for _ in loader:
+                pass
+            dataset.cache.clear()  # until sample 37 is asked of worker 0
+            loader = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context="fork", shuffle=True)
+    for k in range(60):
+        assert equal(dataset[k], Squares(60, (3, 64, 64))[k])
+    assert dataset.cache.verify() == []
+    assert dataset.stats().ready == 60
