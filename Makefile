@@ -48,12 +48,12 @@ demo: setup-demo ## the main job on real image files: table and chart; IMAGES=di
 	@$(PY) -m demo $(if $(IMAGES),--images '$(IMAGES)') $(ARGS)
 
 .PHONY: bench
-bench: setup-python ## speed and memory of Go, C and Python, written to bench/results
-	@tools/bench.sh
+bench: build setup-python ## speed and memory in Go, C and Python; ARGS=-quick shows in a minute that it works
+	$(GO) -C bench run ./cmd/bench $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: setup-torch ## the same beside stocaching, NumPy, torch and plain C loops
-	@tools/bench.sh --peers
+bench-peers: build setup-torch ## the same beside stocaching, NumPy, torch and plain C loops, written to bench/results
+	$(GO) -C bench run ./cmd/bench -peers $(ARGS)
 
 .PHONY: soak
 soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most
@@ -72,6 +72,7 @@ ci: setup-test setup-lint ## what .ci/run runs: test, lint and the examples of t
 .PHONY: test-go
 test-go: ## Go without cgo; the model has a target of its own
 	CGO_ENABLED=0 $(GO) test -v -timeout 10m $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/model)
+	CGO_ENABLED=0 $(GO) -C bench test -v ./...
 
 .PHONY: test-go-race
 test-go-race: ## Go under the race detector
@@ -100,7 +101,7 @@ test-python: setup-python ## Python without torch
 .PHONY: test-torch
 ifeq ($(TORCH),0)
 test-torch: setup-python
-	@$(PY) tools/count_skipped.py TORCH=0 python/tests
+	@$(PY) tools/count_skipped.py TORCH=0 python/tests -m torch
 else
 test-torch: setup-torch ## Python with torch; installs it (several GB, about a minute) where it is missing
 	$(PYTEST) python/tests -m torch
@@ -129,6 +130,7 @@ lint-go:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(GO) vet ./...
 	$(GO) vet -tags faultpoints ./...
+	$(GO) -C bench vet ./...
 	$(TOOLS)/golangci-lint run ./...
 
 .PHONY: lint-python

@@ -64,9 +64,14 @@ demo)
     pip_install demo 'Pillow, matplotlib and tqdm for the demo' demo/requirements.txt -- -r demo/requirements.txt
     ;;
 torch)
-    "$py" -c 'import torch' 2>/dev/null && exit
-    echo "stocached: torch is missing: installing it from the package index. It is several GB and takes a minute or more; TORCH=0 does without."
-    pip_install torch torch tools/setup.sh -- torch
+    if ! "$py" -c 'import torch' 2>/dev/null; then
+        echo "stocached: torch is missing: installing it from the package index. It is several GB and takes a minute or more; TORCH=0 does without."
+        "$py" -m pip install --quiet --disable-pip-version-check torch
+    fi
+    # What we are compared with. --no-deps: it asks for an old NumPy, and works with a new one; it does not take Python 3.13.
+    if "$py" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
+        pip_install peers 'stocaching, which ours is compared with' python/bench/requirements.txt -- --no-deps -r python/bench/requirements.txt
+    fi
     ;;
 lint)
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
