@@ -96,6 +96,13 @@ func privileged(t testing.TB, what string, err error) {
 	t.Skipf("NOT TESTED HERE: %s: %v", what, err)
 }
 
+func notRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root")
+	}
+	return nil
+}
+
 // mountTmpfs mounts a tmpfs of its own until the test ends.
 func mountTmpfs(t testing.TB, options string) string {
 	t.Helper()
