@@ -218,7 +218,11 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, content := range map[string][]byte{segmentFile: packed.Bytes(), textFile: append(description, '\n')} {
+		files := map[string][]byte{segmentFile: packed.Bytes(), textFile: append(description, '\n')}
+		if _, err := os.Stat(segmentFile); err == nil && bytes.Equal(unpackGolden(t), image) {
+			delete(files, segmentFile) // another version of gzip packs it otherwise
+		}
+		for name, content := range files {
 			if err := os.WriteFile(name, content, 0o644); err != nil {
 				t.Fatal(err)
 			}

@@ -296,7 +296,9 @@ func childDescriptors(args []string) error {
 			if err == nil {
 				err = l.Close()
 			}
-			s.Close()
+			if err := errors.Join(err, s.Close()); err != nil && !errors.Is(err, unix.EMFILE) {
+				return err
+			}
 		}
 		limit.Cur = 1000
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
