@@ -3,7 +3,7 @@
  *
  * Built and driven by internal/model/replay_c_test.go, which compares. Compiled together with the library, with -DSTOC_FAULT_POINTS. It reads from standard input:
  *
- *   cache <variable> <samples> <places> <records> <bytes of a place> <limit in bytes>
+ *   cache <first-come|first-indices|arena> <samples> <places> <records> <bytes of a place> <limit in bytes>
  *   client <joined|late|reader>                      clients in their order; a late one's first operation is register
  *   thread <client> <operation> ...                  threads in their order; an operation is register, clear, clear-now, recover,
  *   setup <operation> ...                            get:<sample>, or set|overwrite|abort:<sample>:<value>:<places it takes>
@@ -11,7 +11,7 @@
  *   die <client>                                     its threads stay where they are for ever, and all its descriptors are closed
  *
  * After setup, run and die it prints what happened ("ready", "at <point>", "end <result>", "dead") and then a line of all words in hexadecimal: phase, free_from,
- * arena_next, clients_high; word and meta of each sample; the slot table; sample and intent of each claim entry; the payload's bytes. One thread runs at a time.
+ * arena_next, clients_high; word and meta of each sample; the slot table of a first-come cache; sample and intent of each claim entry; the payload's bytes. One thread runs at a time.
  */
 #define _GNU_SOURCE 1
 #include "../stocached.h"
@@ -48,7 +48,8 @@ struct actor {
     pthread_t thread;
 };
 
-static unsigned variable, samples, places, records;
+static bool variable, indices;
+static unsigned samples, places, records;
 static size_t place_bytes;
 static stoc_cache *clients[CLIENTS];
 static bool readers[CLIENTS];
@@ -108,11 +109,13 @@ static const char *result_name(int result)
     return text;
 }
 
+/* NULL: all records are in use. */
 static stoc_cache *join(void)
 {
     struct stoc_error error;
     stoc_cache *c = NULL;
-    if (stoc_open_fd(segment, 0, NULL, &c, &error) != 0)
+    int code = stoc_open_fd(segment, 0, NULL, &c, &error);
+    if (code != 0 && code != STOC_ECLIENTS)
         fail("open: %s", error.message);
     return c;
 }
@@ -129,7 +132,8 @@ static void perform(int client, const struct operation *o, char event[64])
         fail("no memory");
     memset(bytes, (int)o->value, length);
     if (strcmp(o->name, "register") == 0) {
-        clients[client] = join();
+        if (!(clients[client] = join()))
+            result = "ECLIENTS";
     } else if (strcmp(o->name, "set") == 0) {
         result = result_name(stoc_set(c, o->sample, bytes, length, 0));
     } else if (strcmp(o->name, "overwrite") == 0) {
@@ -168,6 +172,8 @@ static void *act(void *argument)
     for (; self->at_work < self->count; self->at_work++) {
         perform(self->client, &self->operations[self->at_work], event);
         stand(event);
+        if (strcmp(event, "end ECLIENTS") == 0)
+            break;
     }
     return NULL;
 }
@@ -198,7 +204,7 @@ static void tell(const char *event)
            word_at(STOC_CLIENTS_HIGH_OFFSET));
     for (unsigned i = 0; i < samples; i++)
         printf(" %" PRIx64 " %" PRIx64, word_at(index + 16 * i), word_at(index + 16 * i + 8));
-    for (unsigned s = 0; s < places && !variable; s++)
+    for (unsigned s = 0; s < places && !variable && !indices; s++)
         printf(" %" PRIx64, word_at(table + 8 * s));
     for (unsigned r = 0; r < records; r++)
         for (unsigned k = 0; k < 2 * STOC_CLAIMS_PER_CLIENT; k++)
@@ -217,7 +223,7 @@ static void create(uint64_t limit)
     if (variable)
         options.variable = 1, options.limit_bytes = limit;
     else
-        options.slots = places, options.sample_bytes = place_bytes;
+        options.slots = places, options.sample_bytes = place_bytes, options.assign = indices ? STOC_FIRST_INDICES : STOC_FIRST_COME;
     if (stoc_create(NULL, &options, &clients[0], &error) != 0 || stoc_info(clients[0], &info) != 0)
         fail("create: %s", error.message);
     claim_descriptors(1);
@@ -248,7 +254,7 @@ int main(void)
             fail("a line without words");
         if (strcmp(verb, "cache") == 0) {
             unsigned long long limit;
-            variable = (unsigned)atoi(word);
+            variable = strcmp(word, "arena") == 0, indices = strcmp(word, "first-indices") == 0;
             if (sscanf(rest, "%u %u %u %zu %llu", &samples, &places, &records, &place_bytes, &limit) != 5)
                 fail("cache: %s", rest);
             create(limit);

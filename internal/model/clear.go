@@ -179,7 +179,7 @@ func (x *execution) indexOn() {
 	if t.r++; t.r == x.y.Samples {
 		t.r, t.w, t.pc = 0, 0, tableClear
 		switch {
-		case x.y.Variable || x.broken(TableKept):
+		case x.y.Variable || x.y.Indices || x.broken(TableKept):
 			t.pc = cursorLoad
 		case x.broken(OpenBeforeTable):
 			t.pc = clearOpen

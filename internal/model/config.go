@@ -3,7 +3,8 @@ package model
 // Config is one small world: a cache, the programs that run on it, and how much may go wrong.
 type Config struct {
 	Name     string
-	Variable bool     // an arena of Places units; else a first-come cache of Places slots
+	Variable bool     // an arena of Places units; else a cache of Places slots,
+	Indices  bool     // which belong to the samples of the same number (first-indices), or to whoever comes first
 	Samples  uint8    // at most 2
 	Places   uint8    // at most 4
 	Records  uint8    // at most 3
@@ -83,6 +84,9 @@ func (c *Config) system() *system {
 	y.threads = append(y.threads, threadRef{janitorClient, janitor})
 	return y
 }
+
+// table says whether the cache has a slot table.
+func (y *system) table() bool { return !y.Variable && !y.Indices }
 
 func (y *system) janitor() int { return len(y.threads) - 1 }
 

@@ -68,8 +68,15 @@ func Configs() []Config {
 			Clients: []Client{one(set(0, 2)), one(set(1, 3)), late(set(0, 4).of(2))}},
 		{Name: "arena-threads", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(set(0, 1)), ops(set(1, 2))), one(set(0, 3))}},
+		{Name: "arena-full", Variable: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2,
+			Clients: []Client{one(set(0, 1)), one(set(1, 2).of(2)), late(set(1, 3))}},
 		{Name: "arena-read", Variable: true, Samples: 1, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1).of(2)),
 			Clients: []Client{one(overwrite(0, 2)), one(clear_, set(0, 3).of(2)), reader(get(0))}},
+		// First-indices: slots that nobody has to find.
+		{Name: "indices", Indices: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(1, 1)),
+			Clients: []Client{one(set(0, 2), get(0)), one(overwrite(1, 3), abort(0, 4)), late(set(0, 5))}},
+		{Name: "indices-clear", Indices: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Timeouts: true, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
 		// Stores that others see late, as x86 has them.
 		{Name: "tso-clear", TSO: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clear_), one(overwrite(0, 2)), reader(get(0))}},

@@ -24,6 +24,8 @@ type Report struct {
 	Recovered   int    // distinct memories after which the next client was tried
 	Violation   string // "" if every invariant holds everywhere
 	Schedule    []string
+	Points      map[string]bool // fault points passed
+	Steps       [steps]bool     // steps made
 }
 
 // String is the counterexample, a step a line, or the numbers.
@@ -53,7 +55,7 @@ type origin struct {
 // Explore visits every reachable state, breadth-first, until an invariant is violated or more than limit states were seen, which is an error of the configuration (panic).
 func (c *Config) Explore(limit int) *Report {
 	y := c.system()
-	report := &Report{}
+	report := &Report{Points: map[string]bool{}}
 	visited := map[fingerprint]struct{}{}
 	recovered := map[fingerprint]struct{}{}
 	var origins []origin
@@ -111,9 +113,15 @@ func (c *Config) Explore(limit int) *Report {
 			for t := range y.janitor() {
 				for _, by := range y.moves(s, t) {
 					n := *s
+					if by < flushAction {
+						report.Steps[s.threads[t].pc] = true
+					}
 					x := y.apply(&n, by)
 					if x.waits {
 						continue
+					}
+					if x.point != "" {
+						report.Points[x.point] = true
 					}
 					moves++
 					report.Transitions++
@@ -186,7 +194,7 @@ func (y *system) applyTo(x *execution, by action) *execution {
 	case stepAction:
 		x.step()
 	case timeoutAction:
-		x.t().pc = drainTimeout
+		x.t().pc = drainTimeout // which is no thread's pc for longer than this
 		x.step()
 	case flushAction:
 		b := x.t().buffer[0]

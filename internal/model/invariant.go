@@ -18,7 +18,7 @@ func (s *State) check(y *system) string {
 				return fmt.Sprintf("sample %d is READY with bytes of v%d, and v%d was published: an unfinished fill, or another's", i, b, s.shown[i])
 			}
 		}
-		if !y.Variable && s.mem[phaseAddr]&3 == 0 && s.mem[tableOf(place)] != value(i)+1 {
+		if y.table() && s.mem[phaseAddr]&3 == 0 && s.mem[tableOf(place)] != value(i)+1 {
 			return fmt.Sprintf("sample %d is READY in slot %d, which the slot table does not give to it", i, place)
 		}
 	}
@@ -31,7 +31,7 @@ func (s *State) check(y *system) string {
 		if w := s.mem[wordOf(i)]; w != th.w {
 			return fmt.Sprintf("thread %d of a living client holds the claim of sample %d, whose word was changed by another: %s", t, i, wordOf(i).show(w, y.Variable))
 		}
-		if th.holds && !y.Variable && s.mem[tableOf(th.s)] != value(i)+1 {
+		if th.holds && y.table() && s.mem[tableOf(th.s)] != value(i)+1 {
 			return fmt.Sprintf("thread %d of a living client fills slot %d with sample %d, and the slot table does not give it to it", t, th.s, i)
 		}
 	}
@@ -177,7 +177,7 @@ func (s *State) checkRecovered(y *system) string {
 			return fmt.Sprintf("afterwards, sample %d stays %s", i, wordOf(i).show(w, y.Variable))
 		}
 	}
-	if y.Variable || s.mem[phaseAddr]&3 != 0 { // half a clear is finished by the next set
+	if !y.table() || s.mem[phaseAddr]&3 != 0 { // half a clear is finished by the next set
 		return ""
 	}
 	for p := range y.Places {

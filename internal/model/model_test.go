@@ -1,6 +1,11 @@
 package model
 
 import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 )
@@ -86,4 +91,107 @@ func configNamed(t *testing.T, name string) Config {
 	}
 	t.Fatalf("no configuration %q", name)
 	return Config{}
+}
+
+// Every step of the model is made, and every fault point of docs/protocol.md passed, in some configuration; and by the schedules that are replayed, where clients die at each of them too.
+func TestCoverage(t *testing.T) {
+	documented := pointsOf(t, "../../docs/protocol.md")
+	passed := map[string]bool{}
+	var made [steps]bool
+	for _, c := range Configs() {
+		r := c.Explore(limit)
+		for k, did := range r.Steps {
+			made[k] = made[k] || did
+		}
+		maps.Copy(passed, r.Points)
+	}
+	made[finished], made[drainTimeout] = true, true // no step; a choice at drainEntry
+	for k, did := range made {
+		if !did {
+			t.Errorf("no configuration makes step %d", k)
+		}
+	}
+	compareSets(t, "docs/protocol.md", documented, "the configurations", passed)
+
+	text, err := os.ReadFile("testdata/schedules.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schedules []Schedule
+	if err := json.Unmarshal(text, &schedules); err != nil {
+		t.Fatal(err)
+	}
+	replayed, died := map[string]bool{}, map[string]bool{}
+	for _, s := range schedules {
+		run, err := NewRun(s.World)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := map[int]string{}
+		for _, text := range s.Moves {
+			m, err := ParseMove(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.String() != text {
+				t.Errorf("%q is read as %q", text, m)
+			}
+			if m.Dies {
+				for thread, ref := range run.y.threads {
+					if int(ref.client) == m.Thread && at[thread] != "" {
+						died[at[thread]] = true
+					}
+				}
+				continue
+			}
+			if at[m.Thread] = m.Point; m.Point != "" {
+				replayed[m.Point] = true
+			}
+		}
+	}
+	compareSets(t, "docs/protocol.md", documented, "the schedules", replayed)
+	compareSets(t, "docs/protocol.md", documented, "the deaths in the schedules", died)
+}
+
+// The schedules in testdata are those that the model gives: go generate ./internal/model.
+func TestSchedulesFresh(t *testing.T) {
+	have, err := os.ReadFile("testdata/schedules.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Encode(Sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(have, want) {
+		t.Error("testdata/schedules.json is not what the model gives: go generate ./internal/model")
+	}
+}
+
+// pointsOf finds the names of fault points in a document.
+func pointsOf(t *testing.T, path string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := map[string]bool{}
+	for _, m := range regexp.MustCompile("`((?:register|takeback|claim|slot|extent|write|publish|abort|clear)\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		points[m[1]] = true
+	}
+	return points
+}
+
+func compareSets(t *testing.T, a string, in map[string]bool, b string, also map[string]bool) {
+	t.Helper()
+	for p := range in {
+		if !also[p] {
+			t.Errorf("%s: in %s, not in %s", p, a, b)
+		}
+	}
+	for p := range also {
+		if !in[p] {
+			t.Errorf("%s: in %s, not in %s", p, b, a)
+		}
+	}
 }

@@ -100,15 +100,18 @@ func replayC(t *testing.T, program string, s model.Schedule) {
 func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, []expectation) {
 	t.Helper()
 	var head strings.Builder
-	limit, variable := uint64(0), 0
+	limit, kind := uint64(0), "first-come"
 	if w.Variable {
 		g, err := shm.NewGeometry(shm.FlagVariable, uint64(w.Samples), 0, shm.UnitBytes, uint32(w.Records), uint64(w.Places)*sc.place)
 		if err != nil {
 			t.Fatal(err)
 		}
-		limit, variable = g.SegmentBytes, 1
+		limit, kind = g.SegmentBytes, "arena"
 	}
-	fmt.Fprintf(&head, "cache %d %d %d %d %d %d\n", variable, w.Samples, w.Places, w.Records, sc.place, limit)
+	if w.Indices {
+		kind = "first-indices"
+	}
+	fmt.Fprintf(&head, "cache %s %d %d %d %d %d\n", kind, w.Samples, w.Places, w.Records, sc.place, limit)
 	var clientOf []int
 	for c, cl := range w.Clients {
 		kind := "joined"
@@ -219,7 +222,7 @@ func parseWords(w model.Config, line string) (*rawSegment, error) {
 	for range w.Samples {
 		raw.words, raw.metas = append(raw.words, next()), append(raw.metas, next())
 	}
-	if !w.Variable {
+	if !w.Variable && !w.Indices {
 		for range w.Places {
 			raw.table = append(raw.table, next())
 		}

@@ -129,8 +129,10 @@ func newStage(t *testing.T, w model.Config) *stage {
 		}
 		o.Variable, o.Limit = true, g.SegmentBytes
 	} else {
-		// More slots than samples would be refused, so that a world with two slots for one sample is not replayed.
 		o.Slots, o.SampleBytes = uint64(w.Places), st.scale.place
+		if w.Indices {
+			o.Assign = shm.AssignFirstIndices
+		}
 	}
 	var err error
 	if st.seg, err = shm.Create(o); err != nil {
@@ -322,7 +324,7 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 		raw.words = append(raw.words, seg.Word(i).Load())
 		raw.metas = append(raw.metas, seg.Meta(i).Load())
 	}
-	if !w.Variable {
+	if !w.Variable && !w.Indices {
 		for s := range uint64(w.Places) {
 			raw.table = append(raw.table, seg.SlotSample(s).Load())
 		}
@@ -340,7 +342,7 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 	return raw.snapshot(w, st.scale)
 }
 
-// scale is how large things of the model are in bytes. A unit of the model is 16 of the arena, because an arena is a multiple of 4,096 bytes.
+// scale is how large things of the model are in bytes. A unit of the model is many of the arena, because an arena is a multiple of 4,096 bytes.
 type scale struct {
 	place uint64 // bytes of a slot, or of a unit of the model
 	units uint64 // units of the arena in it; 0 with slots
@@ -348,7 +350,8 @@ type scale struct {
 
 func scaleOf(w model.Config) scale {
 	if w.Variable {
-		return scale{16 * shm.UnitBytes, 16}
+		place := uint64(shm.RegionAlign / uint64(w.Places))
+		return scale{place, place / shm.UnitBytes}
 	}
 	return scale{128, 0}
 }
@@ -380,7 +383,7 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		NextUnit: divide("arena_next", a.Unit(), units), NextOwner: uint64(a.Owner()),
 		ClientsHigh: raw.high,
 	}
-	flags := uint32(shm.FlagFirstCome)
+	flags := uint32(0) // of slots it does not matter which
 	if w.Variable {
 		flags = shm.FlagVariable
 	}

@@ -188,7 +188,7 @@ func (r *Run) Snapshot() Snapshot {
 		n.Lengths = append(n.Lengths, unitsOf(m[metaOf(i)]))
 		n.Sums = append(n.Sums, sumOf(m[metaOf(i)]))
 	}
-	if !y.Variable {
+	if y.table() {
 		for s := range y.Places {
 			n.Table = append(n.Table, uint64(m[tableOf(s)]))
 		}
@@ -279,9 +279,7 @@ func walk(world string, rng *rand.Rand) (Schedule, []string) {
 				covered = append(covered, what+" under "+at[t])
 			}
 		}
-		if at[m.Thread] = m.Point; m.Result != none {
-			at[m.Thread] = ""
-		}
+		at[m.Thread] = m.Point
 	}
 }
 

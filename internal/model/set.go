@@ -19,6 +19,9 @@ func init() {
 		}
 		t.w = w
 		switch {
+		case x.y.Indices:
+			t.s, t.keep = i, true
+			x.toEntry()
 		case placeOf(w) == 0:
 			t.pc = setRoom
 		case x.y.Variable:
@@ -128,6 +131,9 @@ func init() {
 		}
 		if t.keep || x.broken(ExtentKeptTooLong) {
 			place = placeOf(t.w)
+		}
+		if x.y.Indices {
+			place = i + 1
 		}
 		w := packWord(writing, x.owner(), g, place)
 		if !x.cas(wordOf(i), t.w, w) {
@@ -422,7 +428,7 @@ func (x *execution) placed() {
 	}
 	t.result = Aborted
 	switch {
-	case x.y.Variable || x.broken(AbortWordFirst):
+	case x.y.Variable || x.y.Indices || x.broken(AbortWordFirst):
 		t.pc = abortWord
 	case x.broken(CursorFirst):
 		t.pc = abortCursorLoad

@@ -311,6 +311,8 @@ func (x *execution) takePlace() {
 	t := x.t()
 	t.q, t.pc = 0, takeIntents
 	switch place := placeOf(t.w); {
+	case x.y.Indices:
+		t.s, t.pc = 0, takeWord
 	case place == 0:
 	case x.y.Variable:
 		t.s, t.pc = place, takeWord
