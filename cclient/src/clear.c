@@ -76,9 +76,8 @@ static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 {
     uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));
     uint32_t clearer = owner_of(phase);
-    if (clearer == owner) /* by number: its last owner died in it, and no thread of this handle runs it (c->clearing is held) */
-        return load(phase_word(c)) == phase;
-    if (clearer == 0)
+    /* Nobody's, or ours by number: then its last owner died in it, for no thread of this handle runs it (c->clearing is held). */
+    if (clearer == 0 || clearer == owner)
         return cas(phase_word(c), phase, ours);
     if (clearer > c->client_records || !flag_try(&c->probing))
         return -1;
