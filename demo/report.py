@@ -32,10 +32,15 @@ def cells(result: Result, run: Run) -> Sequence[str]:
     if run.slots is None:
         return ("no cache", "", first, warm, "", "", cpu, "", rate, "", memory)
     predicted = result.predicted_seconds(run.fraction)
-    off, cpu_off = run.warm_seconds / predicted - 1, run.warm_cpu_seconds / result.predicted_cpu_seconds(run.fraction) - 1
-    offs = ("", "") if run is result.cached[-1] else (f"{off:+.1%}", f"{cpu_off:+.1%}")  # the last run is what the prediction is made from
+    offs = ("", "")  # the last run is what the prediction is made from
+    if run is not result.cached[-1]:
+        offs = (off_by(run.warm_seconds, predicted), off_by(run.warm_cpu_seconds, result.predicted_cpu_seconds(run.fraction)))
     speed_up = f"{result.cold_seconds / run.warm_seconds:.1f} x"
     return (f"{run.fraction:.0%}", f"{run.warm_hit_rate:.1%}", first, warm, f"{predicted:.2f}", offs[0], cpu, offs[1], rate, speed_up, memory)
+
+
+def off_by(measured: float, predicted: float) -> str:
+    return f"{measured / predicted - 1:+.1%}" if predicted > 0 else ""  # processor time is counted in hundredths
 
 
 def was_busy(result: Result) -> bool:

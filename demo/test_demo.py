@@ -132,6 +132,9 @@ def test_prediction_is_a_straight_line() -> None:
     result = experiment.Result("pictures", "pictures", 100, 2, 8, "multiprocessing", run(None, 8.0), [run(0, 8.0), run(50, 5.0), run(100, 0.5)])
     assert [result.predicted_seconds(c) for c in (0.0, 0.5, 1.0)] == [8.0, 4.25, 0.5]
     assert "+17.6%" in report.table(result) and "16.0 x" in report.table(result)
+    for each in (result.without, *result.cached):
+        each.cpu_seconds = [0.0] * 3
+    assert "+17.6%" in report.table(result)  # epochs too short for the clock of processor time
 
 
 def test_processes_are_counted_with_their_children() -> None:
