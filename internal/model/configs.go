@@ -86,3 +86,21 @@ func Configs() []Config {
 			Clients: []Client{one(overwrite(0, 2).of(2)), one(set(1, 3)), reader(get(0))}},
 	}
 }
+
+// LargeConfigs are for the protocol as documented only: more clients, threads and deaths at once.
+func LargeConfigs() []Config {
+	return []Config{
+		{Name: "large-slots", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2,
+			Clients: []Client{one(set(0, 1)), one(abort(1, 2), set(1, 3)), late(set(0, 4))}},
+		{Name: "large-clear", Samples: 2, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_), one(overwrite(0, 2), clear_), late(set(1, 3))}},
+		{Name: "large-read", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clear_, set(0, 2)), one(overwrite(0, 3)), reader(get(0), get(0))}},
+		{Name: "large-threads", Samples: 2, Places: 2, Records: 2, Entries: 2, Crashes: 1,
+			Clients: []Client{threads(ops(set(0, 1)), ops(abort(0, 2))), one(set(1, 3)), late(set(0, 4))}},
+		{Name: "large-arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clear_), late(set(0, 4).of(2))}},
+		{Name: "large-tso", TSO: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
+			Clients: []Client{one(clear_), one(set(0, 1)), late(set(1, 2))}},
+	}
+}

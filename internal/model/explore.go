@@ -247,7 +247,9 @@ func (y *system) explain(actions []action) []string {
 	if s.check(y) == "" && s.checkRecovery(y, nil) != "" {
 		lines = append(lines, "      everybody dies; a new client comes:")
 		s.checkRecovery(y, func(x *execution) {
-			lines = append(lines, "      "+strings.Join(x.text, "; "))
+			if len(x.text) > 0 {
+				lines = append(lines, "      "+strings.Join(x.text, "; "))
+			}
 		})
 	}
 	return lines

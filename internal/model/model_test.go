@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"sync"
 	"testing"
 	"time"
 )
@@ -13,22 +14,47 @@ import (
 // limit bounds the states of one configuration: a step that makes histories differ for ever would otherwise fill the memory.
 const limit = 4_000_000
 
-// The protocol as documented holds in every reachable state of every configuration.
+// The protocol as documented holds in every reachable state of every configuration; and these pass every fault point of docs/protocol.md and make every step of the model.
 func TestProtocol(t *testing.T) {
-	for _, c := range Configs() {
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
-			start := time.Now()
-			r := c.Explore(limit)
-			t.Logf("%s: %s, %.1f s", c.Name, r, time.Since(start).Seconds())
-			if r.Violation != "" {
-				t.Fail()
-			}
-			if r.Rests == 0 {
-				t.Error("no state is at rest: nothing ever ends in this configuration")
-			}
-		})
+	var mu sync.Mutex // protects passed and made
+	passed := map[string]bool{}
+	var made [steps]bool
+	all := Configs()
+	if !testing.Short() {
+		all = append(LargeConfigs(), all...)
 	}
+	t.Run("configurations", func(t *testing.T) {
+		for _, c := range all {
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				start := time.Now()
+				r := c.Explore(limit)
+				t.Logf("%s: %s, %.1f s", c.Name, r, time.Since(start).Seconds())
+				if r.Violation != "" {
+					t.Fail()
+				}
+				if r.Rests == 0 {
+					t.Error("no state is at rest: nothing ever ends in this configuration")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				maps.Copy(passed, r.Points)
+				for k, did := range r.Steps {
+					made[k] = made[k] || did
+				}
+			})
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	made[finished], made[drainTimeout] = true, true // no step; a choice at drainEntry
+	for k, did := range made {
+		if !did {
+			t.Errorf("no configuration makes step %d", k)
+		}
+	}
+	compareSets(t, "docs/protocol.md", pointsOf(t, "../../docs/protocol.md"), "the configurations", passed)
 }
 
 // Every breakage of the protocol is found, in the configuration that is there for it. The log has the shortest schedule.
@@ -93,26 +119,9 @@ func configNamed(t *testing.T, name string) Config {
 	return Config{}
 }
 
-// Every step of the model is made, and every fault point of docs/protocol.md passed, in some configuration; and by the schedules that are replayed, where clients die at each of them too.
-func TestCoverage(t *testing.T) {
+// The schedules that are replayed pass every fault point, and clients die at each of them.
+func TestSchedulesCover(t *testing.T) {
 	documented := pointsOf(t, "../../docs/protocol.md")
-	passed := map[string]bool{}
-	var made [steps]bool
-	for _, c := range Configs() {
-		r := c.Explore(limit)
-		for k, did := range r.Steps {
-			made[k] = made[k] || did
-		}
-		maps.Copy(passed, r.Points)
-	}
-	made[finished], made[drainTimeout] = true, true // no step; a choice at drainEntry
-	for k, did := range made {
-		if !did {
-			t.Errorf("no configuration makes step %d", k)
-		}
-	}
-	compareSets(t, "docs/protocol.md", documented, "the configurations", passed)
-
 	text, err := os.ReadFile("testdata/schedules.json")
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +201,23 @@ func compareSets(t *testing.T, a string, in map[string]bool, b string, also map[
 	for p := range also {
 		if !in[p] {
 			t.Errorf("%s: in %s, not in %s", p, b, a)
+		}
+	}
+}
+
+// docs/model.md lists every mutation as the table has it.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range Mutants {
+		last := m.In
+		if last == "" {
+			last = m.Redundant
+		}
+		if line := "| " + m.Name + " | " + m.Text + " | " + last + " |\n"; !bytes.Contains(text, []byte(line)) {
+			t.Errorf("docs/model.md has not the line %q", line)
 		}
 	}
 }

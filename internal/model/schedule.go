@@ -285,7 +285,7 @@ func walk(world string, rng *rand.Rand) (Schedule, []string) {
 
 // Sample chooses schedules of every world: of many made by chance, from a fixed seed, those that together cover what all of them cover, up to each world's share.
 func Sample() []Schedule {
-	const walks, share = 3000, 14
+	const walks, share = 1000, 14
 	var chosen []Schedule
 	for n, c := range Worlds() {
 		rng := rand.New(rand.NewPCG(uint64(n), 20))

@@ -147,7 +147,9 @@ func (x *execution) say(format string, args ...any) {
 func (x *execution) finish(r Result) {
 	t := x.t()
 	x.result, x.ended = r, true
-	x.say("= %s", r)
+	if x.verbose {
+		x.say("= %s", r)
+	}
 	op := t.op + 1
 	if r == NoRecord {
 		op = uint8(len(x.ref().program))
@@ -252,7 +254,9 @@ func legal(old, new value) bool {
 // pass says that a fault point was passed.
 func (x *execution) pass(point string) {
 	x.point = point
-	x.say("(%s)", point)
+	if x.verbose {
+		x.say("(%s)", point)
+	}
 }
 
 // writePayload is half of a pwrite: the first or the second half of the words of the sample at place.
