@@ -3,8 +3,10 @@ package cache_test
 import (
 	"errors"
 	"hash/crc32"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
@@ -120,6 +122,60 @@ func TestAbort(t *testing.T) {
 		}
 		checkSound(t, seg)
 	})
+}
+
+// A claim takes its memory at once, so that a part never written is zeros and not a hole, which reading through the map would make pages of.
+func TestClaimTakesMemory(t *testing.T) {
+	const size = 1 << 20
+	seg := mapped(t, shm.Options{Samples: 4, SampleBytes: size})
+	c := attach(t, seg)
+	before := stats(t, c).AllocatedBytes
+	k, r, err := c.Claim(2, size, 0)
+	if r != cache.Stored {
+		t.Fatal(r, err)
+	}
+	if now := stats(t, c).AllocatedBytes; now != before+size {
+		t.Errorf("a claim of %d bytes made %d bytes of pages %d", size, before, now)
+	}
+	if err := k.Publish(); err != nil {
+		t.Error(err)
+	}
+	wantSample(t, c, 2, make([]byte, size))
+	if now := stats(t, c).AllocatedBytes; now != before+size {
+		t.Errorf("reading made %d bytes of pages %d", before+size, now)
+	}
+}
+
+// The client table says who is there, and that somebody is gone.
+func TestClients(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 4, SampleBytes: 8})
+	c := attach(t, seg)
+	d, err := cache.Attach(seg, cache.Options{Label: "a label that is far too long for the sixty-three bytes that there are of it", Kind: shm.KindServer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Claim(1, 8, 0); err != nil {
+		t.Fatal(err)
+	}
+	look := func() cache.ClientInfo {
+		t.Helper()
+		list, err := c.Clients()
+		if err != nil || len(list) != 2 || list[0].Label != t.Name() || list[0].Kind != shm.KindGo || !list[0].Live {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return list[1]
+	}
+	now := look()
+	if now.Record != 1 || !now.Live || now.PID != uint32(os.Getpid()) || now.Kind != shm.KindServer || now.Claims != 1 || now.Registrations != 1 ||
+		now.Label != "a label that is far too long for the sixty-three bytes that the" || now.StartTicks == 0 || now.PIDNamespace == 0 || time.Since(now.Registered) > time.Minute {
+		t.Errorf("%+v", now)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if then := look(); then.Live || then.PID != 0 || then.Kind != shm.KindServer || then.Claims != 0 || then.Label != now.Label {
+		t.Errorf("after close: %+v", then)
+	}
 }
 
 // At most 32 claims of one client are open; more are BUSY, for another client too only on the same samples.

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -444,4 +446,138 @@ func TestDeadClearersNumberGoesToAReader(t *testing.T) {
 		}
 		checkSound(t, seg)
 	}
+}
+
+// hold makes goroutines stop at a fault point, the first n that come by; release lets them go on. Each arrival is announced.
+func hold(t *testing.T, point string, n int) (arrived chan struct{}, release func()) {
+	arrived = make(chan struct{}, 100)
+	gate := make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(n))
+	fault.SetHook(func(p string) {
+		if p == point {
+			arrived <- struct{}{}
+			if left.Add(-1) >= 0 {
+				<-gate
+			}
+		}
+	})
+	release = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(func() { release(); fault.SetHook(nil) })
+	return arrived, release
+}
+
+// Who loses the race for a sample to somebody who has published it by then is told that it exists, and may overwrite it all the same.
+func TestLostRace(t *testing.T) {
+	for _, overwrite := range []bool{false, true} {
+		seg := mapped(t, faultSegments["first-come"])
+		a, b := attach(t, seg), attach(t, seg)
+		arrived, release := hold(t, "claim.phase", 1)
+		answer := make(chan string)
+		go func() {
+			r, err := a.Set(3, payload(3, 0, faultBytes), map[bool]cache.Flags{true: cache.Overwrite}[overwrite])
+			answer <- fmt.Sprint(r, " ", err)
+		}()
+		<-arrived
+		set(t, b, 3, payload(3, 1, faultBytes), 0, cache.Stored)
+		release()
+		want, version := "EXISTS <nil>", 1
+		if overwrite {
+			want, version = "STORED <nil>", 0
+		}
+		if got := <-answer; got != want {
+			t.Errorf("overwrite %v: %s, want %s", overwrite, got, want)
+		}
+		wantSample(t, a, 3, payload(3, version, faultBytes))
+		fault.SetHook(nil)
+		checkSound(t, seg)
+	}
+}
+
+// One goroutine of a client at a time is between an extent's intent and its name: two intents that end at the same unit could not be told apart after a death.
+func TestOneExtentAtATime(t *testing.T) {
+	seg := mapped(t, faultSegments["arena"])
+	c, other := attach(t, seg), attach(t, seg)
+	arrived, release := hold(t, "extent.intent", 1)
+	var sets sync.WaitGroup
+	for i := range 2 {
+		sets.Go(func() { set(t, c, i, payload(i, 0, faultBytes), 0, cache.Stored) })
+	}
+	<-arrived
+	set(t, other, 5, payload(5, 0, faultBytes), 0, cache.Stored) // another client is not held up
+	<-arrived
+	select {
+	case <-arrived:
+		t.Error("a second goroutine of the client has an intent")
+	case <-time.After(50 * time.Millisecond):
+	}
+	release()
+	sets.Wait()
+	fault.SetHook(nil)
+	for _, i := range []int{0, 1, 5} {
+		wantSample(t, c, i, payload(i, 0, faultBytes))
+	}
+	checkSound(t, seg)
+}
+
+// A slot that is freed behind a search is not overlooked for good: a search that found none does not raise the cursor over it.
+func TestSlotFreedBehindASearch(t *testing.T) {
+	seg := mapped(t, faultSegments["first-come"])
+	a, b := attach(t, seg), attach(t, seg)
+	for i := range 4 {
+		set(t, a, i, payload(i, 0, faultBytes), 0, cache.Stored)
+	}
+	held, r, err := b.Claim(9, faultBytes, 0) // has slot 4
+	if r != cache.Stored {
+		t.Fatal(r, err)
+	}
+	arrived, release := hold(t, "slot.taken", 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		set(t, a, 5, payload(5, 0, faultBytes), 0, cache.Stored) // takes slot 5, and stops before it moves the cursor
+	}()
+	<-arrived
+	if err := held.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	<-done
+	fault.SetHook(nil)
+	checkSound(t, seg)
+	set(t, a, 6, payload(6, 0, faultBytes), 0, cache.Stored)
+	if s := stats(t, a); s.Ready != 6 {
+		t.Errorf("%d samples in 6 slots", s.Ready)
+	}
+	checkSound(t, seg)
+}
+
+// The same for a search that found none: it says FULL, and the slot that was freed meanwhile is found by the next one.
+func TestSlotFreedBehindASearchThatFoundNone(t *testing.T) {
+	seg := mapped(t, faultSegments["first-come"])
+	a, b := attach(t, seg), attach(t, seg)
+	for i := range 4 {
+		set(t, a, i, payload(i, 0, faultBytes), 0, cache.Stored)
+	}
+	held, r, err := b.Claim(9, faultBytes, 0) // has slot 4
+	if r != cache.Stored {
+		t.Fatal(r, err)
+	}
+	arrived, release := hold(t, "slot.intent", 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		set(t, a, 5, payload(5, 0, faultBytes), 0, cache.Full) // sees slot 5 free, and stops before it takes it
+	}()
+	<-arrived
+	set(t, b, 6, payload(6, 0, faultBytes), 0, cache.Stored) // takes slot 5
+	if err := held.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	<-done
+	fault.SetHook(nil)
+	checkSound(t, seg)
+	set(t, a, 5, payload(5, 0, faultBytes), 0, cache.Stored)
+	checkSound(t, seg)
 }
