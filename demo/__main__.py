@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+import stocached
 from tqdm import tqdm
 
 from demo import chart, experiment, images, loading, report, workers
@@ -92,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (images.NoImagesError, loading.UnreadableImageError, workers.WorkerError, experiment.WrongSamplesError) as error:
+    except (images.NoImagesError, loading.UnreadableImageError, workers.WorkerError, experiment.WrongSamplesError, stocached.StocachedError) as error:
         sys.exit(f"demo: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

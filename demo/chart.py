@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from demo.experiment import Result
+from demo.experiment import FRACTIONS, Result
 
 INK, GREY, PALE, BLUE, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#e8590c"
 
@@ -86,7 +86,7 @@ def dress(axes: Axes, result: Result) -> None:
     axes.text(0, 1.035, subtitle(result), transform=axes.transAxes, fontsize=10, color=GREY)
     axes.set_xlabel("cached fraction c of the dataset", labelpad=8)
     axes.set_ylabel("seconds an epoch", labelpad=8)
-    axes.set_xticks([run.fraction for run in result.cached])
+    axes.set_xticks(FRACTIONS)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_xlim(-0.04, 1.06)
     axes.set_ylim(0, max(result.cold_seconds, *(run.seconds[0] for run in result.cached)) * 1.06)
