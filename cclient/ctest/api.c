@@ -194,6 +194,11 @@ static void batches_and_threads(void)
     EQUAL(s.hits, 5 * ROWS / 2);
     EQUAL(s.misses, 5 * ROWS / 2);
     EQUAL(stoc_gather(c, indices, 0, -1, NULL, BIG, NULL, 1), 0);
+    uint64_t at[3] = {0, BIG, 2 * BIG}, lengths[3] = {BIG, BIG + 1, BIG - 1}; /* only the exact length is a hit, here too */
+    int64_t same[3] = {2, 4, 6};
+    out[BIG] = 0x77;
+    EQUAL(stoc_gather_packed(c, same, 3, out, at, lengths, hit, 1), 1);
+    CHECK(hit[0] && !hit[1] && !hit[2] && out[BIG] == 0x77 && filled(out, BIG, 2, 1));
     indices[200] = ROWS;
     out[0] = 0x11;
     EQUAL(stoc_gather(c, indices, ROWS, -1, out, stride, NULL, 1), STOC_EINDEX);

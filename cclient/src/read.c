@@ -4,9 +4,12 @@
 
 #define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative ones are huge */
 
+#define WHOLE UINT64_MAX
+#define ANY_LENGTH UINT64_MAX
+
 /*
- * Copies length bytes from skip on of a sample; want: UINT64_MAX, or its exact length (else a miss). HIT, MISS, ECORRUPT, ESCHEMA (capacity; *length says what is
- * needed). Checked after copying: bytes that changed meanwhile are never a hit.
+ * Copies a sample: skip WHOLE: all of it, if it has want bytes (else a miss) or want is ANY_LENGTH; otherwise want bytes from skip on, which the caller knows to be part of every sample
+ * of a fixed-size cache. HIT, MISS, ECORRUPT, ESCHEMA (capacity; *length says what is needed). Checked after copying: bytes that changed meanwhile are never a hit.
  */
 static inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity, uint64_t *length, copy_function *copy, uint64_t *retried)
 {
@@ -20,10 +23,10 @@ static inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, ui
         int result = STOC_HIT;
         if (UNLIKELY(!placed)) {
             result = STOC_ECORRUPT;
-        } else if (!c->variable && want != UINT64_MAX) {
+        } else if (skip != WHOLE) {
             copy(dst, c->payload + offset + skip, want);
             copied = true;
-        } else if (want != UINT64_MAX && bytes != want) {
+        } else if (want != ANY_LENGTH && bytes != want) {
             result = STOC_MISS;
         } else if (UNLIKELY(bytes > capacity)) {
             result = STOC_ESCHEMA;
@@ -51,7 +54,7 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
     if (UNLIKELY(!dst && capacity))
         return STOC_EINVAL;
     uint64_t bytes = 0, retried = 0;
-    int result = copy_sample(c, (uint64_t)index, 0, UINT64_MAX, dst, capacity, &bytes, copy_plain, &retried);
+    int result = copy_sample(c, (uint64_t)index, WHOLE, ANY_LENGTH, dst, capacity, &bytes, copy_plain, &retried);
     stoc_word *counters = counters_of(c);
     if (UNLIKELY(retried))
         add_to(counters, STOC_COUNTER_RETRIED, retried);
@@ -147,7 +150,7 @@ static void *gather_rows(void *context)
                 __builtin_prefetch((const void *)(uintptr_t)index_word(c, (uint64_t)b->indices[k + ROWS_AHEAD]));
             uint64_t want = b->lengths ? b->lengths[k] : b->want;
             unsigned char *row = b->dst + (b->offsets ? b->offsets[k] : k * b->stride);
-            int result = copy_sample(c, (uint64_t)b->indices[k], b->skip, want, row, want, NULL, b->copy, &retried);
+            int result = b->lengths && want == ANY_LENGTH ? STOC_MISS : copy_sample(c, (uint64_t)b->indices[k], b->skip, want, row, want, NULL, b->copy, &retried);
             hits += result == STOC_HIT;
             corrupt += result < 0;
             if (b->hit)
@@ -229,7 +232,7 @@ int64_t stoc_gather_packed(stoc_cache *c, const int64_t *indices, size_t n, void
     uint64_t bytes = 0;
     for (size_t k = 0; k < n; k++)
         bytes += lengths[k] == UINT64_MAX ? 0 : lengths[k];
-    struct batch b = {.cache = c, .indices = indices, .n = n, .dst = dst, .offsets = offsets, .lengths = lengths, .hit = hit};
+    struct batch b = {.cache = c, .indices = indices, .n = n, .dst = dst, .skip = WHOLE, .offsets = offsets, .lengths = lengths, .hit = hit};
     return gather(&b, bytes, threads);
 }
 
