@@ -136,8 +136,9 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 		if w.State() == shm.Empty && c.layout.Place(w) == 0 {
 			continue
 		}
-		word.CompareAndSwap(uint64(w), uint64(c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, 0)))
-		fault.At("clear.index")
+		if word.CompareAndSwap(uint64(w), uint64(c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, 0))) {
+			fault.At("clear.index")
+		}
 	}
 	if c.seg.FirstCome() {
 		for s := range c.slots {
@@ -150,8 +151,9 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 	c.seg.FreeFrom().Store(uint64(shm.NewFreeFrom(f.Seq()+1, 0)))
 	c.seg.ArenaNext().Store(0)
 	fault.At("clear.cursors")
-	c.seg.Phase().CompareAndSwap(uint64(mine), uint64(shm.OpenPhase(mine.Epoch()+1)))
-	fault.At("clear.open")
+	if c.seg.Phase().CompareAndSwap(uint64(mine), uint64(shm.OpenPhase(mine.Epoch()+1))) {
+		fault.At("clear.open")
+	}
 	return nil
 }
 
