@@ -9,7 +9,7 @@ type Config struct {
 	Places   uint8    // at most 4
 	Records  uint8    // at most 3
 	Entries  uint8    // claim entries of a record, at most 2
-	Clients  []Client // at most 3, with at most 4 threads together
+	Clients  []Client // at most 4, with at most 4 threads together
 	Setup    []Op     // run by thread 0, alone, before anything else
 	Crashes  uint8    // deaths at most
 	Timeouts bool     // a drain that has to wait may give up

@@ -15,8 +15,8 @@ func threads(programs ...[]Op) Client { return Client{Threads: programs} }
 func ops(program ...Op) []Op          { return program }
 
 var (
-	clear_   = Op{Kind: Clear}
-	recover_ = Op{Kind: Recover}
+	clearAll   = Op{Kind: Clear}
+	recoverAll = Op{Kind: Recover}
 )
 
 // Configs are the worlds that are searched, each for a part of the protocol; together they pass every step and every fault point.
@@ -38,48 +38,48 @@ func Configs() []Config {
 			Clients: []Client{one(abort(0, 1), set(1, 2)), one(set(0, 3), set(1, 4)), late(set(0, 5))}},
 		// Who takes back dies itself, and is taken back.
 		{Name: "recover", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 3,
-			Clients: []Client{one(set(0, 1)), one(recover_), late(set(0, 3))}},
+			Clients: []Client{one(set(0, 1)), one(recoverAll), late(set(0, 3))}},
 		// Two threads of one client: they list the same sample, and take back at the same time.
 		{Name: "threads", Samples: 1, Places: 2, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(set(0, 1)), ops(set(0, 2))), one(set(0, 3))}},
 		{Name: "threads-abort", Samples: 1, Places: 2, Records: 2, Entries: 2, Crashes: 1,
-			Clients: []Client{threads(ops(abort(0, 1)), ops(set(0, 2))), one(recover_)}},
+			Clients: []Client{threads(ops(abort(0, 1)), ops(set(0, 2))), one(recoverAll)}},
 		{Name: "threads-take", Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
-			Clients: []Client{one(set(0, 1)), threads(ops(set(0, 2)), ops(recover_)), late(set(1, 3))}},
+			Clients: []Client{one(set(0, 1)), threads(ops(set(0, 2)), ops(recoverAll)), late(set(1, 3))}},
 		// Clear: under a writer and a reader, by one who dies, by two, under one who is late, half done and given up.
 		{Name: "clear", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(set(0, 2)), reader(get(0))}},
+			Clients: []Client{one(clearAll), one(set(0, 2)), reader(get(0))}},
 		{Name: "clear-overwrite", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
+			Clients: []Client{one(clearAll), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
 		{Name: "clear-late", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(set(0, 2)), late(set(0, 3))}},
+			Clients: []Client{one(clearAll), one(set(0, 2)), late(set(0, 3))}},
 		{Name: "clear-over", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(overwrite(0, 2)), one(set(0, 3))}},
+			Clients: []Client{one(clearAll), one(overwrite(0, 2)), one(set(0, 3))}},
 		{Name: "clear-clear", Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(clear_), late(set(1, 3))}},
+			Clients: []Client{one(clearAll), one(clearAll), late(set(1, 3))}},
 		{Name: "clear-register", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 1,
-			Clients: []Client{one(clear_), one(Op{Kind: Register}, set(0, 2)), one(Op{Kind: Register}, set(0, 3))}},
+			Clients: []Client{one(clearAll), one(Op{Kind: Register}, set(0, 2)), one(Op{Kind: Register}, set(0, 3))}},
 		{Name: "clear-threads", Samples: 1, Places: 1, Records: 2, Entries: 2, Crashes: 1, Timeouts: true,
-			Clients: []Client{threads(ops(clear_), ops(set(0, 1))), one(set(0, 2))}},
+			Clients: []Client{threads(ops(clearAll), ops(set(0, 1))), one(set(0, 2))}},
 		// Arena: growing in place and out of it, stale lengths, extents of the dead, two threads that allocate.
 		{Name: "arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2).of(2)), one(set(1, 3)), late(set(0, 4).of(2))}},
-		{Name: "arena-stale", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1).of(2), clear_),
+		{Name: "arena-stale", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1).of(2), clearAll),
 			Clients: []Client{one(set(0, 2)), one(set(1, 3)), late(set(0, 4).of(2))}},
 		{Name: "arena-threads", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(set(0, 1)), ops(set(1, 2))), one(set(0, 3))}},
 		{Name: "arena-full", Variable: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2,
 			Clients: []Client{one(set(0, 1)), one(set(1, 2).of(2)), late(set(1, 3))}},
 		{Name: "arena-read", Variable: true, Samples: 1, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1).of(2)),
-			Clients: []Client{one(overwrite(0, 2)), one(clear_, set(0, 3).of(2)), reader(get(0))}},
+			Clients: []Client{one(overwrite(0, 2)), one(clearAll, set(0, 3).of(2)), reader(get(0))}},
 		// First-indices: slots that nobody has to find.
 		{Name: "indices", Indices: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(1, 1)),
 			Clients: []Client{one(set(0, 2), get(0)), one(overwrite(1, 3), abort(0, 4)), late(set(0, 5))}},
 		{Name: "indices-clear", Indices: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Timeouts: true, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
+			Clients: []Client{one(clearAll), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
 		// Stores that others see late, as x86 has them.
 		{Name: "tso-clear", TSO: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(overwrite(0, 2)), reader(get(0))}},
+			Clients: []Client{one(clearAll), one(overwrite(0, 2)), reader(get(0))}},
 		{Name: "tso-fill", TSO: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1,
 			Clients: []Client{one(set(0, 1)), one(set(0, 2)), late(set(0, 3))}},
 		{Name: "tso-arena", TSO: true, Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
@@ -93,14 +93,32 @@ func LargeConfigs() []Config {
 		{Name: "large-slots", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2,
 			Clients: []Client{one(set(0, 1)), one(abort(1, 2), set(1, 3)), late(set(0, 4))}},
 		{Name: "large-clear", Samples: 2, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_), one(overwrite(0, 2), clear_), late(set(1, 3))}},
+			Clients: []Client{one(clearAll), one(overwrite(0, 2), clearAll), late(set(1, 3))}},
 		{Name: "large-read", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clear_, set(0, 2)), one(overwrite(0, 3)), reader(get(0), get(0))}},
+			Clients: []Client{one(clearAll, set(0, 2)), one(overwrite(0, 3)), reader(get(0), get(0))}},
 		{Name: "large-threads", Samples: 2, Places: 2, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(set(0, 1)), ops(abort(0, 2))), one(set(1, 3)), late(set(0, 4))}},
 		{Name: "large-arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 2, Setup: ops(set(0, 1)),
-			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clear_), late(set(0, 4).of(2))}},
+			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clearAll), late(set(0, 4).of(2))}},
 		{Name: "large-tso", TSO: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
-			Clients: []Client{one(clear_), one(set(0, 1)), late(set(1, 2))}},
+			Clients: []Client{one(clearAll), one(set(0, 1)), late(set(1, 2))}},
+	}
+}
+
+// DeepConfigs take minutes together, and a gigabyte; they are searched when MODEL_DEEP is set.
+func DeepConfigs() []Config {
+	return []Config{
+		{Name: "deep-slots", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2,
+			Clients: []Client{one(set(0, 1), overwrite(0, 2)), one(abort(1, 3), set(1, 4)), late(set(1, 5), set(0, 6))}},
+		{Name: "deep-clear", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clearAll, set(0, 2)), one(overwrite(0, 3), set(1, 4)), late(set(1, 5), clearAll)}},
+		{Name: "deep-threads", Samples: 2, Places: 2, Records: 2, Entries: 2, Crashes: 2,
+			Clients: []Client{threads(ops(set(0, 1), overwrite(0, 2)), ops(abort(0, 3))), one(set(1, 4)), late(set(0, 5))}},
+		{Name: "deep-arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clearAll, set(1, 4).of(2)), late(set(0, 5).of(2))}},
+		{Name: "deep-tso", TSO: true, Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clearAll), one(overwrite(0, 2), set(1, 3)), late(set(1, 4))}},
+		{Name: "deep-read", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{one(clearAll, set(0, 2)), one(overwrite(0, 3), clearAll), late(set(0, 4)), reader(get(0))}},
 	}
 }

@@ -8,7 +8,7 @@ const (
 	maxPlaces  = 4 // slots, or units of an arena
 	maxRecords = 3
 	maxEntries = 2
-	maxClients = 4 // the last one is the janitor of the recovery check
+	maxClients = 5 // the last one is the janitor of the recovery check
 	maxThreads = 5 // the same
 	maxUnits   = 2 // of one sample
 )
@@ -33,7 +33,6 @@ func metaOf(sample uint8) addr          { return indexAddr + addr(2*sample+1) }
 func tableOf(slot uint8) addr           { return tableAddr + addr(slot) }
 func entryOf(record, entry uint8) addr  { return claimAddr + addr(2*(record*maxEntries+entry)) }
 func intentOf(record, entry uint8) addr { return entryOf(record, entry) + 1 }
-func cellOf(place uint8, half int) addr { return cellAddr + addr(2*int(place)+half) }
 
 // value is the content of a shared word: the fields of docs/segment.md in fewer bits.
 type value = uint16

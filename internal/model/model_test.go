@@ -23,6 +23,10 @@ func TestProtocol(t *testing.T) {
 	if !testing.Short() {
 		all = append(LargeConfigs(), all...)
 	}
+	limit := limit
+	if os.Getenv("MODEL_DEEP") != "" {
+		all, limit = append(DeepConfigs(), all...), 20*limit
+	}
 	t.Run("configurations", func(t *testing.T) {
 		for _, c := range all {
 			t.Run(c.Name, func(t *testing.T) {
