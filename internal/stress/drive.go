@@ -41,7 +41,7 @@ type Report struct {
 	Clears    uint64         // of the whole cache, meanwhile
 	Stored    uint64         // samples published
 	Reads     uint64         // hits of workers and driver
-	Starts    map[string]int // of workers, by language
+	Killed    map[string]int // workers, by language
 	Took      time.Duration
 }
 
@@ -52,6 +52,7 @@ const (
 	driveSampleBytes = 96 << 10
 	driveArenaBytes  = 64 << 20
 	clearEvery       = 40 // kills
+	drawnFor         = 250 * time.Millisecond
 )
 
 // Run drives workers and checks what they leave. An error means that something does not hold, or that the kills did not get done.
@@ -76,7 +77,7 @@ func (d Drive) Run() (Report, error) {
 	}
 	defer c.Close()
 	r := &run{Drive: d, path: filepath.Join(dir, "stress"), seg: seg, c: c, rng: rand.New(rand.NewPCG(d.Seed, 1)),
-		report: Report{Starts: map[string]int{}}, begun: time.Now()}
+		report: Report{Killed: map[string]int{}}, begun: time.Now()}
 	err = errors.Join(r.kill(), r.check())
 	r.report.Took = time.Since(r.begun).Round(time.Millisecond)
 	return r.report, err
@@ -111,7 +112,6 @@ func (r *run) start(w Worker) (*process, error) {
 	if err := p.Start(); err != nil {
 		return nil, fmt.Errorf("start a worker in %s: %w", w.Language, err)
 	}
-	r.report.Starts[w.Language]++
 	go func() { p.ended <- p.Wait() }()
 	return p, nil
 }
@@ -161,9 +161,15 @@ func (r *run) kill() error {
 }
 
 // killOne kills a worker and returns which. In one of eight cases it is any, at any time; else one that lists a claim, a moment later: workers spend much of their time
-// verifying, and a kill is worth more while something is half done.
+// verifying, and a kill is worth more while something is half done. For a moment only one that was drawn beforehand will do, or all that are quick to start would be
+// killed and the slow ones never.
 func (r *run) killOne(workers []*process) (int, error) {
 	any := r.rng.IntN(8) == 0
+	language := workers[r.rng.IntN(len(workers))].language
+	begun, patience := time.Now(), drawnFor
+	if time.Since(r.begun)*time.Duration(r.Kills) > r.Lasts*time.Duration(r.report.Kills)*3/4+drawnFor*time.Duration(r.Kills) { // behind schedule
+		patience = 0
+	}
 	for {
 		for _, k := range r.rng.Perm(len(workers)) {
 			p := workers[k]
@@ -176,7 +182,7 @@ func (r *run) killOne(workers []*process) (int, error) {
 			if p.record < 0 {
 				p.record = r.recordOf(p.Process.Pid)
 			}
-			if p.record < 0 || !any && !r.claims(p.record) {
+			if p.record < 0 || !any && !r.claims(p.record) || p.language != language && time.Since(begun) < patience {
 				continue
 			}
 			for until := time.Now().Add(time.Duration(r.rng.IntN(40)) * time.Microsecond); time.Now().Before(until); {
@@ -186,6 +192,7 @@ func (r *run) killOne(workers []*process) (int, error) {
 			workers[k] = nil
 			var exit *exec.ExitError
 			if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+				r.report.Killed[p.language]++
 				return k, nil
 			}
 			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, err, p.stderr.Bytes())

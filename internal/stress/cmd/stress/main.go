@@ -68,8 +68,8 @@ func drive(args []string) int {
 		d := stress.Drive{Kills: (*kills + part) / 2, Lasts: time.Duration(*seconds) * time.Second / 2, Seed: *seed + uint64(part), Variable: variable, Workers: workers, Log: os.Stdout}
 		r, err := d.Run()
 		kind := map[bool]string{false: "slots", true: "arena"}[variable]
-		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; workers started: %v\n",
-			kind, d.Seed, r.Kills, r.Took, r.InWriting, r.Stored, r.Reads, r.Clears, r.Starts)
+		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; killed by language: %v\n",
+			kind, d.Seed, r.Kills, r.Took, r.InWriting, r.Stored, r.Reads, r.Clears, r.Killed)
 		if err != nil {
 			fmt.Println(kind, "FAILED:", err)
 			failed = 1
