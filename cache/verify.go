@@ -25,6 +25,9 @@ func (c *Cache) Verify(first, n int) (Verification, error) {
 		return v, err
 	}
 	for i := first; i < first+n; i++ {
+		if c.closed.Load() { // Close waits for us, and this may take minutes
+			return v, errClosed
+		}
 		ready, good := c.verifySample(uint64(i))
 		if ready {
 			v.Checked++

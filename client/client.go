@@ -77,6 +77,16 @@ func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 	return attach(seg, o.Label)
 }
 
+// AttachFD attaches through a descriptor of the cache, as FD gives it, which stays the caller's: for a child process that got it by exec.Cmd's ExtraFiles.
+// Errors as Attach, and ErrInvalid for a descriptor that cannot serve.
+func AttachFD(fd int, o AttachOptions) (*Cache, error) {
+	seg, err := shm.OpenFD(fd, shm.OpenOptions{ReadOnly: o.ReadOnly, Fingerprint: o.Fingerprint})
+	if err != nil {
+		return nil, err
+	}
+	return attach(seg, o.Label)
+}
+
 // attach makes the client of a segment, which it owns from here on.
 func attach(seg *shm.Segment, label string) (*Cache, error) {
 	c, err := cache.Attach(seg, cache.Options{Label: label})
@@ -110,6 +120,10 @@ func (c *Cache) ReadOnly() bool { return c.c.ReadOnly() }
 
 // Path returns where the cache was created or found, for Attach in another process; "" for a cache without a name.
 func (c *Cache) Path() string { return c.seg.Path() }
+
+// FD returns the descriptor of the cache, which stays this handle's: to hand on to another process, not to write, lock or close. With it a cache without a name can be
+// attached to: AttachFD.
+func (c *Cache) FD() int { return c.seg.FD() }
 
 // Get copies a sample into dst and returns its length, and whether it was there; on a miss dst may hold anything. The copy is never torn.
 // ErrSchema when dst is too short, with the length needed as the first result; ErrIndex, ErrClosed, ErrCorrupt.

@@ -423,6 +423,40 @@ func TestCreateAttachErrors(t *testing.T) {
 	}
 }
 
+// A cache without a name is attached to through its descriptor, which the other handle may close.
+func TestAttachFD(t *testing.T) {
+	first := create(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
+	first.Set(1, []byte("good"), 0)
+	second, err := client.AttachFD(first.FD(), client.AttachOptions{Fingerprint: "flowers"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if view, hit, err := second.View(1); !hit || err != nil || string(view) != "good" {
+		t.Error(string(view), hit, err)
+	}
+	if r, err := second.Set(2, []byte("more"), 0); r != client.Stored || err != nil {
+		t.Error(r, err)
+	}
+	if _, err := client.AttachFD(second.FD(), client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
+		t.Error(err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, fd := range []int{-1, int(null.Fd())} {
+		if c, err := client.AttachFD(fd, client.AttachOptions{}); err == nil {
+			c.Close()
+			t.Errorf("attached through descriptor %d", fd)
+		}
+	}
+}
+
 // The client table is a limit with a number, and a closed client's record is free again.
 func TestClientTableFull(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Clients: 2})

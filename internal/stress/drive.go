@@ -100,11 +100,12 @@ type process struct {
 	language string
 	record   int // in the client table; -1: not seen yet
 	stderr   bytes.Buffer
-	ended    chan error
+	ended    chan struct{} // closed when it has ended
+	err      error         // how; once ended is closed
 }
 
 func (r *run) start(w Worker) (*process, error) {
-	p := &process{language: w.Language, record: -1, ended: make(chan error, 1)}
+	p := &process{language: w.Language, record: -1, ended: make(chan struct{})}
 	args := append(w.Command[1:len(w.Command):len(w.Command)], r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds())+60), fmt.Sprint(r.rng.Uint32()))
 	p.Cmd = exec.Command(w.Command[0], args...)
 	p.Cmd.Stderr = &p.stderr
@@ -112,7 +113,10 @@ func (r *run) start(w Worker) (*process, error) {
 	if err := p.Start(); err != nil {
 		return nil, fmt.Errorf("start a worker in %s: %w", w.Language, err)
 	}
-	go func() { p.ended <- p.Wait() }()
+	go func() {
+		p.err = p.Wait()
+		close(p.ended)
+	}()
 	return p, nil
 }
 
@@ -174,9 +178,9 @@ func (r *run) killOne(workers []*process) (int, error) {
 		for _, k := range r.rng.Perm(len(workers)) {
 			p := workers[k]
 			select {
-			case err := <-p.ended:
+			case <-p.ended:
 				workers[k] = nil
-				return k, fmt.Errorf("a worker in %s ended by itself (%v): %s", p.language, err, p.stderr.Bytes())
+				return k, fmt.Errorf("a worker in %s ended by itself (%v): %s", p.language, p.err, p.stderr.Bytes())
 			default:
 			}
 			if p.record < 0 {
@@ -188,14 +192,14 @@ func (r *run) killOne(workers []*process) (int, error) {
 			for until := time.Now().Add(time.Duration(r.rng.IntN(40)) * time.Microsecond); time.Now().Before(until); {
 			}
 			p.Process.Kill()
-			err := <-p.ended
+			<-p.ended
 			workers[k] = nil
 			var exit *exec.ExitError
-			if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+			if errors.As(p.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
 				r.report.Killed[p.language]++
 				return k, nil
 			}
-			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, err, p.stderr.Bytes())
+			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, p.err, p.stderr.Bytes())
 		}
 		if time.Since(r.begun) > r.Lasts {
 			return 0, fmt.Errorf("%d of %d kills after %v", r.report.Kills, r.Kills, r.Lasts)
