@@ -30,13 +30,14 @@ type Cache struct {
 	owner  uint32
 	locks  shm.Locks
 
-	takingBack atomic.Bool  // one goroutine at a time tries the locks of others: a lock of one's own description never conflicts
-	clearing   atomic.Bool  // one goroutine at a time runs a clear of this handle
-	allocating sync.Mutex   // protects the way from an extent's intent to its name in the word: one extent of this owner at a time
-	memoryLeft atomic.Int64 // bytes that may be filled before memory is checked again
-	closing    sync.Mutex   // protects closeErr and lets a second Close wait for the first
-	shut       bool
-	closeErr   error
+	takingBack  atomic.Bool  // one goroutine at a time tries the locks of others: a lock of one's own description never conflicts
+	clearing    atomic.Bool  // one goroutine at a time runs a clear of this handle
+	allocating  sync.Mutex   // protects the way from an extent's intent to its name in the word: one extent of this owner at a time
+	memoryLeft  atomic.Int64 // bytes that may be filled before memory is checked again; 0 at first, so that many short lives check too
+	checkMemory func() error // of the segment; a field for tests
+	closing     sync.Mutex   // protects closeErr and lets a second Close wait for the first
+	shut        bool
+	closeErr    error
 }
 
 // lane is what a goroutine touches on every hit: that somebody is inside, and where its hits are counted. There are as many as a client

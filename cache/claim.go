@@ -12,9 +12,6 @@ import (
 // adoptAtClaim bounds how long a claim works at the clear that a dead client left unfinished, when claims of live clients are in its way.
 const adoptAtClaim = 100 * time.Millisecond
 
-// checkMemoryEvery is how many bytes one client fills between two looks at the machine's memory: a look costs as much as filling 100 KB.
-const checkMemoryEvery = 64 << 20
-
 // fill is a claim of ours under way: from claim to publish or abort.
 type fill struct {
 	sample uint64
@@ -67,7 +64,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		if place == 0 && !c.room(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
 			return Full, nil // an open cache only: one whose clearer died half-way may look full, and would never be cleared if sets stopped here
 		}
-		if place != c.layout.Place(w) && !c.memoryAllows(length) {
+		if (place == 0 || place != c.layout.Place(w)) && !c.memoryAllows(length) { // into pages that are not there yet
 			return Full, nil
 		}
 
@@ -135,13 +132,13 @@ func (c *Cache) room(length uint64) bool {
 
 // memoryAllows says whether the machine has memory for a fill that needs new pages. Past a cgroup's limit the kernel refuses nothing, it kills.
 func (c *Cache) memoryAllows(length uint64) bool {
-	if c.seg.Header.Flags&shm.FlagReserved != 0 || c.memoryLeft.Add(-int64(length)) >= 0 {
+	if c.memoryLeft.Add(-int64(length)) >= 0 {
 		return true
 	}
-	if c.seg.CheckMemory() != nil {
+	if c.checkMemory() != nil {
 		return false // memoryLeft stays below 0: the next fill looks again
 	}
-	c.memoryLeft.Store(checkMemoryEvery)
+	c.memoryLeft.Store(shm.MemoryCheckBytes)
 	return true
 }
 

@@ -32,7 +32,7 @@ const adoptAtAttach = time.Second
 // clients, ErrNotFound when a named cache lost its name meanwhile, ErrSystem.
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
-		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
+		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks, checkMemory: seg.CheckMemory}
 	if !c.variable {
 		c.units = 0
 		if c.policy = policy.FirstIndices(c.slots); seg.FirstCome() {

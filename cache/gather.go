@@ -197,7 +197,12 @@ func (g *gather) rows() {
 		if first >= n {
 			break
 		}
-		for k := first; k < min(first+gatherChunk, n); k++ {
+		last := min(first+gatherChunk, n)
+		for _, i := range g.indices[first:last] {
+			// Small samples in a random order miss the processor's cache here, and the copy cannot begin before: all of a chunk at the same time, not one by one.
+			g.c.seg.Word(uint64(i)).Load()
+		}
+		for k := first; k < last; k++ {
 			ok, err := g.row(k)
 			if err != nil {
 				g.fail(err)

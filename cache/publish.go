@@ -8,24 +8,30 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
+// writePiece is how much is written and then checksummed, while it is in the processor's cache: less than that cache has, and so much that a usual sample is one
+// system call.
+const writePiece = 256 << 10
+
 // write puts the parts of a sample into its place, one behind the other, and adds up the checksum. Full: no pages; the claim was aborted,
 // as after any error.
 func (c *Cache) write(f *fill, parts [][]byte) (Result, error) {
 	at := f.offset
 	for _, p := range parts {
-		f.crc = crc32.Update(f.crc, shm.Castagnoli, p)
-		if fault.Enabled { // in two halves, so that a test can die between them
-			if half := (f.length+1)/2 - min(at-f.offset, (f.length+1)/2); half > 0 && half <= uint64(len(p)) {
-				if _, err := c.seg.WritePayload(p[:half], at); err != nil {
-					return c.writeFailed(f, err)
-				}
+		for len(p) > 0 {
+			piece := p[:min(len(p), writePiece)]
+			half := f.offset + (f.length+1)/2
+			if fault.Enabled && at < half { // a test can die when half of it is written
+				piece = piece[:min(uint64(len(piece)), half-at)]
+			}
+			if _, err := c.seg.WritePayload(piece, at); err != nil {
+				return c.writeFailed(f, err)
+			}
+			f.crc = crc32.Update(f.crc, shm.Castagnoli, piece)
+			p, at = p[len(piece):], at+uint64(len(piece))
+			if fault.Enabled && at == half {
 				fault.At("write.half")
 			}
 		}
-		if _, err := c.seg.WritePayload(p, at); err != nil {
-			return c.writeFailed(f, err)
-		}
-		at += uint64(len(p))
 	}
 	fault.At("write.done")
 	return Stored, nil

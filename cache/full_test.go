@@ -1,0 +1,87 @@
+package cache_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// On a tmpfs that somebody else fills up, fills end with FULL and never with a signal; what is there can be read, no slot is lost, and when there is room again, sets go on.
+func TestFullFileSystem(t *testing.T) {
+	const size = 256 << 10
+	for name, o := range map[string]shm.Options{
+		"slots": {Samples: 40, SampleBytes: size},
+		"arena": {Samples: 40, SampleBytes: size, Variable: true, Limit: 20 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Name, o.Dir = "test", t.TempDir()
+			if err := unix.Mount("tmpfs", o.Dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=32m"); errors.Is(err, unix.EPERM) {
+				t.Skip("needs root, to mount a small tmpfs:", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Unmount(o.Dir, unix.MNT_DETACH)
+			seg := mapped(t, o)
+			c := attach(t, seg)
+			for i := range 5 {
+				set(t, c, i, payload(i, 0, size), 0, cache.Stored)
+			}
+			filler := filepath.Join(o.Dir, "filler")
+			f, err := os.Create(filler)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			for block := bytes.Repeat([]byte{1}, 1<<20); err == nil; {
+				_, err = f.Write(block)
+			}
+			if !errors.Is(err, unix.ENOSPC) {
+				t.Fatal(err)
+			}
+			if err := f.Truncate(sizeOf(t, f) - 100<<10); err != nil { // room for a part of a sample
+				t.Fatal(err)
+			}
+			for i := 5; i < 20; i++ {
+				set(t, c, i, payload(i, 0, size), 0, cache.Full)
+				if k, r, err := c.Claim(i, size, 0); k != nil || r != cache.Full || err != nil {
+					t.Fatalf("claim: %v, %v", r, err)
+				}
+				wantMiss(t, c, i)
+				checkSound(t, seg)
+			}
+			for i := range 5 {
+				wantSample(t, c, i, payload(i, 0, size))
+				set(t, c, i, payload(i, 1, size), cache.Overwrite, cache.Stored) // into pages that are there
+				wantSample(t, c, i, payload(i, 1, size))
+			}
+			if err := os.Remove(filler); err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			for i := 5; i < 40; i++ {
+				set(t, c, i, payload(i, 0, size), 0, cache.Stored)
+				wantSample(t, c, i, payload(i, 0, size))
+			}
+			if s := stats(t, c); s.Ready != 40 || s.Full != 30 || s.Aborted != 30 || s.ArenaLostBytes != 0 {
+				t.Errorf("%+v", s)
+			}
+			checkSound(t, seg)
+		})
+	}
+}
+
+func sizeOf(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}

@@ -1,0 +1,63 @@
+package cache
+
+import (
+	"testing"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// Memory is looked at before the first fill and every 64 MiB of them; while it is short the answer is FULL, sets into pages that are there go on, and so does everything
+// once there is memory again.
+func TestShortMemory(t *testing.T) {
+	const size = 1 << 20
+	seg, err := shm.Create(shm.Options{Samples: 200, SampleBytes: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	c, err := Attach(seg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	looks, short := 0, false
+	c.checkMemory = func() error {
+		if looks++; short {
+			return shm.ErrFull
+		}
+		return nil
+	}
+	data := make([]byte, size)
+	set := func(i int, flags Flags, want Result) {
+		t.Helper()
+		if r, err := c.Set(i, data, flags); r != want || err != nil {
+			t.Fatalf("set %d: %v, %v; want %v", i, r, err, want)
+		}
+	}
+	set(0, 0, Stored)
+	if looks != 1 {
+		t.Errorf("looked %d times before the first fill", looks)
+	}
+	for i := 1; i < 131; i++ {
+		set(i, 0, Stored)
+	}
+	if looks != 3 {
+		t.Errorf("looked %d times in 131 MiB of fills, want 3", looks)
+	}
+	short = true
+	for i := 131; i < 199; i++ {
+		if r, err := c.Set(i, data, 0); err != nil || r != Stored {
+			break
+		}
+	}
+	for range 3 {
+		set(199, 0, Full)
+		if k, r, err := c.Claim(199, size, 0); k != nil || r != Full || err != nil {
+			t.Errorf("claim: %v, %v", r, err)
+		}
+	}
+	set(5, 0, Exists)
+	set(5, Overwrite, Stored)
+	short = false
+	set(199, 0, Stored)
+}
