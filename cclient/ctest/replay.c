@@ -7,7 +7,7 @@
  *   client <joined|late|reader>                      clients in their order; a late one's first operation is register
  *   thread <client> <operation> ...                  threads in their order; an operation is register, clear, clear-now, recover,
  *   setup <operation> ...                            get:<sample>, or set|overwrite|abort:<sample>:<value>:<places it takes>
- *   run <thread>                                     it runs to its next fault point, or to the end of its operation
+ *   run <thread> <what happens>                      it runs to its next fault point, or to the end of its operation; the program ends if that is something else
  *   die <client>                                     its threads stay where they are for ever, and all its descriptors are closed
  *
  * After setup, run and die it prints what happened ("ready", "at <point>", "end <result>", "dead") and then a line of all words in hexadecimal: phase, free_from,
@@ -285,8 +285,11 @@ int main(void)
             tell("ready");
         } else if (strcmp(verb, "run") == 0) {
             struct actor *a = &actors[atoi(word)];
+            rest[strcspn(rest, "\n")] = 0;
             run(a);
             tell(a->event);
+            if (strcmp(a->event, rest) != 0)
+                break;
         } else if (strcmp(verb, "die") == 0) {
             for (int fd = 0; fd < DESCRIPTORS; fd++)
                 if (owner_of_fd[fd] == atoi(word) + 1) {

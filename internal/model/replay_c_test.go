@@ -59,7 +59,10 @@ func replayC(t *testing.T, program string, s model.Schedule) {
 	var in strings.Builder
 	in.WriteString(head)
 	for _, e := range expected {
-		fmt.Fprintln(&in, e.line)
+		if in.WriteString(e.line); strings.HasPrefix(e.line, "run ") {
+			in.WriteString(" " + e.event)
+		}
+		in.WriteByte('\n')
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
