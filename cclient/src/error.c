@@ -60,11 +60,7 @@ static void no_error(struct stoc_error *error)
 static int fail_system(struct stoc_error *error, const char *what, const char *path)
 {
     int number = errno;
-    char text[128] = "";
-    /* strerror_r of POSIX and of GNU differ in what they return; %m of printf is the same everywhere on Linux */
-    errno = number;
-    snprintf(text, sizeof text, "%m");
-    fail(error, STOC_ESYSTEM, number, "%s %s: %s", what, path, text);
+    fail(error, STOC_ESYSTEM, number, "%s %s: %s", what, path, strerror(number));
     errno = number;
     return STOC_ESYSTEM;
 }

@@ -252,8 +252,7 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
         n = snprintf(buffer, size, "%s was not cleared: live clients are still filling samples; wait longer, or end them", name);
         break;
     case STOC_ESYSTEM:
-        errno = number;
-        n = snprintf(buffer, size, "a system call for sample %lld of %s failed: %m", (long long)index, name);
+        n = snprintf(buffer, size, "a system call for sample %lld of %s failed: %s", (long long)index, name, strerror(number));
         break;
     case STOC_ELOST:
         n = snprintf(buffer, size, "the claim of sample %lld of %s was no longer ours: it was made before a fork, or somebody changed the cache by force; set it again", (long long)index, name);

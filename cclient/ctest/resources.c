@@ -1,0 +1,230 @@
+/* resources.c - too little of something: a full tmpfs, limits of the process, signals. */
+#include "check.h"
+
+#include <sys/time.h>
+
+static char small[100]; /* a tmpfs of 16 MiB */
+
+static bool mount_small(const char *options)
+{
+    snprintf(small, sizeof small, "%s/small", scratch);
+    mkdir(small, 0700);
+    return mount("tmpfs", small, "tmpfs", 0, options) == 0;
+}
+
+static void unmount_small(void) { umount2(small, MNT_DETACH); }
+
+#define IN_SMALL(...) (struct stoc_options){.struct_bytes = sizeof(struct stoc_options), .client_records = 16, .directory = small, __VA_ARGS__}
+
+static void a_full_tmpfs(void)
+{
+    if (!mount_small("size=16m"))
+        SKIP("no permission to mount a tmpfs (root is needed)");
+    struct stoc_error e;
+    struct stoc_options o = IN_SMALL(.samples = 1000, .sample_bytes = 100000);
+    stoc_cache *c = NULL;
+    EQUAL(stoc_create("big", &o, &c, &e), STOC_EMEMORY);
+    CHECK(strstr(e.message, small) && strstr(e.message, "16.0 MiB") && strstr(e.message, "headroom"));
+    o.reserve = 1;
+    EQUAL(stoc_create("big", &o, &c, &e), STOC_EMEMORY);
+    EQUAL(rmdir(small) == 0 ? 0 : errno, EBUSY); /* nothing was left behind, but it is mounted */
+    o = IN_SMALL(.samples = 1000, .slots = 100, .sample_bytes = 100000);
+    REQUIRE(stoc_create("lazy", &o, &c, &e) == 0);
+    for (int i = 0; i < 10; i++)
+        EQUAL(put(c, i, 100000, 1, 0), STOC_STORED);
+    /* What the first has yet to fill is promised: another of that size does not fit, though there is room now. */
+    stoc_cache *d = NULL;
+    EQUAL(stoc_create("second", &o, &d, &e), STOC_EMEMORY);
+    CHECK(strstr(e.message, "1 other caches") != NULL);
+    /* Somebody else fills the tmpfs to the last page. */
+    char path[200];
+    snprintf(path, sizeof path, "%s/filler", small);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    static char zeros[4096];
+    while (write(fd, zeros, sizeof zeros) > 0)
+        ;
+    EQUAL(errno, ENOSPC);
+    struct stoc_claim k;
+    for (int i = 10; i < 13; i++)
+        EQUAL(put(c, i, 100000, 1, 0), STOC_FULL);
+    EQUAL(stoc_claim(c, 13, 100000, 0, &k), STOC_FULL);
+    EQUAL(put(c, 3, 100000, 2, STOC_OVERWRITE), STOC_STORED); /* its pages are there */
+    for (int i = 0; i < 10; i++)
+        EQUAL(holds(c, i, 100000, i == 3 ? 2 : 1), 1);
+    stoc_cache *other = NULL; /* attaching, registering and clearing need no page */
+    REQUIRE(stoc_open(path_in_scratch("small/lazy"), 0, NULL, &other, &e) == 0);
+    EQUAL(holds(other, 12, 100000, 1), 0);
+    struct stoc_stats s = stats_of(other);
+    EQUAL(s.full, 4);
+    EQUAL(s.aborted, 4);
+    EQUAL(s.ready, 10);
+    check_quiet(other);
+    o = IN_SMALL(.samples = 1, .sample_bytes = 8);
+    EQUAL(stoc_create("none", &o, &d, &e), STOC_EMEMORY);
+    close(fd);
+    unlink(path);
+    EQUAL(put(c, 12, 100000, 1, 0), STOC_STORED); /* and there is room again */
+    check_quiet(c);
+    stoc_close(other);
+    stoc_close(c);
+    unmount_small();
+}
+
+static void a_full_tmpfs_and_an_arena(void)
+{
+    if (!mount_small("size=16m"))
+        SKIP("no permission to mount a tmpfs (root is needed)");
+    struct stoc_error e;
+    struct stoc_options o = IN_SMALL(.samples = 1000, .variable = 1, .limit_bytes = 12 << 20);
+    stoc_cache *c = NULL;
+    REQUIRE(stoc_create("arena", &o, &c, &e) == 0);
+    char path[200];
+    snprintf(path, sizeof path, "%s/filler", small);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    EQUAL(posix_fallocate(fd, 0, 8 << 20), 0);
+    int stored = 0, full = 0;
+    for (int i = 0; i < 90; i++) {
+        int result = put(c, i, 100000, 1, 0);
+        stored += result == STOC_STORED;
+        full += result == STOC_FULL;
+    }
+    CHECK(stored > 40 && full > 10 && stored + full == 90);
+    close(fd);
+    unlink(path);
+    for (int i = 0; i < 90; i++) { /* samples that were refused kept their extents */
+        bool there = holds(c, i, 100000, 1) == 1;
+        EQUAL(put(c, i, 100000, 1, 0), there ? STOC_EXISTS : STOC_STORED);
+    }
+    EQUAL(stats_of(c).arena_lost_bytes, 0);
+    check_quiet(c);
+    stoc_close(c);
+    unmount_small();
+}
+
+static void a_read_only_mount(void)
+{
+    if (!mount_small("size=16m"))
+        SKIP("no permission to mount a tmpfs (root is needed)");
+    struct stoc_error e;
+    stoc_cache *c = NULL, *d = NULL;
+    struct stoc_options o = IN_SMALL(.samples = 10, .sample_bytes = 1000);
+    REQUIRE(stoc_create("here", &o, &c, &e) == 0);
+    EQUAL(put(c, 1, 1000, 1, 0), STOC_STORED);
+    stoc_close(c);
+    REQUIRE(mount(NULL, small, NULL, MS_REMOUNT | MS_RDONLY, "size=16m") == 0);
+    EQUAL(stoc_create("there", &o, &d, &e), STOC_EPERM);
+    REQUIRE(stoc_open(path_in_scratch("small/here"), 0, NULL, &d, &e) == 0);
+    EQUAL(holds(d, 1, 1000, 1), 1);
+    EQUAL(put(d, 2, 1000, 1, 0), STOC_EREADONLY);
+    stoc_close(d);
+    unmount_small();
+}
+
+static void limits_of_the_process(void)
+{
+    struct stoc_error e;
+    stoc_cache *c = NULL;
+    stoc_close(make("limited", OPTIONS(.samples = 100, .sample_bytes = 100000)));
+    int status = IN_CHILD({
+        struct rlimit files = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+        struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 100000);
+        setrlimit(RLIMIT_FSIZE, &files);
+        EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
+        CHECK(strstr(e.message, "RLIMIT_FSIZE") && strstr(e.message, "1048576"));
+        EQUAL(stoc_open(path_in_scratch("limited"), 0, NULL, &c, &e), STOC_EMEMORY);
+        CHECK(strstr(e.message, "read-only") != NULL);
+        EQUAL(stoc_open(path_in_scratch("limited"), STOC_OPEN_READ_ONLY, NULL, &c, &e), 0);
+        EQUAL(holds(c, 1, 100000, 1), 0);
+        stoc_close(c);
+    });
+    EQUAL(status, 0);
+    status = IN_CHILD({
+        struct rlimit space = {.rlim_cur = 64 << 20, .rlim_max = 64 << 20};
+        struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 10 << 20);
+        setrlimit(RLIMIT_AS, &space);
+        EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
+        CHECK(e.os_error == ENOMEM);
+    });
+    EQUAL(status, 0);
+    status = IN_CHILD({
+        struct rlimit files;
+        int highest = open("/dev/null", O_RDONLY);
+        for (int free_numbers = 0; free_numbers < 5; free_numbers++) {
+            files.rlim_cur = files.rlim_max = (rlim_t)(highest + 1 + free_numbers);
+            if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = files.rlim_cur, .rlim_max = 1024}) != 0)
+                _exit(98);
+            int code = stoc_open(path_in_scratch("limited"), 0, NULL, &c, &e);
+            if (code == 0)
+                stoc_close(c);
+            else
+                EQUAL(code, STOC_ESYSTEM);
+            EQUAL(code == 0 ? 0 : e.os_error, code == 0 ? 0 : EMFILE);
+            CHECK(free_numbers < 2 || code == 0);
+            int next = dup(highest); /* nothing was left open */
+            CHECK(next == -1 || next == highest + 1);
+            close(next);
+        }
+    });
+    EQUAL(status, 0);
+}
+
+static volatile sig_atomic_t alarms;
+static void on_alarm(int number)
+{
+    (void)number;
+    alarms = alarms + 1;
+}
+
+static uint64_t progressed;
+static void on_progress(void *context, uint64_t done_bytes, uint64_t total)
+{
+    CHECK(context == &progressed && done_bytes > progressed && done_bytes <= total);
+    progressed = done_bytes;
+}
+
+/* A timer that fires every millisecond while 300 MiB are reserved. */
+static void a_storm_of_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
+    struct itimerval often = {.it_interval = {.tv_usec = 1000}, .it_value = {.tv_usec = 1000}}, never = {0};
+    sigaction(SIGALRM, &action, NULL);
+    progressed = 0;
+    setitimer(ITIMER_REAL, &often, NULL);
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 300, .sample_bytes = 1 << 20, .reserve = 1, .progress = on_progress, .context = &progressed));
+    for (int i = 0; i < 300; i += 10)
+        EQUAL(put(c, i, 1 << 20, 1, 0), STOC_STORED);
+    setitimer(ITIMER_REAL, &never, NULL);
+    CHECK(alarms > 10);
+    EQUAL(progressed, 300 << 20);
+    CHECK(stats_of(c).allocated_bytes >= 300 << 20);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* A gigabyte is created in milliseconds: nothing of the payload is touched. A big index too. */
+static void creating_is_quick(void)
+{
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 7133, .sample_bytes = 150528));
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    double ms = (double)(b.tv_sec - a.tv_sec) * 1e3 + (double)(b.tv_nsec - a.tv_nsec) / 1e6;
+    printf("  1 GiB in %.2f ms\n", ms);
+    CHECK(ms < 100); /* 5 are asked for; this machine may be busy */
+    CHECK(stats_of(c).allocated_bytes < 4 << 20);
+    stoc_close(c);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(a_full_tmpfs);
+    RUN(a_full_tmpfs_and_an_arena);
+    RUN(a_read_only_mount);
+    RUN(limits_of_the_process);
+    RUN(a_storm_of_signals);
+    RUN(creating_is_quick);
+    unmount_small();
+    return end_tests(argv[0]);
+}

@@ -1,0 +1,87 @@
+#!/bin/sh
+# Runs the C tests: run.sh <build directory> <test program>... Every program ends with "name: N passed, M failed, K skipped"; so does this.
+# From cclient/.
+build=$1
+shift
+failures=0
+
+for program; do
+    echo "== $(basename "$program")"
+    ASAN_OPTIONS=detect_stack_use_after_return=1 TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 timeout 300 "$program"
+    status=$?
+    if [ $status -ne 0 ]; then
+        echo "$program: exit status $status"
+        failures=$((failures + 1))
+    fi
+done
+
+passed=0 failed=0
+check() { # check <what> <command>...
+    what=$1
+    shift
+    if output=$("$@" 2>&1); then
+        echo "ok   $what"
+        passed=$((passed + 1))
+    else
+        echo "FAIL $what"
+        echo "$output"
+        failed=$((failed + 1))
+    fi
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+here=$(pwd)
+
+exports_only_ours() { ! nm -D --defined-only "$1" | grep -v ' stoc_[a-z_]*@@STOCACHED_1$' | grep -v ' A STOCACHED_1'; }
+
+# The newest symbol versions that are needed. On other machines than x86-64 the oldest glibc there is was 2.17 anyway, and pthread_create has no older version to bind to.
+needs_no_new_glibc() {
+    newest=$(objdump -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -t. -k1,1n -k2,2n | tail -1)
+    echo "needs GLIBC_$newest"
+    [ "$(uname -m)" != x86_64 ] || [ "$(printf '%s\n2.17\n' "$newest" | sort -t. -k1,1n -k2,2n | tail -1)" = 2.17 ]
+}
+
+has_soname() { objdump -p "$1" | grep -q 'SONAME *libstocached.so.1$'; }
+needs_only_libc() { ! objdump -p "$1" | grep NEEDED | grep -v -e 'libc\.so' -e 'libpthread\.so' -e 'ld-linux'; }
+
+# The library's writable data: two words for the list of handles and a mutex; nothing that could differ between parent and child.
+little_writable_data() { # symbols in .data and .bss of ours
+    ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' | grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$'
+}
+
+header_alone() { # header_alone <compiler> <standard>
+    printf '#include "stocached.h"\nint main(void) { return stoc_abi_version() == STOC_ABI_VERSION ? 0 : 1; }\n' > "$work/header.$3"
+    $1 -std="$2" -pedantic -Wall -Wextra -Werror -I"$here" -o "$work/header" "$work/header.$3" -L"$build" -lstocached -Wl,-rpath,"$(cd "$build" && pwd)" && "$work/header"
+}
+
+links_static() {
+    ${CC:-cc} -std=c11 -I"$here" -o "$work/static" "$work/header.c" "$build/libstocached.a" -pthread && "$work/static"
+}
+
+pkg_config() { PKG_CONFIG_PATH=$build pkg-config --exists --print-errors 'stocached >= 0.1' && PKG_CONFIG_PATH=$build pkg-config --libs stocached | grep -q -- -lstocached; }
+
+stands_alone() { ${CC:-cc} -std=c11 -pedantic -Wall -Wextra -Werror -O2 -fPIC -c -o "$work/one.o" stocached.c; } # one command is all it takes
+
+echo "== library"
+check 'exports stoc_* only' exports_only_ours "$build/libstocached.so.1"
+check 'needs no symbol newer than GLIBC_2.17' needs_no_new_glibc "$build/libstocached.so.1"
+check 'soname' has_soname "$build/libstocached.so.1"
+check 'needs libc only' needs_only_libc "$build/libstocached.so.1"
+check 'keeps no state but the list of handles' little_writable_data "$build/libstocached.so.1"
+check 'header as C11, pedantic' header_alone "${CC:-cc}" c11 c
+check 'header as C++' header_alone "${CXX:-c++}" c++11 cc
+check 'static archive' links_static
+check 'one pedantic command compiles it' stands_alone
+if command -v pkg-config > /dev/null; then
+    check 'pkg-config' pkg_config
+    skipped=0
+else
+    echo 'SKIPPED [1] pkg-config: it is not installed'
+    skipped=1
+fi
+check 'payload of the kill stress' "$build/c/stress_worker" --test-vector
+check 'example: loader with forked workers' "$build/c/example-loader" 200 4 3
+check 'example: watch' "$build/c/example-watch" --self-test
+echo "library: $passed passed, $failed failed, $skipped skipped"
+[ $failures -eq 0 ] && [ $failed -eq 0 ]

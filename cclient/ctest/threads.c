@@ -1,0 +1,228 @@
+/* threads.c - any number of threads on one handle, two handles, everything at once. Run under the thread sanitizer as well. */
+#include "check.h"
+
+enum { N = 48, BYTES = 6000, THREADS = 4 };
+
+static stoc_cache *handles[2];
+static atomic_bool stop;
+static atomic_int errors, done[8];
+static bool variable;
+
+static size_t length_for(uint64_t v) { return variable ? (size_t)(v * 977 % BYTES) : BYTES; }
+
+/* A version that says by itself which it is: the first 8 bytes; the rest follows from it. */
+static void stamp(unsigned char *bytes, size_t n, uint64_t i, uint64_t v)
+{
+    fill(bytes, n, i, v);
+    if (n >= 8)
+        memcpy(bytes, &v, 8);
+}
+
+static void check_bytes(const unsigned char *bytes, size_t n, uint64_t i)
+{
+    unsigned char want[BYTES];
+    uint64_t v = 0;
+    if (n < 8)
+        return;
+    memcpy(&v, bytes, 8);
+    stamp(want, n, i, v);
+    if (memcmp(bytes, want, n) != 0) {
+        COMPLAIN("sample %d is torn", (int)i);
+        atomic_fetch_add(&errors, 1);
+    }
+}
+
+static int allowed(int result, int line)
+{
+    if (result < 0) {
+        COMPLAIN("line %d: %d", line, result);
+        atomic_fetch_add(&errors, 1);
+    }
+    return result;
+}
+#define ALLOWED(call) allowed((int)(call), __LINE__)
+
+static void *worker(void *arg)
+{
+    uint64_t me = (uint64_t)(uintptr_t)arg, x = me * 7919 + 1;
+    stoc_cache *c = handles[me % 2];
+    unsigned char bytes[BYTES], *batch = malloc(8 * BYTES);
+    for (uint64_t turn = 0; !atomic_load(&stop); turn++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        int64_t i = (int64_t)(x % N);
+        uint64_t v = x;
+        size_t n = length_for(v), length = 0;
+        struct stoc_claim k;
+        int kind = (int)(x >> 32 & 7);
+        switch (kind) {
+        case 0: case 1:
+            if (ALLOWED(stoc_get(c, i, bytes, BYTES, &length)) == STOC_HIT)
+                check_bytes(bytes, length, (uint64_t)i);
+            break;
+        case 2: case 3:
+            stamp(bytes, n, (uint64_t)i, v);
+            ALLOWED(stoc_set(c, i, bytes, n, kind == 2 ? STOC_OVERWRITE : 0));
+            break;
+        case 4:
+            stamp(bytes, n, (uint64_t)i, v);
+            if (ALLOWED(stoc_claim(c, i, n, 0, &k)) == STOC_STORED) {
+                ALLOWED(stoc_write(&k, n / 2, bytes + n / 2, n - n / 2));
+                ALLOWED(stoc_write(&k, 0, bytes, n / 2));
+                ALLOWED(turn % 3 ? stoc_publish(&k) : stoc_abort(&k));
+            }
+            break;
+        case 5: {
+            int64_t indices[8];
+            uint8_t hit[8];
+            uint64_t lengths[8], offsets[8];
+            for (int r = 0; r < 8; r++) {
+                indices[r] = (i + r * 5) % N;
+                offsets[r] = (uint64_t)r * BYTES;
+            }
+            if (variable) {
+                ALLOWED(stoc_lengths(c, indices, 8, lengths));
+                ALLOWED(stoc_gather_packed(c, indices, 8, batch, offsets, lengths, hit, 2));
+            } else {
+                ALLOWED(stoc_gather(c, indices, 8, -1, batch, BYTES, hit, 2));
+            }
+            for (int r = 0; r < 8; r++)
+                if (hit[r])
+                    check_bytes(batch + (size_t)r * BYTES, variable ? lengths[r] : BYTES, (uint64_t)indices[r]);
+            break;
+        }
+        case 6: {
+            const void *data;
+            ALLOWED(stoc_view(c, i, &data, &length));
+            ALLOWED(stoc_state(c, i));
+            ALLOWED(stoc_recover(c));
+            break;
+        }
+        case 7: {
+            struct stoc_stats stats = {.struct_bytes = sizeof stats};
+            if (turn % 16 == 0)
+                ALLOWED(stoc_stats(c, &stats));
+            if (turn % 64 == 0 && me == 0) {
+                int result = stoc_clear(c, 20);
+                if (result != STOC_ETIMEOUT)
+                    ALLOWED(result);
+            }
+            ALLOWED(stoc_verify(c, (uint64_t)i, 1, NULL, NULL) == 0 ? 0 : -1);
+            break;
+        }
+        }
+        atomic_fetch_add(&done[kind], 1);
+    }
+    free(batch);
+    return NULL;
+}
+
+static void everything_at_once(void)
+{
+    for (int v = 0; v < 2; v++) {
+        variable = v;
+        handles[0] = variable ? make(NULL, OPTIONS(.samples = N, .variable = 1, .limit_bytes = 8 << 20, .sample_bytes = BYTES)) : make(NULL, OPTIONS(.samples = N, .slots = N / 2, .sample_bytes = BYTES));
+        handles[1] = join_fd(handles[0]);
+        pthread_t threads[THREADS];
+        stop = false;
+        errors = 0;
+        for (int k = 0; k < 8; k++)
+            done[k] = 0;
+        for (int k = 0; k < THREADS; k++)
+            REQUIRE(pthread_create(&threads[k], NULL, worker, (void *)(uintptr_t)k) == 0);
+        usleep(1500000);
+        stop = true;
+        for (int k = 0; k < THREADS; k++)
+            pthread_join(threads[k], NULL);
+        EQUAL(errors, 0);
+        for (int k = 0; k < 8; k++)
+            CHECK(done[k] > 10);
+        struct stoc_stats s = stats_of(handles[0]);
+        EQUAL(s.lost, 0);
+        EQUAL(s.corrupt, 0);
+        EQUAL(s.recovered, 0);
+        CHECK(s.stored > 0 && s.hits > 0);
+        printf("  %llu stored, %llu hits, %llu retried, %llu clears\n", (unsigned long long)s.stored, (unsigned long long)s.hits, (unsigned long long)s.retried, (unsigned long long)s.clears);
+        check_quiet(handles[0]);
+        stoc_close(handles[1]);
+        stoc_close(handles[0]);
+    }
+}
+
+/* A sample that never changes: its view is final while others come and go. */
+static void *view_for_ever(void *arg)
+{
+    stoc_cache *c = arg;
+    while (!atomic_load(&stop)) {
+        const void *data = NULL;
+        size_t length = 0;
+        if (stoc_view(c, 7, &data, &length) != STOC_HIT || length != BYTES || !filled(data, BYTES, 7, 1))
+            atomic_fetch_add(&errors, 1);
+    }
+    return NULL;
+}
+
+static void counts_are_exact(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES));
+    pthread_t threads[THREADS];
+    stop = false;
+    errors = 0;
+    EQUAL(put(c, 7, BYTES, 1, 0), STOC_STORED);
+    for (int k = 0; k < THREADS; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, view_for_ever, c) == 0);
+    uint64_t sets = 0;
+    for (int64_t i = 8; i < N; i++, sets++)
+        EQUAL(put(c, i, BYTES, 1, 0), STOC_STORED);
+    usleep(100000);
+    stop = true;
+    for (int k = 0; k < THREADS; k++)
+        pthread_join(threads[k], NULL);
+    EQUAL(errors, 0);
+    EQUAL(stats_of(c).stored, sets + 1);
+    EQUAL(stats_of(c).misses, 0);
+    uint64_t before = stats_of(c).hits;
+    for (int k = 0; k < 1000; k++)
+        EQUAL(holds(c, 7, BYTES, 1), 1);
+    EQUAL(stats_of(c).hits, before + 1000);
+    stoc_close(c);
+}
+
+/* Threads race to store the same samples: each is stored once. */
+static void *store_all(void *arg)
+{
+    stoc_cache *c = handles[(uintptr_t)arg % 2];
+    int stored = 0;
+    for (int64_t i = 0; i < N; i++)
+        stored += put(c, i, BYTES, (uint64_t)(uintptr_t)arg, STOC_WAIT) == STOC_STORED;
+    return (void *)(intptr_t)stored;
+}
+
+static void one_of_many_stores(void)
+{
+    handles[0] = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES));
+    handles[1] = join_fd(handles[0]);
+    pthread_t threads[THREADS];
+    intptr_t stored = 0;
+    for (int k = 0; k < THREADS; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, store_all, (void *)(uintptr_t)k) == 0);
+    for (int k = 0; k < THREADS; k++) {
+        void *n;
+        pthread_join(threads[k], &n);
+        stored += (intptr_t)n;
+    }
+    EQUAL(stored, N);
+    EQUAL(stats_of(handles[0]).exists, (THREADS - 1) * N); /* who waited saw it stored */
+    check_quiet(handles[0]);
+    stoc_close(handles[1]);
+    stoc_close(handles[0]);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(everything_at_once);
+    RUN(counts_are_exact);
+    RUN(one_of_many_stores);
+    return end_tests(argv[0]);
+}

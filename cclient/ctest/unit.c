@@ -1,0 +1,190 @@
+/* unit.c - parts of the library by themselves: checksum, copies, memory limits, names. The library is compiled into this program. */
+#include "../stocached.c"
+
+#include "check.h"
+
+static uint32_t crc_reference(const unsigned char *p, size_t n)
+{
+    uint32_t crc = ~0u;
+    while (n--) {
+        crc ^= *p++;
+        for (int k = 0; k < 8; k++)
+            crc = crc >> 1 ^ (crc & 1 ? CRC_POLYNOMIAL : 0);
+    }
+    return ~crc;
+}
+
+static void checksums(void)
+{
+    enum { MOST = 60000 };
+    unsigned char *bytes = malloc(MOST + 16);
+    fill(bytes, MOST + 16, 1, 1);
+    crc_function *functions[2] = {crc_portable, crc_choose()};
+    printf("  %s\n", functions[1] == crc_portable ? "no hardware checksum on this machine: the table only" : "hardware checksum and table");
+    for (int f = 0; f < 2; f++) {
+        EQUAL(functions[f](0, "123456789", 9), 0xe3069283);
+        EQUAL(functions[f](0, bytes, 0), 0);
+        for (size_t n = 0; n < MOST; n += n < 2000 ? 1 : 977)
+            for (size_t at = 0; at < 16; at += n < 2000 ? 5 : 3) {
+                uint32_t want = crc_reference(bytes + at, n);
+                if (functions[f](0, bytes + at, n) != want)
+                    COMPLAIN("function %d, %zu bytes at %zu", f, n, at);
+                size_t cut = n / 3; /* in pieces */
+                if (functions[f](functions[f](0, bytes + at, cut), bytes + at + cut, n - cut) != want)
+                    COMPLAIN("function %d, %zu + %zu bytes at %zu", f, cut, n - cut, at);
+                if (n > 6000)
+                    break;
+            }
+    }
+    free(bytes);
+}
+
+static void copies(void)
+{
+    enum { MOST = 3000 };
+    static unsigned char from[MOST + 200], to[MOST + 200];
+    fill(from, sizeof from, 1, 1);
+    for (size_t n = 0; n < MOST; n += n < 300 ? 1 : 53)
+        for (size_t a = 0; a < 70; a += 9)
+            for (size_t b = 0; b < 70; b += 7) {
+                memset(to, 0xee, sizeof to);
+                copy_streaming(to + b, from + a, n);
+                stores_done();
+                bool right = memcmp(to + b, from + a, n) == 0 && to[b + n] == 0xee && (b == 0 || to[b - 1] == 0xee);
+                if (!right)
+                    COMPLAIN("%zu bytes from %zu to %zu", n, a, b);
+            }
+}
+
+static void put_file(const char *root, const char *name, const char *text)
+{
+    char path[400], *slash;
+    snprintf(path, sizeof path, "%s%s", root, name);
+    for (slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *f = fopen(path, "w");
+    REQUIRE(f != NULL);
+    fputs(text, f);
+    fclose(f);
+}
+
+#define G (UINT64_C(1) << 30)
+
+/* Files as the kernel writes them, and the tightest room they leave. */
+static void memory_limits(void)
+{
+    struct {
+        const char *name;
+        const char *files[20];
+        uint64_t total, available;
+        const char *what;
+    } table[] = {
+        {"machine alone", {"/proc/meminfo", "MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:    4194304 kB\n"}, 8 * G, 4 * G, "machine"},
+        {"v2", {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "0::/job/a\n", "/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+                "/sys/fs/cgroup/job/a/memory.max", "max\n", "/sys/fs/cgroup/job/a/memory.current", "1000000\n", "/sys/fs/cgroup/job/memory.max", "4294967296\n", "/sys/fs/cgroup/job/memory.current", "3221225472\n",
+                "/sys/fs/cgroup/job/memory.stat", "anon 1\nactive_file 536870912\ninactive_file 536870912\nshmem 7\n"}, 4 * G, 2 * G, "cgroup /job (memory.max)"},
+        {"v2, high", {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "0::/\n", "/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                      "/sys/fs/cgroup/memory.max", "8589934592\n", "/sys/fs/cgroup/memory.high", "4294967296\n", "/sys/fs/cgroup/memory.current", "1073741824\n"}, 4 * G, 3 * G, "memory.high"},
+        {"v1 in a container", {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n",
+                               "/proc/self/mountinfo", "31 20 0:27 /docker/abc /sys/fs/cgroup/mem\\040ory rw - cgroup cgroup rw,memory\n",
+                               "/sys/fs/cgroup/mem ory/memory.limit_in_bytes", "2147483648\n", "/sys/fs/cgroup/mem ory/memory.usage_in_bytes", "1610612736\n",
+                               "/sys/fs/cgroup/mem ory/memory.stat", "total_active_file 0\ntotal_inactive_file 536870912\n"}, 2 * G, G, "cgroup / (memory.limit_in_bytes)"},
+        {"v1 without a limit", {"/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "/proc/self/cgroup", "4:memory:/x/y\n", "/proc/self/mountinfo", "31 20 0:27 / /cg rw - cgroup cgroup rw,memory\n",
+                                "/cg/x/y/memory.limit_in_bytes", "9223372036854771712\n", "/cg/x/y/memory.usage_in_bytes", "1\n"}, 8 * G, 4 * G, "machine"},
+        {"outside of the mount", {"/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "/proc/self/cgroup", "0::/../elsewhere\n", "/proc/self/mountinfo", "31 20 0:27 / /cg rw - cgroup2 cgroup2 rw\n",
+                                  "/cg/memory.max", "1073741824\n", "/cg/memory.current", "2147483648\n"}, G, 0, "cgroup / (memory.max)"},
+    };
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        char root[200];
+        struct room r;
+        snprintf(root, sizeof root, "%s/root%zu", scratch, k);
+        REQUIRE(mkdir(root, 0700) == 0);
+        for (int f = 0; table[k].files[f]; f += 2)
+            put_file(root, table[k].files[f], table[k].files[f + 1]);
+        REQUIRE(tightest_room(root, &r));
+        if (r.total != table[k].total || r.available != table[k].available || !strstr(r.what, table[k].what))
+            COMPLAIN("%s: %s has %llu of %llu", table[k].name, r.what, (unsigned long long)r.available, (unsigned long long)r.total);
+    }
+    struct room r;
+    CHECK(!tightest_room("/nowhere", &r));
+    REQUIRE(tightest_room("", &r)); /* this machine */
+    CHECK(r.total >= r.available && r.available > 0 && r.what[0]);
+    printf("  here: %s has %llu of %llu MiB\n", r.what, (unsigned long long)(r.available >> 20), (unsigned long long)(r.total >> 20));
+    struct room small = {.total = G, .available = 200 * MIB}, middle = {.total = 4 * G, .available = 300 * MIB}, large = {.total = 64 * G, .available = 2 * G}, gone = {.total = G, .available = 100 * MIB};
+    EQUAL(room_floor(&small), 128 * MIB);
+    EQUAL(room_usable(&small), 72 * MIB);
+    EQUAL(room_floor(&middle), 256 * MIB);
+    EQUAL(room_floor(&large), G);
+    EQUAL(room_usable(&gone), 0);
+}
+
+/* A line of text that the kernel never wrote must not lead outside of the buffers. */
+static void memory_limits_of_noise(void)
+{
+    uint64_t x = 88172645463325252u;
+    char root[200], text[4000];
+    snprintf(root, sizeof root, "%s/noise", scratch);
+    REQUIRE(mkdir(root, 0700) == 0);
+    static const char letters[] = "0:/ -\\.\n12aa,memory cgroup cgroup2 0::/ max";
+    for (int round = 0; round < 300; round++) {
+        static const char *const names[] = {"/proc/self/cgroup", "/proc/self/mountinfo", "/proc/meminfo", "/cg/memory.max"};
+        for (int k = 0; k < 4; k++) {
+            size_t n = 0;
+            if (k == 2)
+                n = (size_t)snprintf(text, sizeof text, "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
+            while (n < sizeof text - 60 && (x ^= x << 13, x ^= x >> 7, x ^= x << 17) % 200) {
+                if (k == 1 && x % 7 == 0)
+                    n += (size_t)snprintf(text + n, 60, "3 2 0:2 / /cg rw - cgroup%s rw,memory\n", x & 256 ? "2 c" : " c");
+                text[n++] = letters[(x >> 20) % (sizeof letters - 1)];
+            }
+            text[n] = 0;
+            put_file(root, names[k], text);
+        }
+        struct room r;
+        tightest_room(root, &r);
+    }
+}
+
+static void names_and_texts(void)
+{
+    CHECK(name_valid("a") && name_valid("imagenet-v1.2_x") && !name_valid("") && !name_valid("-a") && !name_valid("a/b") && !name_valid("\xc3\xa4"));
+    CHECK(is_utf8("", 0) && is_utf8("\xc3\xa4", 2) && !is_utf8("\xc3", 1) && !is_utf8("\xed\xa0\x80", 3) && !is_utf8("\xc0\x80", 2) && is_utf8("\xf0\x9f\x98\x80", 4) && !is_utf8("\xf4\x90\x80\x80", 4));
+    CHECK(!is_utf8("\xe0\x80\x80", 3) && !is_utf8("a\0b", 3) && is_utf8("\xe2\x82\xac", 3));
+    char text[32];
+    CHECK(strcmp(size_text(1, text), "1 B") == 0 && strcmp(size_text(1536, text), "1.5 KiB") == 0 && strcmp(size_text(UINT64_MAX, text), "16.0 EiB") == 0);
+    CHECK(is_proc_fd("/proc/12/fd/3") && is_proc_fd("/proc/self/fd/3") && !is_proc_fd("/proc/12/fd/") && !is_proc_fd("/proc/12/fd/3/4") && !is_proc_fd("/tmp/proc/1/fd/2"));
+    const char *digits = "18446744073709551615x", *over = "99999999999999999999";
+    CHECK(parse_number(&digits) == UINT64_MAX && *digits == 'x' && parse_number(&over) == UINT64_MAX);
+}
+
+/* The same numbers as shm.NewGeometry, at and over the limits of the format. */
+static void geometries(void)
+{
+    struct geometry g;
+    char why[256];
+    CHECK(geometry_of(STOC_FLAG_FIRST_COME, 8, 5, 16, 2, 0, &g, why));
+    CHECK(g.index_offset == 12288 && g.slot_table_offset == 16384 && g.payload_offset == 2097152 && g.payload_bytes == 80 && g.segment_bytes == 2101248); /* the golden segment */
+    CHECK(geometry_of(0, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 24, 4095, 0, &g, why));
+    CHECK(g.payload_offset > UINT64_C(1) << 44 && g.segment_bytes > g.payload_offset);
+    CHECK(!geometry_of(0, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 25, 4095, 0, &g, why));
+    CHECK(!geometry_of(0, 0, 1, 16, 2, 0, &g, why) && !geometry_of(0, 5, 0, 16, 2, 0, &g, why) && !geometry_of(0, 5, 6, 16, 2, 0, &g, why) && !geometry_of(0, 5, 5, 0, 2, 0, &g, why));
+    CHECK(!geometry_of(0, 5, 5, 16, 0, 0, &g, why) && !geometry_of(0, 5, 5, 16, 4096, 0, &g, why));
+    CHECK(geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES - 64, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES, &g, why));
+    CHECK(!geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, 100, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, 0, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, 5, 1, 64, 2, 64, &g, why));
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(checksums);
+    RUN(copies);
+    RUN(memory_limits);
+    RUN(memory_limits_of_noise);
+    RUN(names_and_texts);
+    RUN(geometries);
+    return end_tests(argv[0]);
+}
