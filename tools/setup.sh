@@ -58,7 +58,7 @@ system) system ;;
 python)
     environment
     pip_install tools 'pinned tools (pytest, ...)' tools/requirements.txt -- -r tools/requirements.txt
-    pip_install stocached 'stocached (compiles its C library)' python cclient -- ./python
+    pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py cclient/src cclient/stocached.c cclient/stocached.h -- ./python
     ;;
 demo)
     pip_install demo 'Pillow, matplotlib and tqdm for the demo' demo/requirements.txt -- -r demo/requirements.txt
