@@ -333,3 +333,31 @@ func TestManyShortLives(t *testing.T) {
 	}
 	checkSound(t, seg)
 }
+
+// Processes of another pid namespace, where pids are small and the same as others', are judged by the kernel's locks like everybody.
+func TestPIDNamespaces(t *testing.T) {
+	seg := named(t, shm.Options{Samples: 8, SampleBytes: 500})
+	c := attach(t, seg)
+	var children []*child
+	for range 2 {
+		children = append(children, startIn(t, seg.Path(), "", syscall.CLONE_NEWPID))
+	}
+	clients, err := c.Clients()
+	if err != nil || len(clients) != 3 || clients[1].PID != 1 || clients[2].PID != 1 || clients[1].PIDNamespace == clients[0].PIDNamespace {
+		t.Fatalf("%+v, %v", clients, err)
+	}
+	for k, p := range children {
+		p.ask("STORED <nil>", "claim %d 0 500", k)
+	}
+	children[0].ask("BUSY <nil>", "set 1 1 500")
+	if n, err := c.Recover(); n != 0 || err != nil {
+		t.Errorf("took back %d claims of the living, %v", n, err)
+	}
+	children[1].kill()
+	children[0].ask("STORED <nil>", "set 1 1 500")
+	set(t, c, 0, payload(0, 1, 500), 0, cache.Busy)
+	children[0].ask("<nil>", "publish")
+	wantSample(t, c, 0, payload(0, 0, 500))
+	wantSample(t, c, 1, payload(1, 1, 500))
+	checkSound(t, seg)
+}
