@@ -48,8 +48,7 @@ static void copies(void)
         for (size_t a = 0; a < 70; a += 9)
             for (size_t b = 0; b < 70; b += 7) {
                 memset(to, 0xee, sizeof to);
-                copy_streaming(to + b, from + a, n);
-                stores_done();
+                copy_ahead(to + b, from + a, n);
                 bool right = memcmp(to + b, from + a, n) == 0 && to[b + n] == 0xee && (b == 0 || to[b - 1] == 0xee);
                 if (!right)
                     COMPLAIN("%zu bytes from %zu to %zu", n, a, b);

@@ -10,34 +10,47 @@ __asm__(".symver pthread_join,pthread_join@GLIBC_2.2.5");
 
 typedef void copy_function(void *dst, const void *src, size_t n);
 
-static void copy_plain(void *dst, const void *src, size_t n) { memcpy(dst, src, n); }
-
 #if defined(__x86_64__)
-/* Stores around the cache: no read of the destination's lines, and the batch does not throw out what else is cached. Ends unfenced: stores_done. */
-__attribute__((target("avx2"))) static void copy_streaming(void *dst, const void *src, size_t n)
+/*
+ * Copies what is in no processor cache, a sample. Its pages are anywhere in memory, and the processor's own prefetching ends with each page, so this fetches ahead; and it
+ * stores whole lines. Measured in one run, 150,528 bytes into a reused batch of 256, Xeon at 2.5 GHz: 27.5 us; memcpy 33.2, stores around the cache 33.0,
+ * torch.index_select 29.2. A distance of 256 to 2,048 bytes does not matter.
+ */
+__attribute__((target("avx2"))) static void copy_ahead(void *dst, const void *src, size_t n)
 {
+    enum { AHEAD = 512 };
     unsigned char *d = dst;
     const unsigned char *s = src;
     size_t head = MIN(n, -(uintptr_t)d & 63);
     memcpy(d, s, head);
     d += head, s += head, n -= head;
     for (; n >= 128; d += 128, s += 128, n -= 128) {
+        _mm_prefetch((const char *)s + AHEAD, _MM_HINT_T0); /* past the end, too: a prefetch never faults */
+        _mm_prefetch((const char *)s + AHEAD + 64, _MM_HINT_T0);
         __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)s), b = _mm256_loadu_si256((const __m256i *)(const void *)(s + 32));
         __m256i e = _mm256_loadu_si256((const __m256i *)(const void *)(s + 64)), f = _mm256_loadu_si256((const __m256i *)(const void *)(s + 96));
-        _mm256_stream_si256((__m256i *)(void *)d, a);
-        _mm256_stream_si256((__m256i *)(void *)(d + 32), b);
-        _mm256_stream_si256((__m256i *)(void *)(d + 64), e);
-        _mm256_stream_si256((__m256i *)(void *)(d + 96), f);
+        _mm256_storeu_si256((__m256i *)(void *)d, a);
+        _mm256_storeu_si256((__m256i *)(void *)(d + 32), b);
+        _mm256_storeu_si256((__m256i *)(void *)(d + 64), e);
+        _mm256_storeu_si256((__m256i *)(void *)(d + 96), f);
     }
     memcpy(d, s, n);
 }
-static void stores_done(void) { _mm_sfence(); }
-static bool can_stream(void) { return __builtin_cpu_supports("avx2"); }
+static bool can_ahead(void) { return __builtin_cpu_supports("avx2"); }
 #else
-#define copy_streaming copy_plain
-static void stores_done(void) {}
-static bool can_stream(void) { return false; }
+#define copy_ahead memcpy
+static bool can_ahead(void) { return false; }
 #endif
+
+#define AHEAD_FROM 4096 /* bytes: a copy of less is over before fetching ahead helps */
+
+static void copy_plain(void *dst, const void *src, size_t n)
+{
+    if (n >= AHEAD_FROM && can_ahead())
+        copy_ahead(dst, src, n);
+    else
+        memcpy(dst, src, n);
+}
 
 enum { MAX_THREADS = 64 };
 #define BYTES_PER_THREAD (1 * MIB) /* below it, starting a thread (about 30 us) costs more than it copies */

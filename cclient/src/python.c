@@ -16,7 +16,6 @@ struct field_batch {
     void *const *dst; /* of each field, NULL: not wanted */
     const size_t *row_stride;
     uint8_t *hit;
-    copy_function *copy; /* of fields that are worth more than a memcpy */
     _Atomic size_t next;
     _Atomic uint64_t hits, retried, corrupt;
 };
@@ -27,8 +26,6 @@ struct field_row {
     size_t k;
 };
 
-enum { STREAM_FIELD_BYTES = 4096 };
-
 static void copy_fields(void *dst, const void *src, size_t n)
 {
     const struct field_row *row = dst;
@@ -36,10 +33,8 @@ static void copy_fields(void *dst, const void *src, size_t n)
     (void)n;
     for (uint32_t f = 0; f < b->cache->field_count; f++) {
         const struct stoc_field *field = &b->cache->fields[f];
-        if (b->dst[f]) {
-            copy_function *copy = field->bytes >= STREAM_FIELD_BYTES ? b->copy : copy_plain;
-            copy((unsigned char *)b->dst[f] + row->k * b->row_stride[f], (const unsigned char *)src + field->offset, field->bytes);
-        }
+        if (b->dst[f])
+            copy_plain((unsigned char *)b->dst[f] + row->k * b->row_stride[f], (const unsigned char *)src + field->offset, field->bytes);
     }
 }
 
@@ -62,7 +57,6 @@ static void *gather_field_rows(void *context)
                 b->hit[k] = result == STOC_HIT;
         }
     }
-    stores_done();
     atomic_fetch_add_explicit(&b->hits, hits, memory_order_relaxed);
     atomic_fetch_add_explicit(&b->retried, retried, memory_order_relaxed);
     atomic_fetch_add_explicit(&b->corrupt, corrupt, memory_order_relaxed);
@@ -92,7 +86,6 @@ int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void
     threads = (unsigned)MAX(MIN((uint64_t)threads, n), 1);
     struct field_batch b = {.cache = c, .indices = indices, .n = n, .dst = dst, .row_stride = row_stride, .hit = hit};
     b.step = threads == 1 ? n : MAX(n / (threads * 8), 1);
-    b.copy = bytes >= STREAM_BYTES && can_stream() ? copy_streaming : copy_plain;
     run_threads(threads, gather_field_rows, &b);
     uint64_t hits = atomic_load(&b.hits), corrupt = atomic_load(&b.corrupt);
     add_to(counters, STOC_COUNTER_HITS, hits);

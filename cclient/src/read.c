@@ -82,7 +82,23 @@ static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64
     return STOC_MISS;
 }
 
-static inline int find_counted(stoc_cache *c, int64_t index, uint64_t *offset, uint64_t *length)
+/*
+ * The hit of a fixed-size cache by a registered client, counted: true. Everything else goes the long way, in functions that are not inlined, so that this one needs no
+ * stack frame: half of what a view costs is its one locked addition.
+ */
+static inline bool find_fast(stoc_cache *c, int64_t index, uint64_t *offset)
+{
+    if (BAD_INDEX(c, index))
+        return false;
+    stoc_word *record = index_word(c, (uint64_t)index), *counters = atomic_load_explicit(&c->counters, memory_order_acquire);
+    uint64_t w = load(record), length;
+    if (UNLIKELY(c->variable || state_of(w) != READY || !counters || !locate(c, w, load(record + 1), offset, &length)))
+        return false;
+    add_to(counters, STOC_COUNTER_HITS, 1);
+    return true;
+}
+
+__attribute__((noinline)) static int find_counted(stoc_cache *c, int64_t index, uint64_t *offset, uint64_t *length)
 {
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
@@ -91,11 +107,11 @@ static inline int find_counted(stoc_cache *c, int64_t index, uint64_t *offset, u
     return result;
 }
 
-int stoc_view(stoc_cache *c, int64_t index, const void **data, size_t *length)
+__attribute__((noinline)) static int view_slow(stoc_cache *c, int64_t index, const void **data, size_t *length)
 {
-    if (UNLIKELY(!c))
+    if (!c)
         return STOC_ECLOSED;
-    if (UNLIKELY(!data || !length))
+    if (!data || !length)
         return STOC_EINVAL;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
@@ -106,20 +122,35 @@ int stoc_view(stoc_cache *c, int64_t index, const void **data, size_t *length)
     return result;
 }
 
-int64_t stoc_view_offset(stoc_cache *c, int64_t index)
+int stoc_view(stoc_cache *c, int64_t index, const void **data, size_t *length)
 {
-    if (UNLIKELY(!c))
+    uint64_t offset;
+    if (UNLIKELY(!c || !data || !length || !find_fast(c, index, &offset)))
+        return view_slow(c, index, data, length);
+    *data = c->payload + offset;
+    *length = c->sample_bytes;
+    return STOC_HIT;
+}
+
+__attribute__((noinline)) static int64_t view_offset_slow(stoc_cache *c, int64_t index)
+{
+    if (!c)
         return STOC_ECLOSED - 1;
-    if (UNLIKELY(c->variable))
+    if (c->variable)
         return STOC_ESCHEMA - 1;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
-    return LIKELY(result == STOC_HIT) ? (int64_t)offset : (int64_t)result - 1;
+    return result == STOC_HIT ? (int64_t)offset : (int64_t)result - 1;
+}
+
+int64_t stoc_view_offset(stoc_cache *c, int64_t index)
+{
+    uint64_t offset;
+    return LIKELY(c && find_fast(c, index, &offset)) ? (int64_t)offset : view_offset_slow(c, index);
 }
 
 /* ------------------------------------------------------------------------------------------------ batches */
 
-#define STREAM_BYTES (4 * MIB) /* batches from this size on are stored around the cache */
 enum { ROWS_AHEAD = 4 };       /* index words that are fetched ahead */
 
 struct batch {
@@ -130,7 +161,6 @@ struct batch {
     uint64_t stride, skip, want; /* rows of one size */
     const uint64_t *offsets, *lengths; /* packed rows */
     uint8_t *hit;
-    copy_function *copy;
     _Atomic size_t next;
     _Atomic uint64_t hits, retried, corrupt;
 };
@@ -150,14 +180,13 @@ static void *gather_rows(void *context)
                 __builtin_prefetch((const void *)(uintptr_t)index_word(c, (uint64_t)b->indices[k + ROWS_AHEAD]));
             uint64_t want = b->lengths ? b->lengths[k] : b->want;
             unsigned char *row = b->dst + (b->offsets ? b->offsets[k] : k * b->stride);
-            int result = b->lengths && want == ANY_LENGTH ? STOC_MISS : copy_sample(c, (uint64_t)b->indices[k], b->skip, want, row, want, NULL, b->copy, &retried);
+            int result = b->lengths && want == ANY_LENGTH ? STOC_MISS : copy_sample(c, (uint64_t)b->indices[k], b->skip, want, row, want, NULL, copy_plain, &retried);
             hits += result == STOC_HIT;
             corrupt += result < 0;
             if (b->hit)
                 b->hit[k] = result == STOC_HIT;
         }
     }
-    stores_done();
     atomic_fetch_add_explicit(&b->hits, hits, memory_order_relaxed);
     atomic_fetch_add_explicit(&b->retried, retried, memory_order_relaxed);
     atomic_fetch_add_explicit(&b->corrupt, corrupt, memory_order_relaxed);
@@ -172,7 +201,6 @@ static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
     threads = (unsigned)MAX(MIN((uint64_t)threads, b->n), 1);
     /* several turns a thread, so that one that starts late does not leave the others waiting */
     b->step = threads == 1 ? b->n : MAX(b->n / (threads * 8), 1);
-    b->copy = bytes >= STREAM_BYTES && can_stream() ? copy_streaming : copy_plain;
     run_threads(threads, gather_rows, b);
     uint64_t hits = atomic_load(&b->hits), retried = atomic_load(&b->retried), corrupt = atomic_load(&b->corrupt);
     if (hits)
