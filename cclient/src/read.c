@@ -91,9 +91,10 @@ static inline bool find_fast(stoc_cache *c, int64_t index, uint64_t *offset)
     if (BAD_INDEX(c, index))
         return false;
     stoc_word *record = index_word(c, (uint64_t)index), *counters = atomic_load_explicit(&c->counters, memory_order_acquire);
-    uint64_t w = load(record), length;
-    if (UNLIKELY(c->variable || state_of(w) != READY || !counters || !locate(c, w, load(record + 1), offset, &length)))
+    uint64_t w = load(record), meta = load(record + 1), slot = (w >> STOC_FIXED_PLACE_SHIFT) - 1;
+    if (UNLIKELY(state_of(w) != READY || slot >= c->slots || length_of(meta) != c->sample_bytes || !counters)) /* an arena has 0 slots */
         return false;
+    *offset = slot * c->slot_stride;
     add_to(counters, STOC_COUNTER_HITS, 1);
     return true;
 }

@@ -66,7 +66,8 @@ static inline uint64_t arena_unit(uint64_t a) { return a >> STOC_ARENA_PLACE_SHI
 /* The stripe of the calling thread: threads have stacks of their own, far apart. */
 static inline stoc_word *stripe_of(stoc_word *counters)
 {
-    uint64_t stack = (uint64_t)(uintptr_t)__builtin_frame_address(0);
+    char here;
+    uint64_t stack = (uint64_t)(uintptr_t)&here;
     return counters + ((stack >> 16) * UINT64_C(0x9e3779b97f4a7c15) >> 62) * STOC_COUNTERS_PER_STRIPE;
 }
 
