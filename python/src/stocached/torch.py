@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch.utils.data
@@ -163,7 +163,7 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
         if isinstance(cache._values, VariableValues):
             values, _ = cache.gather(wanted)
             return [None if value is None else self._give(value) for value in values]
-        arrays = [np.empty((len(wanted), *field.shape), field.dtype) for field in cache.fields]  # type: ignore[arg-type]
+        arrays = [np.empty((len(wanted), *cast("tuple[int, ...]", field.shape)), field.dtype) for field in cache.fields]
         _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
         if not hit.any():
             return [None] * len(wanted)
