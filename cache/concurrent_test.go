@@ -3,6 +3,7 @@ package cache_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,6 +114,12 @@ const tornBytes = 120 << 10
 
 // Overwrites and clears run under readers, in mapped memory: every copy is one version in full.
 func TestCopiesAreNeverTorn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8)) // threads that the kernel may stop in the middle of a copy
+	wantRetried := uint64(2)
+	if runtime.NumCPU() == 1 {
+		wantRetried = 0
+		t.Log("one processor: copies may never meet an overwrite here, and then this tests little")
+	}
 	for name, o := range map[string]shm.Options{
 		"slots": {Samples: 3, SampleBytes: tornBytes},
 		"arena": {Samples: 3, SampleBytes: tornBytes, Variable: true, Limit: 64 << 20},
@@ -196,13 +203,13 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 			})
 			c := attach(t, seg)
 			s := stats(t, c)
-			for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && (s.Retried < 2 || s.Clears < 5 || copies.Load() < 100); s = stats(t, c) {
+			for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && (s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100); s = stats(t, c) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			close(stop)
 			wait.Wait()
 			t.Logf("%d copies, %d thrown away, %d stored, %d clears", copies.Load(), s.Retried, s.Stored, s.Clears)
-			if s = stats(t, c); s.Retried < 2 || s.Clears < 5 || copies.Load() < 100 || s.Lost+s.Corrupt+s.Recovered != 0 {
+			if s = stats(t, c); s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100 || s.Lost+s.Corrupt+s.Recovered != 0 {
 				t.Errorf("%+v", s)
 			}
 			checkSound(t, seg)
