@@ -1,5 +1,5 @@
 /*
- * bench.c - measures the C library: bench samples RUNS FOLDER [quick], bench lifecycle RUNS FOLDER HUGE, or as a worker: bench hits PATH CORE SEED.
+ * bench.c - measures the C library: bench samples RUNS FOLDER [quick], bench views RUNS FOLDER [quick] (of the program that is linked statically), bench lifecycle RUNS FOLDER HUGE, or as a worker: bench hits PATH CORE SEED.
  * FOLDER is a folder on a tmpfs of this run's own; HUGE the path of a cache of very many samples, to attach to.
  */
 #include "bench.h"
@@ -12,7 +12,7 @@ int runs;
 const char *directory;
 
 static const struct size full[] = {
-    {"image", 150528, 4096, 4096, 1000000, 4096, 256},
+    {"image", 150528, 4096, 2048, 1000000, 2048, 256},
     {"small", 3072, 1000000, 65536, 1000000, 65536, 256},
     {"large", 8 << 20, 64, 64, 1000000, 64, 8},
 };
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
     if (argc == 5 && strcmp(argv[1], "hits") == 0)
         return hits_worker(argv[2], atoi(argv[3]), strtoull(argv[4], NULL, 10));
     if (argc < 4)
-        DIE("usage: bench samples RUNS FOLDER [quick] | lifecycle RUNS FOLDER HUGE | hits PATH CORE SEED");
+        DIE("usage: bench samples|views RUNS FOLDER [quick] | lifecycle RUNS FOLDER HUGE | hits PATH CORE SEED");
     runs = atoi(argv[2]);
     directory = argv[3];
     CHECK(runs >= 1);
@@ -159,7 +159,11 @@ int main(int argc, char **argv)
     }
     for (int k = 0; k < 3; k++) {
         const struct size *size = argc > 4 ? &quick[k] : &full[k];
-        reads(size);
+        if (strcmp(argv[1], "views") == 0) {
+            reads(size, "c/view-static", 1);
+            continue;
+        }
+        reads(size, "c/view", 0);
         stores(size);
     }
     return 0;

@@ -52,7 +52,7 @@ struct data make_data(size_t bytes);
 
 int64_t *random_order(size_t n, uint64_t seed); /* the caller's to free */
 
-void reads(const struct size *size);
+void reads(const struct size *size, const char *view_case, int only_views);
 void stores(const struct size *size);
 void create(void);
 void attach(const char *path);

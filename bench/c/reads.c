@@ -86,7 +86,7 @@ static void run_loop_2(void *context)
         loop_gather_2(r->out, r->payload, r->order + k, z->batch, z->bytes);
 }
 
-void reads(const struct size *z)
+void reads(const struct size *z, const char *view_case, int only_views)
 {
     stoc_cache *cache = create_cache("reads", z, 0, 0);
     struct data data = make_data(z->bytes);
@@ -101,7 +101,9 @@ void reads(const struct size *z)
     for (size_t at = 0; at < z->samples * z->bytes; at += 4096) /* map all pages */
         r.out[0] ^= r.payload[at];
 
-    alternate("c/view", z, (struct subject[]){{"stoc_view", z->views, NULL, run_view, NULL, &r}, {"stoc_view_offset", z->views, NULL, run_view_offset, NULL, &r}}, 2);
+    alternate(view_case, z, (struct subject[]){{"stoc_view", z->views, NULL, run_view, NULL, &r}, {"stoc_view_offset", z->views, NULL, run_view_offset, NULL, &r}}, 2);
+    if (only_views)
+        goto end;
     alternate("c/get", z, (struct subject[]){{"stoc_get", z->reads, forward, run_get, NULL, &r}, {"memcpy", z->reads, forward, run_memcpy, NULL, &r}}, 2);
     alternate("c/gather", z,
               (struct subject[]){{"gather", z->reads, forward, run_gather, NULL, &r},
@@ -109,6 +111,7 @@ void reads(const struct size *z)
                                  {"gather 2 threads", z->reads, forward, run_gather_2, NULL, &r},
                                  {"memcpy loop 2 threads", z->reads, forward, run_loop_2, NULL, &r}},
               4);
+end:
     remove_cache(cache, "reads");
     for (size_t k = 0; k < data.n; k++)
         free(data.samples[k]);

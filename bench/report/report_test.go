@@ -114,3 +114,10 @@ func TestCount(t *testing.T) {
 		}
 	}
 }
+
+func TestFile(t *testing.T) {
+	r := Result{Date: "2026-11-21 11:00", Description: "Intel(R) Xeon(R) Processor @ 2.50GHz"}
+	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz.json" {
+		t.Error(got)
+	}
+}

@@ -103,13 +103,10 @@ func (r *Result) Markdown() string {
 
 // File is the name of the result's file.
 func (r *Result) File() string {
-	name := strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
-			return c
-		}
-		return '-'
-	}, strings.ToLower(r.Description))
-	return r.Date[:10] + "-" + name + ".json"
+	words := strings.FieldsFunc(strings.ToLower(strings.NewReplacer("(R)", "", "(TM)", "").Replace(r.Description)), func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.'
+	})
+	return r.Date[:10] + "-" + strings.Join(words, "-") + ".json"
 }
 
 func (r *Result) rows() []string {
@@ -153,6 +150,9 @@ func (r *Result) count(row string) (reached, of int, missed []string) {
 func (r *Result) notes(row string) []string {
 	var notes []string
 	for _, v := range r.Verdicts {
+		if note := caseNotes[v.Case]; v.Row == row && note != "" && !slices.Contains(notes, v.Case+": "+note) {
+			notes = append(notes, v.Case+": "+note)
+		}
 		for _, m := range r.Measurements {
 			note := m.Case + ": " + m.Note
 			if v.Row == row && m.Case == v.Case && m.Note != "" && !slices.Contains(notes, note) {

@@ -43,7 +43,7 @@ func main() {
 	var only, render string
 	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
 	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too; both must be installed")
-	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 11, with -quick 2; at least 7 for numbers to be shown)")
+	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
 	flag.StringVar(&only, "parts", "", "only these, separated by commas")
 	flag.BoolVar(&r.resume, "resume", false, "keep the parts that an earlier run with the same flags has finished")
 	flag.StringVar(&r.description, "description", "", "short, becomes part of the file's name (default: processor)")
@@ -148,7 +148,7 @@ func (r *runner) find() error {
 	r.python = cmp.Or(os.Getenv("BENCH_PYTHON"), filepath.Join(r.root, ".venv", "bin", "python"))
 	r.cc = cmp.Or(os.Getenv("CC"), "cc")
 	if r.runs == 0 {
-		r.runs = map[bool]int{true: 2, false: 11}[r.quick]
+		r.runs = map[bool]int{true: 2, false: 9}[r.quick]
 	}
 	return errors.Join(os.MkdirAll(r.state, 0o755), os.MkdirAll(r.out, 0o755))
 }
@@ -166,6 +166,11 @@ func (r *runner) prepare() error {
 	compile = append(append(compile, sources...), "-Lbuild", "-lstocached", "-Wl,-rpath,$ORIGIN/..")
 	if err := r.shell(r.cc, compile...); err != nil {
 		return fmt.Errorf("the C programs: %w", err)
+	}
+	static := slices.Replace(slices.Clone(compile), len(compile)-3, len(compile), "build/libstocached.a")
+	static[slices.Index(static, r.program())] = r.program() + "-static"
+	if err := r.shell(r.cc, static...); err != nil {
+		return fmt.Errorf("the C programs, linked statically: %w", err)
 	}
 	if err := r.shell(r.cc, "-O2", "-shared", "-fPIC", "-pthread", "-o", r.loops(), "bench/c/loops.c"); err != nil {
 		return fmt.Errorf("the C loops: %w", err)

@@ -96,7 +96,11 @@ func (r *runner) inC(emit func(report.Measurement)) error {
 	if r.quick {
 		arguments = append(arguments, "quick")
 	}
-	return r.run(emit, r.program(), arguments...)
+	if err := r.run(emit, r.program(), arguments...); err != nil {
+		return err
+	}
+	arguments[0] = "views"
+	return r.run(emit, r.program()+"-static", arguments...)
 }
 
 func (r *runner) inGo(emit func(report.Measurement)) error {
