@@ -22,7 +22,7 @@ TAIL = 150  # lines of a failed stage's log that are shown: more than the longes
 
 GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
 SUMMARY = re.compile(r"\b(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
-CLOSING = re.compile(r"^(\w+: )?\d+ (passed|failed|skipped|error|errors)(, \d+ \w+)*( in [\d.]+s.*)?$")
+CLOSING = re.compile(r"^([\w-]+: )?\d+ (passed|failed|skipped|error|errors)(, \d+ \w+)*( in [\d.]+s.*)?$")
 SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] (.*)")
 
 

@@ -31,6 +31,7 @@ def counted(text: str, status: int = 0) -> tuple[int, int, int, list[str]]:
         ("== 1 failed, 3 passed, 1 warning in 82.78s (0:01:22) ==", (3, 1, 0, [])),
         ("1 error in 0.10s", (0, 1, 0, [])),
         ("12 passed, 0 failed, 1 skipped\nslots: 4 passed over", (12, 0, 1, [])),
+        ("test-api: 20 passed, 0 failed, 1 skipped\nSKIPPED [1] perf: no counters here", (20, 0, 1, ["perf: no counters here"])),
         ("a linter that says nothing", (1, 0, 0, [])),
     ],
 )
