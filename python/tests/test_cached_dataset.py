@@ -77,6 +77,22 @@ def test_batches_are_gathered_and_equal_single_items():
     assert equal(dataset[5], Squares(40)[5])
 
 
+def test_batches_that_are_held_stay_as_they_are():
+    """The memory of a batch is used again, but only when all its samples are gone."""
+    dataset = cached(Of(lambda k: (torch.full((1000,), k), np.full(1000, k), k), 20))
+    for k in range(20):
+        dataset[k]
+    held = [dataset.__getitems__([k, k + 1, k + 2]) for k in range(17)]
+    rows = [(batch[0][0][:5], batch[1][1][5:], batch[2][2]) for batch in held]
+    del held
+    for k in range(17):
+        dataset.__getitems__([19, 18, k])
+    for k, (tensor, array, number) in enumerate(rows):
+        assert tensor.unique().tolist() == [k]
+        assert np.unique(array).tolist() == [k + 1]
+        assert number == k + 2
+
+
 Point = collections.namedtuple("Point", "x y")
 
 

@@ -65,6 +65,23 @@ def test_get_slot_is_a_private_copy():
     assert cache.get_slot(0).unique().tolist() == [7]
 
 
+def test_copies_that_are_held_stay_as_they_are():
+    """The memory of a copy is used again, but only when its tensor and all that was made from it are gone."""
+    cache = make(length=50, dims=(40_000,))
+    for k in range(50):
+        cache.set_slot(k, k)
+    held = [cache.get_slot(k) for k in range(50)]
+    parts = [tensor[7:9] for tensor in held]
+    shared = held[3].share_memory_()
+    assert [int(tensor.sum()) for tensor in held] == [40_000 * k for k in range(50)]
+    del held
+    for k in range(50):
+        cache.get_slot(49 - k)
+    assert [part.tolist() for part in parts] == [[k, k] for k in range(50)]
+    assert int(shared.sum()) == 120_000
+    assert len({cache.get_slot(0).data_ptr() for _ in range(5)}) == 1
+
+
 @pytest.mark.parametrize("dims", [(2, 3), (), (5,)])
 def test_view_owns_a_storage_of_one_slot(dims):
     cache = make(length=100, dims=dims, dtype="float32", views=True)

@@ -16,6 +16,7 @@ from . import _native, _values
 from ._errors import CacheMemoryError, CacheTimeoutError, InvalidError, SchemaError
 from ._named import create_or_attach
 from ._schema import make_fields
+from ._spare import Spare
 from ._stats import Stats
 from .cache import Cache
 
@@ -30,8 +31,8 @@ _DTYPES = (
 _EMPTY, _SET, _OOB = 0, 1, 2  # what aux_array shows
 _AUX_OF_STATE = np.array([_EMPTY, _EMPTY, _SET, _OOB], np.uint8)
 
+_HIT = _native.HIT
 _view_slot = _native.view_slot
-_empty = torch.empty
 _from_numpy = torch.from_numpy
 
 
@@ -115,6 +116,8 @@ class SharedCache:
             rows = _values.FixedValues(self._cache.fields, self._slot_bytes).arrays(memory, self._len, self._slot_bytes)[0]
             rows = rows.view(np.int16) if self._bfloat16 else rows
         self._rows = rows
+        kind = rows.dtype if self._cache is not None else np.dtype(np.uint8)
+        self._spare = Spare(lambda: np.empty(self._dims, kind), self._slot_bytes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("_dims", "_dtype", "_dataset_len", "_views", "_cache")}
@@ -137,9 +140,10 @@ class SharedCache:
                     row = _from_numpy(self._rows[slot, ...])
                     return row.view(torch.bfloat16) if self._bfloat16 else row
             else:
-                tensor = _empty(self._dims, dtype=self._dtype)
-                if self._get_into(self._handle, idx, tensor.data_ptr(), self._slot_bytes, None) == _native.HIT and 0 <= idx < self._len:
-                    return tensor
+                array, address = self._spare.take()
+                if self._get_into(self._handle, idx, address, self._slot_bytes, None) == _HIT and 0 <= idx < self._len:
+                    copy = _from_numpy(array)
+                    return copy.view(torch.bfloat16) if self._bfloat16 else copy
         except ctypes.ArgumentError:
             return self.get_slot(self._index(idx), allow_oob_idx, allow_empty_slot)  # another integer type, or none at all
         self._index(idx)

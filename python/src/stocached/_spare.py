@@ -1,0 +1,62 @@
+"""Arrays that are used again when nobody holds them any more.
+
+A fresh array of more than some 100 kB costs a page fault for every 4 kB of it, often more than the copy it was made for, because the C library gives
+large blocks back to the kernel each time. A Spare keeps a few of its arrays, and hands one out anew once its reference count says that the Spare
+alone still has it. Tensors and views over an array hold it, so what somebody still sees is never handed out; nobody has to give anything back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from sys import getrefcount
+from typing import Any
+
+import numpy.typing as npt
+
+_PER_SPARE = 64 * 1024**2  # bytes that are kept at most
+
+
+class Spare:
+    """Arrays of one kind. `take` may be called by many threads: whoever looks at an array holds it, and so the others see it in use."""
+
+    def __init__(self, make: Callable[[], npt.NDArray[Any]], nbytes: int) -> None:
+        self._make = make
+        self._most = _PER_SPARE // max(nbytes, 1) if _counts_are_exact() else 0
+        self._kept: list[tuple[npt.NDArray[Any], int]] = []  # a ring, handed out in turn
+        self._at = 0  # of the last one
+
+    def take(self) -> tuple[npt.NDArray[Any], int]:
+        """An array and its address. Its bytes are whatever they were."""
+        kept, at = self._kept, self._at
+        if kept:
+            array, address = kept[at]  # the last one: if it is free, it is in the processor's cache
+            if getrefcount(array) == _IDLE:
+                return array, address
+            at = at + 1 if at + 1 < len(kept) else 0
+            array, address = kept[at]  # else the one that has been out for longest
+            if getrefcount(array) == _IDLE:
+                self._at = at
+                return array, address
+        array = self._make()
+        entry = (array, array.ctypes.data)
+        if len(kept) < self._most:
+            kept.insert(at, entry)
+        elif kept:
+            kept[at] = entry  # the array that was there belongs to whoever holds it
+        self._at = at
+        return entry
+
+
+def _counts_are_exact() -> bool:
+    """Not so in an interpreter without the GIL."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def _idle() -> int:
+    """The reference count that `take` sees of an array that nobody else holds: how many the interpreter itself adds differs between versions."""
+    kept = [(bytearray(1), 0)]
+    array, address = kept[0]
+    return getrefcount(array) if address == 0 else 0
+
+
+_IDLE = _idle()

@@ -1,0 +1,69 @@
+"""Arrays are used again when nobody has them any more, and never before."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from stocached._spare import Spare
+
+
+def make() -> Spare:
+    return Spare(lambda: np.empty(1000, np.uint8), 1000)
+
+
+def test_what_is_dropped_comes_again():
+    spare = make()
+    first = spare.take()[1]
+    assert {spare.take()[1] for _ in range(10)} == {first}
+    array, address = spare.take()
+    assert array.ctypes.data == address == first
+
+
+def test_what_is_held_does_not():
+    spare = make()
+    arrays = [spare.take()[0] for _ in range(50)]
+    views = [array[5:10] for array in arrays]
+    buffers = [memoryview(array) for array in arrays]
+    addresses = {array.ctypes.data for array in arrays}
+    assert len(addresses) == 50
+    del arrays
+    assert spare.take()[1] not in addresses
+    del views
+    assert spare.take()[1] not in addresses
+    del buffers
+    again = [spare.take() for _ in range(60)]
+    assert {address for _, address in again} >= addresses
+
+
+def test_bounded():
+    spare = Spare(lambda: np.empty(2**24, np.uint8), 2**24)
+    arrays = [spare.take()[0] for _ in range(10)]
+    assert len(spare._kept) == 4
+    del arrays
+    spare = Spare(lambda: np.empty(2**27, np.uint8), 2**27)
+    spare.take()
+    assert spare._kept == []
+
+
+def test_threads_never_share_one():
+    spare, problems = make(), []
+
+    def work(me: int) -> None:
+        held = []
+        for turn in range(3000):
+            array = spare.take()[0]
+            array[:] = me
+            held.append(array)
+            if len(held) > 5:
+                if not all((other == me).all() for other in held):
+                    problems.append((me, turn))
+                held.clear()
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
