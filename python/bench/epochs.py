@@ -89,7 +89,7 @@ def _loop(bench: Bench, size: Size, folder: str, n: int, order: list[int]) -> No
         subject("reserve=True", True),
         _bare_writes("pwrite into new pages", images, folder, order, False),
         _bare_writes("pwrite into reserved pages", images, folder, order, True),
-        note="get_or_load in one process; loading a sample takes 1 ms of a core. The bare pwrites of each sample into a file, without checksum or index, are the least "
+        note="get_or_load in one process; loading a sample takes 1 ms of a core. Bare pwrites of each sample, without checksum or index, are the least "
         "that keeping it in shared memory costs on this machine",
     )
 
