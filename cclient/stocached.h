@@ -15,7 +15,8 @@
  *  - SIGXFSZ: a process whose RLIMIT_FSIZE is below the segment's size is refused at open (read-only is fine).
  *  - Somebody who truncates the file under a mapping kills its readers with SIGBUS; caches without a name are sealed against it.
  *
- * RESULTS AND ERRORS. Functions return int or int64_t: 0 and above is a result, below is an error from enum stoc_code. Numbers are stable.
+ * RESULTS AND ERRORS. Functions return int or int64_t: 0 and above is a result, below is an error from enum stoc_code. Numbers are stable. A handle that is NULL is a
+ * closed one: ECLOSED. Every read may also return ECORRUPT, and every write EREADONLY, ECLIENTS (a forked child, when the client table is full), ESYSTEM (see errno) and ECORRUPT.
  * Functions off the hot path fill in a struct stoc_error (NULL is accepted) whose message has the numbers and the next step;
  * for the others stoc_explain() writes that message afterwards.
  */

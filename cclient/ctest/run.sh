@@ -35,11 +35,10 @@ here=$(pwd)
 
 exports_only_ours() { ! nm -D --defined-only "$1" | grep -v ' stoc_[a-z_]*@@STOCACHED_1$' | grep -v ' A STOCACHED_1'; }
 
-# The newest symbol versions that are needed. On other machines than x86-64 the oldest glibc there is was 2.17 anyway, and pthread_create has no older version to bind to.
 needs_no_new_glibc() {
     newest=$(objdump -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -t. -k1,1n -k2,2n | tail -1)
     echo "needs GLIBC_$newest"
-    [ "$(uname -m)" != x86_64 ] || [ "$(printf '%s\n2.17\n' "$newest" | sort -t. -k1,1n -k2,2n | tail -1)" = 2.17 ]
+    [ "$(printf '%s\n2.17\n' "$newest" | sort -t. -k1,1n -k2,2n | tail -1)" = 2.17 ]
 }
 
 has_soname() { objdump -p "$1" | grep -q 'SONAME *libstocached.so.1$'; }

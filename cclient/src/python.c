@@ -89,10 +89,10 @@ int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void
     run_threads(threads, gather_field_rows, &b);
     uint64_t hits = atomic_load(&b.hits), corrupt = atomic_load(&b.corrupt);
     add_to(counters, STOC_COUNTER_HITS, hits);
-    add_to(counters, STOC_COUNTER_MISSES, n - hits - corrupt);
+    add_to(counters, STOC_COUNTER_MISSES, corrupt ? 0 : n - hits);
     add_to(counters, STOC_COUNTER_RETRIED, atomic_load(&b.retried));
     add_to(counters, STOC_COUNTER_CORRUPT, corrupt);
-    return (int64_t)hits;
+    return corrupt ? STOC_ECORRUPT : (int64_t)hits;
 }
 
 void stoc_close_keep_payload(stoc_cache *c)
