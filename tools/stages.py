@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LOGS = Path("build/logs")
-TAIL = 150  # lines of a failed stage's log that are shown: more than the longest report of one test so far
+BEFORE, TAIL = 25, 40  # lines of a failed stage's log that are shown: before each failure, and at the end
 
 GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
+FAILURE = re.compile(r"^(\s*--- FAIL|FAIL |FAILED|panic: |fatal error: )")
 SUMMARY = re.compile(r"\b(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
 CLOSING = re.compile(r"^([\w-]+: )?\d+ (passed|failed|skipped|error|errors)(, \d+ \w+)*( in [\d.]+s.*)?$")
 SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] (.*)")
@@ -93,10 +94,24 @@ def run(name: str) -> Stage:
     lines = log.read_text(errors="replace").splitlines()
     stage.count(lines, status)
     if stage.failed:
-        for line in lines[-TAIL:]:
+        for line in extract(lines):
             print(f"   | {line}")
         print(f"   failed with status {status}; the whole output is in {log}; make {name} runs it again", flush=True)
     return stage
+
+
+def extract(lines: list[str]) -> list[str]:
+    """The lines of a log that say why it failed: those before each failed test of Go or C, and the last ones."""
+    shown = set(range(max(0, len(lines) - TAIL), len(lines)))
+    for k, line in enumerate(lines):
+        if FAILURE.match(line):
+            shown.update(range(max(0, k - BEFORE), k + 1))
+    text: list[str] = []
+    for k in sorted(shown):
+        if k > 0 and k - 1 not in shown:
+            text.append("...")
+        text.append(lines[k])
+    return text
 
 
 def table(stages: list[Stage]) -> str:
