@@ -32,7 +32,7 @@ def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Se
             out[row] = load(files[index])
         return
     _, hit = cache.gather(indices, out=out)
-    for row in np.flatnonzero(~hit):
+    for row in np.flatnonzero(~hit).tolist():
         out[row] = load(files[indices[row]])
         cache.put(indices[row], out[row])
 
