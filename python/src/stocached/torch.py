@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch.utils.data
@@ -216,5 +216,5 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
 
 
 def _spare_batches(field: Field, n: int) -> Spare:
-    shape, dtype = (n, *field.shape), field.dtype
-    return Spare(lambda: np.empty(shape, dtype), n * field.bytes)  # type: ignore[arg-type]
+    shape, dtype = cast("tuple[int, ...]", (n, *field.shape)), field.dtype
+    return Spare(lambda: np.empty(shape, dtype), n * field.bytes)
