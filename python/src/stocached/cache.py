@@ -280,10 +280,10 @@ class Cache:
                 return None
             return self._values.decode(raw, True)
         length = ctypes.c_size_t(0)
-        lengths = np.zeros(1, np.uint64)
+        wanted, lengths = np.array([i]), np.zeros(1, np.uint64)  # held here: their memory is the library's during the call
         for _ in range(_RETRIES):
             # Ask for the length first, uncounted; the sample may be replaced by a longer one before it is copied.
-            there = handle.check(_native.lengths(handle, _address(np.array([i])), 1, _address(lengths)), i)
+            there = handle.check(_native.lengths(handle, _address(wanted), 1, _address(lengths)), i)
             capacity = int(lengths[0]) if there else 0
             raw = np.empty(capacity, np.uint8)
             code = _native.get(handle, i, _address(raw), capacity, ctypes.addressof(length))
