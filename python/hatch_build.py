@@ -1,9 +1,12 @@
-"""Build hook: compiles libstocached.so with the system's C compiler ($CC, $CFLAGS) into the wheel, and puts the C sources into the sdist."""
+"""Build hook: compiles libstocached.so with the system's C compiler ($CC, $CFLAGS) into the wheel, and puts the C sources into the sdist.
+
+Built from a full checkout where Go is installed, the wheel also has the program `stocached`; STOCACHED_GO=0 leaves it out."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -31,6 +34,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         library = Path(self.folder.name, LIBRARY)
         self.compile(sources, library)
         build_data["force_include"][str(library)] = f"stocached/{LIBRARY}"
+        program = Path(self.folder.name, "stocached")
+        if self.compile_program(program):
+            build_data["force_include"][str(program)] = f"stocached-{self.metadata.version}.data/scripts/stocached"
 
     def sources(self) -> Path:
         """The C sources: those bundled in an sdist, else those of the checkout that this folder is in."""
@@ -51,3 +57,17 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             subprocess.run(command, check=True)
         except FileNotFoundError:
             raise RuntimeError(f"no C compiler {command[0]!r}; install one (Debian: apt install gcc libc6-dev), or set CC") from None
+
+    def compile_program(self, program: Path) -> bool:
+        """The command line, if it can be had: the package works without it."""
+        checkout, go = Path(self.root).parent, shutil.which("go")
+        if go is None or os.environ.get("STOCACHED_GO") == "0" or not (checkout / "cmd" / "stocached").is_dir():
+            return False
+        command = [go, "build", "-trimpath", "-o", str(program), "./cmd/stocached"]
+        self.app.display_info(shlex.join(command))
+        try:
+            subprocess.run(command, cwd=checkout, env={**os.environ, "CGO_ENABLED": "0"}, check=True, timeout=300)
+        except (subprocess.SubprocessError, OSError) as error:
+            self.app.display_warning(f"the wheel goes without the program stocached: {error}")
+            return False
+        return True
