@@ -89,7 +89,7 @@ test-model: build/libstocached.so ## every interleaving of the protocol in small
 	$(GO) test -tags faultpoints -v -timeout 15m ./internal/model/...
 
 .PHONY: test-c
-test-c: setup-system ## C: plain, with fault points, under the address, undefined-behaviour and thread sanitizers
+test-c: setup-c-tests ## C: plain, with fault points, under the address, undefined-behaviour and thread sanitizers
 	$(MAKE) --no-print-directory -C cclient test
 
 .PHONY: test-conform
@@ -160,6 +160,10 @@ lint-generate generate-check: ## generated files are up to date
 setup-system:
 	@tools/setup.sh system
 
+.PHONY: setup-c-tests
+setup-c-tests: setup-system
+	@tools/setup.sh c-tests
+
 .PHONY: setup-python setup-demo setup-torch setup-test setup-lint
 setup-python: setup-system
 	@tools/setup.sh python
@@ -169,7 +173,7 @@ setup-torch: setup-python
 	@tools/setup.sh torch
 setup-lint: setup-python
 	@GOLANGCI_VERSION=$(GOLANGCI_VERSION) tools/setup.sh lint
-setup-test: setup-demo
+setup-test: setup-c-tests setup-demo
 ifneq ($(TORCH),0)
 setup-test: setup-torch
 endif

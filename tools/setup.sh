@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs and is missing; a second run finds everything there and says nothing.
-#   tools/setup.sh system | python | demo | torch | lint
+#   tools/setup.sh system | c-tests | python | demo | torch | lint
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -16,12 +16,24 @@ system() {
     missing=
     echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || missing="$missing gcc libc6-dev"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
-    [ -z "$missing" ] && return
+    install_packages $missing
+}
+
+# What the C tests need beside a C compiler.
+c_tests() {
+    missing=
+    command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
+    command -v pkg-config >/dev/null || missing="$missing pkg-config"
+    install_packages $missing
+}
+
+install_packages() {
+    [ $# = 0 ] && return
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "stocached: installing$missing"
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+        echo "stocached: installing $*"
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
     else
-        fail "missing:$missing. On Debian and Ubuntu: sudo apt-get install -y$missing"
+        fail "missing: $*. On Debian and Ubuntu: sudo apt-get install -y $*"
     fi
 }
 
@@ -55,6 +67,7 @@ environment() {
 
 case ${1:-} in
 system) system ;;
+c-tests) c_tests ;;
 python)
     environment
     pip_install tools 'pinned tools (pytest, ...)' tools/requirements.txt -- -r tools/requirements.txt
@@ -80,5 +93,5 @@ lint)
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh system | python | demo | torch | lint" ;;
+*) fail "usage: tools/setup.sh system | c-tests | python | demo | torch | lint" ;;
 esac
