@@ -119,7 +119,7 @@ test-demo: setup-demo ## the demo and the scripts in tools/
 
 .PHONY: test-docs
 test-docs: build setup-python ## runs the examples in README.md and docs/
-	$(PY) tools/docs.py README.md docs
+	$(PY) tools/docs.py README.md python/README.md docs
 
 # ------------------------------------------------------------------------------------------------ lint
 
