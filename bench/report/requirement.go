@@ -115,5 +115,6 @@ var caseNotes = map[string]string{
 	"c/view-static": "the same calls linked from libstocached.a",
 	"c/get":         "a single copy of a small sample waits for its index word first, which a bare copy of a known address does not",
 	"go/get":        "a single copy of a small sample waits for its index word first, which a bare copy of a known address does not",
+	"hits/go":       "processor time of a view beside other processes is that of a view alone (ratio of CPU 1) if they write no common cache line, whatever else the machine does",
 	"go/view":       "views of small samples miss the processor's cache in an index of 16 MB",
 }
