@@ -464,6 +464,9 @@ func TestCorrupt(t *testing.T) {
 							seg.Meta(i).Store(uint64(shm.NewMeta([]uint32{0, 99, 100, 1 << 20, 1<<32 - 1}[rng.IntN(5)], 0)))
 						}
 					}
+					if rng.IntN(4) == 0 {
+						seg.Phase().Store([]uint64{1, 1 | 3<<3, 1 | 4095<<3, 1 | 5<<3 | 7<<15}[rng.IntN(4)])
+					}
 					for i := range 5 {
 						code, n := c.get(i, make([]byte, 5000))
 						viewed, view := c.view(i)

@@ -595,6 +595,12 @@ static void corrupt_words(void)
         *word_in(control, STOC_CLIENTS_HIGH_OFFSET) = UINT64_MAX;
         EQUAL(stoc_recover(c), 0);
         EQUAL(stats_of(c).corrupt, corrupt + 2);
+        *word_in(control, STOC_PHASE_OFFSET) = 1 | UINT64_C(4095) << 3; /* a clear by nobody that can be */
+        EQUAL(put(c, 1, 4096, 1, 0), STOC_ECORRUPT);
+        EQUAL(stoc_clear(c, 10), STOC_ECORRUPT);
+        *word_in(control, STOC_PHASE_OFFSET) = 5 | 1 << 3; /* a state that is none, by our own number: finished like a dead one's */
+        EQUAL(put(c, 1, 4096, 1, 0), STOC_STORED);
+        EQUAL(*word_in(control, STOC_PHASE_OFFSET) & 7, 0);
         EQUAL(stoc_clear(c, 1000), 0);
         EQUAL(put(c, 0, 4096, 2, 0), STOC_STORED);
         EQUAL(holds(c, 0, 4096, 2), 1);

@@ -63,8 +63,8 @@ static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t 
     store(free_from_word(c), ((load(free_from_word(c)) >> 32) + 1) << 32);
     store(arena_next_word(c), 0);
     STOC_FAULT("clear.cursors");
-    cas(phase_word(c), phase, phase_open(phase_epoch(phase) + 1));
-    STOC_FAULT("clear.open");
+    if (cas(phase_word(c), phase, phase_open(phase_epoch(phase) + 1)))
+        STOC_FAULT("clear.open");
     return 0;
 }
 
@@ -117,9 +117,12 @@ int stoc_clear(stoc_cache *c, unsigned timeout_ms)
     if (code < 0)
         return code;
     uint64_t deadline = now_ns() + (uint64_t)timeout_ms * 1000000u, phase;
-    while (phase_clearing(phase = load(phase_word(c))))
+    while (phase_clearing(phase = load(phase_word(c)))) {
+        if (owner_of(phase) > c->client_records)
+            return corrupt(c);
         if (!adopt_clear(c, phase, owner, 0))
             return STOC_BUSY;
+    }
     if (!flag_try(&c->clearing))
         return STOC_BUSY;
     uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));

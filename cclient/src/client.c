@@ -247,6 +247,13 @@ static inline stoc_word *counters_of(stoc_cache *c)
 
 static inline void count(stoc_cache *c, enum stoc_counter which, uint64_t n) { add_to(counters_of(c), which, n); }
 
+/* Counts and reports a word that cannot be. */
+static int corrupt(stoc_cache *c)
+{
+    count(c, STOC_COUNTER_CORRUPT, 1);
+    return STOC_ECORRUPT;
+}
+
 /* For everything that writes: the owner number, or an error below 0. */
 static inline int require_owner(stoc_cache *c, uint32_t *owner)
 {

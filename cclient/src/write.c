@@ -135,12 +135,6 @@ static bool is_full(const stoc_cache *c, uint64_t length)
     return c->variable && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c);
 }
 
-static int corrupt(stoc_cache *c)
-{
-    count(c, STOC_COUNTER_CORRUPT, 1);
-    return STOC_ECORRUPT;
-}
-
 /* Steps 1 to 5 of a set: STORED (k is open), EXISTS, BUSY, FULL, OUT, or an error. Counts nothing but what goes wrong inside. */
 static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, struct stoc_claim *k)
 {
@@ -188,6 +182,8 @@ again:;
     STOC_FAULT("claim.phase");
     if (phase_clearing(phase)) {
         store(entry_word(c, record, entry), 0);
+        if (owner_of(phase) > c->client_records)
+            return corrupt(c);
         if (adopt_clear(c, phase, owner, ADOPT_AT_CLAIM_NS))
             goto again;
         return STOC_BUSY;
