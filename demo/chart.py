@@ -64,7 +64,7 @@ def draw_labels(axes: Axes, result: Result) -> None:
         axes.annotate(
             speed_up(result.cold_seconds / run.warm_seconds),
             (run.fraction, run.warm_seconds),
-            (7, 8) if run.fraction < 1 else (14, 13),
+            (7, 8) if run.fraction < 1 else (16, 27),
             textcoords="offset points",
             ha="left" if run.fraction < 1 else "right",
             color=BLUE,
