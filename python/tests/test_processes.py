@@ -398,3 +398,26 @@ def test_small_tmpfs_is_full_not_fatal(tmp_path):
                 assert (cache.get(k) == pattern(k, 100_000)).all()
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_fork_while_a_thread_loads(cache):
+    """A child that is forked in the middle of its parent's get_or_load does not wait for a thread that it has not got."""
+    entered, go = threading.Event(), threading.Event()
+
+    def slow(index: int) -> np.ndarray:
+        entered.set()
+        assert go.wait(30)
+        return pattern(index)
+
+    thread = threading.Thread(target=cache.get_or_load, args=(4, slow))
+    thread.start()
+    assert entered.wait(30)
+    with quiet_fork():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(0 if (cache.get_or_load(4, pattern) == pattern(4)).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    go.set()
+    thread.join()
+    assert (cache.get(4) == pattern(4)).all()

@@ -10,7 +10,7 @@ import numpy as np
 from ._errors import InvalidError
 
 try:  # gives NumPy a bfloat16; without it, bfloat16 items are handled as the uint16 of their bits
-    from ml_dtypes import bfloat16 as _bfloat16
+    from ml_dtypes import bfloat16 as _bfloat16  # type: ignore[import-not-found,import-untyped,unused-ignore]
 except ImportError:
     _bfloat16 = np.uint16
 
