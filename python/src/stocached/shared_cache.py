@@ -42,6 +42,7 @@ class SharedCache:
     The calls, results and exceptions of stocaching's class. What is different:
     - `get_slot` and `cache[i]` return a private copy: changing it in place does not change the cache. With views=True, `get_slot` returns a tensor over
       the cache itself, which is mapped read-only: changing it in place kills the process (torch has no read-only tensors), so clone it first.
+      Copies of `get_slot` lie in memory of this object, of which it keeps up to 64 MiB for the next ones; torch cannot resize them.
     - `array` is a tensor over the read-only cache, for looking; `aux_array` is a snapshot.
     - When several processes set one slot at the same time, the first wins and the others' set does nothing.
     - Memory is taken as slots fill, not at the start; a slot that finds no memory stays empty. Nothing is zeroed at the start.
