@@ -70,8 +70,9 @@ func (c *Cache) adoptClear(p shm.Phase, patience time.Duration) (bool, error) {
 	mine := shm.ClearingPhase(c.owner, p.Epoch())
 	switch owner := p.Owner(); owner {
 	case c.owner:
-		// Ours by number, and no goroutine of ours runs it: the number's last owner died in it. Unless it ended just now.
-		if shm.Phase(c.seg.Phase().Load()) != p {
+		// Ours by number, and no goroutine of ours runs it: the number's last owner died in it. Unless it ended just now. The CAS also mends
+		// a state that cannot be, which no later step would find to be ours.
+		if !c.seg.Phase().CompareAndSwap(uint64(p), uint64(mine)) {
 			return true, nil
 		}
 	case 0:
