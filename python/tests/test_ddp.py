@@ -53,10 +53,11 @@ def test_two_ranks(cache_name, tmp_path):
         for rank in range(2)
     ]
     try:
-        outputs = [rank.communicate(timeout=120) for rank in ranks]
+        outputs = [rank.communicate(timeout=300) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
+            rank.communicate()
     for rank, (output, error) in zip(ranks, outputs):
         assert rank.returncode == 0, error
         assert output.split()[:2] == ["64", "64"], (output, error)
