@@ -161,10 +161,43 @@ struct batch {
     unsigned char *dst;
     uint64_t stride, skip, want; /* rows of one size */
     const uint64_t *offsets, *lengths; /* packed rows */
+    void *const *field_dst;            /* rows by field: of each field, NULL: not wanted */
+    const size_t *field_stride;
     uint8_t *hit;
     _Atomic size_t next;
     _Atomic uint64_t hits, retried, corrupt;
 };
+
+/* What copy_sample is given as the destination of a row by field: it copies nothing but through copy_fields, which takes it apart again. */
+struct field_row {
+    const struct batch *batch;
+    size_t k;
+};
+
+static void copy_fields(void *dst, const void *src, size_t n)
+{
+    const struct field_row *row = dst;
+    const struct batch *b = row->batch;
+    (void)n;
+    for (uint32_t f = 0; f < b->cache->field_count; f++) {
+        const struct stoc_field *field = &b->cache->fields[f];
+        if (b->field_dst[f])
+            copy_plain((unsigned char *)b->field_dst[f] + row->k * b->field_stride[f], (const unsigned char *)src + field->offset, field->bytes);
+    }
+}
+
+/* One row: HIT, MISS, ECORRUPT. */
+static inline int gather_row(struct batch *b, size_t k, uint64_t *retried)
+{
+    uint64_t sample = (uint64_t)b->indices[k], want = b->lengths ? b->lengths[k] : b->want;
+    if (b->field_dst) {
+        struct field_row row = {b, k};
+        return copy_sample(b->cache, sample, 0, want, &row, want, NULL, copy_fields, retried);
+    }
+    if (b->lengths && want == ANY_LENGTH)
+        return STOC_MISS;
+    return copy_sample(b->cache, sample, b->skip, want, b->dst + (b->offsets ? b->offsets[k] : k * b->stride), want, NULL, copy_plain, retried);
+}
 
 static void *gather_rows(void *context)
 {
@@ -179,9 +212,7 @@ static void *gather_rows(void *context)
         for (size_t k = from; k < to; k++) {
             if (k + ROWS_AHEAD < b->n)
                 __builtin_prefetch((const void *)(uintptr_t)index_word(c, (uint64_t)b->indices[k + ROWS_AHEAD]));
-            uint64_t want = b->lengths ? b->lengths[k] : b->want;
-            unsigned char *row = b->dst + (b->offsets ? b->offsets[k] : k * b->stride);
-            int result = b->lengths && want == ANY_LENGTH ? STOC_MISS : copy_sample(c, (uint64_t)b->indices[k], b->skip, want, row, want, NULL, copy_plain, &retried);
+            int result = gather_row(b, k, &retried);
             hits += result == STOC_HIT;
             corrupt += result < 0;
             if (b->hit)
