@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -11,10 +12,15 @@ import (
 const (
 	// Whole is the field of Gather that means whole samples.
 	Whole = -1
-	// gatherChunk is how many rows a goroutine takes at a time: enough that taking costs nothing, few enough that all end together.
+	// gatherChunk is how many rows a goroutine takes at a time at most: enough that taking costs nothing and that their cache misses overlap. Of a small
+	// batch it takes fewer, so that all have some and end together.
 	gatherChunk = 8
+	// turnsPerThread is how many chunks there are for a goroutine, at least, where there are that many rows.
+	turnsPerThread = 4
 	// bytesPerThread is the least that is worth another goroutine: starting and waiting for one costs a few microseconds, copying this much 20.
 	bytesPerThread = 256 << 10
+	// fetched is how many bytes of a row are asked for before the rows of its chunk are copied; the processor's own prefetching sees to the rest.
+	fetched = 256
 )
 
 // Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were READY; rows of misses are left alone. hit[k]
@@ -95,6 +101,7 @@ type gather struct {
 	offsets, lengths []uint64
 	step             func() // runs as a goroutine: made once, because a go statement with arguments allocates
 
+	chunk int          // rows that a goroutine takes at a time
 	next  atomic.Int64 // first row nobody has taken
 	hits  atomic.Int64
 	wait  sync.WaitGroup
@@ -173,7 +180,8 @@ func (g *gather) checkIndices() error {
 // do runs the copies and counts them.
 func (g *gather) do(l *lane, threads, rowBytes int) (int, error) {
 	n := len(g.indices)
-	threads = min(threads, n*rowBytes/bytesPerThread, (n+gatherChunk-1)/gatherChunk)
+	threads = max(min(threads, n, n*rowBytes/bytesPerThread), 1)
+	g.chunk = min(max(n/(threads*turnsPerThread), 1), gatherChunk)
 	for range threads - 1 {
 		g.wait.Add(1)
 		go g.step()
@@ -193,15 +201,12 @@ func (g *gather) do(l *lane, threads, rowBytes int) (int, error) {
 func (g *gather) rows() {
 	n, hits := len(g.indices), 0
 	for {
-		first := int(g.next.Add(gatherChunk)) - gatherChunk
+		first := int(g.next.Add(int64(g.chunk))) - g.chunk
 		if first >= n {
 			break
 		}
-		last := min(first+gatherChunk, n)
-		for _, i := range g.indices[first:last] {
-			// Small samples in a random order miss the processor's cache here, and the copy cannot begin before: all of a chunk at the same time, not one by one.
-			g.c.seg.Word(uint64(i)).Load()
-		}
+		last := min(first+g.chunk, n)
+		g.fetch(first, last)
 		for k := first; k < last; k++ {
 			ok, err := g.row(k)
 			if err != nil {
@@ -216,6 +221,26 @@ func (g *gather) rows() {
 		}
 	}
 	g.hits.Add(int64(hits))
+}
+
+// fetch reads the index words and the first lines of the samples of a chunk. Small samples in a random order miss the processor's cache at both, and their copies
+// cannot begin before: all of a chunk at the same time, not one by one.
+func (g *gather) fetch(first, last int) {
+	c, sum := g.c, byte(0)
+	for _, i := range g.indices[first:last] {
+		c.seg.Word(uint64(i)).Load()
+	}
+	for _, i := range g.indices[first:last] {
+		w, m, ok := c.look(uint64(i))
+		if !ok || m.Length() < fetched {
+			continue
+		}
+		if offset, ok := c.extent(w, uint64(m.Length())); ok {
+			p := c.seg.Bytes(offset, fetched)
+			sum += p[0] + p[64] + p[128] + p[192]
+		}
+	}
+	runtime.KeepAlive(sum)
 }
 
 // fail keeps the first error. A function of its own, so that only an error costs an allocation.

@@ -112,7 +112,12 @@ struct stoc_options {
     const char *fingerprint; /* NULL: none; at most 64 bytes */
     void (*progress)(void *context, uint64_t done, uint64_t total); /* NULL: none; called while reserving, every 64 MiB */
     void *context;
+    uint32_t open_flags;     /* 0, or STOC_OPEN_KIND_PYTHON: of the creator's own handle */
+    uint32_t reserved;       /* 0 */
 };
+
+#define STOC_OPEN_READ_ONLY 1u   /* attach for reading though writing would be allowed; reads are not counted */
+#define STOC_OPEN_KIND_PYTHON 2u /* shown by `stocached inspect` */
 
 typedef struct stoc_cache stoc_cache; /* a handle: one attached client */
 
@@ -131,9 +136,6 @@ STOC_API size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, u
 /* Creates a cache and attaches to it. name NULL: a sealed memfd, gone with its last process. Names: 1 to 100 of [A-Za-z0-9._-], first one alphanumeric.
  * EINVAL (options), EEXIST, EMEMORY (with the numbers), EPERM, ESYSTEM. On failure *out is NULL and nothing is left behind. */
 STOC_API int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error);
-
-#define STOC_OPEN_READ_ONLY 1u   /* attach for reading though writing would be allowed; reads are not counted */
-#define STOC_OPEN_KIND_PYTHON 2u /* shown by stats */
 
 /* Attaches by name (no '/') or by path. Without permission to write it attaches read-only by itself.
  * fingerprint NULL: not checked. ENOENT, EFORMAT, EVERSION, EFINGERPRINT, EPERM, ESYSTEM. */
@@ -171,7 +173,10 @@ STOC_API int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capaci
 /* HIT: *data points to *length bytes of the cache, see VIEW above. MISS: both untouched. */
 STOC_API int stoc_view(stoc_cache *cache, int64_t index, const void **data, size_t *length);
 
-/* The same for the fastest callers, counted alike: offset of the sample in the payload map, -1 on a miss, EINDEX and others are below -1
+/* The same, but not counted as a hit or miss. */
+STOC_API int stoc_locate(const stoc_cache *cache, int64_t index, const void **data, size_t *length);
+
+/* stoc_view for the fastest callers, counted alike: offset of the sample in the payload map, -1 on a miss, EINDEX and others are below -1
  * (error code minus 1). Fixed-size caches only. */
 STOC_API int64_t stoc_view_offset(stoc_cache *cache, int64_t index);
 
@@ -245,6 +250,10 @@ STOC_API void stoc_count_passed(stoc_cache *cache, uint64_t n);
 
 /* stoc_view_offset in slots: the row of the sample in an array over the payload with slot_stride bytes a row. */
 STOC_API int64_t stoc_view_slot(stoc_cache *cache, int64_t index);
+STOC_API int64_t stoc_locate_slot(const stoc_cache *cache, int64_t index); /* the same, but not counted */
+
+/* stoc_set with length sample_bytes and without flags: ctypes takes half a microsecond for each argument. Fixed-size caches only, else ESCHEMA. */
+STOC_API int stoc_put(stoc_cache *cache, int64_t index, const void *data);
 
 /* stoc_gather with one destination a field: field f of sample indices[k] goes to dst[f] + k * row_stride[f]; dst[f] NULL: it is not wanted. A sample is copied
  * under one check, so its fields belong together. dst and row_stride have field_count entries. Returns the number of hits, or EINDEX, ESCHEMA. */

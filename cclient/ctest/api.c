@@ -15,7 +15,7 @@ static void a_sample_comes_back(void)
     EQUAL(stoc_view(c, 5, &data, &length), STOC_MISS);
     CHECK(length == 7 && data == bytes); /* untouched */
     EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
-    EQUAL(put(c, 5, BYTES, 2, 0), STOC_EXISTS);
+    EQUAL(stoc_put(c, 5, bytes), STOC_EXISTS);
     EQUAL(holds(c, 5, BYTES, 1), 1);
     EQUAL(stoc_view(c, 5, &data, &length), STOC_HIT);
     CHECK(length == BYTES && filled(data, BYTES, 5, 1));
@@ -23,6 +23,14 @@ static void a_sample_comes_back(void)
     REQUIRE(stoc_info(c, &info) == 0);
     EQUAL(stoc_view_offset(c, 5), (const char *)data - (const char *)info.payload);
     EQUAL(stoc_view_offset(c, 6), -1);
+    const void *seen = NULL;
+    length = 7;
+    EQUAL(stoc_locate(c, 6, &seen, &length), STOC_MISS);
+    CHECK(!seen && length == 7);
+    EQUAL(stoc_locate(c, 5, &seen, &length), STOC_HIT); /* neither is counted, see below */
+    CHECK(seen == data && length == BYTES);
+    EQUAL(stoc_locate_slot(c, 5), 0);
+    EQUAL(stoc_locate_slot(c, 6), -1);
     EQUAL(put(c, 5, BYTES, 3, STOC_OVERWRITE), STOC_STORED);
     EQUAL(holds(c, 5, BYTES, 3), 1);
     struct stoc_stats s = stats_of(c);
@@ -109,6 +117,8 @@ static void samples_of_any_size(void)
     EQUAL(stoc_gather_packed(c, indices, 1, out, offsets, lengths, hit, 1), 0);
     EQUAL(stoc_gather(c, indices, 4, -1, out, 100000, hit, 1), STOC_ESCHEMA);
     EQUAL(stoc_view_offset(c, 3), STOC_ESCHEMA - 1);
+    EQUAL(stoc_put(c, 3, out), STOC_ESCHEMA);
+    EQUAL(stoc_locate_slot(c, 3), STOC_ESCHEMA - 1);
     size_t needed = 0;
     EQUAL(stoc_get(c, 20, out, 100, &needed), STOC_ESCHEMA);
     EQUAL(needed, 50000);
@@ -259,6 +269,10 @@ static void fills_in_pieces(void)
     for (int i = 0; i < 40; i++)
         EQUAL(stoc_claim(wide, i, 8, 0, &many[i]), i < 32 ? STOC_STORED : STOC_BUSY);
     EQUAL(stoc_clear(wide, 50), STOC_ETIMEOUT);
+    char text[200];
+    stoc_explain(wide, STOC_ETIMEOUT, 0, 0, text, sizeof text);
+    if (!strstr(text, "32 claims"))
+        COMPLAIN("no number of claims in: %s", text);
     EQUAL(stats_of(wide).clears, 0);
     EQUAL(stoc_publish(&many[0]), STOC_STORED);
     EQUAL(stoc_claim(wide, 39, 8, 0, &many[39]), STOC_STORED);
@@ -283,7 +297,11 @@ static void bad_arguments(void)
         EQUAL(stoc_get(c, outside[k], bytes, BYTES, &length), STOC_EINDEX);
         EQUAL(stoc_view(c, outside[k], &data, &length), STOC_EINDEX);
         EQUAL(stoc_view_offset(c, outside[k]), STOC_EINDEX - 1);
+        EQUAL(stoc_view_slot(c, outside[k]), STOC_EINDEX - 1);
+        EQUAL(stoc_locate(c, outside[k], &data, &length), STOC_EINDEX);
+        EQUAL(stoc_locate_slot(c, outside[k]), STOC_EINDEX - 1);
         EQUAL(stoc_set(c, outside[k], bytes, BYTES, 0), STOC_EINDEX);
+        EQUAL(stoc_put(c, outside[k], bytes), STOC_EINDEX);
         EQUAL(stoc_state(c, outside[k]), STOC_EINDEX);
         EQUAL(stoc_peek(c, outside[k], bytes, BYTES), STOC_EINDEX);
         struct stoc_claim claim;
@@ -317,6 +335,10 @@ static void bad_arguments(void)
     EQUAL(stoc_set(NULL, 0, bytes, 1, 0), STOC_ECLOSED);
     EQUAL(stoc_clear(NULL, 0), STOC_ECLOSED);
     EQUAL(stoc_view_offset(NULL, 0), STOC_ECLOSED - 1);
+    EQUAL(stoc_view_slot(NULL, 0), STOC_ECLOSED - 1);
+    EQUAL(stoc_locate_slot(NULL, 0), STOC_ECLOSED - 1);
+    EQUAL(stoc_put(NULL, 0, ""), STOC_ECLOSED);
+    EQUAL(stoc_locate(NULL, 0, NULL, NULL), STOC_ECLOSED);
 }
 
 static void bad_options(void)
@@ -337,6 +359,8 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = 5, .slots = 6, .sample_bytes = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = UINT64_C(1) << 32), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .assign = 2), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .open_flags = STOC_OPEN_READ_ONLY), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .reserved = 1), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .variable = 1), STOC_EINVAL}, /* no limit */
         {NULL, OPTIONS(.samples = 5, .slots = 2, .variable = 1, .limit_bytes = 4 << 20), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .assign = STOC_FIRST_INDICES), STOC_EINVAL},

@@ -196,6 +196,16 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     return 0;
 }
 
+static unsigned claims_listed(const stoc_cache *c)
+{
+    unsigned claims = 0;
+    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
+    for (uint32_t record = 0; record < high; record++)
+        for (uint32_t entry = 0; entry < STOC_CLAIMS_PER_CLIENT; entry++)
+            claims += load(entry_word(c, record, entry)) != 0;
+    return claims;
+}
+
 size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes, char *buffer, size_t size)
 {
     int number = errno, n = 0;
@@ -249,7 +259,7 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
                      (int)STOC_MAX_CLIENT_RECORDS);
         break;
     case STOC_ETIMEOUT:
-        n = snprintf(buffer, size, "%s was not cleared: live clients are still filling samples; wait longer, or end them", name);
+        n = snprintf(buffer, size, "%s was not cleared: %u claims of live clients are in the way; publish or abort them, wait longer, or end those clients", name, claims_listed(c));
         break;
     case STOC_ESYSTEM:
         n = snprintf(buffer, size, "a system call for sample %lld of %s failed: %s", (long long)index, name, strerror(number));

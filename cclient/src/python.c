@@ -1,11 +1,31 @@
 /*
- * python.c - calls that garbage-collected callers with arrays need: a view as a row number, batches by field, and a payload map that outlives its handle.
+ * python.c - calls that garbage-collected callers with arrays need: a view as a row number, a set with few arguments, batches by field, and a payload map that outlives its handle.
  */
+
+/* An offset, or what is below it, in slots. */
+static int64_t slot_at(const stoc_cache *c, int64_t offset) { return offset < 0 ? offset : offset / (int64_t)c->slot_stride; }
 
 int64_t stoc_view_slot(stoc_cache *c, int64_t index)
 {
-    int64_t offset = stoc_view_offset(c, index);
-    return LIKELY(offset >= 0) ? (int64_t)((uint64_t)offset / c->slot_stride) : offset;
+    uint64_t slot;
+    return LIKELY(c && find_fast(c, index, &slot)) ? (int64_t)slot : slot_at(c, view_offset_slow(c, index));
+}
+
+int64_t stoc_locate_slot(const stoc_cache *c, int64_t index)
+{
+    const void *data = NULL;
+    size_t length;
+    if (c && c->variable)
+        return STOC_ESCHEMA - 1;
+    int result = stoc_locate(c, index, &data, &length);
+    return result == STOC_HIT ? slot_at(c, (const unsigned char *)data - c->payload) : (int64_t)result - 1;
+}
+
+int stoc_put(stoc_cache *c, int64_t index, const void *data)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    return c->variable ? STOC_ESCHEMA : stoc_set(c, index, data, c->sample_bytes, 0);
 }
 
 int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void *const *dst, const size_t *row_stride, uint8_t *hit, unsigned threads)

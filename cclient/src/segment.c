@@ -622,6 +622,8 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
     if (options->struct_bytes != sizeof *options)
         return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and use the header of this version",
                     (unsigned long long)options->struct_bytes, sizeof *options);
+    if (options->open_flags & ~STOC_OPEN_KIND_PYTHON || options->reserved)
+        return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", options->open_flags, options->reserved);
     if ((code = plan(name, options, &h, error)) < 0)
         return code;
     struct rlimit limit;
@@ -631,6 +633,8 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
     stoc_cache *c = new_handle(error);
     if (!c)
         return STOC_EMEMORY;
+    if (options->open_flags & STOC_OPEN_KIND_PYTHON)
+        c->kind = STOC_KIND_PYTHON;
     h.created_ns = (int64_t)clock_ns(CLOCK_REALTIME);
     if (random_bytes(h.uuid, sizeof h.uuid) != 0)
         code = fail_system(error, "read", "/dev/urandom");

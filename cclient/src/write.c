@@ -2,7 +2,11 @@
  * write.c - set, claim, write, publish, abort. docs/protocol.md, Set.
  */
 
-#define PIECE (256 * 1024) /* bytes that are checksummed and then written while they are in the second-level cache; smaller pieces cost more calls than they save */
+/*
+ * Bytes that are written and then checksummed while they are in the second-level cache. Measured in one run beside one bare pwrite, 150,528 bytes and 8 MiB: 1.10 and 1.10 times
+ * its time; the checksum first 1.15 and 1.20; pieces of 64 KiB 1.16 and 1.18.
+ */
+#define PIECE (256 * 1024)
 
 /* The last step of every claim: nothing is listed any more. */
 static void end_claim(struct stoc_claim *k)
@@ -219,10 +223,10 @@ static int write_bytes(struct stoc_claim *k, uint64_t at, const void *data, size
         if (at < (k->length + 1) / 2)
             n = MIN(n, (k->length + 1) / 2 - at);
 #endif
-        if (crc)
-            *crc = c->crc(*crc, p, n);
         if (pwrite_all(c->fd, p, n, c->payload_offset + k->offset + at) != 0)
             return write_failed(k);
+        if (crc)
+            *crc = c->crc(*crc, p, n);
         p += n, at += n, length -= n;
         if (at == (k->length + 1) / 2)
             STOC_FAULT("write.half");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 import time
@@ -365,9 +366,11 @@ def test_get_or_load(cache):
         return sample(index)
 
     first = cache.get_or_load(2, load)
+    assert (cache.stats().hits, cache.stats().misses) == (0, 1)
     second = cache.get_or_load(2, load)
     assert calls == [2]
     np.testing.assert_array_equal(first, second)
+    assert first.ctypes.data == second.ctypes.data  # the memory of the cache, both times
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
     with pytest.raises(KeyError):
@@ -375,6 +378,29 @@ def test_get_or_load(cache):
     assert 3 not in cache
     with pytest.raises(stocached.SchemaError):
         cache.get_or_load(3, lambda index: np.zeros(3))
+
+
+def test_get_or_load_of_fields_and_of_samples_of_any_size():
+    with Cache.create(samples=4, fields=FIELDS) as cache:
+        for _ in range(2):
+            loaded = cache.get_or_load(3, fields_sample)
+            assert loaded["label"] == -3
+            np.testing.assert_array_equal(loaded["image"], fields_sample(3)["image"])
+            assert not loaded["image"].flags.writeable
+        assert (cache.stats().hits, cache.stats().misses) == (1, 1)
+    with Cache.create(samples=4, variable=True, size="16MiB", dtype="float32", shape=(None, 2)) as cache:
+        for index in range(4):
+            for _ in range(2):
+                np.testing.assert_array_equal(cache.get_or_load(index, lambda i: np.full((i, 2), i, np.float32)), np.full((index, 2), index, np.float32))
+        assert (cache.stats().hits, cache.stats().misses) == (4, 4)
+
+
+def test_the_creator_is_shown_as_python():
+    with Cache.create(f"kind-{os.getpid()}", samples=1, shape=1) as cache:
+        with open(cache.path, "rb") as segment:
+            segment.seek(8192 + 4)  # docs/segment.md: kind of client record 0
+            assert segment.read(4) == b"\3\0\0\0"
+        cache.unlink()
 
 
 def test_get_or_load_where_nothing_fits_any_more():

@@ -89,7 +89,7 @@ class Handle(_native.Cache):
 
 def create(name: str | None, options: _native.Options) -> Handle:
     handle, error = Handle(), _native.Error()
-    options.struct_bytes = ctypes.sizeof(options)
+    options.struct_bytes, options.open_flags = ctypes.sizeof(options), _native.OPEN_KIND_PYTHON
     if _native.create(None if name is None else os.fsencode(name), options, handle, error) < 0:
         raise _errors.from_struct(error)
     return handle.adopt()

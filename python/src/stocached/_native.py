@@ -74,6 +74,8 @@ class Options(ctypes.Structure):
         ("fingerprint", c_char_p),
         ("progress", Progress),
         ("context", c_void_p),
+        ("open_flags", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -234,6 +236,15 @@ get_small = _bind(_holding, "stoc_get", c_int, Cache, c_int64, c_void_p, c_size_
 
 # int stoc_view(stoc_cache *cache, int64_t index, const void **data, size_t *length);
 view = _bind(_holding, "stoc_view", c_int, Cache, c_int64, POINTER(c_void_p), POINTER(c_size_t))
+
+# int64_t stoc_locate_slot(const stoc_cache *cache, int64_t index);
+locate_slot = _bind(_holding, "stoc_locate_slot", c_int64, Cache, c_int64)
+
+# int stoc_put(stoc_cache *cache, int64_t index, const void *data);
+put = _bind(_releasing, "stoc_put", c_int, Cache, c_int64, c_void_p)
+
+# int stoc_locate(const stoc_cache *cache, int64_t index, const void **data, size_t *length);
+locate = _bind(_holding, "stoc_locate", c_int, Cache, c_int64, POINTER(c_void_p), POINTER(c_size_t))
 
 # int64_t stoc_view_slot(stoc_cache *cache, int64_t index);
 view_slot = _bind(_holding, "stoc_view_slot", c_int64, Cache, c_int64)

@@ -12,7 +12,7 @@ from typing import Any
 class _Load:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.done = threading.Event()
+        self.done: threading.Event | None = None  # made by the first who waits: mostly there is nobody, and an event takes longer than the rest of a run
         self.ok = False
         self.value: Any = None
 
@@ -37,6 +37,8 @@ class Once:
                 if load is None:
                     mine = self._loads[key] = _Load()
                     break
+                if load.done is None:
+                    load.done = threading.Event()
             if load.thread == threading.get_ident():
                 return function()  # asked for from within its own load: waiting would be for ever
             load.done.wait()
@@ -49,7 +51,8 @@ class Once:
         finally:
             with self._lock:
                 self._loads.pop(key, None)  # may be gone: a fork happened within `function`
-            mine.done.set()
+            if mine.done is not None:  # nobody finds it any more to make one
+                mine.done.set()
 
 
 _all: weakref.WeakSet[Once] = weakref.WeakSet()

@@ -140,11 +140,16 @@ def as_array(value: Any) -> Array:
 
 def tensor_as_array(tensor: Any) -> Array:
     """The memory of a torch tensor (bfloat16 as NumPy has it, other devices copied to this one)."""
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    array: Array
+    try:
+        array = tensor.numpy()
+        return array
+    except (TypeError, RuntimeError):  # anything but a plain tensor on the CPU
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if str(tensor.dtype) == "torch.bfloat16":
         import torch
 
-        array: Array = tensor.contiguous().view(torch.int16).numpy()
+        array = tensor.contiguous().view(torch.int16).numpy()
         return array.view(_dtypes.NUMPY[_dtypes.BFLOAT16])
     array = tensor.numpy()
     return array

@@ -29,7 +29,8 @@ _SMALL = 64 * 1024  # bytes: copying less than this takes less than handing the 
 _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
 _RETRIES = 16  # of a view or copy whose sample is replaced each time it is looked at; then it is a miss
 
-_view_slot = _native.view_slot
+_view_slot, _put = _native.view_slot, _native.put
+_addressof, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer  # of an array with a plain writable buffer
 
 
 class SetResult(enum.Enum):
@@ -86,6 +87,7 @@ class Cache:
         self.uuid = bytes(info.uuid)
         self.fields: tuple[Field, ...] = tuple(map(_schema.from_native, handle.fields(info.field_count)))
         self._limit_bytes = int(info.limit_bytes)
+        self._slot_stride = int(info.slot_stride)
         self._handle = handle
         self._once = Once()
         self._values: FixedValues | VariableValues = VariableValues(self.fields) if self.variable else FixedValues(self.fields, self.sample_bytes)
@@ -93,10 +95,11 @@ class Cache:
         self._payload = handle.payload.array() if handle.payload else np.empty(0, np.uint8)
         self._columns: list[Array] = []  # of each field of fixed size: (slots, *shape)
         if isinstance(self._values, FixedValues):
-            self._columns = self._values.arrays(self._payload, self.slots, int(info.slot_stride))
+            self._columns = self._values.arrays(self._payload, self.slots, self._slot_stride)
         # The column of the only field, if its items are arrays: the case that `get` is fastest in.
         single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != _dtypes.BYTES
         self._rows = self._columns[0] if single else None
+        self._row_dtype, self._row_shape = (None, None) if self._rows is None else (self._rows.dtype, self._rows.shape[1:])
         _open.add(self)
 
     # ------------------------------------------------------------------------------------------------ create, attach, close
@@ -252,18 +255,28 @@ class Cache:
 
     def _view(self, index: SupportsIndex) -> Any:
         i = self._index(index)
+        handle, columns = self._handle, self._columns
+        if not columns:
+            return self._look(_native.view, i)
+        slot = _view_slot(handle, i)
+        if slot < -1:
+            raise handle.error(slot + 1, i)
+        return self._row(columns, slot) if slot >= 0 else None
+
+    def _row(self, columns: list[Array], slot: int) -> Any:
+        values = {field.name: _shown_row(field, column, slot) for field, column in zip(self.fields, columns)}
+        return values if len(values) > 1 else values[self.fields[0].name]
+
+    def _look(self, call: Callable[..., int], i: int) -> Any:
+        """A view of what is there now, None on a miss; `call` is stoc_view, or stoc_locate, which does not count."""
         handle, columns, payload = self._handle, self._columns, self._payload
-        if columns:
-            slot = _view_slot(handle, i)
-            if slot < -1:
-                raise handle.error(slot + 1, i)
-            values = {field.name: _shown_row(field, column, slot) for field, column in zip(self.fields, columns)} if slot >= 0 else None
-            return values if values is None or len(values) > 1 else values[self.fields[0].name]
         data, length = ctypes.c_void_p(), ctypes.c_size_t()
         for attempt in range(_RETRIES):
-            if handle.check(_native.view(handle, i, data, length), i) == _native.MISS:
+            if handle.check(call(handle, i, data, length), i) == _native.MISS:
                 return None
             start = (data.value or 0) - handle.payload.address if handle.payload and length.value else 0
+            if columns:
+                return self._row(columns, start // self._slot_stride)
             try:
                 return self._values.decode(payload[start : start + length.value], False)
             except CorruptError:
@@ -384,22 +397,20 @@ class Cache:
 
         overwrite: replaces the sample if it is there already. wait: for a client that is filling it just now, up to a minute.
         Raises SampleIndexError (IndexError), SchemaError (ValueError), ReadOnlyError, ClosedError."""
-        i = self._index(index)
+        i = index if type(index) is int and 0 <= index < self.samples else self._index(index)
         flags = (_native.OVERWRITE if overwrite else 0) | (_native.WAIT if wait else 0)
-        rows = self._rows
-        if (
-            rows is not None
-            and type(value) is np.ndarray
-            and value.dtype == rows.dtype
-            and value.shape == rows.shape[1:]
-            and value.flags.c_contiguous
-        ):
-            # An array that fits as it is: looking closer would take longer than storing a small sample.
-            handle = self._handle
-            code = _native.set(handle, i, _address(value), self.sample_bytes, flags)
-            if code < 0:
-                raise handle.error(code, i, self.sample_bytes)
-            return _RESULTS[code]
+        if type(value) is np.ndarray and value.dtype is self._row_dtype and value.shape == self._row_shape:
+            # An array that fits as it is, most likely: looking closer would take longer than storing a small sample.
+            try:
+                address = _addressof(_first_byte(value))
+            except (TypeError, ValueError, BufferError):  # read-only, empty or with gaps
+                pass
+            else:
+                handle = self._handle
+                code = _put(handle, i, address) if flags == 0 else _native.set(handle, i, address, self.sample_bytes, flags)
+                if code < 0:
+                    raise handle.error(code, i, self.sample_bytes)
+                return _RESULTS[code]
         return self._store(i, self._values.parts(value), flags)
 
     def _store(self, i: int, parts: list[Part], flags: int) -> SetResult:
@@ -414,7 +425,7 @@ class Cache:
 
     def get_or_load(self, index: SupportsIndex, fn: Callable[[int], Any]) -> Any:
         """The sample from the cache, or if it is not there `fn(index)`, which is stored. Threads of this process that miss the same sample at
-        the same time call `fn` once and share what it gave. What is returned is read-only, as views are."""
+        the same time call `fn` once and share what it gave. What is returned is read-only: a view of the cache, or a copy where it had no room."""
         value = self.get(index)
         if value is not None:
             return value
@@ -426,10 +437,15 @@ class Cache:
             value = self.get(i)
             if value is not None:
                 return value
-        parts = self._values.parts(fn(i))
-        self._store(i, parts, 0)
-        raw = np.frombuffer(b"".join(part if isinstance(part, bytes) else part.tobytes() for part in parts), np.uint8)
-        return self._values.decode(raw, False)
+        loaded = fn(i)
+        if self.put(i, loaded) in (SetResult.STORED, SetResult.EXISTS):
+            rows = self._rows
+            slot = _native.locate_slot(self._handle, i) if rows is not None else -1
+            value = rows[slot] if rows is not None and slot >= 0 else self._look(_native.locate, i)
+            if value is not None:
+                return value
+        parts = self._values.parts(loaded)
+        return self._values.decode(np.frombuffer(b"".join(map(_plain, parts)), np.uint8), False)
 
     def clear(self, timeout: float = 60.0) -> None:
         """Empties the cache. Fills under way are waited for, new ones answered BUSY meanwhile.
@@ -539,7 +555,7 @@ def _address(array: Array) -> int:
     """Where the items of an array lie: `array.ctypes.data`, in a third of its time where the array has a plain writable buffer, which is nearly always."""
     buffer: Any = array  # which typed NumPy does not know it is
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        return _addressof(_first_byte(buffer))
     except (TypeError, ValueError, BufferError):  # read-only, empty, with gaps, or of items that buffers do not know
         address: int = array.__array_interface__["data"][0]
         return address
@@ -563,6 +579,11 @@ def _vector(parts: list[Part]) -> ctypes.Array[_native.IoVec]:
         array = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
         entry.base, entry.length = _address(array), array.nbytes
     return vector
+
+
+def _plain(part: Part) -> Any:
+    """The bytes of a part, as something that `bytes.join` takes: it does not know every dtype."""
+    return part if isinstance(part, bytes) else part.reshape(-1).view(np.uint8)
 
 
 def _bytes_of(part: Part) -> int:
