@@ -35,3 +35,10 @@ void loop_gather_2(void *dst, const void *rows, const int64_t *indices, size_t n
     loop_gather(dst, rows, indices, first, bytes);
     pthread_join(thread, NULL);
 }
+
+uint64_t loop_look(const uint64_t *table, int64_t i, uint64_t *counter)
+{
+    uint64_t word = __atomic_load_n(table + 2 * i, __ATOMIC_ACQUIRE);
+    __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+    return word;
+}

@@ -13,4 +13,7 @@ void loop_gather(void *dst, const void *rows, const int64_t *indices, size_t n, 
 /* The same by two threads, one of them made for it: the halves of the batch. */
 void loop_gather_2(void *dst, const void *rows, const int64_t *indices, size_t n, size_t bytes);
 
+/* The least that a counted lookup in a table in memory takes: loads the word of sample i, one of every 16 bytes, and adds 1 to counter. */
+uint64_t loop_look(const uint64_t *table, int64_t i, uint64_t *counter);
+
 #endif

@@ -4,6 +4,7 @@
 #include "bench.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 struct reader {
     const struct size *size;
@@ -11,6 +12,7 @@ struct reader {
     const unsigned char *payload; /* of a cache in which sample i lies in slot i */
     int64_t *order;
     size_t at; /* in the order: runs read different samples if there are more than a run reads */
+    uint64_t *table; /* two words a sample, as an index has them: of bare lookups */
     unsigned char *out;
     uint8_t *hit;
 };
@@ -40,6 +42,16 @@ static void run_view_offset(void *context)
         for (size_t k = 0; k < r->size->samples && done < r->size->views; k++, done++)
             if (stoc_view_offset(r->cache, r->order[k]) < 0)
                 DIE("sample %lld is not there", (long long)r->order[k]);
+}
+
+static void run_look(void *context)
+{
+    struct reader *r = context;
+    static _Alignas(128) uint64_t counter;
+    for (size_t done = 0; done < r->size->views;)
+        for (size_t k = 0; k < r->size->samples && done < r->size->views; k++, done++)
+            if (loop_look(r->table, r->order[k], &counter) == 0)
+                DIE("word %lld is 0", (long long)r->order[k]);
 }
 
 static void run_get(void *context)
@@ -94,14 +106,21 @@ void reads(const struct size *z, const char *view_case, int only_views)
         CHECK(stoc_set(cache, (int64_t)i, data.samples[i % data.n], z->bytes, 0) == STOC_STORED);
     struct stoc_info info = {.struct_bytes = sizeof info};
     CHECK(stoc_info(cache, &info) == 0 && info.slot_stride == z->bytes);
-    struct reader r = {z, cache, info.payload, random_order(z->samples, 1), 0, malloc(z->batch * z->bytes), malloc(z->batch)};
-    CHECK(r.out && r.hit);
+    struct reader r = {z, cache, info.payload, random_order(z->samples, 1), 0, NULL, malloc(z->batch * z->bytes), malloc(z->batch)};
+    size_t table_bytes = 2 * z->samples * sizeof *r.table;
+    r.table = mmap(NULL, table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); /* pages as an index has them, not huge ones */
+    CHECK(r.table != MAP_FAILED && r.out && r.hit);
+    memset(r.table, 1, table_bytes);
     CHECK(stoc_view_offset(cache, (int64_t)z->samples - 1) == (int64_t)((z->samples - 1) * z->bytes)); /* sample i in slot i */
     memset(r.out, 1, z->batch * z->bytes);
     for (size_t at = 0; at < z->samples * z->bytes; at += 4096) /* map all pages */
         r.out[0] ^= r.payload[at];
 
-    alternate(view_case, z, (struct subject[]){{"stoc_view", z->views, NULL, run_view, NULL, &r}, {"stoc_view_offset", z->views, NULL, run_view_offset, NULL, &r}}, 2);
+    alternate(view_case, z,
+              (struct subject[]){{"stoc_view", z->views, NULL, run_view, NULL, &r},
+                                 {"stoc_view_offset", z->views, NULL, run_view_offset, NULL, &r},
+                                 {"bare lookup, counted", z->views, NULL, run_look, NULL, &r}},
+              3);
     if (only_views)
         goto end;
     alternate("c/get", z, (struct subject[]){{"stoc_get", z->reads, forward, run_get, NULL, &r}, {"memcpy", z->reads, forward, run_memcpy, NULL, &r}}, 2);
@@ -115,6 +134,7 @@ end:
     remove_cache(cache, "reads");
     for (size_t k = 0; k < data.n; k++)
         free(data.samples[k]);
+    munmap(r.table, table_bytes);
     free(r.order);
     free(r.out);
     free(r.hit);

@@ -3,9 +3,13 @@ package measure
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/stocached/stocached/bench/report"
 	"github.com/stocached/stocached/client"
+
+	"golang.org/x/sys/unix"
 )
 
 var errMiss = errors.New("a sample of a filled cache was not there")
@@ -24,17 +28,39 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	order := z.order()
 	touch(all)
 
-	m, err := Alternate("go/view", z.Name, runs, Subject{Name: "View", Samples: z.Views, Run: func() error {
-		for done := 0; done < z.Views; {
-			for _, i := range order[:min(len(order), z.Views-done)] {
-				if _, hit, err := c.View(i); !hit || err != nil {
-					return errors.Join(errMiss, err)
+	// Pages as an index has them, not huge ones.
+	pages, err := unix.Mmap(-1, 0, 16*len(order), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(pages)
+	table, counter := unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&pages[0])), 2*len(order)), new(atomic.Uint64)
+	for _, i := range order {
+		table[2*i].Store(1)
+	}
+	m, err := Alternate("go/view", z.Name, runs,
+		Subject{Name: "View", Samples: z.Views, Run: func() error {
+			for done := 0; done < z.Views; {
+				for _, i := range order[:min(len(order), z.Views-done)] {
+					if _, hit, err := c.View(i); !hit || err != nil {
+						return errors.Join(errMiss, err)
+					}
+					done++
 				}
-				done++
 			}
-		}
-		return nil
-	}})
+			return nil
+		}},
+		Subject{Name: "bare lookup, counted", Samples: z.Views, Run: func() error {
+			for done := 0; done < z.Views; {
+				for _, i := range order[:min(len(order), z.Views-done)] {
+					if look(table, i, counter) == 0 {
+						return errMiss
+					}
+					done++
+				}
+			}
+			return nil
+		}})
 	if err != nil {
 		return err
 	}
@@ -56,6 +82,12 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 				copy(dst, all[i*z.Bytes:][:z.Bytes])
 			}
 			return nil
+		}},
+		Subject{Name: "copy after a lookup", Samples: z.Reads, Setup: turn.take(z.Reads), Run: func() error {
+			for _, i := range turn.now {
+				copy(dst, all[i*int(look(table, i, counter))*z.Bytes:][:z.Bytes]) // the word is 1: where to copy from depends on it
+			}
+			return nil
 		}})
 	if err != nil {
 		return err
@@ -68,6 +100,15 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	}
 	emit(m)
 	return nil
+}
+
+// look is the least that a counted lookup in a table in memory takes: loads the word of sample i, one of every 16 bytes, and adds 1 to counter.
+//
+//go:noinline
+func look(table []atomic.Uint64, i int, counter *atomic.Uint64) uint64 {
+	word := table[2*i].Load()
+	counter.Add(1)
+	return word
 }
 
 func gather(z Size, c *client.Cache, all []byte, order []int, runs int) (report.Measurement, error) {

@@ -29,7 +29,10 @@ func TestJudge(t *testing.T) {
 		{Name: "gather 2 threads", Value: []float64{9, 9, 9}},
 		{Name: "memcpy loop 2 threads", Value: []float64{9, 9, 9}},
 	}}
-	view := Measurement{Case: "go/view", Size: "image", Subjects: []Subject{{Name: "View", Value: []float64{30e-9, 26e-9, 20e-9}}}}
+	view := Measurement{Case: "go/view", Size: "image", Subjects: []Subject{
+		{Name: "View", Value: []float64{30e-9, 26e-9, 20e-9}},
+		{Name: "bare lookup, counted", Value: []float64{10e-9, 10e-9, 10e-9}},
+	}}
 	get := Measurement{Case: "go/get", Missing: "because"}
 	verdicts, err := Judge([]Measurement{gather, view, get}, true)
 	if err != nil {
@@ -40,6 +43,7 @@ func TestJudge(t *testing.T) {
 		"c/gather gather 2 threads gather":                "reached otherwise",
 		"c/gather gather 2 threads memcpy loop 2 threads": "reached",
 		"go/view View ":                                   "not reached",
+		"go/view View bare lookup, counted":               "shown",
 		"go/get Get copy":                                 "not measured: because",
 		"c/view stoc_view ":                               "not measured: not run",
 	}

@@ -8,7 +8,11 @@ static int64_t slot_at(const stoc_cache *c, int64_t offset) { return offset < 0 
 int64_t stoc_view_slot(stoc_cache *c, int64_t index)
 {
     uint64_t slot;
-    return LIKELY(c && find_fast(c, index, &slot)) ? (int64_t)slot : slot_at(c, view_offset_slow(c, index));
+    stoc_word *counters;
+    if (UNLIKELY(!c || !find_fast(c, index, &slot, &counters)))
+        return slot_at(c, view_offset_slow(c, index));
+    add_to(counters, STOC_COUNTER_HITS, 1);
+    return (int64_t)slot;
 }
 
 int64_t stoc_locate_slot(const stoc_cache *c, int64_t index)

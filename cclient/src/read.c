@@ -83,20 +83,18 @@ static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64
 }
 
 /*
- * The hit of a fixed-size cache by a registered client, counted: true. Everything else goes the long way, in functions that are not inlined, so that this one needs no
- * stack frame: half of what a view costs is its one locked addition.
+ * The slot of a sample, if this is a hit of a fixed-size cache by a registered client; then *counters is where to count it. Everything else goes the long way, in functions
+ * that are not inlined, so that this one needs no stack frame: half of what a view costs is its one locked addition. What follows that waits for it, so callers count last.
  */
-static inline bool find_fast(stoc_cache *c, int64_t index, uint64_t *slot)
+static inline bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters)
 {
     if (BAD_INDEX(c, index))
         return false;
-    stoc_word *record = index_word(c, (uint64_t)index), *counters = atomic_load_explicit(&c->counters, memory_order_acquire);
+    stoc_word *record = index_word(c, (uint64_t)index);
+    *counters = atomic_load_explicit((_Atomic(stoc_word *) *)(uintptr_t)&c->counters, memory_order_acquire);
     uint64_t w = load(record), meta = load(record + 1);
     *slot = (w >> STOC_FIXED_PLACE_SHIFT) - 1;
-    if (UNLIKELY(state_of(w) != READY || *slot >= c->slots || length_of(meta) != c->sample_bytes || !counters)) /* an arena has 0 slots */
-        return false;
-    add_to(counters, STOC_COUNTER_HITS, 1);
-    return true;
+    return LIKELY(state_of(w) == READY && *slot < c->slots && length_of(meta) == c->sample_bytes && *counters); /* an arena has 0 slots */
 }
 
 __attribute__((noinline)) static int find_counted(stoc_cache *c, int64_t index, uint64_t *offset, uint64_t *length)
@@ -126,10 +124,12 @@ __attribute__((noinline)) static int view_slow(stoc_cache *c, int64_t index, con
 int stoc_view(stoc_cache *c, int64_t index, const void **data, size_t *length)
 {
     uint64_t slot;
-    if (UNLIKELY(!c || !data || !length || !find_fast(c, index, &slot)))
+    stoc_word *counters;
+    if (UNLIKELY(!c || !data || !length || !find_fast(c, index, &slot, &counters)))
         return view_slow(c, index, data, length);
     *data = c->payload + slot * c->slot_stride;
     *length = c->sample_bytes;
+    add_to(counters, STOC_COUNTER_HITS, 1);
     return STOC_HIT;
 }
 
@@ -147,7 +147,12 @@ __attribute__((noinline)) static int64_t view_offset_slow(stoc_cache *c, int64_t
 int64_t stoc_view_offset(stoc_cache *c, int64_t index)
 {
     uint64_t slot;
-    return LIKELY(c && find_fast(c, index, &slot)) ? (int64_t)(slot * c->slot_stride) : view_offset_slow(c, index);
+    stoc_word *counters;
+    if (UNLIKELY(!c || !find_fast(c, index, &slot, &counters)))
+        return view_offset_slow(c, index);
+    int64_t offset = (int64_t)(slot * c->slot_stride);
+    add_to(counters, STOC_COUNTER_HITS, 1);
+    return offset;
 }
 
 int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *length)
