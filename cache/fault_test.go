@@ -520,9 +520,9 @@ func TestOneExtentAtATime(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// A slot that is freed behind a search is not overlooked for good: a search that found none does not raise the cursor over it.
-func TestSlotFreedBehindASearch(t *testing.T) {
-	seg := mapped(t, faultSegments["first-come"])
+// freedBehindASearch stops a set of sample 5 by a at a fault point, frees slot 4 behind it, after meanwhile, and lets it go on. It must come to want.
+func freedBehindASearch(t *testing.T, point string, want cache.Result, meanwhile func(b *cache.Cache)) (seg *shm.Segment, a *cache.Cache) {
+	seg = mapped(t, faultSegments["first-come"])
 	a, b := attach(t, seg), attach(t, seg)
 	for i := range 4 {
 		set(t, a, i, payload(i, 0, faultBytes), 0, cache.Stored)
@@ -531,13 +531,14 @@ func TestSlotFreedBehindASearch(t *testing.T) {
 	if r != cache.Stored {
 		t.Fatal(r, err)
 	}
-	arrived, release := hold(t, "slot.taken", 1)
+	arrived, release := hold(t, point, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		set(t, a, 5, payload(5, 0, faultBytes), 0, cache.Stored) // takes slot 5, and stops before it moves the cursor
+		set(t, a, 5, payload(5, 0, faultBytes), 0, want)
 	}()
 	<-arrived
+	meanwhile(b)
 	if err := held.Abort(); err != nil {
 		t.Fatal(err)
 	}
@@ -545,6 +546,12 @@ func TestSlotFreedBehindASearch(t *testing.T) {
 	<-done
 	fault.SetHook(nil)
 	checkSound(t, seg)
+	return seg, a
+}
+
+// A slot that is freed behind a search is not overlooked for good: the search took slot 5, and does not raise the cursor over slot 4.
+func TestSlotFreedBehindASearch(t *testing.T) {
+	seg, a := freedBehindASearch(t, "slot.taken", cache.Stored, func(*cache.Cache) {})
 	set(t, a, 6, payload(6, 0, faultBytes), 0, cache.Stored)
 	if s := stats(t, a); s.Ready != 6 {
 		t.Errorf("%d samples in 6 slots", s.Ready)
@@ -554,30 +561,36 @@ func TestSlotFreedBehindASearch(t *testing.T) {
 
 // The same for a search that found none: it says FULL, and the slot that was freed meanwhile is found by the next one.
 func TestSlotFreedBehindASearchThatFoundNone(t *testing.T) {
-	seg := mapped(t, faultSegments["first-come"])
-	a, b := attach(t, seg), attach(t, seg)
-	for i := range 4 {
-		set(t, a, i, payload(i, 0, faultBytes), 0, cache.Stored)
-	}
-	held, r, err := b.Claim(9, faultBytes, 0) // has slot 4
-	if r != cache.Stored {
-		t.Fatal(r, err)
-	}
-	arrived, release := hold(t, "slot.intent", 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		set(t, a, 5, payload(5, 0, faultBytes), 0, cache.Full) // sees slot 5 free, and stops before it takes it
-	}()
-	<-arrived
-	set(t, b, 6, payload(6, 0, faultBytes), 0, cache.Stored) // takes slot 5
-	if err := held.Abort(); err != nil {
-		t.Fatal(err)
-	}
-	release()
-	<-done
-	fault.SetHook(nil)
-	checkSound(t, seg)
+	seg, a := freedBehindASearch(t, "slot.intent", cache.Full, func(b *cache.Cache) {
+		set(t, b, 6, payload(6, 0, faultBytes), 0, cache.Stored) // takes slot 5, which the search saw free
+	})
 	set(t, a, 5, payload(5, 0, faultBytes), 0, cache.Stored)
 	checkSound(t, seg)
+}
+
+// A view across an overwrite shows the one sample or the other: place and length belong together, though they stand in two words.
+func TestViewAcrossAnOverwrite(t *testing.T) {
+	for name, bytes := range map[string]int{"a longer one elsewhere": faultBytes, "a shorter one in its place": 100} {
+		t.Run(name, func(t *testing.T) {
+			seg := mapped(t, faultSegments["arena"])
+			a, b := attach(t, seg), attach(t, seg)
+			set(t, a, 1, payload(1, 0, 200), 0, cache.Stored)
+			set(t, a, 2, payload(2, 0, faultBytes), 0, cache.Stored)
+			overwrite := sync.OnceFunc(func() { set(t, b, 1, payload(1, 1, bytes), cache.Overwrite, cache.Stored) })
+			fault.SetHook(func(point string) {
+				if point == "look.word" {
+					overwrite()
+				}
+			})
+			t.Cleanup(func() { fault.SetHook(nil) })
+			got, hit, err := a.View(1)
+			fault.SetHook(nil)
+			if !hit || err != nil || string(got) != string(payload(1, 1, bytes)) {
+				t.Errorf("hit %v, %v, %d bytes; want the %d of the new sample", hit, err, len(got), bytes)
+			}
+			if b, _, _ := b.View(1); &b[0] != &got[0] {
+				t.Error("the view is not where the sample is")
+			}
+		})
+	}
 }

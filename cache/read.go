@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -70,6 +71,7 @@ func (c *Cache) look(sample uint64) (shm.Word, shm.Meta, bool) {
 		if w.State() != shm.Ready {
 			return w, 0, false
 		}
+		fault.At("look.word")
 		m := shm.Meta(meta.Load())
 		again := shm.Word(word.Load())
 		if again == w {

@@ -549,6 +549,40 @@ static void a_dead_clearers_number_is_reused(void)
     stoc_close(c);
 }
 
+/* A view across an overwrite shows the one sample or the other: place and length belong together, though they stand in two words. */
+static stoc_cache *overwriter;
+static size_t overwrite_bytes;
+
+static void overwrite_once(const char *point)
+{
+    stoc_cache *by = overwriter;
+    if (by && strcmp(point, "look.word") == 0) {
+        overwriter = NULL;
+        EQUAL(put(by, 1, overwrite_bytes, 2, STOC_OVERWRITE), STOC_STORED);
+    }
+}
+
+static void a_view_across_an_overwrite(void)
+{
+    static const size_t sizes[] = {BYTES, 100}; /* a longer one elsewhere, a shorter one in its place */
+    for (int k = 0; k < 2; k++) {
+        stoc_cache *c = make(NULL, OPTIONS(.samples = 4, .variable = 1, .limit_bytes = 8 << 20)), *other = join_fd(c);
+        EQUAL(put(c, 1, 200, 1, 0), STOC_STORED);
+        EQUAL(put(c, 2, BYTES, 1, 0), STOC_STORED);
+        const void *data = NULL;
+        size_t length = 0;
+        overwriter = other, overwrite_bytes = sizes[k];
+        stoc_fault_set_hook(overwrite_once);
+        EQUAL(stoc_view(c, 1, &data, &length), STOC_HIT);
+        stoc_fault_set_hook(NULL);
+        CHECK(!overwriter);
+        EQUAL(length, sizes[k]);
+        CHECK(data && filled(data, sizes[k], 1, 2));
+        stoc_close(other);
+        stoc_close(c);
+    }
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -565,5 +599,6 @@ int main(int argc, char **argv)
     RUN(threads_allocate_when_they_die);
     RUN(intents_are_not_mixed_up);
     RUN(a_dead_clearers_number_is_reused);
+    RUN(a_view_across_an_overwrite);
     return end_tests(argv[0]);
 }

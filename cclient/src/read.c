@@ -74,6 +74,7 @@ static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64
             return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
         if (!c->variable) /* one word says it all: samples have one length, so it does not matter which write meta is from */
             return LIKELY(locate(c, w, load(meta_word(c, i)), offset, length)) ? STOC_HIT : STOC_ECORRUPT;
+        STOC_FAULT("look.word");
         bool placed = locate(c, w, load(meta_word(c, i)), offset, length);
         atomic_thread_fence(memory_order_acquire);
         if (LIKELY(atomic_load_explicit(index_word(c, i), memory_order_relaxed) == w))

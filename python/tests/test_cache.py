@@ -391,7 +391,9 @@ def test_get_or_load_of_fields_and_of_samples_of_any_size():
     with Cache.create(samples=4, variable=True, size="16MiB", dtype="float32", shape=(None, 2)) as cache:
         for index in range(4):
             for _ in range(2):
-                np.testing.assert_array_equal(cache.get_or_load(index, lambda i: np.full((i, 2), i, np.float32)), np.full((index, 2), index, np.float32))
+                np.testing.assert_array_equal(
+                    cache.get_or_load(index, lambda i: np.full((i, 2), i, np.float32)), np.full((index, 2), index, np.float32)
+                )
         assert (cache.stats().hits, cache.stats().misses) == (4, 4)
 
 

@@ -12,7 +12,9 @@ from typing import Any
 class _Load:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.done: threading.Event | None = None  # made by the first who waits: mostly there is nobody, and an event takes longer than the rest of a run
+        self.done: threading.Event | None = (
+            None  # made by the first who waits: mostly there is nobody, and an event takes longer than the rest of a run
+        )
         self.ok = False
         self.value: Any = None
 

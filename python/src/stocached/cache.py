@@ -30,7 +30,8 @@ _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
 _RETRIES = 16  # of a view or copy whose sample is replaced each time it is looked at; then it is a miss
 
 _view_slot, _put = _native.view_slot, _native.put
-_addressof, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer  # of an array with a plain writable buffer
+_addressof = ctypes.addressof
+_first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer  # of an array, whose buffer must be plain and writable
 
 
 class SetResult(enum.Enum):
@@ -99,7 +100,10 @@ class Cache:
         # The column of the only field, if its items are arrays: the case that `get` is fastest in.
         single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != _dtypes.BYTES
         self._rows = self._columns[0] if single else None
-        self._row_dtype, self._row_shape = (None, None) if self._rows is None else (self._rows.dtype, self._rows.shape[1:])
+        # What an array must be like to be a whole sample as it is; None: no array is.
+        whole = self._rows is not None and self.fields[0].bytes == self.sample_bytes
+        self._row_dtype: np.dtype[Any] | None = self.fields[0].dtype if whole else None
+        self._row_shape = self.fields[0].shape
         _open.add(self)
 
     # ------------------------------------------------------------------------------------------------ create, attach, close
@@ -323,30 +327,43 @@ class Cache:
         A variable-size cache gives a list of values, None for misses, and takes no `out`.
         Raises SampleIndexError before anything is copied, SchemaError if `out` does not fit."""
         wanted = _indices(indices)
-        hit = np.zeros(wanted.size, np.bool_)
+        n = wanted.size
+        hit = np.empty(n, np.bool_)
         threads = _natural("threads", threads, 0, 1024)
+        if type(out) is np.ndarray and out.dtype is self._row_dtype and out.shape[1:] == self._row_shape and len(out) == n > 0:
+            # An array that fits as it is, most likely: for small samples, looking closer takes a tenth of what copying does.
+            try:
+                address = _addressof(_first_byte(out))
+            except (TypeError, ValueError, BufferError):  # read-only or with gaps
+                pass
+            else:
+                handle = self._handle
+                hits = _native.gather(handle, _address(wanted), n, -1, address, self.sample_bytes, _addressof(_first_byte(hit)), threads)
+                if hits < 0:
+                    raise self._gather_error(handle, hits, wanted)
+                return out, hit
         if isinstance(self._values, VariableValues):
             if out is not None:
                 raise InvalidError("samples of a variable-size cache fit into no array; gather without out=")
             return self._gather_packed(wanted, hit, threads), hit
         made = out is None
         if made:
-            arrays = [np.empty((wanted.size, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.fields]
+            arrays = [np.empty((n, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.fields]
             out = arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in self.fields), arrays))
         else:
-            arrays = self._outputs(out, wanted.size)
+            arrays = self._outputs(out, n)
         handle = self._handle
         if len(arrays) == 1:
             rows = arrays[0]
-            hits = _native.gather(handle, _address(wanted), wanted.size, -1, _address(rows), _stride(rows), _address(hit), threads)
+            hits = _native.gather(handle, _address(wanted), n, -1, _address(rows), _stride(rows), _address(hit), threads)
         else:
             count = len(arrays)
             addresses = (ctypes.c_void_p * count)(*(_address(array) if array.ndim else None for array in arrays))
             strides = (ctypes.c_size_t * count)(*(_stride(array) if array.ndim else 0 for array in arrays))
-            hits = _native.gather_fields(handle, _address(wanted), wanted.size, addresses, strides, _address(hit), threads)
+            hits = _native.gather_fields(handle, _address(wanted), n, addresses, strides, _address(hit), threads)
         if hits < 0:
             raise self._gather_error(handle, hits, wanted)
-        if made and hits < wanted.size:
+        if made and hits < n:
             for array in arrays:
                 array[~hit] = 0
         return out, hit
@@ -553,9 +570,8 @@ def _output(field: Field, out: Any, n: int) -> Array:
 
 def _address(array: Array) -> int:
     """Where the items of an array lie: `array.ctypes.data`, in a third of its time where the array has a plain writable buffer, which is nearly always."""
-    buffer: Any = array  # which typed NumPy does not know it is
     try:
-        return _addressof(_first_byte(buffer))
+        return _addressof(_first_byte(array))
     except (TypeError, ValueError, BufferError):  # read-only, empty, with gaps, or of items that buffers do not know
         address: int = array.__array_interface__["data"][0]
         return address
