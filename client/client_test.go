@@ -491,7 +491,7 @@ func TestSplitJoinVariable(t *testing.T) {
 		{Name: "label", DType: client.Int64},
 		{Name: "text", DType: client.Bytes, Dims: []uint64{client.VariableDim}},
 	}})
-	parts := []client.Part{{[]uint64{5, 2, 3}, sample(1, 60)}, {nil, sample(2, 8)}, {[]uint64{0}, nil}}
+	parts := []client.Part{{Dims: []uint64{5, 2, 3}, Data: sample(1, 60)}, {Data: sample(2, 8)}, {Dims: []uint64{0}}}
 	data, err := c.Join(parts)
 	if err != nil || len(data) != 128+64+64 {
 		t.Fatal(len(data), err)
@@ -518,10 +518,10 @@ func TestSplitJoinVariable(t *testing.T) {
 	}
 	for name, parts := range map[string][]client.Part{
 		"two fields": parts[:2],
-		"dims":       {{[]uint64{5, 2, 4}, sample(1, 80)}, parts[1], parts[2]},
-		"ndim":       {{[]uint64{10, 3}, sample(1, 60)}, parts[1], parts[2]},
-		"bytes":      {{[]uint64{5, 2, 3}, sample(1, 59)}, parts[1], parts[2]},
-		"overflow":   {{[]uint64{1 << 62, 1 << 62, 3}, nil}, parts[1], parts[2]},
+		"dims":       {{Dims: []uint64{5, 2, 4}, Data: sample(1, 80)}, parts[1], parts[2]},
+		"ndim":       {{Dims: []uint64{10, 3}, Data: sample(1, 60)}, parts[1], parts[2]},
+		"bytes":      {{Dims: []uint64{5, 2, 3}, Data: sample(1, 59)}, parts[1], parts[2]},
+		"overflow":   {{Dims: []uint64{1 << 62, 1 << 62, 3}}, parts[1], parts[2]},
 	} {
 		if _, err := c.Join(parts); !errors.Is(err, client.ErrSchema) {
 			t.Errorf("%s: %v", name, err)

@@ -35,7 +35,7 @@ var rules = map[string]rule{
 	"policy":         {nil, nil, "policies are pure decisions: no locks, clock or I/O, so that a simulator runs the same code"},
 	"internal/fault": {nil, system, "fault points are passed in every layer, so they may know none"},
 	"cache":          {low, system, "the protocol joins segment and policy, and knows nothing of sources, servers and users"},
-	"source":         {[]string{"internal/fault"}, []string{"*", "cloud"}, "a source knows nothing of caches; cloud SDKs live here and nowhere else"},
+	"source":         {[]string{"shm", "internal/fault"}, []string{"*", "cloud"}, "a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
 	"loader":         {append([]string{"source", "cache"}, low...), system, "a loader reads caches and sources; it works without a server"},
 	"server":         {append([]string{"loader", "source", "cache"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
 	"client":         {append([]string{"cache"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},

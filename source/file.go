@@ -1,0 +1,158 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is a data file that samples are read from. Once opened it stays the file that it was: a change of size or modification time is ErrChanged, never other
+// bytes; a file that took its name does not matter. Safe for any number of goroutines.
+type File struct {
+	Path  string
+	Stamp Stamp
+
+	mu sync.RWMutex // held for reading by reads: Close waits for them
+	f  *os.File     // nil: closed
+}
+
+// Stamp tells one state of a file from another.
+type Stamp struct {
+	Bytes      int64
+	ModifiedNs int64 // since 1970
+}
+
+// OpenFile opens a regular file for reading. ErrInvalid when it is something else; else errors of the system, with the path.
+func OpenFile(path string) (*File, error) {
+	// O_NONBLOCK: a FIFO in the way must not stop us. It means nothing for a regular file.
+	fd, err := retryEINTR(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := &File{Path: path, f: os.NewFile(uintptr(fd), path)}
+	stamp, err := stampOf(fd, path)
+	if err != nil {
+		f.f.Close()
+		return nil, err
+	}
+	f.Stamp = stamp
+	return f, nil
+}
+
+// StampOf returns the stamp of a path, following symbolic links. Errors as OpenFile.
+func StampOf(path string) (Stamp, error) {
+	var st unix.Stat_t
+	if _, err := retryEINTR(func() (int, error) { return 0, unix.Stat(path, &st) }); err != nil {
+		return Stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return stampFrom(&st, path)
+}
+
+func stampOf(fd int, path string) (Stamp, error) {
+	var st unix.Stat_t
+	if _, err := retryEINTR(func() (int, error) { return 0, unix.Fstat(fd, &st) }); err != nil {
+		return Stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return stampFrom(&st, path)
+}
+
+func stampFrom(st *unix.Stat_t, path string) (Stamp, error) {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return Stamp{}, fmt.Errorf("%w: %s is not a regular file", ErrInvalid, path)
+	}
+	return Stamp{Bytes: st.Size, ModifiedNs: st.Mtim.Nano()}, nil
+}
+
+// ReadAt fills dst from offset. The bytes are those of the file as it was opened: it is looked at again after reading. ErrChanged, ErrClosed, the cause of ctx, and
+// errors of the system with the path.
+func (f *File) ReadAt(ctx context.Context, dst []byte, offset int64) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.f == nil {
+		return fmt.Errorf("%w: %s", ErrClosed, f.Path)
+	}
+	fd := int(f.f.Fd())
+	short := ReadFull(fd, f.Path, dst, offset)
+	if short != nil && !errors.Is(short, io.ErrUnexpectedEOF) {
+		return short
+	}
+	stamp, err := stampOf(fd, f.Path)
+	switch {
+	case err != nil:
+		return err
+	case stamp != f.Stamp:
+		return f.Stamp.changed(f.Path, stamp)
+	}
+	return short
+}
+
+// changed is ErrChanged with what differs.
+func (s Stamp) changed(path string, now Stamp) error {
+	if s.Bytes != now.Bytes {
+		return fmt.Errorf("%w: %s had %d bytes and has %d; restart with a cleared cache", ErrChanged, path, s.Bytes, now.Bytes)
+	}
+	return fmt.Errorf("%w: %s was written to; restart with a cleared cache", ErrChanged, path)
+}
+
+// Check is ErrChanged unless now is the same stamp.
+func (s Stamp) Check(path string, now Stamp) error {
+	if s == now {
+		return nil
+	}
+	return s.changed(path, now)
+}
+
+// ReadFull fills dst from offset of an open file, going on after signals and short reads. io.ErrUnexpectedEOF with the numbers when the file ends before.
+func ReadFull(fd int, path string, dst []byte, offset int64) error {
+	for done := 0; done < len(dst); {
+		n, err := unix.Pread(fd, dst[done:], offset+int64(done))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return &os.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return fmt.Errorf("%s: %w: %d bytes at %d, and it ends after %d of them", path, io.ErrUnexpectedEOF, len(dst), offset, done)
+		default:
+			done += n
+		}
+	}
+	return nil
+}
+
+// Alive is ErrClosed after Close.
+func (f *File) Alive() error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.f == nil {
+		return fmt.Errorf("%w: %s", ErrClosed, f.Path)
+	}
+	return nil
+}
+
+// Close waits for reads under way.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.f == nil {
+		return nil
+	}
+	err := f.f.Close()
+	f.f = nil
+	return err
+}
+
+func retryEINTR(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); err != unix.EINTR {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,23 @@
+package source
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// Named is a file as a fingerprint sees it.
+type Named struct {
+	Name  string
+	Stamp Stamp
+}
+
+// Fingerprint names data by the kind of source, the settings that change what is read, and the files in their order.
+func Fingerprint(kind, settings string, files ...Named) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q\n", kind, settings)
+	for _, f := range files {
+		fmt.Fprintf(h, "%q %d %d\n", f.Name, f.Stamp.Bytes, f.Stamp.ModifiedNs)
+	}
+	return kind + "-" + hex.EncodeToString(h.Sum(nil)[:16])
+}

@@ -1,0 +1,36 @@
+// Package kinds is the list of all kinds of source, and opens a source by its settings.
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/raw"
+)
+
+// All are the kinds there are.
+var All = []source.Kind{
+	raw.Kind,
+}
+
+// Open opens the source that settings describe: the key kind says which, the others are its own. ErrInvalid, and errors of the kind.
+func Open(ctx context.Context, settings source.Settings) (source.Source, error) {
+	name, ok := settings["kind"].(string)
+	own := maps.Clone(settings)
+	delete(own, "kind")
+	var known []string
+	for _, k := range All {
+		if ok && k.Name == name {
+			s, err := k.Open(ctx, own)
+			if err != nil {
+				return nil, fmt.Errorf("source of kind %s: %w", name, err)
+			}
+			return s, nil
+		}
+		known = append(known, k.Name)
+	}
+	return nil, fmt.Errorf("%w: kind %v; known are: %s", source.ErrInvalid, settings["kind"], strings.Join(known, ", "))
+}

@@ -1,0 +1,114 @@
+// Package raw reads fixed-size records that lie one after the other in a file.
+package raw
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+const kind = "raw"
+
+// Kind is in the list of package kinds.
+var Kind = source.Kind{Name: kind, Doc: "fixed-size records in a file: path, shape and dtype, or sample_bytes", Open: open}
+
+// settings are the keys of this kind.
+type settings struct {
+	Path        string `key:"path"`
+	SampleBytes int    `key:"sample_bytes"` // of a record, instead of shape and dtype
+	Shape       []int  `key:"shape"`
+	DType       string `key:"dtype"`  // default uint8
+	Offset      int64  `key:"offset"` // bytes before the first record
+}
+
+type records struct {
+	file   *source.File
+	info   source.Info
+	bytes  int
+	offset int64
+}
+
+func open(_ context.Context, s source.Settings) (source.Source, error) {
+	var o settings
+	if err := s.Decode(&o); err != nil {
+		return nil, err
+	}
+	schema, err := o.schema()
+	if err != nil {
+		return nil, err
+	}
+	f, err := source.OpenFile(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	r := &records{file: f, bytes: int(schema.SampleBytes), offset: o.Offset}
+	body := f.Stamp.Bytes - o.Offset
+	if o.Offset < 0 || body < int64(r.bytes) || body%int64(r.bytes) != 0 {
+		f.Close()
+		return nil, fmt.Errorf("%w: %s has %d bytes, which is not a whole number of records of %d bytes behind the first %d; check shape, dtype and offset", source.ErrInvalid,
+			o.Path, f.Stamp.Bytes, r.bytes, o.Offset)
+	}
+	r.info = source.Info{Kind: kind, Samples: int(body / int64(r.bytes)), Schema: schema,
+		Fingerprint: source.Fingerprint(kind, fmt.Sprint(r.bytes, o.Offset, o.Shape, o.DType), source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}
+	return r, nil
+}
+
+func (o *settings) schema() (shm.Schema, error) {
+	field := shm.Field{Name: "data", DType: shm.Uint8}
+	switch {
+	case o.Path == "":
+		return shm.Schema{}, fmt.Errorf("%w: no path", source.ErrInvalid)
+	case (o.SampleBytes != 0) == (o.Shape != nil):
+		return shm.Schema{}, fmt.Errorf("%w: give sample_bytes or shape, one of them", source.ErrInvalid)
+	case o.SampleBytes < 0:
+		return shm.Schema{}, fmt.Errorf("%w: sample_bytes is %d", source.ErrInvalid, o.SampleBytes)
+	case o.SampleBytes > 0 && o.DType != "":
+		return shm.Schema{}, fmt.Errorf("%w: sample_bytes means plain bytes; give shape with dtype", source.ErrInvalid)
+	case o.SampleBytes > 0:
+		field.Dims = []uint64{uint64(o.SampleBytes)}
+	}
+	if o.DType != "" {
+		dtype, err := shm.ParseDType(o.DType)
+		if err != nil {
+			return shm.Schema{}, fmt.Errorf("%w: %w", source.ErrInvalid, err)
+		}
+		field.DType = dtype
+	}
+	for _, d := range o.Shape {
+		if d < 1 {
+			return shm.Schema{}, fmt.Errorf("%w: shape %v has a dimension below 1", source.ErrInvalid, o.Shape)
+		}
+		field.Dims = append(field.Dims, uint64(d))
+	}
+	return shm.NewSchema([]shm.Field{field}, false)
+}
+
+func (r *records) Info() source.Info { return r.info }
+
+func (r *records) Size(i int) (int, error) {
+	if i < 0 || i >= r.info.Samples {
+		return 0, source.BadIndex(i, r.info.Samples)
+	}
+	return r.bytes, r.file.Alive()
+}
+
+func (r *records) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	if err := source.CheckRead(ctx, i, r.info.Samples, r.bytes, dst); err != nil {
+		return 0, err
+	}
+	return r.bytes, r.file.ReadAt(ctx, dst[:r.bytes], r.at(i))
+}
+
+func (r *records) at(i int) int64 { return r.offset + int64(i)*int64(r.bytes) }
+
+func (r *records) Where(i int) string {
+	if i < 0 || i >= r.info.Samples {
+		return ""
+	}
+	return fmt.Sprintf("%s, %d bytes at %d", r.file.Path, r.bytes, r.at(i))
+}
+
+func (r *records) Close() error { return r.file.Close() }

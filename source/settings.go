@@ -1,0 +1,64 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+)
+
+// Settings say what to open: the keys of a configuration under `source:`, `kind` among them.
+type Settings map[string]any
+
+// Kind is a kind of source.
+type Kind struct {
+	Name string // the value of the key kind
+	Doc  string // one line: what it reads
+	// Open opens a source. Relative paths are the working directory's. The settings have the kind's own keys only.
+	Open func(ctx context.Context, s Settings) (Source, error)
+}
+
+// Decode fills the struct that into points to from the settings; its fields name their keys by the tag `key`. ErrInvalid for a key that is not among
+// them and for a value of another type, all complaints at once.
+func (s Settings) Decode(into any) error {
+	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key, field string) bool { return key == field },
+		DecodeHook: mapstructure.StringToTimeDurationHookFunc(),
+	})
+	if err != nil {
+		return err
+	}
+	known := keys(reflect.TypeOf(into).Elem())
+	var complaints []string
+	for key := range s {
+		if !slices.Contains(known, key) {
+			complaints = append(complaints, fmt.Sprintf("unknown key %q; known are: %s", key, strings.Join(known, ", ")))
+		}
+	}
+	slices.Sort(complaints)
+	if err := d.Decode(map[string]any(s)); err != nil {
+		complaints = append(complaints, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "decoding failed due to the following error(s):\n\n"), "\n", "; "))
+	}
+	if len(complaints) > 0 {
+		return fmt.Errorf("%w: %s", ErrInvalid, strings.Join(complaints, "; "))
+	}
+	return nil
+}
+
+// keys are the keys of a struct, those of embedded ones included.
+func keys(t reflect.Type) []string {
+	var all []string
+	for k := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(k).Tag.Get("key"), ",")
+		if options == "squash" {
+			all = append(all, keys(t.Field(k).Type)...)
+		} else if name != "" {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,72 @@
+// Package source is where samples come from: a Source reads the samples of a dataset by index, from files of some kind.
+//
+// Each kind has a folder of its own; package kinds lists them, and opens a source by its settings. Every kind passes the suite of package sourcetest.
+// A sample is read as the bytes that a cache holds of it (docs/segment.md, Fields), so that whoever fills a cache copies nothing: fixed-size
+// samples have their fields one after the other, a variable-size one of a single one-dimensional field is that field's bytes.
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// Source reads the samples of a dataset. Safe for any number of goroutines, Close included.
+type Source interface {
+	// Info describes the dataset. It never changes.
+	Info() Info
+	// Size returns how many bytes Read gives for sample i, without reading it. ErrIndex, ErrClosed, and errors of the file it lies in.
+	Size(i int) (int, error)
+	// Read reads sample i into dst and returns its bytes. On an error dst may hold anything.
+	//
+	// ErrIndex; ErrShort when dst has fewer than Size(i) bytes; ErrChanged when the files are not those any more that Info describes; ErrCorrupt when what they hold
+	// cannot be; ErrClosed; the cause of ctx when it ends before the read begins, or while it waits; else the error of the system call, with the file's name.
+	Read(ctx context.Context, i int, dst []byte) (int, error)
+	// Where says which file, and where in it, a sample comes from, for messages. "" for an index that is none.
+	Where(i int) string
+	// Close waits for reads under way and frees what the source holds. Later calls return ErrClosed; a second Close does nothing.
+	Close() error
+}
+
+// Info describes the dataset of a source.
+type Info struct {
+	Kind    string     // of the source
+	Samples int        // of the dataset, at least 1
+	Schema  shm.Schema // of a sample
+	// Fingerprint names this very data, at most 64 bytes: it differs when a file is added, removed or changed, and is the same for the same files each time.
+	Fingerprint string
+	Notes       []Note // what else an operator may want to know, such as the names of classes
+}
+
+// Note is a line about a dataset.
+type Note struct{ Name, Text string }
+
+// Errors of sources, for errors.Is; their texts have the file, the numbers and the next step.
+var (
+	ErrIndex   = errors.New("no such sample")
+	ErrShort   = errors.New("the buffer is too short")
+	ErrChanged = errors.New("the data has changed since the source was opened")
+	ErrCorrupt = errors.New("the data is damaged")
+	ErrClosed  = errors.New("the source is closed")
+	ErrInvalid = errors.New("invalid source")
+)
+
+// CheckRead is what every Read begins with: ErrIndex, ErrShort, the cause of ctx.
+func CheckRead(ctx context.Context, i, samples, size int, dst []byte) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case i < 0 || i >= samples:
+		return BadIndex(i, samples)
+	case len(dst) < size:
+		return fmt.Errorf("%w: sample %d has %d bytes, the buffer %d", ErrShort, i, size, len(dst))
+	}
+	return nil
+}
+
+// BadIndex is ErrIndex with the numbers.
+func BadIndex(i, samples int) error {
+	return fmt.Errorf("%w: index %d is not in 0..%d", ErrIndex, i, samples-1)
+}

@@ -1,0 +1,337 @@
+// Package sourcetest is the suite that every kind of source passes.
+package sourcetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+
+	"go.uber.org/goleak"
+)
+
+// Fixture is a dataset on disk and what it must read as.
+type Fixture struct {
+	// Open opens a new source over it.
+	Open func(t *testing.T) (source.Source, error)
+	// Want are the samples, as Read gives them. At least 3, so that order shows.
+	Want [][]byte
+	// Files are the files that the data of sample 0 is read from. The suite rewrites, truncates and removes them.
+	Files []string
+	// Damage changes bytes of sample 0 but neither size nor time of its file, where the format would notice: Read must return ErrCorrupt. nil: it has no checksums.
+	Damage func(t *testing.T)
+}
+
+// Run runs the suite. fixture makes a new one, in a folder of its own, each time it is called.
+func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
+	tests := []struct {
+		name string
+		test func(t *testing.T, f Fixture)
+	}{
+		{"reads every sample", readsAll},
+		{"describes itself", describes},
+		{"same fingerprint for the same files", fingerprint},
+		{"bad index", badIndex},
+		{"short buffer", shortBuffer},
+		{"cancelled context", cancelled},
+		{"many goroutines", concurrent},
+		{"closed", closed},
+		{"closed while reading", closedWhileReading},
+		{"changed file", changedFile},
+		{"grown file", grownFile},
+		{"truncated file", truncatedFile},
+		{"removed file", removedFile},
+		{"damaged file", damagedFile},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			test.test(t, fixture(t))
+		})
+	}
+}
+
+func open(t *testing.T, f Fixture) source.Source {
+	t.Helper()
+	s, err := f.Open(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// read reads a sample into a buffer with a guard behind it.
+func read(s source.Source, i int) ([]byte, error) {
+	n, err := s.Size(i)
+	if err != nil {
+		return nil, err
+	}
+	buffer := bytes.Repeat([]byte{0xA5}, n+16)
+	got, err := s.Read(context.Background(), i, buffer[:n])
+	if err != nil {
+		return nil, err
+	}
+	if got != n || !bytes.Equal(buffer[n:], bytes.Repeat([]byte{0xA5}, 16)) {
+		return nil, fmt.Errorf("size %d, read %d, or bytes behind the buffer were written", n, got)
+	}
+	return buffer[:n], nil
+}
+
+func wantAll(t *testing.T, s source.Source, f Fixture) {
+	t.Helper()
+	for _, i := range rand.Perm(len(f.Want)) {
+		if got, err := read(s, i); err != nil || !bytes.Equal(got, f.Want[i]) {
+			t.Fatalf("sample %d: %d bytes, %v; want %d", i, len(got), err, len(f.Want[i]))
+		}
+	}
+}
+
+func readsAll(t *testing.T, f Fixture) {
+	if len(f.Want) < 3 || len(f.Files) == 0 {
+		t.Fatalf("a fixture of %d samples and %d files shows too little", len(f.Want), len(f.Files))
+	}
+	s := open(t, f)
+	wantAll(t, s, f)
+	large := make([]byte, 1<<20) // a buffer that is larger than the sample is no mistake
+	if n, err := s.Read(context.Background(), 1, large); err != nil || !bytes.Equal(large[:n], f.Want[1]) {
+		t.Errorf("into a larger buffer: %d bytes, %v", n, err)
+	}
+}
+
+func describes(t *testing.T, f Fixture) {
+	s := open(t, f)
+	info := s.Info()
+	if info.Kind == "" || info.Samples != len(f.Want) || len(info.Fingerprint) == 0 || len(info.Fingerprint) > 64 || len(info.Schema.Fields) == 0 {
+		t.Fatalf("%+v for %d samples", info, len(f.Want))
+	}
+	if !info.Schema.Variable && info.Schema.SampleBytes == 0 {
+		t.Error("a fixed-size schema without a size")
+	}
+	for i, want := range f.Want {
+		if _, err := info.Schema.Split(want); err != nil {
+			t.Errorf("sample %d is none of its schema: %v", i, err)
+		}
+		if largest := info.Schema.SampleBytes; largest != 0 && uint64(len(want)) > largest {
+			t.Errorf("sample %d has %d bytes, the largest is said to have %d", i, len(want), largest)
+		}
+		if where := s.Where(i); !slices.ContainsFunc(f.Files, func(file string) bool { return i != 0 || strings.Contains(where, file) }) || where == "" {
+			t.Errorf("sample %d is %q, in none of the files %q", i, where, f.Files)
+		}
+	}
+	if s.Where(-1) != "" || s.Where(len(f.Want)) != "" {
+		t.Error("an index that is none comes from somewhere")
+	}
+}
+
+func fingerprint(t *testing.T, f Fixture) {
+	first := open(t, f).Info().Fingerprint
+	if again := open(t, f).Info().Fingerprint; again != first {
+		t.Errorf("%q, then %q", first, again)
+	}
+	touch(t, f.Files[0])
+	if changed := open(t, f).Info().Fingerprint; changed == first {
+		t.Errorf("%q before and after %s was touched", first, f.Files[0])
+	}
+}
+
+// touch moves a file's time of modification.
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Chtimes(path, time.Time{}, time.Now().Add(3*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func badIndex(t *testing.T, f Fixture) {
+	s := open(t, f)
+	for _, i := range []int{-1, len(f.Want), len(f.Want) + 1, -1 << 63, 1<<63 - 1} {
+		if _, err := s.Size(i); !errors.Is(err, source.ErrIndex) {
+			t.Errorf("size of %d: %v", i, err)
+		}
+		if _, err := s.Read(context.Background(), i, make([]byte, 1<<20)); !errors.Is(err, source.ErrIndex) {
+			t.Errorf("read of %d: %v", i, err)
+		}
+	}
+}
+
+func shortBuffer(t *testing.T, f Fixture) {
+	s := open(t, f)
+	for i, want := range f.Want {
+		if len(want) == 0 {
+			continue
+		}
+		if _, err := s.Read(context.Background(), i, make([]byte, len(want)-1)); !errors.Is(err, source.ErrShort) {
+			t.Errorf("sample %d into %d of %d bytes: %v", i, len(want)-1, len(want), err)
+		}
+	}
+}
+
+func cancelled(t *testing.T, f Fixture) {
+	s := open(t, f)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("had enough")
+	cancel(cause)
+	if _, err := s.Read(ctx, 0, make([]byte, 1<<20)); !errors.Is(err, cause) {
+		t.Errorf("%v, want the cause of the context", err)
+	}
+	wantAll(t, s, f) // and nothing else is wrong with it
+}
+
+func concurrent(t *testing.T, f Fixture) {
+	s := open(t, f)
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for range 20 {
+				for _, i := range rand.Perm(len(f.Want)) {
+					if got, err := read(s, i); err != nil || !bytes.Equal(got, f.Want[i]) {
+						t.Errorf("sample %d: %d bytes, %v", i, len(got), err)
+						return
+					}
+				}
+			}
+		})
+	}
+	readers.Wait()
+}
+
+func closed(t *testing.T, f Fixture) {
+	s := open(t, f)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Read(context.Background(), 0, make([]byte, 1<<20)); !errors.Is(err, source.ErrClosed) {
+		t.Errorf("read: %v", err)
+	}
+	if info := s.Info(); info.Samples != len(f.Want) {
+		t.Errorf("a closed source forgot what it was: %+v", info)
+	}
+}
+
+func closedWhileReading(t *testing.T, f Fixture) {
+	s := open(t, f)
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				got, err := read(s, 0)
+				if errors.Is(err, source.ErrClosed) {
+					return
+				}
+				if err != nil || !bytes.Equal(got, f.Want[0]) {
+					t.Errorf("%d bytes, %v", len(got), err)
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(2 * time.Millisecond)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	readers.Wait()
+}
+
+// An answer must be the old bytes (of a file that was replaced, not rewritten) or ErrChanged: never other bytes.
+func wantChanged(t *testing.T, s source.Source, f Fixture) {
+	t.Helper()
+	if got, err := read(s, 0); !errors.Is(err, source.ErrChanged) {
+		t.Errorf("%d bytes, %v; want ErrChanged", len(got), err)
+	}
+}
+
+func changedFile(t *testing.T, f Fixture) {
+	s := open(t, f)
+	for _, path := range f.Files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range data {
+			data[k] ^= 0xFF
+		}
+		rewrite(t, path, data)
+	}
+	wantChanged(t, s, f)
+}
+
+func grownFile(t *testing.T, f Fixture) {
+	s := open(t, f)
+	for _, path := range f.Files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, path, append(data, "more"...))
+	}
+	wantChanged(t, s, f)
+}
+
+func truncatedFile(t *testing.T, f Fixture) {
+	s := open(t, f)
+	for _, path := range f.Files {
+		if err := os.Truncate(path, 1); err != nil {
+			t.Fatal(err)
+		}
+		touch(t, path)
+	}
+	wantChanged(t, s, f)
+}
+
+// rewrite changes a file in place, as an editor that does not care would, and makes sure that its time moves.
+func rewrite(t *testing.T, path string, data []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(f, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	touch(t, path)
+}
+
+// A file that is gone: what is open reads on, what is not is an error with its name; never a hang, never other bytes.
+func removedFile(t *testing.T, f Fixture) {
+	s := open(t, f)
+	for _, path := range f.Files {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := read(s, 0)
+	switch {
+	case err == nil && bytes.Equal(got, f.Want[0]):
+	case err != nil && strings.Contains(err.Error(), f.Files[0]):
+	default:
+		t.Errorf("%d bytes, %v; want the sample, or an error that names %s", len(got), err, f.Files[0])
+	}
+}
+
+func damagedFile(t *testing.T, f Fixture) {
+	if f.Damage == nil {
+		return // this kind of source keeps no checksums: there is nothing to find damage by
+	}
+	s := open(t, f)
+	f.Damage(t)
+	if got, err := read(s, 0); !errors.Is(err, source.ErrCorrupt) {
+		t.Errorf("%d bytes, %v; want ErrCorrupt", len(got), err)
+	}
+	if got, err := read(s, len(f.Want)-1); err != nil || !bytes.Equal(got, f.Want[len(f.Want)-1]) {
+		t.Errorf("another sample: %d bytes, %v", len(got), err)
+	}
+}
