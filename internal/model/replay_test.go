@@ -96,6 +96,9 @@ func replayGo(t *testing.T, s model.Schedule) {
 	st.compare(run, "the setup")
 	defer fault.SetHook(nil)
 	fault.SetHook(func(point string) {
+		if point == "look.word" {
+			return // a read is one step of the model
+		}
 		a := running.Load()
 		a.event <- model.Move{Point: point}
 		<-a.resume // of a client that died: for ever
