@@ -30,6 +30,22 @@ type Source interface {
 	Close() error
 }
 
+// Blocks is what a source can do besides whose samples lie together in blocks, so that one large read gives many of them: ask for it by a type assertion.
+// Samples are in the order of their blocks. Safe for any number of goroutines.
+type Blocks interface {
+	Source
+	// Blocks returns how many blocks there are, at least 1.
+	Blocks() int
+	// BlockOf returns the block that sample i lies in. -1 for an index that is none.
+	BlockOf(i int) int
+	// Block returns the samples of block b: n of them from first on. 0, 0 for a block that is none.
+	Block(b int) (first, n int)
+	// ReadBlock reads block b at once and calls each for its samples, in order, on the caller's goroutine; sample is valid during the call, and what is in it is what
+	// Read gives. It ends at the first error of each, and returns it. Errors as Read, ErrIndex for a block that is none; a damaged sample ends it with ErrCorrupt
+	// behind the samples before it: read the others one by one.
+	ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error
+}
+
 // Info describes the dataset of a source.
 type Info struct {
 	Kind    string     // of the source
