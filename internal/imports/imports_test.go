@@ -37,12 +37,13 @@ var rules = map[string]rule{
 	"cache":          {low, system, "the protocol joins segment and policy, and knows nothing of sources, servers and users"},
 	"source":         {[]string{"shm", "internal/fault"}, []string{"*", "cloud"}, "a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
 	"loader":         {append([]string{"source", "cache"}, low...), system, "a loader reads caches and sources; it works without a server"},
-	"server":         {append([]string{"loader", "source", "cache"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
-	"client":         {append([]string{"cache"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},
+	"server":         {append([]string{"loader", "source", "cache", "control"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
+	"control":        {nil, nil, "the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
+	"client":         {append([]string{"cache", "control"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},
 	"cclient":        {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
-	"cmd": {append([]string{"server", "client", "loader", "source", "cache"}, low...), []string{"*"}, "the command line is on top"},
+	"cmd": {append([]string{"server", "client", "loader", "source", "cache", "control"}, low...), []string{"*"}, "the command line is on top"},
 }
 
 // cloud SDKs, by the beginnings of their module paths.

@@ -1,0 +1,40 @@
+package control
+
+import "fmt"
+
+// Code says what went wrong, in FETCHED and ERROR.
+type Code uint16
+
+// The codes: docs/control.md.
+const (
+	CodeProtocol Code = 1 + iota
+	CodeVersion
+	CodeDenied
+	CodeNotFound
+	CodeLimit
+	CodeIndex
+	CodeRead
+	CodeChanged
+	CodeDamaged
+	CodeNoSlot
+	CodeCancelled
+	CodeClosing
+	CodeInternal
+)
+
+var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ", "CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL"}
+
+func (c Code) String() string {
+	if c > 0 && int(c) < len(codeNames) {
+		return codeNames[c]
+	}
+	return fmt.Sprintf("code %d", uint16(c))
+}
+
+// RemoteError is what the other side complained about.
+type RemoteError struct {
+	Code Code
+	Text string
+}
+
+func (e *RemoteError) Error() string { return fmt.Sprintf("%v: %s", e.Code, e.Text) }

@@ -1,0 +1,260 @@
+package control
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unicode/utf8"
+)
+
+var magic = [4]byte{'S', 'T', 'O', 'C'}
+
+// HelloBody begins a connection.
+type HelloBody struct {
+	Version uint16 // the highest that the client speaks
+	Kind    uint16 // of client, as in client records
+	Label   string // of the program, at most MaxLabel bytes
+}
+
+// AppendHello appends a frame; a label that is too long is cut.
+func AppendHello(b []byte, request uint64, m HelloBody) []byte {
+	return appendFrame(b, Hello, request, func(b []byte) []byte {
+		b = append(b, magic[:]...)
+		b = binary.LittleEndian.AppendUint16(b, m.Version)
+		b = binary.LittleEndian.AppendUint16(b, m.Kind)
+		return append(b, m.Label[:min(len(m.Label), MaxLabel)]...)
+	})
+}
+
+// ParseHello: ErrProtocol.
+func ParseHello(body []byte) (HelloBody, error) {
+	if len(body) < 8 || len(body) > 8+MaxLabel || [4]byte(body[:4]) != magic {
+		return HelloBody{}, wrongBody(Hello, body, "it begins with STOC, version and kind")
+	}
+	return HelloBody{binary.LittleEndian.Uint16(body[4:]), binary.LittleEndian.Uint16(body[6:]), printable(body[8:])}, nil
+}
+
+// WelcomeBody answers HELLO.
+type WelcomeBody struct {
+	Version    uint16
+	MaxIndices uint32 // of a request
+	Boot       [16]byte
+}
+
+// AppendWelcome appends a frame.
+func AppendWelcome(b []byte, request uint64, m WelcomeBody) []byte {
+	return appendFrame(b, Welcome, request, func(b []byte) []byte {
+		b = binary.LittleEndian.AppendUint16(b, m.Version)
+		b = binary.LittleEndian.AppendUint16(b, 0)
+		b = binary.LittleEndian.AppendUint32(b, m.MaxIndices)
+		return append(b, m.Boot[:]...)
+	})
+}
+
+// ParseWelcome: ErrProtocol.
+func ParseWelcome(body []byte) (m WelcomeBody, err error) {
+	if len(body) != 24 || binary.LittleEndian.Uint16(body[2:]) != 0 {
+		return m, wrongBody(Welcome, body, "it has 24")
+	}
+	m = WelcomeBody{binary.LittleEndian.Uint16(body), binary.LittleEndian.Uint32(body[4:]), [16]byte(body[8:])}
+	if m.MaxIndices == 0 || m.MaxIndices > MaxIndices {
+		return m, wrongBody(Welcome, body, fmt.Sprintf("%d indices a request", m.MaxIndices))
+	}
+	return m, nil
+}
+
+// AppendAttach appends a frame that asks for a cache by its name.
+func AppendAttach(b []byte, request uint64, name string) []byte {
+	return appendFrame(b, Attach, request, func(b []byte) []byte { return append(b, name...) })
+}
+
+// ParseAttach: ErrProtocol.
+func ParseAttach(body []byte) (string, error) {
+	if len(body) < 1 || len(body) > MaxName {
+		return "", wrongBody(Attach, body, fmt.Sprintf("a name has 1 to %d", MaxName))
+	}
+	return string(body), nil
+}
+
+// AttachedBody answers ATTACH; a descriptor of the segment comes with the frame.
+type AttachedBody struct {
+	Cache uint32 // its number on this connection
+	UUID  [16]byte
+}
+
+// AppendAttached appends a frame.
+func AppendAttached(b []byte, request uint64, m AttachedBody) []byte {
+	return appendFrame(b, Attached, request, func(b []byte) []byte {
+		b = binary.LittleEndian.AppendUint32(b, m.Cache)
+		b = binary.LittleEndian.AppendUint32(b, 0)
+		return append(b, m.UUID[:]...)
+	})
+}
+
+// ParseAttached: ErrProtocol.
+func ParseAttached(body []byte) (AttachedBody, error) {
+	if len(body) != 24 || binary.LittleEndian.Uint32(body[4:]) != 0 {
+		return AttachedBody{}, wrongBody(Attached, body, "it has 24")
+	}
+	return AttachedBody{binary.LittleEndian.Uint32(body), [16]byte(body[8:])}, nil
+}
+
+// SlotsOnly is the flag of FETCH that samples without a slot are not to be sent.
+const SlotsOnly = 1
+
+// FetchBody asks for samples; that of PREFETCH has no flags.
+type FetchBody struct {
+	Cache   uint32
+	Flags   uint32
+	Indices []int64
+}
+
+// AppendFetch appends a FETCH or PREFETCH.
+func AppendFetch(b []byte, t Type, request uint64, m FetchBody) []byte {
+	return appendFrame(b, t, request, func(b []byte) []byte {
+		b = binary.LittleEndian.AppendUint32(b, m.Cache)
+		b = binary.LittleEndian.AppendUint32(b, m.Flags)
+		for _, i := range m.Indices {
+			b = binary.LittleEndian.AppendUint64(b, uint64(i))
+		}
+		return b
+	})
+}
+
+// ParseFetch reads the body of a FETCH or PREFETCH: ErrProtocol. Indices are not compared with any cache.
+func ParseFetch(t Type, body []byte) (FetchBody, error) {
+	n := (len(body) - 8) / 8
+	if len(body) < 16 || len(body)%8 != 0 || n > MaxIndices {
+		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("8, and 8 for each of 1 to %d indices", MaxIndices))
+	}
+	m := FetchBody{binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:]), make([]int64, n)}
+	if m.Flags&^SlotsOnly != 0 || t == Prefetch && m.Flags != 0 {
+		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("flags %#x", m.Flags))
+	}
+	for k := range m.Indices {
+		m.Indices[k] = int64(binary.LittleEndian.Uint64(body[8+8*k:]))
+	}
+	return m, nil
+}
+
+// SampleBytes are the bytes of a SAMPLE body before those of the sample.
+const SampleBytes = 8
+
+// AppendSampleHeader appends what comes before the bytes of a sample: header and position.
+func AppendSampleHeader(b []byte, request uint64, position uint32, length int) []byte {
+	b = AppendHeader(b, Header{uint32(SampleBytes + length), Sample, request})
+	b = binary.LittleEndian.AppendUint32(b, position)
+	return binary.LittleEndian.AppendUint32(b, 0)
+}
+
+// ParseSample reads the first SampleBytes of a SAMPLE body: the position. ErrProtocol.
+func ParseSample(body []byte) (position uint32, err error) {
+	if len(body) < SampleBytes || binary.LittleEndian.Uint32(body[4:]) != 0 {
+		return 0, wrongBody(Sample, body, "position and reserved come first")
+	}
+	return binary.LittleEndian.Uint32(body), nil
+}
+
+// Failure is one sample of a request that could not be had.
+type Failure struct {
+	Position uint32 // in the request
+	Code     Code
+	Text     string // at most MaxText bytes
+}
+
+// AppendFetched appends a frame. When the failures would make it longer than MaxServerBody, texts of the last ones are left out.
+func AppendFetched(b []byte, request uint64, failures []Failure) []byte {
+	return appendFrame(b, Fetched, request, func(b []byte) []byte {
+		start := len(b)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(failures)))
+		b = binary.LittleEndian.AppendUint32(b, 0)
+		for k, f := range failures {
+			text := f.Text[:min(len(f.Text), MaxText)]
+			if len(b)-start+8+len(text)+8*(len(failures)-k) > MaxServerBody {
+				text = ""
+			}
+			b = binary.LittleEndian.AppendUint32(b, f.Position)
+			b = binary.LittleEndian.AppendUint16(b, uint16(f.Code))
+			b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))
+			b = append(b, text...)
+		}
+		return b
+	})
+}
+
+// ParseFetched: ErrProtocol, also for a position that is not below n, the number of indices asked for.
+func ParseFetched(body []byte, n int) ([]Failure, error) {
+	if len(body) < 8 || binary.LittleEndian.Uint32(body[4:]) != 0 {
+		return nil, wrongBody(Fetched, body, "it begins with a number and 4 zeros")
+	}
+	count, rest := int(binary.LittleEndian.Uint32(body)), body[8:]
+	if count > n {
+		return nil, wrongBody(Fetched, body, fmt.Sprintf("%d of %d samples failed", count, n))
+	}
+	failures := make([]Failure, 0, count)
+	for range count {
+		if len(rest) < 8 {
+			return nil, wrongBody(Fetched, body, "it ends within a failure")
+		}
+		f := Failure{Position: binary.LittleEndian.Uint32(rest), Code: Code(binary.LittleEndian.Uint16(rest[4:]))}
+		length := int(binary.LittleEndian.Uint16(rest[6:]))
+		if f.Position >= uint32(n) || f.Code == 0 || length > MaxText || length > len(rest)-8 {
+			return nil, wrongBody(Fetched, body, fmt.Sprintf("a failure of position %d with code %d and %d bytes of text", f.Position, f.Code, length))
+		}
+		f.Text = printable(rest[8 : 8+length])
+		failures, rest = append(failures, f), rest[8+length:]
+	}
+	if len(rest) != 0 {
+		return nil, wrongBody(Fetched, body, fmt.Sprintf("%d bytes behind the last failure", len(rest)))
+	}
+	return failures, nil
+}
+
+// AppendPrefetched appends a frame that says how many samples were queued.
+func AppendPrefetched(b []byte, request uint64, queued int) []byte {
+	return appendFrame(b, Prefetched, request, func(b []byte) []byte {
+		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, uint32(queued)), 0)
+	})
+}
+
+// ParsePrefetched: ErrProtocol.
+func ParsePrefetched(body []byte) (queued int, err error) {
+	if len(body) != 8 || binary.LittleEndian.Uint32(body[4:]) != 0 {
+		return 0, wrongBody(Prefetched, body, "it has 8")
+	}
+	return int(binary.LittleEndian.Uint32(body)), nil
+}
+
+// AppendCancel appends a frame that cancels a request.
+func AppendCancel(b []byte, request uint64) []byte {
+	return appendFrame(b, Cancel, request, func(b []byte) []byte { return b })
+}
+
+// AppendError appends a frame; a text that is too long is cut.
+func AppendError(b []byte, request uint64, code Code, text string) []byte {
+	return appendFrame(b, Error, request, func(b []byte) []byte {
+		b = binary.LittleEndian.AppendUint16(b, uint16(code))
+		b = binary.LittleEndian.AppendUint16(b, 0)
+		return append(b, text[:min(len(text), MaxText)]...)
+	})
+}
+
+// ParseError reads the body of an ERROR: ErrProtocol.
+func ParseError(body []byte) (*RemoteError, error) {
+	if len(body) < 4 || len(body) > 4+MaxText || binary.LittleEndian.Uint16(body[2:]) != 0 || binary.LittleEndian.Uint16(body) == 0 {
+		return nil, wrongBody(Error, body, "it begins with a code and 2 zeros")
+	}
+	return &RemoteError{Code(binary.LittleEndian.Uint16(body)), printable(body[4:])}, nil
+}
+
+// printable makes text of bytes that somebody else wrote: what is no UTF-8 or controls a terminal is shown as �.
+func printable(b []byte) string {
+	out := make([]rune, 0, len(b))
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		if r < ' ' || r == 0x7f {
+			r = utf8.RuneError
+		}
+		out, b = append(out, r), b[n:]
+	}
+	return string(out)
+}
