@@ -8,11 +8,13 @@ import (
 	"strings"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/npy"
 	"github.com/stocached/stocached/source/raw"
 )
 
 // All are the kinds there are.
 var All = []source.Kind{
+	npy.Kind,
 	raw.Kind,
 }
 

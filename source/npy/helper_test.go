@@ -1,0 +1,82 @@
+package npy_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/npy"
+)
+
+// golden is what testdata/make.py writes about a file.
+type golden struct {
+	File  string
+	DType string
+	Row   []uint64
+	Rows  []string // the bytes of each, in hex
+}
+
+func readGolden(t *testing.T, folder string) (all []golden) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "golden.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 14 {
+		t.Fatalf("only %d golden files", len(all))
+	}
+	return all
+}
+
+func (g golden) want(t *testing.T) (rows [][]byte) {
+	t.Helper()
+	for _, text := range g.Rows {
+		row, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// python finds one that has numpy: that of the project, then the system's. "": there is none.
+func python() string {
+	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		root = nil
+	}
+	for _, path := range []string{filepath.Join(strings.TrimSpace(string(root)), ".venv/bin/python"), "python3"} {
+		if exec.Command(path, "-c", "import numpy").Run() == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// file makes the bytes of a file of version 1.0 with a header of our own and so many bytes behind it.
+func file(header string, body int) []byte {
+	b := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
+	binary.LittleEndian.PutUint16(b[8:], uint16(len(header)))
+	return append(append(b, header...), make([]byte, body)...)
+}
+
+// dict is a header as numpy writes it.
+func dict(descr, order, shape string) string {
+	return fmt.Sprintf("{'descr': %s, 'fortran_order': %s, 'shape': %s, }\n", descr, order, shape)
+}
+
+func open(path string) (source.Source, error) {
+	return npy.Kind.Open(context.Background(), source.Settings{"path": path})
+}

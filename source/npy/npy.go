@@ -1,0 +1,108 @@
+// Package npy reads the rows of a .npy array: sample i is x[i], one field named data. Arrays of numbers in C order, little-endian; the rest is refused with the
+// line of numpy that converts it, and nothing is ever unpickled.
+package npy
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+const kind = "npy"
+
+// Kind is in the list of package kinds.
+var Kind = source.Kind{Name: kind, Doc: "the rows of a .npy array: path", Open: open}
+
+// settings are the keys of this kind.
+type settings struct {
+	Path string `key:"path"`
+}
+
+type rows struct {
+	file   *source.File
+	info   source.Info
+	bytes  int // of a row
+	offset int64
+}
+
+func open(ctx context.Context, s source.Settings) (source.Source, error) {
+	var o settings
+	if err := s.Decode(&o); err != nil {
+		return nil, err
+	}
+	if o.Path == "" {
+		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
+	}
+	f, err := source.OpenFile(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := read(ctx, f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// read reads the header of an open file, which the result owns.
+func read(ctx context.Context, f *source.File) (*rows, error) {
+	invalid := func(err error) error { return fmt.Errorf("%w: %s %w", source.ErrInvalid, f.Path, err) }
+	b := make([]byte, min(f.Stamp.Bytes, prefixMax))
+	if err := f.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
+	}
+	start, end, err := prefix(b)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	b = make([]byte, min(f.Stamp.Bytes, int64(end)))
+	if err := f.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
+	}
+	h, err := parse(b, start, end, f.Stamp.Bytes)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	n, row := h.rows()
+	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: h.dtype, Dims: row}}, false)
+	if err != nil {
+		return nil, invalid(fmt.Errorf("has rows that no sample can hold: %w", err))
+	}
+	if n > math.MaxInt {
+		return nil, invalid(fmt.Errorf("has %d rows", n))
+	}
+	return &rows{file: f, bytes: int(schema.SampleBytes), offset: int64(h.bytes), info: source.Info{Kind: kind, Samples: int(n), Schema: schema,
+		Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes), source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp})}}, nil
+}
+
+func (r *rows) Info() source.Info { return r.info }
+
+func (r *rows) Size(i int) (int, error) {
+	if i < 0 || i >= r.info.Samples {
+		return 0, source.BadIndex(i, r.info.Samples)
+	}
+	return r.bytes, r.file.Alive()
+}
+
+func (r *rows) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	if err := source.CheckRead(ctx, i, r.info.Samples, r.bytes, dst); err != nil {
+		return 0, err
+	}
+	return r.bytes, r.file.ReadAt(ctx, dst[:r.bytes], r.at(i))
+}
+
+func (r *rows) at(i int) int64 { return r.offset + int64(i)*int64(r.bytes) }
+
+func (r *rows) Where(i int) string {
+	if i < 0 || i >= r.info.Samples {
+		return ""
+	}
+	return fmt.Sprintf("%s, row %d", r.file.Path, i)
+}
+
+func (r *rows) Close() error { return r.file.Close() }
