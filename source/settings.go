@@ -3,9 +3,11 @@ package source
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-viper/mapstructure/v2"
 )
@@ -21,12 +23,12 @@ type Kind struct {
 	Open func(ctx context.Context, s Settings) (Source, error)
 }
 
-// Decode fills the struct that into points to from the settings; its fields name their keys by the tag `key`. ErrInvalid for a key that is not among
-// them and for a value of another type, all complaints at once.
+// Decode fills the struct that into points to from the settings; its fields name their keys by the tag `key`. Durations have a unit ("8ms"); a type with
+// UnmarshalText is read by that. ErrInvalid for a key that is not among them and for a value of another type, all complaints at once.
 func (s Settings) Decode(into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key, field string) bool { return key == field },
-		DecodeHook: mapstructure.StringToTimeDurationHookFunc(),
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(exact, mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc()),
 	})
 	if err != nil {
 		return err
@@ -46,6 +48,19 @@ func (s Settings) Decode(into any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, strings.Join(complaints, "; "))
 	}
 	return nil
+}
+
+// exact refuses numbers that would become others without a word: 1.5 as a whole number, and 8 as a duration, which are 8 ns.
+func exact(from, to reflect.Type, value any) (any, error) {
+	switch {
+	case to == reflect.TypeFor[time.Duration]() && from != to && from.Kind() != reflect.String:
+		return nil, fmt.Errorf("%v has no unit: write a duration such as 8ms, 1.5s or 2m", value)
+	case from.Kind() == reflect.Float64 && (reflect.Zero(to).CanInt() || reflect.Zero(to).CanUint()):
+		if f := reflect.ValueOf(value).Float(); f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+			return nil, fmt.Errorf("%v is not a whole number", value)
+		}
+	}
+	return value, nil
 }
 
 // keys are the keys of a struct, those of embedded ones included.

@@ -1,0 +1,48 @@
+// Package size reads numbers of bytes as people write them.
+package size
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+)
+
+// Bytes is a size in settings: a number of bytes, or a text for Parse.
+type Bytes int64
+
+// UnmarshalText is Parse.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	n, err := Parse(string(text))
+	*b = Bytes(n)
+	return err
+}
+
+var units = func() map[string]uint64 {
+	units := map[string]uint64{"": 1, "B": 1, "kB": 1000}
+	binary, decimal := uint64(1), uint64(1)
+	for _, prefix := range []string{"K", "M", "G", "T"} {
+		binary, decimal = binary*1024, decimal*1000
+		units[prefix+"iB"], units[prefix+"B"] = binary, decimal
+	}
+	return units
+}()
+
+// Parse reads "4096", "8GiB" (units of 1024), "500MB" (units of 1000), "1.5 GiB", exactly: no floating-point rounding on the way. Fractions of a byte are cut
+// off. An error for anything else, and for more than 2^63 - 1 bytes.
+func Parse(text string) (uint64, error) {
+	trimmed := strings.TrimSpace(text)
+	digits := len(trimmed) - len(strings.TrimLeft(trimmed, "0123456789."))
+	number, unit := trimmed[:digits], strings.TrimSpace(trimmed[digits:])
+	factor, ok := units[unit]
+	value, valid := new(big.Rat).SetString(number)
+	if !ok || !valid || strings.HasPrefix(number, ".") || strings.HasSuffix(number, ".") {
+		return 0, fmt.Errorf("%q is not a size: write bytes, or a number and a unit, such as 512MiB, 1.5GiB, 2TiB (units of 1024) or 500MB (of 1000)", text)
+	}
+	value.Mul(value, new(big.Rat).SetInt(new(big.Int).SetUint64(factor)))
+	whole := new(big.Int).Quo(value.Num(), value.Denom())
+	if !whole.IsUint64() || whole.Uint64() > math.MaxInt64 {
+		return 0, fmt.Errorf("%q is more than 2^63 - 1 bytes", text)
+	}
+	return whole.Uint64(), nil
+}
