@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/npy"
 	"github.com/stocached/stocached/source/raw"
 )
 
 // All are the kinds there are.
 var All = []source.Kind{
+	block.Kind,
 	npy.Kind,
 	raw.Kind,
 }

@@ -1,0 +1,473 @@
+package block_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/block"
+	"github.com/stocached/stocached/source/sourcetest"
+)
+
+// shape is a dataset of the tests: options and samples.
+type shape struct {
+	options block.Options
+	samples [][]byte
+}
+
+func schema(t testing.TB, variable bool, fields ...shm.Field) shm.Schema {
+	t.Helper()
+	s, err := shm.NewSchema(fields, variable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// noise is bytes that do not compress, text such that do.
+func noise(i, n int) []byte {
+	b, random := make([]byte, n), rand.New(rand.NewPCG(uint64(i), 7))
+	for k := range b {
+		b[k] = byte(random.Uint32())
+	}
+	return b
+}
+
+func text(i, n int) []byte {
+	return bytes.Repeat([]byte(fmt.Sprintf("sample %d and so on; ", i)), n/15+1)[:n]
+}
+
+func shapes(t testing.TB) map[string]shape {
+	all := map[string]shape{}
+	add := func(name string, s shm.Schema, c block.Compression, n int, sample func(i int) []byte) {
+		sh := shape{options: block.Options{Schema: s, Compression: c, BlockBytes: 4096, FileBytes: 8192, Source: block.Origin{Kind: "test", Fingerprint: name},
+			Notes: []source.Note{{Name: "classes", Text: "<cat> & dog, ünï"}}}}
+		for i := range n {
+			sh.samples = append(sh.samples, sample(i))
+		}
+		all[name] = sh
+	}
+	bytesField := shm.Field{Name: "data", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}
+	sizes := []int{900, 0, 5000, 3, 4096, 4097, 20000, 1, 700, 0, 0, 3000, 2000}
+	add("fixed", schema(t, false, shm.Field{Name: "x", DType: shm.Float32, Dims: []uint64{10, 25}}), block.None, 40, func(i int) []byte { return noise(i, 1000) })
+	add("fixed, larger than a block", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{5000}}), block.None, 7, func(i int) []byte { return noise(i, 5000) })
+	add("variable", schema(t, true, bytesField), block.None, len(sizes), func(i int) []byte { return noise(i, sizes[i]) })
+	add("zstd", schema(t, true, bytesField), block.Zstd, len(sizes), func(i int) []byte {
+		if i%3 == 1 {
+			return noise(i, sizes[i]) // stored as it is
+		}
+		return text(i, sizes[i])
+	})
+	add("fixed zstd", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{3000}}), block.Zstd, 30, func(i int) []byte {
+		return append(text(i, 2000), noise(i, 1000)...)
+	})
+	fields := schema(t, true, shm.Field{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, shm.VariableDim, 3}}, shm.Field{Name: "label", DType: shm.Int64})
+	add("fields", fields, block.None, 9, func(i int) []byte {
+		s, err := fields.Join([]shm.Part{{Dims: []uint64{uint64(i + 1), 70, 3}, Data: noise(i, (i+1)*210)}, {Data: binary.LittleEndian.AppendUint64(nil, uint64(i))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+	fixed := schema(t, false, shm.Field{Name: "flag", DType: shm.Bool}, shm.Field{Name: "image", DType: shm.Float64, Dims: []uint64{30}}, shm.Field{Name: "label", DType: shm.Int16})
+	add("fixed fields, zstd", fixed, block.Zstd, 50, func(i int) []byte {
+		s, err := fixed.Join([]shm.Part{{Data: []byte{1}}, {Data: append(text(i, 100), noise(i, 140)...)}, {Data: []byte{byte(i), 0}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+	return all
+}
+
+// write makes the dataset in a new folder and returns it.
+func (s shape) write(t testing.TB) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "set")
+	w, err := block.Create(t.Context(), folder, s.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for i, sample := range s.samples {
+		if w.Next() != i {
+			t.Fatalf("next is %d, want %d", w.Next(), i)
+		}
+		if err := w.Write(sample); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func open(t testing.TB, folder string) *block.Dataset {
+	t.Helper()
+	d, err := block.Open(t.Context(), folder, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// file is the path of a block file.
+func file(folder string, k int) string { return filepath.Join(folder, fmt.Sprintf("%05d.stocblk", k)) }
+
+func TestSuite(t *testing.T) {
+	for name, s := range shapes(t) {
+		t.Run(name, func(t *testing.T) {
+			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+				folder := s.write(t)
+				return sourcetest.Fixture{
+					Open: func(*testing.T) (source.Source, error) {
+						return block.Kind.Open(context.Background(), source.Settings{"path": folder})
+					},
+					Want:  s.samples,
+					Files: []string{file(folder, 0)},
+					Damage: func(t *testing.T) {
+						stamp, err := os.Stat(file(folder, 0))
+						if err != nil {
+							t.Fatal(err)
+						}
+						flip(t, file(folder, 0), 1)
+						if err := os.Chtimes(file(folder, 0), time.Time{}, stamp.ModTime()); err != nil {
+							t.Fatal(err)
+						}
+					},
+				}
+			})
+		})
+	}
+}
+
+// flip changes all bits of a byte of a file.
+func flip(t testing.TB, path string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0xFF
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that blocks hold all samples in order, each block within its bytes, and that reading blocks gives what reading samples gives.
+func TestBlocks(t *testing.T) {
+	for name, s := range shapes(t) {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, s.write(t))
+			if d.Blocks() < 2 {
+				t.Fatalf("%d blocks show too little", d.Blocks())
+			}
+			if files, _ := d.Files(); files < 2 && strings.HasPrefix(name, "variable") {
+				t.Fatalf("%d files show too little", files)
+			}
+			next := 0
+			for b := range d.Blocks() {
+				first, n := d.Block(b)
+				if first != next || n < 1 {
+					t.Fatalf("block %d: %d samples from %d, want from %d", b, n, first, next)
+				}
+				bytesIn := 0
+				err := d.ReadBlock(t.Context(), b, func(i int, sample []byte) error {
+					if i != next || !bytes.Equal(sample, s.samples[i]) || d.BlockOf(i) != b {
+						t.Fatalf("block %d: sample %d of %d bytes, in block %d; want %d", b, i, len(sample), d.BlockOf(i), next)
+					}
+					next++
+					bytesIn += len(sample)
+					return nil
+				})
+				if err != nil || next != first+n {
+					t.Fatalf("block %d ends at %d, want %d: %v", b, next, first+n, err)
+				}
+				if s.options.Compression == block.None && bytesIn > 4096 && n > 1 {
+					t.Errorf("block %d has %d bytes in %d samples", b, bytesIn, n)
+				}
+			}
+			if next != len(s.samples) {
+				t.Errorf("blocks have %d samples, want %d", next, len(s.samples))
+			}
+		})
+	}
+}
+
+func TestBlocksThatAreNone(t *testing.T) {
+	s := shapes(t)["fixed"]
+	folder := s.write(t)
+	d := open(t, folder)
+	never := func(int, []byte) error { t.Error("called"); return nil }
+	for _, b := range []int{-1, d.Blocks(), 1 << 62} {
+		if first, n := d.Block(b); first != 0 || n != 0 {
+			t.Errorf("block %d: %d, %d", b, first, n)
+		}
+		if err := d.ReadBlock(t.Context(), b, never); !errors.Is(err, source.ErrIndex) {
+			t.Errorf("block %d: %v", b, err)
+		}
+	}
+	if d.BlockOf(-1) != -1 || d.BlockOf(len(s.samples)) != -1 {
+		t.Error("samples that are none are in a block")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if err := d.ReadBlock(ctx, 0, never); !errors.Is(err, cause) {
+		t.Error(err)
+	}
+	calls := 0
+	if err := d.ReadBlock(t.Context(), 0, func(int, []byte) error { calls++; return cause }); !errors.Is(err, cause) || calls != 1 {
+		t.Error(calls, err)
+	}
+	// A damaged sample ends a block behind the ones before it.
+	flip(t, file(folder, 0), 2500)
+	d = open(t, folder)
+	var seen []int
+	err := d.ReadBlock(t.Context(), 0, func(i int, _ []byte) error { seen = append(seen, i); return nil })
+	if !errors.Is(err, source.ErrCorrupt) || !slices.Equal(seen, []int{0, 1}) || !strings.Contains(err.Error(), "sample 2") {
+		t.Error(seen, err)
+	}
+	// Closing from within is no deadlock.
+	if err := d.ReadBlock(t.Context(), 1, func(int, []byte) error { return d.Close() }); err != nil {
+		t.Error(err)
+	}
+	if err := d.ReadBlock(t.Context(), 0, never); !errors.Is(err, source.ErrClosed) || d.BlockOf(0) != -1 {
+		t.Error(err)
+	}
+	if first, n := d.Block(0); first != 0 || n != 0 {
+		t.Error(first, n)
+	}
+}
+
+// Ensure that the message of a damaged sample has the file, the sample and both checksums, and that without verify nobody looks.
+func TestChecksum(t *testing.T) {
+	s := shapes(t)["fixed"]
+	folder := s.write(t)
+	flip(t, file(folder, 0), 1)
+	_, err := open(t, folder).Read(t.Context(), 0, make([]byte, 1000))
+	changed := slices.Clone(s.samples[0])
+	changed[1] ^= 0xFF
+	crc := func(b []byte) string {
+		return fmt.Sprintf("%08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	}
+	for _, want := range []string{file(folder, 0), "sample 0", crc(changed), crc(s.samples[0])} {
+		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q", err, want)
+		}
+	}
+	loose, err := block.Kind.Open(t.Context(), source.Settings{"path": folder, "verify": false})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loose.Close()
+	got := make([]byte, 1000)
+	if _, err := loose.Read(t.Context(), 0, got); err != nil || !bytes.Equal(got, changed) {
+		t.Error(err)
+	}
+}
+
+// Ensure that a dataset says all that its writer was told.
+func TestDescription(t *testing.T) {
+	for name, s := range shapes(t) {
+		d := open(t, s.write(t))
+		got := d.Description()
+		largest := 0
+		for _, sample := range s.samples {
+			largest = max(largest, len(sample))
+		}
+		if got.Source != s.options.Source || got.BlockBytes != 4096 || got.FileBytes != 8192 || got.Compression != s.options.Compression || !slices.Equal(got.Notes, s.options.Notes) ||
+			got.Schema.SampleBytes != uint64(largest) || got.Schema.Variable != s.options.Schema.Variable || fmt.Sprint(got.Schema.Fields) != fmt.Sprint(s.options.Schema.Fields) {
+			t.Errorf("%s: %+v from %+v", name, got, s.options)
+		}
+	}
+}
+
+// Ensure that no damaged byte anywhere goes unnoticed: whatever bit of it flips, a dataset is refused, or each of its samples is what it was or an error.
+func TestEveryByteFlipped(t *testing.T) {
+	all := shapes(t)
+	for _, name := range []string{"fixed", "zstd", "fields"} {
+		s := all[name]
+		s.samples = s.samples[:8]
+		folder := s.write(t)
+		buffer := make([]byte, 1<<16)
+		for _, path := range []string{file(folder, 0), filepath.Join(folder, "dataset.json")} {
+			original, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused, corrupt, harmless := 0, 0, 0
+			for at := range original {
+				if at%7 != 0 && at < len(original)-1500 && strings.HasSuffix(path, "stocblk") {
+					continue // of the samples, some: they have one checksum each
+				}
+				damaged := slices.Clone(original)
+				damaged[at] ^= 1 << (at % 8)
+				if err := os.WriteFile(path, damaged, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				d, err := block.Open(t.Context(), folder, true)
+				if err != nil {
+					if !errors.Is(err, source.ErrCorrupt) && !errors.Is(err, source.ErrInvalid) {
+						t.Errorf("byte %d of %s: %v", at, path, err)
+					}
+					refused++
+					continue
+				}
+				if d.Info().Samples != len(s.samples) {
+					t.Fatalf("byte %d of %s: %d samples", at, path, d.Info().Samples)
+				}
+				bad := 0
+				for i, want := range s.samples {
+					n, err := d.Read(t.Context(), i, buffer)
+					if err == nil && !bytes.Equal(buffer[:n], want) {
+						t.Fatalf("byte %d of %s: sample %d is wrong", at, path, i)
+					}
+					if err != nil {
+						bad++
+						if !errors.Is(err, source.ErrCorrupt) {
+							t.Errorf("byte %d of %s: %v", at, path, err)
+						}
+					}
+				}
+				d.Close()
+				if bad > 1 {
+					t.Errorf("byte %d of %s: %d samples are damaged", at, path, bad)
+				}
+				corrupt += bad
+				harmless += 1 - bad
+			}
+			t.Logf("%s, %s: %d bytes: %d refused, %d corrupt samples, %d harmless", name, filepath.Base(path), len(original), refused, corrupt, harmless)
+			if err := os.WriteFile(path, original, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Ensure that what is not a whole dataset of this format is refused with what is wrong.
+func TestRefuses(t *testing.T) {
+	s := shapes(t)["fixed"]
+	replace := func(old, with string) func(t *testing.T, folder string) {
+		return func(t *testing.T, folder string) {
+			path := filepath.Join(folder, "dataset.json")
+			b, err := os.ReadFile(path)
+			if err != nil || !bytes.Contains(b, []byte(old)) {
+				t.Fatal(err, string(b))
+			}
+			if err := os.WriteFile(path, bytes.Replace(b, []byte(old), []byte(with), 1), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		damage func(t *testing.T, folder string)
+		err    error
+		want   string
+	}{
+		"no folder":       {func(_ *testing.T, folder string) { os.RemoveAll(folder) }, fs.ErrNotExist, "no dataset in block files, such as stocached pack makes"},
+		"interrupted":     {func(_ *testing.T, folder string) { os.Rename(folder, folder+".part") }, fs.ErrNotExist, "the dataset is not whole"},
+		"not JSON":        {replace("{", "}"), source.ErrCorrupt, "dataset.json: "},
+		"another format":  {replace("stocached-block", "zip"), source.ErrInvalid, `format "zip", want "stocached-block"`},
+		"another version": {replace(`"version": 1`, `"version": 2`), source.ErrInvalid, "version 2 of the block format, this program knows 1"},
+		"an unknown key":  {replace(`"samples"`, `"wheels": 4, "samples"`), source.ErrCorrupt, "wheels"},
+		"behind it":       {replace("\n}\n", "\n}\n{}"), source.ErrCorrupt, "invalid character"},
+		"edited":          {replace("float32", "int32"), source.ErrCorrupt, "it was changed after it was written"},
+		"sample bytes":    {replace(`"sample_bytes": 1000`, `"sample_bytes": 1001`), source.ErrCorrupt, "sample_bytes is 1001, and its fields take 1000"},
+		"count":           {replace(`"samples": 40`, `"samples": 41`), source.ErrCorrupt, "it has 41 samples, and its files 40"},
+		"another name":    {replace("00001.stocblk", "../1.stocblk"), source.ErrCorrupt, "../1.stocblk"},
+		"negative":        {replace(`"blocks": `, `"blocks": -`), source.ErrCorrupt, "at least one sample and one block"},
+		"footer checksum": {replace(`"footer_crc32c": "`, `"footer_crc32c": "x`), source.ErrCorrupt, "dataset.json says"},
+		"a missing file":  {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)) }, fs.ErrNotExist, "00001.stocblk"},
+		"a short file":    {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 50) }, source.ErrCorrupt, "50 bytes, too few"},
+		"a cut file":      {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 9000) }, source.ErrCorrupt, "magic"},
+		"swapped files": {func(_ *testing.T, folder string) {
+			os.Rename(file(folder, 0), file(folder, 1))
+			os.Link(file(folder, 1), file(folder, 0))
+		}, source.ErrCorrupt,
+			"number 0, from sample 0"},
+		"a folder in its place": {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)); os.Mkdir(file(folder, 1), 0o700) }, source.ErrInvalid, "not a regular file"},
+		"another dataset's file": {func(t *testing.T, folder string) {
+			other := s
+			other.options.Source.Fingerprint = "other"
+			os.Rename(file(other.write(t), 0), file(folder, 0))
+		}, source.ErrCorrupt, "belongs to another dataset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := s.write(t)
+			c.damage(t, folder)
+			d, err := block.Open(t.Context(), folder, true)
+			if err == nil {
+				d.Close()
+			}
+			if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), folder) {
+				t.Errorf("%v; want %v with %q", err, c.err, c.want)
+			}
+		})
+	}
+	for _, settings := range []source.Settings{{}, {"path": 3}, {"path": "x", "verfy": true}, {"path": "x", "verify": "no"}} {
+		if _, err := block.Kind.Open(t.Context(), settings); !errors.Is(err, source.ErrInvalid) {
+			t.Errorf("%v: %v", settings, err)
+		}
+	}
+}
+
+// Ensure that 10 million samples open in less than a second, take little memory, and are then found.
+func TestTenMillionSamples(t *testing.T) {
+	const n = 10_000_000
+	s := shape{options: block.Options{Schema: schema(t, false, shm.Field{Name: "x", DType: shm.Uint64})}}
+	folder := filepath.Join(t.TempDir(), "set")
+	w, err := block.Create(t.Context(), folder, s.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := make([]byte, 8)
+	for i := range n {
+		binary.LittleEndian.PutUint64(sample, uint64(i)*3)
+		if err := w.Write(sample); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	d := open(t, folder)
+	took := time.Since(began)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("opened in %v, %d KiB of heap", took, grown>>10)
+	if took > time.Second || grown > 1<<20 {
+		t.Errorf("opening took %v and %d bytes; want less than a second and 1 MiB", took, grown)
+	}
+	for _, i := range append([]int{0, n - 1, 65535, 65536}, rand.Perm(n)[:1000]...) {
+		if _, err := d.Read(t.Context(), i, sample); err != nil || binary.LittleEndian.Uint64(sample) != uint64(i)*3 {
+			t.Fatal(i, sample, err)
+		}
+	}
+}

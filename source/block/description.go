@@ -1,0 +1,256 @@
+package block
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+const (
+	datasetName = "dataset.json"
+	formatName  = "stocached-block"
+	// maxDatasetBytes bounds dataset.json: a file in it takes 150 bytes, so these are 100 TB of the default size.
+	maxDatasetBytes = 64 << 20
+)
+
+// Compression of samples.
+type Compression string
+
+// The compressions there are.
+const (
+	None Compression = "none"
+	Zstd Compression = "zstd" // each sample by itself, where that makes it smaller
+)
+
+// Origin is what a dataset was made from: the zero value says nothing.
+type Origin struct {
+	Kind        string `json:"kind"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// Description is what is known of a dataset before its first sample.
+type Description struct {
+	Schema      shm.Schema // SampleBytes: of the largest sample when they differ in size
+	Compression Compression
+	BlockBytes  int
+	FileBytes   int64
+	Source      Origin
+	Notes       []source.Note
+}
+
+// document is dataset.json.
+type document struct {
+	Format      string          `json:"format"`
+	Version     int             `json:"version"`
+	ID          string          `json:"id"`
+	Description json.RawMessage `json:"description"`
+	Samples     int             `json:"samples"`
+	SampleBytes uint64          `json:"sample_bytes"`
+	Files       []fileRecord    `json:"files"`
+}
+
+// fileRecord is a block file in it.
+type fileRecord struct {
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"`
+	Samples int    `json:"samples"`
+	Blocks  int    `json:"blocks"`
+	CRC     string `json:"footer_crc32c"`
+}
+
+// description is the JSON of a Description.
+type description struct {
+	Variable    bool          `json:"variable"`
+	Fields      []fieldRecord `json:"fields"`
+	Compression Compression   `json:"compression"`
+	BlockBytes  int           `json:"block_bytes"`
+	FileBytes   int64         `json:"file_bytes"`
+	Source      Origin        `json:"source"`
+	Notes       []noteRecord  `json:"notes"`
+}
+
+type fieldRecord struct {
+	Name  string    `json:"name"`
+	DType string    `json:"dtype"`
+	Dims  []*uint64 `json:"dims"` // nil: differs between samples
+}
+
+type noteRecord struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// fileName is the name of the k-th block file.
+func fileName(k int) string { return fmt.Sprintf("%05d.stocblk", k) }
+
+// encode returns the JSON of a description and the id that it gives the dataset.
+func (d *Description) encode() (json.RawMessage, identity, error) {
+	j := description{Variable: d.Schema.Variable, Fields: []fieldRecord{}, Compression: d.Compression, BlockBytes: d.BlockBytes, FileBytes: d.FileBytes, Source: d.Source,
+		Notes: []noteRecord{}}
+	for _, f := range d.Schema.Fields {
+		r := fieldRecord{Name: f.Name, DType: f.DType.String(), Dims: make([]*uint64, len(f.Dims))}
+		for k := range f.Dims {
+			if f.Dims[k] != shm.VariableDim {
+				r.Dims[k] = &f.Dims[k]
+			}
+		}
+		j.Fields = append(j.Fields, r)
+	}
+	for _, n := range d.Notes {
+		j.Notes = append(j.Notes, noteRecord(n))
+	}
+	text, err := json.Marshal(j)
+	return text, identify(text), err
+}
+
+// identify makes an id of a description without whitespace.
+func identify(compact []byte) identity {
+	sum := sha256.Sum256(compact)
+	return identity(sum[:])
+}
+
+// decodeDescription is the inverse of encode, and checks what it reads.
+func decodeDescription(text []byte) (Description, identity, error) {
+	var j description
+	var compact bytes.Buffer
+	if err := errors.Join(strictly(text, &j), json.Compact(&compact, text)); err != nil {
+		return Description{}, identity{}, damaged("its description: %v", err)
+	}
+	d := Description{Compression: j.Compression, BlockBytes: j.BlockBytes, FileBytes: j.FileBytes, Source: j.Source}
+	var fields []shm.Field
+	for _, r := range j.Fields {
+		dtype, err := shm.ParseDType(r.DType)
+		if err != nil {
+			return d, identity{}, damaged("its field %q: %v", r.Name, err)
+		}
+		f := shm.Field{Name: r.Name, DType: dtype, Dims: make([]uint64, len(r.Dims))}
+		for k, n := range r.Dims {
+			switch {
+			case n == nil:
+				f.Dims[k] = shm.VariableDim
+			case *n == shm.VariableDim:
+				return d, identity{}, damaged("its field %q has a dimension of %d", r.Name, *n)
+			default:
+				f.Dims[k] = *n
+			}
+		}
+		fields = append(fields, f)
+	}
+	for _, n := range j.Notes {
+		d.Notes = append(d.Notes, source.Note(n))
+	}
+	schema, err := shm.NewSchema(fields, j.Variable)
+	if err != nil {
+		return d, identity{}, damaged("its fields: %v", err)
+	}
+	d.Schema = schema
+	if err := d.check(); err != nil {
+		return d, identity{}, damaged("its description: %v", err)
+	}
+	return d, identify(compact.Bytes()), nil
+}
+
+// check says what is wrong with a description.
+func (d *Description) check() error {
+	switch {
+	case d.Compression != None && d.Compression != Zstd:
+		return fmt.Errorf("compression %q is neither none nor zstd", d.Compression)
+	case d.BlockBytes < align || d.BlockBytes > maxBlockBytes || d.BlockBytes%align != 0:
+		return fmt.Errorf("blocks of %d bytes; want a multiple of %d, at most %d", d.BlockBytes, align, maxBlockBytes)
+	case d.FileBytes < align || d.FileBytes > maxFileBytes:
+		return fmt.Errorf("files of %d bytes; want %d to %d", d.FileBytes, align, int64(maxFileBytes))
+	}
+	return nil
+}
+
+// readDocument reads and checks dataset.json in a folder, but for what the block files must confirm. ErrCorrupt, ErrInvalid when it is another format or version, errors of the system.
+func readDocument(folder string) (*document, Description, identity, error) {
+	path := folder + "/" + datasetName
+	f, err := source.OpenFile(path)
+	if err != nil {
+		return nil, Description{}, identity{}, err
+	}
+	defer f.Close()
+	if f.Stamp.Bytes > maxDatasetBytes {
+		return nil, Description{}, identity{}, damaged("%s has %d bytes, more than %d", path, f.Stamp.Bytes, maxDatasetBytes)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, Description{}, identity{}, err
+	}
+	doc, d, id, err := decodeDocument(text)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return doc, d, id, err
+}
+
+func decodeDocument(text []byte) (*document, Description, identity, error) {
+	var doc document
+	fail := func(err error) (*document, Description, identity, error) { return nil, Description{}, identity{}, err }
+	var head struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return fail(damaged("it is no JSON of the expected form: %v", err))
+	}
+	if head.Format != formatName {
+		return fail(fmt.Errorf("%w: format %q, want %q", source.ErrInvalid, head.Format, formatName))
+	}
+	if head.Version != version {
+		return fail(fmt.Errorf("%w: it has version %d of the block format, this program knows %d", source.ErrInvalid, head.Version, version))
+	}
+	if err := strictly(text, &doc); err != nil {
+		return fail(damaged("%v", err))
+	}
+	d, id, err := decodeDescription(doc.Description)
+	if err != nil {
+		return fail(err)
+	}
+	if said := hex.EncodeToString(id[:]); said != doc.ID {
+		return fail(damaged("its id is %q, and its description gives %q: it was changed after it was written", doc.ID, said))
+	}
+	if d.Schema.Variable {
+		if doc.SampleBytes > shm.MaxSampleBytes {
+			return fail(damaged("sample_bytes is %d, at most %d can be", doc.SampleBytes, uint64(shm.MaxSampleBytes)))
+		}
+		d.Schema.SampleBytes = doc.SampleBytes
+	} else if doc.SampleBytes != d.Schema.SampleBytes {
+		return fail(damaged("sample_bytes is %d, and its fields take %d", doc.SampleBytes, d.Schema.SampleBytes))
+	}
+	samples := 0
+	for k, f := range doc.Files {
+		if f.Name != fileName(k) || f.Samples < 1 || f.Blocks < 1 || f.Bytes < trailerBytes {
+			return fail(damaged("its file %d is %+v; want the name %s and at least one sample and one block", k, f, fileName(k)))
+		}
+		if samples += f.Samples; samples < 1 || samples > doc.Samples {
+			break
+		}
+	}
+	if samples != doc.Samples || samples < 1 {
+		return fail(damaged("it has %d samples, and its files %d or more", doc.Samples, samples))
+	}
+	return &doc, d, id, nil
+}
+
+// strictly decodes one JSON value, which has known keys only, each once at least as far as the caller checks, and nothing behind it.
+func strictly(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("something stands behind the JSON value")
+	}
+	return nil
+}

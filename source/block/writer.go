@@ -1,0 +1,479 @@
+package block
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+// Defaults of Options.
+const (
+	DefaultBlockBytes = 8 << 20
+	DefaultFileBytes  = 256 << 20
+)
+
+// Options say what a Writer makes.
+type Options struct {
+	Schema      shm.Schema    // of the samples; its SampleBytes is ignored when they differ in size
+	Compression Compression   // "": none
+	BlockBytes  int           // a multiple of 4096, at most 1 GiB; 0: DefaultBlockBytes
+	FileBytes   int64         // 0: DefaultFileBytes
+	Source      Origin        // what the samples are made from. Without a fingerprint nothing of an interrupted writer is kept
+	Notes       []source.Note // what else is to be known
+	// Restart throws away what an interrupted writer of something else left, which is an error otherwise.
+	Restart bool
+	// Kept, if not nil, is called with the number of samples that an interrupted writer left whole, as they are verified.
+	Kept func(samples int)
+}
+
+// Errors of Create, for errors.Is.
+var (
+	// ErrWhole is returned when the folder has the very dataset that was to be written, whole.
+	ErrWhole = errors.New("the dataset is there already, and whole")
+	// ErrInTheWay is returned when the folder is something else, or an interrupted writer of something else left its work. It is an fs.ErrExist.
+	ErrInTheWay = fmt.Errorf("something else is in the way: %w", fs.ErrExist)
+	// ErrBusy is returned when another process is writing there.
+	ErrBusy = errors.New("another writer is at work there")
+)
+
+// Writer writes a dataset in block files: samples in the order of their indices, then Finish. Until then the folder does not exist; what there is lies in a folder beside it, with ".part"
+// behind its name, and the next Writer of the same source goes on with it. Not safe for several goroutines, but for Pack.
+type Writer struct {
+	folder      string // as it will be
+	part        string // as it is
+	lock        *os.File
+	description Description
+	text        json.RawMessage // of the description
+	id          identity
+	files       []fileRecord
+	next        int
+	largest     uint64
+
+	// The current block file.
+	file    *os.File // nil: none is begun
+	spans   []span
+	entries []entry
+	end     int64 // of the blocks written to it
+
+	// The current block: its samples' bytes, and where it begins in entries.
+	block []byte
+	first int
+
+	err error // of the first write that failed: there is no going on behind it
+}
+
+// Create begins to write the dataset in a folder, or goes on where an interrupted Writer of the same source stopped: Next says where. The folder above must exist.
+// ErrWhole, ErrInTheWay, ErrBusy, ErrInvalid for options that cannot be, the cause of ctx, and errors of the system.
+func Create(ctx context.Context, folder string, o Options) (*Writer, error) {
+	w, err := newWriter(folder, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkTarget(); err != nil {
+		return nil, err
+	}
+	if err := w.lockPart(); err != nil {
+		return nil, err
+	}
+	if err := w.goOn(ctx, o); err != nil {
+		w.lock.Close()
+		return nil, err
+	}
+	fault.At("pack.begin")
+	return w, nil
+}
+
+func newWriter(folder string, o Options) (*Writer, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := shm.NewSchema(o.Schema.Fields, o.Schema.Variable)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
+	}
+	d := Description{Schema: schema, Compression: cmp.Or(o.Compression, None), BlockBytes: cmp.Or(o.BlockBytes, DefaultBlockBytes), FileBytes: cmp.Or(o.FileBytes, DefaultFileBytes),
+		Source: o.Source, Notes: o.Notes}
+	if err := d.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
+	}
+	w := &Writer{folder: folder, part: folder + partSuffix, description: d}
+	w.text, w.id, err = d.encode()
+	return w, err
+}
+
+// checkTarget: ErrWhole, ErrInTheWay, or nil where the folder does not exist or is empty.
+func (w *Writer) checkTarget() error {
+	entries, err := os.ReadDir(w.folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, unix.ENOTDIR):
+		return fmt.Errorf("%w: %s is not a folder", ErrInTheWay, w.folder)
+	case err != nil:
+		return err
+	case len(entries) == 0:
+		return nil
+	}
+	_, _, id, err := readDocument(w.folder)
+	switch {
+	case err == nil && id == w.id && w.description.Source.Fingerprint != "":
+		return fmt.Errorf("%w: %s", ErrWhole, w.folder)
+	case err == nil:
+		return fmt.Errorf("%w: %s is a dataset in block files made from other data or otherwise; remove it, or write elsewhere", ErrInTheWay, w.folder)
+	}
+	return fmt.Errorf("%w: %s is a folder with something in it; write elsewhere", ErrInTheWay, w.folder)
+}
+
+// lockPart makes the folder that is written to, and becomes its only writer.
+func (w *Writer) lockPart() error {
+	for range 100 { // another writer may be just about to rename it
+		if err := os.Mkdir(w.part, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		fd, err := unix.Open(w.part, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		switch err {
+		case nil:
+		case unix.ENOENT, unix.EINTR:
+			continue
+		case unix.ENOTDIR, unix.ELOOP:
+			return fmt.Errorf("%w: %s is not a folder", ErrInTheWay, w.part)
+		default:
+			return &os.PathError{Op: "open", Path: w.part, Err: err}
+		}
+		w.lock = os.NewFile(uintptr(fd), w.part)
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		mine, statErr := w.lock.Stat()
+		there, thereErr := os.Stat(w.part)
+		switch {
+		case errors.Is(err, unix.EWOULDBLOCK):
+			w.lock.Close()
+			return fmt.Errorf("%w: %s", ErrBusy, w.part)
+		case err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there):
+			return w.checkTarget() // the one before may have finished
+		}
+		w.lock.Close()
+		if err != nil && err != unix.EINTR {
+			return &os.PathError{Op: "lock", Path: w.part, Err: err}
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrBusy, w.part)
+}
+
+// goOn keeps what an interrupted writer left whole, and removes the rest of it.
+func (w *Writer) goOn(ctx context.Context, o Options) error {
+	left, err := os.ReadDir(w.part)
+	if err != nil {
+		return err
+	}
+	for _, e := range left {
+		if !ours(e.Name()) || !e.Type().IsRegular() {
+			return fmt.Errorf("%w: %s is not of an interrupted writer; write elsewhere, or remove %s", ErrInTheWay, filepath.Join(w.part, e.Name()), w.part)
+		}
+	}
+	for k := 0; ; k++ {
+		kept, err := w.keep(ctx, k, o)
+		if err != nil {
+			return err
+		}
+		if !kept {
+			break
+		}
+		if o.Kept != nil {
+			o.Kept(w.next)
+		}
+	}
+	keep := map[string]bool{}
+	for _, f := range w.files {
+		keep[f.Name] = true
+	}
+	for _, e := range left {
+		if !keep[e.Name()] {
+			if err := os.Remove(filepath.Join(w.part, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return w.lock.Sync()
+}
+
+// ours says whether a name in the folder is one that a writer gives.
+func ours(name string) bool {
+	if base := filepath.Ext(name); base == partSuffix {
+		name = name[:len(name)-len(base)]
+	}
+	var k int
+	_, err := fmt.Sscanf(name, "%d.stocblk", &k)
+	return name == datasetName || err == nil && k >= 0 && name == fileName(k)
+}
+
+// keep takes over the k-th block file, if it is whole and follows on the one before.
+func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
+	path := filepath.Join(w.part, fileName(k))
+	l := limitsOf(&w.description.Schema, w.description.Compression)
+	if w.description.Schema.Variable {
+		l.most = shm.MaxSampleBytes
+	}
+	f, largest, err := openFile(path, l)
+	switch {
+	case errors.Is(err, source.ErrCorrupt), errors.Is(err, source.ErrInvalid), errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	defer f.Close()
+	if f.id != w.id && k == 0 && !o.Restart && w.description.Source.Fingerprint != "" {
+		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data, or with other options; say that it begins anew (--restart), or remove it", ErrInTheWay, w.part)
+	}
+	if f.id != w.id || f.first != w.next || f.number != k || w.description.Source.Fingerprint == "" {
+		return false, nil
+	}
+	for b := range f.blocks {
+		h, err := f.read(ctx, b)
+		if err == nil {
+			err = f.each(h, true, func(int, []byte) error { return nil })
+		}
+		if errors.Is(err, source.ErrCorrupt) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	w.files = append(w.files, fileRecord{fileName(k), f.Stamp.Bytes, f.samples, f.blocks, fmt.Sprintf("%08x", f.crc)})
+	w.next, w.largest = w.next+f.samples, max(w.largest, uint64(largest))
+	return true, nil
+}
+
+// Next returns the index of the next sample to write.
+func (w *Writer) Next() int { return w.next }
+
+// Packed is a sample as it is stored.
+type Packed struct {
+	stored []byte
+	length uint32
+	crc    uint32
+}
+
+// Pack makes a sample ready to be written: it is checked and, where that is asked for, compressed. That is most of the work, and any number of goroutines can do it at
+// once. What it returns may point into sample. ErrInvalid when it is no sample of the schema.
+func (w *Writer) Pack(sample []byte) (Packed, error) {
+	if _, err := w.description.Schema.Split(sample); err != nil {
+		return Packed{}, fmt.Errorf("%w: %w", source.ErrInvalid, err)
+	}
+	if len(sample) > shm.MaxSampleBytes {
+		return Packed{}, fmt.Errorf("%w: a sample of %d bytes, none has more than %d", source.ErrInvalid, len(sample), uint64(shm.MaxSampleBytes))
+	}
+	p := Packed{sample, uint32(len(sample)), checksum(sample)}
+	if w.description.Compression == Zstd {
+		if frame := encoder().EncodeAll(sample, nil); len(frame) < len(sample) {
+			p.stored = frame
+		}
+	}
+	return p, nil
+}
+
+// Write writes the next sample. Errors as Pack and Append.
+func (w *Writer) Write(sample []byte) error {
+	p, err := w.Pack(sample)
+	if err != nil {
+		return err
+	}
+	return w.Append(p)
+}
+
+// Append writes the next sample, packed by this Writer. Errors of the system, with the path; behind one nothing can be written any more.
+func (w *Writer) Append(p Packed) error {
+	if w.err != nil {
+		return w.err
+	}
+	n := len(w.entries) - w.first
+	if n > 0 && (len(w.block)+len(p.stored) > w.description.BlockBytes || n >= maxBlockSamples) {
+		if w.err = w.endBlock(); w.err != nil {
+			return w.err
+		}
+		if w.end >= w.description.FileBytes || len(w.entries) >= maxFileSamples {
+			if w.err = w.endFile(); w.err != nil {
+				return w.err
+			}
+		}
+	}
+	w.entries = append(w.entries, entry{w.end + int64(len(w.block)), uint32(len(p.stored)), p.length, p.crc})
+	w.block = append(w.block, p.stored...)
+	w.next++
+	w.largest = max(w.largest, uint64(p.length))
+	return nil
+}
+
+// endBlock writes the current block.
+func (w *Writer) endBlock() error {
+	if w.file == nil {
+		f, err := os.OpenFile(filepath.Join(w.part, fileName(len(w.files))+partSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+		if err != nil {
+			return err
+		}
+		w.file = f
+	}
+	w.spans = append(w.spans, span{w.end, int64(len(w.block)), w.next - (len(w.entries) - w.first)})
+	w.block = append(w.block, make([]byte, aligned(int64(len(w.block)))-int64(len(w.block)))...)
+	if _, err := w.file.Write(w.block); err != nil {
+		return err
+	}
+	fault.At("pack.block")
+	w.end += int64(len(w.block))
+	w.first = len(w.entries)
+	if w.block = w.block[:0]; cap(w.block) > 2*w.description.BlockBytes { // a sample of its own size
+		w.block = nil
+	}
+	return nil
+}
+
+// endFile writes the footer of the current file and gives it its name.
+func (w *Writer) endFile() error {
+	t := trailer{first: w.next - len(w.entries), samples: len(w.entries), blocks: len(w.spans), id: w.id, number: len(w.files)}
+	footer := encodeFooter(&t, w.spans, w.entries)
+	if _, err := w.file.Write(footer); err != nil {
+		return err
+	}
+	fault.At("pack.footer")
+	if err := w.file.Sync(); err != nil {
+		return err
+	}
+	fault.At("pack.synced")
+	err := w.file.Close()
+	w.file = nil
+	if err != nil {
+		return err
+	}
+	name := fileName(len(w.files))
+	if err := w.rename(name); err != nil {
+		return err
+	}
+	fault.At("pack.file")
+	w.files = append(w.files, fileRecord{name, w.end + int64(len(footer)), t.samples, t.blocks, fmt.Sprintf("%08x", t.crc)})
+	w.spans, w.entries, w.first, w.end = w.spans[:0], w.entries[:0], 0, 0
+	return nil
+}
+
+// rename gives a file in the folder its final name, for good.
+func (w *Writer) rename(name string) error {
+	path := filepath.Join(w.part, name)
+	if err := os.Rename(path+partSuffix, path); err != nil {
+		return err
+	}
+	return w.lock.Sync()
+}
+
+// Finish makes the dataset whole: its folder appears. ErrInvalid when no sample was written, ErrInTheWay when something came in the way; errors of the system. The Writer is closed,
+// unless it failed.
+func (w *Writer) Finish() error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.next == 0 {
+		return fmt.Errorf("%w: a dataset without samples", source.ErrInvalid)
+	}
+	w.err = w.finish()
+	if w.err != nil {
+		return w.err
+	}
+	w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.folder)
+	return w.lock.Close()
+}
+
+func (w *Writer) finish() error {
+	if len(w.entries) > 0 {
+		if err := w.endBlock(); err != nil {
+			return err
+		}
+		if err := w.endFile(); err != nil {
+			return err
+		}
+	}
+	if err := w.writeDocument(); err != nil {
+		return err
+	}
+	if err := unix.Rename(w.part, w.folder); err != nil { // over an empty folder perhaps, never over anything else
+		if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOTDIR {
+			return fmt.Errorf("%w: %s came up meanwhile; the dataset is whole in %s", ErrInTheWay, w.folder, w.part)
+		}
+		return &os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err}
+	}
+	above, err := os.Open(filepath.Dir(w.folder))
+	if err != nil {
+		return err
+	}
+	defer above.Close()
+	if err := above.Sync(); err != nil {
+		return err
+	}
+	fault.At("pack.whole")
+	return nil
+}
+
+func (w *Writer) writeDocument() error {
+	bytes := w.largest
+	if !w.description.Schema.Variable {
+		bytes = w.description.Schema.SampleBytes
+	}
+	text, err := json.MarshalIndent(document{formatName, version, hex.EncodeToString(w.id[:]), w.text, w.next, bytes, w.files}, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(w.part, datasetName+partSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	fault.At("pack.described")
+	if err := w.rename(datasetName); err != nil {
+		return err
+	}
+	fault.At("pack.dataset")
+	return nil
+}
+
+// Close gives up: what is whole of the dataset stays beside its folder, for the next Writer. It does nothing after Finish.
+func (w *Writer) Close() error {
+	var err error
+	if w.file != nil {
+		err = w.file.Close()
+		w.file = nil
+	}
+	if w.err == nil {
+		w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.folder)
+	}
+	if closeErr := w.lock.Close(); err == nil && !errors.Is(closeErr, os.ErrClosed) {
+		err = closeErr
+	}
+	return err
+}
+
+// partSuffix ends the names of what is not whole.
+const partSuffix = ".part"
+
+// encoder encodes frames for everybody: it has no state between them. There is no checksum in a frame: the index has one.
+var encoder = sync.OnceValue(func() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return e
+})
