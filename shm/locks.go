@@ -9,6 +9,8 @@ type Locks interface {
 	TryLock(record uint32) (bool, error)
 	// Unlock releases the lock of a client record.
 	Unlock(record uint32) error
+	// TryServer tries the server lock: who holds it fills the cache for others, and there is one such at a time. false: another Locks holds it. It is kept until Close.
+	TryServer() (bool, error)
 	// LastUser tries to turn the shared users lock into an exclusive one. true: nobody else uses the segment, and nobody can begin to until Close,
 	// which MUST follow. false: there are others; the shared lock is still held.
 	LastUser() (bool, error)

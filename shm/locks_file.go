@@ -89,6 +89,8 @@ func (l *fileLocks) Unlock(record uint32) error {
 	return err
 }
 
+func (l *fileLocks) TryServer() (bool, error) { return l.set(unix.F_WRLCK, ServerLockByte) }
+
 func (l *fileLocks) LastUser() (bool, error) { return l.set(unix.F_WRLCK, UsersLockByte) }
 
 func (l *fileLocks) Close() error {

@@ -10,6 +10,7 @@ type heapLocks struct {
 	mu        sync.Mutex // protects what follows
 	records   map[uint32]*heapOwner
 	users     map[*heapOwner]bool
+	server    *heapOwner // who holds the server lock
 	exclusive *heapOwner // the last user, until it closes
 }
 
@@ -34,7 +35,7 @@ func (t *heapLocks) newOwner() (Locks, error) {
 func (t *heapLocks) probe() Probe {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := Probe{Users: len(t.users) > 0}
+	p := Probe{Users: len(t.users) > 0, Server: t.server != nil}
 	for r := range t.records {
 		p.Records = append(p.Records, r)
 	}
@@ -64,6 +65,18 @@ func (o *heapOwner) Unlock(record uint32) error {
 	return nil
 }
 
+func (o *heapOwner) TryServer() (bool, error) {
+	o.table.mu.Lock()
+	defer o.table.mu.Unlock()
+	if !o.table.users[o] {
+		return false, fail(ErrClosed, "server lock")
+	}
+	if o.table.server == nil {
+		o.table.server = o
+	}
+	return o.table.server == o, nil
+}
+
 func (o *heapOwner) LastUser() (bool, error) {
 	o.table.mu.Lock()
 	defer o.table.mu.Unlock()
@@ -85,6 +98,9 @@ func (o *heapOwner) Close() error {
 		if holder == o {
 			delete(o.table.records, r)
 		}
+	}
+	if o.table.server == o {
+		o.table.server = nil
 	}
 	if o.table.exclusive == o {
 		o.table.exclusive = nil

@@ -214,3 +214,15 @@ func planArena(flags uint32, samples uint64, records uint32, limit uint64) (Geom
 	}
 	return g, nil
 }
+
+// ArenaLimit returns the Limit of a variable-size cache with room for samples of these sizes in all, each rounded up to UnitsFor it. ErrInvalid when the format has none so large.
+func ArenaLimit(samples uint64, clientRecords uint32, units uint64) (uint64, error) {
+	if clientRecords == 0 {
+		clientRecords = DefaultClientRecords
+	}
+	g, err := NewGeometry(FlagVariable, samples, 0, UnitBytes, clientRecords, max(units, 1)*UnitBytes)
+	if err != nil {
+		return 0, fail(ErrInvalid, "%v", err)
+	}
+	return g.SegmentBytes, nil
+}

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"os"
+	"runtime"
 	"sync"
 )
 
@@ -32,6 +33,20 @@ func (s *Segment) ReadOnly() bool { return s.readOnly }
 
 // Path returns where the file was created or found; "" for a memfd and on the heap. It may have been removed or replaced since.
 func (s *Segment) Path() string { return s.path }
+
+// Reopen returns a description of the segment's file that is new and holds no locks, for another process to get it: it opens one of its own from it for its locks.
+// Errors of the system, where neither /proc nor the path leads to the file.
+func (s *Segment) Reopen() (*os.File, error) {
+	defer runtime.KeepAlive(s)
+	if s.file == nil {
+		return nil, fail(ErrInvalid, "a segment on the heap has no file")
+	}
+	fd, err := reopen(s.FD(), s.path)
+	if err != nil {
+		return nil, fail(ErrSystem, "%w", err)
+	}
+	return os.NewFile(uintptr(fd), s.describe()), nil
+}
 
 // FD returns the data descriptor, which stays the segment's: callers may map it or pass it on, and MUST NOT lock, write or close it. -1 on the heap.
 func (s *Segment) FD() int {

@@ -1,0 +1,158 @@
+package server_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/shm"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer is a client that speaks frames and nothing else. Safe for one goroutine.
+type peer struct {
+	t      *testing.T
+	socket *net.UnixConn
+	r      *bufio.Reader
+	next   uint64
+}
+
+// dial connects and says hello.
+func dial(t *testing.T, dir string) *peer {
+	t.Helper()
+	p := connect(t, dir)
+	p.send(control.AppendHello(nil, p.id(), control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "test"}))
+	h, body := p.receive()
+	if h.Type != control.Welcome {
+		t.Fatalf("%v: %q", h.Type, body)
+	}
+	return p
+}
+
+func connect(t *testing.T, dir string) *peer {
+	t.Helper()
+	socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, control.DataSocket), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	return &peer{t: t, socket: socket, r: bufio.NewReader(socket)}
+}
+
+func (p *peer) id() uint64 { p.next++; return p.next }
+
+func (p *peer) send(frame []byte) {
+	p.t.Helper()
+	if _, err := p.socket.Write(frame); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) receive() (control.Header, []byte) {
+	p.t.Helper()
+	h, body, err := p.tryReceive()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return h, body
+}
+
+func (p *peer) tryReceive() (control.Header, []byte, error) {
+	p.socket.SetReadDeadline(time.Now().Add(20 * time.Second))
+	h, err := control.ReadHeader(p.r, false)
+	if err != nil {
+		return h, nil, err
+	}
+	body := make([]byte, h.Length)
+	_, err = io.ReadFull(p.r, body)
+	return h, body, err
+}
+
+// attach returns the number of a cache and a segment that is attached through the descriptor that came with it.
+func (p *peer) attach(name string) (uint32, *shm.Segment) {
+	p.t.Helper()
+	p.send(control.AppendAttach(nil, p.id(), name))
+	// The descriptor comes with the first byte of the frame, before anything is buffered.
+	frame, rights := make([]byte, control.HeaderBytes+24), make([]byte, unix.CmsgSpace(4))
+	p.socket.SetReadDeadline(time.Now().Add(20 * time.Second))
+	n, oobn, _, _, err := p.socket.ReadMsgUnix(frame, rights)
+	if err != nil || n != len(frame) {
+		p.t.Fatalf("%d bytes, %v", n, err)
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:oobn])
+	if err != nil || len(messages) != 1 {
+		p.t.Fatalf("no descriptor: %d messages, %v", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		p.t.Fatal(fds, err)
+	}
+	defer unix.Close(fds[0])
+	m, err := control.ParseAttached(frame[control.HeaderBytes:])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	seg, err := shm.OpenFD(fds[0], shm.OpenOptions{UUID: &m.UUID})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { seg.Close() })
+	return m.Cache, seg
+}
+
+// answer is what came for a fetch.
+type answer struct {
+	samples  map[uint32][]byte
+	failures map[uint32]control.Failure
+	refused  *control.RemoteError
+}
+
+// fetch asks and waits for the answer.
+func (p *peer) fetch(cache uint32, flags uint32, indices ...int64) answer {
+	p.t.Helper()
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: cache, Flags: flags, Indices: indices}))
+	return p.answer(id, len(indices))
+}
+
+func (p *peer) answer(id uint64, n int) answer {
+	p.t.Helper()
+	a := answer{samples: map[uint32][]byte{}, failures: map[uint32]control.Failure{}}
+	for {
+		h, body := p.receive()
+		if h.Request != id {
+			p.t.Fatalf("%v for request %d, want %d: %q", h.Type, h.Request, id, body)
+		}
+		switch h.Type {
+		case control.Sample:
+			position, err := control.ParseSample(body)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			a.samples[position] = body[control.SampleBytes:]
+		case control.Fetched:
+			failures, err := control.ParseFetched(body, n)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			for _, f := range failures {
+				a.failures[f.Position] = f
+			}
+			return a
+		case control.Error:
+			remote, err := control.ParseError(body)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			a.refused = remote
+			return a
+		default:
+			p.t.Fatalf("%v: %q", h.Type, body)
+		}
+	}
+}

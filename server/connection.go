@@ -1,0 +1,252 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/control"
+)
+
+// frameTimeout is how long a frame may take from its first byte on. A variable for tests.
+var frameTimeout = 10 * time.Second
+
+// connection is one client on the data socket. One goroutine reads its frames, another one writes; nothing else waits for it.
+type connection struct {
+	server *Server
+	socket *net.UnixConn
+	out    *output
+	label  string // what the client calls itself
+
+	caches []*hosted         // by the number that the client has of each
+	queues map[*hosted]*pair // of this client, in the fillers
+
+	mu         sync.Mutex          // protects what follows
+	requests   map[uint64]*request // fetches under way, by the client's numbers
+	prefetches map[*request]bool   // under way; each was answered at once, so its number is the client's again
+	underWay   int                 // indices of both
+}
+
+// pair are the queues of one client for one cache.
+type pair struct{ now, later queue }
+
+func newConnection(s *Server, socket *net.UnixConn) *connection {
+	c := &connection{server: s, socket: socket, queues: map[*hosted]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
+	c.out = newOutput(socket, s.drained)
+	return c
+}
+
+// serve talks with the client until one side ends it.
+func (c *connection) serve() {
+	writer := make(chan struct{})
+	go func() {
+		defer close(writer)
+		if err := c.out.run(); err != nil {
+			c.server.log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
+			c.out.die()
+		}
+		c.socket.Close() // ends the reader, if it is not the one who ended this
+	}()
+	err := c.read()
+	c.cancelAll()
+	var remote *control.RemoteError
+	switch {
+	case errors.As(err, &remote):
+		c.out.send(control.AppendError(nil, 0, remote.Code, remote.Text))
+	case errors.Is(err, control.ErrProtocol):
+		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, err.Error()))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", frameTimeout)))
+	default:
+		c.out.die() // the client is gone
+	}
+	c.out.end()
+	<-writer
+}
+
+// read takes frames until there are none. nil and io errors: the client is gone; else it is told why.
+func (c *connection) read() error {
+	r := bufio.NewReaderSize(c.socket, 4096)
+	body := []byte(nil)
+	for first := true; ; first = false {
+		if _, err := r.Peek(1); err != nil { // between frames a client may rest for ever
+			return err
+		}
+		if err := c.socket.SetReadDeadline(time.Now().Add(frameTimeout)); err != nil {
+			return err
+		}
+		h, err := control.ReadHeader(r, true)
+		if err != nil {
+			return err
+		}
+		if cap(body) < int(h.Length) {
+			body = make([]byte, h.Length)
+		}
+		if _, err := io.ReadFull(r, body[:h.Length]); err != nil {
+			return err
+		}
+		if err := c.socket.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+		if err := c.take(h, body[:h.Length], first); err != nil {
+			return err
+		}
+		if cap(body) > 64<<10 {
+			body = nil // an idle connection keeps no large buffer
+		}
+	}
+}
+
+// take does what a frame asks for. An error ends the connection.
+func (c *connection) take(h control.Header, body []byte, first bool) error {
+	switch {
+	case first != (h.Type == control.Hello):
+		return fmt.Errorf("%w: HELLO is the first frame of a connection, and comes once", control.ErrProtocol)
+	case h.Request == 0:
+		return fmt.Errorf("%w: a %v with request 0", control.ErrProtocol, h.Type)
+	}
+	switch h.Type {
+	case control.Hello:
+		m, err := control.ParseHello(body)
+		if err != nil {
+			return err
+		}
+		if m.Version < control.Version {
+			return &control.RemoteError{Code: control.CodeVersion, Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version, m.Version)}
+		}
+		c.label = m.Label
+		c.out.send(control.AppendWelcome(nil, h.Request, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.server.boot}))
+	case control.Attach:
+		name, err := control.ParseAttach(body)
+		if err != nil {
+			return err
+		}
+		c.attach(h.Request, name)
+	case control.Fetch, control.Prefetch:
+		m, err := control.ParseFetch(h.Type, body)
+		if err != nil {
+			return err
+		}
+		c.fetch(h, m)
+	case control.Cancel:
+		if len(body) != 0 {
+			return fmt.Errorf("%w: a CANCEL of %d bytes", control.ErrProtocol, len(body))
+		}
+		c.mu.Lock()
+		r := c.requests[h.Request]
+		c.mu.Unlock()
+		if r != nil {
+			r.cancel()
+		}
+	}
+	return nil
+}
+
+// refuse answers a request with an error.
+func (c *connection) refuse(request uint64, code control.Code, format string, a ...any) {
+	c.out.send(control.AppendError(nil, request, code, fmt.Sprintf(format, a...)))
+}
+
+func (c *connection) attach(request uint64, name string) {
+	h := c.server.cache(name)
+	if h == nil {
+		c.refuse(request, control.CodeNotFound, "this server has no cache %q; it has: %s", name, c.server.names())
+		return
+	}
+	number := -1
+	for k, known := range c.caches {
+		if known == h {
+			number = k
+		}
+	}
+	descriptor, err := h.segment.Reopen()
+	if err != nil {
+		c.refuse(request, control.CodeInternal, "%v", err)
+		return
+	}
+	if number < 0 {
+		number = len(c.caches)
+		c.caches = append(c.caches, h)
+		c.queues[h] = &pair{now: queue{full: c.out.full}, later: queue{full: func() bool { return false }}}
+	}
+	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.segment.Header.UUID}), descriptor)
+}
+
+func (c *connection) fetch(h control.Header, m control.FetchBody) {
+	if m.Cache >= uint32(len(c.caches)) {
+		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
+		return
+	}
+	hosted := c.caches[m.Cache]
+	r := &request{connection: c, id: h.Request, filler: hosted.filler, prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0, remaining: len(m.Indices)}
+	r.queue = &c.queues[hosted].now
+	if r.prefetch {
+		r.queue = &c.queues[hosted].later
+	}
+	c.mu.Lock()
+	switch {
+	case c.requests[h.Request] != nil:
+		c.mu.Unlock()
+		c.refuse(h.Request, control.CodeProtocol, "request %d is under way already", h.Request)
+		return
+	case len(c.requests)+len(c.prefetches) >= control.MaxRequests || c.underWay+len(m.Indices) > control.MaxUnderWay:
+		requests, indices := len(c.requests)+len(c.prefetches), c.underWay
+		c.mu.Unlock()
+		if r.prefetch { // as much as there is room for: nothing
+			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
+			return
+		}
+		c.refuse(h.Request, control.CodeLimit, "%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests, indices,
+			control.MaxRequests, control.MaxUnderWay)
+		return
+	}
+	if r.prefetch {
+		c.prefetches[r] = true
+	} else {
+		c.requests[r.id] = r
+	}
+	c.underWay += len(m.Indices)
+	c.mu.Unlock()
+	wants := make([]want, len(m.Indices))
+	r.wants = make([]*want, len(wants))
+	for k, index := range m.Indices {
+		wants[k] = want{request: r, position: uint32(k), index: int(index)}
+		r.wants[k] = &wants[k]
+	}
+	queued := hosted.filler.submit(append([]*want(nil), r.wants...), r.queue, r.prefetch)
+	if r.prefetch {
+		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
+	}
+}
+
+// ended answers a request whose last sample was.
+func (c *connection) ended(r *request) {
+	c.mu.Lock()
+	if r.prefetch {
+		delete(c.prefetches, r)
+	} else {
+		delete(c.requests, r.id)
+	}
+	c.underWay -= len(r.wants)
+	c.mu.Unlock()
+	if !r.prefetch {
+		c.out.send(control.AppendFetched(nil, r.id, r.failures))
+	}
+}
+
+// cancelAll gives up all requests.
+func (c *connection) cancelAll() {
+	c.mu.Lock()
+	requests := slices.AppendSeq(slices.Collect(maps.Values(c.requests)), maps.Keys(c.prefetches))
+	c.mu.Unlock()
+	for _, r := range requests {
+		r.cancel()
+	}
+}

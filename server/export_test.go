@@ -1,0 +1,41 @@
+package server
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+)
+
+// WithSource makes a server open its sources by another function.
+func WithSource(o Options, open func(ctx context.Context, s source.Settings) (source.Source, error)) Options {
+	o.open = open
+	return o
+}
+
+// SetTimeouts changes how long a frame may take, and a client may stall, until the test ends.
+func SetTimeouts(t *testing.T, frame, stall time.Duration) {
+	oldFrame, oldStall := frameTimeout, stallTimeout
+	frameTimeout, stallTimeout = frame, stall
+	t.Cleanup(func() { frameTimeout, stallTimeout = oldFrame, oldStall })
+}
+
+// Waiting returns the most bytes of samples that wait to be written to any one client.
+func (s *Server) Waiting() (most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.connections {
+		c.out.mu.Lock()
+		most = max(most, c.out.waiting)
+		c.out.mu.Unlock()
+	}
+	return most
+}
+
+// Connections returns how many clients there are.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.connections)
+}

@@ -1,0 +1,258 @@
+package server_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+func order(n int) []int64 {
+	all := make([]int64, n)
+	for k, i := range rand.Perm(n) {
+		all[k] = int64(i)
+	}
+	return all
+}
+
+// Many clients ask for the same samples in different orders: each is read once, and all get all.
+func TestEachSampleIsReadOnce(t *testing.T) {
+	const samples, size, clients = 2000, 500, 8
+	m := newMemory(samples, size)
+	m.latency = 200 * time.Microsecond
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 8}))
+	var readers sync.WaitGroup
+	for range clients {
+		p := dial(t, s.Dir())
+		number, seg := p.attach("pets")
+		c := view(t, seg)
+		readers.Go(func() {
+			for batch := order(samples); len(batch) > 0; batch = batch[250:] {
+				if a := p.fetch(number, 0, batch[:250]...); a.refused != nil || len(a.failures) != 0 || len(a.samples) != 0 {
+					t.Errorf("%+v", a)
+					return
+				}
+				for _, i := range batch[:250] {
+					wantReady(t, c, int(i), size)
+				}
+			}
+		})
+	}
+	readers.Wait()
+	for i := range samples {
+		if n := m.begun(i); n != 1 {
+			t.Errorf("sample %d was read %d times", i, n)
+		}
+	}
+}
+
+// What has no slot comes as bytes, or as NO_SLOT to those who do not want that.
+func TestWithoutASlot(t *testing.T) {
+	const samples, size = 30, 100000
+	m := newMemory(samples, size)
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: 4<<20 + 10*size})) // ten slots or so
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	c := view(t, seg)
+	slots := int(seg.Slots)
+	if slots < 5 || slots > 20 {
+		t.Fatalf("%d slots show too little", slots)
+	}
+	a := p.fetch(number, 0, order(samples)...)
+	if len(a.failures) != 0 || len(a.samples) != samples-slots {
+		t.Fatalf("%d samples sent, %d failed; %d have slots", len(a.samples), len(a.failures), slots)
+	}
+	indices := order(samples)
+	a = p.fetch(number, 0, indices...)
+	for k, i := range indices {
+		if data, sent := a.samples[uint32(k)]; !sent {
+			wantReady(t, c, int(i), size)
+		} else if !bytes.Equal(data, content(int(i), size)) {
+			t.Errorf("sample %d came wrong", i)
+		}
+	}
+	a = p.fetch(number, control.SlotsOnly, indices...)
+	if len(a.samples) != 0 || len(a.failures) != samples-slots {
+		t.Errorf("slots only: %d sent, %d failed", len(a.samples), len(a.failures))
+	}
+	for _, f := range a.failures {
+		if f.Code != control.CodeNoSlot {
+			t.Errorf("%+v", f)
+		}
+	}
+	// The same sample twice in a request, and by two clients at once.
+	full := -1
+	for i := range samples {
+		if _, hit, _ := c.View(i); !hit {
+			full = i
+		}
+	}
+	if a = p.fetch(number, 0, int64(full), int64(full)); !bytes.Equal(a.samples[0], content(full, size)) || !bytes.Equal(a.samples[1], content(full, size)) {
+		t.Error("one sample asked for twice came wrong")
+	}
+}
+
+func TestSamplesThatFail(t *testing.T) {
+	m := newMemory(10, 100)
+	m.fails[3] = fmt.Errorf("read /data/3.jpg: %w", unix.EIO)
+	m.fails[4] = fmt.Errorf("%w: /data/4.jpg", source.ErrChanged)
+	m.fails[5] = fmt.Errorf("%w: /data/5.jpg", source.ErrCorrupt)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	a := p.fetch(number, 0, 2, 3, 4, 5, -1, 10, 1<<62, 6)
+	for position, want := range map[uint32]struct {
+		code control.Code
+		text string
+	}{
+		1: {control.CodeRead, "sample 3 (memory 3): read /data/3.jpg: input/output error"}, 2: {control.CodeChanged, "/data/4.jpg"}, 3: {control.CodeDamaged, "/data/5.jpg"},
+		4: {control.CodeIndex, "-1"}, 5: {control.CodeIndex, "10"}, 6: {control.CodeIndex, "4611686018427387904"},
+	} {
+		if f := a.failures[position]; f.Code != want.code || !strings.Contains(f.Text, want.text) {
+			t.Errorf("position %d: %+v, want %v %q", position, f, want.code, want.text)
+		}
+	}
+	if len(a.failures) != 6 {
+		t.Errorf("%d failures", len(a.failures))
+	}
+	c := view(t, seg)
+	wantReady(t, c, 2, 100)
+	wantReady(t, c, 6, 100)
+	// A failure is not remembered: what is well again is read.
+	m.mu.Lock()
+	delete(m.fails, 3)
+	m.mu.Unlock()
+	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	wantReady(t, c, 3, 100)
+	if a := p.fetch(7, 0, 1); a.refused == nil || a.refused.Code != control.CodeNotFound {
+		t.Errorf("a cache that was not attached to: %+v", a)
+	}
+}
+
+// One request is cancelled: it is answered at once; what another client wants too is read on.
+func TestCancel(t *testing.T) {
+	m := newMemory(10, 100)
+	release := m.hold(t, 1)
+	m.hold(t, 2)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 4}))
+	p, other := dial(t, s.Dir()), dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	otherNumber, _ := other.attach("pets")
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{0, 1, 2}}))
+	eventually(t, "both are being read", func() bool { return m.begun(1) == 1 && m.begun(2) == 1 })
+	otherID := other.id()
+	other.send(control.AppendFetch(nil, control.Fetch, otherID, control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
+	// The other's request is in when one behind it was answered.
+	if a := other.fetch(otherNumber, 0, 5); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	p.send(control.AppendCancel(nil, id))
+	a := p.answer(id, 3)
+	if len(a.failures) != 2 || a.failures[1].Code != control.CodeCancelled || a.failures[2].Code != control.CodeCancelled {
+		t.Errorf("%+v", a)
+	}
+	eventually(t, "the read that nobody wants is cancelled", func() bool { return m.cancelled.Load() == 1 })
+	release()
+	if a := other.answer(otherID, 1); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	wantReady(t, view(t, seg), 1, 100)
+	if n := m.begun(1); n != 1 {
+		t.Errorf("read %d times", n)
+	}
+	p.send(control.AppendCancel(nil, 12345)) // of nothing: ignored
+	if a := p.fetch(number, 0, 6); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A client that goes away takes with it what only it wants.
+func TestClientGoesAway(t *testing.T) {
+	m := newMemory(100, 100)
+	m.hold(t, 1)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	p, other := dial(t, s.Dir()), dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	otherNumber, _ := other.attach("pets")
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: []int64{1, 2, 3, 4, 5, 6}}))
+	eventually(t, "it is being read", func() bool { return m.begun(1) == 1 })
+	p.socket.Close()
+	if a := other.fetch(otherNumber, 0, 50, 51); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	eventually(t, "the client is forgotten", func() bool { return s.Connections() == 1 })
+	for i := 2; i <= 6; i++ {
+		if m.begun(i) != 0 {
+			t.Errorf("sample %d was read for a client that is gone", i)
+		}
+	}
+}
+
+// Who asks for little does not wait for who asked for much before.
+func TestFair(t *testing.T) {
+	m := newMemory(5000, 100)
+	release := m.hold(t, 0)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	greedy, modest := dial(t, s.Dir()), dial(t, s.Dir())
+	a, _ := greedy.attach("pets")
+	b, _ := modest.attach("pets")
+	indices := make([]int64, 4000)
+	for k := range indices {
+		indices[k] = int64(k)
+	}
+	id := greedy.id()
+	greedy.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: a, Indices: indices}))
+	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
+	m.latency = 100 * time.Microsecond
+	mine := modest.id()
+	modest.send(control.AppendFetch(nil, control.Fetch, mine, control.FetchBody{Cache: b, Indices: []int64{4500, 4501, 4502}}))
+	time.Sleep(20 * time.Millisecond) // it is queued: if it were not yet, the test would be harder to pass
+	release()
+	modest.answer(mine, 3)
+	before := 0
+	for i := range 4000 {
+		before += m.begun(i)
+	}
+	if before > 400 {
+		t.Errorf("%d samples of the greedy client were read before 3 of the modest one", before)
+	}
+	greedy.answer(id, len(indices))
+}
+
+// Prefetched samples are read when no fetch waits, and answered at once.
+func TestPrefetch(t *testing.T) {
+	m := newMemory(100, 100)
+	release := m.hold(t, 0)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	first := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, first, control.FetchBody{Cache: number, Indices: []int64{0}}))
+	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Prefetch, id, control.FetchBody{Cache: number, Indices: []int64{10, 11, 12}}))
+	h, body := p.receive()
+	if queued, err := control.ParsePrefetched(body); h.Request != id || queued != 3 || err != nil {
+		t.Errorf("%+v: %d queued, %v", h, queued, err)
+	}
+	second := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, second, control.FetchBody{Cache: number, Indices: []int64{20}}))
+	time.Sleep(5 * time.Millisecond)
+	m.hold(t, 10) // the prefetch cannot end before the fetch, whichever is first: if it were, the fetch would not be answered
+	release()
+	p.answer(first, 1)
+	p.answer(second, 1)
+	wantReady(t, view(t, seg), 20, 100)
+}

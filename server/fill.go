@@ -1,0 +1,359 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/source"
+)
+
+// filler reads samples of one cache from its source: each one once, however many want it at the same time, and for one client after the other in turn.
+//
+// A want goes into the queue of its client, and onto the list of its sample's flight. A goroutine takes the next want of the next client and flies the sample,
+// unless somebody has meanwhile. So who asks for much waits for its own, and a want that is cancelled takes nothing with it that others want.
+type filler struct {
+	cache  *cache.Cache
+	source source.Source
+	log    *slog.Logger
+
+	mu      sync.Mutex // protects what follows, and the flights and wants
+	wake    sync.Cond  // there may be something to do
+	flights map[int]*flight
+	now     turns // fetches
+	later   turns // prefetches, when no fetch can be read for
+	closing bool
+
+	workers sync.WaitGroup
+	buffers sync.Pool // of *[]byte
+
+	reads, readBytes, failures, unplaced atomic.Uint64
+}
+
+// flight is one sample that is wanted.
+type flight struct {
+	wants   []*want
+	running bool
+	cancel  context.CancelFunc // of the read, while it runs
+}
+
+// want is one position of a request.
+type want struct {
+	request  *request
+	position uint32
+	index    int
+	done     bool // answered, or cancelled
+}
+
+// outcome is what a flight came to: READY if code is 0 and data nil.
+type outcome struct {
+	code control.Code
+	text string
+	data *shared // the bytes of a sample that got no slot
+}
+
+// shared is a buffer that several connections send from. The last one gives it back.
+type shared struct {
+	bytes  []byte
+	users  atomic.Int32
+	giveUp func()
+}
+
+func (s *shared) release() {
+	if s.users.Add(-1) == 0 {
+		s.giveUp()
+	}
+}
+
+// turns is a ring of queues that have something in them.
+type turns struct{ ring []*queue }
+
+// queue is what one client wants of one cache, in its order.
+type queue struct {
+	wants  []*want
+	listed bool        // in the ring
+	full   func() bool // the client takes no more samples without a slot for now
+}
+
+func newFiller(c *cache.Cache, s source.Source, parallel int, log *slog.Logger) *filler {
+	f := &filler{cache: c, source: s, log: log, flights: map[int]*flight{}}
+	f.wake.L = &f.mu
+	f.buffers.New = func() any { return new([]byte) }
+	for range parallel {
+		f.workers.Go(f.work)
+	}
+	return f
+}
+
+// submit lists the wants of a request in the queue, and returns how many; those that are READY already are answered. The caller has set request.remaining.
+func (f *filler) submit(wants []*want, q *queue, prefetch bool) int {
+	missing := wants[:0]
+	for _, w := range wants {
+		state, err := f.cache.State(w.index)
+		switch {
+		case err != nil:
+			w.request.finish(w, failed(control.CodeIndex, err))
+		case state == cache.StateReady:
+			w.request.finish(w, outcome{})
+		default:
+			missing = append(missing, w)
+		}
+	}
+	if len(missing) == 0 {
+		return 0
+	}
+	f.mu.Lock()
+	closing := f.closing
+	if !closing {
+		for _, w := range missing {
+			f.add(w)
+		}
+		f.turnsOf(prefetch).push(q, missing...)
+		f.wake.Broadcast()
+	}
+	f.mu.Unlock()
+	if closing {
+		for _, w := range missing {
+			w.request.finish(w, outcome{code: control.CodeClosing, text: "the server is ending, or has removed this cache"})
+		}
+		return 0
+	}
+	return len(missing)
+}
+
+func (f *filler) turnsOf(prefetch bool) *turns {
+	if prefetch {
+		return &f.later
+	}
+	return &f.now
+}
+
+// add lists a want with its sample's flight. With mu held.
+func (f *filler) add(w *want) {
+	fl := f.flights[w.index]
+	if fl == nil {
+		fl = &flight{}
+		f.flights[w.index] = fl
+	}
+	fl.wants = append(fl.wants, w)
+}
+
+// cancel gives up the wants of a request that are not answered yet, and returns them. A read that nobody else wants is cancelled.
+func (f *filler) cancel(wants []*want) (given []*want) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range wants {
+		fl := f.flights[w.index]
+		if w.done || fl == nil {
+			continue
+		}
+		for k, other := range fl.wants {
+			if other == w {
+				fl.wants = append(fl.wants[:k], fl.wants[k+1:]...)
+				w.done = true
+				given = append(given, w)
+				break
+			}
+		}
+		if len(fl.wants) == 0 {
+			if fl.running {
+				fl.cancel()
+			}
+			delete(f.flights, w.index) // who wants it from now on has a flight of its own
+		}
+	}
+	return given
+}
+
+// drained is called by a connection that has room again for samples without a slot.
+func (f *filler) drained() {
+	f.mu.Lock()
+	f.wake.Broadcast()
+	f.mu.Unlock()
+}
+
+// close fails what is queued, waits for reads under way, and ends the goroutines.
+func (f *filler) close() {
+	f.mu.Lock()
+	f.closing = true
+	var left []*want
+	for index, fl := range f.flights {
+		if !fl.running {
+			left = append(left, fl.wants...)
+			delete(f.flights, index)
+		}
+	}
+	for _, w := range left {
+		w.done = true
+	}
+	f.wake.Broadcast()
+	f.mu.Unlock()
+	for _, w := range left {
+		w.request.finish(w, outcome{code: control.CodeClosing, text: "the server is ending, or has removed this cache"})
+	}
+	f.workers.Wait()
+}
+
+// queued returns how many samples are wanted, and are neither there nor being read.
+func (f *filler) queued() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, fl := range f.flights {
+		if !fl.running {
+			n++
+		}
+	}
+	return n
+}
+
+// work flies samples until the filler closes.
+func (f *filler) work() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for {
+		w := f.now.next()
+		if w == nil {
+			w = f.later.next()
+		}
+		if w == nil {
+			if f.closing {
+				return
+			}
+			f.wake.Wait()
+			continue
+		}
+		fl := f.flights[w.index]
+		if w.done || fl == nil || fl.running {
+			continue // answered, cancelled, or somebody is at it
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		fl.running, fl.cancel = true, cancel
+		f.mu.Unlock()
+		result := f.fly(ctx, w.index)
+		cancel()
+		f.mu.Lock()
+		if f.flights[w.index] == fl {
+			delete(f.flights, w.index)
+		}
+		f.land(w.index, fl.wants, result)
+	}
+}
+
+// land answers those who wanted a sample. With mu held, which it gives up meanwhile.
+func (f *filler) land(index int, wants []*want, result outcome) {
+	var answered []*want
+	for _, w := range wants {
+		if result.data != nil && !w.request.takes(len(result.data.bytes)) {
+			// Its client has enough to take already: again, when it has room. Reading a sample twice costs less than keeping it for who knows how long.
+			f.add(w)
+			f.turnsOf(w.request.prefetch).push(w.request.queue, w)
+			continue
+		}
+		w.done = true
+		answered = append(answered, w)
+	}
+	f.mu.Unlock()
+	if result.data != nil {
+		result.data.users.Store(int32(len(answered)) + 1)
+	}
+	for _, w := range answered {
+		w.request.finish(w, result)
+	}
+	if result.data != nil {
+		result.data.release()
+	}
+	f.mu.Lock()
+}
+
+// fly reads a sample and stores it.
+func (f *filler) fly(ctx context.Context, index int) outcome {
+	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
+		return outcome{}
+	}
+	size, err := f.source.Size(index)
+	if err != nil {
+		return f.unread(index, err)
+	}
+	buffer := f.buffers.Get().(*[]byte)
+	if cap(*buffer) < size {
+		*buffer = make([]byte, size)
+	}
+	data := (*buffer)[:size]
+	n, err := f.source.Read(ctx, index, data)
+	if err != nil {
+		f.buffers.Put(buffer)
+		return f.unread(index, err)
+	}
+	f.reads.Add(1)
+	f.readBytes.Add(uint64(n))
+	data = data[:n]
+	result, err := f.cache.Set(index, data, 0)
+	if err != nil {
+		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
+	} else if result == cache.Stored || result == cache.Exists {
+		f.buffers.Put(buffer)
+		return outcome{}
+	}
+	f.unplaced.Add(1)
+	return outcome{data: &shared{bytes: data, giveUp: func() { f.buffers.Put(buffer) }}}
+}
+
+// unread is the outcome of a sample that the source could not read.
+func (f *filler) unread(index int, err error) outcome {
+	if errors.Is(err, context.Canceled) {
+		return failed(control.CodeCancelled, err)
+	}
+	f.failures.Add(1)
+	code := control.CodeRead
+	switch {
+	case errors.Is(err, source.ErrIndex):
+		code = control.CodeIndex
+	case errors.Is(err, source.ErrChanged):
+		code = control.CodeChanged
+	case errors.Is(err, source.ErrCorrupt):
+		code = control.CodeDamaged
+	case errors.Is(err, source.ErrClosed):
+		code = control.CodeClosing
+	}
+	return failed(code, fmt.Errorf("sample %d (%s): %w", index, f.source.Where(index), err))
+}
+
+func failed(code control.Code, err error) outcome { return outcome{code: code, text: err.Error()} }
+
+// push appends wants to a queue.
+func (t *turns) push(q *queue, wants ...*want) {
+	q.wants = append(q.wants, wants...)
+	if !q.listed {
+		q.listed = true
+		t.ring = append(t.ring, q)
+	}
+}
+
+// next takes one want of the next queue that has one to give; nil: none has.
+func (t *turns) next() *want {
+	for tries := len(t.ring); tries > 0; tries-- {
+		q := t.ring[0]
+		copy(t.ring, t.ring[1:])
+		t.ring = t.ring[:len(t.ring)-1]
+		for len(q.wants) > 0 && q.wants[0].done {
+			q.wants = q.wants[1:]
+		}
+		if len(q.wants) == 0 {
+			q.listed, q.wants = false, nil
+			continue
+		}
+		t.ring = append(t.ring, q)
+		if q.full() {
+			continue
+		}
+		w := q.wants[0]
+		q.wants = q.wants[1:]
+		return w
+	}
+	return nil
+}

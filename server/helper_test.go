@@ -1,0 +1,172 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"go.uber.org/goleak"
+)
+
+// memory is a source whose reads a test can count, hold up and make fail.
+type memory struct {
+	samples, bytes int
+	fingerprint    string
+	latency        time.Duration
+	reads          []atomic.Int32 // of each sample, begun
+	cancelled      atomic.Int32   // reads that ended because their context did
+
+	mu    sync.Mutex
+	gate  map[int]chan struct{} // reads of these samples wait for it
+	fails map[int]error
+}
+
+func newMemory(samples, bytes int) *memory {
+	return &memory{samples: samples, bytes: bytes, fingerprint: "memory-1", reads: make([]atomic.Int32, samples), gate: map[int]chan struct{}{}, fails: map[int]error{}}
+}
+
+// content is what sample i is: every byte depends on it.
+func content(i, n int) []byte {
+	data := make([]byte, n)
+	for k := range data {
+		data[k] = byte(i>>(8*(k%3)) + k/3)
+	}
+	return data
+}
+
+func (m *memory) Info() source.Info {
+	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(m.bytes)}}}, false)
+	if err != nil {
+		panic(err)
+	}
+	return source.Info{Kind: "memory", Samples: m.samples, Schema: schema, Fingerprint: m.fingerprint}
+}
+
+func (m *memory) Size(i int) (int, error) { return m.bytes, nil }
+
+func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	m.reads[i].Add(1)
+	m.mu.Lock()
+	gate, failure := m.gate[i], m.fails[i]
+	m.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			m.cancelled.Add(1)
+			return 0, context.Cause(ctx)
+		}
+	}
+	if m.latency > 0 {
+		time.Sleep(m.latency)
+	}
+	return copy(dst, content(i, m.bytes)), failure
+}
+
+func (m *memory) Where(i int) string { return fmt.Sprintf("memory %d", i) }
+func (m *memory) Close() error       { return nil }
+
+// hold makes reads of a sample wait until the returned function is called.
+func (m *memory) hold(t *testing.T, i int) (release func()) {
+	gate := make(chan struct{})
+	m.mu.Lock()
+	m.gate[i] = gate
+	m.mu.Unlock()
+	release = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(release)
+	return release
+}
+
+func (m *memory) begun(i int) int { return int(m.reads[i].Load()) }
+
+// tmpfs is a folder of this test for segments.
+func tmpfs(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// options of a server with one cache over a source.
+func options(t *testing.T, m *memory, c server.CacheOptions) server.Options {
+	t.Helper()
+	if c.Name == "" {
+		c.Name = "pets"
+	}
+	if c.Dir == "" {
+		c.Dir = tmpfs(t)
+	}
+	o := server.Options{Caches: []server.CacheOptions{c}, SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	return server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) { return m, nil })
+}
+
+// start runs a server until the test ends, or stop is called.
+func start(t *testing.T, o server.Options) (s *server.Server, stop func()) {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	s, err := server.New(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("serve: %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("the server does not end")
+		}
+		goleak.VerifyNone(t, leaks)
+	})
+	t.Cleanup(stop)
+	return s, stop
+}
+
+// view attaches a client to a segment.
+func view(t *testing.T, seg *shm.Segment) *cache.Cache {
+	t.Helper()
+	c, err := cache.Attach(seg, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// wantReady: the sample is in the cache, and right.
+func wantReady(t *testing.T, c *cache.Cache, i, n int) {
+	t.Helper()
+	if got, hit, err := c.View(i); !hit || err != nil || !bytes.Equal(got, content(i, n)) {
+		t.Errorf("sample %d: hit %v, %v, %d bytes", i, hit, err, len(got))
+	}
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package server
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/control"
+
+	"golang.org/x/sys/unix"
+)
+
+// stallTimeout is how long a client may take nothing of what it is sent. A variable for tests.
+var stallTimeout = 30 * time.Second
+
+// writePiece is how much is written within one stallTimeout.
+const writePiece = 256 << 10
+
+// output is what a connection has to write: frames in their order, written by one goroutine, so that nobody else ever waits for a client.
+type output struct {
+	socket  *net.UnixConn
+	drained func() // called when there is room for samples again
+
+	mu      sync.Mutex // protects what follows
+	wake    sync.Cond
+	frames  []frame
+	waiting int  // bytes of samples in frames
+	refused bool // one did not fit
+	ending  bool // write what is there, then close
+	dead    bool // write nothing any more
+}
+
+// frame is one frame to write: head, then the bytes of a sample, if any.
+type frame struct {
+	head       []byte
+	data       *shared
+	descriptor *os.File // goes with the first byte, and is closed then
+}
+
+func newOutput(socket *net.UnixConn, drained func()) *output {
+	o := &output{socket: socket, drained: drained}
+	o.wake.L = &o.mu
+	return o
+}
+
+// takes says whether n more bytes of a sample may wait: always when none does.
+func (o *output) takes(n int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dead || o.waiting == 0 || o.waiting+n <= control.MaxWaitingSend {
+		return true
+	}
+	o.refused = true
+	return false
+}
+
+// full says whether samples are better not read: enough of them wait, or one was refused and half of what waits is not written yet.
+func (o *output) full() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.dead && (o.refused || o.waiting >= control.MaxWaitingSend)
+}
+
+// send queues a frame without a sample.
+func (o *output) send(head []byte) { o.queue(frame{head: head}) }
+
+// sendDescriptor queues a frame that takes a descriptor along, which is the output's from here on.
+func (o *output) sendDescriptor(head []byte, descriptor *os.File) {
+	o.queue(frame{head: head, descriptor: descriptor})
+}
+
+// sample queues a SAMPLE. It keeps the caller's share of data until it is written.
+func (o *output) sample(request uint64, position uint32, data *shared) {
+	o.queue(frame{head: control.AppendSampleHeader(nil, request, position, len(data.bytes)), data: data})
+}
+
+func (o *output) queue(f frame) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dead || o.ending {
+		f.drop()
+		return
+	}
+	if f.data != nil {
+		o.waiting += len(f.data.bytes)
+	}
+	o.frames = append(o.frames, f)
+	o.wake.Signal()
+}
+
+func (f *frame) drop() {
+	if f.data != nil {
+		f.data.release()
+	}
+	if f.descriptor != nil {
+		f.descriptor.Close()
+	}
+}
+
+// end writes what is queued and then makes run return; nothing is taken any more.
+func (o *output) end() {
+	o.mu.Lock()
+	o.ending = true
+	o.wake.Signal()
+	o.mu.Unlock()
+}
+
+// die drops what is queued and makes run return.
+func (o *output) die() {
+	o.mu.Lock()
+	o.dead = true
+	for k := range o.frames {
+		o.frames[k].drop()
+	}
+	o.frames, o.waiting = nil, 0
+	o.wake.Signal()
+	o.mu.Unlock()
+	o.drained()
+}
+
+// run writes until it is ended, or the client takes nothing any more.
+func (o *output) run() error {
+	for {
+		o.mu.Lock()
+		for len(o.frames) == 0 && !o.ending && !o.dead {
+			o.wake.Wait()
+		}
+		if len(o.frames) == 0 {
+			o.mu.Unlock()
+			return nil
+		}
+		f := o.frames[0]
+		o.frames = o.frames[1:]
+		o.mu.Unlock()
+		err := o.write(&f)
+		if f.data != nil {
+			o.mu.Lock()
+			o.waiting = max(o.waiting-len(f.data.bytes), 0)
+			o.refused = o.refused && o.waiting > control.MaxWaitingSend/2
+			o.mu.Unlock()
+			o.drained()
+		}
+		f.drop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// write writes a frame, a piece at a time: each piece that the client takes gives it time for the next.
+func (o *output) write(f *frame) error {
+	if f.descriptor != nil {
+		if err := o.socket.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
+			return err
+		}
+		n, _, err := o.socket.WriteMsgUnix(f.head, unix.UnixRights(int(f.descriptor.Fd())), nil)
+		if err != nil {
+			return err
+		}
+		f.head = f.head[n:]
+	}
+	for _, part := range [][]byte{f.head, f.bytes()} {
+		for len(part) > 0 {
+			if err := o.socket.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
+				return err
+			}
+			n, err := o.socket.Write(part[:min(len(part), writePiece)])
+			if err != nil {
+				return err
+			}
+			part = part[n:]
+		}
+	}
+	return nil
+}
+
+func (f *frame) bytes() []byte {
+	if f.data == nil {
+		return nil
+	}
+	return f.data.bytes
+}
