@@ -53,6 +53,9 @@ func StampOf(path string) (Stamp, error) {
 	return stampFrom(&st, path)
 }
 
+// StampOfDescriptor is StampOf of a file that is open; path is for messages.
+func StampOfDescriptor(fd int, path string) (Stamp, error) { return stampOf(fd, path) }
+
 func stampOf(fd int, path string) (Stamp, error) {
 	var st unix.Stat_t
 	if _, err := retryEINTR(func() (int, error) { return 0, unix.Fstat(fd, &st) }); err != nil {
@@ -71,6 +74,11 @@ func stampFrom(st *unix.Stat_t, path string) (Stamp, error) {
 // ReadAt fills dst from offset. The bytes are those of the file as it was opened: it is looked at again after reading. ErrChanged, ErrClosed, the cause of ctx, and
 // errors of the system with the path.
 func (f *File) ReadAt(ctx context.Context, dst []byte, offset int64) error {
+	return f.reading(ctx, func(fd int) error { return ReadFull(fd, f.Path, dst, offset) })
+}
+
+// reading calls read while the file is open, and looks at the file after it: ErrChanged when it is not as it was opened, whatever read made of it.
+func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -80,7 +88,7 @@ func (f *File) ReadAt(ctx context.Context, dst []byte, offset int64) error {
 		return fmt.Errorf("%w: %s", ErrClosed, f.Path)
 	}
 	fd := int(f.f.Fd())
-	short := ReadFull(fd, f.Path, dst, offset)
+	short := read(fd)
 	if short != nil && !errors.Is(short, io.ErrUnexpectedEOF) {
 		return short
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/npy"
 	"github.com/stocached/stocached/source/raw"
+	"github.com/stocached/stocached/source/tar"
 )
 
 // All are the kinds there are.
@@ -18,6 +19,7 @@ var All = []source.Kind{
 	block.Kind,
 	npy.Kind,
 	raw.Kind,
+	tar.Kind,
 }
 
 // Open opens the source that settings describe: the key kind says which, the others are its own. ErrInvalid, and errors of the kind.

@@ -1,0 +1,84 @@
+package source
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Extent is a piece of a file and where its bytes go.
+type Extent struct {
+	Offset int64
+	Dst    []byte
+}
+
+// mostGap is how many bytes between two extents are read to save a call: half a page is copied in less time than a call takes.
+const mostGap = 4 << 10
+
+// scattered is what one call reads: extents, and the gaps between them, which nobody looks at.
+type scattered struct {
+	parts [][]byte
+	gap   [mostGap]byte
+}
+
+var scatteredPool = sync.Pool{New: func() any { return new(scattered) }}
+
+// ReadExtents fills extents, which are given in the order of their offsets and do not overlap; those near each other by one call. Errors as ReadAt.
+func (f *File) ReadExtents(ctx context.Context, extents []Extent) error {
+	return f.reading(ctx, func(fd int) error {
+		for len(extents) > 0 {
+			n := near(extents)
+			if err := readNear(fd, f.Path, extents[:n]); err != nil {
+				return err
+			}
+			extents = extents[n:]
+		}
+		return nil
+	})
+}
+
+// near returns how many of the extents, from the first on, are worth one call.
+func near(extents []Extent) int {
+	n := 1
+	for n < len(extents) && n < 32 {
+		end := extents[n-1].Offset + int64(len(extents[n-1].Dst))
+		if gap := extents[n].Offset - end; gap < 0 || gap > mostGap {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// readNear fills extents by one call, and what is missing after it by one call each.
+func readNear(fd int, path string, extents []Extent) error {
+	if len(extents) == 1 {
+		return ReadFull(fd, path, extents[0].Dst, extents[0].Offset)
+	}
+	s := scatteredPool.Get().(*scattered)
+	defer scatteredPool.Put(s)
+	s.parts = s.parts[:0]
+	at := extents[0].Offset
+	for _, e := range extents {
+		if gap := e.Offset - at; gap > 0 {
+			s.parts = append(s.parts, s.gap[:gap])
+		}
+		s.parts = append(s.parts, e.Dst)
+		at = e.Offset + int64(len(e.Dst))
+	}
+	n, err := unix.Preadv(fd, s.parts, extents[0].Offset)
+	clear(s.parts) // the pool must not keep a caller's buffers alive
+	if err != nil {
+		n = 0 // whatever it is, a plain read meets it again, and says so
+	}
+	read := extents[0].Offset + int64(n)
+	for _, e := range extents {
+		if done := max(0, min(read-e.Offset, int64(len(e.Dst)))); done < int64(len(e.Dst)) {
+			if err := ReadFull(fd, path, e.Dst[done:], e.Offset+done); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package tar
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/stocached/stocached/source"
+)
+
+// compressions are told by their first bytes, whatever the file is called.
+var compressions = []struct {
+	name, magic, command string
+	suffixes             []string // of names, and what they become without the compression
+}{
+	{"gzip", "\x1f\x8b", "gzip -dc", []string{".tar.gz", ".tgz", ".gz"}},
+	{"zstd", "\x28\xb5\x2f\xfd", "zstd -dc", []string{".tar.zst", ".tzst", ".zst"}},
+	{"xz", "\xfd7zXZ\x00", "xz -dc", []string{".tar.xz", ".txz", ".xz"}},
+	{"bzip2", "BZh", "bzip2 -dc", []string{".tar.bz2", ".tbz2", ".tbz", ".bz2"}},
+	{"lz4", "\x04\x22\x4d\x18", "lz4 -dc", []string{".tar.lz4", ".lz4"}},
+	{"compress", "\x1f\x9d", "gzip -dc", []string{".tar.Z", ".Z"}},
+}
+
+// refuseCompressed is ErrInvalid with the command that converts the file when head, its first bytes, are those of a compressed one: a sample in it cannot be read without
+// unpacking all before it.
+func refuseCompressed(path string, head []byte) error {
+	for _, c := range compressions {
+		if !bytes.HasPrefix(head, []byte(c.magic)) {
+			continue
+		}
+		plain := path
+		for _, suffix := range c.suffixes {
+			if stem, ok := strings.CutSuffix(path, suffix); ok {
+				plain = stem + ".tar"
+				break
+			}
+		}
+		if plain == path { // it hides what it is: a name of its own beside it
+			plain = strings.TrimSuffix(path, ".tar") + ".plain.tar"
+		}
+		return fmt.Errorf("%w: %s is compressed with %s, so that no sample can be read by itself; unpack it: %s %s > %s", source.ErrInvalid, path, c.name, c.command,
+			shellQuote(path), shellQuote(plain))
+	}
+	return nil
+}
+
+// shellQuote makes a word of a path for a shell.
+func shellQuote(path string) string {
+	if strings.HasPrefix(path, "-") {
+		path = "." + string(filepath.Separator) + path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -1,0 +1,79 @@
+package tar
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+const int64Bytes = 8
+
+// field is a field that samples are read with.
+type field struct {
+	name   string   // the first of names
+	names  []string // in shards: the first of these that a sample has is taken
+	number bool     // a decimal number in text, read as int64
+}
+
+// wantedFields are those of the settings; of a first sample's own ones where they name none. ErrInvalid.
+func wantedFields(o *settings, first func() []string) ([]field, error) {
+	texts := o.Fields
+	if texts == nil {
+		texts = first()
+		slices.Sort(texts)
+	}
+	var fields []field
+	seen := map[string]bool{}
+	for _, text := range texts {
+		names := strings.Split(strings.ToLower(text), ";") // as webdataset's to_tuple("jpg;png", "cls")
+		for k, name := range names {
+			name = strings.TrimPrefix(name, ".")
+			if name == "" {
+				return nil, fmt.Errorf("%w: fields: %q names none; a field is what follows the first dot of a member, such as jpg", source.ErrInvalid, text)
+			}
+			if seen[name] {
+				return nil, fmt.Errorf("%w: fields: %q is there twice", source.ErrInvalid, name)
+			}
+			names[k], seen[name] = name, true
+		}
+		fields = append(fields, field{name: names[0], names: names})
+	}
+	for _, text := range o.Int64 {
+		k := slices.IndexFunc(fields, func(f field) bool { return f.name == strings.TrimPrefix(strings.ToLower(text), ".") })
+		if k < 0 {
+			return nil, fmt.Errorf("%w: int64: %q is none of the fields %s", source.ErrInvalid, text, fieldNames(fields))
+		}
+		fields[k].number = true
+	}
+	return fields, nil
+}
+
+func fieldNames(fields []field) string {
+	var names []string
+	for _, f := range fields {
+		names = append(names, strings.Join(f.names, ";"))
+	}
+	return strings.Join(names, ", ")
+}
+
+// schemaOf lays the fields out: variable-size, but where all are numbers.
+func schemaOf(fields []field) (shm.Schema, error) {
+	var all []shm.Field
+	variable := false
+	for _, f := range fields {
+		one := shm.Field{Name: f.name, DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}
+		if f.number {
+			one = shm.Field{Name: f.name, DType: shm.Int64}
+		}
+		variable = variable || !f.number
+		all = append(all, one)
+	}
+	schema, err := shm.NewSchema(all, variable)
+	if err != nil {
+		return schema, fmt.Errorf("%w: fields %s: %w; name those that are wanted in fields", source.ErrInvalid, fieldNames(fields), err)
+	}
+	return schema, nil
+}

@@ -1,0 +1,169 @@
+package tar_test
+
+import (
+	stdtar "archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/tar"
+)
+
+// one is a member of a test shard.
+type one struct {
+	name string
+	data []byte
+	kind byte // 0: a regular file
+	link string
+}
+
+func text(name, data string) one { return one{name: name, data: []byte(data)} }
+
+// archive returns a tar archive.
+func archive(t testing.TB, format stdtar.Format, members ...one) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := stdtar.NewWriter(&b)
+	for _, m := range members {
+		h := &stdtar.Header{Name: m.name, Mode: 0o644, Size: int64(len(m.data)), Typeflag: stdtar.TypeReg, Linkname: m.link, Format: format, ModTime: time.Unix(1, 0)}
+		if m.kind != 0 {
+			h.Typeflag = m.kind
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(m.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func writeFile(t testing.TB, path string, data []byte) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// shardOf writes a shard into a folder of its own.
+func shardOf(t testing.TB, members ...one) string {
+	t.Helper()
+	return writeFile(t, filepath.Join(t.TempDir(), "shard.tar"), archive(t, stdtar.FormatUnknown, members...))
+}
+
+func openTar(t testing.TB, s source.Settings) (source.Source, error) {
+	t.Helper()
+	src, err := tar.Kind.Open(context.Background(), s)
+	if err == nil {
+		t.Cleanup(func() { src.Close() })
+	}
+	return src, err
+}
+
+func mustOpen(t testing.TB, s source.Settings) source.Source {
+	t.Helper()
+	src, err := openTar(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
+// sample reads sample i and takes it apart.
+func sample(t testing.TB, s source.Source, i int) map[string]string {
+	t.Helper()
+	n, err := s.Size(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, n)
+	if got, err := s.Read(context.Background(), i, data); err != nil || got != n {
+		t.Fatalf("sample %d: %d of %d bytes, %v", i, got, n, err)
+	}
+	schema := s.Info().Schema
+	parts, err := schema.Split(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{}
+	for k, f := range schema.Fields {
+		fields[f.Name] = string(parts[k].Data)
+	}
+	return fields
+}
+
+// refused opens and wants ErrInvalid or ErrCorrupt with a message.
+func refused(t *testing.T, s source.Settings, kind error, wants ...string) {
+	t.Helper()
+	_, err := openTar(t, s)
+	if !errors.Is(err, kind) {
+		t.Errorf("%v; want %v", err, kind)
+		return
+	}
+	for _, want := range wants {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q in it", err, want)
+		}
+	}
+}
+
+// note returns a note's text, "" without it.
+func note(s source.Source, name string) string {
+	for _, n := range s.Info().Notes {
+		if n.Name == name {
+			return n.Text
+		}
+	}
+	return ""
+}
+
+// bytesOf makes data that differs by sample and field.
+func bytesOf(i, n int) []byte {
+	data := make([]byte, n)
+	for k := range data {
+		data[k] = byte(i*37 + k*11 + k>>8)
+	}
+	return data
+}
+
+// joined is a sample as it must be read.
+func joined(t testing.TB, fields []string, parts ...[]byte) []byte {
+	t.Helper()
+	var all []shm.Field
+	var data []shm.Part
+	for k, f := range fields {
+		all = append(all, shm.Field{Name: f, DType: shm.Bytes, Dims: []uint64{shm.VariableDim}})
+		data = append(data, shm.Part{Dims: []uint64{uint64(len(parts[k]))}, Data: parts[k]})
+	}
+	schema, err := shm.NewSchema(all, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := schema.Join(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sample
+}
+
+func cls(i int) []byte { return fmt.Append(nil, i%10) }
+
+func openContext(ctx context.Context, path string) (source.Source, error) {
+	return tar.Kind.Open(ctx, source.Settings{"path": path})
+}

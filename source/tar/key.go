@@ -1,0 +1,22 @@
+package tar
+
+import "strings"
+
+// splitName takes the name of a member apart into the key of its sample and its field. ok is false for a name that is no part of a sample: see the package comment.
+func splitName(name string) (key, field string, ok bool) {
+	if isMeta(name) {
+		return "", "", false
+	}
+	base := strings.LastIndexByte(name, '/') + 1
+	dot := strings.IndexByte(name[base:], '.')
+	if dot <= 0 || base+dot+1 == len(name) {
+		return "", "", false
+	}
+	return name[:base+dot], strings.ToLower(name[base+dot+1:]), true
+}
+
+// isMeta says whether webdataset keeps something of its own under a name: __name__, or a folder at the top named like this.
+func isMeta(name string) bool {
+	top, _, _ := strings.Cut(name, "/")
+	return len(top) >= 4 && strings.HasPrefix(top, "__") && strings.HasSuffix(top, "__")
+}

@@ -1,0 +1,60 @@
+package tar
+
+import (
+	"fmt"
+
+	"github.com/stocached/stocached/source"
+)
+
+// notes tell an operator what the shards hold beside samples, and what became of their indexes.
+func (d *dataset) notes() []source.Note {
+	var notes []source.Note
+	note := func(name string, n int, example, text string) {
+		if n > 0 {
+			notes = append(notes, source.Note{Name: name, Text: fmt.Sprintf(text, n) + example})
+		}
+	}
+	var made, kept, doubtful, unkept, empty, skipped, unused, ignored, links, trailing int
+	var doubt, cause, tail string
+	for k, s := range d.shards {
+		x, c := s.index, &d.chosen[k]
+		skipped, unused, ignored, links = skipped+c.skipped, unused+c.unused, ignored+int(x.ignored), links+int(x.links)
+		empty += one(x.samples == 0)
+		made += one(s.made)
+		kept += one(!s.made)
+		if s.doubt != nil {
+			if doubtful++; doubt == "" {
+				doubt = ": " + s.doubt.Error()
+			}
+		}
+		if s.unkept != nil {
+			if unkept++; cause == "" {
+				cause = ": " + s.unkept.Error()
+			}
+		}
+		if x.trailing > 0 {
+			if trailing++; tail == "" {
+				tail = fmt.Sprintf(": %d bytes in %s; archives are joined by tar --concatenate, not by cat", x.trailing, s.path)
+			}
+		}
+	}
+	note("shards", len(d.shards), "", "%d")
+	note("empty shards", empty, "", "%d")
+	note("samples skipped", skipped, "", "%d, which lack a field")
+	note("members left out", unused, "", "%d, of samples, in none of the fields that are read")
+	note("members ignored", ignored, "", "%d, whose names are no part of a sample")
+	note("links ignored", links, "", "%d, which hold no data; shards without them are made by tar --dereference --hard-dereference")
+	note("data behind the end", trailing, tail, "in %d shards, ignored")
+	note("indexes kept", kept, "", "%d, used as they were")
+	note("indexes made", made, "", "%d")
+	note("indexes made again", doubtful, doubt, "%d, for those kept could not be used")
+	note("indexes not kept", unkept, cause, "%d, so that they will be made again next time")
+	return notes
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}

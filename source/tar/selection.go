@@ -1,0 +1,131 @@
+package tar
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stocached/stocached/source"
+)
+
+// selection says which samples of a shard are read, and which of their members. Immutable.
+type selection struct {
+	kept    []uint32  // numbers of the samples that are read, nil: all
+	samples int       // that are read
+	skipped int       // samples that lack a field
+	unused  int       // members of samples that are read, in no wanted field
+	largest int       // the number of the sample with most bytes, by numbers of the shard; -1: none
+	choices []choices // of each field of the index
+}
+
+// choices say where a member with a field of the index goes.
+type choices struct {
+	wanted int // number of the wanted field, -1: none
+	rank   int // among the names of that one: the lowest that is there is taken
+}
+
+const missing = -1 // bytes of a member that is not there
+
+// choose selects of a shard. ErrInvalid for the first sample that lacks a field, unless such are to be skipped.
+func choose(s *shard, wanted []field, skip bool) (selection, error) {
+	x, c := s.index, selection{largest: -1, choices: make([]choices, len(s.index.fields))}
+	for k, name := range x.fields {
+		c.choices[k].wanted = -1
+		for w, f := range wanted {
+			for rank, n := range f.names {
+				if n == name && c.choices[k].wanted < 0 {
+					c.choices[k] = choices{w, rank}
+				}
+			}
+		}
+	}
+	members, ranks, most := make([]member, len(wanted)), make([]int, len(wanted)), uint64(0)
+	for i := range x.samples {
+		used, lacks := c.find(x, i, members, ranks)
+		if lacks >= 0 && !skip {
+			return c, s.lacking(i, wanted, members)
+		}
+		if lacks >= 0 {
+			if c.skipped == 0 {
+				c.kept = make([]uint32, 0, x.samples)
+				for k := range i {
+					c.kept = append(c.kept, uint32(k))
+				}
+			}
+			c.skipped++
+			continue
+		}
+		if c.skipped > 0 {
+			c.kept = append(c.kept, uint32(i))
+		}
+		c.samples++
+		c.unused += x.start(i+1) - x.start(i) - used
+		bytes := uint64(0) // fields begin at multiples of 64 in a sample of several
+		for k := range members {
+			bytes += roundUp(uint64(members[k].bytes), 64)
+		}
+		if bytes >= most {
+			most, c.largest = bytes, i
+		}
+	}
+	return c, nil
+}
+
+// find looks for the wanted members of sample i, by its number in the shard. It returns how many there are, and the number of a wanted field that is missing, -1 for
+// none. ranks is room to work in.
+func (c *selection) find(x *index, i int, members []member, ranks []int) (used, lacks int) {
+	for k := range members {
+		members[k].bytes = missing
+	}
+	for k := x.start(i); k < x.start(i+1); k++ {
+		m := x.member(k)
+		to := c.choices[m.field]
+		if to.wanted < 0 {
+			continue
+		}
+		if members[to.wanted].bytes == missing {
+			used++
+		} else if to.rank > ranks[to.wanted] {
+			continue
+		}
+		members[to.wanted], ranks[to.wanted] = m, to.rank
+	}
+	for k := range members {
+		if members[k].bytes == missing {
+			return used, k
+		}
+	}
+	return used, -1
+}
+
+// number returns the number in the shard of the i-th sample that is read.
+func (c *selection) number(i int) int {
+	if c.kept == nil {
+		return i
+	}
+	return int(c.kept[i])
+}
+
+// lacking is ErrInvalid with what a sample lacks and what it has.
+func (s *shard) lacking(i int, wanted []field, members []member) error {
+	var lacks []string
+	for k, f := range wanted {
+		if members[k].bytes == missing {
+			lacks = append(lacks, strings.Join(f.names, ";"))
+		}
+	}
+	hint := ""
+	if s.index.links > 0 {
+		hint = fmt.Sprintf(" %d links in this shard hold no data: make it with tar --dereference --hard-dereference.", s.index.links)
+	}
+	return fmt.Errorf("%w: %s: sample %q has no %s, it has %s.%s Members of a sample must lie side by side (tar --sort=name). Name the fields that all samples have in fields, "+
+		"or leave such samples out by missing: skip", source.ErrInvalid, s.path, s.index.key(i), strings.Join(lacks, ", "), strings.Join(s.index.fieldsOf(i), ", "), hint)
+}
+
+// fieldsOf are the names of the fields of sample i.
+func (x *index) fieldsOf(i int) []string {
+	var names []string
+	for k := x.start(i); k < x.start(i+1); k++ {
+		names = append(names, x.fields[x.member(k).field])
+	}
+	return names
+}

@@ -1,0 +1,125 @@
+package tar
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	indexSuffix = ".stocached-index"
+	newSuffix   = ".new"  // of an index that is being written
+	noIndex     = "none"  // the value of the setting index
+	chunk       = 4 << 20 // bytes written at once
+	indexMode   = fs.FileMode(0o644)
+)
+
+var errBusy = errors.New("another process is writing it")
+
+// places returns where the index of a shard may be kept, the preferred one first: beside the shard and in the user's cache directory, or where the setting says.
+func places(setting, shard string) ([]string, error) {
+	absolute, err := filepath.Abs(shard)
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256([]byte(absolute))
+	distinct := filepath.Base(shard) + "-" + hex.EncodeToString(digest[:8]) + indexSuffix // shards of several folders in one
+	switch {
+	case setting == noIndex:
+		return nil, nil
+	case strings.HasSuffix(setting, indexSuffix):
+		return []string{setting}, nil
+	case setting != "":
+		return []string{filepath.Join(setting, distinct)}, nil
+	}
+	beside := []string{shard + indexSuffix}
+	if user, err := os.UserCacheDir(); err == nil {
+		beside = append(beside, filepath.Join(user, "stocached", "tar", distinct))
+	}
+	return beside, nil
+}
+
+// load returns the index in a file, which stays mapped: data is what to unmap, nil where it is not. fs.ErrNotExist, errStale, ErrCorrupt, errors of the system.
+func load(path string, stamp source.Stamp) (x *index, data []byte, err error) {
+	if data, err = mapFile(path); err != nil {
+		return nil, nil, err
+	}
+	if err = guarded(func() error { x, err = decodeIndex(data, stamp); return err }); err != nil {
+		unmap(data)
+		return nil, nil, err
+	}
+	return x, data, nil
+}
+
+// unmap gives back what mapFile returned; memory that is no mapping is left to the garbage collector.
+func unmap(data []byte) {
+	_ = unix.Munmap(data) // it knows its own mappings, and refuses others
+}
+
+// save writes an index so that path has a whole one at any time, whenever this process or another one that writes it dies: it is written to a file of its own, which then
+// takes the name. That file is locked while it is written, so that one process writes at a time; a dead one's is used again. errBusy, errors of the system.
+func save(path string, data []byte) (err error) {
+	f, err := openNew(path + newSuffix)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // with it the lock goes
+	fault.At("index.locked")
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	for at := 0; at < len(data); at += chunk {
+		if _, err := f.Write(data[at:min(at+chunk, len(data))]); err != nil {
+			return errors.Join(err, os.Remove(f.Name())) // a full disk should have the space back
+		}
+		fault.At("index.part")
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	fault.At("index.synced")
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	fault.At("index.renamed")
+	return nil
+}
+
+// openNew opens and locks the file that an index is written to. errBusy while another process has it.
+func openNew(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, indexMode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return nil, err
+		}
+		f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, indexMode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if err == unix.EWOULDBLOCK {
+			return nil, fmt.Errorf("%s: %w", path, errBusy)
+		}
+		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+	}
+	// Whoever had the lock may have renamed the file by now: then this is a finished index, and not ours to write.
+	ours, err := f.Stat()
+	named, errNamed := os.Lstat(path)
+	if err != nil || errNamed != nil || !os.SameFile(ours, named) || !ours.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, errBusy)
+	}
+	return f, nil
+}

@@ -1,0 +1,255 @@
+package tar
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+const (
+	kind             = "tar"
+	defaultOpenFiles = 256
+	openers          = 8 // shards that are opened, and walked, at once
+)
+
+// Kind is in the list of package kinds.
+var Kind = source.Kind{Name: kind, Doc: "tar shards as webdataset makes them: path, such as train-{000000..000012}.tar or train-*.tar; fields", Open: open}
+
+// settings are the keys of this kind.
+type settings struct {
+	// Path is a shard, or a pattern of shards: braces as webdataset expands them, and * ? [ ].
+	Path string `key:"path"`
+	// Fields are those that are read, in this order, such as [jpg, cls]. "jpg;png" takes the first of these that a sample has, and is named jpg. Default: those of the first
+	// sample, sorted.
+	Fields []string `key:"fields"`
+	// Int64 are fields that hold a decimal number as text, as webdataset writes cls; each reads as one int64.
+	Int64 []string `key:"int64"`
+	// Missing says what becomes of samples that lack a field: "error" (the default), or "skip", which leaves them out.
+	Missing string `key:"missing"`
+	// Index is where indexes are kept: a folder, made if it is missing; the name of a file, ending in .stocached-index, for a single shard; or "none". Default: beside
+	// each shard, as its name and .stocached-index, or in the user's cache directory where that cannot be.
+	Index string `key:"index"`
+	// OpenFiles is how many shards are kept open between reads, default 256.
+	OpenFiles int `key:"open_files"`
+}
+
+func (o *settings) check(shards int) error {
+	switch {
+	case o.Fields != nil && len(o.Fields) == 0:
+		return fmt.Errorf("%w: fields is empty; leave it out for those of the first sample", source.ErrInvalid)
+	case o.Missing != "" && o.Missing != "error" && o.Missing != "skip":
+		return fmt.Errorf("%w: missing is %q; it is error or skip", source.ErrInvalid, o.Missing)
+	case o.OpenFiles < 0:
+		return fmt.Errorf("%w: open_files is %d", source.ErrInvalid, o.OpenFiles)
+	case shards > 1 && filepath.Ext(o.Index) == indexSuffix:
+		return fmt.Errorf("%w: index %q is a file, and there are %d shards; name a folder", source.ErrInvalid, o.Index, shards)
+	}
+	return nil
+}
+
+// dataset is the source.
+type dataset struct {
+	info        source.Info
+	fields      []field
+	shards      []*shard
+	chosen      []selection // of each shard
+	ends        []int       // of each shard: the number of its last sample, plus 1
+	descriptors descriptors
+
+	mu     sync.RWMutex // held for reading by whoever looks at an index or a shard: Close waits for them
+	closed bool
+}
+
+func open(ctx context.Context, s source.Settings) (source.Source, error) {
+	var o settings
+	if err := s.Decode(&o); err != nil {
+		return nil, err
+	}
+	paths, err := shardPaths(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.check(len(paths)); err != nil {
+		return nil, err
+	}
+	d := &dataset{shards: make([]*shard, len(paths)), chosen: make([]selection, len(paths))}
+	d.descriptors.limit, d.descriptors.open = o.OpenFiles, map[*shard]*descriptor{}
+	if o.OpenFiles == 0 {
+		d.descriptors.limit = defaultOpenFiles
+	}
+	if err = d.openShards(ctx, paths, &o); err == nil {
+		err = guarded(func() error { return d.describe(&o) })
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// openShards opens them and chooses what is read of them.
+func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) error {
+	err := each(ctx, len(paths), func(ctx context.Context, k int) (err error) {
+		d.shards[k], err = openShard(ctx, paths[k], o.Index)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(d.shards, func(s *shard) bool { return s.index.samples > 0 }) {
+		return d.noSamples(o)
+	}
+	if d.fields, err = wantedFields(o, d.firstFields); err != nil {
+		return err
+	}
+	if d.info.Schema, err = schemaOf(d.fields); err != nil {
+		return err
+	}
+	return each(ctx, len(paths), func(_ context.Context, k int) error {
+		return guarded(func() (err error) {
+			d.chosen[k], err = choose(d.shards[k], d.fields, o.Missing == "skip")
+			return err
+		})
+	})
+}
+
+// firstFields are those of the first sample.
+func (d *dataset) firstFields() (names []string) {
+	for _, s := range d.shards {
+		if s.index.samples > 0 {
+			_ = guarded(func() error { names = s.index.fieldsOf(0); return nil }) // none: choosing meets the same, and says so
+			return names
+		}
+	}
+	return nil
+}
+
+// each calls do for 0..n-1, some at once. The first error cancels the rest, and is returned; else the cause of ctx.
+func each(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(n, openers) {
+		workers.Go(func() {
+			for k := range next {
+				if err := do(ctx, k); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for k := 0; k < n && ctx.Err() == nil; k++ {
+		next <- k
+	}
+	close(next)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// describe fills in the rest.
+func (d *dataset) describe(o *settings) error {
+	var files []source.Named
+	samples := 0
+	for k, s := range d.shards {
+		samples += d.chosen[k].samples
+		d.ends = append(d.ends, samples)
+		files = append(files, source.Named{Name: filepath.Base(s.path), Stamp: s.index.stamp})
+	}
+	if samples == 0 {
+		return d.noSamples(o)
+	}
+	schema := d.info.Schema
+	if schema.Variable {
+		var err error
+		if schema.SampleBytes, err = d.largest(&schema); err != nil {
+			return err
+		}
+	}
+	read := fmt.Sprintf("skip %t", o.Missing == "skip")
+	for _, f := range d.fields {
+		read += fmt.Sprintf(" %q %t", f.names, f.number)
+	}
+	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(), Fingerprint: source.Fingerprint(kind, read, files...)}
+	return nil
+}
+
+// largest returns the bytes of the largest sample. ErrInvalid when it is larger than samples may be.
+func (d *dataset) largest(schema *shm.Schema) (uint64, error) {
+	most := 0
+	members, ranks := make([]member, len(d.fields)), make([]int, len(d.fields))
+	for k, s := range d.shards {
+		c := &d.chosen[k]
+		if c.largest < 0 {
+			continue
+		}
+		c.find(s.index, c.largest, members, ranks)
+		_, total, err := schema.Place(d.dims(members))
+		if err != nil {
+			return 0, fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path, s.index.key(c.largest), err)
+		}
+		most = max(most, total)
+	}
+	return uint64(most), nil
+}
+
+// dims are the shapes of a sample's fields.
+func (d *dataset) dims(members []member) [][]uint64 {
+	sizes, dims := make([]uint64, len(members)), make([][]uint64, len(members))
+	for k, m := range members {
+		if !d.fields[k].number {
+			sizes[k] = uint64(m.bytes)
+			dims[k] = sizes[k : k+1 : k+1]
+		}
+	}
+	return dims
+}
+
+func (d *dataset) noSamples(o *settings) error {
+	first := d.shards[0]
+	skipped := 0
+	for _, c := range d.chosen {
+		skipped += c.skipped
+	}
+	switch {
+	case skipped > 0:
+		return fmt.Errorf("%w: all %d samples of %s lack one of the fields %s; the first has %s", source.ErrInvalid, skipped, o.Path, fieldNames(d.fields), d.firstFields())
+	case first.index.ignored > 0 || first.index.links > 0:
+		return fmt.Errorf("%w: no samples in %s: %d members of %s have names without a field, such as 000123.jpg has, and %d are links", source.ErrInvalid, o.Path, first.index.ignored,
+			first.path, first.index.links)
+	}
+	return fmt.Errorf("%w: no samples in %s: %d empty shards", source.ErrInvalid, o.Path, len(d.shards))
+}
+
+func (d *dataset) Info() source.Info { return d.info }
+
+// locate returns the number of the shard of sample i, and the sample's number in it.
+func (d *dataset) locate(i int) (shard, number int) {
+	shard, _ = slices.BinarySearch(d.ends, i+1)
+	if shard > 0 {
+		i -= d.ends[shard-1]
+	}
+	return shard, d.chosen[shard].number(i)
+}
+
+// Close waits for whoever reads.
+func (d *dataset) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	err := d.descriptors.close()
+	for _, s := range d.shards {
+		if s != nil {
+			s.close()
+		}
+	}
+	return err
+}

@@ -1,0 +1,345 @@
+package tar_test
+
+import (
+	stdtar "archive/tar"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
+)
+
+// samplesOf returns the members of some samples, and what they read as with the fields cls, jpg.
+func samplesOf(t testing.TB, first, n int, bytes func(i int) int) (members []one, want [][]byte) {
+	for i := first; i < first+n; i++ {
+		jpg := bytesOf(i, bytes(i))
+		members = append(members, one{name: fmt.Sprintf("%06d.jpg", i), data: jpg}, one{name: fmt.Sprintf("%06d.cls", i), data: cls(i)})
+		want = append(want, joined(t, []string{"cls", "jpg"}, cls(i), jpg))
+	}
+	return members, want
+}
+
+func TestSuite(t *testing.T) {
+	sizes := map[string]func(i int) int{
+		"small and near each other": func(i int) int { return i * 100 },
+		"large and far apart":       func(i int) int { return 5000 + 7000*(i%3) },
+	}
+	for name, size := range sizes {
+		for _, index := range []string{"", "none"} {
+			settings := func(path string, more source.Settings) func(*testing.T) (source.Source, error) {
+				all := source.Settings{"path": path, "index": index}
+				for k, v := range more {
+					all[k] = v
+				}
+				return func(t *testing.T) (source.Source, error) { return openTar(t, all) }
+			}
+			t.Run(fmt.Sprintf("%s, index %q, one shard", name, index), func(t *testing.T) {
+				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+					members, want := samplesOf(t, 0, 7, size)
+					path := shardOf(t, members...)
+					return sourcetest.Fixture{Open: settings(path, nil), Want: want, Files: []string{path}}
+				})
+			})
+			t.Run(fmt.Sprintf("%s, index %q, one field", name, index), func(t *testing.T) {
+				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+					members, _ := samplesOf(t, 0, 7, size)
+					path := shardOf(t, members...)
+					var want [][]byte
+					for i := range 7 {
+						want = append(want, bytesOf(i, size(i)))
+					}
+					return sourcetest.Fixture{Open: settings(path, source.Settings{"fields": []string{"jpg"}}), Want: want, Files: []string{path}}
+				})
+			})
+			t.Run(fmt.Sprintf("%s, index %q, many shards", name, index), func(t *testing.T) {
+				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+					folder := t.TempDir()
+					var want [][]byte
+					for k := range 5 {
+						members, some := samplesOf(t, 3*k, 3, size)
+						want = append(want, some...)
+						writeFile(t, filepath.Join(folder, fmt.Sprintf("train-%06d.tar", k)), archive(t, stdtar.FormatUnknown, members...))
+					}
+					return sourcetest.Fixture{Open: settings(filepath.Join(folder, "train-{000000..000004}.tar"), source.Settings{"open_files": 2}), Want: want,
+						Files: []string{filepath.Join(folder, "train-000000.tar")}}
+				})
+			})
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	path := shardOf(t, text("0.jpg", "picture"), text("0.cls", "7"), text("1.jpg", ""), text("1.cls", " -12\n"), text("2.cls", "dog"), text("2.jpg", "x"),
+		text("3.cls", strings.Repeat("1", 65)), text("3.jpg", "x"), text("4.cls", "9223372036854775808"), text("4.jpg", ""))
+	s := mustOpen(t, source.Settings{"path": path, "fields": []string{"JPG", ".cls"}, "int64": []string{"cls"}})
+	want := []shm.Field{{Name: "jpg", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "cls", DType: shm.Int64}}
+	if schema := s.Info().Schema; !reflect.DeepEqual(schema.Fields, want) || !schema.Variable {
+		t.Errorf("%+v", schema)
+	}
+	for i, n := range []int64{7, -12} {
+		if got := sample(t, s, i)["cls"]; got != string(binary.LittleEndian.AppendUint64(nil, uint64(n))) {
+			t.Errorf("sample %d: %q, want %d", i, got, n)
+		}
+	}
+	for i, text := range map[int]string{2: `cls is "dog", which is no int64`, 3: "65 bytes, which are no number", 4: "no int64"} {
+		if _, err := s.Read(context.Background(), i, make([]byte, 1000)); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), text) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("sample %q", fmt.Sprint(i))) {
+			t.Errorf("%v; want %q", err, text)
+		}
+	}
+	fixed := mustOpen(t, source.Settings{"path": path, "fields": []string{"cls"}, "int64": []string{"cls"}})
+	if schema := fixed.Info().Schema; schema.Variable || schema.SampleBytes != 8 || sample(t, fixed, 0)["cls"] != "\x07\x00\x00\x00\x00\x00\x00\x00" {
+		t.Errorf("only numbers: %+v", schema)
+	}
+}
+
+// The field jpg;png is a jpg where there is one, else a png.
+func TestAlternatives(t *testing.T) {
+	path := shardOf(t, text("0.png", "p0"), text("0.cls", "0"), text("1.JPG", "j1"), text("1.cls", "1"), text("2.png", "p2"), text("2.jpg", "j2"), text("2.cls", "2"),
+		text("3.jpg", "j3"), text("3.png", "p3"), text("3.cls", "3"))
+	s := mustOpen(t, source.Settings{"path": path, "fields": []string{"jpg;png", "cls"}})
+	for i, want := range []string{"p0", "j1", "j2", "j3"} {
+		if got := sample(t, s, i); got["jpg"] != want || got["cls"] != fmt.Sprint(i) {
+			t.Errorf("sample %d is %q", i, got)
+		}
+	}
+	if got := note(s, "members left out"); !strings.HasPrefix(got, "2,") {
+		t.Errorf("left out: %q", got)
+	}
+}
+
+func TestMissingFields(t *testing.T) {
+	members := []one{text("a/0.jpg", "0"), text("a/0.cls", "0"), text("a/1.jpg", "1"), text("a/2.cls", "2"), text("a/2.jpg", "2"), text("a/2.json", "{}"), text("a/3.txt", "")}
+	path := shardOf(t, members...)
+	refused(t, source.Settings{"path": path}, source.ErrInvalid, path, `sample "a/1" has no cls, it has jpg`, "missing: skip")
+	refused(t, source.Settings{"path": path, "fields": []string{"jpg", "cls", "txt"}}, source.ErrInvalid, `sample "a/0" has no txt, it has jpg, cls`)
+	refused(t, source.Settings{"path": path, "fields": []string{"wav"}, "missing": "skip"}, source.ErrInvalid, "all 4 samples", "lack", "wav", "[jpg cls]")
+
+	s := mustOpen(t, source.Settings{"path": path, "missing": "skip"})
+	if got := []map[string]string{sample(t, s, 0), sample(t, s, 1)}; s.Info().Samples != 2 || got[0]["jpg"] != "0" || got[1]["jpg"] != "2" || got[1]["cls"] != "2" {
+		t.Errorf("%d samples, %q", s.Info().Samples, got)
+	}
+	if !strings.Contains(s.Where(1), `"a/2"`) {
+		t.Errorf("sample 1 is %s", s.Where(1))
+	}
+	if got := note(s, "samples skipped"); !strings.HasPrefix(got, "2,") {
+		t.Errorf("skipped: %q", got)
+	}
+	all := mustOpen(t, source.Settings{"path": path, "fields": []string{"cls"}, "missing": "skip"})
+	other := mustOpen(t, source.Settings{"path": path, "fields": []string{"jpg", "cls"}, "missing": "skip"})
+	if a, b, c := s.Info().Fingerprint, all.Info().Fingerprint, other.Info().Fingerprint; a == b || b == c || a == c {
+		t.Errorf("other fields, same fingerprint: %s %s %s", a, b, c)
+	}
+	// A link holds no data: the message says what to do about it.
+	linked := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"), one{name: "1.jpg", kind: stdtar.TypeLink, link: "0.jpg"}, text("1.cls", "1"))
+	refused(t, source.Settings{"path": linked}, source.ErrInvalid, `"1" has no jpg`, "1 links", "--hard-dereference")
+}
+
+// What is in a shard beside samples is left alone, and counted.
+func TestOtherMembers(t *testing.T) {
+	path := shardOf(t, one{name: "train/", kind: stdtar.TypeDir}, text("train/README", "hello"), text("train/0.jpg", "0"), text("train/._0.jpg", "a macOS shadow"),
+		text("train/0.seg.png", "seg"), text("__meta__", "x"), text("__meta__/1.jpg", "x"), text("train/1.jpg", "1"), one{name: "train/l.jpg", kind: stdtar.TypeSymlink, link: "0.jpg"},
+		text("train/1.seg.png", "seg1"), text("train/1.", "no field"), text("val/1.jpg", "another 1"), text("val/1.seg.png", ""), text("train/1.jpg", "again"), text("train/1.seg.png", "!"))
+	s := mustOpen(t, source.Settings{"path": path})
+	if s.Info().Samples != 4 {
+		t.Fatalf("%d samples", s.Info().Samples)
+	}
+	for i, want := range []map[string]string{{"jpg": "0", "seg.png": "seg"}, {"jpg": "1", "seg.png": "seg1"}, {"jpg": "another 1", "seg.png": ""}, {"jpg": "again", "seg.png": "!"}} {
+		if got := sample(t, s, i); !reflect.DeepEqual(got, want) {
+			t.Errorf("sample %d is %q", i, got)
+		}
+	}
+	if ignored, links := note(s, "members ignored"), note(s, "links ignored"); !strings.HasPrefix(ignored, "5,") || !strings.HasPrefix(links, "1,") {
+		t.Errorf("%q, %q", ignored, links)
+	}
+	twice := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"), text("0.JPG", "1"))
+	refused(t, source.Settings{"path": twice}, source.ErrInvalid, twice, `"0" has the field "jpg" twice`, `"0.JPG"`)
+	again := mustOpen(t, source.Settings{"path": path})
+	if kept := note(again, "indexes kept"); kept != "1, used as they were" || note(again, "members ignored") != note(s, "members ignored") || note(again, "links ignored") != note(s, "links ignored") {
+		t.Errorf("another note from a kept index: %+v, %+v", s.Info().Notes, again.Info().Notes)
+	}
+}
+
+// Names of all lengths, in all formats that writers use.
+func TestNames(t *testing.T) {
+	long := strings.Repeat("folder-of-some-length/", 12) + strings.Repeat("n", 90)
+	for name, format := range map[string]stdtar.Format{"GNU": stdtar.FormatGNU, "PAX": stdtar.FormatPAX} {
+		for _, key := range []string{"0", strings.Repeat("k", 99), strings.Repeat("k", 120), long, "ordner/größe", "a b/'q'"} {
+			path := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), archive(t, format, text(key+".jpg", "picture"), text(key+".cls", "3")))
+			for range 2 { // made, then kept
+				s := mustOpen(t, source.Settings{"path": path})
+				if got := sample(t, s, 0); got["jpg"] != "picture" || got["cls"] != "3" || !strings.Contains(s.Where(0), fmt.Sprintf("%q", key)) {
+					t.Errorf("%s, key %q: %q at %s", name, key, got, s.Where(0))
+				}
+			}
+		}
+	}
+	prefix := strings.Repeat("p", 60) + "/" + strings.Repeat("q", 60) // USTAR keeps folders by themselves
+	s := mustOpen(t, source.Settings{"path": writeFile(t, filepath.Join(t.TempDir(), "s.tar"), archive(t, stdtar.FormatUSTAR, text(prefix+".jpg", "x")))})
+	if got := sample(t, s, 0); got["jpg"] != "x" || !strings.Contains(s.Where(0), prefix) {
+		t.Errorf("%q at %s", got, s.Where(0))
+	}
+	mixed := text("0.JPG", "upper case is lower case")
+	if got := sample(t, mustOpen(t, source.Settings{"path": shardOf(t, mixed)}), 0); got["jpg"] == "" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestDamaged(t *testing.T) {
+	whole := archive(t, stdtar.FormatUnknown, one{name: "0.jpg", data: bytesOf(0, 3000)}, text("0.cls", "0"), one{name: "1.jpg", data: bytesOf(1, 3000)}, text("1.cls", "1"))
+	second := 512 + 3072 + 1024 // where the header of 1.jpg begins
+	broken := bytes.Clone(whole)
+	broken[second+10] ^= 0xFF
+	for name, c := range map[string]struct {
+		data  []byte
+		kind  error
+		wants []string
+	}{
+		"cut in data":         {whole[:second+512+100], source.ErrCorrupt, []string{"ends in the middle", fmt.Sprint(second + 612), `behind member "1.jpg"`}},
+		"cut in a header":     {whole[:second+100], source.ErrCorrupt, []string{"ends in the middle", `behind member "0.cls"`}},
+		"cut between members": {whole[:second], source.ErrCorrupt, []string{"no end mark", `behind member "0.cls"`, "truncate -s +1024"}},
+		"a broken header":     {broken, source.ErrCorrupt, []string{`behind member "0.cls"`, "invalid tar header"}},
+		"nothing":             {nil, source.ErrCorrupt, []string{"is empty"}},
+		"no archive":          {bytesOf(3, 5000), source.ErrInvalid, []string{"is no tar archive"}},
+		"a short text":        {[]byte("hello"), source.ErrInvalid, []string{"is no tar archive"}},
+		"an empty archive":    {archive(t, stdtar.FormatUnknown), source.ErrInvalid, []string{"no samples", "1 empty shards"}},
+		"no fields":           {archive(t, stdtar.FormatUnknown, text("LICENSE", "")), source.ErrInvalid, []string{"no samples", "1 members of"}},
+	} {
+		path := writeFile(t, filepath.Join(t.TempDir(), "broken.tar"), c.data)
+		_, err := openTar(t, source.Settings{"path": path})
+		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range c.wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v; want %q", name, err, want)
+			}
+		}
+		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*index*")); len(left) > 0 && c.kind == source.ErrCorrupt {
+			t.Errorf("%s left %q", name, left)
+		}
+	}
+	// What the message says is what helps.
+	marked := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole[:second]), make([]byte, 1024)...))
+	if s := mustOpen(t, source.Settings{"path": marked}); s.Info().Samples != 1 {
+		t.Errorf("%d samples", s.Info().Samples)
+	}
+	// Archives joined by cat: the second one is ignored, as by webdataset, and told.
+	joined := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), whole...))
+	for range 2 {
+		s := mustOpen(t, source.Settings{"path": joined})
+		if got := note(s, "data behind the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
+			t.Errorf("%d samples, %q", s.Info().Samples, got)
+		}
+	}
+	padded := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), make([]byte, 20<<10)...))
+	if got := note(mustOpen(t, source.Settings{"path": padded}), "data behind the end"); got != "" {
+		t.Errorf("zeros behind the end: %q", got)
+	}
+}
+
+// A sparse file's data does not lie in one piece, and one of 4 GiB is no field. Both are written as holes, by their headers alone.
+func TestRefusedMembers(t *testing.T) {
+	header := func(h *stdtar.Header) []byte {
+		var b bytes.Buffer
+		if err := stdtar.NewWriter(&b).WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	large := func(bytes int64) string {
+		path := writeFile(t, filepath.Join(t.TempDir(), "large.tar"), header(&stdtar.Header{Name: "0.bin", Size: bytes, Format: stdtar.FormatGNU}))
+		if err := os.Truncate(path, 512+(bytes+511)/512*512+1024); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	path := large(4 << 30)
+	refused(t, source.Settings{"path": path}, source.ErrInvalid, path, `"0.bin" has 4294967296 bytes`, "at most 4294967295")
+	if n, err := mustOpen(t, source.Settings{"path": large(4<<30 - 1)}).Size(0); n != 4<<30-1 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	// Two fields of 3 GiB each do, but not together.
+	both := large(3 << 30)
+	f, err := os.OpenFile(both, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(header(&stdtar.Header{Name: "0.raw", Size: 3 << 30, Format: stdtar.FormatGNU}), 512+3<<30); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(1024 + 6<<30 + 1024); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, source.Settings{"path": both}, source.ErrInvalid, `sample "0"`, "choose fewer fields")
+	if n, err := mustOpen(t, source.Settings{"path": both, "fields": []string{"raw"}}).Size(0); n != 3<<30 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func TestCompressed(t *testing.T) {
+	for magic, c := range map[string]struct{ name, want string }{
+		"\x1f\x8b\x08":         {"a.tar.gz", "gzip -dc 'DIR/a.tar.gz' > 'DIR/a.tar'"},
+		"\x1f\x8b\x08 ":        {"it's.tgz", `gzip -dc 'DIR/it'\''s.tgz' > 'DIR/it'\''s.tar'`},
+		"\x28\xb5\x2f\xfd":     {"a.tar.zst", "zstd -dc 'DIR/a.tar.zst' > 'DIR/a.tar'"},
+		"\xfd7zXZ\x00":         {"a.txz", "xz -dc 'DIR/a.txz' > 'DIR/a.tar'"},
+		"BZh91AY":              {"a.tar.bz2", "bzip2 -dc 'DIR/a.tar.bz2' > 'DIR/a.tar'"},
+		"\x04\x22\x4d\x18":     {"a", "lz4 -dc 'DIR/a' > 'DIR/a.plain.tar'"},
+		"\x1f\x8b\x08 renamed": {"a.tar", "gzip -dc 'DIR/a.tar' > 'DIR/a.plain.tar'"},
+	} {
+		path := filepath.Join(t.TempDir(), c.name)
+		writeFile(t, path, append([]byte(magic), bytesOf(1, 2000)...))
+		refused(t, source.Settings{"path": path}, source.ErrInvalid, strings.ReplaceAll(c.want, "DIR", strings.ReplaceAll(filepath.Dir(path), "'", `'\''`)))
+	}
+	// The name alone means nothing.
+	path := writeFile(t, filepath.Join(t.TempDir(), "plain.tar.gz"), archive(t, stdtar.FormatUnknown, text("0.txt", "plain")))
+	if got := sample(t, mustOpen(t, source.Settings{"path": path}), 0); got["txt"] != "plain" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	path := shardOf(t, text("0.jpg", ""), text("0.cls", "1"))
+	for want, s := range map[string]source.Settings{
+		"no path":               {},
+		"unknown key":           {"path": path, "feilds": []string{"jpg"}},
+		"is a folder":           {"path": filepath.Dir(path)},
+		"no file matches":       {"path": filepath.Dir(path) + "/*.tgz"},
+		"** is not":             {"path": filepath.Dir(path) + "/**/*.tar"},
+		"download them":         {"path": "https://host/train-{0..3}.tar"},
+		`begins with "pipe:"`:   {"path": "pipe:cat x.tar"},
+		"a { without its }":     {"path": "train-{0..3.tar"},
+		"twice":                 {"path": "{" + path + "," + path + "}"},
+		"fields is empty":       {"path": path, "fields": []string{}},
+		`missing is "drop"`:     {"path": path, "missing": "drop"},
+		`"jpg;" names none`:     {"path": path, "fields": []string{"jpg;"}},
+		`"txt" is none of`:      {"path": path, "int64": []string{"txt"}},
+		`"jpg" is there twice`:  {"path": path, "fields": []string{"jpg", "JPG"}},
+		`"png" is there twice`:  {"path": path, "fields": []string{"jpg;png", "png"}},
+		"open_files is -1":      {"path": path, "open_files": -1},
+		"there are 2 shards":    {"path": "{" + path + "," + shardOf(t, text("0.jpg", "")) + "}", "index": "/tmp/x.stocached-index"},
+		"is not UTF-8 of at mo": {"path": shardOf(t, text("0."+strings.Repeat("x", 50), ""))},
+	} {
+		refused(t, s, source.ErrInvalid, want)
+	}
+	if _, err := openTar(t, source.Settings{"path": path + ".none"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("enough")
+	cancel(cause)
+	if s, err := openContext(ctx, path); !errors.Is(err, cause) {
+		t.Errorf("%v, %v", s, err)
+	}
+}

@@ -1,0 +1,159 @@
+package tar
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/stocached/stocached/source"
+)
+
+const (
+	walkBuffer = 4 << 10 // bytes read at once in a walk: the end of one member, the header of the next, and often a small member whole
+	mostTail   = 1 << 20 // bytes behind the end of an archive that are looked at
+)
+
+// walk makes the index of a shard: it reads headers and skips data. ErrInvalid for what is no shard, ErrCorrupt for a damaged one, with the last member that is whole.
+func walk(ctx context.Context, f *source.File) (*builder, error) {
+	w := &walker{ctx: ctx, f: f, buffer: make([]byte, walkBuffer)}
+	b := newBuilder(f.Stamp)
+	head := make([]byte, min(blockBytes, f.Stamp.Bytes))
+	if err := f.ReadAt(ctx, head, 0); err != nil {
+		return nil, err
+	}
+	if len(head) == 0 {
+		return nil, fmt.Errorf("%w: %s is empty; an archive has 1024 bytes at least", source.ErrCorrupt, f.Path)
+	}
+	if err := refuseCompressed(f.Path, head); err != nil {
+		return nil, err
+	}
+	archive, last := tar.NewReader(w), ""
+	for {
+		h, err := archive.Next()
+		switch {
+		case err == io.EOF && w.pastEnd:
+			return nil, fmt.Errorf("%w: %s has no end mark behind %s: it was cut short, or its writer did not finish; if it is whole, mark its end: truncate -s +1024 %s",
+				source.ErrCorrupt, f.Path, memberOr(last, "nothing"), shellQuote(f.Path))
+		case err == io.EOF:
+			return b, w.tail(b)
+		case err != nil && !errors.Is(err, tar.ErrInsecurePath):
+			return nil, w.damaged(err, last)
+		}
+		if err := w.member(b, h); err != nil {
+			return nil, err
+		}
+		last = h.Name
+	}
+}
+
+// member adds a member whose header was read: the walker stands at its data.
+func (w *walker) member(b *builder, h *tar.Header) error {
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeCont:
+	case tar.TypeGNUSparse:
+		return w.sparse(h)
+	case tar.TypeLink, tar.TypeSymlink:
+		b.links++
+		return nil
+	default: // folders, devices, global headers, volume labels: webdataset skips them as well
+		return nil
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return w.sparse(h)
+		}
+	}
+	if err := b.add(h.Name, w.at, h.Size); err != nil {
+		return fmt.Errorf("%s: %w", w.f.Path, err)
+	}
+	return nil
+}
+
+func (w *walker) sparse(h *tar.Header) error {
+	return fmt.Errorf("%w: %s: member %q is a sparse file, whose data does not lie in one piece; make the shard without --sparse", source.ErrInvalid, w.f.Path, h.Name)
+}
+
+// damaged says how far a walk came.
+func (w *walker) damaged(err error, last string) error {
+	switch {
+	case w.err != nil: // it is the file, not what is in it
+		return w.err
+	case last == "" && w.headers < 2*blockBytes:
+		return fmt.Errorf("%w: %s is no tar archive: %w", source.ErrInvalid, w.f.Path, err)
+	}
+	where := "behind " + memberOr(last, "its begin")
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %s ends in the middle, at %d bytes, %s; copy it again", source.ErrCorrupt, w.f.Path, w.f.Stamp.Bytes, where)
+	}
+	return fmt.Errorf("%w: %s at about %d of %d bytes, %s: %w; copy it again", source.ErrCorrupt, w.f.Path, w.at, w.f.Stamp.Bytes, where, err)
+}
+
+func memberOr(name, none string) string {
+	if name == "" {
+		return none
+	}
+	return fmt.Sprintf("member %q", name)
+}
+
+// tail counts what lies behind the end of the archive, where it is not just zeros.
+func (w *walker) tail(b *builder) error {
+	rest := w.f.Stamp.Bytes - w.at
+	if rest <= 0 {
+		return nil
+	}
+	data := make([]byte, min(rest, mostTail))
+	if err := w.f.ReadAt(w.ctx, data, w.at); err != nil {
+		return err
+	}
+	if len(bytes.Trim(data, "\x00")) > 0 {
+		b.trailing = uint64(rest)
+	}
+	return nil
+}
+
+// walker reads a shard for archive/tar, which moves over data by Seek. It knows where it stands, and that is where the data of the member lies whose header was just read:
+// archive/tar reads no further than that.
+type walker struct {
+	ctx     context.Context
+	f       *source.File
+	at      int64 // where the next Read reads
+	headers int64 // bytes that were asked for
+	pastEnd bool  // it was read at its end: archive/tar stops before it when there is an end mark
+	err     error // of the file, as opposed to those of the format
+
+	buffer []byte
+	have   []byte // of the file, at from
+	from   int64
+}
+
+func (w *walker) Read(dst []byte) (int, error) {
+	if w.at >= w.f.Stamp.Bytes {
+		w.pastEnd = true
+		return 0, io.EOF
+	}
+	if w.at < w.from || w.at >= w.from+int64(len(w.have)) {
+		have := w.buffer[:min(int64(len(w.buffer)), w.f.Stamp.Bytes-w.at)]
+		if err := w.f.ReadAt(w.ctx, have, w.at); err != nil {
+			w.err = err
+			return 0, err
+		}
+		w.have, w.from = have, w.at
+	}
+	n := copy(dst, w.have[w.at-w.from:])
+	w.at += int64(n)
+	w.headers += int64(n)
+	return n, nil
+}
+
+// Seek moves from where it stands, which is all that archive/tar does.
+func (w *walker) Seek(offset int64, whence int) (int64, error) {
+	if whence != io.SeekCurrent || w.at+offset < 0 {
+		return 0, fmt.Errorf("%s: seek %d from %d", w.f.Path, offset, whence)
+	}
+	w.at += offset
+	return w.at, nil
+}
