@@ -1,0 +1,369 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+// What is not the protocol ends the connection with a message, and nobody else notices.
+func TestWrongFrames(t *testing.T) {
+	server.SetTimeouts(t, 300*time.Millisecond, 20*time.Second)
+	m := newMemory(10, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	good := dial(t, s.Dir())
+	number, _ := good.attach("pets")
+	hello := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version})
+	for name, c := range map[string]struct {
+		bytes []byte
+		code  control.Code
+		text  string
+	}{
+		"no hello":           {control.AppendAttach(nil, 1, "pets"), control.CodeProtocol, "HELLO is the first frame"},
+		"two hellos":         {append(bytes.Clone(hello), hello...), control.CodeProtocol, "comes once"},
+		"request 0":          {control.AppendHello(nil, 0, control.HelloBody{Version: 1}), control.CodeProtocol, "request 0"},
+		"an old version":     {control.AppendHello(nil, 1, control.HelloBody{Version: 0}), control.CodeVersion, "speaks version 1, the client 0"},
+		"not even a frame":   {[]byte("GET / HTTP/1.1\r\n\r\n"), control.CodeProtocol, "type"},
+		"from a server":      {append(bytes.Clone(hello), control.AppendWelcome(nil, 2, control.WelcomeBody{Version: 1})...), control.CodeProtocol, "wrong side"},
+		"too long":           {append(bytes.Clone(hello), control.AppendHeader(nil, control.Header{Length: 1 << 30, Type: control.Fetch, Request: 2})...), control.CodeProtocol, "at most 1048576"},
+		"no indices":         {append(bytes.Clone(hello), control.AppendFetch(nil, control.Fetch, 2, control.FetchBody{})...), control.CodeProtocol, "indices"},
+		"a half frame":       {append(bytes.Clone(hello), control.AppendAttach(nil, 2, "pets")[:18]...), control.CodeProtocol, "more than 300ms to arrive"},
+		"a cancel with body": {append(bytes.Clone(hello), 1, 0, 0, 0, byte(control.Cancel), 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7), control.CodeProtocol, "CANCEL of 1 bytes"},
+	} {
+		p := connect(t, s.Dir())
+		p.send(c.bytes)
+		var last control.Header
+		var body []byte
+		for {
+			h, b, err := p.tryReceive()
+			if err != nil {
+				if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
+					t.Errorf("%s: %v", name, err)
+				}
+				break
+			}
+			last, body = h, b
+		}
+		remote, err := control.ParseError(body)
+		if last.Type != control.Error || err != nil || remote.Code != c.code || !strings.Contains(remote.Text, c.text) {
+			t.Errorf("%s: %v %v %v; want %v with %q", name, last.Type, remote, err, c.code, c.text)
+		}
+	}
+	if a := good.fetch(number, 0, 1, 2); len(a.failures) != 0 {
+		t.Errorf("somebody else: %+v", a)
+	}
+	if a := good.fetch(number, 0, make([]int64, control.MaxIndices)...); len(a.failures) != 0 || a.refused != nil {
+		t.Errorf("as many as may be: %+v", a.refused)
+	}
+}
+
+// More than a connection may have under way is refused, and what is under way is answered.
+func TestTooMuchUnderWay(t *testing.T) {
+	m := newMemory(200, 100)
+	release := m.hold(t, 0)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	ids := []uint64{}
+	for k := range control.MaxRequests {
+		ids = append(ids, p.id())
+		p.send(control.AppendFetch(nil, control.Fetch, ids[k], control.FetchBody{Cache: number, Indices: []int64{0, int64(k)}}))
+	}
+	if a := p.fetch(number, 0, 1); a.refused == nil || a.refused.Code != control.CodeLimit || !strings.Contains(a.refused.Text, "64 requests with 128 indices") {
+		t.Errorf("%+v", a.refused)
+	}
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Prefetch, id, control.FetchBody{Cache: number, Indices: []int64{5}}))
+	if h, body := p.receive(); h.Type != control.Prefetched || body[0] != 0 {
+		t.Errorf("%v %v", h, body)
+	}
+	release()
+	answered := map[uint64]bool{}
+	for range ids {
+		h, _ := p.receive()
+		answered[h.Request] = true
+	}
+	if len(answered) != len(ids) {
+		t.Errorf("%d of %d answered", len(answered), len(ids))
+	}
+}
+
+// A client that takes none of its answers costs no more than the limit, holds nobody up, and is shown out.
+func TestClientThatNeverReads(t *testing.T) {
+	server.SetTimeouts(t, time.Second, time.Second)
+	const samples, size = 400, 1 << 20 // 400 MiB without a slot
+	m := newMemory(samples, size)
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 2}))
+	p, other := dial(t, s.Dir()), dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	otherNumber, _ := other.attach("pets")
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: order(samples)}))
+	most := 0
+	for deadline := time.Now().Add(800 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		most = max(most, s.Waiting())
+	}
+	if most == 0 || most > control.MaxWaitingSend {
+		t.Errorf("%d bytes waited for it", most)
+	}
+	if a := other.fetch(otherNumber, 0, 7, 8); len(a.failures) != 0 {
+		t.Errorf("somebody else: %+v", a)
+	}
+	eventually(t, "it is shown out", func() bool { return s.Connections() == 1 })
+	if a := other.fetch(otherNumber, 0, 9); len(a.failures) != 0 {
+		t.Errorf("somebody else, afterwards: %+v", a)
+	}
+}
+
+// A slow reader gets everything, though it never fits what may wait.
+func TestSlowReader(t *testing.T) {
+	const samples, size = 150, 1 << 20
+	m := newMemory(samples, size)
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 4}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: order(samples)}))
+	time.Sleep(300 * time.Millisecond)
+	a := p.answer(id, samples)
+	if len(a.failures) != 0 || len(a.samples) != samples-int(seg.Slots) {
+		t.Errorf("%d came, %d failed", len(a.samples), len(a.failures))
+	}
+	twice := 0
+	for i := range samples {
+		twice += m.begun(i) - 1
+	}
+	if twice > 10 {
+		t.Errorf("%d samples were read again for lack of room: the reader's queue should have rested", twice)
+	}
+}
+
+// A thousand clients that say nothing are no burden, and one that does something is served.
+func TestIdleConnections(t *testing.T) {
+	m := newMemory(10, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	for range 1000 {
+		dial(t, s.Dir())
+	}
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	began := time.Now()
+	if a := p.fetch(number, 0, 1); len(a.failures) != 0 || time.Since(began) > 5*time.Second {
+		t.Errorf("%+v after %v", a, time.Since(began))
+	}
+}
+
+// A server that ends answers everybody, and leaves the cache warm to the next one, which reads nothing again.
+func TestRestartIsWarm(t *testing.T) {
+	m := newMemory(50, 1000)
+	o := options(t, m, server.CacheOptions{Parallel: 2})
+	s, stop := start(t, o)
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	if a := p.fetch(number, 0, order(40)...); len(a.failures) != 0 {
+		t.Fatalf("%+v", a)
+	}
+	release := m.hold(t, 45)
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48}}))
+	eventually(t, "it is being read", func() bool { return m.begun(45) == 1 })
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		release()
+	}()
+	stop()
+	a := p.answer(id, 4)
+	for position, f := range a.failures {
+		if f.Code != control.CodeClosing || position == 0 {
+			t.Errorf("position %d: %+v", position, f)
+		}
+	}
+	c := view(t, seg) // hits go on without a server
+	for i := range 40 {
+		wantReady(t, c, i, 1000)
+	}
+	again, _ := start(t, o)
+	p = dial(t, again.Dir())
+	number, _ = p.attach("pets")
+	if a := p.fetch(number, 0, order(40)...); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	for i := range 40 {
+		if n := m.begun(i); n != 1 {
+			t.Errorf("sample %d was read %d times", i, n)
+		}
+	}
+}
+
+// Other data under the same name: a cold cache takes its place, and who has the old one keeps it.
+func TestOtherDataIsCold(t *testing.T) {
+	m := newMemory(20, 1000)
+	o := options(t, m, server.CacheOptions{})
+	s, stop := start(t, o)
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	p.fetch(number, 0, order(20)...)
+	old := view(t, seg)
+	stop()
+	m.fingerprint = "memory-2"
+	s, _ = start(t, o)
+	p = dial(t, s.Dir())
+	number, seg = p.attach("pets")
+	c := view(t, seg)
+	if stats, err := c.Stats(); err != nil || stats.Ready != 0 {
+		t.Errorf("%d samples of the old data, %v", stats.Ready, err)
+	}
+	wantReady(t, old, 3, 1000)
+	p.fetch(number, 0, 3)
+	if m.begun(3) != 2 {
+		t.Errorf("read %d times", m.begun(3))
+	}
+}
+
+// One server for a cache, and one for a folder of sockets: the second one says who is in its way.
+func TestSecondServer(t *testing.T) {
+	m := newMemory(10, 100)
+	o := options(t, m, server.CacheOptions{})
+	start(t, o)
+	if _, err := server.New(context.Background(), o); !errors.Is(err, server.ErrServed) || !strings.Contains(err.Error(), "data.sock") {
+		t.Errorf("the same sockets: %v", err)
+	}
+	other := o
+	other.SocketsDir = t.TempDir()
+	if _, err := server.New(context.Background(), other); !errors.Is(err, server.ErrServed) || !strings.Contains(err.Error(), "/pets") {
+		t.Errorf("the same cache: %v", err)
+	}
+	m.fingerprint = "memory-2" // even if it would rather have another one
+	if _, err := server.New(context.Background(), other); !errors.Is(err, server.ErrServed) {
+		t.Errorf("the same cache, other data: %v", err)
+	}
+}
+
+func TestRefusesToStart(t *testing.T) {
+	m := newMemory(10, 100)
+	foreign := t.TempDir()
+	if err := os.Chmod(foreign, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	inTheWay := tmpfs(t)
+	if err := os.WriteFile(filepath.Join(inTheWay, "pets"), []byte("no segment"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(o *server.Options)
+		want   error
+		text   string
+	}{
+		"name":             {func(o *server.Options) { o.Caches[0].Name = "a b" }, shm.ErrInvalid, `"a b"`},
+		"two of one name":  {func(o *server.Options) { o.Caches = append(o.Caches, o.Caches[0]) }, shm.ErrInvalid, "two caches are named pets"},
+		"parallel":         {func(o *server.Options) { o.Caches[0].Parallel = 33 }, shm.ErrInvalid, "parallel is 33, not in 1..32"},
+		"size":             {func(o *server.Options) { o.Caches[0].Size = 1 << 20 }, shm.ErrMemory, "pets"},
+		"long path":        {func(o *server.Options) { o.SocketsDir = filepath.Join(t.TempDir(), strings.Repeat("x", 100)) }, shm.ErrInvalid, "at most 107 bytes"},
+		"everybody's":      {func(o *server.Options) { o.SocketsDir = foreign }, shm.ErrPermission, "nobody else may write"},
+		"no segment there": {func(o *server.Options) { o.Caches[0].Dir = inTheWay }, shm.ErrFormat, "pets"},
+	} {
+		o := options(t, m, server.CacheOptions{})
+		c.change(&o)
+		if s, err := server.New(context.Background(), o); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.text)
+			if err == nil {
+				s.Serve(done())
+			}
+		}
+	}
+	o := server.WithSource(options(t, m, server.CacheOptions{}), func(context.Context, source.Settings) (source.Source, error) { return nil, fmt.Errorf("no disk today") })
+	if _, err := server.New(context.Background(), o); err == nil || !strings.Contains(err.Error(), "cache pets: no disk today") {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(inTheWay, "pets")); err != nil || string(text) != "no segment" {
+		t.Errorf("a file that is not ours was touched: %q, %v", text, err)
+	}
+}
+
+// done is a context that has ended.
+func done() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// A socket file that nobody listens on is an earlier server's, killed perhaps.
+func TestSocketOfTheDead(t *testing.T) {
+	m := newMemory(10, 100)
+	o := options(t, m, server.CacheOptions{})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(o.SocketsDir, control.DataSocket), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	s, _ := start(t, o)
+	dial(t, s.Dir())
+}
+
+// Clients fetch, cancel, prefetch and vanish at random; in the end all is there, each sample was read few times, and nothing is left over.
+func TestAnything(t *testing.T) {
+	const samples, size = 500, 2000
+	m := newMemory(samples, size)
+	m.latency = 50 * time.Microsecond
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 4}))
+	var clients sync.WaitGroup
+	for seed := range uint64(6) {
+		clients.Go(func() {
+			r := rand.New(rand.NewPCG(seed, 1))
+			for range 8 {
+				p := dial(t, s.Dir())
+				number, _ := p.attach("pets")
+				for range r.IntN(6) {
+					id := p.id()
+					kind := []control.Type{control.Fetch, control.Fetch, control.Prefetch}[r.IntN(3)]
+					p.send(control.AppendFetch(nil, kind, id, control.FetchBody{Cache: number, Indices: order(samples)[:1+r.IntN(100)]}))
+					if r.IntN(2) == 0 {
+						p.send(control.AppendCancel(nil, id))
+					}
+				}
+				if r.IntN(3) > 0 {
+					p.socket.CloseWrite() // it says no more, and reads on to the end
+					for {
+						if _, _, err := p.tryReceive(); err != nil {
+							break
+						}
+					}
+				}
+				p.socket.Close()
+			}
+		})
+	}
+	clients.Wait()
+	eventually(t, "all clients are forgotten", func() bool { return s.Connections() == 0 })
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	if a := p.fetch(number, 0, order(samples)...); len(a.failures) != 0 || len(a.samples) != 0 {
+		t.Errorf("%d failed, %d without a slot", len(a.failures), len(a.samples))
+	}
+	c := view(t, seg)
+	for i := range samples {
+		wantReady(t, c, i, size)
+		if n := m.begun(i); n > 3 {
+			t.Errorf("sample %d was read %d times", i, n)
+		}
+	}
+	if stats, err := c.Stats(); err != nil || stats.Stored != samples {
+		t.Errorf("%d stored, %v", stats.Stored, err)
+	}
+
+}
