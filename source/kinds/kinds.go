@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
+	"github.com/stocached/stocached/source/dir"
 	"github.com/stocached/stocached/source/npy"
 	"github.com/stocached/stocached/source/raw"
 	"github.com/stocached/stocached/source/tar"
@@ -17,6 +18,7 @@ import (
 // All are the kinds there are.
 var All = []source.Kind{
 	block.Kind,
+	dir.Kind,
 	npy.Kind,
 	raw.Kind,
 	tar.Kind,

@@ -30,6 +30,8 @@ type Fixture struct {
 	Files []string
 	// Damage changes bytes of sample 0 but neither size nor time of its file, where the format would notice: Read must return ErrCorrupt. nil: it has no checksums.
 	Damage func(t *testing.T)
+	// Late says that files are looked at when they are read, not when the source is opened: a touched file keeps its fingerprint, and is refused.
+	Late bool
 }
 
 // Run runs the suite. fixture makes a new one, in a folder of its own, each time it is called.
@@ -140,6 +142,10 @@ func fingerprint(t *testing.T, f Fixture) {
 		t.Errorf("%q, then %q", first, again)
 	}
 	touch(t, f.Files[0])
+	if f.Late {
+		wantChanged(t, open(t, f), f)
+		return
+	}
 	if changed := open(t, f).Info().Fingerprint; changed == first {
 		t.Errorf("%q before and after %s was touched", first, f.Files[0])
 	}

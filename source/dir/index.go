@@ -1,0 +1,312 @@
+package dir
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// A saved index is a listing in a file, so that a tree of millions of files opens without a look at each. All integers are little-endian:
+//
+//	offset  width       what
+//	0       8           the bytes "STOCTREE"
+//	8       4           version, 1
+//	12      4           CRC-32C of everything from 16 on
+//	16      32          SHA-256 of the folder's path and of the settings that say which files there are and which labels they have
+//	48      8           n, files
+//	56      8           bytes of their names
+//	64      8           bytes of the rest
+//	72      8           1: there are labels; 0
+//	80      16 x n      size and time of modification in ns
+//	        8 x n       where each name ends
+//	        8 x n       labels, if there are
+//	                    names, one behind the other
+//	                    the rest in JSON: fingerprint, classes, the folders with their times, notes
+//
+// It is trusted when all of that is so, and no folder has changed since: a file that came, went or got another name moved the time of its folder. One that was
+// rewritten in place is found when it is read.
+const (
+	indexMagic   = "STOCTREE"
+	indexVersion = 1
+	indexHeader  = 80
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// index is the file at a path that belongs to a tree.
+type index struct {
+	path string
+	root string
+	key  [32]byte
+}
+
+// newIndex: ErrInvalid for an index inside the tree, which writing it would change.
+func (o *settings) newIndex(root string) (*index, error) {
+	if err := isFolder(root); err != nil {
+		return nil, err
+	}
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, err
+	}
+	path, err := filepath.Abs(o.Index)
+	if err != nil {
+		return nil, err
+	}
+	place, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("index: %w", err)
+	}
+	if place == real || strings.HasPrefix(place, strings.TrimSuffix(real, "/")+"/") {
+		return nil, fmt.Errorf("%w: the index %s would lie in the folder %s that it is about; put it beside that", source.ErrInvalid, path, root)
+	}
+	x := &index{path: path, root: root}
+	var manifest any
+	if o.Manifest != "" {
+		at, err := filepath.Abs(o.Manifest)
+		if err != nil {
+			return nil, err
+		}
+		stamp, err := source.StampOf(at)
+		if err != nil {
+			return nil, fmt.Errorf("manifest: %w", err)
+		}
+		manifest = source.Named{Name: at, Stamp: stamp}
+	}
+	x.key = sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v %q %v", real, root, o.Glob, o.Hidden, o.Labels, manifest))
+	return x, nil
+}
+
+// load returns the listing of the index, or why it cannot be trusted.
+func (x *index) load(ctx context.Context) (*listing, error) {
+	f, err := source.OpenFile(x.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("there was none")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, min(indexHeader, f.Stamp.Bytes))
+	if err := f.ReadAt(ctx, head, 0); err != nil {
+		return nil, err
+	}
+	if err := checkHeader(head, f.Stamp.Bytes); err != nil {
+		return nil, err
+	}
+	b := make([]byte, f.Stamp.Bytes)
+	if err := f.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
+	}
+	l, err := decodeIndex(b, x.key)
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, len(l.Folders), func(i int) error {
+		path := filepath.Join(x.root, l.Folders[i].Name)
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return fmt.Errorf("the folder %s: %w", path, err)
+		}
+		if st.Mtim.Nano() != l.Folders[i].ModifiedNs {
+			return fmt.Errorf("the folder %s had changed", path)
+		}
+		return nil
+	})
+	return l, err
+}
+
+// checkHeader: an error unless a file of some bytes can be an index with such a header.
+func checkHeader(head []byte, size int64) error {
+	switch {
+	case size == 0:
+		return errors.New("it was empty")
+	case len(head) < len(indexMagic) || string(head[:len(indexMagic)]) != indexMagic:
+		return errNoIndex
+	case len(head) < indexHeader:
+		return errors.New("it was cut off")
+	case binary.LittleEndian.Uint32(head[8:]) != indexVersion:
+		return fmt.Errorf("it had version %d, this program writes %d", binary.LittleEndian.Uint32(head[8:]), indexVersion)
+	}
+	n, names, rest, labels := counts(head)
+	per := uint64(24)
+	if labels == 1 {
+		per += 8
+	}
+	left := uint64(size) - indexHeader
+	if labels > 1 || n > left/per || names > left-n*per || rest != left-n*per-names {
+		return fmt.Errorf("it was damaged: %d files with %d bytes of names and %d of others do not make %d bytes", n, names, rest, size)
+	}
+	return nil
+}
+
+var errNoIndex = errors.New("it is no index, and stays as it is")
+
+func counts(head []byte) (n, names, rest, labels uint64) {
+	u := func(at int) uint64 { return binary.LittleEndian.Uint64(head[at:]) }
+	return u(48), u(56), u(64), u(72)
+}
+
+// encodeIndex makes the bytes of an index.
+func encodeIndex(l *listing, key [32]byte) ([]byte, error) {
+	rest, err := json.Marshal(l.rest)
+	if err != nil {
+		return nil, err
+	}
+	labelled := uint64(0)
+	if l.files.labels != nil {
+		labelled = 1
+	}
+	b := make([]byte, indexHeader, indexHeader+32*l.files.len()+len(l.files.names)+len(rest))
+	u := func(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
+	copy(b, indexMagic)
+	binary.LittleEndian.PutUint32(b[8:], indexVersion)
+	copy(b[16:], key[:])
+	u(u(u(u(b[:48], uint64(l.files.len())), uint64(len(l.files.names))), uint64(len(rest))), labelled)
+	for _, s := range l.files.stamps {
+		b = u(u(b, uint64(s.Bytes)), uint64(s.ModifiedNs))
+	}
+	for _, end := range l.files.ends {
+		b = u(b, end)
+	}
+	for _, label := range l.files.labels {
+		b = u(b, uint64(label))
+	}
+	b = append(append(b, l.files.names...), rest...)
+	binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
+	return b, nil
+}
+
+// decodeIndex reads the bytes of an index, and believes none of them unseen.
+func decodeIndex(b []byte, key [32]byte) (*listing, error) {
+	if err := checkHeader(b[:min(indexHeader, len(b))], int64(len(b))); err != nil {
+		return nil, err
+	}
+	if sum := crc32.Checksum(b[16:], castagnoli); sum != binary.LittleEndian.Uint32(b[12:]) {
+		return nil, fmt.Errorf("it was damaged: its checksum is %08x, it says %08x", sum, binary.LittleEndian.Uint32(b[12:]))
+	}
+	if !bytes.Equal(b[16:48], key[:]) {
+		return nil, errors.New("it was of another folder or of other settings")
+	}
+	n, nameBytes, _, labelled := counts(b)
+	b = b[indexHeader:]
+	take := func() uint64 {
+		v := binary.LittleEndian.Uint64(b)
+		b = b[8:]
+		return v
+	}
+	l := &listing{files: files{stamps: make([]source.Stamp, n), ends: make([]uint64, n)}}
+	f := &l.files
+	for i := range f.stamps {
+		f.stamps[i] = source.Stamp{Bytes: int64(take()), ModifiedNs: int64(take())}
+		if f.stamps[i].Bytes < 0 || f.stamps[i].Bytes > shm.MaxSampleBytes {
+			return nil, fmt.Errorf("it was damaged: file %d has %d bytes", i, f.stamps[i].Bytes)
+		}
+	}
+	for i := range f.ends {
+		f.ends[i] = take()
+	}
+	if labelled == 1 {
+		f.labels = make([]int64, n)
+		for i := range f.labels {
+			f.labels[i] = int64(take())
+		}
+	}
+	f.names = string(b[:nameBytes])
+	last := uint64(0)
+	for i, end := range f.ends {
+		if end < last || end > nameBytes || !below(f.names[last:end]) {
+			return nil, fmt.Errorf("it was damaged: the name of file %d lies at %d..%d of %d", i, last, end, nameBytes)
+		}
+		last = end
+	}
+	if err := json.Unmarshal(b[nameBytes:], &l.rest); err != nil {
+		return nil, fmt.Errorf("it was damaged: %w", err)
+	}
+	ok := n > 0 && last == nameBytes && strings.HasPrefix(l.Fingerprint, kind+"-") && len(l.Fingerprint) <= 64 &&
+		!slices.ContainsFunc(l.Folders, func(f folder) bool { return f.Name != "" && !below(f.Name) })
+	for _, label := range f.labels {
+		ok = ok && (l.Classes == nil || label >= 0 && label < int64(len(l.Classes)))
+	}
+	if !ok {
+		return nil, errors.New("it was damaged: its parts do not fit together")
+	}
+	return l, nil
+}
+
+// save writes the index so that at its path there is always a whole one, the old or the new, whatever dies when.
+func (x *index) save(l *listing) error {
+	if f, err := os.OpenFile(x.path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
+		head := make([]byte, len(indexMagic))
+		n, _ := f.Read(head)
+		f.Close()
+		if n > 0 && string(head[:n]) != indexMagic[:n] {
+			return fmt.Errorf("%s is no index, and stays as it is: remove it, or name another path", x.path) // somebody's file, and a slip of the pen
+		}
+	}
+	b, err := encodeIndex(l, x.key)
+	if err != nil {
+		return err
+	}
+	x.sweep()
+	f, err := os.CreateTemp(filepath.Dir(x.path), filepath.Base(x.path)+temporary)
+	if err != nil {
+		return err
+	}
+	fault.At("index.created")
+	_, err = f.Write(b)
+	fault.At("index.written")
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), x.path)
+		fault.At("index.renamed")
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return err
+	}
+	return syncFolder(filepath.Dir(x.path))
+}
+
+// temporary is what the name of an unfinished index ends in; the star is random.
+const temporary = ".unfinished-*"
+
+// sweep removes what writers left behind that were killed. An hour: no write of an index takes that long.
+func (x *index) sweep() {
+	left, err := os.ReadDir(filepath.Dir(x.path))
+	if err != nil {
+		return
+	}
+	prefix := filepath.Base(x.path) + strings.TrimSuffix(temporary, "*")
+	for _, e := range left {
+		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) && info.Mode().IsRegular() && time.Since(info.ModTime()) > time.Hour {
+			os.Remove(filepath.Join(filepath.Dir(x.path), e.Name()))
+		}
+	}
+}
+
+// syncFolder makes a rename in a folder last.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

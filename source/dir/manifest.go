@@ -1,0 +1,157 @@
+package dir
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// line is one of a manifest.
+type line struct {
+	name   string
+	label  string // "": none
+	number int    // of the line, from 1
+}
+
+// parseManifest reads lines `path` or `path,label`. They are separated by tabs when the first line has one, else by commas, and quoted as in CSV where a name has a
+// separator, a quote or a line break in it; empty lines mean nothing. A first line that is just `path` or `path` and `label` is a header (a file of that name is
+// written ./path). Paths are slash-separated and below the folder; a path may come twice. ErrInvalid, with the number of the line.
+func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	if mark, _ := b.Peek(3); bytes.Equal(mark, []byte("\xEF\xBB\xBF")) { // of UTF-8, as some spreadsheets write it
+		if _, err := b.Discard(len(mark)); err != nil {
+			return nil, false, err
+		}
+	}
+	c := csv.NewReader(b)
+	c.ReuseRecord = true
+	first, err := b.Peek(b.Size())
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, false, err
+	}
+	if first, _, _ = bytes.Cut(bytes.TrimLeft(first, "\r\n"), []byte("\n")); bytes.IndexByte(first, '\t') >= 0 {
+		c.Comma = '\t'
+	}
+	for {
+		record, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			var syntax *csv.ParseError
+			if errors.As(err, &syntax) {
+				err = fmt.Errorf("%w: %w", source.ErrInvalid, err)
+			}
+			return nil, false, err
+		}
+		number, _ := c.FieldPos(0)
+		invalid := func(format string, args ...any) ([]line, bool, error) {
+			return nil, false, fmt.Errorf("%w: line %d "+format, append([]any{source.ErrInvalid, number}, args...)...)
+		}
+		l := line{name: record[0], number: number}
+		switch len(record) {
+		case 1:
+		case 2:
+			l.label, labelled = strings.TrimSpace(record[1]), true
+		default:
+			return invalid("has %d columns, want a path and at most a label; quote names that have a separator in them", len(record))
+		}
+		if number == 1 && l.name == "path" && (len(record) == 1 || l.label == "label") {
+			continue
+		}
+		name := path.Clean(l.name)
+		if l.name == "" || !below(name) {
+			return invalid("%q is no path below the folder", l.name)
+		}
+		// Own copies: the record's strings keep the whole line in memory.
+		l.name, l.label = strings.Clone(name), strings.Clone(l.label)
+		lines = append(lines, l)
+	}
+	if len(lines) == 0 {
+		return nil, false, fmt.Errorf("%w: it lists no files", source.ErrInvalid)
+	}
+	return lines, labelled, nil
+}
+
+// listed lists the files that the manifest names.
+func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
+	if err := isFolder(root); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(o.Manifest, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%w: the manifest %s is not a regular file", source.ErrInvalid, o.Manifest))
+	}
+	lines, labelled, err := parseManifest(f)
+	if err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", o.Manifest, err)
+	}
+	l, names := &listing{}, make([]string, len(lines))
+	for i, line := range lines {
+		names[i] = line.name
+	}
+	var labels []int64
+	switch o.Labels {
+	case noLabels:
+		if labelled {
+			l.Notes = append(l.Notes, source.Note{Name: "labels", Text: "those of the manifest are not read: labels is " + noLabels})
+		}
+	case labelsListed:
+		if labels, l.Classes, err = labelsOf(lines); err != nil {
+			return nil, fmt.Errorf("manifest %s: %w", o.Manifest, err)
+		}
+	case labelsOfFolders:
+		// The numbers are those of all folders, listed or not: the parts of a split data set agree about them.
+		w := newWalk(root, o.Hidden, func(string) bool { return false })
+		top, err := w.look(&place{})
+		if err != nil {
+			return nil, err
+		}
+		l.Folders = top.folders
+		for _, p := range top.todo {
+			l.Classes = append(l.Classes, p.name)
+		}
+		slices.Sort(l.Classes)
+		labels, _ = labelsByFolder(names, l.Classes)
+		if i := slices.Index(labels, -1); i >= 0 {
+			return nil, fmt.Errorf("%w: manifest %s: line %d: %s lies in no folder of a class", source.ErrInvalid, o.Manifest, lines[i].number, names[i])
+		}
+	}
+	stamps := make([]source.Stamp, len(names))
+	if err := each(ctx, len(names), func(i int) (err error) {
+		if stamps[i], err = source.StampOf(filepath.Join(root, names[i])); err != nil {
+			err = fmt.Errorf("manifest %s: line %d: %w", o.Manifest, lines[i].number, err)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	l.files = newFiles(names, stamps, labels)
+	return l, nil
+}
+
+// isFolder: errors of the system, ErrInvalid when it is something else.
+func isFolder(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%w: %s is not a folder", source.ErrInvalid, path)
+	}
+	return err
+}

@@ -1,0 +1,49 @@
+package dir
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stocached/stocached/source"
+)
+
+// lookers is how many goroutines look at files and folders at once. More than there are cores: what takes long is the disk, or the other end of a network.
+const lookers = 16
+
+// each calls do for 0..n-1 from several goroutines, until one fails or ctx ends.
+func each(ctx context.Context, n int, do func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	const share = 64 // taken at a time, so that they do not meet at the counter
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(lookers, (n+share-1)/share) {
+		all.Go(func() {
+			for {
+				end := int(next.Add(share))
+				for i := end - share; i < min(end, n); i++ {
+					if err := do(i); err != nil {
+						cancel(err)
+						return
+					}
+				}
+				if end >= n || ctx.Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// stamps looks at files.
+func stamps(ctx context.Context, root string, names []string) ([]source.Stamp, error) {
+	stamps := make([]source.Stamp, len(names))
+	return stamps, each(ctx, len(names), func(i int) (err error) {
+		stamps[i], err = source.StampOf(filepath.Join(root, names[i]))
+		return err
+	})
+}

@@ -1,0 +1,194 @@
+package dir
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// tree is the source.
+type tree struct {
+	root   string // absolute: a later change of the working directory means nothing
+	files  files
+	schema shm.Schema
+	info   source.Info
+	flags  int          // of opening a file, beside those for reading
+	kept   *descriptors // nil: none
+
+	mu     sync.RWMutex // held for reading by reads: Close waits for them
+	closed bool
+}
+
+func (t *tree) Info() source.Info { return t.info }
+
+func (t *tree) Size(i int) (int, error) {
+	n, err := t.size(i)
+	if err != nil {
+		return 0, err
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return n, t.alive()
+}
+
+func (t *tree) size(i int) (int, error) {
+	if i < 0 || i >= t.files.len() {
+		return 0, source.BadIndex(i, t.files.len())
+	}
+	if t.files.labels == nil {
+		return int(t.files.stamps[i].Bytes), nil
+	}
+	_, n, err := t.schema.Place(shapes(&t.schema, t.files.stamps[i].Bytes))
+	return n, err
+}
+
+// alive is ErrClosed after Close; mu is held.
+func (t *tree) alive() error {
+	if t.closed {
+		return fmt.Errorf("%w: %s", source.ErrClosed, t.root)
+	}
+	return nil
+}
+
+func (t *tree) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	n, err := t.size(i)
+	if checked := source.CheckRead(ctx, i, t.files.len(), n, dst); checked != nil {
+		return 0, checked
+	}
+	if err != nil {
+		return 0, err
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if err := t.alive(); err != nil {
+		return 0, err
+	}
+	data := dst[:n]
+	if t.files.labels != nil {
+		spans, _, err := t.schema.Begin(dst, shapes(&t.schema, t.files.stamps[i].Bytes))
+		if err != nil {
+			return 0, err
+		}
+		data = dst[spans[0].Start:spans[0].End]
+		binary.LittleEndian.PutUint64(dst[spans[1].Start:spans[1].End], uint64(t.files.labels[i]))
+	}
+	return n, t.read(i, data)
+}
+
+// read reads the file of sample i, all of it.
+func (t *tree) read(i int, data []byte) error {
+	path := t.path(i)
+	if t.kept == nil {
+		fd, err := t.open(path)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return t.readFrom(fd, path, t.files.stamps[i], data)
+	}
+	d := t.kept.get(i)
+	if d == nil {
+		fd, err := t.open(path)
+		if err != nil {
+			return err
+		}
+		d = t.kept.put(i, fd)
+	}
+	defer t.kept.release(d)
+	err := t.readFrom(d.fd, path, t.files.stamps[i], data)
+	if err != nil {
+		t.kept.drop(i, d) // the next reader looks at what has the name then
+	}
+	return err
+}
+
+// open opens a file.
+func (t *tree) open(path string) (int, error) {
+	for {
+		// O_NONBLOCK: a FIFO that took the name must not stop us.
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|t.flags, 0)
+		full := err == unix.EMFILE || err == unix.ENFILE
+		switch {
+		case err == nil:
+			return fd, nil
+		case err == unix.EINTR, full && t.kept != nil && t.kept.clear() > 0:
+			continue
+		case full:
+			return 0, fmt.Errorf("%w: this process may have %d files open; raise that (ulimit -n, LimitNOFILE= in a unit file), or lower what keeps files open (descriptors)",
+				&os.PathError{Op: "open", Path: path, Err: err}, mayOpen())
+		case err == unix.EINVAL && t.flags&unix.O_DIRECT != 0:
+			return 0, noDirect(path)
+		}
+		return 0, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+}
+
+// mayOpen is how many files this process may have open at once.
+func mayOpen() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxUint64 // it does not fail; if it did, nothing should be refused for it
+	}
+	return limit.Cur
+}
+
+// readFrom reads an open file, all of it, whose stamp is known. What a file is at the end of reading it has been since it was listed: its time moves before its bytes do.
+func (t *tree) readFrom(fd int, path string, want source.Stamp, data []byte) error {
+	if err := isStill(fd, path, want); err != nil {
+		return err
+	}
+	read := source.ReadFull
+	if t.flags&unix.O_DIRECT != 0 {
+		read = readDirect
+	}
+	short := read(fd, path, data, 0)
+	if short != nil && !errors.Is(short, io.ErrUnexpectedEOF) {
+		return short
+	}
+	if err := isStill(fd, path, want); err != nil {
+		return err
+	}
+	return short
+}
+
+// isStill: ErrChanged unless an open file has a stamp.
+func isStill(fd int, path string, want source.Stamp) error {
+	stamp, err := source.StampOfDescriptor(fd, path)
+	switch {
+	case errors.Is(err, source.ErrInvalid):
+		return fmt.Errorf("%w: %w", source.ErrChanged, err) // a FIFO has its name now, or a folder
+	case err != nil:
+		return err
+	}
+	return want.Check(path, stamp)
+}
+
+func (t *tree) path(i int) string { return filepath.Join(t.root, t.files.name(i)) }
+
+func (t *tree) Where(i int) string {
+	if i < 0 || i >= t.files.len() {
+		return ""
+	}
+	return t.path(i)
+}
+
+func (t *tree) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if t.kept != nil {
+		t.kept.clear()
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stocached/stocached/source"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+)
+
+// found lists the files of the tree.
+func (o *settings) found(ctx context.Context, root string) (*listing, error) {
+	w := newWalk(root, o.Hidden, func(name string) bool { return o.Glob == "" || doublestar.MatchUnvalidated(o.Glob, name) })
+	if err := w.run(ctx); err != nil {
+		return nil, err
+	}
+	slices.Sort(w.names)
+	slices.SortFunc(w.folders, func(a, b folder) int { return strings.Compare(a.Name, b.Name) })
+	l := &listing{rest: rest{Folders: w.folders, Notes: w.notes()}}
+	names := w.names
+	var labels []int64
+	if o.Labels == labelsOfFolders {
+		classes := classesOf(w.folders)
+		inside := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "/") })
+		if outside := len(names) - len(inside); outside > 0 {
+			l.Notes = append(l.Notes, source.Note{Name: "without a class", Text: fmt.Sprintf("%d files that are in no folder were left out", outside)})
+		}
+		names, l.Classes = inside, classes
+		var empty []string
+		if labels, empty = labelsByFolder(names, classes); len(empty) > 0 {
+			l.Notes = append(l.Notes, source.Note{Name: "classes without files", Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
+		}
+	}
+	if len(names) == 0 {
+		return nil, o.nothing(root, len(w.names))
+	}
+	stamps, err := stamps(ctx, root, names)
+	if err != nil {
+		return nil, err
+	}
+	l.files = newFiles(names, stamps, labels)
+	return l, nil
+}
+
+// nothing is the error of a tree without samples.
+func (o *settings) nothing(root string, outside int) error {
+	what := "no file"
+	if o.Glob != "" {
+		what = fmt.Sprintf("no file that matches %q (matched against the whole path below it: **/ is any folders)", o.Glob)
+	}
+	if o.Labels == labelsOfFolders {
+		what += " in a folder of a class"
+		if outside > 0 {
+			what += fmt.Sprintf("; %d lie beside the folders", outside)
+		}
+	}
+	if !o.Hidden {
+		what += "; names that begin with a dot are left out unless hidden is set"
+	}
+	return fmt.Errorf("%w: %s has %s", source.ErrInvalid, root, what)
+}
+
+// walk lists a tree with several goroutines.
+type walk struct {
+	root   string
+	hidden bool
+	keep   func(name string) bool
+
+	mu      sync.Mutex // guards all below
+	wake    sync.Cond
+	todo    []*place
+	busy    int // places being listed
+	err     error
+	names   []string
+	folders []folder
+	skipped []string // with what they are
+}
+
+// place is a folder on the way from the root.
+type place struct {
+	name     string
+	above    *place
+	dev, ino uint64
+}
+
+func newWalk(root string, hidden bool, keep func(name string) bool) *walk {
+	w := &walk{root: root, hidden: hidden, keep: keep, todo: []*place{{}}}
+	w.wake.L = &w.mu
+	return w
+}
+
+func (w *walk) run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })
+	defer stop()
+	var all sync.WaitGroup
+	for range lookers {
+		all.Go(w.work)
+	}
+	all.Wait()
+	return w.err
+}
+
+// work lists places until there are none, the last in first: few are known and not yet listed at any time.
+func (w *walk) work() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		for len(w.todo) == 0 && w.busy > 0 && w.err == nil {
+			w.wake.Wait()
+		}
+		if len(w.todo) == 0 || w.err != nil {
+			return
+		}
+		p := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		w.busy++
+		w.mu.Unlock()
+		got, err := w.look(p)
+		w.mu.Lock()
+		w.busy--
+		if err != nil && w.err == nil {
+			w.err = err
+		}
+		w.todo = append(w.todo, got.todo...)
+		w.names = append(w.names, got.names...)
+		w.folders = append(w.folders, got.folders...)
+		w.skipped = append(w.skipped, got.skipped...)
+		w.wake.Broadcast()
+	}
+}
+
+func (w *walk) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.wake.Broadcast()
+}
+
+// seen is what is in one place.
+type seen struct {
+	todo    []*place
+	names   []string
+	folders []folder
+	skipped []string
+}
+
+func (w *walk) look(p *place) (got seen, err error) {
+	full := filepath.Join(w.root, p.name)
+	f, err := os.OpenFile(full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, unix.ENOTDIR) {
+			err = fmt.Errorf("%w: %s is not a folder", source.ErrInvalid, full)
+		}
+		return got, err
+	}
+	defer f.Close()
+	var st unix.Stat_t // before listing: what is changed later moves the time on
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return got, &fs.PathError{Op: "stat", Path: full, Err: err}
+	}
+	p.dev, p.ino = st.Dev, st.Ino
+	for a := p.above; a != nil; a = a.above {
+		if a.dev == p.dev && a.ino == p.ino {
+			got.skipped = append(got.skipped, p.name+" (a link back to a folder above it)")
+			return got, nil
+		}
+	}
+	got.folders = append(got.folders, folder{p.name, st.Mtim.Nano()})
+	entries, err := f.ReadDir(-1)
+	if err != nil {
+		return got, err
+	}
+	for _, e := range entries {
+		if !w.hidden && e.Name()[0] == '.' {
+			continue
+		}
+		name := path.Join(p.name, e.Name())
+		mode := e.Type()
+		if mode&fs.ModeSymlink != 0 {
+			info, err := os.Stat(filepath.Join(w.root, name))
+			switch {
+			case err == nil:
+				mode = info.Mode().Type()
+			case !w.keep(name):
+				continue
+			default:
+				return got, fmt.Errorf("%w: a symbolic link to nothing that can be read; remove it, or leave it out by glob", err)
+			}
+		}
+		switch {
+		case mode.IsDir():
+			got.todo = append(got.todo, &place{name: name, above: p})
+		case !w.keep(name):
+		case mode.IsRegular():
+			got.names = append(got.names, name)
+		default:
+			got.skipped = append(got.skipped, name+" ("+special(mode)+")")
+		}
+	}
+	return got, nil
+}
+
+func special(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "no regular file"
+}
+
+func (w *walk) notes() []source.Note {
+	if len(w.skipped) == 0 {
+		return nil
+	}
+	return []source.Note{{Name: "skipped", Text: fmt.Sprintf("%d, the first is %s", len(w.skipped), slices.Min(w.skipped))}}
+}
