@@ -3,9 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
 )
 
 // Exit codes. They are part of the interface: scripts depend on them.
@@ -29,12 +33,13 @@ var exits = []struct {
 }{
 	{exitOK, "done", nil},
 	{exitFailed, "failed otherwise; the message says why", nil},
-	{exitUsage, "the command line makes no sense: a flag, an option of a cache, an index out of range", []error{shm.ErrInvalid, shm.ErrIndex}},
-	{exitNotFound, "no such cache", []error{shm.ErrNotFound}},
-	{exitCorrupt, "corrupt: verify found corrupt samples, or the file is not a valid segment", []error{shm.ErrCorrupt, shm.ErrFormat}},
-	{exitMemory, "it does not fit: limit, tmpfs, cgroup or machine", []error{shm.ErrMemory, shm.ErrFull}},
-	{exitExists, "a cache of that name exists", []error{shm.ErrExists}},
-	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly}},
+	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, an index out of range",
+		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex}},
+	{exitNotFound, "no such cache or file", []error{shm.ErrNotFound, fs.ErrNotExist}},
+	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be", []error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt}},
+	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk", []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
+	{exitExists, "a cache of that name exists, or something else is in the way", []error{shm.ErrExists, fs.ErrExist}},
+	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
 	{exitVersion, "a segment of another version of stocached", []error{shm.ErrVersion}},
 }
 

@@ -158,7 +158,7 @@ var clientColumns = columns[client]{
 }
 
 func kindName(kind uint32) any {
-	if name, ok := kinds[kind]; ok {
+	if name, ok := clientKinds[kind]; ok {
 		return name
 	}
 	return fmt.Sprintf("kind %d", kind)

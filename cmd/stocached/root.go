@@ -19,13 +19,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	started := false
-	for _, c := range root.Commands() {
-		work := c.RunE
-		c.RunE = func(c *cobra.Command, args []string) error {
-			started = true
-			return guard(func() error { return work(c, args) })
-		}
-	}
+	guardAll(root, &started)
 	c, err := root.ExecuteC()
 	switch {
 	case err == nil:
@@ -42,6 +36,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s --help says more\n", c.CommandPath())
 	}
 	return code
+}
+
+// guardAll guards the work of all commands below c, which say when they have started.
+func guardAll(c *cobra.Command, started *bool) {
+	for _, c := range c.Commands() {
+		if work := c.RunE; work != nil {
+			c.RunE = func(c *cobra.Command, args []string) error {
+				*started = true
+				return guard(func() error { return work(c, args) })
+			}
+		}
+		guardAll(c, started)
+	}
 }
 
 // guard turns a fault in mapped memory into an error: whoever truncates a file under a mapping makes its pages vanish, and looking at a cache must
@@ -80,7 +87,7 @@ one object or one array, numbers as bytes and seconds, unknown values as null. N
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newVersion())
+	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newVersion())
 	return root
 }
 

@@ -262,6 +262,18 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 // Next returns the index of the next sample to write.
 func (w *Writer) Next() int { return w.next }
 
+// Whole returns how many of the samples written are in finished block files, and stay if the Writer is closed or dies now.
+func (w *Writer) Whole() int {
+	whole := 0
+	for _, f := range w.files {
+		whole += f.Samples
+	}
+	return whole
+}
+
+// Folder returns where the dataset is written until it is whole.
+func (w *Writer) Folder() string { return w.part }
+
 // Packed is a sample as it is stored.
 type Packed struct {
 	stored []byte
