@@ -148,11 +148,10 @@ func steps(first, last int, step string, text func(int) string) ([]string, error
 	if first > last {
 		distance, sign = -distance, -1
 	}
-	count := distance/uint64(by) + 1
-	if count > mostPaths {
+	if distance/uint64(by) >= mostPaths {
 		return nil, fmt.Errorf("stands for more than %d paths", mostPaths)
 	}
-	all := make([]string, count)
+	all := make([]string, distance/uint64(by)+1)
 	for k := range all {
 		all[k] = text(first + sign*k*by)
 	}

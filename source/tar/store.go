@@ -18,9 +18,9 @@ import (
 
 const (
 	indexSuffix = ".stocached-index"
-	newSuffix   = ".new"  // of an index that is being written
-	noIndex     = "none"  // the value of the setting index
-	chunk       = 4 << 20 // bytes written at once
+	newSuffix   = ".new"   // of an index that is being written
+	noIndex     = "none"   // the value of the setting index
+	chunk       = 64 << 10 // bytes written at once
 	indexMode   = fs.FileMode(0o644)
 )
 
@@ -107,6 +107,7 @@ func openNew(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	fault.At("index.opened")
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if err == unix.EWOULDBLOCK {

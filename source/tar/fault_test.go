@@ -1,0 +1,179 @@
+//go:build faultpoints
+
+package tar_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/tar"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	childPath    = "STOCACHED_TEST_TAR" // set: this process is a child, which opens that shard
+	faultSamples = 6000                 // enough for an index that is written in several pieces
+)
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childPath); path != "" {
+		s, err := tar.Kind.Open(context.Background(), source.Settings{"path": path})
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(s.Info().Notes)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child starts a process that opens a shard, with a fault.
+func child(t *testing.T, path, fault string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childPath+"="+path, "STOCACHED_FAULT="+fault)
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+	return c
+}
+
+func wantKilled(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	err := c.Wait()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the child was not killed: %v", err)
+	}
+}
+
+func wantStopped(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(c.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the child did not stop: %v, %v", status, err)
+	}
+}
+
+func faultShard(t *testing.T) string {
+	members, _ := samplesOf(t, 0, faultSamples, func(i int) int { return i % 100 })
+	return shardOf(t, members...)
+}
+
+// wantWhole opens the shard, and wants all samples and this note.
+func wantWhole(t *testing.T, path, name, text string) {
+	t.Helper()
+	s := mustOpen(t, source.Settings{"path": path})
+	wantNote(t, s, name, text)
+	if s.Info().Samples != faultSamples {
+		t.Fatalf("%d samples", s.Info().Samples)
+	}
+	for i := 0; i < faultSamples; i += 599 {
+		if got := sample(t, s, i)["jpg"]; got != string(bytesOf(i, i%100)) {
+			t.Errorf("sample %d: %q", i, got)
+		}
+	}
+}
+
+// A process killed at any step of keeping an index leaves the whole of it, or what nobody takes for one; the next one makes it, and nothing is left behind.
+func TestKilledWhileKeepingAnIndex(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		for point, whole := range map[string]bool{"index.locked": false, "index.part": false, "index.part@2": false, "index.synced": false, "index.renamed": true} {
+			t.Run(fmt.Sprintf("%s, an old index: %v", point, old), func(t *testing.T) {
+				path := faultShard(t)
+				if old { // of the shard before it was touched
+					mustOpen(t, source.Settings{"path": path})
+					later := time.Now().Add(time.Second)
+					if err := os.Chtimes(path, later, later); err != nil {
+						t.Fatal(err)
+					}
+				}
+				wantKilled(t, child(t, path, point+"=kill"))
+				_, err := os.Stat(path + suffix)
+				if exists := err == nil; exists != (whole || old) {
+					t.Errorf("there is an index: %v", exists)
+				}
+				if whole {
+					wantWhole(t, path, "indexes kept", "1")
+				} else {
+					wantWhole(t, path, "indexes made", "1")
+				}
+				wantWhole(t, path, "indexes kept", "1")
+				if _, err := os.Stat(path + suffix + ".new"); err == nil {
+					t.Error("a half index was left behind")
+				}
+			})
+		}
+	}
+}
+
+// While one process writes an index, another one that needs it makes its own and keeps none; whichever comes to the end, the file is whole.
+func TestTwoKeepOneIndex(t *testing.T) {
+	for _, point := range []string{"index.locked", "index.part", "index.synced"} {
+		t.Run(point, func(t *testing.T) {
+			path := faultShard(t)
+			c := child(t, path, point+"=stop")
+			wantStopped(t, c)
+			wantWhole(t, path, "indexes not kept", "another process is writing it")
+			if err := c.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			wantWhole(t, path, "indexes kept", "1")
+		})
+	}
+	// One that opened the other's file, and got its lock when that had become the index, must not write to it.
+	path := faultShard(t)
+	first := child(t, path, "index.opened=stop")
+	wantStopped(t, first)
+	wantWhole(t, path, "indexes made", "1")
+	before, err := os.Stat(path + suffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(path + suffix); err != nil || !os.SameFile(before, after) || before.ModTime() != after.ModTime() {
+		t.Errorf("the index was written to: %v, then %v, %v", before, after, err)
+	}
+	wantWhole(t, path, "indexes kept", "1")
+}
+
+// Every fault point of this package is one that a process dies or stops at.
+func TestEveryFaultPointIsTested(t *testing.T) {
+	code, err := os.ReadFile("store.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("fault_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := strings.Split(string(code), `fault.At("`)[1:]
+	for _, p := range points {
+		point, _, _ := strings.Cut(p, `"`)
+		if !strings.Contains(string(tests), point) {
+			t.Errorf("nobody dies at %s", point)
+		}
+	}
+	if len(points) != 5 {
+		t.Errorf("%d fault points", len(points))
+	}
+}

@@ -1,0 +1,158 @@
+package tar_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+)
+
+// golden is a sample as webdataset 1.0.2 read it (testdata/make.py).
+type golden struct {
+	Key    string
+	Fields map[string][]byte
+}
+
+func goldens(t *testing.T) map[string][]golden {
+	t.Helper()
+	data, err := os.ReadFile("testdata/wds.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string][]golden
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// copied copies shards of testdata into a folder, so that their indexes are made there.
+func copied(t *testing.T, names ...string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(folder, name), data)
+	}
+	return folder
+}
+
+// Ensure that shards of webdataset's ShardWriter, and of Python's tarfile in each of its formats, read as webdataset itself reads them.
+func TestReadsAsWebdataset(t *testing.T) {
+	all := goldens(t)
+	if len(all) != 7 {
+		t.Fatalf("%d golden shards", len(all))
+	}
+	folder := copied(t, slices.Collect(maps.Keys(all))...)
+	for pattern, shards := range map[string][]string{
+		"wds-{000000..000002}.tar":      {"wds-000000.tar", "wds-000001.tar", "wds-000002.tar"},
+		"wds-*.tar":                     {"wds-000000.tar", "wds-000001.tar", "wds-000002.tar"},
+		"wds-00000{2,0}.tar":            {"wds-000002.tar", "wds-000000.tar"},
+		"tarfile-ustar.tar":             {"tarfile-ustar.tar"},
+		"tarfile-{gnu,pax}.tar":         {"tarfile-gnu.tar", "tarfile-pax.tar"},
+		"quirks.tar":                    {"quirks.tar"},
+		"{quirks,{tarfile-gnu},wds-}.*": nil, // matches nothing for one of them: see below
+	} {
+		t.Run(pattern, func(t *testing.T) {
+			settings := source.Settings{"path": filepath.Join(folder, pattern), "missing": "skip"}
+			if shards == nil {
+				refused(t, settings, source.ErrInvalid, "no file matches", "{tarfile-gnu}.*")
+				return
+			}
+			var want []golden
+			for _, shard := range shards {
+				for _, g := range all[shard] {
+					if len(want) == 0 || hasAll(g, want[0]) {
+						want = append(want, g)
+					}
+				}
+			}
+			for range 2 { // indexes made, then kept
+				s := mustOpen(t, settings)
+				if s.Info().Samples != len(want) {
+					t.Fatalf("%d samples, want %d", s.Info().Samples, len(want))
+				}
+				for i, g := range want {
+					got := sample(t, s, i)
+					if !strings.Contains(s.Where(i), fmt.Sprintf("sample %q", g.Key)) {
+						t.Errorf("sample %d is %s, want key %q", i, s.Where(i), g.Key)
+					}
+					if len(got) != len(want[0].Fields) {
+						t.Errorf("sample %d has %d fields, want %d", i, len(got), len(want[0].Fields))
+					}
+					for name := range got {
+						if got[name] != string(g.Fields[name]) {
+							t.Errorf("sample %d, field %s: %q, want %q", i, name, got[name], g.Fields[name])
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// hasAll says whether a sample has the fields of another one.
+func hasAll(g, first golden) bool {
+	for name := range first.Fields {
+		if _, ok := g.Fields[name]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// Ensure that sparse files are refused by their names, in all the ways in which GNU tar writes them.
+func TestSparse(t *testing.T) {
+	names := []string{"sparse-gnu.tar", "sparse-pax-0.0.tar", "sparse-pax-0.1.tar", "sparse-pax-1.0.tar"}
+	folder := copied(t, names...)
+	for _, name := range names {
+		refused(t, source.Settings{"path": filepath.Join(folder, name)}, source.ErrInvalid, name, `"000.bin" is a sparse file`, "without --sparse")
+	}
+}
+
+// Ensure that shards that Python's tarfile writes here and now read as what went into them.
+func TestReadsPythonsShards(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not installed; the shards in testdata, made by it, were read all the same")
+	}
+	path := filepath.Join(t.TempDir(), "python.tar")
+	script := `
+import io, sys, tarfile
+with tarfile.open(sys.argv[1], "w") as tar:
+    for k in range(500):
+        for field, size in ("bin", k * 7 % 5000), ("cls", 3), ("deep.name", k % 2):
+            info = tarfile.TarInfo(f"folder/{k:0{k + 1}d}.{field}" if k < 200 else f"{k}.{field}")
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes((k + j * 3) % 256 for j in range(size))))
+`
+	if out, err := exec.Command(python, "-c", script, path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s := mustOpen(t, source.Settings{"path": path, "index": "none"})
+	if s.Info().Samples != 500 {
+		t.Fatalf("%d samples", s.Info().Samples)
+	}
+	for k := range 500 {
+		got := sample(t, s, k)
+		for field, size := range map[string]int{"bin": k * 7 % 5000, "cls": 3, "deep.name": k % 2} {
+			want := make([]byte, size)
+			for j := range want {
+				want[j] = byte(k + j*3)
+			}
+			if got[field] != string(want) {
+				t.Errorf("sample %d, %s: %d bytes, want %d", k, field, len(got[field]), size)
+			}
+		}
+	}
+}

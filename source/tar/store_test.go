@@ -1,0 +1,207 @@
+package tar_test
+
+import (
+	stdtar "archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/tar"
+)
+
+const suffix = ".stocached-index"
+
+// userCache makes the user's cache directory a folder of the test's own.
+func userCache(t *testing.T) string {
+	folder := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", folder)
+	return folder
+}
+
+// files are the names of all files under a folder.
+func files(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, strings.TrimPrefix(path, folder+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func threeSamples(t *testing.T) (path string) {
+	members, _ := samplesOf(t, 0, 3, func(i int) int { return 10 * i })
+	return shardOf(t, members...)
+}
+
+func wantNote(t *testing.T, s source.Source, name, want string) {
+	t.Helper()
+	if got := note(s, name); !strings.Contains(got, want) || want == "" && got != "" {
+		t.Errorf("note %q is %q, want %q", name, got, want)
+	}
+}
+
+func TestWhereIndexesAreKept(t *testing.T) {
+	user := userCache(t)
+	path := threeSamples(t)
+	folder := filepath.Dir(path)
+	open := func(index string) source.Source { return mustOpen(t, source.Settings{"path": path, "index": index}) }
+
+	wantNote(t, open("none"), "indexes made", "1")
+	if all := append(files(t, folder), files(t, user)...); len(all) != 1 {
+		t.Errorf("none: %q", all)
+	}
+	other := filepath.Join(t.TempDir(), "made", "for it")
+	wantNote(t, open(other), "indexes made", "1")
+	wantNote(t, open(other), "indexes kept", "1")
+	if all := files(t, other); len(all) != 1 || !strings.HasPrefix(all[0], "shard.tar-") || !strings.HasSuffix(all[0], suffix) || len(files(t, folder)) != 1 {
+		t.Errorf("a folder: %q, %q", all, files(t, folder))
+	}
+	// Shards of one name do not take each other's.
+	same := threeSamples(t)
+	wantNote(t, mustOpen(t, source.Settings{"path": same, "index": other}), "indexes made", "1")
+	wantNote(t, open(other), "indexes kept", "1")
+
+	file := filepath.Join(t.TempDir(), "mine"+suffix)
+	wantNote(t, open(file), "indexes made", "1")
+	wantNote(t, open(file), "indexes kept", "1")
+
+	wantNote(t, open(""), "indexes made", "1")
+	wantNote(t, open(""), "indexes kept", "1")
+	if all := files(t, folder); len(all) != 2 || all[1] != "shard.tar"+suffix || len(files(t, user)) != 0 {
+		t.Errorf("beside: %q, %q", all, files(t, user))
+	}
+}
+
+// Where the shard's folder cannot be written to, the user's cache directory takes the index; where that cannot be either, samples are read all the same, and a note says so.
+func TestFolderThatCannotBeWrittenTo(t *testing.T) {
+	user := userCache(t)
+	path := threeSamples(t)
+	// A folder in the place of the file that would be written stops root as well, whom permissions do not.
+	if err := os.Mkdir(path+suffix+".new", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, source.Settings{"path": path})
+	wantNote(t, s, "indexes made", "1")
+	wantNote(t, s, "indexes not kept", "")
+	if all := files(t, user); len(all) != 1 || !strings.HasPrefix(all[0], "stocached/tar/shard.tar-") {
+		t.Fatalf("%q", all)
+	}
+	wantNote(t, mustOpen(t, source.Settings{"path": path}), "indexes kept", "1")
+
+	t.Setenv("XDG_CACHE_HOME", path) // no folder
+	s = mustOpen(t, source.Settings{"path": path})
+	wantNote(t, s, "indexes not kept", "made again next time")
+	if got := sample(t, s, 2); got["jpg"] != string(bytesOf(2, 20)) {
+		t.Errorf("%q", got)
+	}
+}
+
+// An index is not believed when the shard is another one, or when anything in it is not as it was written; it is made again, and the next open finds it whole.
+func TestIndexesThatAreNotBelieved(t *testing.T) {
+	path := threeSamples(t)
+	index := path + suffix
+	first := mustOpen(t, source.Settings{"path": path})
+	whole, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := bytes.Clone(whole)
+	version[8]++
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)-20] ^= 1
+	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "no index": whole[:50], "is no index": {}} {
+		if err := os.Remove(index); err != nil { // first still reads the one before
+			t.Fatal(err)
+		}
+		writeFile(t, index, data)
+		s := mustOpen(t, source.Settings{"path": path})
+		wantNote(t, s, "indexes made again", want)
+		if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(2, 20)) {
+			t.Errorf("%s: %q", want, got)
+		}
+		again := mustOpen(t, source.Settings{"path": path})
+		wantNote(t, again, "indexes made again", "")
+		wantNote(t, again, "indexes kept", "1")
+	}
+	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
+		t.Errorf("a source that has the old index reads %q", got)
+	}
+	// Another shard of the same size and, but for its time, the same look.
+	members, _ := samplesOf(t, 3, 3, func(i int) int { return 10 * (i - 3) })
+	writeFile(t, path, archive(t, stdtar.FormatUnknown, members...))
+	later := time.Now().Add(time.Second)
+	if err := os.Chtimes(path, later, later); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, source.Settings{"path": path})
+	wantNote(t, s, "indexes made again", "another version or shard")
+	if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(5, 20)) {
+		t.Errorf("%q", got)
+	}
+}
+
+// An index that is cut while it is mapped is an error of those who read, not the end of the process.
+func TestIndexCutWhileInUse(t *testing.T) {
+	members, _ := samplesOf(t, 0, 2000, func(i int) int { return i % 10 })
+	path := shardOf(t, members...)
+	s := mustOpen(t, source.Settings{"path": path})
+	if err := os.Truncate(path+suffix, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Size(1999); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), "open the source again") {
+		t.Errorf("size: %v", err)
+	}
+	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, source.ErrChanged) {
+		t.Errorf("read: %v", err)
+	}
+	if got := s.Where(3); got != path {
+		t.Errorf("where: %q", got)
+	}
+	if got := sample(t, mustOpen(t, source.Settings{"path": path}), 1999)["jpg"]; got != string(bytesOf(1999, 9)) {
+		t.Errorf("opened again: %q", got)
+	}
+}
+
+// Many that open the same shards at once make whole indexes, whoever wins.
+func TestManyAtOnce(t *testing.T) {
+	folder := t.TempDir()
+	for k := range 4 {
+		members, _ := samplesOf(t, 100*k, 100, func(i int) int { return i })
+		writeFile(t, filepath.Join(folder, fmt.Sprintf("%d.tar", k)), archive(t, stdtar.FormatUnknown, members...))
+	}
+	var openers sync.WaitGroup
+	for range 8 {
+		openers.Go(func() {
+			s, err := tar.Kind.Open(context.Background(), source.Settings{"path": filepath.Join(folder, "*.tar"), "int64": []string{"cls"}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			for i := range 400 {
+				if got := sample(t, s, i)["jpg"]; got != string(bytesOf(i, i)) {
+					t.Errorf("sample %d: %d bytes", i, len(got))
+				}
+			}
+		})
+	}
+	openers.Wait()
+	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar*")}) // indexes are no shards, and what was left behind is none either
+	wantNote(t, s, "indexes kept", "4")
+	if all := files(t, folder); len(all) != 8 {
+		t.Errorf("%q", all)
+	}
+}
