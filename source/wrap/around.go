@@ -1,0 +1,107 @@
+package wrap
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/source"
+)
+
+// gate does reads: when it sees fit, and as often. closing ends its waiting.
+type gate interface {
+	pass(ctx context.Context, closing <-chan struct{}, r read) (int, error)
+}
+
+// read is a Read or, with each, a ReadBlock. It is passed by value, so that a read through a gate allocates nothing.
+type read struct {
+	from source.Source
+	i    int // the sample, or the block
+	dst  []byte
+	each func(i int, sample []byte) error
+}
+
+// do reads. The number of bytes is 0 for a block.
+func (r read) do(ctx context.Context) (int, error) {
+	if r.each != nil {
+		return 0, r.from.(source.Blocks).ReadBlock(ctx, r.i, r.each)
+	}
+	return r.from.Read(ctx, r.i, r.dst)
+}
+
+// bytes are those of the sample, or of all samples of the block.
+func (r read) bytes() (total int64, err error) {
+	first, n := r.i, 1
+	if r.each != nil {
+		if first, n = r.from.(source.Blocks).Block(r.i); n == 0 {
+			return 0, source.ErrIndex
+		}
+	}
+	for i := first; i < first+n; i++ {
+		size, err := r.from.Size(i)
+		if err != nil {
+			return 0, err
+		}
+		total += int64(size)
+	}
+	return total, nil
+}
+
+// around is a source whose reads pass a gate.
+type around struct {
+	source.Source
+	gate    gate
+	once    sync.Once
+	closing chan struct{} // closed by Close
+}
+
+// through puts a gate before a source.
+func through(s source.Source, g gate) source.Source {
+	a := &around{Source: s, gate: g, closing: make(chan struct{})}
+	if _, ok := s.(source.Blocks); ok {
+		return aroundBlocks{a}
+	}
+	return a
+}
+
+func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	return a.gate.pass(ctx, a.closing, read{from: a.Source, i: i, dst: dst})
+}
+
+func (a *around) Close() error {
+	a.once.Do(func() { close(a.closing) })
+	return a.Source.Close()
+}
+
+// aroundBlocks is around over a source that has blocks.
+type aroundBlocks struct{ *around }
+
+func (a aroundBlocks) blocks() source.Blocks      { return a.Source.(source.Blocks) }
+func (a aroundBlocks) Blocks() int                { return a.blocks().Blocks() }
+func (a aroundBlocks) BlockOf(i int) int          { return a.blocks().BlockOf(i) }
+func (a aroundBlocks) Block(b int) (first, n int) { return a.blocks().Block(b) }
+
+func (a aroundBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
+	_, err := a.gate.pass(ctx, a.closing, read{from: a.Source, i: b, each: each})
+	return err
+}
+
+func errClosing() error { return fmt.Errorf("%w while a read waited", source.ErrClosed) }
+
+// sleep waits. The cause of ctx, or ErrClosed, when that comes first.
+func sleep(ctx context.Context, closing <-chan struct{}, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-closing:
+		return errClosing()
+	}
+}

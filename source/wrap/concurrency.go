@@ -1,0 +1,31 @@
+package wrap
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stocached/stocached/source"
+)
+
+// Concurrency lets at most n reads run at a time; n is at least 1, else ErrInvalid. Others wait in the order in which they came, until their context ends.
+func Concurrency(s source.Source, n int) (source.Source, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("%w: concurrency is %d, want at least 1", source.ErrInvalid, n)
+	}
+	return through(s, make(turns, n)), nil
+}
+
+// turns has an item for each read that runs. Goroutines that wait to send on a channel are served in their order.
+type turns chan struct{}
+
+func (t turns) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
+	select {
+	case t <- struct{}{}:
+		defer func() { <-t }()
+		return r.do(ctx)
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case <-closing:
+		return 0, errClosing()
+	}
+}

@@ -1,0 +1,81 @@
+package wrap
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/stocached/stocached/source"
+)
+
+// Counts are what Count counts. The zero value is ready; they must not be copied. Several sources may share one.
+type Counts struct {
+	reads   atomic.Uint64
+	blocks  atomic.Uint64
+	samples atomic.Uint64
+	bytes   atomic.Uint64
+	errors  [12]atomic.Uint64 // as errorKinds
+	nanos   atomic.Uint64
+	seconds [len(SecondsBounds) + 1]atomic.Uint64
+}
+
+// SecondsBounds are the upper bounds of the buckets of seconds: from a read out of memory to a disk that gives up.
+var SecondsBounds = [...]float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60}
+
+// Snapshot are counts at one time; each number by itself, so a read that ends at that time may be in one and not yet in another.
+type Snapshot struct {
+	Reads      uint64 // calls of Read that ended, failed ones included
+	BlockReads uint64 // calls of ReadBlock
+	Samples    uint64 // that were read, by either
+	Bytes      uint64 // of these
+	Errors     map[ErrorKind]uint64
+	// Seconds has for each of SecondsBounds how many reads (of either kind, failed ones included) took no longer; Reads + BlockReads are all. SecondsSum is the time of all.
+	Seconds    []uint64
+	SecondsSum float64
+}
+
+// Snapshot reads the counts.
+func (c *Counts) Snapshot() Snapshot {
+	s := Snapshot{Reads: c.reads.Load(), BlockReads: c.blocks.Load(), Samples: c.samples.Load(), Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{},
+		SecondsSum: time.Duration(c.nanos.Load()).Seconds()}
+	for k, e := range errorKinds {
+		s.Errors[e.kind] = c.errors[k].Load()
+	}
+	total := uint64(0)
+	for k := range SecondsBounds {
+		total += c.seconds[k].Load()
+		s.Seconds = append(s.Seconds, total)
+	}
+	return s
+}
+
+// Count counts the reads of a source in c. Around the source itself it counts each try, around Retry and the others what a reader sees.
+func Count(s source.Source, c *Counts) source.Source { return through(s, c) }
+
+func (c *Counts) pass(ctx context.Context, _ <-chan struct{}, r read) (int, error) {
+	calls := &c.reads
+	if each := r.each; each != nil {
+		calls = &c.blocks
+		r.each = func(i int, sample []byte) error {
+			c.samples.Add(1)
+			c.bytes.Add(uint64(len(sample)))
+			return each(i, sample)
+		}
+	}
+	begun := time.Now()
+	n, err := r.do(ctx)
+	taken := time.Since(begun)
+	switch {
+	case err != nil:
+		c.errors[kindIndex(ctx, err)].Add(1)
+	case r.each == nil:
+		c.samples.Add(1)
+		c.bytes.Add(uint64(n))
+	}
+	c.nanos.Add(uint64(taken))
+	k, _ := slices.BinarySearch(SecondsBounds[:], taken.Seconds())
+	c.seconds[k].Add(1)
+	calls.Add(1)
+	return n, err
+}

@@ -1,0 +1,91 @@
+package wrap_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/source/wrap/faults"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestCountSuite(t *testing.T) {
+	suite(t, func(s source.Source) (source.Source, error) { return wrap.Count(s, new(wrap.Counts)), nil })
+}
+
+func TestCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, _ := records(t, 6, 24)
+		f := faults.Wrap(blocky{inner, 3}, faults.Rule{Samples: []int{1}, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Delay: 20 * time.Millisecond},
+			faults.Rule{Samples: []int{5}, Delay: 2 * time.Minute})
+		var c wrap.Counts
+		s := wrap.Count(f.Blocks(), &c)
+		for i := range 6 {
+			if _, err := readOne(s, i); (err == nil) != (i != 1) {
+				t.Error(i, err)
+			}
+		}
+		if _, err := readBlock(s, 1); err != nil {
+			t.Error(err)
+		}
+		got := c.Snapshot()
+		if got.Reads != 6 || got.BlockReads != 1 || got.Samples != 8 || got.Bytes != 8*24 || got.Errors[wrap.KindIO] != 1 || got.SecondsSum < 120.02 || got.SecondsSum > 120.1 {
+			t.Errorf("%+v", got)
+		}
+		for k, bound := range wrap.SecondsBounds {
+			want := uint64(5)
+			if bound >= 0.020 {
+				want = 6
+			}
+			if got.Seconds[k] != want { // the seventh, of 2 minutes, is in no bucket
+				t.Errorf("%d reads in %v s, want %d", got.Seconds[k], bound, want)
+			}
+		}
+		for kind, n := range got.Errors {
+			if (n != 0) != (kind == wrap.KindIO) {
+				t.Errorf("%d errors of kind %s", n, kind)
+			}
+		}
+	})
+}
+
+// Ensure that each kind of error is found through wrapping, and that every kind is one.
+func TestKindOf(t *testing.T) {
+	cause := errors.New("had enough")
+	cancelled, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	seen := map[wrap.ErrorKind]bool{}
+	for err, want := range map[error]wrap.ErrorKind{
+		context.Canceled: wrap.KindCancelled, context.DeadlineExceeded: wrap.KindCancelled, source.ErrClosed: wrap.KindClosed, source.ErrIndex: wrap.KindIndex,
+		source.ErrShort: wrap.KindShort, source.ErrChanged: wrap.KindChanged, source.ErrCorrupt: wrap.KindCorrupt, unix.ENOENT: wrap.KindMissing, unix.EACCES: wrap.KindDenied,
+		unix.EMFILE: wrap.KindDescriptors, unix.ENFILE: wrap.KindDescriptors, unix.ETIMEDOUT: wrap.KindTimeout, os.ErrDeadlineExceeded: wrap.KindTimeout,
+		unix.EIO: wrap.KindIO, unix.ESTALE: wrap.KindIO, errors.New("odd"): wrap.KindOther, cause: wrap.KindOther,
+	} {
+		if got := wrap.KindOf(context.Background(), fmt.Errorf("x: %w", err)); got != want {
+			t.Errorf("%v is %s, want %s", err, got, want)
+		}
+		seen[want] = true
+	}
+	if got := wrap.KindOf(cancelled, fmt.Errorf("x: %w", cause)); got != wrap.KindCancelled {
+		t.Errorf("the cause of the context is %s", got)
+	}
+	if got := wrap.KindOf(cancelled, unix.EIO); got != wrap.KindIO {
+		t.Errorf("another error with an ended context is %s", got)
+	}
+	for _, kind := range wrap.ErrorKinds() {
+		if !seen[kind] {
+			t.Errorf("no error is of kind %s", kind)
+		}
+	}
+	var c wrap.Counts
+	if n := len(c.Snapshot().Errors); n != len(seen) {
+		t.Errorf("%d kinds are counted, there are %d", n, len(seen))
+	}
+}

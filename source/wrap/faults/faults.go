@@ -1,0 +1,181 @@
+// Package faults makes the reads of a source fail, wait and lie, for tests of what reads from sources: of servers above all.
+//
+//	f := faults.Wrap(s, faults.Rule{Every: 3, Err: unix.EIO}, faults.Rule{Samples: []int{7}, Delay: time.Second})
+//	f.Set(faults.Rule{Stuck: stuck}) // from now on, instead
+//	close(stuck)                     // these reads go on
+//	f.Reads(7)                       // how often sample 7 was read
+package faults
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stocached/stocached/source"
+)
+
+// Rule says which reads meet a fault, and which fault. Several faults of a rule come in the order of its fields.
+type Rule struct {
+	Samples []int // reads of these samples. nil: of any
+	Every   int   // the n-th of those, the 2n-th and so on. 0: each
+	Times   int   // so many times, then no more. 0: always
+
+	Delay time.Duration   // before the read; the reader's context ends it
+	Stuck <-chan struct{} // the read goes on when this is closed, and no sooner: as in a system call of a device that hangs, no context and no Close ends it
+	Err   error           // instead of reading
+	Wrong bool            // every byte of the sample is inverted, and no error returned
+}
+
+// Source is a source with faults. Safe for any number of goroutines.
+type Source struct {
+	source.Source
+	reads  []atomic.Int64 // by sample
+	inside atomic.Int64
+
+	mu    sync.Mutex
+	rules []*state
+}
+
+// state is a rule and how often it was met.
+type state struct {
+	Rule
+	matched, met int
+}
+
+// Wrap puts faults between a source and its readers. A read meets all rules that it matches, in their order.
+func Wrap(s source.Source, rules ...Rule) *Source {
+	f := &Source{Source: s, reads: make([]atomic.Int64, s.Info().Samples)}
+	f.Set(rules...)
+	return f
+}
+
+// Blocks returns f as a source with blocks, for what looks for one, or nil when its source has none. A block meets the rules as its first sample does, counts as a
+// read of each of its samples that was handed out, and is wrong in all of them.
+func (f *Source) Blocks() source.Blocks {
+	if inner, ok := f.Source.(source.Blocks); ok {
+		return &blocks{f, inner}
+	}
+	return nil
+}
+
+// Set replaces the rules. Reads that have met theirs stay with them.
+func (f *Source) Set(rules ...Rule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = nil
+	for _, r := range rules {
+		f.rules = append(f.rules, &state{Rule: r})
+	}
+}
+
+// Reads returns how often sample i was read, failed reads included.
+func (f *Source) Reads(i int) int { return int(f.reads[i].Load()) }
+
+// TotalReads returns how often all samples were read together.
+func (f *Source) TotalReads() (total int) {
+	for i := range f.reads {
+		total += f.Reads(i)
+	}
+	return total
+}
+
+// Inside returns how many reads have begun and not ended: those that are stuck among them.
+func (f *Source) Inside() int { return int(f.inside.Load()) }
+
+// Read reads sample i unless a rule says otherwise.
+func (f *Source) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	if i >= 0 && i < len(f.reads) {
+		f.reads[i].Add(1)
+	}
+	wrong, err := f.enter(ctx, i)
+	defer f.leave()
+	if err != nil {
+		return 0, err
+	}
+	n, err := f.Source.Read(ctx, i, dst)
+	if err == nil && wrong {
+		invert(dst[:n])
+	}
+	return n, err
+}
+
+// enter meets the rules. leave must follow.
+func (f *Source) enter(ctx context.Context, i int) (wrong bool, err error) {
+	f.inside.Add(1)
+	for _, r := range f.match(i) {
+		if r.Delay > 0 {
+			timer := time.NewTimer(r.Delay)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return false, context.Cause(ctx)
+			}
+		}
+		if r.Stuck != nil {
+			<-r.Stuck
+		}
+		if r.Err != nil {
+			return false, fmt.Errorf("%w, by a rule for tests, reading %s", r.Err, f.Where(i))
+		}
+		wrong = wrong || r.Wrong
+	}
+	return wrong, nil
+}
+
+func (f *Source) leave() { f.inside.Add(-1) }
+
+func (f *Source) match(i int) (met []Rule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.rules {
+		if r.Samples != nil && !slices.Contains(r.Samples, i) {
+			continue
+		}
+		r.matched++
+		if r.Every > 1 && r.matched%r.Every != 0 || r.Times > 0 && r.met == r.Times {
+			continue
+		}
+		r.met++
+		met = append(met, r.Rule)
+	}
+	return met
+}
+
+func invert(sample []byte) {
+	for k := range sample {
+		sample[k] ^= 0xFF
+	}
+}
+
+type blocks struct {
+	*Source
+	inner source.Blocks
+}
+
+func (b *blocks) Blocks() int                { return b.inner.Blocks() }
+func (b *blocks) BlockOf(i int) int          { return b.inner.BlockOf(i) }
+func (b *blocks) Block(k int) (first, n int) { return b.inner.Block(k) }
+
+func (b *blocks) ReadBlock(ctx context.Context, k int, each func(i int, sample []byte) error) error {
+	first, n := b.Block(k)
+	if n == 0 {
+		return b.inner.ReadBlock(ctx, k, each)
+	}
+	wrong, err := b.enter(ctx, first)
+	defer b.leave()
+	if err != nil {
+		return err
+	}
+	return b.inner.ReadBlock(ctx, k, func(i int, sample []byte) error {
+		b.reads[i].Add(1)
+		if wrong {
+			sample = slices.Clone(sample)
+			invert(sample)
+		}
+		return each(i, sample)
+	})
+}

@@ -1,0 +1,235 @@
+package wrap_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/source/wrap/faults"
+)
+
+func TestConcurrencySuite(t *testing.T) {
+	suite(t, func(s source.Source) (source.Source, error) { return wrap.Concurrency(s, 2) })
+}
+
+func TestRateSuite(t *testing.T) {
+	suite(t, func(s source.Source) (source.Source, error) {
+		return wrap.Rate(s, wrap.RateOptions{BytesPerSecond: 100e6, Latency: 10 * time.Microsecond})
+	})
+}
+
+// watched says how many reads run, and in which order they began.
+type watched struct {
+	source.Source
+	running, most atomic.Int64
+	mu            sync.Mutex
+	order         []int
+}
+
+func (w *watched) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	now := w.running.Add(1)
+	defer w.running.Add(-1)
+	w.mu.Lock()
+	w.most.Store(max(w.most.Load(), now))
+	w.order = append(w.order, i)
+	w.mu.Unlock()
+	time.Sleep(time.Second)
+	return w.Source.Read(ctx, i, dst)
+}
+
+// Ensure that no more than n run, that n do, and that they come in the order in which they asked.
+func TestConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := records(t, 30, 24)
+		w := &watched{Source: s}
+		c, err := wrap.Concurrency(w, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		var readers sync.WaitGroup
+		for i := range 30 {
+			time.Sleep(time.Millisecond)
+			readers.Go(func() {
+				if _, err := readOne(c, i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		readers.Wait()
+		if w.most.Load() != 3 || time.Since(begun) > 10*time.Second+10*time.Millisecond {
+			t.Errorf("%d at a time, %v in all", w.most.Load(), time.Since(begun))
+		}
+		for k, i := range w.order {
+			if k != i {
+				t.Errorf("out of turn: %v", w.order)
+				break
+			}
+		}
+	})
+	for _, n := range []int{0, -1} {
+		if _, err := wrap.Concurrency(nil, n); !errors.Is(err, source.ErrInvalid) {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
+// Ensure that waiting for a turn ends with the context and with Close, and that a turn is not lost by that.
+func TestWaitingEnds(t *testing.T) {
+	for name, wrapper := range map[string]func(source.Source) (source.Source, error){
+		"concurrency": func(s source.Source) (source.Source, error) { return wrap.Concurrency(s, 1) },
+		"rate": func(s source.Source) (source.Source, error) {
+			return wrap.Rate(s, wrap.RateOptions{Latency: time.Microsecond})
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, _ := records(t, 6, 24)
+			stuck := make(chan struct{})
+			f := faults.Wrap(inner, faults.Rule{Stuck: stuck, Times: 1})
+			s, err := wrapper(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := make(chan error)
+			go func() { _, err := readOne(s, 0); first <- err }()
+			synctest.Wait()
+			cause := errors.New("had enough")
+			ctx, cancel := context.WithCancelCause(context.Background())
+			second, third := make(chan error), make(chan error)
+			go func() { _, err := s.Read(ctx, 1, make([]byte, 24)); second <- err }()
+			synctest.Wait()
+			cancel(cause)
+			if err := <-second; !errors.Is(err, cause) {
+				t.Errorf("%s: %v", name, err)
+			}
+			go func() { _, err := readOne(s, 2); third <- err }()
+			synctest.Wait()
+			close(stuck)
+			if a, b := <-first, <-third; a != nil || b != nil || f.Reads(1) != 0 {
+				t.Errorf("%s: %v, %v", name, a, b)
+			}
+
+			again := make(chan struct{})
+			f.Set(faults.Rule{Stuck: again, Times: 1})
+			go func() { _, err := readOne(s, 0); first <- err }()
+			synctest.Wait()
+			go func() { _, err := readOne(s, 1); second <- err }()
+			synctest.Wait()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-second; !errors.Is(err, source.ErrClosed) {
+				t.Errorf("%s, closed: %v", name, err)
+			}
+			close(again)
+			if err := <-first; !errors.Is(err, source.ErrClosed) {
+				t.Errorf("%s, closed while reading: %v", name, err)
+			}
+		})
+	}
+}
+
+// Ensure that reads take the time of the figures exactly, by the clock of the test: from one reader, from many, on many heads, in blocks.
+func TestRate(t *testing.T) {
+	const samples, size = 60, 150_528
+	seek, transfer := 8*time.Millisecond, 1003520*time.Nanosecond // of 150,528 bytes at 150 MB/s
+	for name, c := range map[string]struct {
+		o       wrap.RateOptions
+		readers int
+		blocks  bool
+		want    time.Duration // of all samples
+	}{
+		"a disk, one reader":     {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, false, samples * (seek + transfer)},
+		"a disk, many readers":   {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 12, false, samples * (seek + transfer)},
+		"a disk, in blocks":      {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, true, samples/20*seek + samples*transfer},
+		"latency alone":          {wrap.RateOptions{Latency: seek}, 4, false, samples * seek},
+		"a network, two readers": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 2, false, seek/2*samples + transfer*samples/2 + transfer/2},
+		"a network, line full":   {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 12, false, seek + samples*transfer},
+		"a line alone":           {wrap.RateOptions{BytesPerSecond: 150e6}, 1, false, samples * transfer},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, _ := records(t, samples, size)
+			s, err := wrap.Rate(blocky{inner, 20}, c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var next atomic.Int64
+			var readers sync.WaitGroup
+			begun := time.Now()
+			for range c.readers {
+				readers.Go(func() {
+					for {
+						i := int(next.Add(1) - 1)
+						var err error
+						switch {
+						case c.blocks && i < samples/20:
+							_, err = readBlock(s, i)
+						case !c.blocks && i < samples:
+							_, err = readOne(s, i)
+						default:
+							return
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			readers.Wait()
+			if took := time.Since(begun); (took - c.want).Abs() > c.want/50 {
+				t.Errorf("%s: %v, want %v", name, took, c.want)
+			}
+		})
+	}
+	for _, o := range []wrap.RateOptions{{}, {Heads: 3}, {BytesPerSecond: -1}, {Latency: -1}, {Latency: 1, Heads: -1}} {
+		if _, err := wrap.Rate(nil, o); !errors.Is(err, source.ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// Ensure that by a real clock nothing is faster than the figures, and that late timers do not add up.
+func TestRateRealClock(t *testing.T) {
+	inner, _ := records(t, 400, 15_000)
+	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 900 * time.Microsecond}) // 1 ms each
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	for i := range 400 {
+		if _, err := readOne(s, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := time.Since(begun)
+	t.Logf("%v for 400 ms", took)
+	if took < 400*time.Millisecond || took > 600*time.Millisecond {
+		t.Errorf("%v, want 400 ms, and on a busy machine a little more", took)
+	}
+}
+
+// Ensure that reads of what is none cost no time, and that a read that gives up while it is slow says so.
+func TestRateOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, _ := records(t, 4, 24)
+		s, err := wrap.Rate(inner, wrap.RateOptions{Latency: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if _, err := s.Read(context.Background(), 4, nil); !errors.Is(err, source.ErrIndex) || time.Since(begun) != 0 {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if _, err := s.Read(ctx, 1, make([]byte, 24)); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
+}

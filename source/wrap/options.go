@@ -1,0 +1,106 @@
+package wrap
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/source"
+)
+
+// options are the keys of a cache's settings that Apply knows. What is not there wraps nothing.
+type options struct {
+	Limits    source.Settings `key:"limits"`
+	Retry     source.Settings `key:"retry"`
+	ReadAhead source.Settings `key:"read_ahead"`
+}
+
+// limits: {concurrency: 16, bytes_per_second: 150MB, latency: 8ms, heads: 1}
+type limits struct {
+	Concurrency    *int          `key:"concurrency"` // Concurrency
+	BytesPerSecond size.Bytes    `key:"bytes_per_second"`
+	Latency        time.Duration `key:"latency"`
+	Heads          int           `key:"heads"`
+}
+
+// retry: {tries: 5, seconds: 30}
+type retries struct {
+	Tries   int     `key:"tries"`
+	Seconds float64 `key:"seconds"`
+}
+
+// read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}
+type aheads struct {
+	Size    size.Bytes    `key:"size"`
+	Readers int           `key:"readers"`
+	Blocks  bool          `key:"blocks"`
+	Keep    time.Duration `key:"keep"`
+}
+
+// Apply puts the wrappers around s that settings ask for, in this order from the source on: rate, concurrency, retry, read-ahead. Keys:
+//
+//	limits:     {concurrency: 16, bytes_per_second: 150MB, latency: 8ms, heads: 1}    Concurrency and RateOptions; all optional
+//	retry:      {tries: 5, seconds: 30}                                               RetryOptions; {} has the defaults
+//	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                    ReadAheadOptions; the result is an Ahead
+//
+// Without a key there is no such wrapper: without any, the result is s. ErrInvalid, with the key, for others and for values that are none; s stays open then, and its caller's.
+func Apply(s source.Source, settings map[string]any) (source.Source, error) {
+	var o options
+	if err := source.Settings(settings).Decode(&o); err != nil {
+		return nil, err
+	}
+	for _, apply := range []func(source.Source, *options) (source.Source, error){applyLimits, applyRetry, applyReadAhead} {
+		var err error
+		if s, err = apply(s, &o); err != nil {
+			return nil, err // only the last one starts goroutines, so there is nothing to stop
+		}
+	}
+	return s, nil
+}
+
+func applyLimits(s source.Source, o *options) (source.Source, error) {
+	if o.Limits == nil {
+		return s, nil
+	}
+	var l limits
+	err := o.Limits.Decode(&l)
+	if rate := (RateOptions{l.BytesPerSecond, l.Latency, l.Heads}); err == nil && rate != (RateOptions{}) {
+		s, err = Rate(s, rate)
+	}
+	if err == nil && l.Concurrency != nil {
+		s, err = Concurrency(s, *l.Concurrency)
+	}
+	return s, in("limits", err)
+}
+
+func applyRetry(s source.Source, o *options) (source.Source, error) {
+	if o.Retry == nil {
+		return s, nil
+	}
+	var r retries
+	err := o.Retry.Decode(&r)
+	if err == nil {
+		s, err = Retry(s, RetryOptions(r))
+	}
+	return s, in("retry", err)
+}
+
+func applyReadAhead(s source.Source, o *options) (source.Source, error) {
+	if o.ReadAhead == nil {
+		return s, nil
+	}
+	var r aheads
+	err := o.ReadAhead.Decode(&r)
+	if err == nil {
+		s, err = ReadAhead(s, ReadAheadOptions(r))
+	}
+	return s, in("read_ahead", err)
+}
+
+// in names the key that an error is about.
+func in(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", key, err)
+}

@@ -1,0 +1,95 @@
+package wrap
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/source"
+)
+
+// RateOptions are the figures of a device. A hard disk: 150 MB/s, 8 ms, 1 head. An object store: 500 MB/s, 20 ms, 64 heads.
+type RateOptions struct {
+	BytesPerSecond size.Bytes    // of all reads together. 0: no limit
+	Latency        time.Duration // of each read, before its first byte: a seek, or a round trip
+	Heads          int           // reads whose latencies may overlap. 0: 1
+}
+
+// Rate makes each read take as long as on a device of these figures. A read waits for a free head, in the order in which it came; takes the latency; and then its
+// bytes pass a line that all heads share. A block is one read of its samples' bytes. The time that the source itself takes is part of that time, and only
+// when it is longer does it show. A read that fails takes its time too, but not one of an index that is none. ErrInvalid for negative figures, and for none.
+func Rate(s source.Source, o RateOptions) (source.Source, error) {
+	if o.Heads == 0 {
+		o.Heads = 1
+	}
+	if o.BytesPerSecond < 0 || o.Latency < 0 || o.Heads < 1 || o.BytesPerSecond == 0 && o.Latency == 0 {
+		return nil, fmt.Errorf("%w: %d bytes a second, a latency of %v and %d heads are no device", source.ErrInvalid, o.BytesPerSecond, o.Latency, o.Heads)
+	}
+	d := &device{RateOptions: o, heads: make(chan head, o.Heads)}
+	for range o.Heads {
+		d.heads <- head{}
+	}
+	return through(s, d), nil
+}
+
+type device struct {
+	RateOptions
+	heads chan head // the free ones
+
+	mu   sync.Mutex
+	line time.Time // when it is free
+}
+
+// head is one that reads.
+type head struct {
+	free time.Time     // when it was done with the last read, by the figures
+	late time.Duration // by which the last reader woke up later than that: it is owed to the next, so that timers do not make the device slower
+}
+
+func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
+	bytes, err := r.bytes()
+	if err != nil {
+		return r.do(ctx)
+	}
+	arrived := time.Now()
+	var h head
+	select {
+	case h = <-d.heads:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case <-closing:
+		return 0, errClosing()
+	}
+	defer func() { d.heads <- h }()
+	h = head{free: d.reserve(later(arrived.Add(-h.late), h.free), bytes)}
+	n, err := r.do(ctx)
+	if wait := time.Until(h.free); wait > 0 {
+		if ended := sleep(ctx, closing, wait); ended != nil {
+			return 0, ended
+		}
+		h.late = max(0, time.Since(h.free))
+	}
+	return n, err
+}
+
+// reserve returns when a read that begins at a time is done.
+func (d *device) reserve(begin time.Time, bytes int64) time.Time {
+	transfer := time.Duration(0)
+	if d.BytesPerSecond > 0 {
+		transfer = time.Duration(math.Ceil(float64(bytes) / float64(d.BytesPerSecond) * float64(time.Second)))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.line = later(begin.Add(d.Latency), d.line).Add(transfer)
+	return d.line
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

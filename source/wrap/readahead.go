@@ -1,0 +1,392 @@
+package wrap
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/source"
+)
+
+// ReadAheadOptions say how much is read ahead.
+type ReadAheadOptions struct {
+	Size    size.Bytes    // of samples held and being read ahead, at most. 0: 64 MiB. What is no longer held is garbage, and garbage comes on top
+	Readers int           // reads ahead at a time. 0: 4
+	Blocks  bool          // a sample that nobody announced is read with its whole block, which is held: for readers who go block by block
+	Keep    time.Duration // what nobody has asked for in this time makes room for others. 0: 1 min
+}
+
+// maxAnnounced bounds the memory of what was announced and is not yet read. 64 batches of 1,024.
+const maxAnnounced = 1 << 16
+
+// Ahead is a source that reads ahead. Over a source whose samples lie in blocks it is a source.Blocks as well, and reads ahead block by block.
+type Ahead interface {
+	source.Source
+	// Prefetch announces reads: samples are read ahead in this order, each once, and held until they are read, once. It returns at once, with how many of the
+	// indices are announced now; the others are none, have no place in the queue (of 65,536 samples or blocks) or are larger than all that may be held.
+	Prefetch(indices []int) int
+	// Held returns the bytes held and being read ahead.
+	Held() int64
+}
+
+// ReadAhead reads what is announced before it is asked for. What a read asks for is taken from there, waited for when it is just being read, and else read as
+// without it. An error while reading ahead is nobody's: the read that asks for the sample tries by itself, and returns its own. ErrInvalid for negative options.
+func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
+	if o.Size < 0 || o.Readers < 0 || o.Readers > 1024 || o.Keep < 0 {
+		return nil, fmt.Errorf("%w: read-ahead of %d bytes with %d readers (at most 1024), kept for %v", source.ErrInvalid, o.Size, o.Readers, o.Keep)
+	}
+	defaults(&o.Size, 64<<20)
+	defaults(&o.Readers, 4)
+	defaults(&o.Keep, time.Minute)
+	a := &ahead{Source: s, o: o, samples: s.Info().Samples, units: map[int]*unit{}}
+	a.blocks, _ = s.(source.Blocks)
+	a.ctx, a.stop = context.WithCancelCause(context.Background())
+	a.changed.L = &a.mu
+	for range o.Readers {
+		a.readers.Go(a.readAhead)
+	}
+	if a.blocks != nil {
+		return aheadBlocks{a}, nil
+	}
+	return a, nil
+}
+
+func defaults[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}
+
+type ahead struct {
+	source.Source
+	blocks  source.Blocks // nil: none
+	o       ReadAheadOptions
+	samples int
+	ctx     context.Context // ends with Close
+	stop    context.CancelCauseFunc
+	readers sync.WaitGroup
+
+	mu      sync.Mutex    // of all below, and of the units' fields that say so
+	changed sync.Cond     // something was announced, there is room, or it is closed
+	units   map[int]*unit // announced, being read, and held; by number
+	queue   list.List     // of the announced, in their order
+	held    list.List     // of those that can be read from, the longest untouched first
+	bytes   int64         // of those being read and held
+	closed  bool
+}
+
+// unit is what one read of the source gives: a sample, or a block of them.
+type unit struct {
+	number   int
+	first, n int           // its samples
+	bytes    int64         // of all of them
+	done     chan struct{} // closed when it was read
+
+	data []byte // written by its reader until done, then by nobody
+	ends []int  // in data, of the samples that could be read
+
+	// Under the mutex:
+	place   *list.Element // in the queue or among the held. nil: it is being read
+	queued  bool
+	wanted  map[int]bool // samples that are announced and not yet read: without any, it is dropped
+	touched time.Time
+}
+
+// sample returns the bytes of sample i. ok is false when it could not be read.
+func (u *unit) sample(i int) (data []byte, ok bool) {
+	k := i - u.first
+	if k >= len(u.ends) {
+		return nil, false
+	}
+	begin := 0
+	if k > 0 {
+		begin = u.ends[k-1]
+	}
+	return u.data[begin:u.ends[k]], true
+}
+
+func (a *ahead) number(i int) int {
+	if a.blocks != nil {
+		return a.blocks.BlockOf(i)
+	}
+	return i
+}
+
+// unit returns the unit of a number, with the mutex locked. If there is none it is a new one, which is not in the map; nil when the source has no such samples.
+func (a *ahead) unit(number int) (u *unit, fresh bool) {
+	a.mu.Lock()
+	if u = a.units[number]; u != nil {
+		return u, false
+	}
+	a.mu.Unlock() // a size may have to be asked of the file system
+	u = a.measure(number)
+	a.mu.Lock()
+	if now := a.units[number]; now != nil {
+		return now, false
+	}
+	return u, true
+}
+
+func (a *ahead) measure(number int) *unit {
+	u := &unit{number: number, first: number, n: 1, done: make(chan struct{}), wanted: map[int]bool{}}
+	if a.blocks != nil {
+		u.first, u.n = a.blocks.Block(number)
+	}
+	for i := u.first; i < u.first+u.n; i++ {
+		n, err := a.Size(i)
+		if err != nil {
+			return nil
+		}
+		u.bytes += int64(n)
+	}
+	if u.n == 0 || u.bytes > int64(a.o.Size) {
+		return nil
+	}
+	return u
+}
+
+func (a *ahead) Prefetch(indices []int) (announced int) {
+	for _, i := range indices {
+		if i >= 0 && i < a.samples && a.announce(i) {
+			announced++
+		}
+	}
+	return announced
+}
+
+func (a *ahead) announce(i int) bool {
+	u, fresh := a.unit(a.number(i))
+	defer a.mu.Unlock()
+	if u == nil || a.closed || fresh && a.queue.Len() >= maxAnnounced {
+		return false
+	}
+	u.wanted[i] = true
+	if fresh {
+		u.queued, u.place = true, a.queue.PushBack(u)
+		a.units[u.number] = u
+		a.changed.Broadcast()
+	}
+	return true
+}
+
+// readAhead is a goroutine that reads what is announced.
+func (a *ahead) readAhead() {
+	for {
+		u := a.next()
+		if u == nil {
+			return
+		}
+		a.read(a.ctx, u)
+	}
+}
+
+// next waits for a unit to be announced and for room for it. nil after Close.
+func (a *ahead) next() *unit {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for !a.closed {
+		front := a.queue.Front()
+		if front == nil {
+			a.changed.Wait()
+			continue
+		}
+		u := front.Value.(*unit)
+		if wait, ok := a.room(u.bytes, a.o.Keep); !ok {
+			timer := time.AfterFunc(wait, a.changed.Broadcast)
+			a.changed.Wait()
+			timer.Stop()
+			continue
+		}
+		a.begin(u)
+		return u
+	}
+	return nil
+}
+
+// room drops what nobody has touched for long enough until there is room. If there is none, it returns when that may have changed.
+func (a *ahead) room(bytes int64, untouched time.Duration) (wait time.Duration, ok bool) {
+	for a.bytes+bytes > int64(a.o.Size) {
+		oldest := a.held.Front()
+		if oldest == nil {
+			return a.o.Keep, false
+		}
+		u := oldest.Value.(*unit)
+		if age := time.Since(u.touched); age < untouched {
+			return untouched - age, false
+		}
+		a.drop(u)
+	}
+	return 0, true
+}
+
+// begin makes a unit one that is being read.
+func (a *ahead) begin(u *unit) {
+	if u.queued {
+		a.queue.Remove(u.place)
+		u.queued = false
+	}
+	u.place = nil
+	a.bytes += u.bytes
+}
+
+// drop forgets a unit that is held or announced.
+func (a *ahead) drop(u *unit) {
+	if u.queued {
+		a.queue.Remove(u.place)
+	} else {
+		a.held.Remove(u.place)
+		a.bytes -= u.bytes
+	}
+	delete(a.units, u.number)
+	a.changed.Broadcast()
+}
+
+// read reads a unit, and holds what it got.
+func (a *ahead) read(ctx context.Context, u *unit) {
+	defer close(u.done)
+	data, ends := make([]byte, 0, u.bytes), make([]int, 0, u.n)
+	if a.blocks == nil {
+		if n, err := a.Source.Read(ctx, u.first, data[:u.bytes]); err == nil {
+			data, ends = data[:n], append(ends, n)
+		}
+	} else {
+		// The error does not matter: who asks for a sample that is not here reads it by itself.
+		_ = a.blocks.ReadBlock(ctx, u.number, func(i int, sample []byte) error {
+			if i != u.first+len(ends) || len(data)+len(sample) > cap(data) {
+				return fmt.Errorf("%w: sample %d of block %d is not what was announced", source.ErrCorrupt, i, u.number)
+			}
+			data = append(data, sample...)
+			ends = append(ends, len(data))
+			return nil
+		})
+	}
+	u.data, u.ends = data, ends
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k := len(ends); k < u.n; k++ {
+		delete(u.wanted, u.first+k)
+	}
+	u.touched = time.Now()
+	u.place = a.held.PushBack(u)
+	if len(u.wanted) == 0 || a.closed {
+		a.drop(u)
+	}
+}
+
+func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	if err := source.CheckRead(ctx, i, a.samples, 0, dst); err != nil {
+		return 0, err
+	}
+	u, mine := a.find(i)
+	switch {
+	case u == nil:
+		return a.Source.Read(ctx, i, dst)
+	case mine:
+		a.read(ctx, u)
+	}
+	select {
+	case <-u.done:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case <-a.ctx.Done():
+		return 0, context.Cause(a.ctx)
+	}
+	sample, ok := u.sample(i)
+	if !ok {
+		return a.Source.Read(ctx, i, dst)
+	}
+	if err := source.CheckRead(ctx, i, a.samples, len(sample), dst); err != nil {
+		return 0, err
+	}
+	a.taken(u, i)
+	return copy(dst, sample), nil
+}
+
+// find returns the unit that sample i is to be taken from: the caller has to read it if it is mine. nil: from the source.
+func (a *ahead) find(i int) (u *unit, mine bool) {
+	number := a.number(i)
+	if a.blocks != nil && a.o.Blocks {
+		u, _ = a.unit(number)
+	} else {
+		a.mu.Lock()
+		u = a.units[number]
+	}
+	defer a.mu.Unlock()
+	switch {
+	case u == nil || a.closed:
+		return nil, false
+	case a.units[number] == u && !u.queued:
+		return u, false
+	case a.blocks == nil: // it was announced, and the reader came first
+		a.drop(u)
+		return nil, false
+	}
+	if _, ok := a.room(u.bytes, 0); !ok {
+		a.unwant(u, i)
+		return nil, false
+	}
+	if a.units[number] == nil {
+		a.units[number] = u
+		for k := range u.n {
+			u.wanted[u.first+k] = true
+		}
+	}
+	a.begin(u)
+	return u, true
+}
+
+// taken says that a sample of a unit was read.
+func (a *ahead) taken(u *unit, i int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.units[u.number] == u && !u.queued { // not dropped meanwhile
+		u.touched = time.Now()
+		a.held.MoveToBack(u.place)
+	}
+	a.unwant(u, i)
+}
+
+// unwant says that sample i is wanted no more.
+func (a *ahead) unwant(u *unit, i int) {
+	delete(u.wanted, i)
+	if a.units[u.number] == u && len(u.wanted) == 0 {
+		a.drop(u)
+	}
+}
+
+func (a *ahead) Held() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bytes
+}
+
+func (a *ahead) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	for _, l := range []*list.List{&a.queue, &a.held} {
+		for l.Len() > 0 {
+			a.drop(l.Front().Value.(*unit))
+		}
+	}
+	a.changed.Broadcast()
+	a.mu.Unlock()
+	a.stop(errClosing())
+	err := a.Source.Close()
+	a.readers.Wait()
+	return err
+}
+
+type aheadBlocks struct{ *ahead }
+
+func (a aheadBlocks) Blocks() int                { return a.blocks.Blocks() }
+func (a aheadBlocks) BlockOf(i int) int          { return a.blocks.BlockOf(i) }
+func (a aheadBlocks) Block(b int) (first, n int) { return a.blocks.Block(b) }
+
+// ReadBlock reads the block from the source, whatever is held.
+func (a aheadBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
+	return a.blocks.ReadBlock(ctx, b, each)
+}

@@ -1,0 +1,117 @@
+package wrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/stocached/stocached/source"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sys/unix"
+)
+
+// RetryOptions limit how often and how long.
+type RetryOptions struct {
+	Tries   int     // of a read at most, the first one included. 0: 5
+	Seconds float64 // no try begins later than this after the first. 0: 30
+}
+
+// The first wait before another try, and the longest: each is 1.5 times the one before, and up to half more or less, so that many readers of
+// one failing disk do not come back at once.
+const (
+	firstWait   = 50 * time.Millisecond
+	longestWait = 5 * time.Second
+)
+
+// Retry tries reads again that failed in a way that may pass (Retryable), with growing waits between. The last error is returned, with how often it was
+// tried and for how long. A read ends at once when its context ends while it waits. A block is read again from its beginning, but its samples are not handed out twice.
+// ErrInvalid for negative options.
+func Retry(s source.Source, o RetryOptions) (source.Source, error) {
+	if o.Tries < 0 || !(o.Seconds >= 0) || o.Seconds > 1e9 {
+		return nil, fmt.Errorf("%w: retry of %d tries in %v seconds", source.ErrInvalid, o.Tries, o.Seconds)
+	}
+	if o.Tries == 0 {
+		o.Tries = 5
+	}
+	if o.Seconds == 0 {
+		o.Seconds = 30
+	}
+	return through(s, retry(o)), nil
+}
+
+// passing are errors that another try may not meet; final are those that it will, whatever else they wrap.
+//
+//	EIO EREMOTEIO                          a device or a server failed once
+//	EAGAIN EINTR EBUSY ENOMEM ENOBUFS      not now
+//	EMFILE ENFILE                          too many open files: others close theirs
+//	ESTALE                                 a file of a network was replaced, or its server restarted: the name is looked up again
+//	ETIMEDOUT and other errors of networks the way may come back
+//	ErrIndex ErrShort ErrInvalid           the caller's mistake
+//	ErrChanged ErrCorrupt                  the data's
+//	ErrClosed, ends of contexts            somebody wants no answer
+//	missing files, no permission           somebody must do something
+//
+// Any other error is final as well.
+var (
+	passing = []error{unix.EIO, unix.EREMOTEIO, unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
+		unix.ECONNRESET, unix.ECONNABORTED, unix.ECONNREFUSED, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENETUNREACH, unix.ENETRESET, unix.EPIPE,
+		os.ErrDeadlineExceeded}
+	final = []error{source.ErrIndex, source.ErrShort, source.ErrInvalid, source.ErrChanged, source.ErrCorrupt, source.ErrClosed, context.Canceled, context.DeadlineExceeded,
+		fs.ErrNotExist, fs.ErrPermission}
+)
+
+// Retryable says whether another try may succeed where one failed with err.
+func Retryable(err error) bool { return isAny(err, passing) && !isAny(err, final) }
+
+func isAny(err error, of []error) bool {
+	for _, e := range of {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+type retry RetryOptions
+
+func (t retry) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
+	var refused error // by the caller of ReadBlock, who is not to be called again
+	if each := r.each; each != nil {
+		next := 0
+		r.each = func(i int, sample []byte) error {
+			if i < next {
+				return nil
+			}
+			next = i + 1
+			refused = each(i, sample)
+			return refused
+		}
+	}
+	begun := time.Now()
+	n, err := r.do(ctx)
+	if err == nil || refused != nil || !Retryable(err) || t.Tries == 1 { // the usual cases, at no cost
+		return n, err
+	}
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = firstWait, longestWait
+	limit := time.Duration(t.Seconds * float64(time.Second))
+	tries := 1
+	for ; err != nil && refused == nil && Retryable(err) && ctx.Err() == nil && tries < t.Tries; tries++ {
+		wait := waits.NextBackOff()
+		if time.Since(begun)+wait > limit {
+			break
+		}
+		if ended := sleep(ctx, closing, wait); ended != nil {
+			return 0, fmt.Errorf("%w while waiting to read again, after %d tries: %v", ended, tries, err)
+		}
+		n, err = r.do(ctx)
+	}
+	if err != nil && refused == nil {
+		err = fmt.Errorf("%w (tries: %d, in %v)", err, tries, time.Since(begun).Round(time.Millisecond))
+	}
+	return n, err
+}
