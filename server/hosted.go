@@ -26,7 +26,7 @@ var ErrServed = errors.New("another server fills this cache")
 
 // host opens the source of a cache and makes the segment for it, or adopts the one that an earlier server left: if it has the name, the schema, the size and the
 // fingerprint of the source. If it has not, it is removed (those who are attached keep it) and a cold one is made. ErrServed when another server has it.
-func host(ctx context.Context, o CacheOptions, open func(ctx context.Context, s source.Settings) (source.Source, error), log *slog.Logger) (h *hosted, err error) {
+func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) (h *hosted, err error) {
 	log = log.With("cache", o.Name)
 	src, err := open(ctx, o.Source)
 	if err != nil {

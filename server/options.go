@@ -7,6 +7,7 @@ import (
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/kinds"
 )
 
 // Options of a server.
@@ -15,7 +16,16 @@ type Options struct {
 	SocketsDir string       // "": control.SocketsDir()
 	Log        *slog.Logger // nil: slog.Default()
 
-	open func(ctx context.Context, s source.Settings) (source.Source, error) // nil: kinds.Open. For tests
+	open openFunc // nil: kinds.Open. For tests
+}
+
+type openFunc = func(ctx context.Context, s source.Settings) (source.Source, error)
+
+func (o *Options) opener() openFunc {
+	if o.open == nil {
+		return kinds.Open
+	}
+	return o.open
 }
 
 // CacheOptions are one cache of a server.

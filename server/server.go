@@ -18,7 +18,6 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/shm"
-	"github.com/stocached/stocached/source/kinds"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,11 +60,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		if s.caches[c.Name] != nil {
 			return s, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
 		}
-		open := o.open
-		if open == nil {
-			open = kinds.Open
-		}
-		h, err := host(ctx, c, open, s.log)
+		h, err := host(ctx, c, o.opener(), s.log)
 		if err != nil {
 			return s, err
 		}
@@ -241,4 +236,29 @@ func (s *Server) close() error {
 		errs = append(errs, h.close())
 	}
 	return errors.Join(errs...)
+}
+
+// Check opens the source of every cache and says what is wrong, without making or changing anything.
+func Check(ctx context.Context, o Options) error {
+	var errs []error
+	for _, c := range o.Caches {
+		errs = append(errs, c.try(ctx, o.opener()))
+	}
+	return errors.Join(errs...)
+}
+
+// try is what host does before it makes a segment.
+func (o CacheOptions) try(ctx context.Context, open openFunc) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	s, err := open(ctx, o.Source)
+	if err != nil {
+		return fmt.Errorf("cache %s: %w", o.Name, err)
+	}
+	defer s.Close()
+	if _, err = o.segment(s); err != nil {
+		err = fmt.Errorf("cache %s: %w", o.Name, err)
+	}
+	return err
 }

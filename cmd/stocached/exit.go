@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
@@ -33,12 +35,12 @@ var exits = []struct {
 }{
 	{exitOK, "done", nil},
 	{exitFailed, "failed otherwise; the message says why", nil},
-	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, an index out of range",
-		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex}},
+	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, a configuration, an index out of range",
+		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex, config.ErrInvalid}},
 	{exitNotFound, "no such cache or file", []error{shm.ErrNotFound, fs.ErrNotExist}},
 	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be", []error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt}},
 	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk", []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
-	{exitExists, "a cache of that name exists, or something else is in the way", []error{shm.ErrExists, fs.ErrExist}},
+	{exitExists, "a cache of that name exists, or something else is in the way, such as another server", []error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
 	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
 	{exitVersion, "a segment of another version of stocached", []error{shm.ErrVersion}},
 }
