@@ -57,7 +57,8 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			before := goleak.IgnoreCurrent()
+			t.Cleanup(func() { goleak.VerifyNone(t, before) }) // the last to run: behind the Close of sources
 			test.test(t, fixture(t))
 		})
 	}

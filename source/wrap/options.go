@@ -10,9 +10,9 @@ import (
 
 // options are the keys of a cache's settings that Apply knows. What is not there wraps nothing.
 type options struct {
-	Limits    source.Settings `key:"limits"`
-	Retry     source.Settings `key:"retry"`
-	ReadAhead source.Settings `key:"read_ahead"`
+	Limits    map[string]any `key:"limits"`
+	Retry     map[string]any `key:"retry"`
+	ReadAhead map[string]any `key:"read_ahead"`
 }
 
 // limits: {concurrency: 16, bytes_per_second: 150MB, latency: 8ms, heads: 1}
@@ -63,7 +63,7 @@ func applyLimits(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var l limits
-	err := o.Limits.Decode(&l)
+	err := source.Settings(o.Limits).Decode(&l)
 	if rate := (RateOptions{l.BytesPerSecond, l.Latency, l.Heads}); err == nil && rate != (RateOptions{}) {
 		s, err = Rate(s, rate)
 	}
@@ -78,7 +78,7 @@ func applyRetry(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var r retries
-	err := o.Retry.Decode(&r)
+	err := source.Settings(o.Retry).Decode(&r)
 	if err == nil {
 		s, err = Retry(s, RetryOptions(r))
 	}
@@ -90,7 +90,7 @@ func applyReadAhead(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var r aheads
-	err := o.ReadAhead.Decode(&r)
+	err := source.Settings(o.ReadAhead).Decode(&r)
 	if err == nil {
 		s, err = ReadAhead(s, ReadAheadOptions(r))
 	}

@@ -1,0 +1,313 @@
+package wrap_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/source/wrap/faults"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestReadAheadSuite(t *testing.T) {
+	for name, o := range map[string]wrap.ReadAheadOptions{"announced": {}, "whole blocks": {Blocks: true}, "no room": {Size: 30, Blocks: true}} {
+		t.Run(name, func(t *testing.T) {
+			suite(t, func(s source.Source) (source.Source, error) { return wrap.ReadAhead(s, o) })
+		})
+	}
+}
+
+// ahead opens records behind faults, in blocks of per unless it is 0, and reads ahead.
+func ahead(t *testing.T, n, size, per int, o wrap.ReadAheadOptions, rules ...faults.Rule) (wrap.Ahead, *faults.Source, [][]byte) {
+	t.Helper()
+	inner, want := records(t, n, size)
+	f := faults.Wrap(inner, rules...)
+	var s source.Source = f
+	if per > 0 {
+		s = blocky{f, per}
+	}
+	a, err := wrap.ReadAhead(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	return a, f, want
+}
+
+func wantSample(t *testing.T, s source.Source, want [][]byte, i int) {
+	t.Helper()
+	if got, err := readOne(s, i); err != nil || !bytes.Equal(got, want[i]) {
+		t.Errorf("sample %d: %d bytes, %v", i, len(got), err)
+	}
+}
+
+// Ensure that what is announced is there when it is asked for, was read once, and is then forgotten.
+func TestReadAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{}, faults.Rule{Delay: time.Second})
+		if n := a.Prefetch([]int{3, 7, 3, 11, -1, 20}); n != 4 {
+			t.Errorf("%d announced", n)
+		}
+		time.Sleep(2 * time.Second)
+		if a.Held() != 3*24 {
+			t.Errorf("%d bytes held", a.Held())
+		}
+		begun := time.Now()
+		for _, i := range []int{11, 3, 7} {
+			wantSample(t, a, want, i)
+		}
+		if took := time.Since(begun); took != 0 || f.TotalReads() != 3 || a.Held() != 0 {
+			t.Errorf("%v, %d reads, %d bytes held", took, f.TotalReads(), a.Held())
+		}
+		wantSample(t, a, want, 3) // a second time is a read of the source
+		wantSample(t, a, want, 4) // and so is what nobody announced
+		if took := time.Since(begun); took != 2*time.Second || f.Reads(3) != 2 || f.Reads(4) != 1 {
+			t.Errorf("%v, %d and %d reads", took, f.Reads(3), f.Reads(4))
+		}
+		a.Prefetch([]int{5})
+		synctest.Wait()
+		if _, err := a.Read(context.Background(), 5, make([]byte, 23)); !errors.Is(err, source.ErrShort) {
+			t.Error(err)
+		}
+		wantSample(t, a, want, 5) // while it is being read ahead, and after one who had no room for it
+		if took := time.Since(begun); took != 3*time.Second || f.Reads(5) != 1 {
+			t.Errorf("%v, %d reads", took, f.Reads(5))
+		}
+		a.Close()
+	})
+}
+
+// Ensure that a failed read ahead is nobody's error: who asks reads by himself, and gets his own.
+func TestReadAheadFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{}, faults.Rule{Samples: []int{1}, Times: 1, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Err: unix.EIO})
+		a.Prefetch([]int{1, 2, 3})
+		synctest.Wait()
+		if a.Held() != 24 {
+			t.Errorf("%d bytes held", a.Held())
+		}
+		wantSample(t, a, want, 1)
+		if _, err := readOne(a, 2); !errors.Is(err, unix.EIO) || f.Reads(2) != 2 {
+			t.Errorf("%v, %d reads", err, f.Reads(2))
+		}
+		wantSample(t, a, want, 3)
+		a.Close()
+	})
+}
+
+// Ensure that no more is held than may be, that reading ahead goes on as room comes, in the order announced, and that nothing announced is lost.
+func TestReadAheadBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10*24 + 5, Readers: 3}, faults.Rule{Delay: time.Millisecond})
+		order := rand.Perm(100)
+		if n := a.Prefetch(order); n != 100 {
+			t.Errorf("%d announced", n)
+		}
+		for k, i := range order {
+			time.Sleep(10 * time.Millisecond)
+			if n := a.Held(); n > 10*24 {
+				t.Errorf("%d bytes held", n)
+			}
+			if read := f.TotalReads(); read != min(k+10, 100) {
+				t.Errorf("%d read when %d were asked for", read, k)
+			}
+			wantSample(t, a, want, i)
+		}
+		if f.TotalReads() != 100 || a.Held() != 0 {
+			t.Errorf("%d reads of 100 samples, %d bytes held", f.TotalReads(), a.Held())
+		}
+		a.Close()
+	})
+}
+
+// Ensure that what nobody comes for makes room after a while.
+func TestReadAheadForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10 * 24, Keep: time.Hour})
+		a.Prefetch(rand.Perm(50)[:10])
+		time.Sleep(time.Minute)
+		a.Prefetch([]int{60, 61})
+		time.Sleep(58 * time.Minute)
+		if f.Reads(60)+f.Reads(61) != 0 {
+			t.Error("what was announced was dropped for something else")
+		}
+		time.Sleep(2 * time.Minute)
+		if f.Reads(60) != 1 || f.Reads(61) != 1 || a.Held() > 10*24 {
+			t.Errorf("%d, %d reads, %d bytes held", f.Reads(60), f.Reads(61), a.Held())
+		}
+		wantSample(t, a, want, 60)
+		a.Close()
+	})
+}
+
+// Ensure that a sample larger than all that may be held is refused, and read as without reading ahead; and that the queue is bounded.
+func TestReadAheadRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 23})
+		if n := a.Prefetch([]int{1, 2}); n != 0 {
+			t.Errorf("%d announced", n)
+		}
+		wantSample(t, a, want, 1)
+		a.Close()
+		many, _, want := ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 1, Readers: 1})
+		_ = many.Close()
+		stuck := make(chan struct{})
+		many, _, want = ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 2, Readers: 1}, faults.Rule{Stuck: stuck, Times: 1})
+		all := make([]int, 70_000)
+		for i := range all {
+			all[i] = i
+		}
+		n := many.Prefetch(all)
+		if n < 1<<16 || n > 1<<16+1 {
+			t.Errorf("%d announced", n)
+		}
+		close(stuck)
+		wantSample(t, many, want, 69_999)
+		many.Close()
+		if n := many.Prefetch(all); n != 0 || many.Held() != 0 {
+			t.Errorf("%d announced, %d bytes held after Close", n, many.Held())
+		}
+	})
+	for _, o := range []wrap.ReadAheadOptions{{Size: -1}, {Readers: -1}, {Readers: 2000}, {Keep: -1}} {
+		if _, err := wrap.ReadAhead(nil, o); !errors.Is(err, source.ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// Ensure that blocks are read once each: when a sample of one was announced, and without that where readers go block by block, however many of them.
+func TestReadAheadBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{}, faults.Rule{Delay: time.Millisecond})
+		a.Prefetch([]int{12, 15, 31})
+		time.Sleep(time.Second)
+		if f.TotalReads() != 20 || a.Held() != 20*24 {
+			t.Errorf("%d reads, %d bytes held", f.TotalReads(), a.Held())
+		}
+		for _, i := range []int{12, 11, 15} { // 11 was not announced, but is there
+			wantSample(t, a, want, i)
+		}
+		if f.TotalReads() != 20 || a.Held() != 10*24 {
+			t.Errorf("%d reads, %d bytes held, when what was announced of a block has been read", f.TotalReads(), a.Held())
+		}
+		wantSample(t, a, want, 55)
+		if f.TotalReads() != 21 {
+			t.Errorf("%d reads: a block that nobody announced was read", f.TotalReads())
+		}
+		a.Close()
+
+		a, f, want = ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 17 * 240, Blocks: true}, faults.Rule{Delay: time.Millisecond})
+		order := windowed(60, 10, 16)
+		var readers sync.WaitGroup
+		var mu sync.Mutex
+		for range 4 {
+			readers.Go(func() {
+				for {
+					mu.Lock()
+					if len(order) == 0 {
+						mu.Unlock()
+						return
+					}
+					i := order[0]
+					order = order[1:]
+					mu.Unlock()
+					wantSample(t, a, want, i)
+					if n := a.Held(); n > 17*240 {
+						t.Errorf("%d bytes held", n)
+					}
+				}
+			})
+		}
+		readers.Wait()
+		// A window moves on before the last readers of the one before are done, so a few are read twice.
+		if f.TotalReads() < 600 || f.TotalReads() > 620 || a.Held() != 0 {
+			t.Errorf("%d reads of 600 samples, %d bytes held", f.TotalReads(), a.Held())
+		}
+		a.Close()
+	})
+}
+
+// windowed is an order of samples block by block: of window blocks at a time, mixed.
+func windowed(blocks, per, window int) (order []int) {
+	perm := rand.Perm(blocks)
+	for len(perm) > 0 {
+		n := min(window, len(perm))
+		var mixed []int
+		for _, b := range perm[:n] {
+			for k := range per {
+				mixed = append(mixed, b*per+k)
+			}
+		}
+		rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		order, perm = append(order, mixed...), perm[n:]
+	}
+	return order
+}
+
+// Ensure that samples before a damaged one of a block are served, and the others are tried one by one.
+func TestReadAheadDamagedBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{Blocks: true}, faults.Rule{Samples: []int{14}, Err: source.ErrCorrupt})
+		for i := 10; i < 20; i++ {
+			if i != 14 {
+				wantSample(t, a, want, i)
+			} else if _, err := readOne(a, i); !errors.Is(err, source.ErrCorrupt) {
+				t.Error(err)
+			}
+		}
+		// The block up to the damaged sample; once more, because all that was good of it had been read; that sample; and the 5 behind it.
+		if f.TotalReads() != 5+5+1+5 || a.Held() > 10*24 {
+			t.Errorf("%d reads, %d bytes held", f.TotalReads(), a.Held())
+		}
+		a.Close()
+	})
+}
+
+// Ensure under the race detector that many who announce and read get what they ask for, and that no goroutine is left behind, whenever it is closed.
+func TestReadAheadConcurrent(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for _, o := range []wrap.ReadAheadOptions{{Size: 40 * 24}, {Size: 40 * 24, Blocks: true}, {Size: 1 << 20, Blocks: true}, {Size: 40 * 24, Keep: time.Nanosecond}} {
+		for _, per := range []int{0, 10} {
+			a, _, want := ahead(t, 500, 24, per, o, faults.Rule{Every: 50, Err: unix.EIO})
+			var readers sync.WaitGroup
+			for range 6 {
+				readers.Go(func() {
+					for {
+						batch := make([]int, 32)
+						for k := range batch {
+							batch[k] = rand.IntN(500)
+						}
+						a.Prefetch(batch)
+						for _, i := range batch {
+							got, err := readOne(a, i)
+							switch {
+							case errors.Is(err, source.ErrClosed):
+								return
+							case err == nil && !bytes.Equal(got, want[i]), err != nil && !errors.Is(err, unix.EIO):
+								t.Errorf("sample %d: %x, %v", i, got, err)
+							}
+							if n := a.Held(); n > int64(o.Size) {
+								t.Errorf("%d bytes held", n)
+							}
+						}
+					}
+				})
+			}
+			time.Sleep(30 * time.Millisecond)
+			a.Close()
+			readers.Wait()
+			if a.Held() != 0 {
+				t.Errorf("%d bytes held after Close", a.Held())
+			}
+		}
+	}
+}
