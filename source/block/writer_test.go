@@ -1,0 +1,420 @@
+package block_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/block"
+)
+
+// tree is the files of a folder, by name.
+func tree(t testing.TB, folder string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(b)
+	}
+	return files
+}
+
+// sameTree compares folders byte by byte.
+func sameTree(t testing.TB, got, want map[string]string) {
+	t.Helper()
+	for name, b := range want {
+		if got[name] != b {
+			t.Errorf("%s: %d bytes, want other %d", name, len(got[name]), len(b))
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d files, want %d", len(got), len(want))
+	}
+}
+
+// create begins to write in a folder.
+func (s shape) create(t testing.TB, folder string) *block.Writer {
+	t.Helper()
+	w, err := block.Create(t.Context(), folder, s.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+// writeTo writes the samples up to n that are missing.
+func (s shape) writeTo(t testing.TB, w *block.Writer, n int) {
+	t.Helper()
+	for w.Next() < n {
+		if err := w.Write(s.samples[w.Next()]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Ensure that a writer that gave up after any sample leaves no dataset, and that the next one goes on and makes what an undisturbed one makes, to the last byte.
+func TestGoingOn(t *testing.T) {
+	for name, s := range shapes(t) {
+		t.Run(name, func(t *testing.T) {
+			want := tree(t, s.write(t))
+			most := 0
+			for n := range len(s.samples) + 1 {
+				folder := filepath.Join(t.TempDir(), "set")
+				w := s.create(t, folder)
+				s.writeTo(t, w, n)
+				whole := w.Whole()
+				if err := w.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+					t.Fatalf("after %d samples there is a folder: %v", n, err)
+				}
+				if _, err := block.Open(t.Context(), folder, true); !errors.Is(err, fs.ErrNotExist) || n > 0 && whole > 0 && !strings.Contains(err.Error(), "not whole") {
+					t.Fatal(err)
+				}
+				if _, err := block.Open(t.Context(), folder+".part", true); !errors.Is(err, fs.ErrNotExist) {
+					t.Fatal(err)
+				}
+				var kept []int
+				o := s
+				o.options.Kept = func(n int) { kept = append(kept, n) }
+				w = o.create(t, folder)
+				if w.Next() != whole || whole > 0 && kept[len(kept)-1] != whole {
+					t.Fatalf("goes on at %d after %v, want %d", w.Next(), kept, whole)
+				}
+				most = max(most, whole)
+				s.writeTo(t, w, len(s.samples))
+				if err := w.Finish(); err != nil {
+					t.Fatal(err)
+				}
+				sameTree(t, tree(t, folder), want)
+			}
+			if most == 0 && len(want) > 2 {
+				t.Error("nothing was ever kept")
+			}
+		})
+	}
+}
+
+// Ensure that a file which is not whole, or not the next one, is not kept, nor is what lies behind it.
+func TestWhatIsNotKept(t *testing.T) {
+	s := shapes(t)["fixed"]
+	want := tree(t, s.write(t))
+	for name, c := range map[string]struct {
+		damage func(part string)
+		next   int
+	}{
+		"nothing":             {func(string) {}, 24},
+		"a flipped byte":      {func(part string) { flip(t, file(part, 1), 4097) }, 8},
+		"a flipped footer":    {func(part string) { flip(t, file(part, 1), 8192+30) }, 8},
+		"a cut file":          {func(part string) { os.Truncate(file(part, 1), 8192) }, 8},
+		"a gap":               {func(part string) { os.Remove(file(part, 0)) }, 0},
+		"another file's name": {func(part string) { os.Rename(file(part, 2), file(part, 1)) }, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "set")
+			w := s.create(t, folder)
+			s.writeTo(t, w, 30)
+			w.Close()
+			c.damage(folder + ".part")
+			w = s.create(t, folder)
+			if w.Next() != c.next {
+				t.Errorf("goes on at %d, want %d", w.Next(), c.next)
+			}
+			s.writeTo(t, w, len(s.samples))
+			if err := w.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			sameTree(t, tree(t, folder), want)
+		})
+	}
+}
+
+// Ensure that only the same source and options go on, and that nothing else is overwritten.
+func TestInTheWay(t *testing.T) {
+	s := shapes(t)["fixed"]
+	other := s
+	other.options.BlockBytes = 8192
+	begin := func(t *testing.T) string {
+		folder := filepath.Join(t.TempDir(), "set")
+		w := s.create(t, folder)
+		s.writeTo(t, w, 30)
+		w.Close()
+		return folder
+	}
+	refused := func(t *testing.T, s shape, folder string, want error, text string) {
+		t.Helper()
+		before := ""
+		if b, err := os.ReadFile(file(folder+".part", 0)); err == nil {
+			before = string(b)
+		}
+		w, err := block.Create(t.Context(), folder, s.options)
+		if err == nil {
+			w.Close()
+		}
+		if !errors.Is(err, want) || !strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("%v; want %v with %q", err, want, text)
+		}
+		if b, _ := os.ReadFile(file(folder+".part", 0)); string(b) != before {
+			t.Error("what was there was changed")
+		}
+	}
+	t.Run("other options", func(t *testing.T) {
+		folder := begin(t)
+		refused(t, other, folder, block.ErrInTheWay, "--restart")
+		again := other
+		again.options.Restart = true
+		if w := again.create(t, folder); w.Next() != 0 {
+			t.Error(w.Next())
+		}
+	})
+	t.Run("no fingerprint", func(t *testing.T) {
+		folder := begin(t)
+		nobody := s
+		nobody.options.Source = block.Origin{}
+		if w := nobody.create(t, folder); w.Next() != 0 {
+			t.Error(w.Next())
+		}
+	})
+	t.Run("a foreign file", func(t *testing.T) {
+		folder := begin(t)
+		os.WriteFile(folder+".part/letter.txt", nil, 0o600)
+		refused(t, s, folder, block.ErrInTheWay, "letter.txt")
+	})
+	t.Run("a folder in the part", func(t *testing.T) {
+		folder := begin(t)
+		os.Mkdir(folder+".part/00009.stocblk", 0o700)
+		refused(t, s, folder, block.ErrInTheWay, "00009.stocblk")
+	})
+	t.Run("another writer", func(t *testing.T) {
+		folder := begin(t)
+		w := s.create(t, folder)
+		refused(t, s, folder, block.ErrBusy, folder)
+		w.Close()
+		s.create(t, folder)
+	})
+	t.Run("a file", func(t *testing.T) {
+		folder := filepath.Join(t.TempDir(), "set")
+		os.WriteFile(folder, nil, 0o600)
+		refused(t, s, folder, block.ErrInTheWay, "not a folder")
+	})
+	t.Run("a file as part", func(t *testing.T) {
+		folder := filepath.Join(t.TempDir(), "set")
+		os.WriteFile(folder+".part", nil, 0o600)
+		refused(t, s, folder, block.ErrInTheWay, "not a folder")
+	})
+	t.Run("a link as part", func(t *testing.T) {
+		folder := filepath.Join(t.TempDir(), "set")
+		os.Symlink(t.TempDir(), folder+".part")
+		refused(t, s, folder, block.ErrInTheWay, "not a folder")
+	})
+	t.Run("a full folder", func(t *testing.T) {
+		folder := t.TempDir()
+		os.WriteFile(folder+"/letter.txt", nil, 0o600)
+		refused(t, s, folder, block.ErrInTheWay, "something in it")
+	})
+	t.Run("an empty folder", func(t *testing.T) {
+		folder := t.TempDir()
+		w := s.create(t, folder)
+		s.writeTo(t, w, len(s.samples))
+		if err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		open(t, folder)
+	})
+	t.Run("the dataset itself", func(t *testing.T) {
+		folder := s.write(t)
+		refused(t, s, folder, block.ErrWhole, folder)
+		refused(t, other, folder, block.ErrInTheWay, "other data or otherwise")
+		if _, err := os.Stat(folder + ".part"); err == nil {
+			t.Error("a folder is left")
+		}
+	})
+	t.Run("something that comes up meanwhile", func(t *testing.T) {
+		folder := filepath.Join(t.TempDir(), "set")
+		w := s.create(t, folder)
+		s.writeTo(t, w, len(s.samples))
+		os.MkdirAll(folder+"/here", 0o700)
+		if err := w.Finish(); !errors.Is(err, block.ErrInTheWay) {
+			t.Error(err)
+		}
+	})
+	t.Run("no folder above", func(t *testing.T) {
+		refused(t, s, filepath.Join(t.TempDir(), "none", "set"), fs.ErrNotExist, "none")
+	})
+}
+
+// Ensure that a writer refuses what cannot be written, and says so.
+func TestWriterRefuses(t *testing.T) {
+	s := shapes(t)["fixed"]
+	for _, o := range []block.Options{
+		{}, {Schema: s.options.Schema, BlockBytes: 1000}, {Schema: s.options.Schema, BlockBytes: 2 << 30}, {Schema: s.options.Schema, BlockBytes: -4096},
+		{Schema: s.options.Schema, FileBytes: 1}, {Schema: s.options.Schema, Compression: "lzma"},
+		{Schema: shm.Schema{Fields: []shm.Field{{Name: "x", Dims: []uint64{shm.VariableDim}}}}},
+	} {
+		folder := filepath.Join(t.TempDir(), "set")
+		if _, err := block.Create(t.Context(), folder, o); !errors.Is(err, source.ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+		if _, err := os.Stat(folder + ".part"); err == nil {
+			t.Error("a folder is left")
+		}
+	}
+	w := s.create(t, filepath.Join(t.TempDir(), "set"))
+	if err := w.Write(make([]byte, 999)); !errors.Is(err, source.ErrInvalid) {
+		t.Error(err)
+	}
+	if err := w.Finish(); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "without samples") {
+		t.Error(err)
+	}
+	s.writeTo(t, w, 3) // it goes on all the same
+	if err := w.Finish(); err != nil {
+		t.Error(err)
+	}
+	if err := w.Write(s.samples[3]); !errors.Is(err, source.ErrClosed) {
+		t.Error(err)
+	}
+	if err := errors.Join(w.Close(), w.Close()); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	folder := filepath.Join(t.TempDir(), "set")
+	w = s.create(t, folder)
+	s.writeTo(t, w, 30)
+	w.Close()
+	if _, err := block.Create(ctx, folder, s.options); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Ensure that a full disk is an error with the file's name, that nothing half-made looks whole, and that there is a way on once there is room.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k"); err != nil {
+		t.Skipf("NOT TESTED HERE: mount a tmpfs: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := shapes(t)["fixed"]
+	for i := range 160 {
+		s.samples = append(s.samples, noise(40+i, 1000))
+	}
+	want := tree(t, s.write(t))
+	folder := filepath.Join(dir, "set")
+	w := s.create(t, folder)
+	var err error
+	for err == nil && w.Next() < len(s.samples) {
+		err = w.Write(s.samples[w.Next()])
+	}
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), folder+".part/") {
+		t.Fatalf("after %d samples: %v", w.Next(), err)
+	}
+	if again := w.Write(s.samples[0]); again == nil || again.Error() != err.Error() {
+		t.Errorf("it writes on: %v", again)
+	}
+	if again := w.Finish(); again == nil {
+		t.Error("it finishes")
+	}
+	whole := w.Whole()
+	w.Close()
+	if _, err := block.Open(t.Context(), folder, true); !errors.Is(err, fs.ErrNotExist) || whole == 0 {
+		t.Error(whole, err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	w = s.create(t, folder)
+	if w.Next() != whole {
+		t.Errorf("goes on at %d, want %d", w.Next(), whole)
+	}
+	s.writeTo(t, w, len(s.samples))
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, tree(t, folder), want)
+}
+
+// Ensure that samples packed by several goroutines, in whatever order, are those that one makes: the compressor has no memory.
+func TestPackIsAFunction(t *testing.T) {
+	s := shapes(t)["fixed zstd"]
+	want := tree(t, s.write(t))
+	folder := filepath.Join(t.TempDir(), "set")
+	w := s.create(t, folder)
+	packed := make([]block.Packed, len(s.samples))
+	done := make(chan error)
+	for g := range 4 {
+		go func() {
+			var err error
+			for k := len(packed) - 1 - g; k >= 0 && err == nil; k -= 4 {
+				packed[k], err = w.Pack(bytes.Clone(s.samples[k]))
+			}
+			done <- err
+		}()
+	}
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range packed {
+		if err := w.Append(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, tree(t, folder), want)
+}
+
+// Ensure the rules by which samples are laid out, on numbers that can be counted by hand.
+func TestLayout(t *testing.T) {
+	s := shape{options: block.Options{Schema: schema(t, true, shm.Field{Name: "x", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}), BlockBytes: 4096, FileBytes: 12288}}
+	for i, n := range []int{4000, 96, 1, 9000, 0, 4096, 0, 4096, 4096, 5} {
+		s.samples = append(s.samples, noise(i, n))
+	}
+	d := open(t, s.write(t))
+	// The empty sample 4 cannot join a block of 9,000 bytes, which is beyond block_bytes; the empty sample 6 joins one of exactly 4,096.
+	want := [][2]int{{0, 2}, {2, 1}, {3, 1}, {4, 3}, {7, 1}, {8, 1}, {9, 1}}
+	for b, w := range want {
+		if first, n := d.Block(b); first != w[0] || n != w[1] {
+			t.Errorf("block %d: %d samples from %d, want %d from %d", b, n, first, w[1], w[0])
+		}
+	}
+	if d.Blocks() != len(want) {
+		t.Errorf("%d blocks, want %d", d.Blocks(), len(want))
+	}
+	// Blocks take 4096, 4096, 12288 | 4096, 4096, 4096 | 4096 with their paddings.
+	for i, name := range []string{"00000", "00000", "00000", "00000", "00001", "00001", "00001", "00001", "00001", "00002"} {
+		if where := d.Where(i); !strings.Contains(where, name) {
+			t.Errorf("sample %d is in %s, want %s", i, where, name)
+		}
+	}
+	for i, at := range map[int]string{1: "96 bytes at 4000", 3: "9000 bytes at 8192", 8: "4096 bytes at 8192", 9: "5 bytes at 0"} {
+		if where := d.Where(i); !strings.HasSuffix(where, at) {
+			t.Errorf("sample %d: %s, want %s", i, where, at)
+		}
+	}
+}
