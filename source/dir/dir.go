@@ -51,9 +51,9 @@ type settings struct {
 	Descriptors *int `key:"descriptors"`
 }
 
-// keptByDefault is how many files a tree may have to be kept open altogether. Measured on ext4, in the page cache: a read of 4 KiB takes about half the time when the file
-// is open already, one of 110 KiB 0.9 of it. It pays only where every file stays open: samples are read once an epoch in a new order, so of N files C descriptors
-// serve a share of C/N at most, and each miss pays for the list. On network file systems, where an open is a round trip, set descriptors to the number of files.
+// keptByDefault is how many files a tree may have to be kept open altogether. Measured on ext4, in the page cache, 1 goroutine (bare open, read, close; none kept; all
+// kept): 4.1, 5.4 and 2.6 us for 4 KiB, 21.5, 22.6 and 20.1 us for 110 KiB. It pays where files are small and all stay open: samples are read once an epoch in a
+// new order, which of a list of C among N finds C/N at best, and far less for LRU. Where an open is a round trip, as on network file systems, set descriptors to the number of files.
 const keptByDefault = 256
 
 func open(ctx context.Context, s source.Settings) (source.Source, error) {

@@ -2,7 +2,6 @@ package dir
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -43,7 +42,7 @@ func each(ctx context.Context, n int, do func(i int) error) error {
 func stamps(ctx context.Context, root string, names []string) ([]source.Stamp, error) {
 	stamps := make([]source.Stamp, len(names))
 	return stamps, each(ctx, len(names), func(i int) (err error) {
-		stamps[i], err = source.StampOf(filepath.Join(root, names[i]))
+		stamps[i], err = source.StampOf(root + "/" + names[i])
 		return err
 	})
 }

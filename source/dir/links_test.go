@@ -1,0 +1,173 @@
+package dir_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/dir"
+
+	"golang.org/x/sys/unix"
+)
+
+// Links to files and to folders are followed, from wherever they come.
+func TestLinks(t *testing.T) {
+	outside := write(t, map[string]string{"x/1": "one", "x/y/2": "two"})
+	root := write(t, map[string]string{"3": "three", "file": "-> 3", "far": "-> " + outside + "/x/1", "cat": "-> " + outside + "/x", "again": "-> cat"})
+	s := mustOpen(t, root, nil)
+	wantNames(t, s, root, "3", "again/1", "again/y/2", "cat/1", "cat/y/2", "far", "file")
+	for i, want := range []string{"three", "one", "two", "one", "two", "one", "three"} {
+		if got, err := readAll(s, i); err != nil || string(got) != want {
+			t.Errorf("%d: %q, %v", i, got, err)
+		}
+	}
+	s = mustOpen(t, root, source.Settings{"labels": "folders"})
+	wantNote(t, s, "classes", `["again","cat"]`)
+	link := filepath.Join(filepath.Dir(root), "link")
+	if err := os.Symlink(root, link); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, mustOpen(t, link, source.Settings{"glob": "3"}), link, "3")
+}
+
+// Links that lead back up end, and are told about.
+func TestCycles(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one", "a/up": "-> ..", "a/self": "-> .", "b/c/top": "-> ../../b"})
+	s := mustOpen(t, root, nil)
+	wantNames(t, s, root, "a/1")
+	wantNote(t, s, "skipped", "3, the first is a/self (a link back to a folder above it)")
+	// Two folders that link to each other: each is seen once from each side.
+	root = write(t, map[string]string{"a/1": "one", "b/2": "two", "a/b": "-> ../b", "b/a": "-> ../a"})
+	wantNames(t, mustOpen(t, root, nil), root, "a/1", "a/b/2", "b/2", "b/a/1")
+}
+
+// A link to nothing, or to itself, is data that is missing; where the glob leaves it out nobody asked for it.
+func TestDangling(t *testing.T) {
+	root := write(t, map[string]string{"1.jpg": "one", "2.jpg": "-> none", "3.png": "-> 3.png"})
+	for glob, want := range map[string]string{"": ".", "*.jpg": "2.jpg", "*.png": "3.png"} {
+		if _, err := open(root, source.Settings{"glob": glob}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "a symbolic link to nothing") {
+			t.Errorf("%s: %v", glob, err)
+		}
+	}
+	wantNames(t, mustOpen(t, root, source.Settings{"glob": "1.*"}), root, "1.jpg")
+}
+
+// What is no file is never opened: a FIFO would hang, a device may do anything.
+func TestSpecial(t *testing.T) {
+	root := write(t, map[string]string{"1": "one", "link": "-> /dev/zero"})
+	if err := unix.Mkfifo(filepath.Join(root, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(root) // the address of a socket is short
+	l, err := net.Listen("unix", "socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := mustOpen(t, root, nil)
+	wantNames(t, s, root, "1")
+	wantNote(t, s, "skipped", "3, the first is fifo (a FIFO)")
+	if text := note(mustOpen(t, root, source.Settings{"glob": "1"}), "skipped"); text != "" {
+		t.Errorf("skipped what the glob left out: %q", text)
+	}
+	for _, glob := range []string{"fifo", "socket", "link"} {
+		if _, err := open(root, source.Settings{"glob": glob}); !errors.Is(err, source.ErrInvalid) {
+			t.Errorf("%s: %v", glob, err)
+		}
+	}
+}
+
+// A FIFO or a folder that took a file's name after opening is a change, and stops nobody.
+func TestBecameSpecial(t *testing.T) {
+	for name, take := range map[string]func(path string) error{
+		"FIFO":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
+	} {
+		root := write(t, map[string]string{"1": "one"})
+		s := mustOpen(t, root, nil)
+		os.Remove(filepath.Join(root, "1"))
+		if err := take(filepath.Join(root, "1")); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := readAll(s, 0)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), root) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: the read hangs", name)
+		}
+	}
+}
+
+// A folder and a file that may not be read are errors with their names, the folder when the source is opened.
+func TestUnreadable(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
+	folder, file := filepath.Join(root, "b"), filepath.Join(root, "a/1")
+	chmod := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(do func()) {
+		t.Helper()
+		if os.Geteuid() == 0 { // who may read everything: be somebody else for a while
+			if err := syscall.Setreuid(-1, 65534); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Setreuid(-1, 0)
+		}
+		do()
+	}
+	chmod(filepath.Dir(filepath.Dir(root)), 0o755)
+	chmod(folder, 0)
+	as(func() {
+		if _, err := open(root, nil); !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), folder) {
+			t.Errorf("folder: %v", err)
+		}
+	})
+	chmod(folder, 0o755)
+	chmod(file, 0)
+	as(func() {
+		s, err := open(root, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer s.Close()
+		if _, err := readAll(s, 0); !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), file) {
+			t.Errorf("file: %v", err)
+		}
+		if got, err := readAll(s, 1); string(got) != "two" {
+			t.Errorf("the other file: %q, %v", got, err)
+		}
+	})
+}
+
+// Opening ends with its context.
+func TestCancelledOpen(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one"})
+	add(t, root+".csv", "a/1\n")
+	cause := errors.New("had enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	for _, settings := range []source.Settings{{"path": root}, {"path": root, "manifest": root + ".csv"}} {
+		if _, err := dir.Kind.Open(ctx, settings); !errors.Is(err, cause) {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package dir_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestManifest(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one", "b/2": "two", ".hidden": "h", "with, comma": "c", `q"uote`: "q", "path": "p", "tab\tbed": "t"})
+	for name, c := range map[string]struct {
+		text   string
+		want   []string
+		labels []int64 // nil: none
+	}{
+		"paths":                {"b/2\na/1\n", []string{"b/2", "a/1"}, nil},
+		"no last line break":   {"b/2\na/1", []string{"b/2", "a/1"}, nil},
+		"CRLF, empty lines":    {"\r\nb/2\r\n\r\na/1\r\n", []string{"b/2", "a/1"}, nil},
+		"byte order mark":      {"\xEF\xBB\xBFpath\nb/2\n", []string{"b/2"}, nil},
+		"header":               {"path\na/1\n", []string{"a/1"}, nil},
+		"a file named path":    {"./path\na/1\npath\n", []string{"path", "a/1", "path"}, nil},
+		"twice":                {"a/1\na/1\n./a//1\n", []string{"a/1", "a/1", "a/1"}, nil},
+		"hidden":               {".hidden\n", []string{".hidden"}, nil},
+		"quotes":               {"\"with, comma\"\n\"q\"\"uote\"\n", []string{"with, comma", `q"uote`}, nil},
+		"labels not asked for": {"a/1,x\n", []string{"a/1"}, nil},
+		"numbers":              {"path,label\na/1,5\nb/2, -7 \n", []string{"a/1", "b/2"}, []int64{5, -7}},
+		"tabs":                 {"a/1\t5\nwith, comma\t6\n", []string{"a/1", "with, comma"}, []int64{5, 6}},
+		"tabs and quotes":      {"path\tlabel\n\"tab\tbed\"\t1\n", []string{"tab\tbed"}, []int64{1}},
+		"names":                {"a/1,dog\nb/2,cat\na/1,emu\nb/2,dog\n", []string{"a/1", "b/2", "a/1", "b/2"}, []int64{1, 0, 2, 1}},
+		"64 bits":              {"a/1,9223372036854775807\nb/2,-9223372036854775808\n", []string{"a/1", "b/2"}, []int64{1<<63 - 1, -1 << 63}},
+	} {
+		path := root + ".csv"
+		add(t, path, c.text)
+		settings := source.Settings{"manifest": path}
+		if c.labels != nil {
+			settings["labels"] = "manifest"
+		}
+		s, err := open(root, settings)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		wantNames(t, s, root, c.want...)
+		for i, want := range c.labels {
+			if _, got := fields(t, s, i); got != want {
+				t.Errorf("%s: sample %d has label %d, want %d", name, i, got, want)
+			}
+		}
+		switch name {
+		case "labels not asked for":
+			wantNote(t, s, "labels", "are not read")
+		case "names":
+			wantNote(t, s, "classes", `["cat","dog","emu"]`)
+		}
+		s.Close()
+	}
+}
+
+func TestManifestRefuses(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
+	if err := unix.Mkfifo(filepath.Join(root, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text   string
+		labels bool
+		want   string // part of the message
+	}{
+		"empty":           {"", false, "it lists no files"},
+		"header only":     {"path,label\n", false, "it lists no files"},
+		"absolute":        {"a/1\n/etc/passwd\n", false, `line 2 "/etc/passwd" is no path below the folder`},
+		"above":           {"a/../../x\n", false, `line 1 "a/../../x" is no path below`},
+		"the folder":      {".\n", false, `"." is no path`},
+		"no path":         {"a/1,1\n,2\n", false, `line 2 "" is no path`},
+		"NUL":             {"a\x00b\n", false, "is no path"},
+		"columns":         {"a/1,1,2\n", false, "line 1 has 3 columns"},
+		"columns differ":  {"a/1,1\nb/2\n", false, "line 2"},
+		"open quote":      {"\"a/1\n", false, "quote"},
+		"a folder":        {"a/1\nb\n", false, "line 2: invalid source: " + root + "/b is not a regular file"},
+		"a FIFO":          {"fifo\n", false, "is not a regular file"},
+		"no labels":       {"a/1\n", true, "line 1 has no label"},
+		"a label missing": {"a/1,1\nb/2,\n", true, "line 2 has no label"},
+		"a slip":          {"a/1,1\nb/2,O\n", true, `the label of line 1 is a number (1), that of line 2 is not ("O")`},
+		"a slip before":   {"a/1,x\nb/2,0\n", true, `the label of line 2 is a number (0), that of line 1 is not ("x")`},
+		"65 bits":         {"a/1,9223372036854775808\n", true, "line 1: the label 9223372036854775808 has more than 64 bits"},
+	} {
+		path := root + ".csv"
+		add(t, path, c.text)
+		settings := source.Settings{"manifest": path}
+		if c.labels {
+			settings["labels"] = "manifest"
+		}
+		s, err := open(root, settings)
+		if err == nil {
+			s.Close()
+		}
+		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+	add(t, root+".csv", "a/1\nb/none\n")
+	if _, err := open(root, source.Settings{"manifest": root + ".csv"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "line 2") || !strings.Contains(err.Error(), "b/none") {
+		t.Error(err)
+	}
+}
