@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from typing import Any
 
 import numpy as np
 
+from stocached import _spare
 from stocached._spare import Spare
 
 
@@ -45,6 +48,44 @@ def test_bounded():
     spare = Spare(lambda: np.empty(2**27, np.uint8), 2**27)
     spare.take()
     assert spare._kept == []
+
+
+def test_a_pair_that_is_held_holds_its_array():
+    spare = make()
+    fresh = spare.take()
+    assert spare.take()[0] is not fresh[0]
+    used = spare.take()
+    assert spare.take()[0] is not used[0]
+
+
+def test_another_thread_at_any_step():
+    # A thread that takes an array while this one is in the middle of doing so; here it is this one itself, between two lines.
+    for step in range(20):
+        spare = Spare(lambda: np.empty(10, np.uint8), _spare._PER_SPARE)  # keeps one array, so each take replaces it
+        held = spare.take()[0]
+        others, lines = [], 0
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal lines
+            if frame.f_code is not Spare.take.__code__:
+                return None
+            if event == "line":
+                if lines == step:
+                    others.append(spare.take()[0])
+                lines += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            taken = spare.take()[0]
+        finally:
+            sys.settrace(before)
+        assert taken is not held, step
+        assert all(other is not held and other is not taken for other in others), step
+        if lines <= step:
+            break
+    assert step > 5
 
 
 def test_threads_never_share_one():

@@ -17,7 +17,11 @@ _PER_SPARE = 64 * 1024**2  # bytes that are kept at most
 
 
 class Spare:
-    """Arrays of one kind. `take` may be called by many threads: whoever looks at an array holds it, and so the others see it in use."""
+    """Arrays of one kind. `take` may be called by many threads: whoever looks at an array holds it, and so the others see it in use.
+
+    Threads may change places between any two steps here, and Python 3.10 lets them right after a return. So whoever looks at an array holds its pair as
+    well: without it the count lacks the Spare's reference once another thread has put another pair in its place, and an array in use looks idle. And what
+    is returned is a new pair: the one that is kept can be held by its taker without the array's count showing it."""
 
     def __init__(self, make: Callable[[], npt.NDArray[Any]], nbytes: int) -> None:
         self._make = make
@@ -29,22 +33,24 @@ class Spare:
         """An array and its address. Its bytes are whatever they were."""
         kept, at = self._kept, self._at
         if kept:
-            array, address = kept[at]  # the last one: if it is free, it is in the processor's cache
+            pair = kept[at]  # the last one: if it is free, it is in the processor's cache
+            array, address = pair
             if getrefcount(array) == _IDLE:
                 return array, address
             at = at + 1 if at + 1 < len(kept) else 0
-            array, address = kept[at]  # else the one that has been out for longest
+            pair = kept[at]  # else the one that has been out for longest
+            array, address = pair
             if getrefcount(array) == _IDLE:
                 self._at = at
                 return array, address
         array = self._make()
-        entry = (array, array.ctypes.data)
+        address = array.ctypes.data
         if len(kept) < self._most:
-            kept.insert(at, entry)
+            kept.insert(at, (array, address))
         elif kept:
-            kept[at] = entry  # the array that was there belongs to whoever holds it
+            kept[at] = (array, address)  # the array that was there belongs to whoever holds it
         self._at = at
-        return entry
+        return array, address
 
 
 def _counts_are_exact() -> bool:
