@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import pattern
+from helpers import pattern, python
 
 import stocached
 from stocached import Cache, SetResult, State
@@ -158,6 +158,21 @@ def test_numbers_convert_only_without_loss():
         with pytest.raises(stocached.SchemaError):
             cache.put(0, [2**24 + 1, 0])
         assert cache.put(0, [2.5, float("nan")])
+    with Cache.create(samples=2, shape=(2,), dtype="uint64") as cache:
+        for value in ([-1, 2**63], [2**64, 0], [0.5, 2**63], [2**63, float("nan")]):
+            with pytest.raises(stocached.SchemaError):
+                cache.put(0, value)
+        assert cache.put(0, [2**63 + 1, 3])  # floats, says NumPy
+        assert cache.get(0).tolist() == [2**63 + 1, 3]
+        assert cache.put(1, (2.0**63, 3))
+        assert cache.get(1).tolist() == [2**63, 3]
+    for dtype in ("float64", "complex128"):
+        with Cache.create(samples=2, shape=(2,), dtype=dtype) as cache:
+            for value in ([2**53 + 1, 0], [2**64 - 1, 0], [2**64 - 1, 2**63]):
+                with pytest.raises(stocached.SchemaError):
+                    cache.put(0, value)
+            assert cache.put(0, [2**53 + 2, 2**63])
+            assert cache.get(0).tolist() == [2**53 + 2, 2**63]
 
 
 def test_any_order_in_memory(cache):
@@ -326,6 +341,44 @@ def test_gather_into_what_does_not_fit(cache, out, words):
         cache.gather([0, 1], out=out)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_gather_over_its_own_indices():
+    # Indices that change while they are in use must not become addresses. In an interpreter of its own, which would not survive it.
+    python(
+        """
+        import threading
+        import numpy as np
+        from stocached import Cache
+
+        cache = Cache.create(samples=300, shape=(64,), dtype="int64")
+        for k in range(300):
+            cache.put(k, np.full(64, 2**50 + k))
+        memory = np.zeros((200, 64), np.int64)
+        indices = memory.reshape(-1)[:200]
+        indices[:] = range(200)
+        out, hit = cache.gather(indices, out=memory)
+        assert hit.all() and (out == 2**50 + np.arange(200)[:, None]).all()
+
+        good, stop = np.arange(300), threading.Event()
+        changing = good.copy()
+
+        def change():
+            while not stop.is_set():
+                changing[:] = 2**50
+                changing[:] = good
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        for _ in range(500):
+            try:
+                cache.gather(changing, out=np.empty((300, 64), np.int64))
+            except IndexError:
+                pass
+        stop.set()
+        thread.join()
+        """
+    )
 
 
 @pytest.mark.parametrize("indices", [[1.0], ["a"], [[1, 2]], 3, np.array([True, False]), None])

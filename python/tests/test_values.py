@@ -105,6 +105,11 @@ def test_variable_arrays():
             cache.put(0, np.zeros((2, 4), np.float32))
         with pytest.raises(stocached.InvalidError, match="out="):
             cache.gather([0], out=np.zeros((1, 3)))
+    with Cache.create(samples=4, shape=(None, None), dtype="int16", variable=True, size="64MiB") as cache:
+        with pytest.raises(stocached.SchemaError, match="below"):
+            cache.put(0, np.zeros((0, 2**32), np.int16))
+        assert cache.put(0, np.zeros((0, 2**32 - 1), np.int16))
+        assert cache.get(0).shape == (0, 2**32 - 1)
     with Cache.create(samples=4, shape=(-1,), dtype="int16", variable=True, size="64MiB") as cache:
         assert cache.put(0, np.arange(5, dtype=np.int16))
         assert cache.get(0).tolist() == list(range(5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import operator
 import sys
@@ -139,20 +140,25 @@ def as_array(value: Any) -> Array:
 
 
 def tensor_as_array(tensor: Any) -> Array:
-    """The memory of a torch tensor (bfloat16 as NumPy has it, other devices copied to this one)."""
+    """The memory of a torch tensor (bfloat16 as NumPy has it, other devices copied to this one). SchemaError if it is none of an array: sparse, meta."""
     array: Array
     try:
         array = tensor.numpy()
         return array
     except (TypeError, RuntimeError):  # anything but a plain tensor on the CPU
+        if tensor.is_meta:
+            raise SchemaError("a tensor on the meta device cannot be cached; it has no values") from None
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if str(tensor.dtype) == "torch.bfloat16":
-        import torch
+    try:
+        if str(tensor.dtype) == "torch.bfloat16":
+            import torch
 
-        array = tensor.contiguous().view(torch.int16).numpy()
-        return array.view(_dtypes.NUMPY[_dtypes.BFLOAT16])
-    array = tensor.numpy()
-    return array
+            array = tensor.contiguous().view(torch.int16).numpy()
+            return array.view(_dtypes.NUMPY[_dtypes.BFLOAT16])
+        array = tensor.numpy()
+        return array
+    except (TypeError, RuntimeError) as error:
+        raise SchemaError(f"a tensor of {tensor.dtype}, {tensor.layout}, cannot be cached: {error}") from None
 
 
 def checked(field: Field, value: Any) -> Array:
@@ -163,6 +169,8 @@ def checked(field: Field, value: Any) -> Array:
         return _checked_bytes(field, value)
     typed = hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0
     array = as_array(value)
+    if array.dtype == np.float64 and isinstance(value, (list, tuple)):
+        array = _unrounded(value, array)
     if array.dtype.hasobject:
         raise SchemaError(f"{field}: an array of objects ({array.dtype}) cannot be cached; convert it to numbers first")
     if array.dtype != field.dtype:
@@ -180,9 +188,23 @@ def _converted(field: Field, array: Array, typed: bool) -> Array:
     if field.code != _dtypes.BOOL and array.dtype.kind in ("biufc" if field.dtype.kind == "c" else "biuf"):
         with np.errstate(all="ignore"):
             converted = array.astype(field.dtype)
-            if np.all((converted == array) | ((converted != converted) & (array != array))):
+            if np.all((converted == array) | ((converted != converted) & (array != array))) and not _rounded(array, converted):
                 return converted
     raise SchemaError(f"{field}: {array.dtype} does not convert to it without loss; convert it first, with astype({name!r})")
+
+
+def _unrounded(numbers: Sequence[Any], array: Array) -> Array:
+    """What NumPy made of a list, but integers where it made floats of them, as it does if some take all 64 bits and others do not."""
+    if array.size and array.min() >= 0 and array.max() >= 2**63 and all(isinstance(k, (int, np.integer)) for k in np.array(numbers, object).flat):
+        with contextlib.suppress(OverflowError):  # more than 64 bits
+            return np.array(numbers, np.uint64)
+    return array
+
+
+def _rounded(a: Array, b: Array) -> bool:
+    """Whether floats and integers of 64 bits that NumPy calls equal are not: it compares them as floats, Python compares what they are."""
+    kinds = {("i" if array.dtype.kind in "iu" and array.dtype.itemsize == 8 else array.dtype.kind) for array in (a, b)}
+    return "i" in kinds and not kinds.isdisjoint("fc") and bool(np.any(a.astype(object) != b.astype(object)))
 
 
 def _checked_bytes(field: Field, value: bytes | bytearray | memoryview) -> Array:

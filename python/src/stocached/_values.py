@@ -94,7 +94,10 @@ class VariableValues:
         arrays = [checked(field, item) for field, item in zip(self.fields, _by_name(self.fields, value))]
         if self.bare:
             return [arrays[0]]
-        header = b"".join(_EXTENT.pack(array.nbytes, *array.shape, *[0] * (8 - array.ndim)) for array in arrays)
+        try:
+            header = b"".join(_EXTENT.pack(array.nbytes, *array.shape, *[0] * (8 - array.ndim)) for array in arrays)
+        except struct.error:
+            raise SchemaError(f"shapes {[array.shape for array in arrays]} do not fit; a dimension must be below 2**32") from None
         parts: list[Part] = [header.ljust(self.header_bytes, b"\0")]
         for array in arrays:
             parts.append(array)

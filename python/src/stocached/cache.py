@@ -539,7 +539,7 @@ def _indices(indices: Any) -> npt.NDArray[np.int64]:
     if array.size == 0 and array.ndim == 1:
         return np.empty(0, np.int64)
     if array.ndim == 1 and array.dtype.kind == "i":
-        return np.ascontiguousarray(array, np.int64)
+        return array.astype(np.int64, "C")  # a copy, which nobody can change between the library's check of it and its use
     if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy makes floats or objects of integers that take more than 64 bits
         with contextlib.suppress(TypeError):
             numbers = [operator.index(index) for index in indices]
@@ -556,6 +556,8 @@ def _output(field: Field, out: Any, n: int) -> Array:
             raise SchemaError(f"{field}: out= is of type {type(out).__name__}; it must be a NumPy array or a torch tensor")
         if out.device.type != "cpu" or not out.is_contiguous():
             raise SchemaError(f"{field}: out= is a tensor on {out.device}, contiguous: {out.is_contiguous()}; it must be contiguous, on the CPU")
+        if out.is_conj() or out.is_neg():
+            raise SchemaError(f"{field}: out= is the conjugate or negative of other memory; it must be a tensor of its own")
         out = _schema.tensor_as_array(out)
     array: Array = out
     shape = (n, *cast("tuple[int, ...]", field.shape))
