@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import pickle
 import random
 import time
@@ -158,6 +159,7 @@ class Of:
         lambda k: float(k),
         lambda k: k % 2 == 1,
         lambda k: f"text {k}",
+        lambda k: os.fsdecode(bytes([0xF0 + k])),
         lambda k: np.full((2, 2), k),
         lambda k: [torch.tensor(k)],
         lambda k: (torch.zeros(k % 3, 2), ""),
@@ -269,6 +271,30 @@ def test_sample_with_another_structure_passes_through():
             warnings.simplefilter("ignore")
             assert all(equal(dataset[k], function(k)) for k in range(10))
         assert dataset.stats().passed == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(3).to_sparse(),
+        lambda: torch.zeros(3).to_mkldnn(),
+        lambda: torch.zeros(3, device="meta"),
+        lambda: torch.zeros(3).to(torch.float8_e4m3fn),
+        lambda: np.zeros(3, ">f4"),
+        lambda: np.zeros(3, "U4"),
+        lambda: np.zeros(3, [("a", "i4")]),
+        lambda: np.longdouble(1),
+    ],
+)
+def test_value_that_no_cache_takes_passes_through(make):
+    odd = make()
+    dataset = cached(Of(lambda k: (torch.zeros(3), 1) if k != 5 else (odd, 1)))
+    with pytest.warns(UserWarning, match="sample 5 .* uncached"):
+        assert dataset[5][0] is odd
+    assert [sample[0] is odd for sample in dataset.__getitems__([4, 5])] == [False, True]
+    assert dataset.stats().passed == 2
+    with pytest.raises(stocached.SchemaError):
+        cached(Of(lambda k: odd))
 
 
 def test_partly_cached():
@@ -403,6 +429,32 @@ def test_inner_getitems_is_used():
     dataset[3]
     assert all(map(equal, dataset.__getitems__([1, 3, 2]), map(Squares(40).__getitem__, [1, 3, 2])))
     assert inner.batches == [[1, 2]]
+
+
+def test_inner_getitems_must_give_samples():
+    class Batched(Squares):
+        def __getitems__(self, indices: list[int]) -> Any:
+            return self.answer
+
+    inner = Batched(40)
+    dataset = cached(inner)
+    for answer, words in (({"image": 1, "label": 2}, "dict of 2; .*list of 2"), ([], "list of 0; .*list of 2"), (None, "NoneType; .*list of 2")):
+        inner.answer = answer
+        with pytest.raises(stocached.InvalidError, match=words):
+            dataset.__getitems__([1, 2])
+
+
+def test_gather_into_tensors_that_are_not_what_lies_there():
+    with Cache.create(samples=2, shape=(3,), dtype="complex64") as cache:
+        cache.put(0, torch.full((3,), 1 + 2j, dtype=torch.complex64))
+        out = torch.zeros((1, 3), dtype=torch.complex64)
+        with pytest.raises(stocached.SchemaError, match="conjugate"):
+            cache.gather([0], out=out.conj())
+        cache.gather([0], out=out)
+        assert out.tolist() == [[1 + 2j] * 3]
+        for tensor in (torch.zeros(3, device="meta", dtype=torch.complex64), torch.zeros(3, dtype=torch.complex64).to_sparse()):
+            with pytest.raises(stocached.SchemaError, match="cannot be cached"):
+                cache.put(1, tensor)
 
 
 def test_killed_worker_leaves_the_cache_whole():

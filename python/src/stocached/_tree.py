@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from . import _dtypes, _schema
-from ._errors import SchemaError
+from ._errors import InvalidError, SchemaError
 from ._schema import Array, Field
 
 _TORCH = tuple(getattr(torch, name, None) for name in _dtypes.NAMES)  # by code
@@ -40,7 +40,7 @@ class Leaf:
         if (kind, code) != (self.kind, self.code):
             raise UnfitError(f"{self.path or 'the sample'} is {_describe(value)}, not {self.kind} of {_dtypes.NAMES[self.code]}")
         if kind == "str":
-            return np.frombuffer(value.encode(), np.uint8)
+            return np.frombuffer(value.encode(errors="surrogatepass"), np.uint8)
         if kind == "bytes":
             return np.frombuffer(value, np.uint8)
         if kind == "int" and not -(2**63) <= value < 2**63:
@@ -58,7 +58,7 @@ class Leaf:
         if self.kind == "bytes":
             return value
         if self.kind == "str":
-            return value.decode()
+            return value.decode(errors="surrogatepass")
         return value[()] if self.kind == "scalar" else value.item()
 
     def rows_from_cache(self, rows: Array) -> list[Any]:
@@ -94,17 +94,24 @@ def _kind_of(value: Any, path: str) -> tuple[str, int]:
         name, dtype = _NUMBERS[kind]
         return name, _dtypes.CODES[dtype]
     if kind is torch.Tensor and value.layout == torch.strided and not value.is_quantized:
-        return "tensor", _dtypes.code_of(value.dtype)
+        return "tensor", _code_of(value, path)
     if kind is np.ndarray and not value.dtype.hasobject:
-        return "array", _dtypes.code_of(value.dtype)
+        return "array", _code_of(value, path)
     if isinstance(value, np.generic) and not value.dtype.hasobject and value.dtype.kind in "biufc":
-        return "scalar", _dtypes.code_of(value.dtype)
+        return "scalar", _code_of(value, path)
     if kind is bytes or kind is str:
         return kind.__name__, _dtypes.BYTES
     raise SchemaError(
         f"{path or 'the sample'} is {_describe(value)}, which cannot be cached; the dataset must give tensors, arrays, numbers, strings, bytes, "
         "or tuples, lists and dicts of them (convert images to tensors in its transform)"
     )
+
+
+def _code_of(value: Any, path: str) -> int:
+    try:
+        return _dtypes.code_of(value.dtype)
+    except InvalidError as error:
+        raise SchemaError(f"{path or 'the sample'}: {error}") from None
 
 
 def _describe(value: Any) -> str:

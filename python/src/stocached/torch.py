@@ -142,7 +142,11 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
         missed = [k for k, sample in enumerate(samples) if sample is None]
         batch_load = getattr(self.dataset, "__getitems__", None)
         if batch_load is not None and len(missed) > 1:
-            for k, sample in zip(missed, batch_load([wanted[k] for k in missed])):
+            loaded = batch_load([wanted[k] for k in missed])
+            if not isinstance(loaded, (list, tuple)) or len(loaded) != len(missed):
+                count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
+                raise InvalidError(f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(missed)} samples")
+            for k, sample in zip(missed, loaded):
                 samples[k] = self._store(wanted[k], sample)
         else:
             for k in missed:
