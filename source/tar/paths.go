@@ -10,7 +10,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-var url = regexp.MustCompile(`^([a-z][a-z0-9+.-]+:(//)?|pipe:)`)
+var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
 
 // shardPaths returns the paths that the setting path stands for, in their order: a file of that very name, else braces expanded, and in each result * ? [ ] matched
 // against the files there are, sorted by name. ErrInvalid when a pattern matches nothing, a path is given twice, or it is no path.

@@ -10,39 +10,67 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
 // mostDigits is the longest text that is read as a number.
 const mostDigits = 64
 
-// find returns the shard of a sample and its members, one for each field. The caller holds mu.
-func (d *dataset) find(i int) (s *shard, members []member, err error) {
+// work is the memory that one call needs.
+type work struct {
+	members []member // one for each field
+	ranks   []int
+	sizes   []uint64
+	dims    [][]uint64 // of each field, pointing into sizes; nil for a number
+	extents []source.Extent
+	numbers []byte // mostDigits for each field
+}
+
+func (d *dataset) newWork() any {
+	n := len(d.fields)
+	return &work{make([]member, n), make([]int, n), make([]uint64, n), make([][]uint64, n), make([]source.Extent, n), make([]byte, n*mostDigits)}
+}
+
+// find returns the shard of a sample, and fills in where its members lie and what shapes they have. The caller holds mu.
+func (d *dataset) find(i int, w *work) (*shard, error) {
 	switch {
 	case i < 0 || i >= d.info.Samples:
-		return nil, nil, source.BadIndex(i, d.info.Samples)
+		return nil, source.BadIndex(i, d.info.Samples)
 	case d.closed:
-		return nil, nil, fmt.Errorf("%w: %s", source.ErrClosed, d.shards[0].path)
+		return nil, fmt.Errorf("%w: %s", source.ErrClosed, d.shards[0].path)
 	}
 	k, number := d.locate(i)
-	s, members = d.shards[k], make([]member, len(d.fields))
-	err = guarded(func() error {
-		if _, lacks := d.chosen[k].find(s.index, number, members, make([]int, len(members))); lacks >= 0 {
+	s := d.shards[k]
+	err := guarded(func() error {
+		if _, lacks := d.chosen[k].find(s.index, number, w); lacks >= 0 {
 			return fmt.Errorf("%w: the index of %s was written to while it was in use; open the source again", source.ErrChanged, s.path)
 		}
 		return nil
 	})
-	return s, members, err
+	d.shape(w)
+	return s, err
+}
+
+// shape fills in the shapes of the fields.
+func (d *dataset) shape(w *work) {
+	for k, m := range w.members {
+		if w.dims[k] = nil; !d.fields[k].number {
+			w.sizes[k] = uint64(m.bytes)
+			w.dims[k] = w.sizes[k : k+1 : k+1]
+		}
+	}
 }
 
 func (d *dataset) Size(i int) (int, error) {
+	w := d.work.Get().(*work)
+	defer d.work.Put(w)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	_, members, err := d.find(i)
-	if err != nil {
+	if _, err := d.find(i, w); err != nil {
 		return 0, err
 	}
-	_, total, err := d.info.Schema.Place(d.dims(members))
+	_, total, err := d.info.Schema.Place(w.dims)
 	return total, err
 }
 
@@ -50,53 +78,54 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if err := source.CheckRead(ctx, i, d.info.Samples, 0, dst); err != nil {
 		return 0, err
 	}
+	w := d.work.Get().(*work)
+	defer d.work.Put(w)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	s, members, err := d.find(i)
+	s, err := d.find(i, w)
 	if err != nil {
 		return 0, err
 	}
-	dims := d.dims(members)
-	_, total, err := d.info.Schema.Place(dims)
-	if err == nil {
-		err = source.CheckRead(ctx, i, d.info.Samples, total, dst)
+	spans, total, err := d.info.Schema.Begin(dst, w.dims)
+	if err := source.CheckRead(ctx, i, d.info.Samples, total, dst); err != nil {
+		return 0, err
 	}
 	if err != nil {
 		return 0, err
 	}
-	spans, total, err := d.info.Schema.Begin(dst, dims)
-	if err != nil {
-		return 0, err
-	}
-	extents, numbers := make([]source.Extent, len(members)), []byte(nil)
-	for k, m := range members {
+	for k, m := range w.members {
 		to := dst[spans[k].Start:spans[k].End]
 		if d.fields[k].number {
 			if m.bytes > mostDigits {
 				return 0, fmt.Errorf("%w: %s: field %s has %d bytes, which are no number", source.ErrCorrupt, d.where(i), d.fields[k].name, m.bytes)
 			}
-			if numbers == nil {
-				numbers = make([]byte, len(members)*mostDigits)
-			}
-			to = numbers[k*mostDigits:][:m.bytes]
+			to = w.numbers[k*mostDigits:][:m.bytes]
 		}
-		extents[k] = source.Extent{Offset: m.at, Dst: to}
+		w.extents[k] = source.Extent{Offset: m.at, Dst: to}
 	}
-	slices.SortFunc(extents, func(a, b source.Extent) int { return cmp.Compare(a.Offset, b.Offset) })
-	if err := d.descriptors.use(s, func(f *source.File) error { return f.ReadExtents(ctx, extents) }); err != nil {
+	slices.SortFunc(w.extents, func(a, b source.Extent) int { return cmp.Compare(a.Offset, b.Offset) })
+	err = d.descriptors.use(s, func(f *source.File) error { return f.ReadExtents(ctx, w.extents) })
+	clear(w.extents) // the pool must not keep the caller's buffer alive
+	if err != nil {
 		return 0, err
 	}
+	return total, d.parseNumbers(i, dst, spans, w)
+}
+
+// parseNumbers puts the fields that are numbers into a sample. ErrCorrupt.
+func (d *dataset) parseNumbers(i int, dst []byte, spans []shm.Span, w *work) error {
 	for k, f := range d.fields {
-		if f.number {
-			text := numbers[k*mostDigits:][:members[k].bytes]
-			n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("%w: %s: field %s is %q, which is no int64", source.ErrCorrupt, d.where(i), f.name, text)
-			}
-			binary.LittleEndian.PutUint64(dst[spans[k].Start:], uint64(n))
+		if !f.number {
+			continue
 		}
+		text := w.numbers[k*mostDigits:][:w.members[k].bytes]
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: %s: field %s is %q, which is no int64", source.ErrCorrupt, d.where(i), f.name, text)
+		}
+		binary.LittleEndian.PutUint64(dst[spans[k].Start:], uint64(n))
 	}
-	return total, nil
+	return nil
 }
 
 // Where names the shard, the key and the members.
@@ -119,9 +148,9 @@ func (d *dataset) where(i int) string {
 	text := s.path
 	_ = guarded(func() error { // without the index, the shard is what can be said
 		var parts []string
-		members := make([]member, len(d.fields))
-		d.chosen[k].find(s.index, number, members, make([]int, len(members)))
-		for f, m := range members {
+		w := d.newWork().(*work)
+		d.chosen[k].find(s.index, number, w)
+		for f, m := range w.members {
 			parts = append(parts, fmt.Sprintf("%s %d bytes at %d", d.fields[f].name, m.bytes, m.at))
 		}
 		text = fmt.Sprintf("%s, sample %q: %s", s.path, s.index.key(number), strings.Join(parts, ", "))

@@ -38,11 +38,11 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 			}
 		}
 	}
-	members, ranks, most := make([]member, len(wanted)), make([]int, len(wanted)), uint64(0)
+	w, most := &work{members: make([]member, len(wanted)), ranks: make([]int, len(wanted))}, uint64(0)
 	for i := range x.samples {
-		used, lacks := c.find(x, i, members, ranks)
+		used, lacks := c.find(x, i, w)
 		if lacks >= 0 && !skip {
-			return c, s.lacking(i, wanted, members)
+			return c, s.lacking(i, wanted, w.members)
 		}
 		if lacks >= 0 {
 			if c.skipped == 0 {
@@ -60,8 +60,8 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 		c.samples++
 		c.unused += x.start(i+1) - x.start(i) - used
 		bytes := uint64(0) // fields begin at multiples of 64 in a sample of several
-		for k := range members {
-			bytes += roundUp(uint64(members[k].bytes), 64)
+		for k := range w.members {
+			bytes += roundUp(uint64(w.members[k].bytes), 64)
 		}
 		if bytes >= most {
 			most, c.largest = bytes, i
@@ -71,8 +71,9 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 }
 
 // find looks for the wanted members of sample i, by its number in the shard. It returns how many there are, and the number of a wanted field that is missing, -1 for
-// none. ranks is room to work in.
-func (c *selection) find(x *index, i int, members []member, ranks []int) (used, lacks int) {
+// none.
+func (c *selection) find(x *index, i int, w *work) (used, lacks int) {
+	members, ranks := w.members, w.ranks
 	for k := range members {
 		members[k].bytes = missing
 	}

@@ -60,6 +60,7 @@ type dataset struct {
 	chosen      []selection // of each shard
 	ends        []int       // of each shard: the number of its last sample, plus 1
 	descriptors descriptors
+	work        sync.Pool // of *work
 
 	mu     sync.RWMutex // held for reading by whoever looks at an index or a shard: Close waits for them
 	closed bool
@@ -78,6 +79,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 		return nil, err
 	}
 	d := &dataset{shards: make([]*shard, len(paths)), chosen: make([]selection, len(paths))}
+	d.work.New = d.newWork
 	d.descriptors.limit, d.descriptors.open = o.OpenFiles, map[*shard]*descriptor{}
 	if o.OpenFiles == 0 {
 		d.descriptors.limit = defaultOpenFiles
@@ -182,32 +184,21 @@ func (d *dataset) describe(o *settings) error {
 // largest returns the bytes of the largest sample. ErrInvalid when it is larger than samples may be.
 func (d *dataset) largest(schema *shm.Schema) (uint64, error) {
 	most := 0
-	members, ranks := make([]member, len(d.fields)), make([]int, len(d.fields))
+	w := d.newWork().(*work)
 	for k, s := range d.shards {
 		c := &d.chosen[k]
 		if c.largest < 0 {
 			continue
 		}
-		c.find(s.index, c.largest, members, ranks)
-		_, total, err := schema.Place(d.dims(members))
+		c.find(s.index, c.largest, w)
+		d.shape(w)
+		_, total, err := schema.Place(w.dims)
 		if err != nil {
 			return 0, fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path, s.index.key(c.largest), err)
 		}
 		most = max(most, total)
 	}
 	return uint64(most), nil
-}
-
-// dims are the shapes of a sample's fields.
-func (d *dataset) dims(members []member) [][]uint64 {
-	sizes, dims := make([]uint64, len(members)), make([][]uint64, len(members))
-	for k, m := range members {
-		if !d.fields[k].number {
-			sizes[k] = uint64(m.bytes)
-			dims[k] = sizes[k : k+1 : k+1]
-		}
-	}
-	return dims
 }
 
 func (d *dataset) noSamples(o *settings) error {

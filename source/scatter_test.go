@@ -1,0 +1,123 @@
+package source_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+)
+
+// randomFile opens a file of random bytes.
+func randomFile(t testing.TB, size int) (*source.File, []byte) {
+	t.Helper()
+	data := make([]byte, size)
+	random := rand.New(rand.NewPCG(1, 2))
+	for k := range data {
+		data[k] = byte(random.Uint32())
+	}
+	path := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := source.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f, data
+}
+
+// Ensure that extents at any distance from each other, empty ones among them, are filled with their bytes, and nothing else is written.
+func TestReadExtents(t *testing.T) {
+	f, data := randomFile(t, 1<<20)
+	for round := range 300 {
+		var extents []source.Extent
+		var buffers [][]byte
+		for at := rand.IntN(2000); at < len(data) && len(extents) < 100; {
+			n := min(rand.IntN(1<<rand.IntN(14)), len(data)-at)
+			buffer := bytes.Repeat([]byte{0xA5}, n+2)
+			buffers = append(buffers, buffer)
+			extents = append(extents, source.Extent{Offset: int64(at), Dst: buffer[1 : n+1]})
+			at += n + rand.IntN(3)*rand.IntN(1<<rand.IntN(15))
+		}
+		if err := f.ReadExtents(context.Background(), extents); err != nil {
+			t.Fatal(err)
+		}
+		for k, e := range extents {
+			want := append(append([]byte{0xA5}, data[e.Offset:e.Offset+int64(len(e.Dst))]...), 0xA5)
+			if !bytes.Equal(buffers[k], want) {
+				t.Fatalf("round %d, extent %d of %d: %d bytes at %d differ", round, k, len(extents), len(e.Dst), e.Offset)
+			}
+		}
+	}
+}
+
+func TestReadExtentsFails(t *testing.T) {
+	f, data := randomFile(t, 10_000)
+	three := func(last int64) []source.Extent {
+		return []source.Extent{{Offset: 0, Dst: make([]byte, 10)}, {Offset: 100, Dst: make([]byte, 10)}, {Offset: last, Dst: make([]byte, 10)}}
+	}
+	for _, last := range []int64{9_995, 10_000, 20_000} { // beyond the end, from near and from far
+		if err := f.ReadExtents(context.Background(), three(last)); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%d: %v", last, err)
+		}
+	}
+	near := []source.Extent{{Offset: 9_900, Dst: make([]byte, 50)}, {Offset: 9_960, Dst: make([]byte, 50)}}
+	if err := f.ReadExtents(context.Background(), near); !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Equal(near[0].Dst, data[9_900:9_950]) {
+		t.Errorf("%v", err)
+	}
+	if err := f.ReadExtents(context.Background(), nil); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("enough")
+	cancel(cause)
+	if err := f.ReadExtents(ctx, three(200)); !errors.Is(err, cause) {
+		t.Error(err)
+	}
+	if err := os.Chtimes(f.Path, time.Time{}, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.ReadExtents(context.Background(), three(200)); !errors.Is(err, source.ErrChanged) {
+		t.Error(err)
+	}
+	f.Close()
+	if err := f.ReadExtents(context.Background(), three(200)); !errors.Is(err, source.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// BenchmarkReadExtents reads two pieces, by one call where they are near each other, beside one call for each.
+func BenchmarkReadExtents(b *testing.B) {
+	f, _ := randomFile(b, 4<<20)
+	for _, size := range []int{200, 15 << 10, 150 << 10} {
+		for _, gap := range []int{600, 2000, 4000} {
+			first, second := make([]byte, size), make([]byte, 1)
+			extents := []source.Extent{{Dst: first}, {Dst: second}}
+			for name, read := range map[string]func() error{
+				"together": func() error { return f.ReadExtents(context.Background(), extents) },
+				"each": func() error {
+					return errors.Join(f.ReadExtents(context.Background(), extents[:1]), f.ReadExtents(context.Background(), extents[1:]))
+				},
+			} {
+				b.Run(fmt.Sprintf("%d/gap%d/%s", size, gap, name), func(b *testing.B) {
+					for b.Loop() {
+						extents[0].Offset = int64(rand.IntN(3 << 20))
+						extents[1].Offset = extents[0].Offset + int64(size+gap)
+						if err := read(); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}

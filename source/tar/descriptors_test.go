@@ -1,0 +1,148 @@
+package tar_test
+
+import (
+	stdtar "archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// manyShards writes shards of 4 samples each.
+func manyShards(t *testing.T, shards int) (folder string) {
+	folder = t.TempDir()
+	for k := range shards {
+		members, _ := samplesOf(t, 4*k, 4, func(i int) int { return 100 + i })
+		writeFile(t, filepath.Join(folder, fmt.Sprintf("%03d.tar", k)), archive(t, stdtar.FormatUnknown, members...))
+	}
+	return folder
+}
+
+// openedIn counts the descriptors of this process that lead to archives in a folder.
+func openedIn(t *testing.T, folder string) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range all {
+		if path, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(path, folder) {
+			n++
+		}
+	}
+	return n
+}
+
+// Readers of many shards hold as many open as they are told to, and no shard is closed under one of them.
+func TestOpenFilesAreBounded(t *testing.T) {
+	const shards, limit, readers = 40, 3, 8
+	folder := manyShards(t, shards)
+	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar"), "open_files": limit})
+	if n := openedIn(t, folder); n != 0 {
+		t.Errorf("%d files are open before the first read", n)
+	}
+	var all sync.WaitGroup
+	for range readers {
+		all.Go(func() {
+			buffer := make([]byte, s.Info().Schema.SampleBytes)
+			for range 1500 {
+				i := rand.IntN(4 * shards)
+				n, err := s.Read(context.Background(), i, buffer)
+				if err != nil {
+					t.Errorf("sample %d: %v", i, err)
+					return
+				}
+				if want := joined(t, []string{"cls", "jpg"}, cls(i), bytesOf(i, 100+i)); string(buffer[:n]) != string(want) {
+					t.Errorf("sample %d: %d bytes", i, n)
+				}
+			}
+		})
+	}
+	for range 200 {
+		if n := openedIn(t, folder); n > limit+2*readers { // each reader uses one, or closes what it dropped
+			t.Errorf("%d files are open", n)
+		}
+	}
+	all.Wait()
+	if n := openedIn(t, folder); n != limit {
+		t.Errorf("%d files stay open, want %d", n, limit)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := openedIn(t, folder); n != 0 {
+		t.Errorf("%d files are open after Close", n)
+	}
+}
+
+// A shard that was replaced while it was not open is not taken for the one that the source knows.
+func TestReplacedShard(t *testing.T) {
+	folder := manyShards(t, 3)
+	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar"), "open_files": 1})
+	sample(t, s, 0)
+	sample(t, s, 11) // shard 0 is closed now
+	replaced := filepath.Join(folder, "000.tar")
+	data, err := os.ReadFile(replaced)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(replaced); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, replaced, data)
+	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), replaced) {
+		t.Errorf("%v", err)
+	}
+	if err := os.Remove(replaced); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), replaced) {
+		t.Errorf("%v", err)
+	}
+	sample(t, s, 11)
+}
+
+// A full table of descriptors is an error of the read that needed one, with the shard's name, and over when there is room again.
+func TestNoDescriptorLeft(t *testing.T) {
+	folder := manyShards(t, 3)
+	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar")})
+	sample(t, s, 0)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	var taken []int
+	for {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		taken = append(taken, fd)
+	}
+	_, err := s.Read(context.Background(), 5, make([]byte, 1000))
+	sample(t, s, 1) // of the shard that is open
+	for _, fd := range taken {
+		unix.Close(fd)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "001.tar") {
+		t.Errorf("%v", err)
+	}
+	if got := sample(t, s, 5)["jpg"]; got != string(bytesOf(5, 105)) {
+		t.Errorf("%q", got)
+	}
+}

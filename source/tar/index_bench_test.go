@@ -1,0 +1,55 @@
+package tar
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+)
+
+// BenchmarkOpenIndex opens the kept index of one shard: maps it, checks it, and chooses two fields of each sample. STOCACHED_BENCH_SAMPLES: how many samples, default a
+// million.
+func BenchmarkOpenIndex(b *testing.B) {
+	samples := 1_000_000
+	if text := os.Getenv("STOCACHED_BENCH_SAMPLES"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		samples = n
+	}
+	x := newBuilder(source.Stamp{Bytes: 1 << 50, ModifiedNs: 1})
+	for i := range samples {
+		for k, field := range []string{"jpg", "cls"} {
+			if err := x.add(fmt.Sprintf("%09d.%s", i, field), int64(2*i+k)*1024, int64(i%1000)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	data := x.encode()
+	path := filepath.Join(b.TempDir(), "x"+indexSuffix)
+	if err := save(path, data); err != nil {
+		b.Fatal(err)
+	}
+	wanted := []field{{name: "jpg", names: []string{"jpg"}}, {name: "cls", names: []string{"cls"}}}
+	b.ReportAllocs()
+	bytes := len(data)
+	x, data = nil, nil
+	runtime.GC()
+	for b.Loop() {
+		x, mapped, err := load(path, source.Stamp{Bytes: 1 << 50, ModifiedNs: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		c, err := choose(&shard{path: path, index: x}, wanted, false)
+		if err != nil || c.samples != samples {
+			b.Fatal(c.samples, err)
+		}
+		unmap(mapped)
+	}
+	b.ReportMetric(float64(bytes)/float64(samples), "bytes/sample")
+}
