@@ -70,6 +70,9 @@ func (o *settings) newIndex(root string) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
+	if linked, err := filepath.EvalSymlinks(path); err == nil { // a new one takes the place of the file, not of the link
+		path = linked
+	}
 	place, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("index: %w", err)
@@ -139,7 +142,7 @@ func checkHeader(head []byte, size int64) error {
 	case size == 0:
 		return errors.New("it was empty")
 	case len(head) < len(indexMagic) || string(head[:len(indexMagic)]) != indexMagic:
-		return errNoIndex
+		return errors.New("it was none")
 	case len(head) < indexHeader:
 		return errors.New("it was cut off")
 	case binary.LittleEndian.Uint32(head[8:]) != indexVersion:
@@ -156,8 +159,6 @@ func checkHeader(head []byte, size int64) error {
 	}
 	return nil
 }
-
-var errNoIndex = errors.New("it is no index, and stays as it is")
 
 func counts(head []byte) (n, names, rest, labels uint64) {
 	u := func(at int) uint64 { return binary.LittleEndian.Uint64(head[at:]) }
@@ -253,13 +254,8 @@ func decodeIndex(b []byte, key [32]byte) (*listing, error) {
 
 // save writes the index so that at its path there is always a whole one, the old or the new, whatever dies when.
 func (x *index) save(l *listing) error {
-	if f, err := os.OpenFile(x.path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
-		head := make([]byte, len(indexMagic))
-		n, _ := f.Read(head)
-		f.Close()
-		if n > 0 && string(head[:n]) != indexMagic[:n] {
-			return fmt.Errorf("%s is no index, and stays as it is: remove it, or name another path", x.path) // somebody's file, and a slip of the pen
-		}
+	if err := x.mayReplace(); err != nil {
+		return err
 	}
 	b, err := encodeIndex(l, x.key)
 	if err != nil {
@@ -283,6 +279,26 @@ func (x *index) save(l *listing) error {
 		return err
 	}
 	return syncFolder(filepath.Dir(x.path))
+}
+
+// mayReplace: an error when what is at the path is not an index of ours, whole or not: it is somebody's file then, and its name here a slip of the pen.
+func (x *index) mayReplace() error {
+	f, err := source.OpenFile(x.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	head := make([]byte, min(int64(len(indexMagic)), f.Stamp.Bytes))
+	if err := f.ReadAt(context.Background(), head, 0); err != nil {
+		return err
+	}
+	if string(head) != indexMagic[:len(head)] {
+		return fmt.Errorf("%s is no index, and stays as it is: remove it, or name another path", x.path)
+	}
+	return nil
 }
 
 // temporary is what the name of an unfinished index ends in; the star is random.

@@ -1,0 +1,199 @@
+package dir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+func numbered(t testing.TB, n int) (root string) {
+	contents := map[string]string{}
+	for i := range n {
+		contents[fmt.Sprintf("%03d", i)] = strings.Repeat(fmt.Sprint(i, " "), 1000)
+	}
+	return write(t, contents)
+}
+
+// However few files are kept, a reader's is not closed under it; as many stay open as were asked for, and none after Close.
+func TestDescriptors(t *testing.T) {
+	const files = 40
+	root := numbered(t, files)
+	for _, kept := range []int{0, 1, 2, 7, files, 1000} {
+		before := openFiles(t)
+		s := mustOpen(t, root, source.Settings{"descriptors": kept})
+		var readers sync.WaitGroup
+		for range 8 {
+			readers.Go(func() {
+				for range 500 {
+					i := rand.IntN(files)
+					if got, err := readAll(s, i); err != nil || string(got) != strings.Repeat(fmt.Sprint(i, " "), 1000) {
+						t.Errorf("%d kept, sample %d: %d bytes, %v", kept, i, len(got), err)
+						return
+					}
+				}
+			})
+		}
+		readers.Wait()
+		if n := openFiles(t) - before; n != min(kept, files) {
+			t.Errorf("%d kept: %d files are open", kept, n)
+		}
+		s.Close()
+		if n := openFiles(t) - before; n != 0 {
+			t.Errorf("%d kept: %d files are open after Close", kept, n)
+		}
+	}
+}
+
+// A small tree is kept open altogether unless that is said; a large one is not.
+func TestDescriptorsByDefault(t *testing.T) {
+	for files, want := range map[int]int{256: 256, 257: 0} {
+		root := numbered(t, files)
+		before := openFiles(t)
+		s := mustOpen(t, root, nil)
+		for i := range files {
+			if _, err := readAll(s, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := openFiles(t) - before; n != want {
+			t.Errorf("%d files, of which %d are open", files, n)
+		}
+	}
+}
+
+// A kept file is looked at each time it is read. One that was replaced stays what it was; one that is not kept, or was changed, is refused till it is what it was again.
+func TestKeptFilesAreChecked(t *testing.T) {
+	for _, kept := range []int{0, 5} {
+		root := write(t, map[string]string{"1": "one", "2": "two"})
+		path := filepath.Join(root, "1")
+		s := mustOpen(t, root, source.Settings{"descriptors": kept})
+		if got, err := readAll(s, 0); string(got) != "one" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if err := os.Rename(path, path+".old"); err != nil {
+			t.Fatal(err)
+		}
+		add(t, path, "ONE")
+		touch(t, path)
+		got, err := readAll(s, 0)
+		if kept == 0 && !errors.Is(err, source.ErrChanged) || kept > 0 && (err != nil || string(got) != "one") {
+			t.Errorf("%d kept, replaced: %q, %v", kept, got, err)
+		}
+		if err := os.Rename(path+".old", path); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		touch(t, path)
+		if got, err := readAll(s, 0); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%d kept, touched: %q, %v", kept, got, err)
+		}
+		if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readAll(s, 0); string(got) != "one" {
+			t.Errorf("%d kept, as it was: %q, %v", kept, got, err)
+		}
+	}
+}
+
+// A full table of descriptors is an error that says so, and is over when there is room again. What is kept open is given up before that.
+func TestFullTable(t *testing.T) {
+	root := numbered(t, 20)
+	none := mustOpen(t, root, source.Settings{"descriptors": 0})
+	some := mustOpen(t, root, source.Settings{"descriptors": 3})
+	for i := range 3 {
+		if _, err := readAll(some, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = uint64(openFiles(t) + 10)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	var taken []int
+	room := func() {
+		for _, fd := range taken {
+			unix.Close(fd)
+		}
+		taken = nil
+	}
+	defer room()
+	for {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == unix.EMFILE {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, fd)
+	}
+	_, err := readAll(none, 5)
+	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), fmt.Sprintf("%s/005: too many open files: this process may have %d files open; raise that (ulimit -n", root, low.Cur)) {
+		t.Error(err)
+	}
+	if _, err := open(root, nil); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("opening: %v", err)
+	}
+	for i := range 20 {
+		if got, err := readAll(some, i); err != nil || !strings.HasPrefix(string(got), fmt.Sprint(i)) {
+			t.Errorf("sample %d, though files could be given up: %v", i, err)
+		}
+	}
+	room()
+	for i := range 20 {
+		if got, err := readAll(none, i); err != nil || !strings.HasPrefix(string(got), fmt.Sprint(i)) {
+			t.Errorf("sample %d, with room again: %v", i, err)
+		}
+	}
+}
+
+// A reader that waits for nobody: Close waits for reads, and reads of others go on after one that failed.
+func TestCloseWithKeptFiles(t *testing.T) {
+	root := numbered(t, 30)
+	before := openFiles(t)
+	for range 20 {
+		s := mustOpen(t, root, source.Settings{"descriptors": 4})
+		var readers sync.WaitGroup
+		for range 6 {
+			readers.Go(func() {
+				dst := make([]byte, 1<<20)
+				for {
+					if _, err := s.Read(context.Background(), rand.IntN(30), dst); errors.Is(err, source.ErrClosed) {
+						return
+					} else if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for range 50 {
+			readAll(s, 0)
+		}
+		s.Close()
+		readers.Wait()
+	}
+	if n := openFiles(t) - before; n != 0 {
+		t.Errorf("%d files are open after Close", n)
+	}
+}

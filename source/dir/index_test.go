@@ -1,0 +1,260 @@
+package dir_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+func indexed(root string, more ...any) source.Settings {
+	s := source.Settings{"index": root + ".index"}
+	for k := 0; k < len(more); k += 2 {
+		s[more[k].(string)] = more[k+1]
+	}
+	return s
+}
+
+// wantIndex opens a tree with its index and looks at what the note says of it.
+func wantIndex(t *testing.T, root string, settings source.Settings, note string, names ...string) source.Source {
+	t.Helper()
+	s := mustOpen(t, root, settings)
+	wantNote(t, s, "index", note)
+	if names != nil {
+		wantNames(t, s, root, names...)
+	}
+	return s
+}
+
+// With an index the files are not looked at: those that are gone, or others, show when they are read.
+func TestIndexIsUsed(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one", "a/2": "two", "b/3": "three"})
+	first := wantIndex(t, root, indexed(root), "written to "+root+".index: there was none", "a/1", "a/2", "b/3").Info().Fingerprint
+	if info, err := os.Stat(root + ".index"); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.Truncate(filepath.Join(root, "a/2"), 1); err != nil { // in place: the folder does not change
+		t.Fatal(err)
+	}
+	s := wantIndex(t, root, indexed(root), "read from", "a/1", "a/2", "b/3")
+	if s.Info().Fingerprint != first {
+		t.Errorf("%s, was %s", s.Info().Fingerprint, first)
+	}
+	if n, err := s.Size(1); n != 3 || err != nil {
+		t.Errorf("a file was looked at: %d, %v", n, err)
+	}
+	if _, err := readAll(s, 1); !errors.Is(err, source.ErrChanged) {
+		t.Error(err)
+	}
+	if got, err := readAll(s, 0); string(got) != "one" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What came, went or got another name is found by its folder, and the index written anew.
+func TestIndexOfAChangedTree(t *testing.T) {
+	contents := map[string]string{"a/1": "one", "a/2": "two", "b/deep/3": "three"}
+	for name, c := range map[string]struct {
+		change func(root string) error
+		folder string
+		want   []string
+	}{
+		"added":          {func(root string) error { return os.WriteFile(root+"/a/0", nil, 0o600) }, "/a", []string{"a/0", "a/1", "a/2", "b/deep/3"}},
+		"added deep":     {func(root string) error { return os.WriteFile(root+"/b/deep/0", nil, 0o600) }, "/b/deep", []string{"a/1", "a/2", "b/deep/0", "b/deep/3"}},
+		"added on top":   {func(root string) error { return os.WriteFile(root+"/0", nil, 0o600) }, "", []string{"0", "a/1", "a/2", "b/deep/3"}},
+		"removed":        {func(root string) error { return os.Remove(root + "/a/1") }, "/a", []string{"a/2", "b/deep/3"}},
+		"renamed":        {func(root string) error { return os.Rename(root+"/a/1", root+"/a/9") }, "/a", []string{"a/2", "a/9", "b/deep/3"}},
+		"folder removed": {func(root string) error { return os.RemoveAll(root + "/b") }, "", []string{"a/1", "a/2"}},
+	} {
+		root := write(t, contents)
+		before := wantIndex(t, root, indexed(root), "written").Info().Fingerprint
+		time.Sleep(20 * time.Millisecond) // beyond the tick of the clock of a file system
+		if err := c.change(root); err != nil {
+			t.Fatal(err)
+		}
+		if s := wantIndex(t, root, indexed(root), root+c.folder, c.want...); s.Info().Fingerprint == before {
+			t.Errorf("%s: the fingerprint stayed", name)
+		}
+		wantIndex(t, root, indexed(root), "read from", c.want...)
+	}
+}
+
+// An index is of one folder and of one set of settings.
+func TestForeignIndex(t *testing.T) {
+	root, other := write(t, map[string]string{"a/1": "one", "b/2": "two"}), write(t, map[string]string{"a/1": "ONE", "b/2": "TWO"})
+	path := root + ".index"
+	add(t, root+".csv", "b/2,7\na/1,5\n")
+	wantIndex(t, root, indexed(root), "there was none")
+	for _, c := range []struct {
+		root     string
+		settings source.Settings
+		want     []string
+	}{
+		{other, source.Settings{"index": path}, []string{"a/1", "b/2"}},
+		{root, source.Settings{"index": path}, []string{"a/1", "b/2"}},
+		{root, source.Settings{"index": path, "glob": "a/*"}, []string{"a/1"}},
+		{root, source.Settings{"index": path, "hidden": true}, []string{"a/1", "b/2"}},
+		{root, source.Settings{"index": path, "labels": "folders"}, []string{"a/1", "b/2"}},
+		{root, source.Settings{"index": path, "manifest": root + ".csv"}, []string{"b/2", "a/1"}},
+		{root, source.Settings{"index": path, "manifest": root + ".csv", "labels": "manifest"}, []string{"b/2", "a/1"}},
+		{root, source.Settings{"index": path, "manifest": root + ".csv", "labels": "folders"}, []string{"b/2", "a/1"}},
+	} {
+		wantIndex(t, c.root, c.settings, "it was of another folder or of other settings", c.want...)
+		wantIndex(t, c.root, c.settings, "read from", c.want...)
+	}
+	add(t, root+".csv", "a/1\n") // another manifest of the same name
+	wantIndex(t, root, source.Settings{"index": path, "manifest": root + ".csv"}, "of other settings", "a/1")
+	// What does not say which files there are is not asked about.
+	wantIndex(t, root, source.Settings{"index": path, "manifest": root + ".csv", "descriptors": 0}, "read from", "a/1")
+}
+
+// Labels and classes come back from an index as they went in.
+func TestIndexKeepsLabels(t *testing.T) {
+	root := write(t, map[string]string{"b/1": "one", "a/2": "two", "c/x/3": "three", "top": ""})
+	for _, note := range []string{"written", "read from"} {
+		s := wantIndex(t, root, indexed(root, "labels", "folders"), note, "a/2", "b/1", "c/x/3")
+		for i, want := range []string{"two", "one", "three"} {
+			if data, label := fields(t, s, i); data != want || label != int64(i) {
+				t.Errorf("%q, %d", data, label)
+			}
+		}
+		wantNote(t, s, "classes", `["a","b","c"]`)
+		wantNote(t, s, "without a class", "1 files")
+		s.Close()
+	}
+}
+
+// No bit of an index can be wrong without being noticed, and no byte can be missing.
+func TestDamagedIndex(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
+	path := root + ".index"
+	want := wantIndex(t, root, indexed(root), "there was none", "a/1", "b/2").Info().Fingerprint
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, at int, bad []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := open(root, indexed(root))
+		if err != nil {
+			t.Fatalf("%s %d: %v", what, at, err)
+		}
+		defer s.Close()
+		text := note(s, "index")
+		now, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours := len(bad) < 8 && bytes.HasPrefix(good, bad) || len(bad) >= 8 && string(bad[:8]) == string(good[:8])
+		switch {
+		case s.Info().Fingerprint != want || s.Info().Samples != 2:
+			t.Fatalf("%s %d: %+v", what, at, s.Info())
+		case ours && (!strings.Contains(text, "written to") || !bytes.Equal(now, good)):
+			t.Fatalf("%s %d: %q, %d bytes at the path", what, at, text, len(now))
+		case !ours && (!strings.Contains(text, "not written: "+path+" is no index, and stays as it is") || !bytes.Equal(now, bad)):
+			t.Fatalf("%s %d: %q, and somebody's file was changed", what, at, text)
+		}
+	}
+	for at := range good {
+		bad := bytes.Clone(good)
+		bad[at] ^= 1 << (at % 8)
+		check("bit in byte", at, bad)
+	}
+	for n := range good {
+		check("cut to", n, good[:n])
+	}
+	check("longer by", 1, append(bytes.Clone(good), 0))
+	check("somebody's file of", 9, []byte("important"))
+}
+
+// An index that cannot be written or read costs time, not the data.
+func TestIndexInTheWay(t *testing.T) {
+	root := write(t, map[string]string{"1": "one"})
+	path := root + ".index"
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	wantIndex(t, root, indexed(root), "not written", "1")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantIndex(t, root, indexed(root), "is not a regular file", "1")
+	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("what was in the way is gone: %v, %v", info, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := root + ".elsewhere" // through a link, which stays one
+	if err := os.Symlink(elsewhere, path); err != nil {
+		t.Fatal(err)
+	}
+	add(t, elsewhere, "")
+	wantIndex(t, root, indexed(root), "it was empty", "1")
+	wantIndex(t, root, indexed(root), "read from", "1")
+	if target, err := os.Readlink(path); err != nil || target != elsewhere {
+		t.Errorf("%q, %v", target, err)
+	}
+	if left, err := filepath.Glob(root + ".index.*"); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
+
+// Many that open a tree at once all get it, and leave one whole index.
+func TestIndexWrittenByMany(t *testing.T) {
+	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			s, err := open(root, indexed(root))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			wantNames(t, s, root, "a/1", "b/2")
+			s.Close()
+		})
+	}
+	all.Wait()
+	wantIndex(t, root, indexed(root), "read from", "a/1", "b/2")
+	if left, err := filepath.Glob(root + ".index.*"); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
+
+// What a killed writer left is swept away after an hour, and what a living one writes is not.
+func TestIndexSweeps(t *testing.T) {
+	root := write(t, map[string]string{"1": "one"})
+	old, young, other := root+".index.unfinished-1", root+".index.unfinished-2", root+".indexes"
+	for _, path := range []string{old, young, other} {
+		add(t, path, "x")
+	}
+	for _, path := range []string{old, other} {
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantIndex(t, root, indexed(root), "written")
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	for _, path := range []string{young, other} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
