@@ -102,13 +102,16 @@ func (c *Cache) takeRecord() error {
 		shm.ErrClients, c.seg.ClientRecords)
 }
 
+// DefaultLabel is the label of a client that gives none: the program's name.
+func DefaultLabel() string { return filepath.Base(os.Args[0]) }
+
 // writeIdentity says who has the record: for people, never for decisions.
 func (c *Cache) writeIdentity(o Options) {
 	if o.Kind == 0 {
 		o.Kind = shm.KindGo
 	}
 	if o.Label == "" {
-		o.Label = filepath.Base(os.Args[0])
+		o.Label = DefaultLabel()
 	}
 	var label [shm.ClientLabelBytes]byte
 	copy(label[:len(label)-1], o.Label)

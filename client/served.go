@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/shm"
+)
+
+// Served is a Cache that a server fills. Everything of Cache works on it, with or without the server; Fetch and its kind ask the server for what is not there.
+// Safe for use by many goroutines: their requests share one connection, which is made anew when the server is back after it was away.
+type Served struct {
+	*Cache
+	link *link
+}
+
+// DialOptions say how to find a server. The zero value is the usual way.
+type DialOptions struct {
+	SocketsDir string        // folder of the server's sockets. "": $STOCACHED_SOCKETS_DIR, else the server's default
+	Label      string        // of this program, shown by stats. "": its name
+	Timeout    time.Duration // for connecting, each time. 0: 2 seconds
+}
+
+// ErrNoServer is the error of what needs a server when there is none to reach. Hits go on without.
+var ErrNoServer = errors.New("no server")
+
+// ErrReplaced: the server has another cache of that name by now, because its source has changed. Dial again.
+var ErrReplaced = errors.New("the server has replaced this cache")
+
+// Dial connects to the server that has a cache of a name, and attaches to that cache. ErrNoServer with the command that starts one; a *RemoteError with CodeNotFound when it has no
+// such cache; errors of Attach.
+func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
+	if o.SocketsDir == "" {
+		o.SocketsDir = control.SocketsDir()
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.Label == "" {
+		o.Label = cache.DefaultLabel()
+	}
+	l := &link{dir: o.SocketsDir, label: o.Label, timeout: o.Timeout, name: name}
+	var own *Cache
+	l.attached = func(descriptor int, uuid [16]byte) error {
+		if own != nil && uuid == own.seg.Header.UUID {
+			return nil
+		}
+		if own != nil {
+			return fmt.Errorf("%w: %s; close this handle and dial again", ErrReplaced, name)
+		}
+		seg, err := shm.OpenFD(descriptor, shm.OpenOptions{UUID: &uuid})
+		if err == nil {
+			own, err = attach(seg, o.Label)
+		}
+		return err
+	}
+	if _, err := l.connection(ctx); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return &Served{Cache: own, link: l}, nil
+}
+
+// Close ends connection and handle. Requests under way fail with ErrClosed.
+func (s *Served) Close() error { return errors.Join(s.link.close(), s.Cache.Close()) }
+
+// RemoteError is what a server refused, with its code.
+type RemoteError = control.RemoteError
+
+// FetchError says which samples could not be had. The others were.
+type FetchError struct {
+	Failures []FetchFailure
+}
+
+// FetchFailure is one sample that could not be had.
+type FetchFailure struct {
+	Position int // in the indices that were asked for
+	Index    int
+	Code     control.Code
+	Text     string
+}
+
+func (e *FetchError) Error() string {
+	f := e.Failures[0]
+	text := fmt.Sprintf("sample %d: %v: %s", f.Index, f.Code, f.Text)
+	if n := len(e.Failures) - 1; n > 0 {
+		text += fmt.Sprintf(" (and %d more)", n)
+	}
+	return text
+}
