@@ -132,6 +132,7 @@ func (s *Served) numbers(indices, positions []int) ([]int64, error) {
 // fill has the missing positions fetched: take is called with what comes as bytes (false: it cannot be this sample), get for what is in the cache by then.
 func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool, get func(k int) (bool, error)) error {
 	var failed FetchError
+	again := true // one connection may end under us: the server may be back already
 	for try := 0; len(missing) > 0; try++ {
 		var left []int
 		for len(missing) > 0 {
@@ -140,12 +141,16 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 				return err
 			}
 			part := missing[:min(len(missing), c.maxIndices)]
-			missing = missing[len(part):]
-			again, err := s.fillPart(ctx, c, indices, part, take, get, &failed)
+			gone, err := s.fillPart(ctx, c, indices, part, take, get, &failed)
+			if again && errors.Is(err, errEnded) {
+				again = false
+				continue
+			}
 			if err != nil {
 				return err
 			}
-			left = append(left, again...)
+			missing = missing[len(part):]
+			left = append(left, gone...)
 		}
 		if missing = left; try+1 == fetchTries {
 			for _, k := range missing {

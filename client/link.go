@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -61,7 +62,7 @@ type pending struct {
 }
 
 // connection returns a connection that was alive a moment ago, a new one if need be. ErrNoServer, ErrClosed, a *RemoteError, and errors of attached.
-func (l *link) connection(ctx context.Context) (*conn, error) {
+func (l *link) connection(caller context.Context) (*conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -70,10 +71,13 @@ func (l *link) connection(ctx context.Context) (*conn, error) {
 	if l.conn != nil && l.conn.alive() {
 		return l.conn, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	ctx, cancel := context.WithTimeout(caller, l.timeout)
 	defer cancel()
 	path := filepath.Join(l.dir, control.DataSocket)
 	socket, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if caller.Err() != nil {
+		return nil, context.Cause(caller)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer, path, err)
 	}
@@ -84,8 +88,10 @@ func (l *link) connection(ctx context.Context) (*conn, error) {
 	err = l.greet(c)
 	if stop(); err != nil {
 		c.socket.Close()
-		var remote *RemoteError
-		if ctx.Err() != nil && !errors.As(err, &remote) {
+		switch {
+		case caller.Err() != nil:
+			err = context.Cause(caller)
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = fmt.Errorf("%w: %s did not answer within %v; it may be stopped or overloaded. Hits go on without", ErrNoServer, path, l.timeout)
 		}
 		return nil, err
@@ -166,6 +172,17 @@ func (c *conn) receive(want control.Type) (body []byte, descriptor int, err erro
 	return body, descriptor, err
 }
 
+// errEnded marks a request whose connection ended under it: on a new one it may go well.
+var errEnded = errors.New("the connection ended")
+
+// ended is the error of such a request.
+func ended(why error) error {
+	if errors.Is(why, ErrClosed) {
+		return fmt.Errorf("%w: the connection to the server was closed", ErrClosed)
+	}
+	return fmt.Errorf("%w any more: %w (%w)", ErrNoServer, errEnded, why)
+}
+
 func (c *conn) alive() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +220,7 @@ func (c *conn) die(err error) {
 	c.mu.Unlock()
 	c.socket.Close()
 	for _, p := range requests {
-		p.err = fmt.Errorf("%w any more: the connection ended (%w)", ErrNoServer, err)
+		p.err = ended(err)
 		close(p.done)
 	}
 }
@@ -264,7 +281,7 @@ func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample f
 	if c.err != nil {
 		err := c.err
 		c.mu.Unlock()
-		return nil, fmt.Errorf("%w any more: the connection ended (%w)", ErrNoServer, err)
+		return nil, ended(err)
 	}
 	c.next++
 	id := c.next
