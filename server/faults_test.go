@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -366,4 +367,35 @@ func TestAnything(t *testing.T) {
 		t.Errorf("%d stored, %v", stats.Stored, err)
 	}
 
+}
+
+// What a dead client left claimed is taken back though nobody wants it; what a live one has claimed is not.
+func TestJanitor(t *testing.T) {
+	m := newMemory(10, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	p := dial(t, s.Dir())
+	_, seg := p.attach("pets")
+	live := view(t, seg)
+	if _, r, err := live.Claim(2, 100, 0); r != cache.Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	locks, err := seg.NewLocks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dying, err := cache.Attach(seg, cache.Options{Locks: locks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, r, err := dying.Claim(1, 100, 0); r != cache.Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	locks.Close() // as the kernel does when it dies
+	eventually(t, "the claim of the dead is taken back", func() bool {
+		state, err := live.State(1)
+		return err == nil && state == cache.StateEmpty
+	})
+	if state, err := live.State(2); state != cache.StateWriting || err != nil {
+		t.Errorf("the claim of a live client: %v, %v", state, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
@@ -19,6 +20,9 @@ type hosted struct {
 	source  source.Source
 	filler  *filler
 	adopted bool // it was there, warm
+
+	stop    chan struct{} // closed to end the janitor
+	janitor sync.WaitGroup
 }
 
 // ErrServed is the error of a second server for a cache.
@@ -74,6 +78,8 @@ func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) 
 		}
 	}
 	h.filler = newFiller(h.cache, src, o.Parallel, log)
+	h.stop = make(chan struct{})
+	h.janitor.Go(func() { janitor(h.cache, log, h.stop) })
 	stats, err := h.cache.Stats()
 	if err == nil {
 		log.Info("serving", "warm", h.adopted, "samples", want.Samples, "filled", stats.Ready, "bytes", h.segment.SegmentBytes, "source", src.Info().Kind, "fingerprint", src.Info().Fingerprint)
@@ -153,5 +159,7 @@ func differs(have *shm.Segment, want *shm.Options) string {
 // close ends the fills and lets the segment go, which stays for the next server.
 func (h *hosted) close() error {
 	h.filler.close()
+	close(h.stop)
+	h.janitor.Wait()
 	return errors.Join(h.cache.Close(), h.segment.Close(), h.source.Close())
 }
