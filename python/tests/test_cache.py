@@ -613,6 +613,32 @@ def test_unlink_last(folder):
     assert not (folder / "last").exists()
 
 
+def test_unlink_last_at_exit(folder):
+    # Threads that the interpreter stops in the middle of a call never let go of their handle.
+    code = """
+        import sys, threading, time
+        import numpy as np
+        from stocached import Cache, ClosedError
+
+        cache = Cache.create("last", samples=2, shape=100_000, dir=sys.argv[1], unlink="last")
+
+        def work():
+            while True:
+                try:
+                    cache.put(0, np.ones(100_000, np.uint8), overwrite=True)
+                    cache.gather([0] * 100)
+                except ClosedError:
+                    pass
+
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.1)
+        """
+    for _ in range(3):
+        python(code, folder)
+        assert not (folder / "last").exists()
+
+
 def test_unlink_without_a_name(cache):
     with pytest.raises(stocached.InvalidError, match="no name"):
         cache.unlink()

@@ -27,6 +27,7 @@ from ._values import Array, FixedValues, Part, VariableValues
 
 _SMALL = 64 * 1024  # bytes: copying less than this takes less than handing the GIL over and back
 _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
+_LEAVE = 1.0  # seconds: how long a program that ends waits for calls in its daemon threads
 _RETRIES = 16  # of a view or copy whose sample is replaced each time it is looked at; then it is a miss
 
 _view_slot, _put = _native.view_slot, _native.put
@@ -88,6 +89,7 @@ class Cache:
         self.uuid = bytes(info.uuid)
         self.fields: tuple[Field, ...] = tuple(map(_schema.from_native, handle.fields(info.field_count)))
         self._limit_bytes = int(info.limit_bytes)
+        self._unlink_last = bool(info.unlink_last)
         self._slot_stride = int(info.slot_stride)
         self._handle = handle
         self._once = Once()
@@ -620,5 +622,12 @@ _open: weakref.WeakSet[Cache] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     """Detaches cleanly where a program ends with caches open: `unlink="last"` needs it. Views of theirs stay valid to the very end."""
+    leaving = []
     for cache in list(_open):
+        if cache._unlink_last:
+            leaving.append(weakref.ref(cache._handle))
         cache.close()
+    # Calls under way in daemon threads hold handles, which nothing closes any more once those threads are stopped: let them finish.
+    end = time.monotonic() + _LEAVE
+    while any(handle() not in (None, _CLOSED) for handle in leaving) and time.monotonic() < end:
+        time.sleep(0.001)
