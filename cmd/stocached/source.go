@@ -21,6 +21,7 @@ import (
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/kinds"
 )
 
@@ -214,6 +215,15 @@ type described struct {
 	bytes           any // of all samples, byteCount; nil where it is not known
 	smallest, large any // likewise, of a sample
 	blocks          any // count; nil: samples do not lie in blocks
+	source          source.Source
+}
+
+// packed is a fact about a dataset in block files; nil for another source.
+func (d described) packed(fact func(*block.Dataset) any) any {
+	if set, ok := d.source.(*block.Dataset); ok {
+		return fact(set)
+	}
+	return nil
 }
 
 var infoColumns = columns[described]{
@@ -225,6 +235,15 @@ var infoColumns = columns[described]{
 	{"smallest_bytes", "smallest", true, "bytes of the smallest sample", func(d described) any { return d.smallest }},
 	{"largest_bytes", "largest", true, "bytes of the largest sample", func(d described) any { return d.large }},
 	{"blocks", "blocks", true, "that samples are stored in; none: each is read by itself", func(d described) any { return d.blocks }},
+	{"compression", "compression", true, "of a dataset in block files: none or zstd", func(d described) any {
+		return d.packed(func(set *block.Dataset) any { return string(set.Description().Compression) })
+	}},
+	{"file_bytes", "files", true, "of a dataset in block files: bytes of these together", func(d described) any {
+		return d.packed(func(set *block.Dataset) any { _, n := set.Files(); return byteCount(n) })
+	}},
+	{"made_from", "made from", true, "of a dataset in block files: fingerprint of its source", func(d described) any {
+		return d.packed(func(set *block.Dataset) any { return set.Description().Source.Fingerprint })
+	}},
 	{"fingerprint", "fingerprint", true, "names this very data: it changes with the files", func(d described) any { return d.Fingerprint }},
 }
 
@@ -259,7 +278,7 @@ func newSourceInfo() *cobra.Command {
 }
 
 func sourceInfo(s source.Source, path string, asJSON bool, stdout io.Writer) error {
-	d := described{Info: s.Info(), path: path}
+	d := described{Info: s.Info(), path: path, source: s}
 	if total, least, most, ok := sizes(s); ok {
 		d.bytes, d.smallest, d.large = byteCount(total), byteCount(least), byteCount(most)
 	}

@@ -55,6 +55,7 @@ func TestSourceInfo(t *testing.T) {
 	if got["blocks"].(float64) < 4 || !strings.HasPrefix(got["fingerprint"].(string), "block-") {
 		t.Error(got)
 	}
+	wantFields(t, got, jsonObject{"compression": "none", "made_from": ""})
 	fields := got["fields"].([]any)
 	wantFields(t, fields[0].(jsonObject), jsonObject{"name": "image", "dtype": "uint8", "shape": []any{nil, 4}})
 	wantFields(t, got["notes"].([]any)[0].(jsonObject), jsonObject{"name": "classes", "text": "cat, dog"})
@@ -62,7 +63,7 @@ func TestSourceInfo(t *testing.T) {
 
 	path, flags := rawSource(t, 10)
 	got = decode[jsonObject](t, ok(t, args("source", "info", path, flags, "--json")...))
-	wantFields(t, got, jsonObject{"kind": "raw", "samples": 10, "variable": false, "bytes": 10 * recordBytes, "blocks": nil, "notes": []any{}})
+	wantFields(t, got, jsonObject{"kind": "raw", "samples": 10, "variable": false, "bytes": 10 * recordBytes, "blocks": nil, "compression": nil, "file_bytes": nil, "notes": []any{}})
 	fails(t, exitNotFound, []string{"none"}, "source", "info", filepath.Join(folder, "none"))
 	fails(t, exitUsage, []string{"give its folder"}, "source", "info", filepath.Join(folder, "dataset.json"))
 	fails(t, exitUsage, []string{"info, cat or verify"}, "source")

@@ -12,6 +12,8 @@ import (
 	"sort"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stocached/stocached/source"
 )
 
@@ -91,6 +93,9 @@ func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) err
 			return context.Cause(ctx)
 		}
 		f, bytes, err := openFile(filepath.Join(d.folder, r.Name), l)
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			return fmt.Errorf("%w: a reader keeps all %d block files open: allow more open files (ulimit -n), or pack with a larger --file-size", err, len(doc.Files))
+		}
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -438,6 +440,78 @@ func TestRefuses(t *testing.T) {
 		if _, err := block.Kind.Open(t.Context(), settings); !errors.Is(err, source.ErrInvalid) {
 			t.Errorf("%v: %v", settings, err)
 		}
+	}
+}
+
+// Ensure that too few descriptors are an error with a way out, and that those taken before it are given back.
+func TestDescriptors(t *testing.T) {
+	s := shapes(t)["fixed"]
+	folder := s.write(t)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries) - 1 // the one that reads
+	}
+	before := open()
+	few := was
+	few.Cur = uint64(before) + 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	_, err := block.Open(t.Context(), folder, true)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "keeps all 5 block files open") || !strings.Contains(err.Error(), "--file-size") {
+		t.Error(err)
+	}
+	if after := open(); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
+// Ensure that whole blocks can be read past the page cache, as the format promises.
+func TestDirect(t *testing.T) {
+	s := shapes(t)["variable"]
+	folder := s.write(t)
+	d := open(t, folder)
+	f, err := unix.Open(file(folder, 0), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("NOT TESTED HERE: O_DIRECT on this file system: %v", err)
+	}
+	defer unix.Close(f)
+	memory, err := unix.Mmap(-1, 0, 32<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON) // aligned
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	blocks := 0
+	for b := 0; b < d.Blocks(); b++ {
+		first, n := d.Block(b)
+		var path string
+		var bytesIn, at int64
+		if where := d.Where(first); !strings.HasPrefix(where, file(folder, 0)) {
+			break
+		} else if path, _, _ = strings.Cut(where, ","); path != file(folder, 0) {
+			t.Fatal(where)
+		} else if _, err := fmt.Sscanf(where[len(path):], ", %d bytes at %d", &bytesIn, &at); err != nil {
+			t.Fatal(where, err)
+		}
+		want := bytes.Join(s.samples[first:first+n], nil)
+		rounded := (len(want) + 4095) &^ 4095
+		if got, err := unix.Pread(f, memory[:rounded], at); err != nil || got != rounded || !bytes.Equal(memory[:len(want)], want) {
+			t.Errorf("block %d, %d bytes at %d: %d, %v", b, rounded, at, got, err)
+		}
+		blocks++
+	}
+	if blocks < 2 {
+		t.Errorf("only %d blocks were read", blocks)
 	}
 }
 

@@ -127,7 +127,7 @@ func (w *Writer) checkTarget() error {
 	case err != nil:
 		return err
 	case len(entries) == 0:
-		return nil
+		return w.checkEmpty()
 	}
 	_, _, id, err := readDocument(w.folder)
 	switch {
@@ -137,6 +137,21 @@ func (w *Writer) checkTarget() error {
 		return fmt.Errorf("%w: %s is a dataset in block files made from other data or otherwise; remove it, or write elsewhere", ErrInTheWay, w.folder)
 	}
 	return fmt.Errorf("%w: %s is a folder with something in it; write elsewhere", ErrInTheWay, w.folder)
+}
+
+// checkEmpty: ErrInTheWay where an empty folder cannot be replaced, which is better known before than after the work.
+func (w *Writer) checkEmpty() error {
+	var own, above unix.Stat_t
+	if err := errors.Join(unix.Lstat(w.folder, &own), unix.Stat(filepath.Dir(w.folder), &above)); err != nil {
+		return err
+	}
+	switch {
+	case own.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return fmt.Errorf("%w: %s is a symbolic link; write to where it leads", ErrInTheWay, w.folder)
+	case own.Dev != above.Dev:
+		return fmt.Errorf("%w: %s is a mount point; write to a folder in it", ErrInTheWay, w.folder)
+	}
+	return nil
 }
 
 // lockPart makes the folder that is written to, and becomes its only writer.
@@ -421,9 +436,9 @@ func (w *Writer) finish() error {
 	}
 	if err := unix.Rename(w.part, w.folder); err != nil { // over an empty folder perhaps, never over anything else
 		if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOTDIR {
-			return fmt.Errorf("%w: %s came up meanwhile; the dataset is whole in %s", ErrInTheWay, w.folder, w.part)
+			return fmt.Errorf("%w: %s came up meanwhile; the dataset is whole in %s, and can be renamed", ErrInTheWay, w.folder, w.part)
 		}
-		return &os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err}
+		return fmt.Errorf("the dataset is whole in %s, but: %w", w.part, &os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err})
 	}
 	above, err := os.Open(filepath.Dir(w.folder))
 	if err != nil {

@@ -240,6 +240,15 @@ func TestInTheWay(t *testing.T) {
 		}
 		open(t, folder)
 	})
+	t.Run("a link", func(t *testing.T) {
+		folder := filepath.Join(t.TempDir(), "set")
+		os.Symlink(t.TempDir(), folder)
+		refused(t, s, folder, block.ErrInTheWay, "symbolic link")
+	})
+	t.Run("a mount point", func(t *testing.T) {
+		folder := mount(t, "size=64k")
+		refused(t, s, folder, block.ErrInTheWay, "mount point")
+	})
 	t.Run("the dataset itself", func(t *testing.T) {
 		folder := s.write(t)
 		refused(t, s, folder, block.ErrWhole, folder)
@@ -306,17 +315,24 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that a full disk is an error with the file's name, that nothing half-made looks whole, and that there is a way on once there is room.
-func TestFullDisk(t *testing.T) {
+// mount makes a tmpfs of its own until the test ends.
+func mount(t *testing.T, options string) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		t.Skipf("NOT TESTED HERE: mount a tmpfs: %v", err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return dir
+}
+
+// Ensure that a full disk is an error with the file's name, that nothing half-made looks whole, and that there is a way on once there is room.
+func TestFullDisk(t *testing.T) {
+	dir := mount(t, "size=64k")
 	s := shapes(t)["fixed"]
 	for i := range 160 {
 		s.samples = append(s.samples, noise(40+i, 1000))
