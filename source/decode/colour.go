@@ -1,0 +1,42 @@
+package decode
+
+import "math"
+
+// matrix turns YCbCr into RGB, in units of 1 / (1 << 16).
+type matrix struct {
+	y                  [256]int32
+	crR, crG, cbG, cbB [256]int32
+}
+
+// JPEG's: each of 0..255; and that of WebP, as of video: Y of 16..235, Cb and Cr of 16..240 (ITU-R BT.601).
+var full, studio = newMatrix(0, 255, 255), newMatrix(16, 219, 224)
+
+// newMatrix makes the matrix for Y from black on, over a range, and Cb and Cr over theirs, around 128.
+func newMatrix(black, luma, chroma float64) *matrix {
+	const red, blue = 0.299, 0.114 // of luma; green has the rest
+	const green = 1 - red - blue
+	m := new(matrix)
+	for k := range 256 {
+		unit := func(v float64) int32 { return int32(math.Round(v * (1 << 16))) }
+		y, c := (float64(k)-black)*255/luma, (float64(k)-128)*255/chroma
+		m.y[k] = unit(y) + 1<<15 // rounds
+		m.crR[k] = unit(c * 2 * (1 - red))
+		m.cbB[k] = unit(c * 2 * (1 - blue))
+		m.crG[k] = unit(-c * 2 * (1 - red) * red / green)
+		m.cbG[k] = unit(-c * 2 * (1 - blue) * blue / green)
+	}
+	return m
+}
+
+// convert turns Y, Cb and Cr into R, G and B.
+func (m *matrix) convert(y, cb, cr, r, g, b []byte) {
+	cb, cr, r, g, b = cb[:len(y)], cr[:len(y)], r[:len(y)], g[:len(y)], b[:len(y)]
+	for x, luma := range y {
+		light, blue, red := m.y[luma], cb[x], cr[x]
+		r[x] = clip16(light + m.crR[red])
+		g[x] = clip16(light + m.cbG[blue] + m.crG[red])
+		b[x] = clip16(light + m.cbB[blue])
+	}
+}
+
+func clip16(v int32) byte { return byte(min(max(v>>16, 0), 255)) }

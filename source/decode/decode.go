@@ -1,0 +1,207 @@
+package decode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+// version is part of the fingerprint: raise it when the same file gives other pixels.
+const version = 1
+
+// pictures is a source of decoded images.
+type pictures struct {
+	inner   source.Source
+	o       options
+	encoded shm.Schema // of the inner source
+	image   int        // the field that has the file
+	kept    []int      // the other fields that are kept
+	info    source.Info
+	closed  atomic.Bool
+	pool    sync.Pool // of *scratch
+}
+
+// New returns a source of the decoded images of s, whose Close closes s. Settings are the keys resize ([height, width], required), layout (chw, the default, or hwc),
+// field (of s, which has the image; else it is told by its name, or by being the only one that can) and max_pixels. ErrInvalid, with s open, for other settings and
+// for a source that has no field for a file.
+//
+// Reads return ErrCorrupt for a file that is no image, too large, or damaged. Over a source whose samples lie in blocks the result is a source.Blocks as well.
+func New(s source.Source, settings map[string]any) (source.Source, error) {
+	o, err := parse(settings)
+	if err != nil {
+		return nil, err
+	}
+	inner := s.Info()
+	p := &pictures{inner: s, o: o, encoded: inner.Schema, pool: sync.Pool{New: func() any { return new(scratch) }}}
+	if p.image, err = imageField(inner.Schema, o.Field); err != nil {
+		return nil, err
+	}
+	h, w := uint64(o.Resize[0]), uint64(o.Resize[1])
+	fields := []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, h, w}}}
+	if o.Layout == "hwc" {
+		fields[0].Dims = []uint64{h, w, 3}
+	}
+	var dropped []string
+	for k, f := range inner.Schema.Fields {
+		switch {
+		case k == p.image:
+		case slices.Contains(f.Dims, shm.VariableDim) || f.Name == "image":
+			dropped = append(dropped, f.Name)
+		default:
+			p.kept = append(p.kept, k)
+			fields = append(fields, shm.Field{Name: f.Name, DType: f.DType, Dims: f.Dims})
+		}
+	}
+	schema, err := shm.NewSchema(fields, false)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
+	}
+	field := inner.Schema.Fields[p.image].Name
+	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema, Notes: slices.Clone(inner.Notes),
+		Fingerprint: source.Fingerprint("decode", fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout, field))}
+	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)})
+	if len(dropped) > 0 {
+		p.info.Notes = append(p.info.Notes, source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ from sample to sample"})
+	}
+	if _, ok := s.(source.Blocks); ok {
+		return pictureBlocks{p}, nil
+	}
+	return p, nil
+}
+
+// usual names of fields that have an image file.
+var usual = []string{"image", "img", "data", "jpg", "jpeg", "png", "webp", "gif"}
+
+// imageField finds the field of a file. ErrInvalid when there is none, or several.
+func imageField(s shm.Schema, name string) (int, error) {
+	var can, named []int
+	var names []string
+	for k, f := range s.Fields {
+		names = append(names, f.Name)
+		if s.Variable && (f.DType == shm.Bytes || f.DType == shm.Uint8) && len(f.Dims) == 1 && f.Dims[0] == shm.VariableDim {
+			if can = append(can, k); slices.Contains(usual, strings.ToLower(f.Name)) {
+				named = append(named, k)
+			}
+			if f.Name == name {
+				return k, nil
+			}
+		}
+	}
+	all := strings.Join(names, ", ")
+	switch {
+	case name != "":
+		return 0, fmt.Errorf("%w: no field %q that has files to decode; fields are: %s", source.ErrInvalid, name, all)
+	case len(can) == 0:
+		return 0, fmt.Errorf("%w: nothing to decode: no field of this source has bytes of varying number, as files have; leave decode out", source.ErrInvalid)
+	case len(named) == 1:
+		return named[0], nil
+	case len(can) == 1:
+		return can[0], nil
+	}
+	return 0, fmt.Errorf("%w: several fields may have the images; say which by decode: {field: NAME}: %s", source.ErrInvalid, all)
+}
+
+func (p *pictures) Info() source.Info { return p.info }
+
+func (p *pictures) Where(i int) string { return p.inner.Where(i) }
+
+func (p *pictures) bytes() int { return int(p.info.Schema.SampleBytes) }
+
+func (p *pictures) Size(i int) (int, error) {
+	switch {
+	case i < 0 || i >= p.info.Samples:
+		return 0, source.BadIndex(i, p.info.Samples)
+	case p.closed.Load():
+		return 0, source.ErrClosed
+	}
+	return p.bytes(), nil
+}
+
+func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	if err := source.CheckRead(ctx, i, p.info.Samples, p.bytes(), dst); err != nil {
+		return 0, err
+	}
+	n, err := p.inner.Size(i)
+	if err != nil {
+		return 0, err
+	}
+	if n > mostEncoded {
+		return 0, p.corrupt(i, fmt.Errorf("%d bytes are no image: more than %d", n, mostEncoded))
+	}
+	s := p.pool.Get().(*scratch)
+	defer p.put(s)
+	sample := grow(&s.encoded, n)
+	if n, err = p.inner.Read(ctx, i, sample); err != nil {
+		return 0, err
+	}
+	return p.bytes(), p.decode(ctx, s, i, sample[:n], dst[:p.bytes()])
+}
+
+func (p *pictures) put(s *scratch) {
+	if s.small() {
+		p.pool.Put(s)
+	}
+}
+
+// decode turns a sample of the inner source into one of ours.
+func (p *pictures) decode(ctx context.Context, s *scratch, i int, sample, dst []byte) error {
+	file := sample
+	if len(p.encoded.Fields) > 1 {
+		parts, err := p.encoded.Split(sample)
+		if err != nil {
+			return p.corrupt(i, err)
+		}
+		file = parts[p.image].Data
+		end := p.info.Schema.Fields[0].Bytes
+		for k, from := range p.kept {
+			to := p.info.Schema.Fields[k+1]
+			clear(dst[end:to.Offset])
+			copy(dst[to.Offset:to.Offset+to.Bytes], parts[from].Data)
+			end = to.Offset + to.Bytes
+		}
+	}
+	err := s.picture(ctx, file, &p.o, dst[:p.info.Schema.Fields[0].Bytes])
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return p.corrupt(i, err)
+}
+
+func (p *pictures) corrupt(i int, err error) error {
+	return fmt.Errorf("%w: %s does not decode: %w", source.ErrCorrupt, p.Where(i), err)
+}
+
+func (p *pictures) Close() error {
+	p.closed.Store(true)
+	return p.inner.Close()
+}
+
+// pictureBlocks is pictures over a source that has blocks.
+type pictureBlocks struct{ *pictures }
+
+func (p pictureBlocks) blocks() source.Blocks      { return p.inner.(source.Blocks) }
+func (p pictureBlocks) Blocks() int                { return p.blocks().Blocks() }
+func (p pictureBlocks) BlockOf(i int) int          { return p.blocks().BlockOf(i) }
+func (p pictureBlocks) Block(b int) (first, n int) { return p.blocks().Block(b) }
+
+// ReadBlock decodes one sample after the other, on the caller's goroutine.
+func (p pictureBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
+	s := p.pool.Get().(*scratch)
+	defer p.put(s)
+	return p.blocks().ReadBlock(ctx, b, func(i int, sample []byte) error {
+		dst := grow(&s.decoded, p.bytes())
+		if err := p.decode(ctx, s, i, sample, dst); err != nil {
+			return err
+		}
+		return each(i, dst)
+	})
+}

@@ -1,0 +1,41 @@
+package decode
+
+import (
+	"fmt"
+
+	"github.com/stocached/stocached/source"
+)
+
+// options are the settings of a cache under `decode:`.
+type options struct {
+	Resize    []int  `key:"resize"`     // height, width
+	Layout    string `key:"layout"`     // chw or hwc
+	Field     string `key:"field"`      // that has the encoded image
+	MaxPixels int    `key:"max_pixels"` // of an encoded image, width times height
+}
+
+const (
+	defaultMaxPixels = 64 << 20 // 8192 x 8192; decoding takes up to 15 bytes for each
+	mostPixels       = 1 << 30
+	mostResize       = 8192      // of height and width: rows of as many pixels are kept for each row of a file
+	mostSide         = 65535     // of a file; JPEG and GIF can have no more
+	mostEncoded      = 512 << 20 // bytes of a file
+)
+
+func parse(settings map[string]any) (options, error) {
+	o := options{Layout: "chw", MaxPixels: defaultMaxPixels}
+	if err := source.Settings(settings).Decode(&o); err != nil {
+		return o, err
+	}
+	switch {
+	case len(o.Resize) != 2:
+		return o, fmt.Errorf("%w: resize is %v, want [height, width]: samples must have one size", source.ErrInvalid, o.Resize)
+	case min(o.Resize[0], o.Resize[1]) < 1 || max(o.Resize[0], o.Resize[1]) > mostResize:
+		return o, fmt.Errorf("%w: resize is %v, want 1..%d each", source.ErrInvalid, o.Resize, mostResize)
+	case o.Layout != "chw" && o.Layout != "hwc":
+		return o, fmt.Errorf("%w: layout is %q, want chw (planes, as torch has them) or hwc (pixels)", source.ErrInvalid, o.Layout)
+	case o.MaxPixels < 1 || o.MaxPixels > mostPixels:
+		return o, fmt.Errorf("%w: max_pixels is %d, want 1..%d", source.ErrInvalid, o.MaxPixels, mostPixels)
+	}
+	return o, nil
+}
