@@ -83,6 +83,7 @@ test-go-race: ## Go under the race detector
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol
 	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client
+	$(GO) test -tags faultpoints -v -timeout 10m -run Pack ./cmd/stocached
 
 .PHONY: test-model
 test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C

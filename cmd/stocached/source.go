@@ -45,7 +45,7 @@ folder a tree of files, a sample each (dir); .npy is an array (npy), .tar, or a 
 else needs --kind. --source gives the settings of that kind, as in a configuration:
   --source 'glob=**/*.jpg,labels=folders'
   --kind raw --source 'shape=[3,224,224],dtype=float32'
-A value is JSON (a number, true, a list) or else text; "..." makes text of anything. kinds:
+A value is a number, true or false, a list such as [jpg, cls], or else text; "..." makes text of anything. kinds:
 `
 
 func kindNames() []string {
@@ -152,18 +152,34 @@ func splitSettings(text string) (parts []string) {
 	return append(parts, text[from:])
 }
 
-// parseSetting is JSON where the text is, whole numbers as such, else the text itself.
+// parseSetting is JSON where the text is, whole numbers as such; a list of plain words, as YAML has it, [a, b]; else the text itself.
 func parseSetting(text string) any {
+	if v, ok := parseJSON(text); ok {
+		return v
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); ok {
+			list := []any{}
+			for _, part := range splitSettings(inner) {
+				list = append(list, parseSetting(strings.TrimSpace(part)))
+			}
+			return list
+		}
+	}
+	return text
+}
+
+func parseJSON(text string) (any, bool) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil || v == nil {
-		return text
+		return nil, false
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return text
+		return nil, false
 	}
-	return plain(v)
+	return plain(v), true
 }
 
 // plain turns numbers of JSON into those of Go.

@@ -134,10 +134,11 @@ func TestSourceVerify(t *testing.T) {
 // Ensure that what is said about a source in a command line becomes what a configuration would have.
 func TestSourceSettings(t *testing.T) {
 	s := source.Settings{"path": "p"}
-	if err := parseSettings(s, `a=1,b=text,c=[1,2,3],d="1,2",e=true,f={"x":[1.5]},g=**/*.jpg,h=,i=1x,j=null`); err != nil {
+	if err := parseSettings(s, `a=1,b=text,c=[1,2,3],d="1,2",e=true,f={"x":[1.5]},g=**/*.jpg,h=,i=1x,j=null,k=[jpg, cls],l=[],m=[a,"b,c",3]`); err != nil {
 		t.Fatal(err)
 	}
-	want := source.Settings{"path": "p", "a": 1, "b": "text", "c": []any{1, 2, 3}, "d": "1,2", "e": true, "f": map[string]any{"x": []any{1.5}}, "g": "**/*.jpg", "h": "", "i": "1x", "j": "null"}
+	want := source.Settings{"path": "p", "a": 1, "b": "text", "c": []any{1, 2, 3}, "d": "1,2", "e": true, "f": map[string]any{"x": []any{1.5}}, "g": "**/*.jpg", "h": "", "i": "1x", "j": "null",
+		"k": []any{"jpg", "cls"}, "l": []any{}, "m": []any{"a", "b,c", 3}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("%#v\nwant %#v", s, want)
 	}
