@@ -91,6 +91,8 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 		switch {
 		case caller.Err() != nil:
 			err = context.Cause(caller)
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE):
+			err = ended(err) // it is just ending
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = fmt.Errorf("%w: %s did not answer within %v; it may be stopped or overloaded. Hits go on without", ErrNoServer, path, l.timeout)
 		}
@@ -148,7 +150,7 @@ func (c *conn) receive(want control.Type) (body []byte, descriptor int, err erro
 		}
 	}
 	if err == nil {
-		_, err = io.ReadFull(c.socket, header[n:])
+		_, err = io.ReadFull(c.socket, header[n:]) // n is 0 at the end of the stream, and so is what is read
 	}
 	var h control.Header
 	if err == nil {

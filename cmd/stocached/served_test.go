@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,15 +38,17 @@ type served struct {
 	records string
 	sockets string
 	process *exec.Cmd
+
+	segments string
 }
 
 // newServed configures and starts a server. size: of the cache.
 func newServed(t *testing.T, n int, size string) *served {
 	t.Helper()
 	dir := t.TempDir()
-	s := &served{t: t, path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records.bin"), sockets: filepath.Join(dir, "run")}
+	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records.bin"), sockets: filepath.Join(dir, "run")}
 	s.write(n)
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, size: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}}]\nsockets: {dir: %s}\n", tmpfs(t), size, servedBytes, s.sockets)
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, size: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}}]\nsockets: {dir: %s}\n", s.segments, size, servedBytes, s.sockets)
 	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -272,5 +275,88 @@ func TestPrefetch(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("they never came")
 		}
+	}
+}
+
+// Ensure that a server that is killed again and again, in the middle of everything, tears and loses nothing: clients get right bytes or ErrNoServer, hits go on, and the next
+// server finds what the ones before have stored.
+func TestServerKilledUnderLoad(t *testing.T) {
+	const n, kills = 3000, 50
+	s := newServed(t, n, "all")
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	var fetched, refused atomic.Int64
+	for range 3 {
+		c := s.dial()
+		clients.Go(func() {
+			dst := make([]byte, 50*servedBytes)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				indices := rand.Perm(n)[:50]
+				switch err := c.Fetch(context.Background(), indices, dst, servedBytes); {
+				case errors.Is(err, stocclient.ErrNoServer):
+					refused.Add(1)
+					time.Sleep(time.Millisecond)
+					continue
+				case err != nil:
+					t.Error(err)
+					return
+				}
+				fetched.Add(1)
+				for k, i := range indices {
+					if !bytes.Equal(dst[k*servedBytes:][:servedBytes], servedRecord(i)) {
+						t.Errorf("sample %d came wrong", i)
+						return
+					}
+				}
+			}
+		})
+	}
+	observer, err := stocclient.Attach(filepath.Join(s.segments, "pets"), stocclient.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer observer.Close()
+	busy := 0
+	for range kills {
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+		before, err := observer.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.kill()
+		if after, err := observer.Stats(); err != nil || after.Ready < before.Ready {
+			t.Fatalf("%d samples before, %d after a kill, %v", before.Ready, after.Ready, err)
+		} else if after.Ready < n {
+			busy++
+		} else if r, err := observer.Clear(context.Background()); err != nil || r != stocclient.Stored { // so that there is something to do for the next ones
+			t.Fatal(r, err)
+		}
+		s.start()
+	}
+	close(stop)
+	clients.Wait()
+	c := s.dial()
+	wantFetch(t, c, rand.Perm(n))
+	v, err := c.Verify(0, n)
+	if err != nil || v.Corrupt != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	all, err := c.Clients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if one.Claims != 0 {
+			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
+		}
+	}
+	t.Logf("%d kills, %d of them while samples were missing; %d fetches, %d refused", kills, busy, fetched.Load(), refused.Load())
+	if busy < kills/4 || fetched.Load() == 0 {
+		t.Error("that shows little")
 	}
 }
