@@ -9,8 +9,6 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-const int64Bytes = 8
-
 // field is a field that samples are read with.
 type field struct {
 	name   string   // the first of names

@@ -22,24 +22,11 @@ func BenchmarkOpenIndex(b *testing.B) {
 		}
 		samples = n
 	}
-	x := newBuilder(source.Stamp{Bytes: 1 << 50, ModifiedNs: 1})
-	for i := range samples {
-		for k, field := range []string{"jpg", "cls"} {
-			if err := x.add(fmt.Sprintf("%09d.%s", i, field), int64(2*i+k)*1024, int64(i%1000)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	data := x.encode()
 	path := filepath.Join(b.TempDir(), "x"+indexSuffix)
-	if err := save(path, data); err != nil {
-		b.Fatal(err)
-	}
+	bytes := saveIndex(b, path, samples)
+	runtime.GC() // of what it was made in
 	wanted := []field{{name: "jpg", names: []string{"jpg"}}, {name: "cls", names: []string{"cls"}}}
 	b.ReportAllocs()
-	bytes := len(data)
-	x, data = nil, nil
-	runtime.GC()
 	for b.Loop() {
 		x, mapped, err := load(path, source.Stamp{Bytes: 1 << 50, ModifiedNs: 1})
 		if err != nil {
@@ -52,4 +39,21 @@ func BenchmarkOpenIndex(b *testing.B) {
 		unmap(mapped)
 	}
 	b.ReportMetric(float64(bytes)/float64(samples), "bytes/sample")
+}
+
+// saveIndex makes an index of that many samples of two members, and returns its bytes.
+func saveIndex(b *testing.B, path string, samples int) int {
+	x := newBuilder(source.Stamp{Bytes: 1 << 50, ModifiedNs: 1})
+	for i := range samples {
+		for k, field := range []string{"jpg", "cls"} {
+			if err := x.add(fmt.Sprintf("%09d.%s", i, field), int64(2*i+k)*1024, int64(i%1000)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	data := x.encode()
+	if err := save(path, data); err != nil {
+		b.Fatal(err)
+	}
+	return len(data)
 }

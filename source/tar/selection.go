@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -39,6 +40,10 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 		}
 	}
 	w, most := &work{members: make([]member, len(wanted)), ranks: make([]int, len(wanted))}, uint64(0)
+	align := uint64(shm.UnitBytes) // each field of a sample of several is padded to this
+	if len(wanted) == 1 {
+		align = 1
+	}
 	for i := range x.samples {
 		used, lacks := c.find(x, i, w)
 		if lacks >= 0 && !skip {
@@ -59,9 +64,11 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 		}
 		c.samples++
 		c.unused += x.start(i+1) - x.start(i) - used
-		bytes := uint64(0) // fields begin at multiples of 64 in a sample of several
-		for k := range w.members {
-			bytes += roundUp(uint64(w.members[k].bytes), 64)
+		bytes := uint64(0)
+		for k, f := range wanted {
+			if !f.number { // those take the same in every sample
+				bytes += roundUp(uint64(w.members[k].bytes), align)
+			}
 		}
 		if bytes >= most {
 			most, c.largest = bytes, i

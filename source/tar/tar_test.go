@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,6 +100,31 @@ func TestNumbers(t *testing.T) {
 	fixed := mustOpen(t, source.Settings{"path": path, "fields": []string{"cls"}, "int64": []string{"cls"}})
 	if schema := fixed.Info().Schema; schema.Variable || schema.SampleBytes != 8 || sample(t, fixed, 0)["cls"] != "\x07\x00\x00\x00\x00\x00\x00\x00" {
 		t.Errorf("only numbers: %+v", schema)
+	}
+}
+
+// The schema says how large the largest sample is, to the byte, wherever it is.
+func TestLargestSample(t *testing.T) {
+	for _, sizes := range [][]int{{3, 7, 5}, {7, 3, 5}, {64, 65, 63}, {1, 128, 128}, {0, 0, 0}} {
+		for _, fields := range [][]string{{"txt"}, {"txt", "cls"}, {"cls", "txt", "n"}} {
+			var members []one
+			for i, size := range sizes {
+				members = append(members, one{name: fmt.Sprint(i, ".txt"), data: bytesOf(i, size)}, one{name: fmt.Sprint(i, ".cls"), data: bytesOf(i, 100-size%70)},
+					text(fmt.Sprint(i, ".n"), strings.Repeat(" ", 70*(i%2))+"1"))
+			}
+			s := mustOpen(t, source.Settings{"path": shardOf(t, members...), "fields": fields, "int64": slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return f != "n" })})
+			most := 0
+			for i := range sizes {
+				n, err := s.Size(i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				most = max(most, n)
+			}
+			if got := s.Info().Schema.SampleBytes; got != uint64(most) {
+				t.Errorf("sizes %v, fields %v: the largest sample has %d bytes, and is said to have %d", sizes, fields, most, got)
+			}
+		}
 	}
 }
 

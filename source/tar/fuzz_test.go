@@ -1,0 +1,128 @@
+package tar
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+)
+
+// Ensure that a shard of any bytes is refused, or read as archive/tar reads it from beginning to end. -fuzzminimizetime=10x finds more: the inputs are long.
+func FuzzShard(f *testing.F) {
+	shards, err := filepath.Glob("testdata/*.tar")
+	if err != nil || len(shards) < 10 {
+		f.Fatalf("%d shards, %v", len(shards), err)
+	}
+	for _, path := range shards {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(bytes.TrimRight(data, "\x00"), uint16(2048))
+	}
+	folder := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte, zeros uint16) {
+		data = bytes.Clone(data)
+		sumHeaders(data)
+		path := filepath.Join(folder, "fuzz.tar")
+		if err := os.WriteFile(path, append(data[:len(data):len(data)], make([]byte, zeros)...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Kind.Open(context.Background(), source.Settings{"path": path, "index": noIndex, "missing": "skip"})
+		if err != nil {
+			if !errors.Is(err, source.ErrInvalid) && !errors.Is(err, source.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		defer s.Close()
+		if int64(s.Info().Schema.SampleBytes) > int64(len(data))+1<<20 {
+			t.Fatalf("a sample of %d bytes in a shard of %d", s.Info().Schema.SampleBytes, len(data))
+		}
+		wantSequential(t, s, path)
+	})
+}
+
+// sumHeaders puts the right checksums into what looks like headers, so that what is behind the checksum is tested.
+func sumHeaders(data []byte) {
+	for ; len(data) >= blockBytes; data = data[blockBytes:] {
+		if !bytes.HasPrefix(data[257:], []byte("ustar")) {
+			continue
+		}
+		copy(data[148:156], "        ")
+		sum := 0
+		for _, b := range data[:blockBytes] {
+			sum += int(b)
+		}
+		copy(data[148:], fmt.Appendf(nil, "%06o\x00 ", sum))
+	}
+}
+
+// wantSequential compares all samples with the members that a walk through the whole archive meets.
+func wantSequential(t *testing.T, s source.Source, path string) {
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	archive := tar.NewReader(struct{ io.Reader }{file}) // no Seek: it reads everything
+	schema := s.Info().Schema
+	read, before, fields := 0, "", map[string]string{}
+	end := func() {
+		want := make([]string, len(schema.Fields))
+		for k, f := range schema.Fields {
+			data, ok := fields[f.Name]
+			if want[k] = data; !ok {
+				return // lacks one: skipped
+			}
+		}
+		buffer := make([]byte, schema.SampleBytes)
+		n, err := s.Read(context.Background(), read, buffer)
+		if err != nil {
+			t.Fatalf("sample %d: %v", read, err)
+		}
+		parts, err := schema.Split(buffer[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range parts {
+			if string(parts[k].Data) != want[k] {
+				t.Fatalf("sample %d, %s: %q, want %q", read, schema.Fields[k].Name, parts[k].Data, want[k])
+			}
+		}
+		read++
+	}
+	for {
+		h, err := archive.Next()
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+			if err != io.EOF {
+				t.Fatalf("%v behind %d samples of a shard that was opened", err, read)
+			}
+			break
+		}
+		key, field, ok := splitName(h.Name)
+		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeCont || !ok || len(field) > 255 {
+			continue
+		}
+		if key != before {
+			end()
+			before, fields = key, map[string]string{}
+		}
+		data, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields[field] = string(data)
+	}
+	end()
+	if read != s.Info().Samples {
+		t.Fatalf("%d samples, want %d", s.Info().Samples, read)
+	}
+}
