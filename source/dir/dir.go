@@ -132,9 +132,9 @@ func (o *settings) schema(root string, l *listing) (shm.Schema, error) {
 		return schema, err
 	}
 	largest := l.files.largest()
-	_, bytes, err := schema.Place(shapes(&schema, l.files.stamps[largest].Bytes))
+	_, bytes, err := schema.Place(shapes(&schema, l.files.bytes(largest)))
 	if err != nil {
-		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid, filepath.Join(root, l.files.name(largest)), l.files.stamps[largest].Bytes, err)
+		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid, filepath.Join(root, l.files.name(largest)), l.files.bytes(largest), err)
 	}
 	schema.SampleBytes = uint64(bytes)
 	return schema, nil
@@ -204,9 +204,9 @@ func (o *settings) list(ctx context.Context, root string) (*listing, error) {
 	}
 	named := make([]source.Named, l.files.len())
 	for i := range named {
-		named[i] = source.Named{Name: l.files.name(i), Stamp: l.files.stamps[i]}
-		if l.files.labels != nil {
-			named[i].Name += fmt.Sprintf(" = %d", l.files.labels[i]) // a label is data
+		named[i] = source.Named{Name: l.files.name(i), Stamp: l.files.stamp(i)}
+		if l.files.labelled() {
+			named[i].Name += fmt.Sprintf(" = %d", l.files.label(i)) // a label is data
 		}
 	}
 	l.Fingerprint = source.Fingerprint(kind, o.Labels, named...)
@@ -217,15 +217,16 @@ func (o *settings) list(ctx context.Context, root string) (*listing, error) {
 func (l *listing) notes() []source.Note {
 	var total, empty int64
 	first := ""
-	for i, s := range l.files.stamps {
-		total += s.Bytes
-		if s.Bytes == 0 {
+	for i := range l.files.len() {
+		bytes := l.files.bytes(i)
+		total += bytes
+		if bytes == 0 {
 			if empty++; first == "" {
 				first = l.files.name(i)
 			}
 		}
 	}
-	notes := []source.Note{{Name: "bytes", Text: fmt.Sprintf("%d in all, %d in the largest file", total, l.files.stamps[l.files.largest()].Bytes)}}
+	notes := []source.Note{{Name: "bytes", Text: fmt.Sprintf("%d in all, %d in the largest file", total, l.files.bytes(l.files.largest()))}}
 	if empty > 0 {
 		notes = append(notes, source.Note{Name: "empty files", Text: fmt.Sprintf("%d, the first is %s", empty, first)})
 	}

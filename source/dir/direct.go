@@ -59,8 +59,9 @@ func noDirect(path string) error {
 
 // tryDirect reads the first file that is not empty, so that a file system without direct reads is found when the source is opened.
 func (t *tree) tryDirect() error {
-	for i, stamp := range t.files.stamps {
-		if stamp.Bytes == 0 {
+	for i := range t.files.len() {
+		bytes := t.files.bytes(i)
+		if bytes == 0 {
 			continue
 		}
 		path := t.path(i)
@@ -69,7 +70,7 @@ func (t *tree) tryDirect() error {
 			return err
 		}
 		defer unix.Close(fd)
-		return readDirect(fd, path, make([]byte, min(stamp.Bytes, directAlign)), 0)
+		return readDirect(fd, path, make([]byte, min(bytes, directAlign)), 0)
 	}
 	return nil
 }

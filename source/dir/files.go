@@ -1,45 +1,78 @@
 package dir
 
 import (
+	"encoding/binary"
 	"strings"
 
 	"github.com/stocached/stocached/source"
 )
 
-// files are the files of a tree, in the order of the samples. Flat arrays, not a struct with a string each: with millions of files they take a third less, and the
-// garbage collector has nothing to look through.
+// files are the files of a tree, in the order of the samples: flat arrays as an index has them, so that one of ten million files is ready when its bytes have been
+// read and checked, and the garbage collector has nothing to look through. Integers are little-endian.
 type files struct {
-	names  string   // slash-separated, below the root, one behind the other
-	ends   []uint64 // of each in names
-	stamps []source.Stamp
-	labels []int64 // nil: there are none
+	stamps []byte // 16 each: size, time of modification in ns
+	ends   []byte // 8 each: where its name ends in names
+	labels []byte // 8 each; nil: there are none
+	names  []byte // slash-separated, below the root, one behind the other
 }
 
-func newFiles(names []string, stamps []source.Stamp, labels []int64) files {
-	f := files{ends: make([]uint64, len(names)), stamps: stamps, labels: labels}
+const (
+	stampBytes = 16
+	wordBytes  = 8
+)
+
+// newFiles copies all that it is given; labels may be nil.
+func newFiles(names []string, stamps []source.Stamp, labels []int64) (f files) {
+	word := binary.LittleEndian.AppendUint64
+	f.stamps, f.ends = make([]byte, 0, len(names)*stampBytes), make([]byte, 0, len(names)*wordBytes)
 	end := 0
 	for i, name := range names {
 		end += len(name)
-		f.ends[i] = uint64(end)
+		f.stamps = word(word(f.stamps, uint64(stamps[i].Bytes)), uint64(stamps[i].ModifiedNs))
+		f.ends = word(f.ends, uint64(end))
 	}
-	f.names = strings.Join(names, "")
+	f.names = make([]byte, 0, end)
+	for _, name := range names {
+		f.names = append(f.names, name...)
+	}
+	if labels != nil {
+		f.labels = make([]byte, 0, len(names)*wordBytes)
+	}
+	for _, label := range labels {
+		f.labels = word(f.labels, uint64(label))
+	}
 	return f
 }
 
-func (f *files) len() int { return len(f.ends) }
+func (f *files) len() int { return len(f.ends) / wordBytes }
+
+func (f *files) labelled() bool { return f.labels != nil }
+
+func (f *files) stamp(i int) source.Stamp {
+	return source.Stamp{Bytes: f.bytes(i), ModifiedNs: int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes+wordBytes:]))}
+}
+
+func (f *files) bytes(i int) int64 { return int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes:])) }
+
+func (f *files) label(i int) int64 { return int64(binary.LittleEndian.Uint64(f.labels[i*wordBytes:])) }
 
 func (f *files) name(i int) string {
-	start := uint64(0)
+	start, end := f.span(i)
+	return string(f.names[start:end])
+}
+
+// span is where the name of file i lies in names.
+func (f *files) span(i int) (start, end uint64) {
 	if i > 0 {
-		start = f.ends[i-1]
+		start = binary.LittleEndian.Uint64(f.ends[(i-1)*wordBytes:])
 	}
-	return f.names[start:f.ends[i]]
+	return start, binary.LittleEndian.Uint64(f.ends[i*wordBytes:])
 }
 
 // largest returns the index of the largest file.
 func (f *files) largest() (i int) {
-	for k := range f.stamps {
-		if f.stamps[k].Bytes > f.stamps[i].Bytes {
+	for k := range f.len() {
+		if f.bytes(k) > f.bytes(i) {
 			i = k
 		}
 	}
@@ -47,13 +80,24 @@ func (f *files) largest() (i int) {
 }
 
 // below says whether a name is a path below the root that is written in its shortest form, so that it cannot lead out of it but by a link.
-func below(name string) bool {
-	for rest, more := name, true; more; {
-		var element string
-		element, rest, more = strings.Cut(rest, "/")
-		if element == "" || element == "." || element == ".." {
+func below[text string | []byte](name text) bool {
+	start := 0
+	for k := 0; k <= len(name); k++ {
+		if k < len(name) && name[k] != '/' {
+			if name[k] == 0 {
+				return false
+			}
+			continue
+		}
+		if n := k - start; n == 0 || n == 1 && name[start] == '.' || n == 2 && name[start] == '.' && name[start+1] == '.' {
 			return false
 		}
+		start = k + 1
 	}
-	return strings.IndexByte(name, 0) < 0
+	return true
+}
+
+// inside says whether a path lies in a folder or is it; both absolute and in their shortest form.
+func inside(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }

@@ -1,6 +1,8 @@
 package dir
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"hash/crc32"
 	"strings"
@@ -54,7 +56,10 @@ func FuzzIndex(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b)
-		if got, err := decodeIndex(b, key); err != nil || got.files.name(1) != "b/2" {
+		for _, bad := range []string{"/b/2", "b//2", "../2", "b/./", "\x00/22"} { // in the place of b/2, with the end of a/1
+			f.Add(bytes.Replace(b, []byte("/1b/2"), []byte("/1" + bad)[:5], 1))
+		}
+		if got, err := decodeIndex(context.Background(), b, key); err != nil || got.files.name(1) != "b/2" {
 			f.Fatal(got, err)
 		}
 	}
@@ -64,20 +69,20 @@ func FuzzIndex(f *testing.F) {
 			copy(b[16:48], key[:])
 			binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
 		}
-		l, err := decodeIndex(b, key)
+		l, err := decodeIndex(context.Background(), b, key)
 		if err != nil {
 			return
 		}
 		n := l.files.len()
-		if n == 0 || len(l.files.stamps) != n || l.files.labels != nil && len(l.files.labels) != n {
+		if n == 0 || len(l.files.stamps) != 16*n || l.files.labelled() && len(l.files.labels) != 8*n {
 			t.Fatalf("%+v", l)
 		}
 		for i := range n {
-			if name := l.files.name(i); !below(name) || l.files.stamps[i].Bytes < 0 {
-				t.Fatalf("%q, %+v", name, l.files.stamps[i])
+			if name := l.files.name(i); !below(name) || l.files.bytes(i) < 0 {
+				t.Fatalf("%q, %+v", name, l.files.stamp(i))
 			}
-			if l.Classes != nil && l.files.labels != nil {
-				_ = l.Classes[l.files.labels[i]]
+			if l.Classes != nil && l.files.labelled() {
+				_ = l.Classes[l.files.label(i)]
 			}
 		}
 		l.notes()

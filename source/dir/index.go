@@ -77,7 +77,7 @@ func (o *settings) newIndex(root string) (*index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("index: %w", err)
 	}
-	if place == real || strings.HasPrefix(place, strings.TrimSuffix(real, "/")+"/") {
+	if inside(place, real) {
 		return nil, fmt.Errorf("%w: the index %s would lie in the folder %s that it is about; put it beside that", source.ErrInvalid, path, root)
 	}
 	x := &index{path: path, root: root}
@@ -118,7 +118,7 @@ func (x *index) load(ctx context.Context) (*listing, error) {
 	if err := f.ReadAt(ctx, b, 0); err != nil {
 		return nil, err
 	}
-	l, err := decodeIndex(b, x.key)
+	l, err := decodeIndex(ctx, b, x.key)
 	if err != nil {
 		return nil, err
 	}
@@ -172,31 +172,23 @@ func encodeIndex(l *listing, key [32]byte) ([]byte, error) {
 		return nil, err
 	}
 	labelled := uint64(0)
-	if l.files.labels != nil {
+	if l.files.labelled() {
 		labelled = 1
 	}
-	b := make([]byte, indexHeader, indexHeader+32*l.files.len()+len(l.files.names)+len(rest))
-	u := func(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
-	copy(b, indexMagic)
-	binary.LittleEndian.PutUint32(b[8:], indexVersion)
-	copy(b[16:], key[:])
-	u(u(u(u(b[:48], uint64(l.files.len())), uint64(len(l.files.names))), uint64(len(rest))), labelled)
-	for _, s := range l.files.stamps {
-		b = u(u(b, uint64(s.Bytes)), uint64(s.ModifiedNs))
+	head := make([]byte, indexHeader)
+	copy(head, indexMagic)
+	binary.LittleEndian.PutUint32(head[8:], indexVersion)
+	copy(head[16:], key[:])
+	for k, v := range []uint64{uint64(l.files.len()), uint64(len(l.files.names)), uint64(len(rest)), labelled} {
+		binary.LittleEndian.PutUint64(head[48+8*k:], v)
 	}
-	for _, end := range l.files.ends {
-		b = u(b, end)
-	}
-	for _, label := range l.files.labels {
-		b = u(b, uint64(label))
-	}
-	b = append(append(b, l.files.names...), rest...)
+	b := slices.Concat(head, l.files.stamps, l.files.ends, l.files.labels, l.files.names, rest)
 	binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
 	return b, nil
 }
 
-// decodeIndex reads the bytes of an index, and believes none of them unseen.
-func decodeIndex(b []byte, key [32]byte) (*listing, error) {
+// decodeIndex reads the bytes of an index, which the listing keeps, and believes none of them unseen.
+func decodeIndex(ctx context.Context, b []byte, key [32]byte) (*listing, error) {
 	if err := checkHeader(b[:min(indexHeader, len(b))], int64(len(b))); err != nil {
 		return nil, err
 	}
@@ -206,50 +198,56 @@ func decodeIndex(b []byte, key [32]byte) (*listing, error) {
 	if !bytes.Equal(b[16:48], key[:]) {
 		return nil, errors.New("it was of another folder or of other settings")
 	}
-	n, nameBytes, _, labelled := counts(b)
+	n, nameBytes, restBytes, labelled := counts(b)
 	b = b[indexHeader:]
-	take := func() uint64 {
-		v := binary.LittleEndian.Uint64(b)
-		b = b[8:]
-		return v
+	take := func(bytes uint64) []byte {
+		part := b[:bytes:bytes]
+		b = b[bytes:]
+		return part
 	}
-	l := &listing{files: files{stamps: make([]source.Stamp, n), ends: make([]uint64, n)}}
-	f := &l.files
-	for i := range f.stamps {
-		f.stamps[i] = source.Stamp{Bytes: int64(take()), ModifiedNs: int64(take())}
-		if f.stamps[i].Bytes < 0 || f.stamps[i].Bytes > shm.MaxSampleBytes {
-			return nil, fmt.Errorf("it was damaged: file %d has %d bytes", i, f.stamps[i].Bytes)
-		}
-	}
-	for i := range f.ends {
-		f.ends[i] = take()
-	}
+	l := &listing{files: files{stamps: take(n * stampBytes), ends: take(n * wordBytes)}}
 	if labelled == 1 {
-		f.labels = make([]int64, n)
-		for i := range f.labels {
-			f.labels[i] = int64(take())
-		}
+		l.files.labels = take(n * wordBytes)
 	}
-	f.names = string(b[:nameBytes])
-	last := uint64(0)
-	for i, end := range f.ends {
-		if end < last || end > nameBytes || !below(f.names[last:end]) {
-			return nil, fmt.Errorf("it was damaged: the name of file %d lies at %d..%d of %d", i, last, end, nameBytes)
-		}
-		last = end
-	}
-	if err := json.Unmarshal(b[nameBytes:], &l.rest); err != nil {
+	l.files.names = take(nameBytes)
+	if err := json.Unmarshal(take(restBytes), &l.rest); err != nil {
 		return nil, fmt.Errorf("it was damaged: %w", err)
 	}
-	ok := n > 0 && last == nameBytes && strings.HasPrefix(l.Fingerprint, kind+"-") && len(l.Fingerprint) <= 64 &&
+	return l, l.check(ctx)
+}
+
+// check: an error unless the parts of a listing that was read fit together.
+func (l *listing) check(ctx context.Context) error {
+	f := &l.files
+	ok := f.len() > 0 && strings.HasPrefix(l.Fingerprint, kind+"-") && len(l.Fingerprint) <= 64 &&
 		!slices.ContainsFunc(l.Folders, func(f folder) bool { return f.Name != "" && !below(f.Name) })
-	for _, label := range f.labels {
-		ok = ok && (l.Classes == nil || label >= 0 && label < int64(len(l.Classes)))
+	if ok {
+		_, end := f.span(f.len() - 1)
+		ok = end == uint64(len(f.names))
 	}
 	if !ok {
-		return nil, errors.New("it was damaged: its parts do not fit together")
+		return errors.New("it was damaged: its parts do not fit together")
 	}
-	return l, nil
+	// All names at once, which is faster than each by itself: without these in them only their ends are left to look at.
+	plain := !bytes.Contains(f.names, []byte("//")) && !bytes.Contains(f.names, []byte("/.")) && bytes.IndexByte(f.names, 0) < 0
+	good := func(name []byte) bool {
+		if plain && len(name) > 0 && name[0] != '.' && name[0] != '/' && name[len(name)-1] != '/' {
+			return true
+		}
+		return below(name)
+	}
+	return each(ctx, f.len(), func(i int) error {
+		start, end := f.span(i)
+		switch {
+		case start > end || end > uint64(len(f.names)) || !good(f.names[start:end]):
+			return fmt.Errorf("it was damaged: the name of file %d lies at %d..%d of %d", i, start, end, len(f.names))
+		case f.bytes(i) < 0 || f.bytes(i) > shm.MaxSampleBytes:
+			return fmt.Errorf("it was damaged: file %d has %d bytes", i, f.bytes(i))
+		case l.Classes != nil && f.labelled() && (f.label(i) < 0 || f.label(i) >= int64(len(l.Classes))):
+			return fmt.Errorf("it was damaged: file %d has the label %d of %d", i, f.label(i), len(l.Classes))
+		}
+		return nil
+	})
 }
 
 // save writes the index so that at its path there is always a whole one, the old or the new, whatever dies when.

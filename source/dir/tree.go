@@ -44,10 +44,10 @@ func (t *tree) size(i int) (int, error) {
 	if i < 0 || i >= t.files.len() {
 		return 0, source.BadIndex(i, t.files.len())
 	}
-	if t.files.labels == nil {
-		return int(t.files.stamps[i].Bytes), nil
+	if !t.files.labelled() {
+		return int(t.files.bytes(i)), nil
 	}
-	_, n, err := t.schema.Place(shapes(&t.schema, t.files.stamps[i].Bytes))
+	_, n, err := t.schema.Place(shapes(&t.schema, t.files.bytes(i)))
 	return n, err
 }
 
@@ -73,13 +73,13 @@ func (t *tree) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, err
 	}
 	data := dst[:n]
-	if t.files.labels != nil {
-		spans, _, err := t.schema.Begin(dst, shapes(&t.schema, t.files.stamps[i].Bytes))
+	if t.files.labelled() {
+		spans, _, err := t.schema.Begin(dst, shapes(&t.schema, t.files.bytes(i)))
 		if err != nil {
 			return 0, err
 		}
 		data = dst[spans[0].Start:spans[0].End]
-		binary.LittleEndian.PutUint64(dst[spans[1].Start:spans[1].End], uint64(t.files.labels[i]))
+		binary.LittleEndian.PutUint64(dst[spans[1].Start:spans[1].End], uint64(t.files.label(i)))
 	}
 	return n, t.read(i, data)
 }
@@ -93,7 +93,7 @@ func (t *tree) read(i int, data []byte) error {
 			return err
 		}
 		defer unix.Close(fd)
-		return t.readFrom(fd, path, t.files.stamps[i], data)
+		return t.readFrom(fd, path, t.files.stamp(i), data)
 	}
 	d := t.kept.get(i)
 	if d == nil {
@@ -104,7 +104,7 @@ func (t *tree) read(i int, data []byte) error {
 		d = t.kept.put(i, fd)
 	}
 	defer t.kept.release(d)
-	err := t.readFrom(d.fd, path, t.files.stamps[i], data)
+	err := t.readFrom(d.fd, path, t.files.stamp(i), data)
 	if err != nil {
 		t.kept.drop(i, d) // the next reader looks at what has the name then
 	}

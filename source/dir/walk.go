@@ -107,6 +107,8 @@ func (w *walk) run(ctx context.Context) error {
 		all.Go(w.work)
 	}
 	all.Wait()
+	w.mu.Lock() // ctx may be ending now
+	defer w.mu.Unlock()
 	return w.err
 }
 
