@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -376,21 +377,38 @@ func TestEveryByteFlipped(t *testing.T) {
 	}
 }
 
+// sealed gives dataset.json its checksum, by docs/block.md alone.
+func sealed(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.LastIndex(compact.Bytes(), []byte(`,"crc32c":"`))
+	crc := crc32.Checksum(compact.Bytes()[:at], crc32.MakeTable(crc32.Castagnoli))
+	return []byte(fmt.Sprintf(`%s,"crc32c":"%08x"}`, compact.Bytes()[:at], crc))
+}
+
 // Ensure that what is not a whole dataset of this format is refused with what is wrong.
 func TestRefuses(t *testing.T) {
 	s := shapes(t)["fixed"]
-	replace := func(old, with string) func(t *testing.T, folder string) {
+	edit := func(old, with string, seal bool) func(t *testing.T, folder string) {
 		return func(t *testing.T, folder string) {
 			path := filepath.Join(folder, "dataset.json")
 			b, err := os.ReadFile(path)
 			if err != nil || !bytes.Contains(b, []byte(old)) {
 				t.Fatal(err, string(b))
 			}
-			if err := os.WriteFile(path, bytes.Replace(b, []byte(old), []byte(with), 1), 0o600); err != nil {
+			b = bytes.Replace(b, []byte(old), []byte(with), 1)
+			if seal {
+				b = sealed(t, b)
+			}
+			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+	replace := func(old, with string) func(t *testing.T, folder string) { return edit(old, with, true) }
 	for name, c := range map[string]struct {
 		damage func(t *testing.T, folder string)
 		err    error
@@ -398,12 +416,14 @@ func TestRefuses(t *testing.T) {
 	}{
 		"no folder":       {func(_ *testing.T, folder string) { os.RemoveAll(folder) }, fs.ErrNotExist, "no dataset in block files, such as stocached pack makes"},
 		"interrupted":     {func(_ *testing.T, folder string) { os.Rename(folder, folder+".part") }, fs.ErrNotExist, "the dataset is not whole"},
-		"not JSON":        {replace("{", "}"), source.ErrCorrupt, "dataset.json: "},
+		"not JSON":        {edit("{", "}", false), source.ErrCorrupt, "dataset.json: "},
 		"another format":  {replace("stocached-block", "zip"), source.ErrInvalid, `format "zip", want "stocached-block"`},
 		"another version": {replace(`"version": 1`, `"version": 2`), source.ErrInvalid, "version 2 of the block format, this program knows 1"},
 		"an unknown key":  {replace(`"samples"`, `"wheels": 4, "samples"`), source.ErrCorrupt, "wheels"},
-		"behind it":       {replace("\n}\n", "\n}\n{}"), source.ErrCorrupt, "invalid character"},
-		"edited":          {replace("float32", "int32"), source.ErrCorrupt, "it was changed after it was written"},
+		"behind it":       {edit("\n}\n", "\n}\n{}", false), source.ErrCorrupt, "invalid character"},
+		"edited":          {edit("dog", "dot", false), source.ErrCorrupt, "it was changed after it was written"},
+		"no checksum":     {edit("crc32c\": \"", "crc32\": \"", false), source.ErrCorrupt, "it was changed after it was written"},
+		"another schema":  {replace("float32", "int32"), source.ErrCorrupt, "its description gives"},
 		"sample bytes":    {replace(`"sample_bytes": 1000`, `"sample_bytes": 1001`), source.ErrCorrupt, "sample_bytes is 1001, and its fields take 1000"},
 		"count":           {replace(`"samples": 40`, `"samples": 41`), source.ErrCorrupt, "it has 41 samples, and its files 40"},
 		"another name":    {replace("00001.stocblk", "../1.stocblk"), source.ErrCorrupt, "../1.stocblk"},

@@ -54,7 +54,9 @@ type document struct {
 	Description json.RawMessage `json:"description"`
 	Samples     int             `json:"samples"`
 	SampleBytes uint64          `json:"sample_bytes"`
+	Notes       []noteRecord    `json:"notes"`
 	Files       []fileRecord    `json:"files"`
+	CRC         string          `json:"crc32c"` // of all before it; the last key
 }
 
 // fileRecord is a block file in it.
@@ -74,7 +76,6 @@ type description struct {
 	BlockBytes  int           `json:"block_bytes"`
 	FileBytes   int64         `json:"file_bytes"`
 	Source      Origin        `json:"source"`
-	Notes       []noteRecord  `json:"notes"`
 }
 
 type fieldRecord struct {
@@ -93,8 +94,7 @@ func fileName(k int) string { return fmt.Sprintf("%05d.stocblk", k) }
 
 // encode returns the JSON of a description and the id that it gives the dataset.
 func (d *Description) encode() (json.RawMessage, identity, error) {
-	j := description{Variable: d.Schema.Variable, Fields: []fieldRecord{}, Compression: d.Compression, BlockBytes: d.BlockBytes, FileBytes: d.FileBytes, Source: d.Source,
-		Notes: []noteRecord{}}
+	j := description{Variable: d.Schema.Variable, Fields: []fieldRecord{}, Compression: d.Compression, BlockBytes: d.BlockBytes, FileBytes: d.FileBytes, Source: d.Source}
 	for _, f := range d.Schema.Fields {
 		r := fieldRecord{Name: f.Name, DType: f.DType.String(), Dims: make([]*uint64, len(f.Dims))}
 		for k := range f.Dims {
@@ -103,9 +103,6 @@ func (d *Description) encode() (json.RawMessage, identity, error) {
 			}
 		}
 		j.Fields = append(j.Fields, r)
-	}
-	for _, n := range d.Notes {
-		j.Notes = append(j.Notes, noteRecord(n))
 	}
 	text, err := json.Marshal(j)
 	return text, identify(text), err
@@ -143,9 +140,6 @@ func decodeDescription(text []byte) (Description, identity, error) {
 			}
 		}
 		fields = append(fields, f)
-	}
-	for _, n := range j.Notes {
-		d.Notes = append(d.Notes, source.Note(n))
 	}
 	schema, err := shm.NewSchema(fields, j.Variable)
 	if err != nil {
@@ -209,6 +203,9 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 	if head.Version != version {
 		return fail(fmt.Errorf("%w: it has version %d of the block format, this program knows %d", source.ErrInvalid, head.Version, version))
 	}
+	if err := checkSeal(text); err != nil {
+		return fail(err)
+	}
 	if err := strictly(text, &doc); err != nil {
 		return fail(damaged("%v", err))
 	}
@@ -217,7 +214,10 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 		return fail(err)
 	}
 	if said := hex.EncodeToString(id[:]); said != doc.ID {
-		return fail(damaged("its id is %q, and its description gives %q: it was changed after it was written", doc.ID, said))
+		return fail(damaged("its id is %q, and its description gives %q", doc.ID, said))
+	}
+	for _, n := range doc.Notes {
+		d.Notes = append(d.Notes, source.Note(n))
 	}
 	if d.Schema.Variable {
 		if doc.SampleBytes > shm.MaxSampleBytes {
@@ -240,6 +240,35 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 		return fail(damaged("it has %d samples, and its files %d or more", doc.Samples, samples))
 	}
 	return &doc, d, id, nil
+}
+
+// sealed returns the text of dataset.json, with its checksum.
+func (doc *document) sealed() ([]byte, error) {
+	doc.CRC = fmt.Sprintf("%08x", 0)
+	compact, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	doc.CRC = fmt.Sprintf("%08x", checksum(compact[:len(compact)-len(seal(0))]))
+	text, err := json.MarshalIndent(doc, "", "  ")
+	return append(text, '\n'), err
+}
+
+// seal is how dataset.json ends without whitespace.
+func seal(crc uint32) string { return fmt.Sprintf(`,"crc32c":"%08x"}`, crc) }
+
+// checkSeal: ErrCorrupt unless the text of dataset.json has its checksum.
+func checkSeal(text []byte) error {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		return damaged("it is no JSON: %v", err)
+	}
+	b := compact.Bytes()
+	rest := b[:max(0, len(b)-len(seal(0)))]
+	if want := seal(checksum(rest)); string(b[len(rest):]) != want {
+		return damaged("it was changed after it was written: it ends in %s, and its text gives %s", b[len(rest):], want)
+	}
+	return nil
 }
 
 // strictly decodes one JSON value, which has known keys only, each once at least as far as the caller checks, and nothing behind it.

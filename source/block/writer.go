@@ -33,7 +33,7 @@ type Options struct {
 	BlockBytes  int           // a multiple of 4096, at most 1 GiB; 0: DefaultBlockBytes
 	FileBytes   int64         // 0: DefaultFileBytes
 	Source      Origin        // what the samples are made from. Without a fingerprint nothing of an interrupted writer is kept
-	Notes       []source.Note // what else is to be known
+	Notes       []source.Note // what else is to be known. They are no part of what is compared when a writer goes on
 	// Restart throws away what an interrupted writer of something else left, which is an error otherwise.
 	Restart bool
 	// Kept, if not nil, is called with the number of samples that an interrupted writer left whole, as they are verified.
@@ -45,10 +45,15 @@ var (
 	// ErrWhole is returned when the folder has the very dataset that was to be written, whole.
 	ErrWhole = errors.New("the dataset is there already, and whole")
 	// ErrInTheWay is returned when the folder is something else, or an interrupted writer of something else left its work. It is an fs.ErrExist.
-	ErrInTheWay = fmt.Errorf("something else is in the way: %w", fs.ErrExist)
+	ErrInTheWay error = inTheWay{}
 	// ErrBusy is returned when another process is writing there.
 	ErrBusy = errors.New("another writer is at work there")
 )
+
+type inTheWay struct{}
+
+func (inTheWay) Error() string        { return "something else is in the way" }
+func (inTheWay) Is(target error) bool { return target == fs.ErrExist }
 
 // Writer writes a dataset in block files: samples in the order of their indices, then Finish. Until then the folder does not exist; what there is lies in a folder beside it, with ".part"
 // behind its name, and the next Writer of the same source goes on with it. Not safe for several goroutines, but for Pack.
@@ -457,7 +462,11 @@ func (w *Writer) writeDocument() error {
 	if !w.description.Schema.Variable {
 		bytes = w.description.Schema.SampleBytes
 	}
-	text, err := json.MarshalIndent(document{formatName, version, hex.EncodeToString(w.id[:]), w.text, w.next, bytes, w.files}, "", "  ")
+	doc := document{Format: formatName, Version: version, ID: hex.EncodeToString(w.id[:]), Description: w.text, Samples: w.next, SampleBytes: bytes, Notes: []noteRecord{}, Files: w.files}
+	for _, n := range w.description.Notes {
+		doc.Notes = append(doc.Notes, noteRecord(n))
+	}
+	text, err := doc.sealed()
 	if err != nil {
 		return err
 	}
@@ -465,7 +474,7 @@ func (w *Writer) writeDocument() error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}

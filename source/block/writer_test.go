@@ -186,6 +186,23 @@ func TestInTheWay(t *testing.T) {
 			t.Error(w.Next())
 		}
 	})
+	t.Run("other notes", func(t *testing.T) { // which say what a source likes, such as how it was opened
+		folder := begin(t)
+		noted := s
+		noted.options.Notes = []source.Note{{Name: "opened", Text: "again"}}
+		w := noted.create(t, folder)
+		if w.Next() != 24 {
+			t.Error(w.Next())
+		}
+		noted.writeTo(t, w, len(s.samples))
+		if err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		if notes := open(t, folder).Info().Notes; len(notes) != 1 || notes[0].Text != "again" {
+			t.Error(notes)
+		}
+		refused(t, s, folder, block.ErrWhole, folder)
+	})
 	t.Run("no fingerprint", func(t *testing.T) {
 		folder := begin(t)
 		nobody := s
