@@ -32,7 +32,7 @@ var ErrServed = errors.New("another server fills this cache")
 // fingerprint of the source. If it has not, it is removed (those who are attached keep it) and a cold one is made. ErrServed when another server has it.
 func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) (h *hosted, err error) {
 	log = log.With("cache", o.Name)
-	src, err := open(ctx, o.Source)
+	src, err := o.open(ctx, open)
 	if err != nil {
 		return nil, fmt.Errorf("cache %s: %w", o.Name, err)
 	}

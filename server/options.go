@@ -31,7 +31,8 @@ func (o *Options) opener() openFunc {
 // CacheOptions are one cache of a server.
 type CacheOptions struct {
 	Name     string          // by which clients attach
-	Source   source.Settings // what it is filled from
+	Source   source.Settings // what it is filled from: kind and the kind's own keys, and limits and retry as package wrap takes them
+	Decode   map[string]any  // how images are decoded, as package decode takes it; nil: they are not
 	Size     uint64          // bytes that the segment never exceeds. 0: room for every sample
 	Assign   shm.Assign      // which samples get a slot; fixed-size samples only
 	Parallel int             // reads at a time, at most 32. 0: 4

@@ -252,7 +252,7 @@ func (o CacheOptions) try(ctx context.Context, open openFunc) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	s, err := open(ctx, o.Source)
+	s, err := o.open(ctx, open)
 	if err != nil {
 		return fmt.Errorf("cache %s: %w", o.Name, err)
 	}

@@ -35,6 +35,7 @@ type Config struct {
 type Cache struct {
 	Name     string         `key:"name"`
 	Source   map[string]any `key:"source"`
+	Decode   map[string]any `key:"decode"`
 	Size     Size           `key:"size"`
 	Assign   string         `key:"assign"`
 	Parallel int            `key:"parallel"`
@@ -203,7 +204,7 @@ func (c *Config) Options(log *slog.Logger) server.Options {
 		for key, value := range one.Source {
 			settings[key] = c.resolve(key, value)
 		}
-		o.Caches = append(o.Caches, server.CacheOptions{Name: one.Name, Source: settings, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.Parallel, Dir: one.Dir})
+		o.Caches = append(o.Caches, server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.Parallel, Dir: one.Dir})
 	}
 	return o
 }

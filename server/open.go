@@ -1,0 +1,38 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
+	"github.com/stocached/stocached/source/wrap"
+)
+
+// around are the keys of a source that are not its kind's: how it is read, whatever it is.
+var around = []string{"limits", "retry"}
+
+// open opens the source of a cache: what kind makes of the settings, within its limits, tried again where that may help, and decoded.
+func (o *CacheOptions) open(ctx context.Context, kind openFunc) (s source.Source, err error) {
+	own, wrapped := maps.Clone(o.Source), map[string]any{}
+	for _, key := range around {
+		if value, ok := own[key]; ok {
+			wrapped[key] = value
+			delete(own, key)
+		}
+	}
+	if s, err = kind(ctx, own); err != nil {
+		return nil, err
+	}
+	inner := s
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, inner.Close())
+		}
+	}()
+	if s, err = wrap.Apply(s, wrapped); err != nil || o.Decode == nil {
+		return s, err
+	}
+	return decode.New(s, o.Decode)
+}
