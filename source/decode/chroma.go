@@ -59,12 +59,13 @@ func spread(dst []byte, sums []int32, line, other []byte, across int) {
 		return
 	}
 	left := sums[0]
-	for k, sum := range sums {
-		right := sums[min(k+1, last)]
-		dst[2*k] = byte((3*sum + left + 8) >> 4)
-		if 2*k+1 < len(dst) {
-			dst[2*k+1] = byte((3*sum + right + 7) >> 4)
-		}
+	for k, sum := range sums[:last] {
+		pair := dst[2*k:][:2]
+		pair[0], pair[1] = byte((3*sum+left+8)>>4), byte((3*sum+sums[k+1]+7)>>4)
 		left = sum
+	}
+	dst[2*last] = byte((3*sums[last] + left + 8) >> 4)
+	if 2*last+1 < len(dst) { // an even width; nothing lies on its right
+		dst[2*last+1] = byte((4*sums[last] + 7) >> 4)
 	}
 }

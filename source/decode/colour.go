@@ -39,4 +39,9 @@ func (m *matrix) convert(y, cb, cr, r, g, b []byte) {
 	}
 }
 
-func clip16(v int32) byte { return byte(min(max(v>>16, 0), 255)) }
+func clip16(v int32) byte {
+	if uint32(v) < 1<<24 { // nearly all
+		return byte(v >> 16)
+	}
+	return byte(^(v >> 31)) // 0 below, 255 above
+}

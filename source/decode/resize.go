@@ -47,6 +47,10 @@ func (s *scratch) resize(p *pixels, to [3][]byte, w, h int) {
 	rows := grow(&s.rows, p.colours*p.h*w)
 	for y := range p.h {
 		from := p.row(s, y)
+		if p.step == 1 && p.colours == 3 {
+			s.across.rowOf3(rows[y*w:][:w], rows[(p.h+y)*w:][:w], rows[(2*p.h+y)*w:][:w], from)
+			continue
+		}
 		for k := range p.colours {
 			s.across.row(rows[(k*p.h+y)*w:][:w], from[k], p.step)
 		}
@@ -73,6 +77,26 @@ func (f *filter) row(dst, src []byte, step int) {
 	}
 }
 
+// rowOf3 is row for three colours whose bytes have no gaps, in less time.
+func (f *filter) rowOf3(r, g, b []byte, from [3][]byte) {
+	g, b = g[:len(r)], b[:len(r)]
+	first, size := f.first[:len(r)], f.size[:len(r)]
+	at := 0
+	for x := range r {
+		n := int(size[x])
+		weights := f.weights[at : at+n]
+		red, green, blue := from[0][first[x]:][:n], from[1][first[x]:][:n], from[2][first[x]:][:n]
+		sumR, sumG, sumB := int32(half), int32(half), int32(half)
+		for k, w := range weights {
+			sumR += w * int32(red[k])
+			sumG += w * int32(green[k])
+			sumB += w * int32(blue[k])
+		}
+		r[x], g[x], b[x] = clip(sumR), clip(sumG), clip(sumB)
+		at += f.taps
+	}
+}
+
 // column filters all columns for row y.
 func (f *filter) column(dst []byte, sums []int32, rows []byte, y int) {
 	sums = sums[:len(dst)]
@@ -92,5 +116,5 @@ func (f *filter) column(dst []byte, sums []int32, rows []byte, y int) {
 	}
 }
 
-// clip returns a sum as a byte. Weights are rounded, so it may be a little more than 255.
-func clip(sum int32) byte { return byte(min(max(sum>>precision, 0), 255)) }
+// clip returns a sum as a byte. Weights are rounded, so many together may give a little more than 255.
+func clip(sum int32) byte { return byte(min(sum>>precision, 255)) }

@@ -158,10 +158,8 @@ func TestReadAheadRefuses(t *testing.T) {
 		}
 		wantSample(t, a, want, 1)
 		a.Close()
-		many, _, want := ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 1, Readers: 1})
-		_ = many.Close()
 		stuck := make(chan struct{})
-		many, _, want = ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 2, Readers: 1}, faults.Rule{Stuck: stuck, Times: 1})
+		many, _, want := ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 2, Readers: 1}, faults.Rule{Stuck: stuck, Times: 1})
 		all := make([]int, 70_000)
 		for i := range all {
 			all[i] = i

@@ -1,0 +1,474 @@
+package decode_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
+	"github.com/stocached/stocached/source/dir"
+	"github.com/stocached/stocached/source/sourcetest"
+	"github.com/stocached/stocached/source/wrap/faults"
+)
+
+var small = map[string]any{"resize": []int{6, 8}}
+
+// Ensure that decoded files pass the suite of all sources: plain ones, and ones with labels in files on disk.
+func TestSuite(t *testing.T) {
+	for name, settings := range map[string]source.Settings{"files": {}, "files and labels": {"labels": "folders"}} {
+		t.Run(name, func(t *testing.T) {
+			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+				folder := t.TempDir()
+				f := sourcetest.Fixture{Files: []string{filepath.Join(folder, "a", "0.png")}}
+				for k, from := range []string{"rgb.png", "420.jpg", "lossy.webp", "still.gif"} {
+					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // named alike: content tells
+					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)); err != nil {
+						t.Fatal(err)
+					}
+					want, err := readOne(open(t, files(t, from), small), 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(settings) > 0 {
+						want = binary.LittleEndian.AppendUint64(want, uint64(k))
+					}
+					f.Want = append(f.Want, want)
+				}
+				own := maps.Clone(settings)
+				own["path"] = folder
+				f.Open = func(*testing.T) (source.Source, error) {
+					inner, err := dir.Kind.Open(context.Background(), own)
+					if err != nil {
+						return nil, err
+					}
+					return decode.New(inner, small)
+				}
+				f.Damage = func(t *testing.T) { damage(t, f.Files[0]) }
+				return f
+			})
+		})
+	}
+}
+
+// damage changes a byte in the middle of a file, and neither its size nor its time.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 0xFF
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, time.Time{}, info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that both layouts have the same pixels, and the shapes that they say.
+func TestLayouts(t *testing.T) {
+	planes := open(t, files(t, "420.jpg"), map[string]any{"resize": []any{30, 40}, "layout": "chw"})
+	pixels := open(t, files(t, "420.jpg"), map[string]any{"resize": []any{30, 40}, "layout": "hwc"})
+	byDefault := open(t, files(t, "420.jpg"), map[string]any{"resize": []any{30, 40}})
+	p, err1 := readOne(planes, 0)
+	x, err2 := readOne(pixels, 0)
+	if err := errors.Join(err1, err2); err != nil || len(p) != 3600 || len(x) != 3600 {
+		t.Fatal(len(p), len(x), err)
+	}
+	for k := range x {
+		if x[k] != p[k%3*1200+k/3] {
+			t.Fatalf("byte %d is %d in one layout and %d in the other", k, x[k], p[k%3*1200+k/3])
+		}
+	}
+	a, b := planes.Info(), pixels.Info()
+	if f := a.Schema.Fields; len(f) != 1 || f[0].Name != "image" || f[0].DType != shm.Uint8 || !slices.Equal(f[0].Dims, []uint64{3, 30, 40}) {
+		t.Errorf("%+v", f)
+	}
+	if f := b.Schema.Fields; !slices.Equal(f[0].Dims, []uint64{30, 40, 3}) {
+		t.Errorf("%+v", f)
+	}
+	if byDefault.Info().Fingerprint != a.Fingerprint {
+		t.Error("the default is not chw")
+	}
+}
+
+// Ensure that everything that changes a pixel changes the fingerprint, and that it has room.
+func TestFingerprint(t *testing.T) {
+	seen := map[string]string{}
+	add := func(name string, s source.Source) {
+		t.Helper()
+		f := s.Info().Fingerprint
+		if len(f) > 64 || f == "" {
+			t.Errorf("%s: %q", name, f)
+		}
+		if other, ok := seen[f]; ok {
+			t.Errorf("%s and %s have the same fingerprint", name, other)
+		}
+		seen[f] = name
+	}
+	two := newMemory(t, fieldsOf("data", "png"), join(t, fieldsOf("data", "png"), read(t, "one.png"), read(t, "one.png")))
+	changed := files(t, "one.png")
+	changed.info.Fingerprint = strings.Repeat("x", 64)
+	add("plain", open(t, files(t, "one.png"), small))
+	add("larger", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 9}}))
+	add("turned", open(t, files(t, "one.png"), map[string]any{"resize": []int{8, 6}}))
+	add("hwc", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 8}, "layout": "hwc"}))
+	add("another field", open(t, two, map[string]any{"resize": []int{6, 8}, "field": "png"}))
+	add("other files", open(t, changed, small))
+}
+
+func join(t testing.TB, fields []shm.Field, parts ...[]byte) []byte {
+	t.Helper()
+	schema, err := shm.NewSchema(fields, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]shm.Part, len(parts))
+	for k, p := range parts {
+		if all[k].Data = p; len(fields[k].Dims) > 0 {
+			all[k].Dims = []uint64{uint64(len(p)) / fields[k].DType.ItemSize()}
+		}
+	}
+	sample, err := schema.Join(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sample
+}
+
+// Ensure that fields of one shape stay, aligned and with clean gaps, and that others go, and are mentioned.
+func TestFields(t *testing.T) {
+	fields := []shm.Field{
+		{Name: "flag", DType: shm.Uint8}, {Name: "text", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "jpg", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}},
+		{Name: "label", DType: shm.Int64}, {Name: "box", DType: shm.Int32, Dims: []uint64{2}},
+	}
+	label := binary.LittleEndian.AppendUint64(nil, 77)
+	s := open(t, newMemory(t, fields, join(t, fields, []byte{9}, []byte("a cat"), read(t, "one.png"), label, []byte{1, 2, 3, 4, 5, 6, 7, 8})), map[string]any{"resize": []int{1, 1}})
+	got, err := readOne(s, 0)
+	if want := slices.Concat([]byte{10, 200, 30, 9, 0, 0, 0, 0}, label, []byte{1, 2, 3, 4, 5, 6, 7, 8}); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	info := s.Info()
+	if last := info.Notes[len(info.Notes)-1]; last.Name != "left out" || !strings.Contains(last.Text, "text") || len(info.Schema.Fields) != 4 {
+		t.Errorf("%+v", info)
+	}
+
+	for name, c := range map[string]struct {
+		fields []shm.Field
+		field  string
+		want   string // the note of the field; or the error
+	}{
+		"by name":            {fieldsOf("json", "jpg"), "", "images of field jpg, "},
+		"the only one":       {fieldsOf("content"), "", "images of field content, "},
+		"chosen":             {fieldsOf("jpg", "mask"), "mask", "images of field mask, "},
+		"two by name":        {fieldsOf("jpg", "png"), "", "several fields may have the images; say which by decode: {field: NAME}: jpg, png"},
+		"two without a name": {fieldsOf("a", "b"), "", "several fields"},
+		"not there":          {fieldsOf("jpg"), "png", `no field "png" that has files to decode; fields are: jpg`},
+		"no bytes":           {[]shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{shm.VariableDim}}}, "", "nothing to decode"},
+		"an array":           {[]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 3}}}, "", "nothing to decode"},
+	} {
+		settings := map[string]any{"resize": []int{1, 1}}
+		if c.field != "" {
+			settings["field"] = c.field
+		}
+		s, err := decode.New(newMemory(t, c.fields, nil), settings)
+		if err == nil {
+			notes := s.Info().Notes
+			err = errors.New(notes[len(notes)-1].Text + notes[0].Text)
+		} else if !errors.Is(err, source.ErrInvalid) {
+			t.Errorf("%s: %v is no ErrInvalid", name, err)
+		}
+		if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+	fixed := newMemory(t, fieldsOf("data"), nil)
+	fixed.info.Schema, _ = shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{100}}}, false)
+	if _, err := decode.New(fixed, small); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "leave decode out") {
+		t.Error(err)
+	}
+}
+
+func TestRefusesSettings(t *testing.T) {
+	for want, settings := range map[string]map[string]any{
+		"resize is [], want [height, width]":      {},
+		"resize is [256], want":                   {"resize": []int{256}},
+		"resize is [0 5], want 1..8192":           {"resize": []int{0, 5}},
+		"resize is [5 8193]":                      {"resize": []int{5, 8193}},
+		"256.5 is not a whole number":             {"resize": []any{256.5, 256}},
+		`layout is "nchw", want chw`:              {"resize": []int{5, 5}, "layout": "nchw"},
+		"max_pixels is 0":                         {"resize": []int{5, 5}, "max_pixels": 0},
+		`unknown key "size"; known are: field, l`: {"size": []int{5, 5}},
+	} {
+		if _, err := decode.New(files(t, "one.png"), settings); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v; want %q", settings, err, want)
+		}
+	}
+}
+
+// withSize changes the size in a PNG's header, and its checksum.
+func withSize(data []byte, w, h uint32) []byte {
+	data = bytes.Clone(data)
+	binary.BigEndian.PutUint32(data[16:], w)
+	binary.BigEndian.PutUint32(data[20:], h)
+	binary.BigEndian.PutUint32(data[29:], crc32.ChecksumIEEE(data[12:29]))
+	return data
+}
+
+// Ensure that what does not decode is ErrCorrupt, with the file's name and what is wrong with it, and harms no other sample.
+func TestDamaged(t *testing.T) {
+	truncated := func(name string, part float64) []byte {
+		data := read(t, name)
+		return data[:int(float64(len(data))*part)]
+	}
+	bomb := &bytes.Buffer{}
+	if err := gif.Encode(bomb, image.NewPaletted(image.Rect(0, 0, 65535, 2000), color.Palette{color.Black}), nil); err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		name string
+		file []byte
+		want string
+	}{
+		{"empty", nil, "the file is empty"},
+		{"a text", []byte("hello, this is a text"), "neither JPEG, PNG, WebP nor GIF: it begins with 68 65 6c 6c 6f"},
+		{"a head alone", []byte("\xff\xd8\xff"), "JPEG: the file is truncated"},
+		{"half a JPEG", truncated("420.jpg", 0.5), "JPEG: invalid JPEG format: short Huffman data"},
+		{"nearly all of a JPEG", truncated("420.jpg", 0.99), "JPEG: invalid JPEG format: short Huffman data"},
+		{"a JPEG without its end", read(t, "420.jpg")[:len(read(t, "420.jpg"))-2], "JPEG: the file is truncated"},
+		{"half a progressive JPEG", truncated("progressive.jpg", 0.5), "JPEG: the file is truncated"},
+		{"half a PNG", truncated("rgb.png", 0.5), "PNG: "},
+		{"half a WebP", truncated("lossy.webp", 0.5), "WebP: "},
+		{"half a lossless WebP", truncated("lossless.webp", 0.5), "WebP: "},
+		{"half a GIF", truncated("still.gif", 0.5), "GIF: "},
+		{"an animated WebP", read(t, "moving.webp"), "WebP: "},
+		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000), "PNG: 30000 x 30000 are 900000000 pixels, more than max_pixels, 67108864"},
+		{"a wide PNG", withSize(read(t, "rgb.png"), 1<<20, 1), "PNG: 1048576 x 1 pixels, more than 65535 on a side"},
+		{"no pixels", withSize(read(t, "rgb.png"), 0, 1), "PNG: "},
+		{"a large GIF of few bytes", bomb.Bytes(), "GIF: 65535 x 2000 are 131070000 pixels, more than max_pixels"},
+		{"other pixels than said", withSize(read(t, "rgb.png"), 500, 500), "PNG: "},
+	}
+	samples := [][]byte{read(t, "one.png")}
+	for _, c := range cases {
+		samples = append(samples, c.file)
+	}
+	s := open(t, newMemory(t, fieldsOf("data"), samples...), small)
+	dst := make([]byte, 144)
+	for k, c := range cases {
+		_, err := s.Read(context.Background(), k+1, dst)
+		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), s.Where(k+1)+" does not decode: "+c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+		if n, err := s.Read(context.Background(), 0, dst); n != 144 || err != nil || dst[0] != 10 || dst[143] != 30 {
+			t.Fatalf("after %s, a good sample: %d bytes, %v", c.name, n, err)
+		}
+	}
+	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})
+	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "420.jpg does not decode: JPEG: 125 x 94 are 11750 pixels, more than max_pixels, 11749") {
+		t.Error(err)
+	}
+	enough := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125 * 94})
+	if _, err := readOne(enough, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ensure that errors of the inner source are passed on as they are, and that a file of a size that none has is not read.
+func TestInnerErrors(t *testing.T) {
+	f := faults.Wrap(files(t, "one.png", "420.jpg"), faults.Rule{Samples: []int{1}, Err: source.ErrChanged})
+	s := open(t, f, small)
+	if _, err := readOne(s, 1); !errors.Is(err, source.ErrChanged) || errors.Is(err, source.ErrCorrupt) {
+		t.Error(err)
+	}
+	huge := open(t, enormous{files(t, "one.png")}, small)
+	if _, err := readOne(huge, 0); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "1099511627776 bytes are no image") {
+		t.Error(err)
+	}
+}
+
+type enormous struct{ source.Source }
+
+func (enormous) Size(int) (int, error) { return 1 << 40, nil }
+
+// Ensure that what an image looks like when it has more or less than three colours of 8 bits is what is documented.
+func TestColours(t *testing.T) {
+	encode := func(m image.Image) []byte {
+		var b bytes.Buffer
+		if err := png.Encode(&b, m); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	grey16 := image.NewGray16(image.Rect(0, 0, 2, 2))
+	deep := image.NewNRGBA64(image.Rect(0, 0, 2, 2))
+	clear, part := image.NewNRGBA(image.Rect(0, 0, 2, 2)), image.NewPaletted(image.Rect(1, 1, 2, 2), color.Palette{color.RGBA{90, 80, 70, 255}, color.White})
+	for k := range 4 {
+		grey16.SetGray16(k%2, k/2, color.Gray16{Y: 0x64FF})
+		deep.SetNRGBA64(k%2, k/2, color.NRGBA64{R: 0x10FF, G: 0x20FF, B: 0x30FF, A: 0x4000})
+		clear.SetNRGBA(k%2, k/2, color.NRGBA{R: 200, G: 100, B: 50, A: uint8(k)})
+	}
+	var frame bytes.Buffer
+	if err := gif.EncodeAll(&frame, &gif.GIF{Image: []*image.Paletted{part}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	all := func(r, g, b byte) []byte { return bytes.Repeat([]byte{r, g, b}, 4) }
+	for name, c := range map[string]struct {
+		file, want []byte
+	}{
+		"16-bit grey":                      {encode(grey16), all(0x64, 0x64, 0x64)},
+		"16 bits with alpha":               {encode(deep), all(0x10, 0x20, 0x30)},
+		"transparent colours":              {encode(clear), all(200, 100, 50)},
+		"a frame that covers a part":       {frame.Bytes(), []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 90, 80, 70}},
+		"low bits of a grey PNG of Pillow": {read(t, "deep-grey.png"), nil},
+	} {
+		s := open(t, newMemory(t, fieldsOf("data"), c.file), map[string]any{"resize": []int{2, 2}, "layout": "hwc"})
+		got, err := readOne(s, 0)
+		if err != nil || c.want != nil && !bytes.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		}
+	}
+}
+
+// Ensure that decoding ends with its context, while it is at it too.
+func TestContext(t *testing.T) {
+	large := image.NewGray(image.Rect(0, 0, 4000, 4000))
+	for k := range large.Pix {
+		large.Pix[k] = byte(k * k >> 7)
+	}
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, large, &jpeg.Options{Quality: 100}); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, newMemory(t, fieldsOf("data"), b.Bytes()), small)
+	cause := errors.New("had enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	time.AfterFunc(30*time.Millisecond, func() { cancel(cause) })
+	begun := time.Now()
+	_, err := s.Read(ctx, 0, make([]byte, 144))
+	stopped := time.Since(begun)
+	if !errors.Is(err, cause) || errors.Is(err, source.ErrCorrupt) {
+		t.Errorf("%v after %v", err, stopped)
+	}
+	begun = time.Now()
+	if _, err := readOne(s, 0); err != nil || time.Since(begun) < 2*stopped {
+		t.Errorf("%v; decoding all takes %v, and ending it took %v", err, time.Since(begun), stopped)
+	}
+}
+
+// Ensure under the race detector that many goroutines, of files of different kinds and sizes, do not get in each other's way; and that a read makes little garbage.
+func TestConcurrent(t *testing.T) {
+	var names []string
+	for name := range distances {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	inner := files(t, names...)
+	s := open(t, inner, map[string]any{"resize": []int{30, 40}, "layout": "hwc"})
+	want := make([][]byte, len(names))
+	for i := range names {
+		var err error
+		if want[i], err = readOne(s, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var readers sync.WaitGroup
+	for g := range 8 {
+		readers.Go(func() {
+			for k := range 2 * len(names) {
+				i := (k*7 + g) % len(names)
+				if got, err := readOne(s, i); err != nil || !bytes.Equal(got, want[i]) {
+					t.Errorf("%s: %v, or other pixels", names[i], err)
+				}
+			}
+		})
+	}
+	readers.Wait()
+}
+
+// Ensure that a read allocates what image/jpeg does, once for the size and once for the picture, and nothing else.
+func TestGarbage(t *testing.T) {
+	inner := files(t, "420.jpg")
+	for _, layout := range []string{"chw", "hwc"} {
+		s := open(t, inner, map[string]any{"resize": []int{30, 40}, "layout": layout})
+		dst := make([]byte, 3600)
+		ours := testing.AllocsPerRun(50, func() {
+			if _, err := s.Read(context.Background(), 0, dst); err != nil {
+				t.Fatal(err)
+			}
+		})
+		decoder := testing.AllocsPerRun(50, func() {
+			if _, err := jpeg.DecodeConfig(bytes.NewReader(inner.files[0])); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := jpeg.Decode(bytes.NewReader(inner.files[0])); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if ours > decoder {
+			t.Errorf("%s: %v allocations, the decoder's are %v", layout, ours, decoder)
+		}
+	}
+}
+
+// blocky is a source whose samples lie in one block.
+type blocky struct{ *memory }
+
+func (b blocky) Blocks() int              { return 1 }
+func (b blocky) BlockOf(int) int          { return 0 }
+func (b blocky) Block(int) (first, n int) { return 0, len(b.files) }
+func (b blocky) ReadBlock(ctx context.Context, _ int, each func(i int, sample []byte) error) error {
+	for i, f := range b.files {
+		if err := each(i, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ensure that a source with blocks stays one, and that a file of a block that does not decode ends it with its name.
+func TestBlocks(t *testing.T) {
+	s := open(t, blocky{files(t, "one.png", "420.jpg", "moving.webp", "still.gif")}, small)
+	var got [][]byte
+	err := s.(source.Blocks).ReadBlock(context.Background(), 0, func(i int, sample []byte) error {
+		got = append(got, bytes.Clone(sample))
+		return nil
+	})
+	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "moving.webp does not decode") || len(got) != 2 {
+		t.Fatalf("%d samples, %v", len(got), err)
+	}
+	for i := range got {
+		if want, err := readOne(s, i); err != nil || !bytes.Equal(got[i], want) {
+			t.Errorf("sample %d is another in its block, %v", i, err)
+		}
+	}
+	if _, ok := open(t, files(t, "one.png"), small).(source.Blocks); ok {
+		t.Error("blocks where there are none")
+	}
+}
