@@ -55,7 +55,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var errStale = errors.New("the index is of another version or shard")
 
 // index is an index file in memory: sections of one slice, which may be mapped. Immutable. All that decodeIndex let pass can be asked for without a panic, as long as
-// nobody cuts the file under the mapping (guarded).
+// nobody cuts the file under the mapping (kept.look).
 type index struct {
 	samples, members int
 	stamp            source.Stamp

@@ -28,7 +28,7 @@ func BenchmarkOpenIndex(b *testing.B) {
 	wanted := []field{{name: "jpg", names: []string{"jpg"}}, {name: "cls", names: []string{"cls"}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		x, mapped, err := load(path, source.Stamp{Bytes: 1 << 50, ModifiedNs: 1})
+		x, in, err := load(path, source.Stamp{Bytes: 1 << 50, ModifiedNs: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func BenchmarkOpenIndex(b *testing.B) {
 		if err != nil || c.samples != samples {
 			b.Fatal(c.samples, err)
 		}
-		unmap(mapped)
+		in.close()
 	}
 	b.ReportMetric(float64(bytes)/float64(samples), "bytes/sample")
 }

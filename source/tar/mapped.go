@@ -1,49 +1,59 @@
 package tar
 
 import (
+	"context"
 	"fmt"
-	"os"
-	"runtime/debug"
 
 	"github.com/stocached/stocached/source"
-
-	"golang.org/x/sys/unix"
 )
 
-// mapFile maps a whole regular file for reading. Errors of the system.
-func mapFile(path string) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size < headerBytes {
-		return nil, fmt.Errorf("%w: %s is no index of a tar shard", source.ErrCorrupt, path)
-	}
-	data, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil { // too many mappings, or a file system without them
-		data = make([]byte, st.Size)
-		return data, source.ReadFull(fd, path, data, 0)
-	}
-	return data, nil
+// kept is a kept index in memory: a mapping of its file, or a copy where there can be none. nil: an index that is in no file.
+type kept struct {
+	file  *source.File // closed: the mapping does not need it, and thousands of shards must not take as many descriptors
+	pages *source.Map
+	bytes []byte
 }
 
-// guarded calls read, which looks into mapped files. An index that somebody cuts under its mapping is an error then, not the end of the process: indexes are replaced by
-// renaming, but a disk that fails, or another program, may do it.
-func guarded(read func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		switch r := recover(); r := r.(type) {
-		case nil:
-		case interface{ Addr() uintptr }:
-			err = fmt.Errorf("%w: an index was cut while it was in use, or cannot be read; open the source again", source.ErrChanged)
-		default:
-			panic(r)
-		}
-	}()
-	return read()
+// openKept maps a whole file. ErrCorrupt when it is too short for an index, and errors of the system.
+func openKept(path string) (*kept, error) {
+	f, err := source.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if f.Stamp.Bytes < headerBytes {
+		return nil, fmt.Errorf("%w: %s is no index of a tar shard", source.ErrCorrupt, path)
+	}
+	k := &kept{file: f}
+	if k.pages, err = f.Map(0, int(f.Stamp.Bytes)); err == nil {
+		k.bytes = k.pages.Bytes
+		return k, nil
+	}
+	k.bytes = make([]byte, f.Stamp.Bytes) // too many mappings, or a file system without them
+	return k, f.ReadAt(context.Background(), k.bytes, 0)
+}
+
+// look calls work, which looks at the index. ErrChanged when somebody cut its file meanwhile: indexes are replaced by renaming, but a disk may fail.
+func (k *kept) look(work func() error) (err error) {
+	if k == nil || k.pages == nil {
+		return work()
+	}
+	if fault := k.file.Look(func() { err = work() }); fault != nil {
+		return fault
+	}
+	return err
+}
+
+// forget gives the memory back until somebody looks again.
+func (k *kept) forget() {
+	if k != nil && k.pages != nil {
+		k.pages.Forget()
+	}
+}
+
+// close ends the mapping. Nobody may look any more.
+func (k *kept) close() {
+	if k != nil {
+		_ = k.pages.Close() // unmapping what was mapped does not fail
+	}
 }

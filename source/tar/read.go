@@ -42,7 +42,7 @@ func (d *dataset) find(i int, w *work) (*shard, error) {
 	}
 	k, number := d.locate(i)
 	s := d.shards[k]
-	err := guarded(func() error {
+	err := s.in.look(func() error {
 		if _, lacks := d.chosen[k].find(s.index, number, w); lacks >= 0 {
 			return fmt.Errorf("%w: the index of %s was written to while it was in use; open the source again", source.ErrChanged, s.path)
 		}
@@ -146,7 +146,7 @@ func (d *dataset) where(i int) string {
 		return s.path
 	}
 	text := s.path
-	_ = guarded(func() error { // without the index, the shard is what can be said
+	_ = s.in.look(func() error { // without the index, the shard is what can be said
 		var parts []string
 		w := d.newWork().(*work)
 		d.chosen[k].find(s.index, number, w)

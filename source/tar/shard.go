@@ -13,11 +13,10 @@ import (
 type shard struct {
 	path   string
 	index  *index
-	mapped []byte // what the index lies in, nil: not in a file
-	kept   string // the file it was read from, or written to; "": neither
-	made   bool   // in this open
-	doubt  error  // why a kept index was not used
-	unkept error  // why a new one could not be kept
+	in     *kept // what the index lies in
+	made   bool  // in this open
+	doubt  error // why a kept index was not used
+	unkept error // why a new one could not be kept
 }
 
 // openShard returns a shard with its index: a kept one that verifies, else a new one, which it keeps if it can.
@@ -32,9 +31,8 @@ func openShard(ctx context.Context, path, setting string) (*shard, error) {
 	}
 	s := &shard{path: path}
 	for _, place := range where {
-		s.index, s.mapped, err = load(place, stamp)
-		if err == nil {
-			s.kept, s.doubt = place, nil
+		if s.index, s.in, err = load(place, stamp); err == nil {
+			s.doubt = nil
 			return s, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -76,11 +74,11 @@ func (s *shard) make(ctx context.Context, where []string) error {
 
 // remap uses the file that was just written instead of the memory that it was made in, which is then free.
 func (s *shard) remap(place string) error {
-	x, mapped, err := load(place, s.index.stamp)
+	x, in, err := load(place, s.index.stamp)
 	if err != nil {
 		return fmt.Errorf("%s: just written, and %w", place, err)
 	}
-	s.index, s.mapped, s.kept = x, mapped, place
+	s.index, s.in = x, in
 	return nil
 }
 
@@ -95,12 +93,4 @@ func (s *shard) open() (*source.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// close gives the mapping back; nobody may look at the index any more.
-func (s *shard) close() {
-	if s.mapped != nil {
-		unmap(s.mapped)
-		s.mapped, s.index = nil, nil
-	}
 }

@@ -49,21 +49,17 @@ func places(setting, shard string) ([]string, error) {
 	return beside, nil
 }
 
-// load returns the index in a file, which stays mapped: data is what to unmap, nil where it is not. fs.ErrNotExist, errStale, ErrCorrupt, errors of the system.
-func load(path string, stamp source.Stamp) (x *index, data []byte, err error) {
-	if data, err = mapFile(path); err != nil {
+// load returns the index in a file. fs.ErrNotExist, errStale, ErrCorrupt, errors of the system.
+func load(path string, stamp source.Stamp) (x *index, in *kept, err error) {
+	if in, err = openKept(path); err != nil {
 		return nil, nil, err
 	}
-	if err = guarded(func() error { x, err = decodeIndex(data, stamp); return err }); err != nil {
-		unmap(data)
+	err = in.look(func() (err error) { x, err = decodeIndex(in.bytes, stamp); return err })
+	if err != nil {
+		in.close()
 		return nil, nil, err
 	}
-	return x, data, nil
-}
-
-// unmap gives back what mapFile returned; memory that is no mapping is left to the garbage collector.
-func unmap(data []byte) {
-	_ = unix.Munmap(data) // it knows its own mappings, and refuses others
+	return x, in, nil
 }
 
 // save writes an index so that path has a whole one at any time, whenever this process or another one that writes it dies: it is written to a file of its own, which then

@@ -161,7 +161,7 @@ func TestIndexCutWhileInUse(t *testing.T) {
 	if err := os.Truncate(path+suffix, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Size(1999); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), "open the source again") {
+	if _, err := s.Size(1999); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), path+suffix) {
 		t.Errorf("size: %v", err)
 	}
 	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, source.ErrChanged) {

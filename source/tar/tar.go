@@ -85,7 +85,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 		d.descriptors.limit = defaultOpenFiles
 	}
 	if err = d.openShards(ctx, paths, &o); err == nil {
-		err = guarded(func() error { return d.describe(&o) })
+		err = d.describe(&o)
 	}
 	if err != nil {
 		d.Close()
@@ -113,7 +113,8 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 		return err
 	}
 	return each(ctx, len(paths), func(_ context.Context, k int) error {
-		return guarded(func() (err error) {
+		defer d.shards[k].in.forget() // all of it was looked at
+		return d.shards[k].in.look(func() (err error) {
 			d.chosen[k], err = choose(d.shards[k], d.fields, o.Missing == "skip")
 			return err
 		})
@@ -124,7 +125,7 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 func (d *dataset) firstFields() (names []string) {
 	for _, s := range d.shards {
 		if s.index.samples > 0 {
-			_ = guarded(func() error { names = s.index.fieldsOf(0); return nil }) // none: choosing meets the same, and says so
+			_ = s.in.look(func() error { names = s.index.fieldsOf(0); return nil }) // none: choosing meets the same, and says so
 			return names
 		}
 	}
@@ -190,13 +191,19 @@ func (d *dataset) largest(schema *shm.Schema) (uint64, error) {
 		if c.largest < 0 {
 			continue
 		}
-		c.find(s.index, c.largest, w)
-		d.shape(w)
-		_, total, err := schema.Place(w.dims)
+		err := s.in.look(func() error {
+			c.find(s.index, c.largest, w)
+			d.shape(w)
+			_, total, err := schema.Place(w.dims)
+			if err != nil {
+				return fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path, s.index.key(c.largest), err)
+			}
+			most = max(most, total)
+			return nil
+		})
 		if err != nil {
-			return 0, fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path, s.index.key(c.largest), err)
+			return 0, err
 		}
-		most = max(most, total)
 	}
 	return uint64(most), nil
 }
@@ -239,7 +246,7 @@ func (d *dataset) Close() error {
 	err := d.descriptors.close()
 	for _, s := range d.shards {
 		if s != nil {
-			s.close()
+			s.in.close()
 		}
 	}
 	return err
