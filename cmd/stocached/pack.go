@@ -225,6 +225,9 @@ func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stde
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		err = fmt.Errorf("%w, after %d of %d samples: make room", err, next, info.Samples)
 	}
+	if w.Whole() == 0 {
+		return err
+	}
 	return fmt.Errorf("%w; %d samples are whole in %s, and the same command goes on from there", err, w.Whole(), w.Folder())
 }
 

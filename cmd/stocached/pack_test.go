@@ -232,6 +232,9 @@ func TestPackOnAFullDisk(t *testing.T) {
 	}
 	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes), smallBlocks)
 	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "make room", "--compress zstd"}, pack...)
+	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
+		t.Error("something is left:", err)
+	}
 	zstd := append(pack, "--compress", "zstd")
 	code, _, stderr := cli(t, zstd...)
 	if code != exitMemory {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -91,7 +92,7 @@ func Create(ctx context.Context, folder string, o Options) (*Writer, error) {
 	if err := w.checkTarget(); err != nil {
 		return nil, err
 	}
-	if err := w.lockPart(); err != nil {
+	if err := w.lockPart(ctx); err != nil {
 		return nil, err
 	}
 	if err := w.goOn(ctx, o); err != nil {
@@ -159,9 +160,15 @@ func (w *Writer) checkEmpty() error {
 	return nil
 }
 
+// patience is how long another writer is waited for: one that was killed keeps its lock until its last write is done.
+const patience = time.Second
+
 // lockPart makes the folder that is written to, and becomes its only writer.
-func (w *Writer) lockPart() error {
-	for range 100 { // another writer may be just about to rename it
+func (w *Writer) lockPart(ctx context.Context) error {
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(5 * time.Millisecond) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err := os.Mkdir(w.part, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -179,19 +186,25 @@ func (w *Writer) lockPart() error {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		mine, statErr := w.lock.Stat()
 		there, thereErr := os.Stat(w.part)
-		switch {
-		case errors.Is(err, unix.EWOULDBLOCK):
-			w.lock.Close()
-			return fmt.Errorf("%w: %s", ErrBusy, w.part)
-		case err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there):
-			return w.checkTarget() // the one before may have finished
+		if err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there) { // and not one that was renamed meanwhile
+			return w.locked()
 		}
 		w.lock.Close()
-		if err != nil && err != unix.EINTR {
+		if err != nil && err != unix.EINTR && err != unix.EWOULDBLOCK {
 			return &os.PathError{Op: "lock", Path: w.part, Err: err}
 		}
 	}
 	return fmt.Errorf("%w: %s", ErrBusy, w.part)
+}
+
+// locked looks again, now that nobody else can write: the one before may have finished.
+func (w *Writer) locked() error {
+	err := w.checkTarget()
+	if err != nil {
+		os.Remove(w.part) // if it is empty
+		w.lock.Close()
+	}
+	return err
 }
 
 // goOn keeps what an interrupted writer left whole, and removes the rest of it.
@@ -492,6 +505,10 @@ func (w *Writer) Close() error {
 	if w.file != nil {
 		err = w.file.Close()
 		w.file = nil
+		os.Remove(filepath.Join(w.part, fileName(len(w.files))+partSuffix)) // the next Writer does it otherwise
+	}
+	if w.lock.Fd() != ^uintptr(0) {
+		os.Remove(w.part) // if it is empty
 	}
 	if w.err == nil {
 		w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.folder)

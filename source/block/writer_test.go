@@ -87,6 +87,9 @@ func TestGoingOn(t *testing.T) {
 				if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("after %d samples there is a folder: %v", n, err)
 				}
+				if entries, err := os.ReadDir(folder + ".part"); len(entries) != 0 && whole == 0 || whole == 0 && !errors.Is(err, fs.ErrNotExist) {
+					t.Fatalf("nothing is whole, and %v is left: %v", entries, err)
+				}
 				if _, err := block.Open(t.Context(), folder, true); !errors.Is(err, fs.ErrNotExist) || n > 0 && whole > 0 && !strings.Contains(err.Error(), "not whole") {
 					t.Fatal(err)
 				}
