@@ -62,6 +62,40 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
+// BenchmarkDirect reads random files past the page cache, from the disk, with 2 goroutines: bare is open, one direct read into an aligned buffer, close.
+func BenchmarkDirect(b *testing.B) {
+	const files, size = 2_000, 110 << 10
+	root, paths := many(b, files, size)
+	unix.Sync()
+	s, err := open(root, source.Settings{"direct": true, "descriptors": 0})
+	if err != nil {
+		b.Skip(err)
+	}
+	defer s.Close()
+	buffers := sync.Pool{New: func() any {
+		p, err := unix.Mmap(-1, 0, 112<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			b.Error(err)
+		}
+		return p
+	}}
+	b.Run("bare", func(b *testing.B) {
+		reading(b, 2, files, size, func(i int, _ []byte) (int, error) {
+			fd, err := unix.Open(paths[i], unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+			if err != nil {
+				return 0, err
+			}
+			defer unix.Close(fd)
+			p := buffers.Get().([]byte)
+			defer buffers.Put(p)
+			return unix.Pread(fd, p, 0)
+		})
+	})
+	b.Run("dir", func(b *testing.B) {
+		reading(b, 2, files, size, func(i int, dst []byte) (int, error) { return s.Read(context.Background(), i, dst) })
+	})
+}
+
 // reading shares b.N reads of random samples among goroutines.
 func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst []byte) (int, error)) {
 	b.SetBytes(int64(size))

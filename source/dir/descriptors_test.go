@@ -109,6 +109,26 @@ func TestKeptFilesAreChecked(t *testing.T) {
 	}
 }
 
+// A file that was refused is not kept: when the right one has the name again, that is read.
+func TestRefusedFilesAreNotKept(t *testing.T) {
+	root := write(t, map[string]string{"1": "one"})
+	path := filepath.Join(root, "1")
+	s := mustOpen(t, root, source.Settings{"descriptors": 5})
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	add(t, path, "other")
+	if _, err := readAll(s, 0); !errors.Is(err, source.ErrChanged) {
+		t.Error(err)
+	}
+	if err := os.Rename(path+".old", path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(s, 0); string(got) != "one" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // A full table of descriptors is an error that says so, and is over when there is room again. What is kept open is given up before that.
 func TestFullTable(t *testing.T) {
 	root := numbered(t, 20)

@@ -17,7 +17,7 @@ import (
 const (
 	directAlign = 64 << 10
 	directBlock = 512     // the smallest block: nothing but the end of a file lies between two
-	directBytes = 1 << 20 // of a read: on the disks that were tried more does not make it faster
+	directBytes = 1 << 20 // of a read, and of the buffer of each goroutine that reads: larger files are read in pieces
 )
 
 var directBuffers = sync.Pool{New: func() any {
@@ -31,11 +31,15 @@ var directBuffers = sync.Pool{New: func() any {
 
 // readDirect is source.ReadFull of a file that is open for direct reading; offset is a multiple of directAlign.
 func readDirect(fd int, path string, dst []byte, offset int64) error {
+	return readAligned(func(p []byte, at int64) (int, error) { return unix.Pread(fd, p, at) }, path, dst, offset)
+}
+
+func readAligned(pread func(p []byte, at int64) (int, error), path string, dst []byte, offset int64) error {
 	buffer := directBuffers.Get().(*[]byte)
 	defer directBuffers.Put(buffer)
 	for done := 0; done < len(dst); {
 		want := min(directBytes, len(dst)-done)
-		n, err := unix.Pread(fd, (*buffer)[:(want+directAlign-1)/directAlign*directAlign], offset+int64(done))
+		n, err := pread((*buffer)[:(want+directAlign-1)/directAlign*directAlign], offset+int64(done))
 		switch {
 		case err == unix.EINTR:
 			continue
