@@ -136,6 +136,9 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 	for try := 0; len(missing) > 0; try++ {
 		var left []int
 		for len(missing) > 0 {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			c, err := s.link.connection(ctx)
 			if err != nil {
 				return err

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -39,3 +40,6 @@ func (s *Server) Connections() int {
 	defer s.mu.Unlock()
 	return len(s.connections)
 }
+
+// MetricsAddress is where metrics are answered on TCP.
+func (s *Server) MetricsAddress() net.Addr { return s.metricsAddress }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
@@ -32,7 +33,7 @@ type filler struct {
 	workers sync.WaitGroup
 	buffers sync.Pool // of *[]byte
 
-	reads, readBytes, failures, unplaced atomic.Uint64
+	seconds histogram
 }
 
 // flight is one sample that is wanted.
@@ -275,6 +276,7 @@ func (f *filler) fly(ctx context.Context, index int) outcome {
 	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
 		return outcome{}
 	}
+	began := time.Now()
 	size, err := f.source.Size(index)
 	if err != nil {
 		return f.unread(index, err)
@@ -289,17 +291,15 @@ func (f *filler) fly(ctx context.Context, index int) outcome {
 		f.buffers.Put(buffer)
 		return f.unread(index, err)
 	}
-	f.reads.Add(1)
-	f.readBytes.Add(uint64(n))
 	data = data[:n]
 	result, err := f.cache.Set(index, data, 0)
 	if err != nil {
 		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
 	} else if result == cache.Stored || result == cache.Exists {
+		f.seconds.add(time.Since(began))
 		f.buffers.Put(buffer)
 		return outcome{}
 	}
-	f.unplaced.Add(1)
 	return outcome{data: &shared{bytes: data, giveUp: func() { f.buffers.Put(buffer) }}}
 }
 
@@ -308,7 +308,6 @@ func (f *filler) unread(index int, err error) outcome {
 	if errors.Is(err, context.Canceled) {
 		return failed(control.CodeCancelled, err)
 	}
-	f.failures.Add(1)
 	code := control.CodeRead
 	switch {
 	case errors.Is(err, source.ErrIndex):

@@ -10,6 +10,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
 )
 
 // hosted is a cache of this server: its segment, the server's own client of it, and the source it is filled from.
@@ -19,7 +20,8 @@ type hosted struct {
 	cache   *cache.Cache
 	source  source.Source
 	filler  *filler
-	adopted bool // it was there, warm
+	counts  wrap.Counts // of the source
+	adopted bool        // it was there, warm
 
 	stop    chan struct{} // closed to end the janitor
 	janitor sync.WaitGroup
@@ -46,7 +48,8 @@ func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	h = &hosted{name: o.Name, source: src}
+	h = &hosted{name: o.Name}
+	h.source = wrap.Count(src, &h.counts)
 	for h.cache == nil {
 		h.segment, err = shm.Open(pathOf(o), shm.OpenOptions{})
 		switch {
@@ -77,7 +80,7 @@ func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) 
 			return nil, err // not ours, or no segment at all: nothing is removed that we do not know
 		}
 	}
-	h.filler = newFiller(h.cache, src, o.Parallel, log)
+	h.filler = newFiller(h.cache, h.source, o.Parallel, log)
 	h.stop = make(chan struct{})
 	h.janitor.Go(func() { janitor(h.cache, log, h.stop) })
 	stats, err := h.cache.Stats()

@@ -15,6 +15,8 @@ type Options struct {
 	Caches     []CacheOptions
 	SocketsDir string       // "": control.SocketsDir()
 	Log        *slog.Logger // nil: slog.Default()
+	// MetricsListen is host:port for metrics on TCP, without a host on the loopback. "": only on the admin socket.
+	MetricsListen string
 
 	open openFunc // nil: kinds.Open. For tests
 }

@@ -31,10 +31,15 @@ type Server struct {
 	boot   [16]byte
 	dir    string
 	socket *net.UnixListener
+	admin  *admin
+
+	metricsAddress net.Addr       // of metrics on TCP; nil: none
+	background     sync.WaitGroup // what answers operators
 
 	mu          sync.Mutex // protects what follows
 	caches      map[string]*hosted
 	connections map[*connection]bool
+	serving     bool
 	closed      bool
 }
 
@@ -66,7 +71,8 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		}
 		s.caches[c.Name] = h
 	}
-	return s, nil
+	s.admin, err = newAdmin(s, o.MetricsListen)
+	return s, err
 }
 
 // check fills in defaults. ErrInvalid.
@@ -119,6 +125,10 @@ func listen(dir, name string) (*net.UnixListener, error) {
 func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.socket.Close() })
 	defer stop()
+	s.mu.Lock()
+	s.serving = true
+	s.mu.Unlock()
+	s.admin.serve(s)
 	var clients sync.WaitGroup
 	for {
 		socket, err := s.socket.AcceptUnix()
@@ -135,6 +145,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	err := s.close()
 	clients.Wait()
+	s.background.Wait()
 	return err
 }
 
@@ -224,6 +235,9 @@ func (s *Server) close() error {
 		if err := s.socket.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if s.admin != nil {
+		errs = append(errs, s.admin.close())
 	}
 	for _, h := range caches {
 		h.filler.close() // every fetch is answered from here on

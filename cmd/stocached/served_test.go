@@ -252,8 +252,8 @@ func TestFetchRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("had enough")
 	cancel(cause)
-	if err := c.Fetch(ctx, []int{1}, make([]byte, servedBytes), servedBytes); err == nil {
-		t.Error("a fetch with a context that has ended")
+	if err := c.Fetch(ctx, []int{1}, make([]byte, servedBytes), servedBytes); !errors.Is(err, cause) {
+		t.Errorf("a fetch with a context that has ended: %v", err)
 	}
 	c.Close()
 	if err := c.Fetch(context.Background(), []int{1}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrClosed) {

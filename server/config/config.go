@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,6 +26,7 @@ import (
 type Config struct {
 	Caches  []Cache `key:"caches"`
 	Sockets Sockets `key:"sockets"`
+	Metrics Metrics `key:"metrics"`
 	Log     Log     `key:"log"`
 
 	path string
@@ -50,6 +52,11 @@ type Sockets struct {
 	Dir string `key:"dir"`
 }
 
+// Metrics say where they are answered besides the admin socket.
+type Metrics struct {
+	Listen string `key:"listen"`
+}
+
 // Log says how the server tells what it does.
 type Log struct {
 	Format string `key:"format"`
@@ -57,7 +64,7 @@ type Log struct {
 }
 
 // defaults of all scalar keys. A key that is not here has none.
-var defaults = map[string]any{"sockets.dir": "", "log.format": "text", "log.level": "info"}
+var defaults = map[string]any{"sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
 
 // variable returns the name of the environment variable of a scalar key.
 func variable(key string) string {
@@ -185,6 +192,11 @@ func (c *Config) check() (complaints []string) {
 			complain("%s.parallel: %d reads at a time are not in 1..%d", where, one.Parallel, shm.ClaimsPerClient)
 		}
 	}
+	if c.Metrics.Listen != "" {
+		if _, port, err := net.SplitHostPort(c.Metrics.Listen); err != nil || port == "" {
+			complain("metrics.listen: %q is not host:port, such as 127.0.0.1:9200", c.Metrics.Listen)
+		}
+	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		complain("log.format: %q is neither text nor json", c.Log.Format)
 	}
@@ -198,7 +210,7 @@ var assigns = map[string]shm.Assign{"first-come": shm.AssignFirstCome, "first-in
 
 // Options are what package server takes.
 func (c *Config) Options(log *slog.Logger) server.Options {
-	o := server.Options{SocketsDir: c.SocketsDir(), Log: log}
+	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log}
 	for _, one := range c.Caches {
 		settings := source.Settings{}
 		for key, value := range one.Source {
@@ -230,7 +242,7 @@ type Setting struct{ Key, Value, From string }
 
 // Settings lists the scalar keys, sorted, each with where its value comes from: default, file, or an environment variable.
 func (c *Config) Settings() []Setting {
-	values := map[string]string{"sockets.dir": c.SocketsDir(), "log.format": c.Log.Format, "log.level": c.Log.Level}
+	values := map[string]string{"sockets.dir": c.SocketsDir(), "metrics.listen": c.Metrics.Listen, "log.format": c.Log.Format, "log.level": c.Log.Level}
 	var all []Setting
 	for key, value := range values {
 		all = append(all, Setting{key, value, c.from[key]})

@@ -1,0 +1,113 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"golang.org/x/sys/unix"
+)
+
+// ask asks the admin socket for a path.
+func ask(t *testing.T, s *server.Server, path string) (code int, body string) {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
+	}}
+	defer transport.CloseIdleConnections()
+	r, err := (&http.Client{Transport: transport}).Get("http://stocached" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(text)
+}
+
+func TestAdmin(t *testing.T) {
+	m := newMemory(20, 1000)
+	m.fails[7] = fmt.Errorf("read /data/7: %w", unix.EIO)
+	o := options(t, m, server.CacheOptions{})
+	o.MetricsListen = ":0"
+	s, _ := start(t, o)
+	if st, err := os.Stat(filepath.Join(s.Dir(), control.AdminSocket)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	p.fetch(number, 0, 1, 2, 3, 7)
+	c := view(t, seg)
+	wantReady(t, c, 1, 1000)
+	c.View(9)
+
+	eventually(t, "it is ready", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
+	if code, body := ask(t, s, "/healthz"); code != 200 || body != "ok\n" {
+		t.Error(code, body)
+	}
+	code, body := ask(t, s, "/v1/caches/pets")
+	var one struct {
+		Name        string
+		Samples     int
+		Fingerprint string
+		Source      string
+		Stats       map[string]any
+	}
+	if err := json.Unmarshal([]byte(body), &one); code != 200 || err != nil || one.Name != "pets" || one.Samples != 20 || one.Fingerprint != "memory-1" || one.Source != "memory" ||
+		one.Stats["ready"] != 3.0 || one.Stats["hits"] != 1.0 || one.Stats["misses"] != 1.0 {
+		t.Errorf("%d %v %+v", code, err, one)
+	}
+	for _, path := range []string{"/v1/caches", "/stats"} {
+		code, body = ask(t, s, path)
+		var all []map[string]any
+		if err := json.Unmarshal([]byte(body), &all); code != 200 || err != nil || len(all) != 1 || all[0]["name"] != "pets" {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if code, body = ask(t, s, "/v1/caches/cats"); code != 404 || !strings.Contains(body, "it has: pets") {
+		t.Error(code, body)
+	}
+	if code, body = ask(t, s, "/nothing"); code != 404 || !strings.Contains(body, "/v1/caches/NAME") {
+		t.Error(code, body)
+	}
+
+	r, err := http.Get("http://" + s.MetricsAddress().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r.Body)
+	r.Body.Close()
+	if err != nil || r.StatusCode != 200 || !strings.HasPrefix(s.MetricsAddress().String(), "127.0.0.1:") {
+		t.Fatal(r.Status, err, s.MetricsAddress())
+	}
+	for _, line := range []string{
+		`stocached_samples{cache="pets"} 20`, `stocached_slots{cache="pets"} 20`, `stocached_slots_filled{cache="pets"} 3`, `stocached_clients{cache="pets"} 2`,
+		`stocached_hits_total{cache="pets"} 1`, `stocached_misses_total{cache="pets"} 1`, `stocached_fills_total{cache="pets"} 3`, `stocached_fill_bytes_total{cache="pets"} 3000`,
+		`stocached_source_reads_total{cache="pets"} 3`, `stocached_source_read_bytes_total{cache="pets"} 3000`, `stocached_source_errors_total{cache="pets",kind="io"} 1`,
+		`stocached_fill_seconds_count{cache="pets"} 3`, `stocached_fill_seconds_bucket{cache="pets",le="+Inf"} 3`, `stocached_recovered_slots_total{cache="pets"} 0`, `stocached_queue_depth{cache="pets"} 0`,
+	} {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	problems, err := promlint.New(strings.NewReader(string(text))).Lint()
+	if err != nil || len(problems) != 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	if _, overSocket := ask(t, s, "/metrics"); !strings.Contains(overSocket, "stocached_samples") {
+		t.Error(overSocket)
+	}
+}

@@ -1,0 +1,33 @@
+package server
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/stocached/stocached/source/wrap"
+)
+
+// histogram counts how long fills took.
+type histogram struct {
+	buckets [len(wrap.SecondsBounds) + 1]atomic.Uint64
+	nanos   atomic.Uint64
+}
+
+func (h *histogram) add(d time.Duration) {
+	k := 0
+	for k < len(wrap.SecondsBounds) && d.Seconds() > wrap.SecondsBounds[k] {
+		k++
+	}
+	h.buckets[k].Add(1)
+	h.nanos.Add(uint64(d))
+}
+
+// snapshot returns how many took no longer than each bound, how many there were, and the seconds of all.
+func (h *histogram) snapshot() (upTo map[float64]uint64, count uint64, sum float64) {
+	upTo = map[float64]uint64{}
+	for k, bound := range wrap.SecondsBounds {
+		count += h.buckets[k].Load()
+		upTo[bound] = count
+	}
+	return upTo, count + h.buckets[len(wrap.SecondsBounds)].Load(), time.Duration(h.nanos.Load()).Seconds()
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector makes metrics when they are asked for, out of what the segments and fillers count anyway: nothing is counted for it on the path of a read.
+type collector struct{ server *Server }
+
+// desc describes a metric, whose first label is the cache.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("stocached_"+name, help, append([]string{"cache"}, labels...), nil)
+}
+
+var (
+	descSamples   = desc("samples", "Samples of the dataset.")
+	descSlots     = desc("slots", "Samples that have room; 0 in a variable-size cache, which has an arena.")
+	descFilled    = desc("slots_filled", "Samples in the cache now.")
+	descClients   = desc("clients", "Live clients, this server among them.")
+	descHits      = desc("hits_total", "Samples found by clients, since the cache was created.")
+	descMisses    = desc("misses_total", "Samples asked for by clients and not there, since the cache was created.")
+	descFills     = desc("fills_total", "Samples stored, by this server and by others, since the cache was created.")
+	descFillBytes = desc("fill_bytes_total", "Bytes of these.")
+	descReads     = desc("source_reads_total", "Samples read from the source by this server.")
+	descReadBytes = desc("source_read_bytes_total", "Bytes of these.")
+	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
+	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
+	descRecovered = desc("recovered_slots_total", "Claims of dead clients that were taken back, since the cache was created.")
+	descQueue     = desc("queue_depth", "Samples that clients wait for and that are not being read yet.")
+)
+
+// Describe sends the descriptions of all metrics.
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses, descFills, descFillBytes, descReads, descReadBytes, descErrors,
+		descSeconds, descRecovered, descQueue} {
+		out <- d
+	}
+}
+
+// Collect reads every cache once.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	for _, h := range c.server.hosted() {
+		stats, err := h.cache.Stats()
+		if err != nil {
+			out <- prometheus.NewInvalidMetric(descSamples, err)
+			continue
+		}
+		gauge := func(d *prometheus.Desc, v float64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, h.name)
+		}
+		counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{h.name}, labels...)...)
+		}
+		gauge(descSamples, float64(h.segment.Samples))
+		gauge(descSlots, float64(h.segment.Slots))
+		gauge(descFilled, float64(stats.Ready))
+		gauge(descClients, float64(stats.ClientsLive))
+		gauge(descQueue, float64(h.filler.queued()))
+		counter(descHits, stats.Hits)
+		counter(descMisses, stats.Misses)
+		counter(descFills, stats.Stored)
+		counter(descFillBytes, stats.StoredBytes)
+		counter(descRecovered, stats.Recovered)
+		read := h.counts.Snapshot()
+		counter(descReads, read.Samples)
+		counter(descReadBytes, read.Bytes)
+		for kind, n := range read.Errors {
+			counter(descErrors, n, string(kind))
+		}
+		upTo, count, sum := h.filler.seconds.snapshot()
+		out <- prometheus.MustNewConstHistogram(descSeconds, count, sum, upTo, h.name)
+	}
+}
