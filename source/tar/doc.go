@@ -9,7 +9,8 @@
 //
 // No part of a sample, and counted in Info.Notes: members without a dot in the base name, those whose base name begins with one (webdataset makes a sample named as
 // the folder of the latter), and webdataset's own __name__ members. Folders are skipped. Links hold no data: they are skipped as in webdataset, and counted. A sparse
-// file is refused by its name, and so is a member of 4 GiB or more.
+// file is refused by its name, and so is a member of 4 GiB or more. A shard that ends in the middle, or without an archive's end mark, is refused as well; what lies behind the
+// mark is ignored, and told in Info.Notes where it is not zeros.
 //
 // Each field is bytes of one dimension; a sample of a single field is just its bytes. Fields named by the setting int64 hold a decimal number as text, as webdataset
 // writes .cls, and read as one int64. All samples must have all fields, unless the setting missing is "skip".

@@ -182,8 +182,9 @@ func (x *index) check() error {
 		}
 		before = start
 	}
+	fields, bytes := len(x.fields), x.stamp.Bytes
 	for k := range x.members {
-		if m := x.member(k); m.field >= len(x.fields) || m.at > x.stamp.Bytes || int64(m.bytes) > x.stamp.Bytes-m.at {
+		if m := x.member(k); m.field >= fields || m.at > bytes || int64(m.bytes) > bytes-m.at {
 			return fmt.Errorf("%w: member %d of field %d has %d bytes at %d of a shard of %d", source.ErrCorrupt, k, m.field, m.bytes, m.at, x.stamp.Bytes)
 		}
 	}

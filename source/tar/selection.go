@@ -2,6 +2,7 @@ package tar
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/shm"
@@ -20,61 +21,98 @@ type selection struct {
 
 // choices say where a member with a field of the index goes.
 type choices struct {
-	wanted int // number of the wanted field, -1: none
-	rank   int // among the names of that one: the lowest that is there is taken
+	wanted int    // number of the wanted field, -1: none
+	rank   int    // among the names of that one: the lowest that is there is taken
+	pad    uint64 // its data takes a multiple of this in a sample; 0: a number, which takes the same in each
 }
 
 const missing = -1 // bytes of a member that is not there
 
 // choose selects of a shard. ErrInvalid for the first sample that lacks a field, unless such are to be skipped.
 func choose(s *shard, wanted []field, skip bool) (selection, error) {
-	x, c := s.index, selection{largest: -1, choices: make([]choices, len(s.index.fields))}
-	for k, name := range x.fields {
-		c.choices[k].wanted = -1
-		for w, f := range wanted {
-			for rank, n := range f.names {
-				if n == name && c.choices[k].wanted < 0 {
-					c.choices[k] = choices{w, rank}
-				}
-			}
-		}
-	}
+	x, c := s.index, selection{largest: -1, choices: choicesOf(s.index.fields, wanted)}
 	w, most := &work{members: make([]member, len(wanted)), ranks: make([]int, len(wanted))}, uint64(0)
-	align := uint64(shm.UnitBytes) // each field of a sample of several is padded to this
-	if len(wanted) == 1 {
-		align = 1
-	}
-	for i := range x.samples {
-		used, lacks := c.find(x, i, w)
-		if lacks >= 0 && !skip {
-			return c, s.lacking(i, wanted, w.members)
-		}
-		if lacks >= 0 {
-			if c.skipped == 0 {
-				c.kept = make([]uint32, 0, x.samples)
-				for k := range i {
-					c.kept = append(c.kept, uint32(k))
-				}
+	several := slices.ContainsFunc(wanted, func(f field) bool { return len(f.names) > 1 })
+	for i, start := 0, 0; i < x.samples; i++ {
+		end := x.start(i + 1)
+		used, bytes := c.tally(x, start, end)
+		if several || used < len(wanted) { // a count says nothing, or that something is missing
+			var lacks int
+			if used, lacks = c.find(x, i, w); lacks >= 0 && !skip {
+				return c, s.lacking(i, wanted, w.members)
+			} else if lacks >= 0 {
+				c.skip(i)
+				start = end
+				continue
 			}
-			c.skipped++
-			continue
+			bytes = c.bytes(w)
 		}
 		if c.skipped > 0 {
 			c.kept = append(c.kept, uint32(i))
 		}
 		c.samples++
-		c.unused += x.start(i+1) - x.start(i) - used
-		bytes := uint64(0)
-		for k, f := range wanted {
-			if !f.number { // those take the same in every sample
-				bytes += roundUp(uint64(w.members[k].bytes), align)
-			}
-		}
+		c.unused += end - start - used
 		if bytes >= most {
 			most, c.largest = bytes, i
 		}
+		start = end
 	}
 	return c, nil
+}
+
+func choicesOf(fields []string, wanted []field) []choices {
+	all, pad := make([]choices, len(fields)), uint64(shm.UnitBytes)
+	if len(wanted) == 1 { // a sample of one field is its bytes
+		pad = 1
+	}
+	for k, name := range fields {
+		all[k].wanted = -1
+		for w, f := range wanted {
+			rank := slices.Index(f.names, name)
+			if rank < 0 {
+				continue
+			}
+			if all[k] = (choices{w, rank, pad}); f.number {
+				all[k].pad = 0
+			}
+		}
+	}
+	return all
+}
+
+// tally counts the members from start to end that are of wanted fields, and the bytes that they take in a sample.
+func (c *selection) tally(x *index, start, end int) (used int, bytes uint64) {
+	for k := start; k < end; k++ {
+		m := x.member(k)
+		if to := &c.choices[m.field]; to.wanted >= 0 {
+			used++
+			if to.pad > 0 {
+				bytes += (uint64(m.bytes) + to.pad - 1) &^ (to.pad - 1)
+			}
+		}
+	}
+	return used, bytes
+}
+
+// bytes are those that the members that were found take in a sample.
+func (c *selection) bytes(w *work) (bytes uint64) {
+	for _, m := range w.members {
+		if pad := c.choices[m.field].pad; pad > 0 {
+			bytes += roundUp(uint64(m.bytes), pad)
+		}
+	}
+	return bytes
+}
+
+// skip leaves sample i out.
+func (c *selection) skip(i int) {
+	if c.skipped == 0 {
+		c.kept = []uint32{}
+		for k := range i {
+			c.kept = append(c.kept, uint32(k))
+		}
+	}
+	c.skipped++
 }
 
 // find looks for the wanted members of sample i, by its number in the shard. It returns how many there are, and the number of a wanted field that is missing, -1 for
