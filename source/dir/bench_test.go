@@ -72,23 +72,14 @@ func BenchmarkDirect(b *testing.B) {
 		b.Skip(err)
 	}
 	defer s.Close()
-	buffers := sync.Pool{New: func() any {
-		p, err := unix.Mmap(-1, 0, 112<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-		if err != nil {
-			b.Error(err)
-		}
-		return p
-	}}
 	b.Run("bare", func(b *testing.B) {
-		reading(b, 2, files, size, func(i int, _ []byte) (int, error) {
+		reading(b, 2, files, size, func(i int, dst []byte) (int, error) {
 			fd, err := unix.Open(paths[i], unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 			if err != nil {
 				return 0, err
 			}
 			defer unix.Close(fd)
-			p := buffers.Get().([]byte)
-			defer buffers.Put(p)
-			return unix.Pread(fd, p, 0)
+			return unix.Pread(fd, dst[:cap(dst)], 0)
 		})
 	})
 	b.Run("dir", func(b *testing.B) {
@@ -103,7 +94,13 @@ func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst [
 	var readers sync.WaitGroup
 	for range goroutines {
 		readers.Go(func() {
-			dst := make([]byte, size)
+			pages, err := unix.Mmap(-1, 0, (size+4095)/4096*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer unix.Munmap(pages)
+			dst := pages[:size] // aligned, for those who need that
 			for next.Add(1) <= int64(b.N) {
 				if n, err := read(rand.IntN(samples), dst); n != size || err != nil {
 					b.Errorf("%d bytes, %v", n, err)
