@@ -37,7 +37,7 @@ func TestSuite(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 				folder := t.TempDir()
 				f := sourcetest.Fixture{Files: []string{filepath.Join(folder, "a", "0.png")}}
-				for k, from := range []string{"rgb.png", "420.jpg", "lossy.webp", "still.gif"} {
+				for k, from := range []string{"same.png", "small.jpg", "moving.gif", "see-through.png"} {
 					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // named alike: content tells
 					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)); err != nil {
 						t.Fatal(err)
@@ -248,10 +248,9 @@ func TestDamaged(t *testing.T) {
 		data := read(t, name)
 		return data[:int(float64(len(data))*part)]
 	}
-	bomb := &bytes.Buffer{}
-	if err := gif.Encode(bomb, image.NewPaletted(image.Rect(0, 0, 65535, 2000), color.Palette{color.Black}), nil); err != nil {
-		t.Fatal(err)
-	}
+	bomb := read(t, "still.gif")
+	binary.LittleEndian.PutUint16(bomb[6:], 65535)
+	binary.LittleEndian.PutUint16(bomb[8:], 2000)
 	cases := []struct {
 		name string
 		file []byte
@@ -272,7 +271,7 @@ func TestDamaged(t *testing.T) {
 		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000), "PNG: 30000 x 30000 are 900000000 pixels, more than max_pixels, 67108864"},
 		{"a wide PNG", withSize(read(t, "rgb.png"), 1<<20, 1), "PNG: 1048576 x 1 pixels, more than 65535 on a side"},
 		{"no pixels", withSize(read(t, "rgb.png"), 0, 1), "PNG: "},
-		{"a large GIF of few bytes", bomb.Bytes(), "GIF: 65535 x 2000 are 131070000 pixels, more than max_pixels"},
+		{"a large GIF of few bytes", bomb, "GIF: 65535 x 2000 are 131070000 pixels, more than max_pixels"},
 		{"other pixels than said", withSize(read(t, "rgb.png"), 500, 500), "PNG: "},
 	}
 	samples := [][]byte{read(t, "one.png")}
@@ -356,29 +355,33 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// Ensure that decoding ends with its context, while it is at it too.
+// countdown is a context that ends when it has been looked at so many times.
+type countdown struct {
+	context.Context
+	looks int
+}
+
+func (c *countdown) Err() error {
+	if c.looks--; c.looks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Ensure that decoding ends with its context at each of its looks at it, not much later, and with the context's error.
 func TestContext(t *testing.T) {
-	large := image.NewGray(image.Rect(0, 0, 4000, 4000))
-	for k := range large.Pix {
-		large.Pix[k] = byte(k * k >> 7)
+	s := open(t, files(t, "500x375.jpg"), small)
+	dst := make([]byte, 144)
+	looks := 0
+	for ended := true; ended; looks++ {
+		ctx := &countdown{context.Background(), looks}
+		_, err := s.Read(ctx, 0, dst)
+		if ended = err != nil; ended && (!errors.Is(err, context.Canceled) || errors.Is(err, source.ErrCorrupt) || ctx.looks < -4) {
+			t.Errorf("after %d looks: %v, and %d more", looks, err, -ctx.looks)
+		}
 	}
-	var b bytes.Buffer
-	if err := jpeg.Encode(&b, large, &jpeg.Options{Quality: 100}); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, newMemory(t, fieldsOf("data"), b.Bytes()), small)
-	cause := errors.New("had enough")
-	ctx, cancel := context.WithCancelCause(context.Background())
-	time.AfterFunc(30*time.Millisecond, func() { cancel(cause) })
-	begun := time.Now()
-	_, err := s.Read(ctx, 0, make([]byte, 144))
-	stopped := time.Since(begun)
-	if !errors.Is(err, cause) || errors.Is(err, source.ErrCorrupt) {
-		t.Errorf("%v after %v", err, stopped)
-	}
-	begun = time.Now()
-	if _, err := readOne(s, 0); err != nil || time.Since(begun) < 2*stopped {
-		t.Errorf("%v; decoding all takes %v, and ending it took %v", err, time.Since(begun), stopped)
+	if looks < 74_000/4096 {
+		t.Errorf("%d looks at the context for 74 KB", looks)
 	}
 }
 
@@ -412,7 +415,8 @@ func TestConcurrent(t *testing.T) {
 	readers.Wait()
 }
 
-// Ensure that a read allocates what image/jpeg does, once for the size and once for the picture, and nothing else.
+// Ensure that a read allocates what image/jpeg does, once for the size and once for the picture, and nothing else: a dozen buffers are used again. Up to three are for
+// the race detector, which makes pools forget.
 func TestGarbage(t *testing.T) {
 	inner := files(t, "420.jpg")
 	for _, layout := range []string{"chw", "hwc"} {
@@ -431,7 +435,7 @@ func TestGarbage(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if ours > decoder {
+		if ours > decoder+3 {
 			t.Errorf("%s: %v allocations, the decoder's are %v", layout, ours, decoder)
 		}
 	}
