@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
@@ -151,7 +152,11 @@ func TestCancel(t *testing.T) {
 	otherNumber, _ := other.attach("pets")
 	id := p.id()
 	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{0, 1, 2}}))
-	eventually(t, "both are being read", func() bool { return m.begun(1) == 1 && m.begun(2) == 1 })
+	c := view(t, seg)
+	eventually(t, "one is there, and both others are being read", func() bool {
+		state, err := c.State(0)
+		return err == nil && state == cache.StateReady && m.begun(1) == 1 && m.begun(2) == 1
+	})
 	otherID := other.id()
 	other.send(control.AppendFetch(nil, control.Fetch, otherID, control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
 	// The other's request is in when one behind it was answered.
@@ -168,7 +173,7 @@ func TestCancel(t *testing.T) {
 	if a := other.answer(otherID, 1); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
-	wantReady(t, view(t, seg), 1, 100)
+	wantReady(t, c, 1, 100)
 	if n := m.begun(1); n != 1 {
 		t.Errorf("read %d times", n)
 	}
