@@ -77,12 +77,12 @@ test-go: ## Go without cgo; the model has a target of its own
 # Tests of several processes are left to the other stages: the detector sees into one process only, and makes them ten times slower.
 .PHONY: test-go-race
 test-go-race: ## Go under the race detector
-	$(GO) test -race -short -v -timeout 10m ./shm ./policy ./client
+	$(GO) test -race -short -v -timeout 10m ./shm ./policy ./client ./control ./server/... ./source/...
 	$(GO) test -race -short -v -timeout 10m -skip "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' cache/multi_test.go | paste -sd '|')" ./cache
 
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol
-	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client
+	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client ./source/tar ./source/dir
 	$(GO) test -tags faultpoints -v -timeout 10m -run Pack ./cmd/stocached
 
 .PHONY: test-model
