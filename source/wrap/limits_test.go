@@ -196,21 +196,31 @@ func TestRate(t *testing.T) {
 
 // Ensure that by a real clock nothing is faster than the figures, and that late timers do not add up.
 func TestRateRealClock(t *testing.T) {
-	inner, _ := records(t, 400, 15_000)
-	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 900 * time.Microsecond}) // 1 ms each
+	inner, _ := records(t, 2000, 1500)
+	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 90 * time.Microsecond}) // 0.1 ms each: about as late as timers are
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun := time.Now()
-	for i := range 400 {
-		if _, err := readOne(s, i); err != nil {
-			t.Fatal(err)
+	const want = 200 * time.Millisecond
+	best := time.Hour
+	for range 5 { // others may use the machine too
+		begun := time.Now()
+		for i := range 2000 {
+			if _, err := readOne(s, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		took := time.Since(begun)
+		t.Logf("%v for %v", took, want)
+		if took < want-11*time.Millisecond { // 10 ms may be owed from the time before
+			t.Errorf("%v, faster than the figures", took)
+		}
+		if best = min(best, took); best < want*105/100 {
+			return
 		}
 	}
-	took := time.Since(begun)
-	t.Logf("%v for 400 ms", took)
-	if took < 400*time.Millisecond || took > 600*time.Millisecond {
-		t.Errorf("%v, want 400 ms, and on a busy machine a little more", took)
+	if best > want*3/2 {
+		t.Errorf("%v at best, want %v", best, want)
 	}
 }
 
@@ -229,6 +239,10 @@ func TestRateOfNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if _, err := s.Read(ctx, 1, make([]byte, 24)); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		// The disk is at it for the rest of the hour, and then for another one.
+		if _, err := readOne(s, 1); err != nil || time.Since(begun) != 2*time.Hour {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 	})

@@ -43,10 +43,13 @@ type device struct {
 	line time.Time // when it is free
 }
 
+// mostLate is how late a timer may be and the time be owed: more is a stopped process or a sleeping machine.
+const mostLate = 10 * time.Millisecond
+
 // head is one that reads.
 type head struct {
 	free time.Time     // when it was done with the last read, by the figures
-	late time.Duration // by which the last reader woke up later than that: it is owed to the next, so that timers do not make the device slower
+	late time.Duration // by which the last reader woke up later than that: owed to the next, so that timers do not make the device slower
 }
 
 func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
@@ -64,13 +67,14 @@ func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int
 		return 0, errClosing()
 	}
 	defer func() { d.heads <- h }()
-	h = head{free: d.reserve(later(arrived.Add(-h.late), h.free), bytes)}
+	h.free = d.reserve(later(arrived.Add(-h.late), h.free), bytes)
+	h.late = min(max(0, arrived.Sub(h.free)), h.late) // what is still owed
 	n, err := r.do(ctx)
 	if wait := time.Until(h.free); wait > 0 {
 		if ended := sleep(ctx, closing, wait); ended != nil {
 			return 0, ended
 		}
-		h.late = max(0, time.Since(h.free))
+		h.late = min(max(0, time.Since(h.free)), mostLate)
 	}
 	return n, err
 }

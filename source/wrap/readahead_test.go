@@ -129,6 +129,42 @@ func TestReadAheadBound(t *testing.T) {
 	})
 }
 
+// Ensure that a reader who comes before what he announced is being read does not wait for it, and that it is not read again.
+func TestReadAheadOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{Readers: 1}, faults.Rule{Samples: []int{0}, Stuck: stuck})
+		a.Prefetch([]int{0, 1, 2})
+		synctest.Wait()
+		wantSample(t, a, want, 1)
+		close(stuck)
+		synctest.Wait()
+		if f.Reads(0) != 1 || f.Reads(1) != 1 || f.Reads(2) != 1 || a.Held() != 2*24 {
+			t.Errorf("%d reads, %d bytes held", f.TotalReads(), a.Held())
+		}
+		a.Close()
+	})
+}
+
+// Ensure that a block which is asked for makes room by dropping the one that was not for the longest time.
+func TestReadAheadDropsTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{Size: 3 * 240, Blocks: true})
+		for k, i := range []int{0, 10, 20, 1, 30, 2, 21} { // blocks 0 1 2, 0 again; 3 drops 1; 0 and 2 are still there
+			time.Sleep(time.Second)
+			wantSample(t, a, want, i)
+			if blocks := min(k+1, 3) * 10; k < 4 && f.TotalReads() != blocks || k >= 4 && f.TotalReads() != 40 {
+				t.Errorf("%d reads after %d samples", f.TotalReads(), k+1)
+			}
+		}
+		wantSample(t, a, want, 11)
+		if f.TotalReads() != 50 {
+			t.Errorf("%d reads: block 1 was still there", f.TotalReads())
+		}
+		a.Close()
+	})
+}
+
 // Ensure that what nobody comes for makes room after a while.
 func TestReadAheadForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
