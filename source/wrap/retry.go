@@ -79,28 +79,34 @@ func isAny(err error, of []error) bool {
 type retry RetryOptions
 
 func (t retry) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
-	var refused error // by the caller of ReadBlock, who is not to be called again
-	if each := r.each; each != nil {
-		next := 0
-		r.each = func(i int, sample []byte) error {
-			if i < next {
-				return nil
-			}
-			next = i + 1
-			refused = each(i, sample)
-			return refused
-		}
+	if r.each == nil {
+		return t.try(ctx, closing, r, new(error))
 	}
+	var refused error // by the caller of ReadBlock, who is not to be called again
+	each, next := r.each, 0
+	r.each = func(i int, sample []byte) error {
+		if i < next {
+			return nil
+		}
+		next = i + 1
+		refused = each(i, sample)
+		return refused
+	}
+	return t.try(ctx, closing, r, &refused)
+}
+
+// try reads until it succeeds, is refused, or nothing is gained by another try.
+func (t retry) try(ctx context.Context, closing <-chan struct{}, r read, refused *error) (int, error) {
 	begun := time.Now()
 	n, err := r.do(ctx)
-	if err == nil || refused != nil || !Retryable(err) || t.Tries == 1 { // the usual cases, at no cost
+	if err == nil || *refused != nil || !Retryable(err) || t.Tries == 1 { // the usual cases, at no cost
 		return n, err
 	}
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = firstWait, longestWait
 	limit := time.Duration(t.Seconds * float64(time.Second))
 	tries := 1
-	for ; err != nil && refused == nil && Retryable(err) && ctx.Err() == nil && tries < t.Tries; tries++ {
+	for ; err != nil && *refused == nil && Retryable(err) && ctx.Err() == nil && tries < t.Tries; tries++ {
 		wait := waits.NextBackOff()
 		if time.Since(begun)+wait > limit {
 			break
@@ -110,7 +116,7 @@ func (t retry) pass(ctx context.Context, closing <-chan struct{}, r read) (int, 
 		}
 		n, err = r.do(ctx)
 	}
-	if err != nil && refused == nil {
+	if err != nil && *refused == nil {
 		err = fmt.Errorf("%w (tries: %d, in %v)", err, tries, time.Since(begun).Round(time.Millisecond))
 	}
 	return n, err
