@@ -189,7 +189,9 @@ func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.Encode(v) // an operator who has gone away needs no answer
+	if err := e.Encode(v); err != nil {
+		return // an operator who has gone away needs no answer
+	}
 }
 
 func fail(w http.ResponseWriter, code int, why string) {

@@ -43,3 +43,10 @@ func (s *Server) Connections() int {
 
 // MetricsAddress is where metrics are answered on TCP.
 func (s *Server) MetricsAddress() net.Addr { return s.metricsAddress }
+
+// SetDrainTimeout changes how long a server's end waits for its clients, until the test ends.
+func SetDrainTimeout(t *testing.T, d time.Duration) {
+	old := drainTimeout
+	drainTimeout = d
+	t.Cleanup(func() { drainTimeout = old })
+}

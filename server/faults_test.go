@@ -397,3 +397,20 @@ func TestJanitor(t *testing.T) {
 		t.Errorf("the claim of a live client: %v, %v", state, err)
 	}
 }
+
+// A client that takes none of its answers does not keep a server from ending.
+func TestEndsBesideAClientThatNeverReads(t *testing.T) {
+	server.SetDrainTimeout(t, 300*time.Millisecond)
+	const samples, size = 60, 1 << 20
+	m := newMemory(samples, size)
+	s, stop := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 2}))
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: order(samples)}))
+	eventually(t, "something waits for it", func() bool { return s.Waiting() > 1<<20 })
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("ending took %v", took)
+	}
+}

@@ -25,10 +25,11 @@ type output struct {
 	mu      sync.Mutex // protects what follows
 	wake    sync.Cond
 	frames  []frame
-	waiting int  // bytes of samples in frames
-	refused bool // one did not fit
-	ending  bool // write what is there, then close
-	dead    bool // write nothing any more
+	waiting int       // bytes of samples in frames
+	refused bool      // one did not fit
+	ending  bool      // write what is there, then close
+	last    time.Time // nothing is written after it; zero: there is no such time
+	dead    bool      // write nothing any more
 }
 
 // frame is one frame to write: head, then the bytes of a sample, if any.
@@ -106,6 +107,27 @@ func (o *output) end() {
 	o.mu.Unlock()
 }
 
+// until bounds how long anything is written.
+func (o *output) until(t time.Time) {
+	o.mu.Lock()
+	o.last = t
+	o.mu.Unlock()
+	if err := o.socket.SetWriteDeadline(t); err != nil { // of the write that is going on
+		o.socket.Close()
+	}
+}
+
+// giveTime lets the next piece take stallTimeout, or what is left.
+func (o *output) giveTime() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := time.Now().Add(stallTimeout)
+	if !o.last.IsZero() && o.last.Before(t) {
+		t = o.last
+	}
+	return o.socket.SetWriteDeadline(t)
+}
+
 // die drops what is queued and makes run return.
 func (o *output) die() {
 	o.mu.Lock()
@@ -151,7 +173,7 @@ func (o *output) run() error {
 // write writes a frame, a piece at a time: each piece that the client takes gives it time for the next.
 func (o *output) write(f *frame) error {
 	if f.descriptor != nil {
-		if err := o.socket.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
+		if err := o.giveTime(); err != nil {
 			return err
 		}
 		n, _, err := o.socket.WriteMsgUnix(f.head, unix.UnixRights(int(f.descriptor.Fd())), nil)
@@ -162,7 +184,7 @@ func (o *output) write(f *frame) error {
 	}
 	for _, part := range [][]byte{f.head, f.bytes()} {
 		for len(part) > 0 {
-			if err := o.socket.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
+			if err := o.giveTime(); err != nil {
 				return err
 			}
 			n, err := o.socket.Write(part[:min(len(part), writePiece)])

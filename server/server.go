@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainTimeout is how long the end of a server waits for reads under way and for answers to be taken.
-const drainTimeout = 10 * time.Second
+// drainTimeout is how long the end of a server waits for its answers to be taken. A variable for tests.
+var drainTimeout = 10 * time.Second
 
 // Server hosts caches and answers on the data socket. New makes it, Serve runs it until its context ends.
 type Server struct {
@@ -157,7 +157,9 @@ func (s *Server) accept(socket *net.UnixConn) {
 		s.log.Warn("a client of another user was turned away", "uid", uid, "error", err)
 		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), uid)))
 		c.out.end()
-		c.out.run()
+		if err := c.out.run(); err != nil {
+			s.log.Debug("it was not told why", "error", err)
+		}
 		return
 	}
 	s.mu.Lock()
@@ -243,8 +245,10 @@ func (s *Server) close() error {
 		h.filler.close() // every fetch is answered from here on
 	}
 	for _, c := range connections {
-		c.socket.CloseRead() // ends its reader, after which it writes what is left
-		c.socket.SetWriteDeadline(time.Now().Add(drainTimeout))
+		c.out.until(time.Now().Add(drainTimeout))
+		if err := c.socket.CloseRead(); err != nil { // ends its reader, after which it writes what is left
+			c.socket.Close() // it is gone
+		}
 	}
 	for _, h := range caches {
 		errs = append(errs, h.close())
