@@ -386,7 +386,7 @@ def test_small_tmpfs_is_full_not_fatal(tmp_path):
         assert list(tmp_path.iterdir()) == []
         with Cache.create("small", samples=60, sample_bytes=100_000, dir=tmp_path) as cache:
             filler = tmp_path / "filler"
-            with open(filler, "wb") as file, contextlib.suppress(OSError):
+            with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(2**16))
             results = [cache.put(k, pattern(k, 100_000)) for k in range(60)]

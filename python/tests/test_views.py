@@ -214,5 +214,5 @@ def test_views_can_be_pickled_as_copies():
     with Cache.create(samples=1, sample_bytes=1000) as cache:
         cache.put(0, pattern(0))
         copy = pickle.loads(pickle.dumps(cache.get(0)))
-        copy[:] = 0
-        assert (cache.get(0) == pattern(0)).all()
+        cache.put(0, pattern(1), overwrite=True)
+        assert (copy == pattern(0)).all()  # NumPy 2.5 keeps it read-only, others do not
