@@ -54,8 +54,9 @@ class Spare:
 
 
 def _counts_are_exact() -> bool:
-    """Not so in an interpreter without the GIL."""
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+    """Not so in an interpreter without the GIL, nor under a compiler (3.14), which may drop references that the code shows."""
+    jit = getattr(sys, "_jit", None)
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)()) and not (jit is not None and jit.is_enabled())
 
 
 def _idle() -> int:
