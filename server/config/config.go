@@ -221,9 +221,10 @@ func (c *Config) Options(log *slog.Logger) server.Options {
 	return o
 }
 
-// resolve makes the path of a source relative to the folder of the file.
+// resolve makes the paths of a source, and of the index that it keeps, relative to the folder of the file.
 func (c *Config) resolve(key string, value any) any {
-	if path, ok := value.(string); ok && key == "path" && path != "" && !filepath.IsAbs(path) {
+	path, ok := value.(string)
+	if ok && (key == "path" || key == "index" && path != "none") && path != "" && !filepath.IsAbs(path) {
 		return filepath.Join(filepath.Dir(c.path), path)
 	}
 	return value

@@ -29,6 +29,8 @@ caches:
     parallel: 7
   - name: all-of-it
     source: {kind: raw, path: /data/all.bin, sample_bytes: 10}
+  - {name: shards, source: {kind: tar, path: train.tar, index: indexes}}
+  - {name: bare, source: {kind: tar, path: train.tar, index: none}}
 sockets: {dir: /run/here}
 `
 
@@ -39,7 +41,10 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := c.Options(nil)
-	if len(o.Caches) != 2 || o.SocketsDir != "/run/here" {
+	if a, b := o.Caches[2].Source["index"], o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
+		t.Errorf("indexes %v and %v", a, b)
+	}
+	if len(o.Caches) != 4 || o.SocketsDir != "/run/here" {
 		t.Fatalf("%+v", o)
 	}
 	if a := o.Caches[0]; a.Name != "pets" || a.Size != 8<<30 || a.Assign != shm.AssignFirstIndices || a.Parallel != 7 || a.Source["path"] != filepath.Join(filepath.Dir(path), "pets.bin") {
