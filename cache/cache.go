@@ -94,6 +94,21 @@ func (c *Cache) enter() (*lane, error) {
 	return l, nil
 }
 
+// hit and miss end a read, by counting it.
+func (l *lane) hit() {
+	if raceDetector {
+		l.left.Add(0)
+	}
+	l.hits.Add(1)
+}
+
+func (l *lane) miss() {
+	if raceDetector {
+		l.left.Add(0)
+	}
+	l.misses.Add(1)
+}
+
 // leave ends an operation that counts neither as a hit nor as a miss.
 func (l *lane) leave() { l.left.Add(1) }
 

@@ -172,6 +172,9 @@ func (c *Cache) Close() error {
 		for wait := (backoff{}); c.lanes[k].inside() != 0; {
 			wait.sleep()
 		}
+		if raceDetector {
+			c.lanes[k].left.Load() // after the last hit was seen
+		}
 	}
 	if c.readOnly {
 		return nil

@@ -35,7 +35,7 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 		return nil, false, c.corruptRead(l, uint64(i), w, m)
 	}
 	view := c.seg.Bytes(offset, uint64(m.Length()))
-	l.hits.Add(1) // which also leaves
+	l.hit()
 	return view, true, nil
 }
 
@@ -51,7 +51,7 @@ func (c *Cache) miss(l *lane, sample uint64, w shm.Word) error {
 		l.leave()
 		return err
 	}
-	l.misses.Add(1) // which also leaves
+	l.miss()
 	return nil
 }
 
@@ -110,9 +110,9 @@ func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
 	n, hit, err := c.copySample(uint64(i), dst)
 	switch {
 	case hit:
-		l.hits.Add(1) // which also leaves
+		l.hit()
 	case err == nil:
-		l.misses.Add(1)
+		l.miss()
 	default:
 		l.leave()
 	}
