@@ -22,12 +22,7 @@ type settings struct {
 	Path string `key:"path"`
 }
 
-type rows struct {
-	file   *source.File
-	info   source.Info
-	bytes  int // of a row
-	offset int64
-}
+type rows struct{ source.Rows }
 
 func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	var o settings
@@ -76,33 +71,13 @@ func read(ctx context.Context, f *source.File) (*rows, error) {
 	if n > math.MaxInt {
 		return nil, invalid(fmt.Errorf("has %d rows", n))
 	}
-	return &rows{file: f, bytes: int(schema.SampleBytes), offset: int64(h.bytes), info: source.Info{Kind: kind, Samples: int(n), Schema: schema,
-		Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes), source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp})}}, nil
+	return &rows{source.Rows{File: f, Offset: int64(h.bytes), About: source.Info{Kind: kind, Samples: int(n), Schema: schema,
+		Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes), source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp})}}}, nil
 }
-
-func (r *rows) Info() source.Info { return r.info }
-
-func (r *rows) Size(i int) (int, error) {
-	if i < 0 || i >= r.info.Samples {
-		return 0, source.BadIndex(i, r.info.Samples)
-	}
-	return r.bytes, r.file.Alive()
-}
-
-func (r *rows) Read(ctx context.Context, i int, dst []byte) (int, error) {
-	if err := source.CheckRead(ctx, i, r.info.Samples, r.bytes, dst); err != nil {
-		return 0, err
-	}
-	return r.bytes, r.file.ReadAt(ctx, dst[:r.bytes], r.at(i))
-}
-
-func (r *rows) at(i int) int64 { return r.offset + int64(i)*int64(r.bytes) }
 
 func (r *rows) Where(i int) string {
-	if i < 0 || i >= r.info.Samples {
+	if !r.Has(i) {
 		return ""
 	}
-	return fmt.Sprintf("%s, row %d", r.file.Path, i)
+	return fmt.Sprintf("%s, row %d", r.File.Path, i)
 }
-
-func (r *rows) Close() error { return r.file.Close() }

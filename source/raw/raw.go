@@ -24,12 +24,7 @@ type settings struct {
 	Offset      int64  `key:"offset"` // bytes before the first record
 }
 
-type records struct {
-	file   *source.File
-	info   source.Info
-	bytes  int
-	offset int64
-}
+type records struct{ source.Rows }
 
 func open(_ context.Context, s source.Settings) (source.Source, error) {
 	var o settings
@@ -44,16 +39,14 @@ func open(_ context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &records{file: f, bytes: int(schema.SampleBytes), offset: o.Offset}
-	body := f.Stamp.Bytes - o.Offset
-	if o.Offset < 0 || body < int64(r.bytes) || body%int64(r.bytes) != 0 {
+	bytes, body := int64(schema.SampleBytes), f.Stamp.Bytes-o.Offset
+	if o.Offset < 0 || body < bytes || body%bytes != 0 {
 		f.Close()
 		return nil, fmt.Errorf("%w: %s has %d bytes, which is not a whole number of records of %d bytes behind the first %d; check shape, dtype and offset", source.ErrInvalid,
-			o.Path, f.Stamp.Bytes, r.bytes, o.Offset)
+			o.Path, f.Stamp.Bytes, bytes, o.Offset)
 	}
-	r.info = source.Info{Kind: kind, Samples: int(body / int64(r.bytes)), Schema: schema,
-		Fingerprint: source.Fingerprint(kind, fmt.Sprint(r.bytes, o.Offset, o.Shape, o.DType), source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}
-	return r, nil
+	return &records{source.Rows{File: f, Offset: o.Offset, About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema,
+		Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType), source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}}}, nil
 }
 
 func (o *settings) schema() (shm.Schema, error) {
@@ -86,29 +79,9 @@ func (o *settings) schema() (shm.Schema, error) {
 	return shm.NewSchema([]shm.Field{field}, false)
 }
 
-func (r *records) Info() source.Info { return r.info }
-
-func (r *records) Size(i int) (int, error) {
-	if i < 0 || i >= r.info.Samples {
-		return 0, source.BadIndex(i, r.info.Samples)
-	}
-	return r.bytes, r.file.Alive()
-}
-
-func (r *records) Read(ctx context.Context, i int, dst []byte) (int, error) {
-	if err := source.CheckRead(ctx, i, r.info.Samples, r.bytes, dst); err != nil {
-		return 0, err
-	}
-	return r.bytes, r.file.ReadAt(ctx, dst[:r.bytes], r.at(i))
-}
-
-func (r *records) at(i int) int64 { return r.offset + int64(i)*int64(r.bytes) }
-
 func (r *records) Where(i int) string {
-	if i < 0 || i >= r.info.Samples {
+	if !r.Has(i) {
 		return ""
 	}
-	return fmt.Sprintf("%s, %d bytes at %d", r.file.Path, r.bytes, r.at(i))
+	return fmt.Sprintf("%s, %d bytes at %d", r.File.Path, r.About.Schema.SampleBytes, r.At(i))
 }
-
-func (r *records) Close() error { return r.file.Close() }

@@ -1,0 +1,41 @@
+package source
+
+import "context"
+
+// Rows are samples of one size that lie one after the other in a file: what kinds that read such files embed. The file is theirs from here on.
+type Rows struct {
+	File   *File
+	About  Info
+	Offset int64 // of the first
+}
+
+// Info is part of Source.
+func (r *Rows) Info() Info { return r.About }
+
+// Size is part of Source.
+func (r *Rows) Size(i int) (int, error) {
+	if !r.Has(i) {
+		return 0, BadIndex(i, r.About.Samples)
+	}
+	return r.bytes(), r.File.Alive()
+}
+
+// Read is part of Source.
+func (r *Rows) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	n := r.bytes()
+	if err := CheckRead(ctx, i, r.About.Samples, n, dst); err != nil {
+		return 0, err
+	}
+	return n, r.File.ReadAt(ctx, dst[:n], r.At(i))
+}
+
+// Close is part of Source.
+func (r *Rows) Close() error { return r.File.Close() }
+
+// Has says whether there is a sample i.
+func (r *Rows) Has(i int) bool { return i >= 0 && i < r.About.Samples }
+
+// At is where sample i lies in the file.
+func (r *Rows) At(i int) int64 { return r.Offset + int64(i)*int64(r.bytes()) }
+
+func (r *Rows) bytes() int { return int(r.About.Schema.SampleBytes) }
