@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -246,15 +247,12 @@ func ParseError(body []byte) (*RemoteError, error) {
 	return &RemoteError{Code(binary.LittleEndian.Uint16(body)), printable(body[4:])}, nil
 }
 
-// printable makes text of bytes that somebody else wrote: what is no UTF-8 or controls a terminal is shown as �.
+// printable makes text of bytes that somebody else wrote: what is no UTF-8 or controls a terminal is shown as \uFFFD.
 func printable(b []byte) string {
-	out := make([]rune, 0, len(b))
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
-			r = utf8.RuneError
+			return utf8.RuneError
 		}
-		out, b = append(out, r), b[n:]
-	}
-	return string(out)
+		return r
+	}, string(b))
 }
