@@ -61,7 +61,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		if verdict == policy.Home {
 			place = home + 1
 		}
-		if place == 0 && !c.Room(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+		if place == 0 && !c.room(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
 			return Full, nil // an open cache only: one whose clearer died half-way may look full, and would never be cleared if sets stopped here
 		}
 		if (place == 0 || place != c.layout.Place(w)) && !c.memoryAllows(length) { // into pages that are not there yet
@@ -121,8 +121,8 @@ func (c *Cache) placeKept(sample uint64, w shm.Word, length uint64) (uint64, boo
 	return place, true
 }
 
-// Room says whether a place for a new sample of length bytes may be found at this moment, so that a full cache is not claimed from, and nothing read for it, for nothing.
-func (c *Cache) Room(length uint64) bool {
+// room says whether a place for length bytes may be found, so that a full cache is not claimed from for nothing.
+func (c *Cache) room(length uint64) bool {
 	if c.variable {
 		return shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()+shm.UnitsFor(length) <= c.units
 	}
