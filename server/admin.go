@@ -104,12 +104,12 @@ func (l own) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peer(c); err == nil && (uid == 0 || uid == os.Getuid()) {
+		uid, ok, err := peer(c)
+		if ok {
 			return c, nil
-		} else {
-			l.server.log.Warn("an operator of another user was turned away", "uid", uid, "error", err)
-			c.Close()
 		}
+		l.server.log.Warn("an operator of another user was turned away", "uid", uid, "error", err)
+		c.Close()
 	}
 }
 

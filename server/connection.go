@@ -220,7 +220,7 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) {
 		wants[k] = want{request: r, position: uint32(k), index: int(index)}
 		r.wants[k] = &wants[k]
 	}
-	queued := hosted.filler.submit(append([]*want(nil), r.wants...), r.queue, r.prefetch)
+	queued := hosted.filler.submit(r)
 	if r.prefetch {
 		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
 	}

@@ -58,6 +58,9 @@ type outcome struct {
 	data *shared // the bytes of a sample that got no slot
 }
 
+// ending is the outcome of what a closing filler does not read any more.
+var ending = outcome{code: control.CodeClosing, text: "the server is ending, or has removed this cache"}
+
 // shared is a buffer that several connections send from. The last one gives it back.
 type shared struct {
 	bytes  []byte
@@ -91,16 +94,16 @@ func newFiller(c *cache.Cache, s source.Source, parallel int, log *slog.Logger) 
 	return f
 }
 
-// submit lists the wants of a request in the queue, and returns how many; those that are READY already are answered. The caller has set request.remaining.
-func (f *filler) submit(wants []*want, q *queue, prefetch bool) int {
-	missing := wants[:0]
-	for _, w := range wants {
+// submit lists the wants of a request in its queue, and returns how many; those that are READY already are answered. The caller has set request.remaining.
+func (f *filler) submit(r *request) int {
+	var missing []*want
+	for _, w := range r.wants {
 		state, err := f.cache.State(w.index)
 		switch {
 		case err != nil:
-			w.request.finish(w, failed(control.CodeIndex, err))
+			r.finish(w, failed(control.CodeIndex, err))
 		case state == cache.StateReady:
-			w.request.finish(w, outcome{})
+			r.finish(w, outcome{})
 		default:
 			missing = append(missing, w)
 		}
@@ -114,24 +117,26 @@ func (f *filler) submit(wants []*want, q *queue, prefetch bool) int {
 		for _, w := range missing {
 			f.add(w)
 		}
-		f.turnsOf(prefetch).push(q, missing...)
+		f.push(r, missing...)
 		f.wake.Broadcast()
 	}
 	f.mu.Unlock()
 	if closing {
 		for _, w := range missing {
-			w.request.finish(w, outcome{code: control.CodeClosing, text: "the server is ending, or has removed this cache"})
+			r.finish(w, ending)
 		}
 		return 0
 	}
 	return len(missing)
 }
 
-func (f *filler) turnsOf(prefetch bool) *turns {
-	if prefetch {
-		return &f.later
+// push puts wants of a request into its queue. With mu held.
+func (f *filler) push(r *request, wants ...*want) {
+	if r.prefetch {
+		f.later.push(r.queue, wants...)
+	} else {
+		f.now.push(r.queue, wants...)
 	}
-	return &f.now
 }
 
 // add lists a want with its sample's flight. With mu held.
@@ -195,7 +200,7 @@ func (f *filler) close() {
 	f.wake.Broadcast()
 	f.mu.Unlock()
 	for _, w := range left {
-		w.request.finish(w, outcome{code: control.CodeClosing, text: "the server is ending, or has removed this cache"})
+		w.request.finish(w, ending)
 	}
 	f.workers.Wait()
 }
@@ -241,18 +246,18 @@ func (f *filler) work() {
 		if f.flights[w.index] == fl {
 			delete(f.flights, w.index)
 		}
-		f.land(w.index, fl.wants, result)
+		f.land(fl.wants, result)
 	}
 }
 
 // land answers those who wanted a sample. With mu held, which it gives up meanwhile.
-func (f *filler) land(index int, wants []*want, result outcome) {
+func (f *filler) land(wants []*want, result outcome) {
 	var answered []*want
 	for _, w := range wants {
 		if result.data != nil && !w.request.takes(len(result.data.bytes)) {
 			// Its client has enough to take already: again, when it has room. Reading a sample twice costs less than keeping it for who knows how long.
 			f.add(w)
-			f.turnsOf(w.request.prefetch).push(w.request.queue, w)
+			f.push(w.request, w)
 			continue
 		}
 		w.done = true

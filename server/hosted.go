@@ -83,10 +83,13 @@ func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) 
 	h.filler = newFiller(h.cache, h.source, o.Parallel, log)
 	h.stop = make(chan struct{})
 	h.janitor.Go(func() { janitor(h.cache, log, h.stop) })
-	stats, err := h.cache.Stats()
-	if err == nil {
-		log.Info("serving", "warm", h.adopted, "samples", want.Samples, "filled", stats.Ready, "bytes", h.segment.SegmentBytes, "source", src.Info().Kind, "fingerprint", src.Info().Fingerprint)
+	filled := uint64(0)
+	if h.adopted { // a pass over the whole index, which a cold cache does not need
+		if stats, err := h.cache.Stats(); err == nil {
+			filled = stats.Ready
+		}
 	}
+	log.Info("serving", "warm", h.adopted, "samples", want.Samples, "filled", filled, "bytes", h.segment.SegmentBytes, "source", src.Info().Kind, "fingerprint", src.Info().Fingerprint)
 	return h, nil
 }
 
@@ -159,9 +162,8 @@ func differs(have *shm.Segment, want *shm.Options) string {
 	return ""
 }
 
-// close ends the fills and lets the segment go, which stays for the next server.
+// close lets the segment go, which stays for the next server. The filler was closed before.
 func (h *hosted) close() error {
-	h.filler.close()
 	close(h.stop)
 	h.janitor.Wait()
 	return errors.Join(h.cache.Close(), h.segment.Close(), h.source.Close())

@@ -60,6 +60,11 @@ func (o *output) takes(n int) bool {
 func (o *output) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.isFull()
+}
+
+// isFull is full with mu held.
+func (o *output) isFull() bool {
 	return !o.dead && (o.refused || o.waiting >= control.MaxWaitingSend)
 }
 
@@ -158,10 +163,14 @@ func (o *output) run() error {
 		err := o.write(&f)
 		if f.data != nil {
 			o.mu.Lock()
+			full := o.isFull()
 			o.waiting = max(o.waiting-len(f.data.bytes), 0)
 			o.refused = o.refused && o.waiting > control.MaxWaitingSend/2
+			drained := full && !o.isFull()
 			o.mu.Unlock()
-			o.drained()
+			if drained {
+				o.drained()
+			}
 		}
 		f.drop()
 		if err != nil {

@@ -153,7 +153,7 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
 	c := newConnection(s, socket)
-	if uid, err := peer(socket); err != nil || uid != 0 && uid != os.Getuid() {
+	if uid, ok, err := peer(socket); !ok {
 		s.log.Warn("a client of another user was turned away", "uid", uid, "error", err)
 		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), uid)))
 		c.out.end()
@@ -175,11 +175,11 @@ func (s *Server) accept(socket *net.UnixConn) {
 	s.mu.Unlock()
 }
 
-// peer returns the user id of who connected.
-func peer(socket *net.UnixConn) (uid int, err error) {
+// peer returns the user id of who connected, and whether that one is let in: our own user, and root.
+func peer(socket *net.UnixConn) (uid int, ok bool, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return -1, err
+		return -1, false, err
 	}
 	uid = -1
 	var failed error
@@ -189,7 +189,8 @@ func peer(socket *net.UnixConn) (uid int, err error) {
 			uid = int(cred.Uid)
 		}
 	})
-	return uid, errors.Join(err, failed)
+	err = errors.Join(err, failed)
+	return uid, err == nil && (uid == 0 || uid == os.Getuid()), err
 }
 
 // cache returns the cache of a name; nil: there is none.
