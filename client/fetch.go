@@ -83,7 +83,7 @@ func (s *Served) GetOrFetch(ctx context.Context, i int) ([]byte, error) {
 // Prefetch asks the server to read samples when it has nothing better to do, and returns how many it queued: those that are not there, and that it had room for.
 // Errors as Fetch.
 func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err error) {
-	all, err := s.numbers(indices, nil)
+	all, err := s.numbers(indices)
 	if err != nil {
 		return 0, err
 	}
@@ -103,28 +103,14 @@ func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err e
 	return queued, nil
 }
 
-// numbers are the indices at some positions, nil for all, as the server takes them. ErrIndex.
-func (s *Served) numbers(indices, positions []int) ([]int64, error) {
-	number := func(i int) (int64, error) {
+// numbers are indices as the server takes them. ErrIndex.
+func (s *Served) numbers(indices []int) ([]int64, error) {
+	all := make([]int64, len(indices))
+	for k, i := range indices {
 		if i < 0 || i >= s.Samples() {
-			return 0, fmt.Errorf("%w: index %d is not in 0..%d", ErrIndex, i, s.Samples()-1)
+			return nil, fmt.Errorf("%w: index %d is not in 0..%d", ErrIndex, i, s.Samples()-1)
 		}
-		return int64(i), nil
-	}
-	n := len(indices)
-	if positions != nil {
-		n = len(positions)
-	}
-	all := make([]int64, n)
-	for k := range all {
-		at := k
-		if positions != nil {
-			at = positions[k]
-		}
-		var err error
-		if all[k], err = number(indices[at]); err != nil {
-			return nil, err
-		}
+		all[k] = int64(i)
 	}
 	return all, nil
 }
@@ -171,7 +157,11 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 
 // fillPart is fill of one request; it returns the positions that are there no more.
 func (s *Served) fillPart(ctx context.Context, c *conn, indices, part []int, take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) (left []int, err error) {
-	numbers, err := s.numbers(indices, part)
+	wanted := make([]int, len(part))
+	for position, k := range part {
+		wanted[position] = indices[k]
+	}
+	numbers, err := s.numbers(wanted)
 	if err != nil {
 		return nil, err
 	}
