@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -129,6 +130,7 @@ func (l *link) greet(c *conn) error {
 		return fmt.Errorf("%w: no descriptor came with %v", control.ErrProtocol, control.Attached)
 	}
 	defer unix.Close(descriptor)
+	fault.At("fetch.attached")
 	m, err := control.ParseAttached(body)
 	if err != nil {
 		return err
@@ -255,9 +257,11 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 		defer p.mu.Unlock()
 		if !p.givenUp {
 			p.sample(int(position), body[control.SampleBytes:])
+			fault.At("fetch.sample")
 		}
 		return nil
 	case control.Fetched:
+		fault.At("fetch.answered")
 		p.failures, err = control.ParseFetched(body, p.n)
 	case control.Prefetched:
 		p.queued, err = control.ParsePrefetched(body)
@@ -290,6 +294,7 @@ func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample f
 	c.requests[id] = p
 	c.mu.Unlock()
 	c.send(control.AppendFetch(nil, t, id, control.FetchBody{Cache: c.cache, Indices: indices}))
+	fault.At("fetch.sent")
 	select {
 	case <-p.done:
 		return p, p.err

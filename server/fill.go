@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/source"
 )
 
@@ -240,6 +241,7 @@ func (f *filler) work() {
 		ctx, cancel := context.WithCancel(context.Background())
 		fl.running, fl.cancel = true, cancel
 		f.mu.Unlock()
+		fault.At("fill.taken")
 		result := f.fly(ctx, w.index)
 		cancel()
 		f.mu.Lock()
@@ -270,6 +272,7 @@ func (f *filler) land(wants []*want, result outcome) {
 	for _, w := range answered {
 		w.request.finish(w, result)
 	}
+	fault.At("fill.answered")
 	if result.data != nil {
 		result.data.release()
 	}
@@ -297,7 +300,9 @@ func (f *filler) fly(ctx context.Context, index int) outcome {
 		return f.unread(index, err)
 	}
 	data = data[:n]
+	fault.At("fill.read")
 	result, err := f.cache.Set(index, data, 0)
+	fault.At("fill.stored")
 	if err != nil {
 		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
 	} else if result == cache.Stored || result == cache.Exists {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
@@ -38,6 +39,7 @@ func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("cache %s: %w", o.Name, err)
 	}
+	fault.At("host.source")
 	defer func() {
 		if err != nil {
 			src.Close()
@@ -54,6 +56,7 @@ func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) 
 		h.segment, err = shm.Open(pathOf(o), shm.OpenOptions{})
 		switch {
 		case err == nil:
+			fault.At("host.opened")
 			why := differs(h.segment, &want)
 			if why == "" {
 				if err := h.attach(log); err != nil {
@@ -73,6 +76,7 @@ func host(ctx context.Context, o CacheOptions, open openFunc, log *slog.Logger) 
 			if err != nil {
 				return nil, err
 			}
+			fault.At("host.created")
 			if err := h.attach(log); err != nil {
 				return nil, err
 			}
@@ -114,10 +118,12 @@ func (h *hosted) attach(log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, locks.Close(), h.segment.Close())
 	}
+	fault.At("host.locked")
 	c, err := cache.Attach(h.segment, cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks})
 	if err != nil {
 		return errors.Join(err, h.segment.Close())
 	}
+	fault.At("host.attached")
 	if n, err := c.Recover(); err == nil && n > 0 {
 		log.Info("took back what dead clients had left claimed", "samples", n)
 	}
@@ -134,6 +140,7 @@ func (h *hosted) replace(log *slog.Logger, why string) error {
 	if err == nil {
 		log.Warn("the cache that is there is of other data; a cold one takes its place, and who is attached keeps the old one", "because", why)
 		err = h.segment.Remove()
+		fault.At("host.removed")
 	}
 	return errors.Join(err, h.segment.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fault"
 
 	"golang.org/x/sys/unix"
 )
@@ -190,6 +191,7 @@ func (o *output) write(f *frame) error {
 			return err
 		}
 		f.head = f.head[n:]
+		fault.At("send.descriptor")
 	}
 	for _, part := range [][]byte{f.head, f.bytes()} {
 		for len(part) > 0 {
@@ -201,6 +203,7 @@ func (o *output) write(f *frame) error {
 				return err
 			}
 			part = part[n:]
+			fault.At("send.piece")
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +59,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	if s.socket, err = listen(s.dir, control.DataSocket); err != nil {
 		return s, err
 	}
+	fault.At("serve.listening")
 	for _, c := range o.Caches {
 		if err := c.check(); err != nil {
 			return s, err
@@ -72,6 +74,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		s.caches[c.Name] = h
 	}
 	s.admin, err = newAdmin(s, o.MetricsListen)
+	fault.At("serve.ready")
 	return s, err
 }
 
@@ -231,6 +234,7 @@ func (s *Server) close() error {
 		return nil
 	}
 	s.closed = true
+	fault.At("drain.begun")
 	caches, connections := slices.Collect(maps.Values(s.caches)), slices.Collect(maps.Keys(s.connections))
 	s.mu.Unlock()
 	var errs []error
@@ -242,18 +246,22 @@ func (s *Server) close() error {
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
 	}
+	fault.At("drain.sockets")
 	for _, h := range caches {
 		h.filler.close() // every fetch is answered from here on
 	}
+	fault.At("drain.fillers")
 	for _, c := range connections {
 		c.out.until(time.Now().Add(drainTimeout))
 		if err := c.socket.CloseRead(); err != nil { // ends its reader, after which it writes what is left
 			c.socket.Close() // it is gone
 		}
 	}
+	fault.At("drain.clients")
 	for _, h := range caches {
 		errs = append(errs, h.close())
 	}
+	fault.At("drain.caches")
 	return errors.Join(errs...)
 }
 
