@@ -115,7 +115,7 @@ func (s *Served) numbers(indices []int) ([]int64, error) {
 	return all, nil
 }
 
-// fill has the missing positions fetched: take is called with what comes as bytes (false: it cannot be this sample), get for what is in the cache by then.
+// fill has the missing positions fetched: take is called with what comes as bytes (false: it cannot be this sample; nil: no bytes are sent), get for what is in the cache by then.
 func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool, get func(k int) (bool, error)) error {
 	var failed FetchError
 	again := true // one connection may end under us: the server may be back already
@@ -168,13 +168,17 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices, part []int, tak
 	var mu sync.Mutex // protects done and wrong: a sample may still be on its way when ctx ends
 	done := make([]bool, len(part))
 	var wrong error
-	p, err := c.do(ctx, control.Fetch, numbers, func(position int, data []byte) {
+	sample := func(position int, data []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		if done[position] = take(part[position], data); !done[position] {
 			wrong = fmt.Errorf("%w: sample %d came with %d bytes", ErrSchema, numbers[position], len(data))
 		}
-	})
+	}
+	if take == nil {
+		sample = nil
+	}
+	p, err := c.do(ctx, control.Fetch, numbers, sample)
 	mu.Lock()
 	defer mu.Unlock()
 	if err := errors.Join(err, wrong); err != nil {

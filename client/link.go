@@ -51,7 +51,7 @@ type conn struct {
 // pending is a request under way.
 type pending struct {
 	n      int                             // indices asked for
-	sample func(position int, data []byte) // called for each sample that comes as bytes, valid during the call; not after the request was given up
+	sample func(position int, data []byte) // called for each sample that comes as bytes, valid during the call; not after the request was given up. nil: none may come
 
 	mu      sync.Mutex // protects what follows, and is held while sample runs
 	givenUp bool
@@ -247,6 +247,9 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 	if p == nil {
 		return fmt.Errorf("%w: a %v for request %d, which is not under way", control.ErrProtocol, h.Type, h.Request)
 	}
+	if h.Type == control.Sample && p.sample == nil {
+		return fmt.Errorf("%w: a %v for request %d, which asked for none", control.ErrProtocol, h.Type, h.Request)
+	}
 	switch h.Type {
 	case control.Sample:
 		position, err := control.ParseSample(body)
@@ -280,7 +283,8 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 	return err
 }
 
-// do sends a FETCH or PREFETCH and waits for its answer. When ctx ends first the request is cancelled, and sample is not called any more.
+// do sends a FETCH or PREFETCH and waits for its answer. Without sample no bytes are sent: what gets no slot fails. When ctx ends first the request is cancelled, and sample is
+// not called any more.
 func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample func(position int, data []byte)) (*pending, error) {
 	p := &pending{n: len(indices), sample: sample, done: make(chan struct{})}
 	c.mu.Lock()
@@ -293,7 +297,11 @@ func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample f
 	id := c.next
 	c.requests[id] = p
 	c.mu.Unlock()
-	c.send(control.AppendFetch(nil, t, id, control.FetchBody{Cache: c.cache, Indices: indices}))
+	flags := uint32(0)
+	if t == control.Fetch && sample == nil {
+		flags = control.SlotsOnly
+	}
+	c.send(control.AppendFetch(nil, t, id, control.FetchBody{Cache: c.cache, Flags: flags, Indices: indices}))
 	fault.At("fetch.sent")
 	select {
 	case <-p.done:
