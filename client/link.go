@@ -105,10 +105,12 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	return c, nil
 }
 
-// greet says hello and attaches to the cache.
+// greet says hello and attaches to the cache, if one is named.
 func (l *link) greet(c *conn) error {
 	frames := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: l.label})
-	frames = control.AppendAttach(frames, 2, l.name)
+	if l.name != "" {
+		frames = control.AppendAttach(frames, 2, l.name)
+	}
 	if _, err := c.socket.Write(frames); err != nil {
 		return err
 	}
@@ -122,6 +124,9 @@ func (l *link) greet(c *conn) error {
 		return err
 	}
 	c.maxIndices = int(welcome.MaxIndices)
+	if l.name == "" {
+		return nil
+	}
 	body, descriptor, err := c.receive(control.Attached)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,18 +33,12 @@ var ErrNoServer = errors.New("no server")
 var ErrReplaced = errors.New("the server has replaced this cache")
 
 // Dial connects to the server that has a cache of a name, and attaches to that cache. ErrNoServer with the command that starts one; a *RemoteError with CodeNotFound when it has no
-// such cache; errors of Attach.
+// such cache; ErrInvalid when no cache can have that name; errors of Attach.
 func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
-	if o.SocketsDir == "" {
-		o.SocketsDir = control.SocketsDir()
+	if err := shm.CheckName(name); err != nil {
+		return nil, err
 	}
-	if o.Timeout == 0 {
-		o.Timeout = 2 * time.Second
-	}
-	if o.Label == "" {
-		o.Label = cache.DefaultLabel()
-	}
-	l := &link{dir: o.SocketsDir, label: o.Label, timeout: o.Timeout, name: name}
+	l := o.link(name)
 	var own *Cache
 	l.attached = func(descriptor int, uuid [16]byte) error {
 		if own != nil && uuid == own.seg.Header.UUID {
@@ -54,7 +49,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 		}
 		seg, err := shm.OpenFD(descriptor, shm.OpenOptions{UUID: &uuid})
 		if err == nil {
-			own, err = attach(seg, o.Label)
+			own, err = attach(seg, l.label)
 		}
 		return err
 	}
@@ -62,6 +57,11 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	return &Served{Cache: own, link: l}, nil
+}
+
+// link is the way to a server, not taken yet.
+func (o DialOptions) link(name string) *link {
+	return &link{dir: cmp.Or(o.SocketsDir, control.SocketsDir()), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name}
 }
 
 // Close ends connection and handle. Requests under way fail with ErrClosed.
