@@ -24,16 +24,24 @@ type budget struct {
 // checkBudget refuses a segment that memory has no room for: ErrMemory, with the numbers and what to do. fs and dir describe the tmpfs of a named cache; a memfd (fs nil) knows
 // no such limit. It reserves nothing: two creators at the same moment can both pass, and the fills of the second are then refused as FULL.
 func checkBudget(need uint64, fs *unix.Statfs_t, dir string) error {
-	b := budget{need: need, dir: dir}
-	var err error
-	if b.tightest, err = (kernel{"/"}).tightest(); err != nil {
+	b, err := newBudget(fs, dir)
+	if err != nil {
 		return err
+	}
+	b.need = need
+	return b.check()
+}
+
+func newBudget(fs *unix.Statfs_t, dir string) (b budget, err error) {
+	b.dir = dir
+	if b.tightest, err = (kernel{"/"}).tightest(); err != nil {
+		return b, err
 	}
 	if fs != nil && fs.Blocks != 0 { // size=0: no limit
 		b.tmpfs, b.size, b.free = true, fs.Blocks*uint64(fs.Bsize), fs.Bavail*uint64(fs.Bsize)
 		b.promised, b.others = promised(dir)
 	}
-	return b.check()
+	return b, nil
 }
 
 // headroom is what the tmpfs keeps for others: a tenth of it, at most 1 GiB. The queues of data loaders lie in the same tmpfs (8 workers x 2 batches of 256 samples of
@@ -41,19 +49,31 @@ func checkBudget(need uint64, fs *unix.Statfs_t, dir string) error {
 func (b *budget) headroom() uint64 { return min(b.size/HeadroomDivisor, HeadroomMax) }
 
 func (b *budget) check() error {
-	if b.tmpfs {
-		left := b.free - min(b.free, b.headroom())
-		if left -= min(left, b.promised); b.need > left {
-			return fail(ErrMemory, "the cache needs %s; the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, less %s that other caches (%d) have yet to fill, leaves %s; "+
-				"give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=...), or leave out the name: an unnamed cache is not bound to it",
-				size(b.need), b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))
-		}
+	if s := b.inTmpfs(); b.need > s.Left {
+		return fail(ErrMemory, "the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=...), or "+
+			"leave out the name: an unnamed cache is not bound to it", size(b.need), s.Text)
 	}
-	if t := &b.tightest; b.need > t.usable() {
-		return fail(ErrMemory, "the cache needs %s; %s has %s available of %s, less a floor of %s, leaves %s; give a smaller limit (--size), or more memory to %s",
-			size(b.need), t.what, size(t.available), size(t.total), size(t.floor()), size(t.usable()), t.what)
+	if s := b.inMemory(); b.need > s.Left {
+		return fail(ErrMemory, "the cache needs %s; %s; give a smaller limit (--size), or more memory to %s", size(b.need), s.Text, b.tightest.what)
 	}
 	return nil
+}
+
+// inTmpfs is what the tmpfs leaves.
+func (b *budget) inTmpfs() Space {
+	if !b.tmpfs {
+		return Space{unlimited, "no tmpfs sets a limit"}
+	}
+	left := b.free - min(b.free, b.headroom())
+	left -= min(left, b.promised)
+	return Space{left, fmt.Sprintf("the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, less %s that other caches (%d) have yet to fill, leaves %s",
+		b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))}
+}
+
+// inMemory is what the machine and the cgroups leave.
+func (b *budget) inMemory() Space {
+	t := &b.tightest
+	return Space{t.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s", t.what, size(t.available), size(t.total), size(t.floor()), size(t.usable()))}
 }
 
 // size writes bytes for people who compare and for people who read.

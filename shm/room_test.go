@@ -1,0 +1,55 @@
+package shm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Ensure that the room of a directory is that of its tmpfs, shrinks by what a new cache may yet take, and is known before the directory exists.
+func TestRoomIn(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-room-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	before, err := RoomIn(filepath.Join(dir, "not", "yet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Name: "c", Dir: dir, Samples: 1000, SampleBytes: 40 << 10}
+	want, err := o.SegmentBytes()
+	if err != nil || want < 40<<20 {
+		t.Fatalf("%d, %v", want, err)
+	}
+	s, err := Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.SegmentBytes != want {
+		t.Errorf("it was to have %d bytes, and has %d", want, s.SegmentBytes)
+	}
+	allocated, err := s.Allocated()
+	if err != nil || allocated == 0 || allocated > 4<<20 {
+		t.Errorf("%d bytes allocated, %v: only the control part should be", allocated, err)
+	}
+	after, err := RoomIn(dir)
+	if err != nil || after.Device != before.Device {
+		t.Fatalf("%+v, %v", after, err)
+	}
+	if gone := before.Tmpfs.Left - after.Tmpfs.Left; before.Tmpfs.Left != unlimited && (gone < want-8<<20 || gone > want+8<<20) { // others use the tmpfs as well
+		t.Errorf("a cache of %d bytes took %d of the room: %s", want, gone, after.Tmpfs.Text)
+	}
+	if after.Memory.Left == 0 || !strings.Contains(after.Memory.Text, "floor") {
+		t.Errorf("%+v", after.Memory)
+	}
+	if _, err := RoomIn("/proc"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("no tmpfs: %v", err)
+	}
+	if _, err := (&Options{Samples: 10, SampleBytes: 1 << 20, Limit: 1 << 20}).SegmentBytes(); !errors.Is(err, ErrMemory) {
+		t.Errorf("too small a limit: %v", err)
+	}
+}
