@@ -56,8 +56,9 @@ bench-peers: build setup-torch ## the same beside stocaching, NumPy, torch and p
 	$(GO) -C bench run ./cmd/bench -peers $(ARGS)
 
 .PHONY: soak
-soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most
+soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
+	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./cmd/stocached
 
 # ------------------------------------------------------------------------------------------------ tests
 
@@ -81,9 +82,9 @@ test-go-race: ## Go under the race detector
 	$(GO) test -race -short -v -timeout 10m -skip "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' cache/multi_test.go | paste -sd '|')" ./cache
 
 .PHONY: test-go-faults
-test-go-faults: ## Go with fault points: kills and stops at every step of the protocol
-	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client ./source/tar ./source/dir
-	$(GO) test -tags faultpoints -v -timeout 10m -run Pack ./cmd/stocached
+test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
+	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client ./server ./source/tar ./source/dir
+	$(GO) test -tags faultpoints -v -timeout 10m -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
 
 .PHONY: test-model
 test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C

@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,31 +35,45 @@ func servedRecord(i int) []byte {
 	return data
 }
 
-// served is a server process over n records.
+// served is a server process over records, or files with the same bytes.
 type served struct {
 	t       *testing.T
 	path    string // of its configuration
-	records string
+	records string // the file or folder that it reads
 	sockets string
+	log     string // what the processes that ran said
 	process *exec.Cmd
 
 	segments string
 }
 
-// newServed configures and starts a server. size: of the cache.
+// newServed configures and starts a server over n records. size: of the cache.
 func newServed(t *testing.T, n int, size string) *served {
 	t.Helper()
-	dir := t.TempDir()
-	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records.bin"), sockets: filepath.Join(dir, "run")}
+	s := configureServed(t, fmt.Sprintf("size: %s, source: {kind: raw, path: records, sample_bytes: %d}", size, servedBytes))
 	s.write(n)
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, size: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}}]\nsockets: {dir: %s}\n", s.segments, size, servedBytes, s.sockets)
-	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	s.start()
 	return s
 }
 
+// configureServed configures a server of one cache, whose data come next.
+func configureServed(t *testing.T, cache string) *served {
+	t.Helper()
+	dir := t.TempDir()
+	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, %s}]\nsockets: {dir: %s}\n", s.segments, cache, s.sockets)
+	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the log of the server:\n%s", s.said())
+		}
+	})
+	return s
+}
+
+// write writes n records into one file.
 func (s *served) write(n int) {
 	s.t.Helper()
 	var all bytes.Buffer
@@ -67,10 +85,27 @@ func (s *served) write(n int) {
 	}
 }
 
+// start starts the server and waits until it serves.
 func (s *served) start() {
 	s.t.Helper()
+	out := s.launch()
+	line := make([]byte, 200)
+	if n, err := out.Read(line); err != nil || !strings.HasPrefix(string(line[:n]), "serving") {
+		s.t.Fatalf("%q, %v\n%s", line[:n], err, s.said())
+	}
+}
+
+// launch starts the server, with variables in its environment, and returns what it prints.
+func (s *served) launch(environment ...string) io.Reader {
+	s.t.Helper()
+	log, err := os.OpenFile(cmp.Or(s.log, os.DevNull), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
 	s.process = program("serve", "-c", s.path)
-	s.process.Stderr = os.Stderr
+	s.process.Env = append(s.process.Env, environment...)
+	s.process.Stderr = log
 	out, err := s.process.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -80,10 +115,51 @@ func (s *served) start() {
 	}
 	process := s.process
 	s.t.Cleanup(func() { process.Process.Kill(); process.Wait() })
-	line := make([]byte, 200)
-	if n, err := out.Read(line); err != nil || !strings.HasPrefix(string(line[:n]), "serving") {
-		s.t.Fatalf("%q, %v", line[:n], err)
+	return out
+}
+
+// said returns what all processes of this server have logged.
+func (s *served) said() string {
+	text, err := os.ReadFile(s.log)
+	if err != nil {
+		s.t.Error(err)
 	}
+	return string(text)
+}
+
+// answers returns what the admin socket answers.
+func (s *served) answers(path string) string {
+	s.t.Helper()
+	socket := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
+	}}
+	answer, err := (&http.Client{Transport: socket, Timeout: 20 * time.Second}).Get("http://stocached" + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s: %s, %v\n%s", path, answer.Status, err, body)
+	}
+	return string(body)
+}
+
+// metric returns one number of the server, of the cache or of all with these labels.
+func (s *served) metric(name, labels string) float64 {
+	s.t.Helper()
+	text := s.answers("/metrics")
+	for line := range strings.Lines(text) {
+		var v float64
+		if rest, ok := strings.CutPrefix(line, name+"{"+labels+"} "); ok {
+			if _, err := fmt.Sscan(rest, &v); err != nil {
+				s.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	s.t.Fatalf("no %s{%s} in\n%s", name, labels, text)
+	return 0
 }
 
 // kill ends the server as the kernel would, and waits until it is gone.
@@ -100,6 +176,16 @@ func (s *served) dial() *stocclient.Served {
 	}
 	s.t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// fetchAll fetches every sample of the cache of a server.
+func fetchAll(sockets string) error {
+	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: sockets})
+	if err != nil {
+		return err
+	}
+	_, err = c.FetchSamples(context.Background(), rand.Perm(c.Samples()))
+	return errors.Join(err, c.Close())
 }
 
 // wantFetch fetches samples and compares them.
@@ -211,7 +297,7 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 	s.write(101)
 	var failed *stocclient.FetchError
 	if err := c.Fetch(context.Background(), []int{1, 60, 2}, make([]byte, 3*servedBytes), servedBytes); !errors.As(err, &failed) || len(failed.Failures) != 1 ||
-		failed.Failures[0].Code != control.CodeChanged || failed.Failures[0].Index != 60 || failed.Failures[0].Position != 1 || !strings.Contains(err.Error(), "records.bin") {
+		failed.Failures[0].Code != control.CodeChanged || failed.Failures[0].Index != 60 || failed.Failures[0].Position != 1 || !strings.Contains(err.Error(), s.records) {
 		t.Errorf("under the server: %v", err)
 	}
 	s.kill()
@@ -278,10 +364,19 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
+// killsVariable is how often the server is killed under load, instead of 50 times.
+const killsVariable = "STOCACHED_TEST_KILLS"
+
 // Ensure that a server that is killed again and again, in the middle of everything, tears and loses nothing: clients get right bytes or ErrNoServer, hits go on, and the next
 // server finds what the ones before have stored.
 func TestServerKilledUnderLoad(t *testing.T) {
-	const n, kills = 3000, 50
+	const n = 3000
+	kills := 50
+	if text := os.Getenv(killsVariable); text != "" {
+		if _, err := fmt.Sscan(text, &kills); err != nil || kills < 1 {
+			t.Fatalf("%s=%q", killsVariable, text)
+		}
+	}
 	s := newServed(t, n, "all")
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
