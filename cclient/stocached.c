@@ -29,4 +29,6 @@
 #include "src/read.c"    /* get, view, gather */
 #include "src/write.c"   /* set, claim, write, publish, abort */
 #include "src/look.c"    /* info, states, stats, verify, explain */
+#include "src/link.c"    /* connections to a server */
+#include "src/fetch.c"   /* what a server fills */
 #include "src/python.c"  /* for callers with arrays and a garbage collector */

@@ -11,7 +11,7 @@
  *    stay the parent's. Do not use a handle in a child made by a raw clone(2) that runs no pthread_atfork handlers.
  *  - THREADS: every function may be called by any number of threads on one handle, except stoc_close, which MUST be the last call on it.
  *    A struct stoc_claim belongs to one thread at a time. At most 32 claims of one handle are open at once; more are answered BUSY.
- *  - Nothing waits unless it is asked to (STOC_WAIT, stoc_clear).
+ *  - Nothing waits unless it is asked to (STOC_WAIT, stoc_clear, and what asks a server: stoc_dial, stoc_fetch, stoc_fetch_each, stoc_prefetch).
  *  - SIGXFSZ: a process whose RLIMIT_FSIZE is below the segment's size is refused at open (read-only is fine).
  *  - Somebody who truncates the file under a mapping kills its readers with SIGBUS; caches without a name are sealed against it.
  *
@@ -64,7 +64,13 @@ enum stoc_code {
     STOC_ESYSTEM = -15,     /* a system call failed; see os_error */
     STOC_ELOST = -16,       /* the claim was no longer ours when it was published */
     STOC_ECORRUPT = -17,    /* a word, length or checksum of the cache cannot be */
-    STOC_EUNSUPPORTED = -18 /* not on this system */
+    STOC_EUNSUPPORTED = -18, /* not on this system */
+
+    /* of calls that ask a server */
+    STOC_ENOSERVER = -19,    /* there is none to reach, or it went away */
+    STOC_EREPLACED = -20,    /* the server has another cache of this name by now: its source has changed. Close and attach anew */
+    STOC_EREMOTE = -21,      /* the server refused; the message says why */
+    STOC_EINTERRUPTED = -22  /* options.interrupted said so. Nothing is lost: call again */
 };
 
 struct stoc_error {
@@ -227,6 +233,77 @@ STOC_API int stoc_clear(stoc_cache *cache, unsigned timeout_ms);
 
 /* Takes back what dead clients left claimed; returns how many claims. Sets do that by themselves where they meet one. */
 STOC_API int64_t stoc_recover(stoc_cache *cache);
+
+/* ------------------------------------------------------------------------------------------------ have a server fill it
+ *
+ * `stocached serve` reads samples from a source, each once for all processes. docs/control.md is what is spoken with it; docs/guides/server.md is about the server.
+ *
+ * A handle that is asked to fetch finds the server by itself: data.sock in $STOCACHED_SOCKETS_DIR, else $XDG_RUNTIME_DIR/stocached, else /tmp/stocached-<uid>; it asks for the
+ * cache by its name, and makes sure that the server means the very same segment (else EREPLACED). There are no threads behind it. A call has a connection of its own, taken from
+ * those that the handle keeps open; it connects anew when the server was away, and a forked child always does. stoc_close closes them.
+ *
+ * What is there already is found without the server: a fetch of nothing but hits is a gather, whether there is a server or not. Counted as hits and misses is
+ * what was there when the call began; what the server then brings is not counted again.
+ */
+
+/* Why a sample could not be had, as the server says it. Same numbers as in docs/control.md. */
+enum stoc_remote {
+    STOC_REMOTE_INDEX = 6,      /* no such sample */
+    STOC_REMOTE_READ = 7,       /* the source could not read it; the message says what and which file */
+    STOC_REMOTE_CHANGED = 8,    /* the source is not the one that the cache was filled from */
+    STOC_REMOTE_DAMAGED = 9,    /* the source's data of this sample cannot be */
+    STOC_REMOTE_NO_SLOT = 10,   /* it has no slot, and was not to be sent */
+    STOC_REMOTE_CANCELLED = 11,
+    STOC_REMOTE_CLOSING = 12,   /* the server is ending, or removes this cache */
+    STOC_REMOTE_INTERNAL = 13   /* the server's own failure */
+};
+
+/* One sample that could not be had. 1024 bytes. */
+struct stoc_failure {
+    uint64_t position; /* in the indices of the call */
+    int64_t index;
+    int32_t code; /* enum stoc_remote */
+    char message[1004];
+};
+
+#define STOC_FETCH_UNCOUNTED 1u /* the caller has looked already, and was counted: count neither hits nor misses */
+
+struct stoc_fetch_options {
+    uint64_t struct_bytes; /* sizeof(struct stoc_fetch_options) */
+    uint32_t timeout_ms;   /* for the whole call, in which a server that is away is waited for. 0: 2 seconds for a server to be there, no bound on its answer */
+    uint32_t threads;      /* of the gather of what is there, as for stoc_gather */
+    uint32_t flags;        /* STOC_FETCH_... */
+    uint32_t reserved;     /* 0 */
+    /* NULL: signals are handled and waiting goes on. Else asked after a signal and each second while the call waits: not 0 ends it with EINTERRUPTED. It MUST NOT use the handle */
+    int (*interrupted)(void *context);
+    void *context;
+    /* results; stoc_fetch_end frees them */
+    uint64_t failed;                /* samples that could not be had */
+    struct stoc_failure *failures;  /* each of them, in the order of positions; NULL: none */
+};
+
+/*
+ * Copies n samples of a fixed-size cache, row k to dst + k * row_stride (row_stride >= sample_bytes): those that are there are gathered, as stoc_gather does, and the server is asked
+ * once for all others. Samples for which the cache has no room come through the socket. Returns how many were had: n, or less when the source failed for some; then options->failures says
+ * for each of them why, and error is the first of them (EREMOTE). hit[k] = 1 or 0 (hit MAY be NULL); rows that were not had are left alone or hold anything.
+ * options MAY be NULL. Below 0: ENOSERVER with the command that starts one, EREPLACED, ETIMEOUT, EREMOTE, EINTERRUPTED (of the rows only those with hit[k] = 1 can be used), EINDEX, ESCHEMA, EINVAL,
+ * EMEMORY.
+ */
+STOC_API int64_t stoc_fetch(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, size_t row_stride, uint8_t *hit, struct stoc_fetch_options *options, struct stoc_error *error);
+
+/* The same for samples of any size: data[k] becomes memory with lengths[k] bytes of sample indices[k], or NULL (lengths[k] = 0) where it was not had. stoc_fetch_end frees all of data. On an
+ * error below 0 all of them are NULL. */
+STOC_API int64_t stoc_fetch_each(stoc_cache *cache, const int64_t *indices, size_t n, void **data, uint64_t *lengths, struct stoc_fetch_options *options, struct stoc_error *error);
+
+/* Frees failures of options, and data[0..n-1]; sets them to NULL. Either may be NULL. */
+STOC_API void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n);
+
+/* Asks the server to read samples when it has nothing better to do. Returns how many it queued: those that are not there, and that it had room for. Errors as stoc_fetch. */
+STOC_API int64_t stoc_prefetch(stoc_cache *cache, const int64_t *indices, size_t n, struct stoc_fetch_options *options, struct stoc_error *error);
+
+/* Attaches to a cache through its server, which passes the segment: for caches that this process cannot see by name (another mount namespace, another folder). sockets_dir NULL: as above;
+ * the handle remembers it. flags as for stoc_open. timeout_ms as in the options. ENOSERVER, ENOENT (the server has no such cache), and errors of stoc_open. */
+STOC_API int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error);
 
 /* ------------------------------------------------------------------------------------------------ look */
 

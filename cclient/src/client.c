@@ -1,12 +1,22 @@
 /*
  * client.c - the handle as a client: lock description, owner number, fork. docs/protocol.md, Who is alive.
  *
- * handles_lock protects the list of handles and the moments in which lock descriptions are opened, recorded in their handle and closed. fork waits for it (the prepare
- * handler takes it, both sides release it), so that a child finds every description it inherited in the list and closes it. It is held across no other system call.
+ * handles_lock protects the list of handles and the moments in which lock descriptions and connections are opened, recorded in their handle and closed. fork waits for it (the prepare
+ * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the list and closes it. It is held across no other system call.
  */
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 static stoc_cache *handles;
+
+/* Closes a connection, whoever has it. With handles_lock held. */
+static void reset_link(struct link *l)
+{
+    if (l->fd >= 0)
+        close(l->fd);
+    l->fd = -1;
+    l->from = l->to = 0;
+    l->busy = false;
+}
 
 static void fork_prepare(void) { pthread_mutex_lock(&handles_lock); }
 
@@ -26,6 +36,8 @@ static void fork_child(void)
         atomic_store_explicit(&c->probing, 0, memory_order_relaxed);
         atomic_store_explicit(&c->allocating, 0, memory_order_relaxed);
         atomic_store_explicit(&c->clearing, 0, memory_order_relaxed);
+        for (struct link *l = c->links; l; l = l->next)
+            reset_link(l);
     }
     pthread_mutex_unlock(&handles_lock);
 }
@@ -42,13 +54,15 @@ static void handle_list_add(stoc_cache *c)
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* Takes the handle off the list and closes its lock description: all its locks go. */
+/* Takes the handle off the list and closes its lock description, whereby all its locks go, and its connections. */
 static void handle_list_remove(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
     int fd = atomic_exchange(&c->lock_fd, -1);
     if (fd >= 0)
         close(fd);
+    for (struct link *l = c->links; l; l = l->next)
+        reset_link(l);
     if (c->previous)
         c->previous->next = c->next;
     else

@@ -32,6 +32,10 @@ const char *stoc_strerror(int code)
     case STOC_ELOST: return "the claim was lost before it was published";
     case STOC_ECORRUPT: return "the cache is corrupt";
     case STOC_EUNSUPPORTED: return "not supported on this system";
+    case STOC_ENOSERVER: return "no server";
+    case STOC_EREPLACED: return "the server has replaced this cache";
+    case STOC_EREMOTE: return "the server refused, or could not read";
+    case STOC_EINTERRUPTED: return "interrupted by a signal";
     default: return "unknown code";
     }
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,10 +23,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,6 +65,17 @@ struct geometry {
     uint64_t index_offset, slot_table_offset, payload_offset, segment_bytes;
 };
 
+/* A connection to a server. */
+struct link {
+    struct link *next;
+    int fd;    /* -1: not connected */
+    bool busy; /* a call has it, and everything below; fd and busy change under handles_lock */
+    uint32_t cache, max_indices; /* as the server says: number of the cache on this connection, indices of a request */
+    uint64_t request;            /* number of the last one */
+    size_t from, to;             /* what was received and not looked at yet: buffer[from..to) */
+    unsigned char buffer[8192];
+};
+
 /*
  * A handle: one lock description, one owner number, one client. Immutable after open, except the atomic members; those that belong to this process alone are
  * reset in a forked child (client.c).
@@ -91,10 +105,12 @@ struct stoc_cache {
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
     _Atomic int64_t memory_left;    /* bytes that may be filled before memory is looked at again */
+    struct link *links;             /* to the server, under handles_lock; never shorter until close */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */
     unsigned char uuid[16];
     char name[STOC_NAME_BYTES], fingerprint[STOC_FINGERPRINT_BYTES + 1], path[OWN_PATH_BYTES];
+    char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": where servers are looked for */
     struct stoc_field fields[STOC_MAX_FIELDS];
     _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE]; /* where counts go that nobody reads */
 };

@@ -171,6 +171,10 @@ static void free_handle(stoc_cache *c, bool keep_maps)
         unmap(c);
     if (c->fd >= 0)
         close(c->fd);
+    for (struct link *l = c->links, *next; l; l = next) {
+        next = l->next;
+        free(l);
+    }
     free(c);
 }
 

@@ -1,0 +1,426 @@
+/*
+ * link.c - connections to a server: docs/control.md. A call has one to itself; those that no call has are kept by the handle for the next. A forked child closes what it
+ * inherits (client.c) and connects anew.
+ */
+
+enum frame_type {
+    FRAME_HELLO = 1, FRAME_WELCOME, FRAME_ATTACH, FRAME_ATTACHED, FRAME_FETCH, FRAME_SAMPLE, FRAME_FETCHED, FRAME_PREFETCH, FRAME_PREFETCHED, FRAME_CANCEL, FRAME_ERROR
+};
+
+#define CONTROL_VERSION 1
+#define FRAME_BYTES 16                 /* of its header */
+#define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames but SAMPLE */
+#define MAX_LABEL 63
+#define MAX_TEXT 1000
+#define MAX_INDICES 65536
+
+#define FIND_SERVER_NS UINT64_C(2000000000) /* how long a server that is away is waited for, unless the caller says */
+#define ASK_MS 1000                         /* how often the caller is asked whether to go on */
+#define FIND_PAUSE_MS 20                    /* between two looks */
+
+#define BROKEN (-1000) /* the connection ended, as it does when a server goes away: on a new one the request may go well. Never leaves the library */
+
+/* Until when a call waits, and what ends it early. */
+struct patience {
+    uint64_t deadline; /* of the call, by now_ns; UINT64_MAX: none */
+    uint64_t window;   /* how long a server that is away is waited for */
+    int (*interrupted)(void *context);
+    void *context;
+    struct stoc_error *error;
+};
+
+static struct patience patience_of(uint32_t timeout_ms, struct stoc_error *error)
+{
+    uint64_t ns = timeout_ms * UINT64_C(1000000);
+    return (struct patience){.deadline = timeout_ms ? now_ns() + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS, .error = error};
+}
+
+/* Waits until fd has events, at most until `until`. 0, ETIMEOUT, EINTERRUPTED, ESYSTEM. fd -1: only sleeps, and comes back with ETIMEOUT. */
+static int wait_for(int fd, short events, uint64_t until, const struct patience *p)
+{
+    for (;;) {
+        uint64_t now = now_ns();
+        uint64_t ms = until == UINT64_MAX ? ASK_MS : until > now ? MIN((until - now + 999999) / 1000000, ASK_MS) : 0;
+        struct pollfd one = {.fd = fd, .events = events};
+        int n = poll(&one, 1, (int)ms);
+        if (n > 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return fail_system(p->error, "wait for", "the server");
+        if (p->interrupted && (n < 0 || ms == ASK_MS) && p->interrupted(p->context))
+            return fail(p->error, STOC_EINTERRUPTED, EINTR, "interrupted while the server was waited for; call again");
+        if (now_ns() >= until)
+            return fail(p->error, STOC_ETIMEOUT, 0, "the server has not answered in time; it is busy or stopped (stocached ping)");
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ bytes */
+
+/* Numbers are written and read as in the segment's header: header.c. */
+static void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request)
+{
+    put32(frame, 0, (uint32_t)length);
+    put16(frame, 4, (uint16_t)type);
+    put16(frame, 6, 0);
+    put64(frame, 8, request);
+}
+
+static int send_all(struct link *l, const unsigned char *data, size_t n, const struct patience *p)
+{
+    while (n > 0) {
+        ssize_t sent = send(l->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent > 0) {
+            data += sent;
+            n -= (size_t)sent;
+        } else if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
+            int code = wait_for(l->fd, POLLOUT, p->deadline, p);
+            if (code < 0)
+                return code;
+        } else {
+            return BROKEN;
+        }
+    }
+    return 0;
+}
+
+/* What came with it, if *descriptor is not NULL, goes there: the first one, -1 for none. */
+static ssize_t receive_some(struct link *l, void *data, size_t n, int *descriptor)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(4 * sizeof(int))];
+    } control;
+    struct iovec part = {.iov_base = data, .iov_len = n};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (!descriptor)
+        return recv(l->fd, data, n, MSG_DONTWAIT); /* descriptors that nobody asked for are closed by the kernel */
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control;
+    ssize_t got = recvmsg(l->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0)
+        return got;
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(&message); h; h = CMSG_NXTHDR(&message, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t k = 0; k < (h->cmsg_len - CMSG_LEN(0)) / sizeof(int); k++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + k * sizeof fd, sizeof fd);
+            if (*descriptor < 0)
+                *descriptor = fd;
+            else
+                close(fd);
+        }
+    }
+    return got;
+}
+
+/* Reads exactly n bytes. */
+static int receive_all(struct link *l, void *data, size_t n, int *descriptor, const struct patience *p)
+{
+    unsigned char *at = data;
+    while (n > 0) {
+        size_t have = MIN(n, l->to - l->from);
+        if (have) {
+            memcpy(at, l->buffer + l->from, have);
+            l->from += have;
+            at += have;
+            n -= have;
+            continue;
+        }
+        bool straight = n >= sizeof l->buffer; /* samples go where they belong without a stop in between */
+        ssize_t got = receive_some(l, straight ? at : l->buffer, straight ? n : sizeof l->buffer, descriptor);
+        if (got > 0 && straight) {
+            at += got;
+            n -= (size_t)got;
+        } else if (got > 0) {
+            l->from = 0;
+            l->to = (size_t)got;
+        } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+            int code = wait_for(l->fd, POLLIN, p->deadline, p);
+            if (code < 0)
+                return code;
+        } else {
+            return BROKEN;
+        }
+    }
+    return 0;
+}
+
+struct frame {
+    uint32_t length;
+    enum frame_type type;
+    uint64_t request;
+};
+
+/* A peer that says what cannot be. */
+__attribute__((format(printf, 2, 3))) static int garbled(struct stoc_error *error, const char *format, ...)
+{
+    char what[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return fail(error, STOC_EREMOTE, 0, "what the server sent is not the protocol of the data socket: %s; use server and library of one release", what);
+}
+
+static int receive_frame(struct link *l, struct frame *f, int *descriptor, const struct patience *p)
+{
+    unsigned char header[FRAME_BYTES];
+    int code = receive_all(l, header, sizeof header, descriptor, p);
+    if (code < 0)
+        return code;
+    f->length = get32(header, 0);
+    unsigned type = get16(header, 4);
+    f->type = (enum frame_type)type;
+    f->request = get64(header, 8);
+    if (get16(header, 6) != 0)
+        return garbled(p->error, "a reserved field of %u", get16(header, 6));
+    if (type < FRAME_HELLO || type > FRAME_ERROR)
+        return garbled(p->error, "a frame of type %u", type);
+    if (type != FRAME_SAMPLE && f->length > MAX_SERVER_BODY)
+        return garbled(p->error, "a frame of type %u with %u bytes", type, f->length);
+    return 0;
+}
+
+/* Reads the body of an ERROR: what the server complains about, as an error of ours. */
+static int receive_error(struct link *l, const struct frame *f, const struct patience *p)
+{
+    static const struct {
+        uint16_t remote;
+        int16_t code;
+        const char *name;
+    } table[] = {{1, STOC_EREMOTE, "PROTOCOL"}, {2, STOC_EVERSION, "VERSION"}, {3, STOC_EPERM, "DENIED"}, {4, STOC_ENOENT, "NOT_FOUND"}, {5, STOC_EREMOTE, "LIMIT"}, {6, STOC_EINDEX, "INDEX"}, {12, BROKEN, "CLOSING"}};
+    unsigned char body[4 + MAX_TEXT];
+    if (f->length < 4 || f->length > sizeof body)
+        return garbled(p->error, "an ERROR of %u bytes", f->length);
+    int code = receive_all(l, body, f->length, NULL, p);
+    if (code < 0)
+        return code;
+    uint16_t remote = get16(body, 0);
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++)
+        if (table[k].remote == remote)
+            return fail(p->error, table[k].code, 0, "the server says %s: %.*s", table[k].name, (int)f->length - 4, (const char *)body + 4);
+    return fail(p->error, STOC_EREMOTE, 0, "the server says (code %u): %.*s", remote, (int)f->length - 4, (const char *)body + 4);
+}
+
+/* ------------------------------------------------------------------------------------------------ connect */
+
+/* Where the data socket is. 0, or EINVAL when the path does not fit into an address. */
+static int socket_address(const char *dir, struct sockaddr_un *address, struct stoc_error *error)
+{
+    char own[OWN_PATH_BYTES];
+    const char *set = getenv("STOCACHED_SOCKETS_DIR"), *run = getenv("XDG_RUNTIME_DIR");
+    if (!dir || !dir[0])
+        dir = set;
+    if (!dir || !dir[0]) {
+        if (run && run[0] == '/')
+            snprintf(own, sizeof own, "%s/stocached", run);
+        else
+            snprintf(own, sizeof own, "/tmp/stocached-%u", (unsigned)getuid());
+        dir = own;
+    }
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    int n = snprintf(address->sun_path, sizeof address->sun_path, "%s/data.sock", dir);
+    if (n < 0 || (size_t)n >= sizeof address->sun_path)
+        return fail(error, STOC_EINVAL, 0, "the path of the socket, %.300s/data.sock, has more than the %zu bytes of an address; put the sockets (sockets.dir, STOCACHED_SOCKETS_DIR) into a shorter one", dir,
+                    sizeof address->sun_path - 1);
+    return 0;
+}
+
+static void hang_up(struct link *l)
+{
+    pthread_mutex_lock(&handles_lock);
+    if (l->fd >= 0)
+        close(l->fd);
+    l->fd = -1;
+    pthread_mutex_unlock(&handles_lock);
+    l->from = l->to = 0;
+}
+
+/* One look for a server. BROKEN: there is none now. */
+static int call_server(struct link *l, const struct sockaddr_un *address, const struct patience *p)
+{
+    pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link, or not at all */
+    l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    pthread_mutex_unlock(&handles_lock);
+    if (l->fd < 0)
+        return fail_system(p->error, "make a socket for", address->sun_path);
+    if (connect(l->fd, (const struct sockaddr *)address, sizeof *address) == 0)
+        return 0;
+    switch (errno) {
+    case ENOENT:
+    case ENOTDIR:
+    case ECONNREFUSED:
+    case EAGAIN: /* its queue of connections is full */
+    case EINTR:
+        return BROKEN;
+    case EACCES:
+    case EPERM:
+        return fail(p->error, STOC_EPERM, errno, "connect to %s: permission denied; the server is another user's", address->sun_path);
+    default:
+        return fail_system(p->error, "connect to", address->sun_path);
+    }
+}
+
+/* HELLO and ATTACH at once; WELCOME, ATTACHED. The descriptor of the segment is the caller's. */
+static int introduce(struct link *l, const char *name, unsigned kind, int *descriptor, unsigned char uuid[16], const struct patience *p)
+{
+    unsigned char frames[2 * FRAME_BYTES + 8 + MAX_LABEL + STOC_NAME_BYTES], body[24], *at;
+    struct frame f;
+    size_t label = strnlen(program_invocation_short_name, MAX_LABEL), length = strlen(name);
+    put_header(frames, 8 + label, FRAME_HELLO, 1);
+    memcpy(frames + FRAME_BYTES, "STOC", 4);
+    put16(frames, FRAME_BYTES + 4, CONTROL_VERSION);
+    put16(frames, FRAME_BYTES + 6, (uint16_t)kind);
+    memcpy(frames + FRAME_BYTES + 8, program_invocation_short_name, label);
+    at = frames + FRAME_BYTES + 8 + label;
+    put_header(at, length, FRAME_ATTACH, 2);
+    memcpy(at + FRAME_BYTES, name, length);
+    int code = send_all(l, frames, (size_t)(at + FRAME_BYTES + length - frames), p);
+    if (code == BROKEN)
+        code = 0; /* it may have said why before it hung up: DENIED */
+    static const struct {
+        enum frame_type type;
+        uint32_t length;
+    } answers[] = {{FRAME_WELCOME, 24}, {FRAME_ATTACHED, 24}};
+    for (size_t k = 0; code == 0 && k < 2; k++) {
+        if ((code = receive_frame(l, &f, descriptor, p)) < 0)
+            return code;
+        if (f.type == FRAME_ERROR)
+            return receive_error(l, &f, p);
+        if (f.type != answers[k].type || f.length != answers[k].length || f.request != k + 1)
+            return garbled(p->error, "a frame of type %d, %u bytes, request %llu, in answer to HELLO and ATTACH", (int)f.type, f.length, (unsigned long long)f.request);
+        if ((code = receive_all(l, body, sizeof body, descriptor, p)) < 0)
+            return code;
+        if (k == 0 && get16(body, 0) != CONTROL_VERSION)
+            return fail(p->error, STOC_EVERSION, 0, "the server speaks version %u of the data socket's protocol, this library %d; use server and library of one release", get16(body, 0), CONTROL_VERSION);
+        if (k == 0 && ((l->max_indices = get32(body, 4)) == 0 || l->max_indices > MAX_INDICES))
+            return garbled(p->error, "%u indices a request", l->max_indices);
+    }
+    if (code < 0)
+        return code;
+    if (*descriptor < 0)
+        return garbled(p->error, "no descriptor came with ATTACHED");
+    l->cache = get32(body, 0);
+    memcpy(uuid, body + 8, 16);
+    return 0;
+}
+
+/* Connects and attaches, waiting for a server that is away as long as patience says. On success *descriptor is the caller's. ENOSERVER and the errors of receive_error. */
+static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, int *descriptor, unsigned char uuid[16], const struct patience *p)
+{
+    struct sockaddr_un address;
+    int code = socket_address(dir, &address, p->error);
+    if (code < 0)
+        return code;
+    uint64_t now = now_ns(), until = MIN(p->deadline, now + MIN(p->window, UINT64_MAX - now));
+    struct patience bounded = *p;
+    bounded.deadline = until;
+    for (;;) {
+        *descriptor = -1;
+        l->request = 2;
+        code = call_server(l, &address, &bounded);
+        if (code == 0)
+            code = introduce(l, name, kind, descriptor, uuid, &bounded);
+        if (code == 0)
+            return 0;
+        hang_up(l);
+        if (*descriptor >= 0)
+            close(*descriptor);
+        *descriptor = -1;
+        if (code != BROKEN)
+            return code;
+        now = now_ns();
+        if (now >= until)
+            return fail(p->error, STOC_ENOSERVER, 0, "no server on %s; start it with: stocached serve -c config.yaml (or set STOCACHED_SOCKETS_DIR to where it listens)", address.sun_path);
+        if ((code = wait_for(-1, 0, MIN(until, now + FIND_PAUSE_MS * UINT64_C(1000000)), &bounded)) != STOC_ETIMEOUT)
+            return code;
+        no_error(p->error);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ the connections of a handle */
+
+static void give_link(struct link *l)
+{
+    pthread_mutex_lock(&handles_lock);
+    l->busy = false;
+    pthread_mutex_unlock(&handles_lock);
+}
+
+/* A connection for one call, made if need be; give_link when it is over. */
+static int take_link(stoc_cache *c, struct link **out, const struct patience *p)
+{
+    *out = NULL;
+    if (!c->name[0])
+        return fail(p->error, STOC_EINVAL, 0, "a cache without a name has no server; create it with `stocached serve`, or fill it yourself");
+    struct link *l = NULL;
+    pthread_mutex_lock(&handles_lock);
+    for (struct link *idle = c->links; idle; idle = idle->next)
+        if (!idle->busy && (!l || l->fd < 0))
+            l = idle;
+    if (l)
+        l->busy = true;
+    pthread_mutex_unlock(&handles_lock);
+    if (!l) {
+        if (!(l = calloc(1, sizeof *l)))
+            return fail(p->error, STOC_EMEMORY, ENOMEM, "no memory for a connection of %zu bytes", sizeof *l);
+        l->fd = -1;
+        l->busy = true;
+        pthread_mutex_lock(&handles_lock);
+        l->next = c->links;
+        c->links = l;
+        pthread_mutex_unlock(&handles_lock);
+    }
+    if (l->fd < 0) {
+        unsigned char uuid[16];
+        int descriptor, code = connect_link(l, c->sockets_dir, c->name, c->kind, &descriptor, uuid, p);
+        if (code == 0) {
+            close(descriptor); /* the segment is attached already */
+            if (memcmp(uuid, c->uuid, sizeof uuid) != 0) {
+                hang_up(l);
+                code = fail(p->error, STOC_EREPLACED, 0, "the server has another cache %s by now, because its source or its configuration has changed; close this handle and attach anew", c->name);
+            }
+        }
+        if (code < 0) {
+            give_link(l);
+            return code;
+        }
+    }
+    *out = l;
+    return 0;
+}
+
+int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error)
+{
+    int code = check_open(flags, out, error), descriptor;
+    unsigned char uuid[16];
+    if (code < 0)
+        return code;
+    if (!name || !name_valid(name))
+        return fail(error, STOC_EINVAL, 0, "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name ? name : "");
+    if (sockets_dir && strlen(sockets_dir) >= sizeof((*out)->sockets_dir))
+        return fail(error, STOC_EINVAL, 0, "sockets_dir: its path has %zu bytes, more than %zu", strlen(sockets_dir), sizeof((*out)->sockets_dir) - 1);
+    struct link *l = calloc(1, sizeof *l);
+    if (!l)
+        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for a connection of %zu bytes", sizeof *l);
+    l->fd = -1;
+    struct patience p = patience_of(timeout_ms, error);
+    code = connect_link(l, sockets_dir, name, flags & STOC_OPEN_KIND_PYTHON ? STOC_KIND_PYTHON : STOC_KIND_C, &descriptor, uuid, &p);
+    if (code == 0) {
+        code = stoc_open_fd(descriptor, flags, uuid, out, error);
+        close(descriptor);
+    }
+    if (code < 0) {
+        hang_up(l);
+        free(l);
+        return code;
+    }
+    pthread_mutex_lock(&handles_lock);
+    if (sockets_dir)
+        memcpy((*out)->sockets_dir, sockets_dir, strlen(sockets_dir));
+    (*out)->links = l;
+    pthread_mutex_unlock(&handles_lock);
+    return 0;
+}
