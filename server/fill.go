@@ -20,18 +20,18 @@ import (
 // A want goes into the queue of its client, and onto the list of its sample's flight. A goroutine takes the next want of the next client and flies the sample,
 // unless somebody has meanwhile. So who asks for much waits for its own, and a want that is cancelled takes nothing with it that others want.
 type filler struct {
-	cache  *cache.Cache
-	source source.Source
-	log    *slog.Logger
+	cache *cache.Cache
+	log   *slog.Logger
 
-	mu      sync.Mutex // protects what follows, and the flights and wants
-	wake    sync.Cond  // there may be something to do
+	mu      sync.Mutex // protects what follows, and the flights, wants and readers
+	source  source.Source
+	wake    sync.Cond // there may be something to do
 	flights map[int]*flight
 	now     turns // fetches
 	later   turns // prefetches, when no fetch can be read for
 	closing bool
 
-	workers sync.WaitGroup
+	readers
 	buffers sync.Pool // of *[]byte
 
 	seconds histogram
@@ -86,12 +86,10 @@ type queue struct {
 }
 
 func newFiller(c *cache.Cache, s source.Source, parallel int, log *slog.Logger) *filler {
-	f := &filler{cache: c, source: s, log: log, flights: map[int]*flight{}}
+	f := &filler{cache: c, source: s, log: log, flights: map[int]*flight{}, readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
 	f.buffers.New = func() any { return new([]byte) }
-	for range parallel {
-		f.workers.Go(f.work)
-	}
+	f.resize(parallel)
 	return f
 }
 
@@ -184,28 +182,6 @@ func (f *filler) drained() {
 	f.mu.Unlock()
 }
 
-// close fails what is queued, waits for reads under way, and ends the goroutines.
-func (f *filler) close() {
-	f.mu.Lock()
-	f.closing = true
-	var left []*want
-	for index, fl := range f.flights {
-		if !fl.running {
-			left = append(left, fl.wants...)
-			delete(f.flights, index)
-		}
-	}
-	for _, w := range left {
-		w.done = true
-	}
-	f.wake.Broadcast()
-	f.mu.Unlock()
-	for _, w := range left {
-		w.request.finish(w, ending)
-	}
-	f.workers.Wait()
-}
-
 // queued returns how many samples are wanted, and are neither there nor being read.
 func (f *filler) queued() (n int) {
 	f.mu.Lock()
@@ -218,11 +194,12 @@ func (f *filler) queued() (n int) {
 	return n
 }
 
-// work flies samples until the filler closes.
-func (f *filler) work() {
+// work flies samples until the filler closes, or has more readers than it is to have.
+func (f *filler) work(r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for {
+	defer f.leave(r)
+	for len(f.all) <= f.parallel {
 		w := f.now.next()
 		if w == nil {
 			w = f.later.next()
@@ -240,11 +217,26 @@ func (f *filler) work() {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		fl.running, fl.cancel = true, cancel
+		r.flight, r.index, r.began = fl, w.index, time.Now()
+		from := f.source
 		f.mu.Unlock()
 		fault.At("fill.taken")
-		result := f.fly(ctx, w.index)
+		result := f.fly(ctx, from, w.index)
 		cancel()
 		f.mu.Lock()
+		if r.flight = nil; r.givenUp {
+			if result.data != nil {
+				result.data.giveUp()
+			}
+			return
+		}
+		if result.code == control.CodeClosing && from != f.source && !f.closing { // another source has taken its place
+			fl.running = false
+			for _, w := range fl.wants {
+				f.push(w.request, w)
+			}
+			continue
+		}
 		if f.flights[w.index] == fl {
 			delete(f.flights, w.index)
 		}
@@ -280,24 +272,24 @@ func (f *filler) land(wants []*want, result outcome) {
 }
 
 // fly reads a sample and stores it.
-func (f *filler) fly(ctx context.Context, index int) outcome {
+func (f *filler) fly(ctx context.Context, from source.Source, index int) outcome {
 	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
 		return outcome{}
 	}
 	began := time.Now()
-	size, err := f.source.Size(index)
+	size, err := from.Size(index)
 	if err != nil {
-		return f.unread(index, err)
+		return unread(from, index, err)
 	}
 	buffer := f.buffers.Get().(*[]byte)
 	if cap(*buffer) < size {
 		*buffer = make([]byte, size)
 	}
 	data := (*buffer)[:size]
-	n, err := f.source.Read(ctx, index, data)
+	n, err := from.Read(ctx, index, data)
 	if err != nil {
 		f.buffers.Put(buffer)
-		return f.unread(index, err)
+		return unread(from, index, err)
 	}
 	data = data[:n]
 	fault.At("fill.read")
@@ -314,7 +306,7 @@ func (f *filler) fly(ctx context.Context, index int) outcome {
 }
 
 // unread is the outcome of a sample that the source could not read.
-func (f *filler) unread(index int, err error) outcome {
+func unread(from source.Source, index int, err error) outcome {
 	if errors.Is(err, context.Canceled) {
 		return failed(control.CodeCancelled, err)
 	}
@@ -329,7 +321,7 @@ func (f *filler) unread(index int, err error) outcome {
 	case errors.Is(err, source.ErrClosed):
 		code = control.CodeClosing
 	}
-	return failed(code, fmt.Errorf("sample %d (%s): %w", index, f.source.Where(index), err))
+	return failed(code, fmt.Errorf("sample %d (%s): %w", index, from.Where(index), err))
 }
 
 func failed(code control.Code, err error) outcome { return outcome{code: code, text: err.Error()} }

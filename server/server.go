@@ -248,7 +248,7 @@ func (s *Server) close() error {
 	}
 	fault.At("drain.sockets")
 	for _, h := range caches {
-		h.filler.close() // every fetch is answered from here on
+		h.filler.close(drainTimeout) // every fetch is answered from here on
 	}
 	fault.At("drain.fillers")
 	for _, c := range connections {
