@@ -53,14 +53,7 @@ func writeRecords(t *testing.T, path string, n int) {
 
 func writeFiles(t *testing.T, path string, n int) {
 	t.Helper()
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for i := range n {
-		if err := os.WriteFile(filepath.Join(path, fmt.Sprintf("%06d.bin", i)), servedRecord(i), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	(&served{t: t, records: path}).writeTree(n)
 }
 
 func writeShard(t *testing.T, path string, n int) {
@@ -173,15 +166,6 @@ func (d *doomed) refused(indices []int) {
 	if _, err := d.client.FetchSamples(ctx, indices); !errors.Is(err, stocclient.ErrNoServer) {
 		d.t.Errorf("a fetch while the server dies: %v", err)
 	}
-}
-
-func first(n int) []int { return between(0, n) }
-
-func between(from, to int) (indices []int) {
-	for i := from; i < to; i++ {
-		indices = append(indices, i)
-	}
-	return indices
 }
 
 // wantSamples fetches samples of any cache and compares them.

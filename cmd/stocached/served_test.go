@@ -188,6 +188,17 @@ func fetchAll(sockets string) error {
 	return errors.Join(err, c.Close())
 }
 
+// first are the indices 0..n-1.
+func first(n int) []int { return between(0, n) }
+
+// between are the indices from..to-1.
+func between(from, to int) (indices []int) {
+	for i := from; i < to; i++ {
+		indices = append(indices, i)
+	}
+	return indices
+}
+
 // wantFetch fetches samples and compares them.
 func wantFetch(t *testing.T, c *stocclient.Served, indices []int) {
 	t.Helper()
