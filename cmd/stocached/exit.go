@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
@@ -25,6 +26,7 @@ const (
 	exitExists     = 6
 	exitPermission = 7
 	exitVersion    = 8
+	exitNoServer   = 9
 )
 
 // exits says what each code means, and which errors end in it.
@@ -43,6 +45,7 @@ var exits = []struct {
 	{exitExists, "a cache of that name exists, or something else is in the way, such as another server", []error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
 	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
 	{exitVersion, "a segment of another version of stocached", []error{shm.ErrVersion}},
+	{exitNoServer, "no server answers", []error{stocclient.ErrNoServer}},
 }
 
 // usageError marks what is wrong with the command line.
@@ -67,6 +70,9 @@ func exitCode(err error) int {
 	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
+	}
+	if errors.Is(err, stocclient.ErrNoServer) { // whatever the system says about its socket
+		return exitNoServer
 	}
 	for _, e := range exits {
 		for _, target := range e.errors {

@@ -80,6 +80,13 @@ func (p *progress) set(done uint64) {
 	}
 }
 
+// of says how much there is to do, as far as is known by now. Of bars that began with a total of 0.
+func (p *progress) of(total uint64) {
+	if p.bars != nil {
+		p.bar.SetTotal(int64(total), false)
+	}
+}
+
 // end takes what is there to the screen and ends the bar, complete or not.
 func (p *progress) end() {
 	if p.bars != nil {

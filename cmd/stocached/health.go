@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// health is what a server says about itself.
+type health struct {
+	sockets string
+	alive   string // "": it is; else why not
+	ready   string
+	seconds ratio
+}
+
+var healthColumns = columns[health]{
+	{"sockets", "sockets", true, "folder of the server's sockets", func(h health) any { return h.sockets }},
+	{"healthy", "healthy", true, "it answers /healthz", func(h health) any { return h.alive == "" }},
+	{"ready", "ready", true, "it answers /readyz: clients are served", func(h health) any { return h.ready == "" }},
+	{"problem", "problem", true, "what it says is wrong", func(h health) any { return h.problem() }},
+	{"seconds", "seconds", true, "until it had answered both", func(h health) any { return h.seconds }},
+}
+
+func (h health) problem() string {
+	if h.alive != "" {
+		return h.alive
+	}
+	return h.ready
+}
+
+func newHealth() *cobra.Command {
+	var f socketsFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "health",
+		Short: "Say whether a server is well and serves",
+		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither beginning nor ending), as a
+supervisor would. It fails unless both are well. stocached ping tries the other socket, the one that clients use.`,
+			healthColumns.explain("OUTPUT of --json; else a line for people"),
+			exitStatus(exitPermission, exitNoServer)),
+		Example: `  stocached health --timeout 1s || systemctl --user restart stocached`,
+		Args: func(c *cobra.Command, args []string) error {
+			return errors.Join(arguments(0, 0, "none; stocached ping NAME asks for a cache")(c, args), f.check())
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
+			defer cancel()
+			h, err := askHealth(ctx, f.path())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(c.OutOrStdout(), healthColumns.object(h))
+			} else if h.problem() == "" {
+				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s is well and serves\n", h.sockets)
+			}
+			if err == nil && h.problem() != "" {
+				err = fmt.Errorf("the server on %s: %s", h.sockets, h.problem())
+			}
+			return err
+		},
+	}
+	f.add(c)
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+func askHealth(ctx context.Context, sockets string) (health, error) {
+	h := health{sockets: sockets}
+	began := time.Now()
+	for path, problem := range map[string]*string{"/healthz": &h.alive, "/readyz": &h.ready} {
+		status, body, err := admin{sockets}.get(ctx, path)
+		if err != nil {
+			return h, err
+		}
+		if status != http.StatusOK {
+			*problem = complaint(status, body)
+		}
+	}
+	h.seconds = ratio(time.Since(began).Seconds())
+	return h, nil
+}
