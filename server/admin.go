@@ -100,7 +100,7 @@ type own struct {
 
 func (l own) Accept() (net.Conn, error) {
 	for {
-		c, err := l.AcceptUnix()
+		c, err := patient{l.UnixListener, l.server.log}.AcceptUnix()
 		if err != nil {
 			return nil, err
 		}

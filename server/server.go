@@ -134,15 +134,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.admin.serve(s)
 	var clients sync.WaitGroup
 	for {
-		socket, err := s.socket.AcceptUnix()
+		socket, err := patient{s.socket, s.log}.AcceptUnix()
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				break
-			}
-			// Out of descriptors, most likely: those who are connected go on, and others wait a little.
-			s.log.Error("cannot accept a client", "error", err)
-			time.Sleep(100 * time.Millisecond)
-			continue
+			break
 		}
 		clients.Go(func() { s.accept(socket) })
 	}

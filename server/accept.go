@@ -1,0 +1,38 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// acceptPause is how long nobody new is accepted after that has failed.
+const acceptPause = 100 * time.Millisecond
+
+// patient is a listener that outlasts a full table of descriptors: those who are connected go on, and others wait until there is room. It is said once, and so is the end of it.
+type patient struct {
+	*net.UnixListener
+	log *slog.Logger
+}
+
+// AcceptUnix returns the next connection. net.ErrClosed, and no other error.
+func (l patient) AcceptUnix() (*net.UnixConn, error) {
+	for waiting := false; ; {
+		c, err := l.UnixListener.AcceptUnix()
+		switch {
+		case err == nil:
+			if waiting {
+				l.log.Info("connections are accepted again", "socket", l.Addr())
+			}
+			return c, nil
+		case errors.Is(err, net.ErrClosed):
+			return nil, err
+		case !waiting:
+			l.log.Error("no connection can be accepted, and who connects has to wait; end clients, or raise the limit of open files (ulimit -n, LimitNOFILE= in a unit file)",
+				"socket", l.Addr(), "error", err)
+			waiting = true
+		}
+		time.Sleep(acceptPause)
+	}
+}
