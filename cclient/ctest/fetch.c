@@ -1,0 +1,861 @@
+/*
+ * fetch.c - stoc_fetch and its kind against a peer that follows a script: what it sends, when it hangs up, and what must not be believed. Against the real server see ../conform.
+ */
+#include "check.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+enum { HELLO = 1, WELCOME, ATTACH, ATTACHED, FETCH, SAMPLE, FETCHED, PREFETCH, PREFETCHED, CANCEL, ERROR };
+enum { SAMPLES = 64, BYTES = 1000 };
+
+/* ------------------------------------------------------------------------------------------------ the peer */
+
+/* What the peer does with one FETCH or PREFETCH. */
+struct request {
+    int fd, type;
+    uint64_t number;
+    size_t n;
+    int64_t indices[SAMPLES * 4];
+    unsigned connection; /* the how manieth */
+};
+
+static struct peer {
+    stoc_cache *cache; /* it fills */
+    void (*answer)(struct request *r); /* NULL: serve */
+    void (*greet)(int fd); /* NULL: as a server does */
+    uint32_t max_indices;
+    int listener;
+    pthread_t thread;
+    _Atomic unsigned connections, ended, requests;
+    _Atomic size_t largest;
+} peer;
+
+static bool receive(int fd, void *data, size_t n) { return n == 0 || recv(fd, data, n, MSG_WAITALL) == (ssize_t)n; }
+
+static void transmit(int fd, const void *data, size_t n)
+{
+    while (n > 0) {
+        ssize_t sent = send(fd, data, n, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return; /* the other side has hung up, which is what some tests are about */
+        data = (const char *)data + sent;
+        n -= (size_t)sent;
+    }
+}
+
+static size_t frame_of(unsigned char *out, uint32_t length, uint16_t type, uint16_t reserved, uint64_t request, const void *body)
+{
+    memcpy(out, &length, 4);
+    memcpy(out + 4, &type, 2);
+    memcpy(out + 6, &reserved, 2);
+    memcpy(out + 8, &request, 8);
+    if (length && body)
+        memcpy(out + 16, body, length);
+    return 16 + length;
+}
+
+static void reply(int fd, uint16_t type, uint64_t request, const void *body, uint32_t length)
+{
+    unsigned char frame[16 + length];
+    transmit(fd, frame, frame_of(frame, length, type, 0, request, body));
+}
+
+/* Sends a frame with descriptors. */
+static void reply_with(int fd, uint16_t type, uint64_t request, const void *body, uint32_t length, const int *descriptors, size_t n)
+{
+    unsigned char frame[16 + length];
+    char control[CMSG_SPACE(8 * sizeof(int))];
+    struct iovec part = {.iov_base = frame, .iov_len = frame_of(frame, length, type, 0, request, body)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    memset(control, 0, sizeof control);
+    struct cmsghdr *h = CMSG_FIRSTHDR(&message);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(n * sizeof(int));
+    memcpy(CMSG_DATA(h), descriptors, n * sizeof(int));
+    CHECK(sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)part.iov_len);
+}
+
+static void welcome(int fd, uint16_t version, uint32_t max_indices)
+{
+    unsigned char body[24] = {0};
+    memcpy(body, &version, 2);
+    memcpy(body + 4, &max_indices, 4);
+    reply(fd, WELCOME, 1, body, sizeof body);
+}
+
+static void attached(int fd, unsigned descriptors, bool other)
+{
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    unsigned char body[24] = {7}; /* number 7 of this connection */
+    int fresh[4];
+    stoc_info(peer.cache, &info);
+    memcpy(body + 8, info.uuid, 16);
+    body[8] ^= other;
+    for (unsigned k = 0; k < descriptors; k++)
+        fresh[k] = open(info.path, O_RDWR | O_CLOEXEC);
+    if (descriptors)
+        reply_with(fd, ATTACHED, 2, body, sizeof body, fresh, descriptors);
+    else
+        reply(fd, ATTACHED, 2, body, sizeof body);
+    for (unsigned k = 0; k < descriptors; k++)
+        close(fresh[k]);
+}
+
+/* Reads HELLO and ATTACH, which must be as docs/control.md says. */
+static bool introduced(int fd)
+{
+    unsigned char header[16], body[256];
+    uint32_t length;
+    uint64_t request;
+    if (!receive(fd, header, 16))
+        return false;
+    memcpy(&length, header, 4);
+    memcpy(&request, header + 8, 8);
+    CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
+    CHECK(memcmp(body, "STOC\1\0\2\0", 8) == 0);
+    CHECK(receive(fd, header, 16));
+    memcpy(&length, header, 4);
+    memcpy(&request, header + 8, 8);
+    CHECK(header[4] == ATTACH && length == 6 && request == 2 && receive(fd, body, length) && memcmp(body, "served", 6) == 0);
+    return true;
+}
+
+static void say_failed(struct request *r, const uint32_t *positions, const uint16_t *codes, uint32_t n, const char *text)
+{
+    unsigned char body[8 + n * (8 + strlen(text)) + 1], *at = body + 8;
+    uint16_t length = (uint16_t)strlen(text);
+    memset(body, 0, 8);
+    memcpy(body, &n, 4);
+    for (uint32_t k = 0; k < n; k++) {
+        memcpy(at, &positions[k], 4);
+        memcpy(at + 4, &codes[k], 2);
+        memcpy(at + 6, &length, 2);
+        memcpy(at + 8, text, length);
+        at += 8 + length;
+    }
+    reply(r->fd, FETCHED, r->number, body, (uint32_t)(at - body));
+}
+
+static void send_sample(struct request *r, uint32_t position, size_t n)
+{
+    unsigned char body[8 + n];
+    memset(body, 0, 8);
+    memcpy(body, &position, 4);
+    fill(body + 8, n, (uint64_t)r->indices[position % r->n], 1);
+    reply(r->fd, SAMPLE, r->number, body, (uint32_t)sizeof body);
+}
+
+/* Stores every sample that is asked for. */
+static void serve(struct request *r)
+{
+    uint32_t queued[2] = {(uint32_t)r->n, 0};
+    if (r->type == PREFETCH) {
+        reply(r->fd, PREFETCHED, r->number, queued, 8);
+        return;
+    }
+    for (size_t k = 0; k < r->n; k++)
+        put(peer.cache, r->indices[k], BYTES, 1, 0);
+    say_failed(r, NULL, NULL, 0, "");
+}
+
+static void *converse(void *argument)
+{
+    struct request r = {.fd = (int)(intptr_t)argument, .connection = atomic_fetch_add(&peer.connections, 1) + 1};
+    unsigned char header[16];
+    if (peer.greet) {
+        if (introduced(r.fd))
+            peer.greet(r.fd);
+    } else if (introduced(r.fd)) {
+        welcome(r.fd, 1, peer.max_indices);
+        attached(r.fd, 1, false);
+    }
+    while (receive(r.fd, header, 16)) {
+        uint32_t length, head[2];
+        memcpy(&length, header, 4);
+        memcpy(&r.number, header + 8, 8);
+        r.type = header[4];
+        r.n = (length - 8) / 8;
+        if ((r.type != FETCH && r.type != PREFETCH) || r.n > sizeof r.indices / 8 || !receive(r.fd, head, 8) || !receive(r.fd, r.indices, r.n * 8)) {
+            COMPLAIN("a request of type %d with %u bytes", r.type, length);
+            break;
+        }
+        CHECK(head[0] == 7 && head[1] == 0);
+        atomic_fetch_add(&peer.requests, 1);
+        if (r.n > atomic_load(&peer.largest))
+            atomic_store(&peer.largest, r.n);
+        int fd = r.fd;
+        (peer.answer ? peer.answer : serve)(&r);
+        if (r.fd < 0) { /* it hangs up */
+            shutdown(fd, SHUT_RDWR);
+            r.fd = fd;
+            break;
+        }
+    }
+    close(r.fd);
+    atomic_fetch_add(&peer.ended, 1);
+    return NULL;
+}
+
+static void *listen_for(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        int fd = accept4(peer.listener, NULL, NULL, SOCK_CLOEXEC);
+        pthread_t thread;
+        if (fd < 0)
+            return NULL;
+        if (pthread_create(&thread, NULL, converse, (void *)(intptr_t)fd) == 0)
+            pthread_detach(thread);
+    }
+}
+
+static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*greet)(int))
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memset(&peer, 0, sizeof peer);
+    peer.cache = join_fd(c);
+    peer.answer = answer;
+    peer.greet = greet;
+    peer.max_indices = 65536;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", scratch);
+    unlink(address.sun_path);
+    peer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(bind(peer.listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(peer.listener, 64) == 0);
+    REQUIRE(pthread_create(&peer.thread, NULL, listen_for, NULL) == 0);
+}
+
+/* After the client has closed its handle: every conversation ends. */
+static void end_peer(void)
+{
+    shutdown(peer.listener, SHUT_RDWR);
+    pthread_join(peer.thread, NULL);
+    close(peer.listener);
+    for (int k = 0; k < 5000 && atomic_load(&peer.ended) != atomic_load(&peer.connections); k++)
+        usleep(1000);
+    EQUAL(atomic_load(&peer.ended), atomic_load(&peer.connections)); /* no connection is left open */
+    stoc_close(peer.cache);
+    char path[100];
+    snprintf(path, sizeof path, "%s/data.sock", scratch);
+    unlink(path);
+}
+
+/* ------------------------------------------------------------------------------------------------ helpers */
+
+static stoc_cache *served(void)
+{
+    unlink(path_in_scratch("served"));
+    return make("served", OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES));
+}
+
+static stoc_cache *served_variable(void)
+{
+    unlink(path_in_scratch("served"));
+    return make("served", OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 8 << 20, .sample_bytes = BYTES));
+}
+
+static int open_descriptors(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+static int open_sockets(void)
+{
+    char path[64], target[16];
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        n += readlink(path, target, sizeof target) > 7 && memcmp(target, "socket:", 7) == 0;
+    }
+    return n;
+}
+
+static struct stoc_error error;
+static unsigned char rows[SAMPLES][BYTES];
+static uint8_t hit[SAMPLES];
+
+static int64_t fetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *o)
+{
+    memset(rows, 0xee, sizeof rows);
+    memset(hit, 0xee, sizeof hit);
+    return stoc_fetch(c, indices, n, rows, BYTES, hit, o, &error);
+}
+
+#define WITHIN(ms, ...) (struct stoc_fetch_options){.struct_bytes = sizeof(struct stoc_fetch_options), .timeout_ms = ms, __VA_ARGS__}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static bool row_is(size_t k, int64_t index) { return filled(rows[k], BYTES, (uint64_t)index, 1); }
+
+/* ------------------------------------------------------------------------------------------------ tests */
+
+static void hits_need_no_server(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {3, 1, 3};
+    put(c, 1, BYTES, 1, 0);
+    put(c, 3, BYTES, 1, 0);
+    EQUAL(fetch(c, indices, 3, NULL), 3);
+    CHECK(row_is(0, 3) && row_is(1, 1) && row_is(2, 3) && hit[0] == 1 && hit[1] == 1 && hit[2] == 1);
+    EQUAL(stoc_fetch(c, indices, 3, rows, BYTES, NULL, NULL, NULL), 3);
+    EQUAL(fetch(c, indices, 0, NULL), 0);
+
+    indices[1] = 2;
+    double began = now();
+    struct stoc_fetch_options o = WITHIN(100);
+    EQUAL(fetch(c, indices, 3, &o), STOC_ENOSERVER);
+    CHECK(now() - began >= 0.1 && now() - began < 1.5);
+    CHECK(row_is(0, 3) && row_is(2, 3) && hit[0] == 1 && hit[1] == 0 && hit[2] == 1);
+    CHECK(error.code == STOC_ENOSERVER && strstr(error.message, "stocached serve -c") && strstr(error.message, scratch));
+    EQUAL(o.failed, 0);
+    EQUAL(stoc_prefetch(c, indices, 3, &o, &error), STOC_ENOSERVER);
+    EQUAL(stats_of(c).misses, 1);
+    stoc_close(c);
+}
+
+/* Sample 4 is stored, 5 is sent, 6 fails, the rest is stored. */
+static void serve_all_ways(struct request *r)
+{
+    for (size_t k = 0; k < r->n; k++) {
+        if (r->indices[k] == 5)
+            send_sample(r, (uint32_t)k, BYTES);
+        else if (r->indices[k] != 6)
+            put(peer.cache, r->indices[k], BYTES, 1, 0);
+    }
+    uint32_t failed_at[SAMPLES], n = 0;
+    uint16_t codes[SAMPLES];
+    for (size_t k = r->n; k-- > 0;) /* from the last to the first: the client sorts */
+        if (r->indices[k] == 6) {
+            codes[n] = STOC_REMOTE_READ;
+            failed_at[n++] = (uint32_t)k;
+        }
+    say_failed(r, failed_at, codes, n, "six.jpg: no such file");
+}
+
+static void stored_sent_and_failed(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {6, 3, 4, 5, 6, 5, 0};
+    struct stoc_fetch_options o = WITHIN(10000);
+    put(c, 3, BYTES, 1, 0);
+    begin_peer(c, serve_all_ways, NULL);
+    EQUAL(fetch(c, indices, 7, &o), 5);
+    for (size_t k = 0; k < 7; k++) {
+        EQUAL(hit[k], indices[k] != 6);
+        CHECK(indices[k] == 6 || row_is(k, indices[k]));
+    }
+    EQUAL(o.failed, 2);
+    REQUIRE(o.failures != NULL);
+    CHECK(o.failures[0].position == 0 && o.failures[1].position == 4 && o.failures[0].index == 6 && o.failures[1].code == STOC_REMOTE_READ);
+    CHECK(strcmp(o.failures[1].message, "six.jpg: no such file") == 0);
+    CHECK(error.code == STOC_EREMOTE && strstr(error.message, "2 of 7") && strstr(error.message, "six.jpg"));
+    stoc_fetch_end(&o, NULL, 0);
+    CHECK(o.failures == NULL && o.failed == 0);
+    struct stoc_stats s = stats_of(c);
+    EQUAL(s.hits, 1); /* sample 3: what the server brought is not counted again */
+    EQUAL(s.misses, 6);
+
+    o.flags = STOC_FETCH_UNCOUNTED;
+    EQUAL(fetch(c, indices, 7, &o), 5);
+    s = stats_of(c);
+    EQUAL(s.hits, 1);
+    EQUAL(s.misses, 6);
+    stoc_fetch_end(&o, NULL, 0);
+    EQUAL(stoc_fetch(c, indices, 7, rows, BYTES, NULL, NULL, NULL), 5); /* nobody wants to know */
+    EQUAL(stoc_prefetch(c, indices, 7, NULL, &error), STOC_EREMOTE); /* this peer answers everything with FETCHED */
+    stoc_close(c);
+    end_peer();
+}
+
+static void any_size(void)
+{
+    stoc_cache *c = served_variable();
+    int64_t indices[] = {6, 3, 4, 5};
+    void *data[4];
+    uint64_t lengths[4];
+    struct stoc_fetch_options o = WITHIN(10000);
+    put(c, 3, 17, 1, 0);
+    begin_peer(c, serve_all_ways, NULL);
+    EQUAL(stoc_fetch_each(c, indices, 4, data, lengths, &o, &error), 3);
+    CHECK(data[0] == NULL && lengths[0] == 0 && o.failed == 1);
+    CHECK(data[1] && lengths[1] == 17 && filled(data[1], 17, 3, 1));
+    CHECK(data[2] && lengths[2] == BYTES && filled(data[2], BYTES, 4, 1));
+    CHECK(data[3] && lengths[3] == BYTES && filled(data[3], BYTES, 5, 1));
+    stoc_fetch_end(&o, data, 4);
+    CHECK(data[1] == NULL && data[3] == NULL);
+    EQUAL(stats_of(c).hits, 1);
+    EQUAL(stats_of(c).misses, 3);
+    put(c, 9, 0, 1, 0); /* a sample of no bytes is one */
+    int64_t nine = 9;
+    EQUAL(stoc_fetch_each(c, &nine, 1, data, lengths, NULL, &error), 1);
+    CHECK(data[0] && lengths[0] == 0);
+    stoc_fetch_end(NULL, data, 1);
+    EQUAL(stoc_fetch(c, &nine, 1, rows, BYTES, NULL, NULL, &error), STOC_ESCHEMA);
+    stoc_close(c);
+    end_peer();
+}
+
+static void bad_arguments(void)
+{
+    stoc_cache *c = served(), *unnamed = make(NULL, OPTIONS(.samples = 4, .sample_bytes = 8));
+    int64_t indices[] = {0, SAMPLES, -1};
+    void *data[1];
+    uint64_t lengths[1];
+    struct stoc_fetch_options o = WITHIN(50), small = {.struct_bytes = 8};
+    EQUAL(fetch(c, indices, 3, NULL), STOC_EINDEX);
+    CHECK(strstr(error.message, "index 64 at position 1"));
+    EQUAL(fetch(c, NULL, 3, NULL), STOC_EINVAL);
+    EQUAL(fetch(c, indices, 1, &small), STOC_EINVAL);
+    EQUAL(stoc_fetch(c, indices, 1, NULL, BYTES, NULL, NULL, &error), STOC_EINVAL);
+    EQUAL(stoc_fetch(c, indices, 1, rows, BYTES - 1, NULL, NULL, &error), STOC_ESCHEMA);
+    EQUAL(stoc_fetch(NULL, indices, 1, rows, BYTES, NULL, NULL, &error), STOC_ECLOSED);
+    EQUAL(stoc_fetch_each(c, indices, 1, NULL, lengths, NULL, &error), STOC_EINVAL);
+    EQUAL(stoc_fetch_each(c, indices, 1, data, NULL, NULL, &error), STOC_EINVAL);
+    EQUAL(stoc_prefetch(c, indices, 2, NULL, &error), STOC_EINDEX);
+    o.flags = 8;
+    EQUAL(fetch(c, indices, 1, &o), STOC_EINVAL);
+    o.flags = 0;
+    EQUAL(stoc_fetch(unnamed, indices, 1, rows, BYTES, NULL, &o, &error), STOC_EINVAL);
+    CHECK(strstr(error.message, "without a name"));
+    stoc_cache *none;
+    EQUAL(stoc_dial("no/name", NULL, 0, 50, &none, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, 50, NULL, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, 50, &none, &error), STOC_ENOSERVER);
+    char deep[200];
+    snprintf(deep, sizeof deep, "/tmp/%0150d", 1);
+    EQUAL(stoc_dial("served", deep, 0, 50, &none, &error), STOC_EINVAL);
+    CHECK(strstr(error.message, "shorter"));
+    stoc_close(c);
+    stoc_close(unnamed);
+}
+
+/* What the peer of garbled() says instead of an answer. */
+static int lie;
+
+static void lie_once(struct request *r)
+{
+    unsigned char out[4096] = {0};
+    uint32_t one = 1;
+    int fds[2] = {0, 1};
+    if (r->connection > 1) { /* the next connection finds an honest peer */
+        serve(r);
+        return;
+    }
+    switch (lie) {
+    case 0: transmit(r->fd, out, frame_of(out, 8, 99, 0, r->number, NULL)); break;                 /* no such type */
+    case 1: transmit(r->fd, out, frame_of(out, 8, FETCHED, 1, r->number, NULL)); break;            /* reserved */
+    case 2: frame_of(out, 0, FETCHED, 0, r->number, NULL), memset(out, 0xff, 4), transmit(r->fd, out, 16); break; /* 4 GiB of failures */
+    case 3: send_sample(r, 0, BYTES - 1); break;
+    case 4: send_sample(r, 0, BYTES + 1); break;
+    case 5: send_sample(r, (uint32_t)r->n, BYTES); break;                                          /* position */
+    case 6: send_sample(r, 0, BYTES), send_sample(r, 0, BYTES); break;                             /* twice */
+    case 7: reply(r->fd, SAMPLE, r->number, out, 7); break;
+    case 8: reply(r->fd, FETCHED, r->number, out, 7); break;
+    case 9: reply(r->fd, FETCHED, r->number, out, 9); break;                                       /* a byte too many */
+    case 10: memcpy(out, &one, 4), reply(r->fd, FETCHED, r->number, out, 15); break;               /* ends within a failure */
+    case 11: memcpy(out, &one, 4), out[14] = 200, reply(r->fd, FETCHED, r->number, out, 16 + 10); break; /* ends within a text */
+    case 12: memcpy(out, &one, 4), out[8] = 200, reply(r->fd, FETCHED, r->number, out, 16); break; /* position */
+    case 13: out[0] = 2, out[12] = out[20] = 7, reply(r->fd, FETCHED, r->number, out, 24); break;  /* one position twice */
+    case 14: reply(r->fd, FETCHED, r->number + 1, out, 8); break;
+    case 15: reply(r->fd, ERROR, r->number, out, 3); break;
+    case 16: reply(r->fd, ERROR, r->number, out, 2000); break;
+    case 17: reply(r->fd, PREFETCHED, r->number, out, 8); break;
+    case 18: out[0] = 5, reply(r->fd, ERROR, r->number, out, 4); break;                            /* LIMIT */
+    case 19: memset(out, 0xff, sizeof out), transmit(r->fd, out, sizeof out); break;
+    case 20: reply_with(r->fd, FETCHED, r->number + 7, out, 8, fds, 2); break;                     /* with descriptors that nobody asked for */
+    default: CHECK(false);
+    }
+}
+
+static void garbled(void)
+{
+    int descriptors = open_descriptors();
+    for (lie = 0; lie <= 20; lie++) {
+        stoc_cache *c = served();
+        int64_t indices[] = {1, 2};
+        struct stoc_fetch_options o = WITHIN(10000);
+        begin_peer(c, lie_once, NULL);
+        int64_t code = fetch(c, indices, 2, &o);
+        if (code != STOC_EREMOTE || error.code != STOC_EREMOTE || !error.message[0] || o.failures)
+            COMPLAIN("lie %d: %lld, \"%s\"", lie, (long long)code, error.message);
+        for (size_t k = 0; k < 2; k++)
+            CHECK(hit[k] == 0 || row_is(k, indices[k]));
+        EQUAL(fetch(c, indices, 2, &o), 2); /* on a connection of its own */
+        CHECK(row_is(0, 1) && row_is(1, 2));
+        stoc_close(c);
+        end_peer();
+    }
+    EQUAL(open_descriptors(), descriptors);
+}
+
+static int greeting;
+
+static void greet_badly(int fd)
+{
+    static const char *const texts[] = {"\3\0\0\0this server belongs to user id 7", "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 3"};
+    switch (greeting) {
+    case 0: welcome(fd, 2, 100); break;
+    case 1: welcome(fd, 1, 0); break;
+    case 2: welcome(fd, 1, UINT32_MAX); break;
+    case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
+    case 4: welcome(fd, 1, 100), attached(fd, 3, true); break;  /* another segment, and too many descriptors */
+    case 5: reply(fd, ATTACHED, 1, texts, 8); break;
+    case 6: reply(fd, WELCOME, 1, texts, 23); break;
+    default: {
+        const char *text = texts[greeting - 7];
+        reply(fd, ERROR, 0, text, (uint32_t)(4 + strlen(text + 4)));
+    }
+    }
+}
+
+static void bad_greetings(void)
+{
+    static const int want[] = {STOC_EVERSION, STOC_EREMOTE, STOC_EREMOTE, STOC_EREMOTE, STOC_EREPLACED, STOC_EREMOTE, STOC_EREMOTE, STOC_EPERM, STOC_ENOENT, STOC_EVERSION};
+    int descriptors = open_descriptors();
+    for (greeting = 0; greeting < 10; greeting++) {
+        stoc_cache *c = served(), *other;
+        int64_t index = 1;
+        struct stoc_fetch_options o = WITHIN(5000);
+        begin_peer(c, NULL, greet_badly);
+        EQUAL(fetch(c, &index, 1, &o), want[greeting]);
+        EQUAL(error.code, want[greeting]);
+        EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]); /* nothing to be replaced: the uuid is a lie */
+        CHECK(other == NULL);
+        stoc_close(c);
+        end_peer();
+    }
+    EQUAL(open_descriptors(), descriptors);
+}
+
+/* Byte by byte, with pauses: a frame is a frame however it comes. */
+static void dribble(struct request *r)
+{
+    unsigned char frames[2 * (16 + 8 + BYTES)] = {0}, body[8 + BYTES] = {0};
+    fill(body + 8, BYTES, (uint64_t)r->indices[0], 1);
+    size_t n = frame_of(frames, sizeof body, SAMPLE, 0, r->number, body);
+    memset(body, 0, 8);
+    n += frame_of(frames + n, 8, FETCHED, 0, r->number, body);
+    for (size_t k = 0; k < n; k++) {
+        transmit(r->fd, frames + k, 1);
+        if (k % 100 == 0)
+            usleep(1000);
+    }
+}
+
+static void frames_in_pieces(void)
+{
+    stoc_cache *c = served();
+    int64_t index = 11;
+    begin_peer(c, dribble, NULL);
+    EQUAL(fetch(c, &index, 1, NULL), 1);
+    CHECK(row_is(0, 11));
+    stoc_close(c);
+    end_peer();
+}
+
+static unsigned hang_ups;
+
+static void hang_up_first(struct request *r)
+{
+    if (r->connection > hang_ups) {
+        serve(r);
+        return;
+    }
+    if (r->n > 1)
+        send_sample(r, 1, BYTES); /* what has come stays */
+    if (r->connection % 2) { /* as a server that ends */
+        uint32_t position = 0;
+        uint16_t code = STOC_REMOTE_CLOSING;
+        say_failed(r, &position, &code, 1, "the server is ending");
+    }
+    r->fd = -1;
+}
+
+static void servers_that_end(void)
+{
+    for (hang_ups = 1; hang_ups <= 5; hang_ups++) {
+        stoc_cache *c = served();
+        int64_t indices[] = {21, 22};
+        struct stoc_fetch_options o = WITHIN(5000);
+        begin_peer(c, hang_up_first, NULL);
+        if (hang_ups < 4) {
+            EQUAL(fetch(c, indices, 2, &o), 2);
+            CHECK(row_is(0, 21) && row_is(1, 22));
+        } else {
+            EQUAL(fetch(c, indices, 2, &o), STOC_ENOSERVER);
+            CHECK(hit[0] == 0 && hit[1] == 1 && row_is(1, 22));
+            EQUAL(fetch(c, indices, 1, &o), 1); /* it comes back */
+        }
+        stoc_close(c);
+        end_peer();
+    }
+}
+
+static void *begin_late(void *c)
+{
+    usleep(500000);
+    begin_peer(c, NULL, NULL);
+    return NULL;
+}
+
+static void waits_for_a_server(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {1, 2};
+    struct stoc_fetch_options o = WITHIN(5000);
+    pthread_t late;
+    REQUIRE(pthread_create(&late, NULL, begin_late, c) == 0);
+    EQUAL(fetch(c, indices, 2, &o), 2);
+    pthread_join(late, NULL);
+    stoc_close(c);
+    end_peer();
+}
+
+static void never(struct request *r)
+{
+    struct pollfd one = {.fd = r->fd, .events = POLLIN};
+    CHECK(poll(&one, 1, 20000) == 1); /* the client gives up: nothing but its end comes */
+}
+
+static int asked, interrupt_after;
+static int interrupted(void *context) { return ++*(int *)context >= interrupt_after; }
+static void on_alarm(int signal_number) { (void)signal_number; }
+
+static void timeouts_and_signals(void)
+{
+    stoc_cache *c = served();
+    int64_t index = 1;
+    struct stoc_fetch_options o = WITHIN(200);
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, before;
+    struct itimerval every = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 20000}}, off = {0};
+    begin_peer(c, never, NULL);
+    double began = now();
+    EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT);
+    CHECK(now() - began >= 0.2 && now() - began < 2);
+    EQUAL(stoc_prefetch(c, &index, 1, &o, &error), STOC_ETIMEOUT);
+
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &every, NULL);
+    began = now();
+    EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT); /* signals alone end nothing */
+    CHECK(now() - began >= 0.2);
+    setitimer(ITIMER_REAL, &off, NULL);
+
+    o = WITHIN(0, .interrupted = interrupted, .context = &asked);
+    asked = 0, interrupt_after = 2;
+    began = now();
+    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked each second, without a signal */
+    CHECK(now() - began >= 1.9 && now() - began < 10);
+    EQUAL(asked, 2);
+    asked = 0, interrupt_after = 1;
+    struct itimerval once = {.it_value = {.tv_usec = 300000}};
+    setitimer(ITIMER_REAL, &once, NULL);
+    began = now();
+    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked after a signal, at once */
+    CHECK(now() - began >= 0.3 && now() - began < 0.95);
+    sigaction(SIGALRM, &before, NULL);
+    stoc_close(c);
+    end_peer();
+}
+
+static void small_requests(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[40];
+    for (int k = 0; k < 40; k++)
+        indices[k] = k;
+    begin_peer(c, NULL, NULL);
+    peer.max_indices = 7;
+    put(c, 3, BYTES, 1, 0);
+    EQUAL(fetch(c, indices, 40, NULL), 40);
+    for (size_t k = 0; k < 40; k++)
+        CHECK(row_is(k, (int64_t)k));
+    EQUAL(atomic_load(&peer.requests), 6); /* 39 samples, 7 at a time */
+    EQUAL(atomic_load(&peer.largest), 7);
+    EQUAL(atomic_load(&peer.connections), 1);
+    for (int k = 0; k < 20; k++)
+        indices[k] = 40 + k;
+    EQUAL(stoc_prefetch(c, indices, 20, NULL, &error), 20);
+    EQUAL(atomic_load(&peer.requests), 9);
+    stoc_close(c);
+    end_peer();
+}
+
+static void store_nothing(struct request *r) { say_failed(r, NULL, NULL, 0, ""); }
+
+static void leaves_at_once(void)
+{
+    stoc_cache *c = served();
+    int64_t index = 1;
+    struct stoc_fetch_options o = WITHIN(5000);
+    begin_peer(c, store_nothing, NULL);
+    EQUAL(fetch(c, &index, 1, &o), 0);
+    EQUAL(atomic_load(&peer.requests), 3);
+    REQUIRE(o.failed == 1);
+    CHECK(o.failures[0].code == STOC_REMOTE_INTERNAL && strstr(o.failures[0].message, "clears"));
+    stoc_fetch_end(&o, NULL, 0);
+    stoc_close(c);
+    end_peer();
+}
+
+static void children_have_their_own(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {1, 2, 3};
+    begin_peer(c, NULL, NULL);
+    EQUAL(fetch(c, indices, 1, NULL), 1);
+    int before = open_sockets();
+    for (int k = 0; k < 3; k++) {
+        int status = IN_CHILD({
+            EQUAL(open_sockets(), before - 1); /* without its parent's connection */
+            EQUAL(fetch(c, indices, 2 + k % 2, NULL), 2 + k % 2);
+            CHECK(row_is(0, 1) && row_is(1, 2));
+            stoc_close(c);
+        });
+        EQUAL(status, 0);
+    }
+    EQUAL(fetch(c, indices, 3, NULL), 3); /* the parent goes on with its own */
+    EQUAL(atomic_load(&peer.connections), 3); /* its own, and those of the two children that had something to ask */
+    stoc_close(c);
+    end_peer();
+}
+
+static void *wait_for_ever(void *context)
+{
+    int64_t index = 50;
+    unsigned char row[BYTES];
+    struct stoc_fetch_options o = WITHIN(3000);
+    EQUAL(stoc_fetch(context, &index, 1, row, BYTES, NULL, &o, NULL), STOC_ETIMEOUT);
+    return NULL;
+}
+
+static void all_but_fifty(struct request *r)
+{
+    if (r->indices[0] == 50)
+        never(r);
+    else
+        serve(r);
+}
+
+static void child_of_a_busy_parent(void)
+{
+    stoc_cache *c = served();
+    int64_t index = 2;
+    pthread_t thread;
+    begin_peer(c, all_but_fifty, NULL);
+    REQUIRE(pthread_create(&thread, NULL, wait_for_ever, c) == 0);
+    while (atomic_load(&peer.requests) == 0)
+        usleep(1000);
+    int status = IN_CHILD({
+        struct stoc_fetch_options o = WITHIN(2000);
+        EQUAL(stoc_fetch(c, &index, 1, rows, BYTES, NULL, &o, &error), 1); /* not on the connection that its parent's thread waits on */
+        stoc_close(c);
+    });
+    EQUAL(status, 0);
+    pthread_join(thread, NULL);
+    stoc_close(c);
+    end_peer();
+}
+
+static void *fetch_shuffled(void *context)
+{
+    unsigned char (*own)[BYTES] = malloc(SAMPLES * BYTES);
+    int64_t indices[SAMPLES];
+    struct stoc_fetch_options o = WITHIN(20000);
+    for (int turn = 0; turn < 20; turn++) {
+        size_t n = 0;
+        for (int k = turn % 3; k < SAMPLES; k += 3)
+            indices[n++] = k;
+        EQUAL(stoc_fetch(context, indices, n, own, BYTES, NULL, &o, NULL), n);
+        for (size_t k = 0; k < n; k++)
+            CHECK(filled(own[k], BYTES, (uint64_t)indices[k], 1));
+    }
+    free(own);
+    return NULL;
+}
+
+static void many_threads(void)
+{
+    stoc_cache *c = served();
+    pthread_t threads[8];
+    begin_peer(c, NULL, NULL);
+    for (int k = 0; k < 8; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, fetch_shuffled, c) == 0);
+    for (int k = 0; k < 8; k++)
+        pthread_join(threads[k], NULL);
+    CHECK(atomic_load(&peer.connections) >= 1 && atomic_load(&peer.connections) <= 8);
+    stoc_close(c);
+    end_peer();
+}
+
+static void dialled(void)
+{
+    stoc_cache *c = served(), *other;
+    int64_t index = 5;
+    begin_peer(c, NULL, NULL);
+    char folder[100];
+    snprintf(folder, sizeof folder, "%s/elsewhere", scratch); /* the environment names no server any more: the handle remembers */
+    setenv("STOCACHED_SOCKETS_DIR", folder, 1);
+    EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), 0);
+    setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
+    REQUIRE(other != NULL);
+    setenv("STOCACHED_SOCKETS_DIR", folder, 1);
+    EQUAL(fetch(other, &index, 1, NULL), 1);
+    CHECK(row_is(0, 5));
+    EQUAL(atomic_load(&peer.connections), 1);
+    IN_CHILD({
+        index = 6;
+        EQUAL(fetch(other, &index, 1, NULL), 1);
+        stoc_close(other);
+    });
+    EQUAL(atomic_load(&peer.connections), 2);
+    setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
+    stoc_close(other);
+    EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, 5000, &other, &error), 0);
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    EQUAL(stoc_info(other, &info), 0);
+    CHECK(info.read_only == 1);
+    index = 7;
+    EQUAL(fetch(other, &index, 1, NULL), 1); /* who may only read may ask */
+    stoc_close(other);
+    stoc_close(c);
+    end_peer();
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
+    RUN(hits_need_no_server);
+    RUN(stored_sent_and_failed);
+    RUN(any_size);
+    RUN(bad_arguments);
+    RUN(garbled);
+    RUN(bad_greetings);
+    RUN(frames_in_pieces);
+    RUN(servers_that_end);
+    RUN(waits_for_a_server);
+    RUN(timeouts_and_signals);
+    RUN(small_requests);
+    RUN(leaves_at_once);
+    RUN(children_have_their_own);
+    RUN(child_of_a_busy_parent);
+    RUN(many_threads);
+    RUN(dialled);
+    return end_tests(argv[0]);
+}

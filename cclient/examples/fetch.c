@@ -1,0 +1,120 @@
+/*
+ * fetch.c - reads every sample of a served cache once, in batches and in an order of its own, and prints what that came to.
+ *
+ *     cc fetch.c -lstocached -o fetch
+ *     ./fetch NAME SEED [BATCH]
+ *
+ * What is in the cache is copied out of shared memory; for the rest the server is asked, once a batch. Samples that could not be had are counted, and the first few named.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "stocached.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static uint32_t crc_table[256];
+
+static void make_crc_table(void)
+{
+    for (uint32_t k = 0; k < 256; k++) {
+        crc_table[k] = k;
+        for (int bit = 0; bit < 8; bit++)
+            crc_table[k] = crc_table[k] >> 1 ^ (crc_table[k] & 1 ? 0x82f63b78u : 0); /* CRC-32C, reflected */
+    }
+}
+
+static uint32_t crc32c(const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    uint32_t crc = ~0u;
+    while (n--)
+        crc = crc >> 8 ^ crc_table[(crc ^ *p++) & 0xff];
+    return ~crc;
+}
+
+/* Fisher and Yates over 0..n-1, with a generator that any seed will do for (splitmix64). */
+static void shuffle(int64_t *order, size_t n, uint64_t seed)
+{
+    for (size_t k = 0; k < n; k++)
+        order[k] = (int64_t)k;
+    for (size_t k = n; k > 1; k--) {
+        uint64_t x = seed += UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        size_t other = (size_t)((x ^ x >> 31) % k);
+        int64_t swap = order[k - 1];
+        order[k - 1] = order[other];
+        order[other] = swap;
+    }
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+int main(int argc, char **argv)
+{
+    struct stoc_error error;
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    struct stoc_fetch_options options = {.struct_bytes = sizeof options, .timeout_ms = 60000};
+    stoc_cache *cache;
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s NAME SEED [BATCH]\n", argv[0]);
+        return 2;
+    }
+    size_t batch = argc > 3 ? strtoul(argv[3], NULL, 10) : 32;
+    if (batch < 1) {
+        fprintf(stderr, "a batch of %s samples\n", argv[3]);
+        return 2;
+    }
+    if (stoc_dial(argv[1], NULL, 0, 0, &cache, &error) != 0 || stoc_info(cache, &info) != 0) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    int64_t *order = malloc(info.samples * sizeof *order);
+    void **data = calloc(batch, sizeof *data);
+    uint64_t *lengths = calloc(batch, sizeof *lengths);
+    if (!order || !data || !lengths) {
+        fprintf(stderr, "no memory for the order of %" PRIu64 " samples\n", info.samples);
+        return 1;
+    }
+    make_crc_table();
+    shuffle(order, info.samples, strtoull(argv[2], NULL, 10));
+
+    uint64_t samples = 0, failed = 0, bytes = 0, hits = 0;
+    uint32_t crc = 0;
+    double began = seconds();
+    for (uint64_t from = 0; from < info.samples; from += batch) {
+        size_t n = info.samples - from < batch ? info.samples - from : batch;
+        for (size_t k = 0; k < n; k++)
+            hits += stoc_state(cache, order[from + k]) == STOC_STATE_READY;
+        int64_t had = stoc_fetch_each(cache, order + from, n, data, lengths, &options, &error);
+        if (had < 0) {
+            fprintf(stderr, "%s\n", error.message);
+            return 1;
+        }
+        for (uint64_t k = 0; k < options.failed && failed + k < 5; k++)
+            fprintf(stderr, "sample %" PRId64 ": %s\n", options.failures[k].index, options.failures[k].message);
+        failed += options.failed;
+        for (size_t k = 0; k < n; k++) {
+            if (!data[k])
+                continue;
+            samples++;
+            bytes += lengths[k];
+            crc ^= crc32c(data[k], lengths[k]);
+        }
+        stoc_fetch_end(&options, data, n);
+    }
+    printf("samples=%" PRIu64 " hits=%" PRIu64 " failed=%" PRIu64 " bytes=%" PRIu64 " crc=%08" PRIx32 " seconds=%.3f\n", samples, hits, failed, bytes, crc, seconds() - began);
+    free(order);
+    free(data);
+    free(lengths);
+    stoc_close(cache);
+    return failed ? 1 : 0;
+}
