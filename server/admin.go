@@ -117,6 +117,7 @@ func (l own) Accept() (net.Conn, error) {
 type cacheAnswer struct {
 	Name        string      `json:"name"`
 	Path        string      `json:"path"`
+	UUID        string      `json:"uuid"` // of the segment
 	Samples     uint64      `json:"samples"`
 	Slots       uint64      `json:"slots"` // 0 in a variable-size cache
 	Variable    bool        `json:"variable"`
@@ -124,14 +125,14 @@ type cacheAnswer struct {
 	Fingerprint string      `json:"fingerprint"`
 	Source      string      `json:"source"`  // its kind
 	Adopted     bool        `json:"adopted"` // it was warm when this server began
-	Queued      int         `json:"queue_depth"`
 	Stats       cache.Stats `json:"stats"`
+	figures
 }
 
 func (h *hosted) answer() (cacheAnswer, error) {
 	stats, err := h.cache.Stats()
-	return cacheAnswer{Name: h.name, Path: h.segment.Path(), Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(), Bytes: h.segment.SegmentBytes,
-		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Queued: h.filler.queued(), Stats: stats}, err
+	return cacheAnswer{Name: h.name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID), Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(), Bytes: h.segment.SegmentBytes,
+		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Stats: stats, figures: h.figures()}, err
 }
 
 func (s *Server) metricsHandler() http.Handler {

@@ -31,3 +31,16 @@ func (h *histogram) snapshot() (upTo map[float64]uint64, count uint64, sum float
 	}
 	return upTo, count + h.buckets[len(wrap.SecondsBounds)].Load(), time.Duration(h.nanos.Load()).Seconds()
 }
+
+// quantile estimates how long the fastest part q of n took: between two bounds as if all were spread evenly, as Prometheus does. What took longer than the last bound counts as that.
+func quantile(q float64, upTo map[float64]uint64, n uint64) float64 {
+	rank := q * float64(n)
+	below, before := 0.0, uint64(0)
+	for _, bound := range wrap.SecondsBounds {
+		if count := upTo[bound]; float64(count) >= rank && count > before {
+			return below + (bound-below)*(rank-float64(before))/float64(count-before)
+		}
+		below, before = bound, upTo[bound]
+	}
+	return below
+}
