@@ -55,6 +55,10 @@ bench: build setup-python ## speed and memory in Go, C and Python; ARGS=-quick s
 bench-peers: build setup-torch ## the same beside stocaching, NumPy, torch and plain C loops, written to bench/results
 	$(GO) -C bench run ./cmd/bench -peers $(ARGS)
 
+.PHONY: bench-server
+bench-server: setup-bench ## speed of the server beside bare reads, redis-server, memcached and plain files, written to bench/results: 10 minutes
+	$(GO) -C bench run ./cmd/bench -server -peers $(ARGS)
+
 .PHONY: soak
 soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
@@ -161,6 +165,10 @@ lint-generate generate-check: ## generated files are up to date
 .PHONY: setup-system
 setup-system:
 	@tools/setup.sh system
+
+.PHONY: setup-bench
+setup-bench:
+	@tools/setup.sh bench
 
 .PHONY: setup-c-tests
 setup-c-tests: setup-system

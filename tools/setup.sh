@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs and is missing; a second run finds everything there and says nothing.
-#   tools/setup.sh system | c-tests | python | demo | torch | lint
+#   tools/setup.sh system | c-tests | bench | python | demo | torch | lint
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -24,6 +24,14 @@ c_tests() {
     missing=
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
+    install_packages $missing
+}
+
+# What the server is compared with. Debian starts both as services when they are installed: these are not used, and disabled where that can be done.
+bench() {
+    missing=
+    command -v redis-server >/dev/null || missing="$missing redis-server"
+    command -v memcached >/dev/null || missing="$missing memcached"
     install_packages $missing
 }
 
@@ -68,6 +76,7 @@ environment() {
 case ${1:-} in
 system) system ;;
 c-tests) c_tests ;;
+bench) bench ;;
 python)
     environment
     pip_install tools 'pinned tools (pytest, ...)' tools/requirements.txt -- -r tools/requirements.txt
@@ -93,5 +102,5 @@ lint)
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh system | c-tests | python | demo | torch | lint" ;;
+*) fail "usage: tools/setup.sh system | c-tests | bench | python | demo | torch | lint" ;;
 esac

@@ -71,14 +71,3 @@ func together(workers []*process, window time.Duration) (rate, cpu float64, err 
 	}
 	return rate, used / 1e9 / views, nil
 }
-
-func forthAndBack(n, round int) []int {
-	order := make([]int, n)
-	for k := range order {
-		order[k] = k
-		if round%2 != 0 {
-			order[k] = n - 1 - k
-		}
-	}
-	return order
-}

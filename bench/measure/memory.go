@@ -2,7 +2,7 @@ package measure
 
 import (
 	"fmt"
-	"path/filepath"
+	"os"
 	"strconv"
 	"strings"
 
@@ -88,15 +88,16 @@ func sumOfShares(n int, path string, program []string) (int64, error) {
 	return sum, nil
 }
 
-// share adds up the PSS of the mappings of a file in this process, in bytes.
-func share(smaps, path string) (int64, error) {
+// share adds up the PSS of the mappings of a file in a process, in bytes; 0 when it maps none of its pages. The file is known by its inode, as smaps has it: who got it as a
+// descriptor may not see its name.
+func share(smaps string, inode uint64) (int64, error) {
 	var sum int64
 	inside := false
 	for line := range strings.Lines(smaps) {
 		f := strings.Fields(line)
 		switch {
 		case len(f) >= 5 && strings.Contains(f[0], "-"):
-			inside = len(f) >= 6 && filepath.Clean(f[5]) == filepath.Clean(path)
+			inside = f[4] == strconv.FormatUint(inode, 10)
 		case inside && len(f) == 3 && f[0] == "Pss:":
 			kb, err := strconv.ParseInt(f[1], 10, 64)
 			if err != nil {
@@ -105,8 +106,18 @@ func share(smaps, path string) (int64, error) {
 			sum += kb << 10
 		}
 	}
-	if sum == 0 {
-		return 0, fmt.Errorf("smaps has no pages of %s", path)
-	}
 	return sum, nil
+}
+
+// shareOf is the share of a process of ours in a file; 0 when it maps none of its pages.
+func shareOf(pid int, path string) (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, err
+	}
+	smaps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
+	if err != nil {
+		return 0, err
+	}
+	return share(string(smaps), st.Ino)
 }

@@ -13,8 +13,10 @@ import (
 //
 //	PROGRAM... hits PATH CORE SEED   "go START NANOSECONDS" (START on CLOCK_MONOTONIC): views from then on, for so long; answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
 //	PROGRAM... memory PATH           reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment
+//	PROGRAM... read KIND ADDRESS SAMPLES BYTES SEED   as hits, of samples that are copied; not pinned to a core
+//	PROGRAM... tick                  a program with a timer of one second and a socket, and nothing to do
 //
-// worker.go here and python/bench/worker.py are such programs; c/worker.c knows hits only.
+// worker.go is such a program; python/bench/worker.py knows hits and memory, c/worker.c hits only.
 type process struct {
 	command *exec.Cmd
 	in      io.WriteCloser

@@ -26,8 +26,18 @@ func Worker(arguments []string) error {
 		return hitsWorker(arguments[1], core, uint64(seed))
 	case len(arguments) == 2 && arguments[0] == "memory":
 		return memoryWorker(arguments[1])
+	case len(arguments) == 6 && arguments[0] == "read":
+		samples, err1 := strconv.Atoi(arguments[3])
+		bytes, err2 := strconv.Atoi(arguments[4])
+		seed, err3 := strconv.Atoi(arguments[5])
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		return readWorker(arguments[1], arguments[2], samples, bytes, uint64(seed))
+	case len(arguments) == 1 && arguments[0] == "tick":
+		return tickWorker()
 	}
-	return fmt.Errorf("worker %q: want hits PATH CORE SEED, or memory PATH", arguments)
+	return fmt.Errorf("worker %q: want hits PATH CORE SEED, memory PATH, read KIND ADDRESS SAMPLES BYTES SEED, or tick", arguments)
 }
 
 func hitsWorker(path string, core int, seed uint64) error {
@@ -90,11 +100,10 @@ func memoryWorker(path string) error {
 	}
 	fmt.Println("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		smaps, err := os.ReadFile("/proc/self/smaps")
-		if err != nil {
-			return err
+		bytes, err := shareOf(os.Getpid(), path)
+		if err == nil && bytes == 0 {
+			err = fmt.Errorf("smaps has no pages of %s", path)
 		}
-		bytes, err := share(string(smaps), path)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 		{Name: "bare lookup, counted", Value: []float64{10e-9, 10e-9, 10e-9}},
 	}}
 	get := Measurement{Case: "go/get", Missing: "because"}
-	verdicts, err := Judge([]Measurement{gather, view, get}, true)
+	verdicts, err := Judge(Requirements, []Measurement{gather, view, get}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,10 +65,10 @@ func TestJudge(t *testing.T) {
 // A subject that is not there is an error, except where peers were left out.
 func TestJudgeSubjects(t *testing.T) {
 	m := []Measurement{{Case: "python/view", Size: "image", Subjects: []Subject{{Name: "Cache.get", Value: []float64{1}}}}}
-	if _, err := Judge(m, true); err == nil || !strings.Contains(err.Error(), "stocaching get_slot") {
+	if _, err := Judge(Requirements, m, true); err == nil || !strings.Contains(err.Error(), "stocaching get_slot") {
 		t.Errorf("with peers: %v", err)
 	}
-	if _, err := Judge(m, false); err != nil {
+	if _, err := Judge(Requirements, m, false); err != nil {
 		t.Error(err)
 	}
 }

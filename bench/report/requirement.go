@@ -7,6 +7,7 @@ const (
 	Faster Sense = "faster" // time of the base / our time, at least Need
 	Within Sense = "within" // our time / time of the base, at most Need
 	Below  Sense = "below"  // our value itself, at most Need
+	Above  Sense = "above"  // our value less that of the base, at most Need
 	Shown  Sense = "shown"  // our time / time of the base, nothing is required
 )
 
@@ -18,7 +19,7 @@ type Requirement struct {
 	Base  string // subject it is compared with; "" with Below
 	Sense Sense
 	Need  float64
-	Unit  string   // of Need, with Below; values in seconds are shown in it
+	Unit  string   // of Need, with Below and Above. Seconds, in a unit of time; or as Subject.Unit
 	Sizes []string // nil: every size that was measured
 	Or    string   // requirements of one case and size with the same Or: one of them is enough
 }
@@ -38,7 +39,7 @@ const (
 	rowAttach  = "attach to 100 million samples"
 )
 
-// Requirements is the table. Small and large samples have the same ones.
+// Requirements is the table of the clients, which need no server. Small and large samples have the same ones.
 var Requirements = []Requirement{
 	{Row: rowView, Case: "python/view", Ours: "Cache.get", Base: "stocaching get_slot", Sense: Faster, Need: 5},
 

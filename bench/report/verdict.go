@@ -15,7 +15,7 @@ type Verdict struct {
 	Sense     Sense   `json:"sense"`
 	Need      float64 `json:"need,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
-	Ratio     Spread  `json:"ratio"` // of each run with the run of the base beside it; with Below, of the values
+	Ratio     Spread  `json:"ratio"` // of each run with the run of the base beside it; with Above, their difference; with Below, of the values
 	OursValue Spread  `json:"ours_value"`
 	BaseValue Spread  `json:"base_value"`
 	// Medians, a sample.
@@ -29,11 +29,11 @@ type Verdict struct {
 	or         string
 }
 
-// Judge holds every requirement against the measurements; one whose case is not among them is "not measured". So is one whose subjects are not, if peers were
+// Judge holds requirements against the measurements; one whose case is not among them is "not measured". So is one whose subjects are not, if peers were
 // left out; else that is an error.
-func Judge(all []Measurement, peers bool) ([]Verdict, error) {
+func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict, error) {
 	var verdicts []Verdict
-	for _, r := range Requirements {
+	for _, r := range requirements {
 		found := false
 		for i := range all {
 			m := &all[i]
@@ -88,7 +88,7 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 	}
 	v.OursValue, v.OursCPU, v.OursFaults = SpreadOf(ours.Value), SpreadOf(ours.CPU).Median, SpreadOf(ours.Faults).Median
 	if base != nil && len(base.CPU) > 0 {
-		v.CPURatio = SpreadOf(ratiosOf(ours.CPU, base.CPU, r.Sense)).Median
+		v.CPURatio = SpreadOf(ratiosOf(ours.CPU, base.CPU, r.Sense.ofRatio())).Median
 	}
 	ratios := slices.Clone(ours.Value)
 	if base != nil {
@@ -109,10 +109,20 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 	return v, nil
 }
 
+// ofRatio is the sense of a ratio of the same values.
+func (s Sense) ofRatio() Sense {
+	if s == Above {
+		return Within
+	}
+	return s
+}
+
 func ratiosOf(ours, base []float64, sense Sense) []float64 {
 	ratios := make([]float64, len(ours))
 	for k := range ratios {
 		switch {
+		case sense == Above:
+			ratios[k] = ours[k] - base[k]
 		case ours[k] == 0 || base[k] == 0: // a run too short for the clock of processor time
 			ratios[k] = 1
 		case sense == Faster:

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,18 +41,21 @@ func main() {
 		return
 	}
 	r := &runner{}
-	var only, render string
+	var only string
+	var render, server bool
 	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
-	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too; both must be installed")
+	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the server: with redis-server and memcached")
 	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
 	flag.StringVar(&only, "parts", "", "only these, separated by commas")
 	flag.BoolVar(&r.resume, "resume", false, "keep the parts that an earlier run with the same flags has finished")
 	flag.StringVar(&r.description, "description", "", "short, becomes part of the file's name (default: processor)")
 	flag.StringVar(&r.out, "out", "", "folder of the results")
-	flag.StringVar(&render, "render", "", "only make README.md anew, from this file")
+	flag.BoolVar(&server, "server", false, "measure the server, instead of what needs none")
+	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
+	flag.BoolVar(&render, "render", false, "only make README.md anew, from the newest results in the folder")
 	flag.Usage = func() {
 		var list strings.Builder
-		for _, p := range parts {
+		for _, p := range slices.Concat(clientParts, serverParts) {
 			fmt.Fprintf(&list, "  %-10s %s\n", p.name, p.what)
 		}
 		fmt.Fprintf(flag.CommandLine.Output(), usage, &list)
@@ -61,6 +65,10 @@ func main() {
 	if flag.NArg() > 0 || r.runs < 0 || r.runs > 99 {
 		flag.Usage()
 		os.Exit(2)
+	}
+	r.group, r.all = &report.Clients, clientParts
+	if server {
+		r.group, r.all = &report.Server, serverParts
 	}
 	if err := r.start(only, render); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -73,35 +81,55 @@ type runner struct {
 	quick, peers, resume bool
 	runs                 int
 	description, out     string
+	stocached            string
 
 	root   string // of the repository
 	state  string // where finished parts and compiled programs lie
 	dir    string // on the tmpfs
 	python string
 	cc     string
-	parts  []part
+	group  *report.Group
+	all    []part // of the group
+	parts  []part // that are run
+	clean  folders
 }
 
-func (r *runner) start(only, render string) error {
+// folders are to be removed when the program is interrupted.
+type folders struct {
+	mu    sync.Mutex
+	paths []string
+}
+
+func (f *folders) add(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paths = append(f.paths, path)
+}
+
+func (f *folders) all() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, path := range f.paths {
+		os.RemoveAll(path)
+	}
+}
+
+func (r *runner) start(only string, render bool) error {
 	if err := r.find(); err != nil {
 		return err
 	}
-	if render != "" {
-		var result report.Result
-		if err := result.Load(render); err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(result.Markdown()), 0o644)
+	if render {
+		return r.render()
 	}
-	r.parts = parts
+	r.parts = r.all
 	if only != "" {
 		r.parts = nil
 		for name := range strings.SplitSeq(only, ",") {
-			k := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+			k := slices.IndexFunc(r.all, func(p part) bool { return p.name == name })
 			if k < 0 {
 				return fmt.Errorf("no part %q; -help lists them", name)
 			}
-			r.parts = append(r.parts, parts[k])
+			r.parts = append(r.parts, r.all[k])
 		}
 	}
 	if err := r.prepare(); err != nil {
@@ -113,11 +141,12 @@ func (r *runner) start(only, render string) error {
 	}
 	defer remove()
 	r.dir = dir
+	r.clean.add(dir)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-stop
-		remove()
+		r.clean.all()
 		os.Exit(130)
 	}()
 	return r.measure()
@@ -153,8 +182,40 @@ func (r *runner) find() error {
 	return errors.Join(os.MkdirAll(r.state, 0o755), os.MkdirAll(r.out, 0o755))
 }
 
-// prepare compiles the C programs and looks whether Python has what it needs, before anything takes time.
+// render makes README.md of the newest result of each group in the folder.
+func (r *runner) render() error {
+	files, err := filepath.Glob(filepath.Join(r.out, "*.json"))
+	if err != nil {
+		return err
+	}
+	slices.Sort(files)
+	var results []*report.Result
+	for _, group := range []*report.Group{&report.Clients, &report.Server} {
+		var newest *report.Result
+		for _, path := range files {
+			var one report.Result
+			if err := one.Load(path); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			if one.InGroup(group) && (newest == nil || one.Date >= newest.Date) {
+				newest = &one
+			}
+		}
+		if newest != nil {
+			results = append(results, newest)
+		}
+	}
+	if len(results) == 0 {
+		return fmt.Errorf("no results in %s", r.out)
+	}
+	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Markdown(results...)), 0o644)
+}
+
+// prepare compiles the programs and looks whether Python has what it needs, before anything takes time.
 func (r *runner) prepare() error {
+	if r.group == &report.Server {
+		return r.prepareServer()
+	}
 	if err := r.shell("make", "--no-print-directory", "-s", "-C", "cclient"); err != nil {
 		return fmt.Errorf("the C library: %w", err)
 	}
@@ -201,7 +262,10 @@ func (r *runner) shell(name string, arguments ...string) error {
 // measure runs the parts and writes the result.
 func (r *runner) measure() error {
 	began := time.Now()
-	result := report.Result{Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(), Machine: report.DescribeMachine(r.python, r.cc)}
+	result := report.Result{Group: r.group.Name, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(), Machine: report.DescribeMachine(r.python, r.cc)}
+	if r.group == &report.Clients {
+		result.Group = ""
+	}
 	result.Description = cmp.Or(r.description, strings.Trim(result.Machine.CPU, " "))
 	for _, p := range r.parts {
 		all, err := r.part(&p)
@@ -218,7 +282,7 @@ func (r *runner) measure() error {
 	result.Seconds = time.Since(began).Seconds()
 	result.Machine.LoadEnd = report.Load()
 	var err error
-	if result.Verdicts, err = report.Judge(result.Measurements, r.peers); err != nil {
+	if result.Verdicts, err = report.Judge(r.group.Requirements, result.Measurements, r.peers); err != nil {
 		return err
 	}
 	path := filepath.Join(r.out, result.File())
@@ -227,8 +291,8 @@ func (r *runner) measure() error {
 	}
 	fmt.Print(summary(&result))
 	fmt.Printf("%.0f seconds. Written: %s", result.Seconds, relative(path))
-	if len(r.parts) == len(parts) && r.peers {
-		if err := os.WriteFile(filepath.Join(r.out, "README.md"), []byte(result.Markdown()), 0o644); err != nil {
+	if len(r.parts) == len(r.all) && r.peers {
+		if err := r.render(); err != nil {
 			return err
 		}
 		fmt.Printf(" and README.md beside it.\n")

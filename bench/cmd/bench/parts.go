@@ -23,7 +23,7 @@ type part struct {
 	run        func(r *runner, emit func(report.Measurement)) error
 }
 
-var parts = []part{
+var clientParts = []part{
 	{"c", "C: view, get, gather, set", false, (*runner).inC},
 	{"go", "Go: View, Get, Gather, Set", false, (*runner).inGo},
 	{"python", "Python: views, copies, batches, put", true, (*runner).inPython},

@@ -1,0 +1,199 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stocached/stocached/bench/report"
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// fillBatch is how many samples a request asks for; fillRequests of them are under way, so that the server always has something to do.
+const (
+	fillBatch    = 256
+	fillRequests = 2
+)
+
+// FillRaw, FillBlock and FillTree measure how fast a server fills a whole cache, from files in the page cache, beside as many goroutines as it reads with that do only what
+// cannot be left out: read the same bytes, in the same order, into reused buffers; and, to show how much of the time that is, write them to a file on the tmpfs as well.
+func FillRaw(b *Box, r Records, size string, runs int) (report.Measurement, error) {
+	s, err := b.Data.raw(r)
+	if err != nil {
+		return report.Measurement{}, err
+	}
+	return b.fill("server/fill-raw", size, r, s, runs, oneFile(s["path"].(string)), "pread")
+}
+
+// FillBlock is that of a dataset in block files, beside reads of the same file as FillRaw's.
+func FillBlock(b *Box, r Records, size string, runs int) (report.Measurement, error) {
+	raw, err := b.Data.raw(r)
+	if err != nil {
+		return report.Measurement{}, err
+	}
+	s, err := b.Data.block(r)
+	if err != nil {
+		return report.Measurement{}, err
+	}
+	return b.fill("server/fill-block", size, r, s, runs, oneFile(raw["path"].(string)), "pread")
+}
+
+// FillTree is that of a tree of files.
+func FillTree(b *Box, r Records, size string, runs int) (report.Measurement, error) {
+	s, err := b.Data.tree(r)
+	if err != nil {
+		return report.Measurement{}, err
+	}
+	return b.fill("server/fill-dir", size, r, s, runs, manyFiles(s["path"].(string)), "open, read, close")
+}
+
+// opener returns how the bytes of a sample are read into a buffer, and what ends that.
+type opener func() (read func(i int, dst []byte) error, end func() error, err error)
+
+func oneFile(path string) opener {
+	return func() (func(int, []byte) error, func() error, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(i int, dst []byte) error { return readAt(int(f.Fd()), dst, int64(i)*int64(len(dst))) }, f.Close, nil
+	}
+}
+
+func manyFiles(tree string) opener {
+	return func() (func(int, []byte) error, func() error, error) {
+		return func(i int, dst []byte) error { return readFile(fileOf(tree, i), dst) }, func() error { return nil }, nil
+	}
+}
+
+// readFile is open, read and close by their system calls.
+func readFile(path string, dst []byte) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(readAt(fd, dst, 0), unix.Close(fd))
+}
+
+func readAt(fd int, dst []byte, offset int64) error {
+	if n, err := unix.Pread(fd, dst, offset); n != len(dst) || err != nil {
+		return fmt.Errorf("pread of %d bytes: %d, %w", len(dst), n, err)
+	}
+	return nil
+}
+
+func writeAt(fd int, p []byte, offset int64) error {
+	if n, err := unix.Pwrite(fd, p, offset); n != len(p) || err != nil {
+		return fmt.Errorf("pwrite of %d bytes: %d, %w", len(p), n, err)
+	}
+	return nil
+}
+
+func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, open opener, reads string) (m report.Measurement, err error) {
+	read, end, err := open()
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	order := r.order()
+	var cold, warm hostedCache
+	cleared, err := b.hosted("filled", b.cache("filled", s))
+	if err != nil {
+		return m, err
+	}
+	warm = *cleared
+	defer func() { err = errors.Join(err, warm.end()) }()
+	bare := func(reserve bool) Subject {
+		var out *os.File
+		return Subject{Name: reads + ", pwrite", Samples: r.Samples,
+			Setup: func() (err error) { out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), reserve); return err },
+			Run: func() error {
+				return each(order, r.Bytes, func(i int, buffer []byte) error {
+					if err := read(i, buffer); err != nil {
+						return err
+					}
+					return writeAt(int(out.Fd()), buffer, int64(i)*int64(r.Bytes))
+				})
+			},
+			Clean: func() error { return out.Close() }}
+	}
+	intoNew, again := bare(false), bare(true)
+	again.Name += " into pages that are there"
+	return Alternate(name, size, runs,
+		Subject{Name: "server", Samples: r.Samples,
+			Setup: func() error {
+				started, err := b.hosted("cold", b.cache("cold", s))
+				if err == nil {
+					cold = *started
+				}
+				return err
+			},
+			Run: func() error { return fillAll(cold.client, order) }, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
+		Subject{Name: "server, into pages that are there", Samples: r.Samples, Setup: func() error { return emptied(warm.client) },
+			Run: func() error { return fillAll(warm.client, order) }, Helper: func() int { return warm.pid() }},
+		Subject{Name: reads, Samples: r.Samples, Run: func() error { return each(order, r.Bytes, read) }},
+		intoNew, again)
+}
+
+// order is a random order of all samples, the same one every time.
+func (r Records) order() []int { return Size{Samples: r.Samples}.order() }
+
+// hostedCache is a server with one cache, and a client of it.
+type hostedCache struct {
+	*server
+	client *client.Served
+}
+
+func (b *Box) hosted(name string, c served) (*hostedCache, error) {
+	s, err := b.serve(name, c)
+	if err != nil {
+		return nil, err
+	}
+	h := &hostedCache{server: s}
+	if h.client, err = s.dial(c.Name); err != nil {
+		return nil, errors.Join(err, s.end())
+	}
+	return h, nil
+}
+
+func (h *hostedCache) end() error { return errors.Join(h.client.Close(), h.server.end()) }
+
+// fillAll has a server fill all samples of an order, batch by batch.
+func fillAll(c *client.Served, order []int) error {
+	return shared(fillRequests, (len(order)+fillBatch-1)/fillBatch, func() func(k int) error {
+		return func(k int) error {
+			return c.Fill(context.Background(), order[k*fillBatch:min((k+1)*fillBatch, len(order))])
+		}
+	})
+}
+
+// each calls do for the samples of an order on as many goroutines as a server reads with, each with a buffer of its own.
+func each(order []int, bytes int, do func(i int, buffer []byte) error) error {
+	return shared(parallel, len(order), func() func(k int) error {
+		buffer := make([]byte, bytes)
+		return func(k int) error { return do(order[k], buffer) }
+	})
+}
+
+// shared shares 0..n-1 among goroutines; start makes what one of them calls.
+func shared(goroutines, n int, start func() func(k int) error) error {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	errs := make([]error, goroutines)
+	for g := range goroutines {
+		all.Go(func() {
+			one := start()
+			for k := int(next.Add(1)) - 1; k < n && errs[g] == nil; k = int(next.Add(1)) - 1 {
+				errs[g] = one(k)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
