@@ -40,11 +40,11 @@ func TestMain(m *testing.M) {
 
 // child is a program that uses a cache until its standard input ends: "use PATH" reads samples of a cache over and over, half of them stored by itself and
 // half missing; "claim PATH" leaves a sample claimed; "unnamed" makes a cache without a name. It prints "ready" when others may look.
-// "fetch SOCKETS" fetches every sample once and ends.
+// Those of servedChildren are clients of a server.
 // In the mode "main" the test binary is stocached itself.
 func child(mode string, args []string) error {
-	if mode == "fetch" {
-		return fetchAll(args[0])
+	if serve, ok := servedChildren[mode]; ok {
+		return serve(args)
 	}
 	var seg *shm.Segment
 	var err error

@@ -39,7 +39,7 @@ type dataset struct {
 
 var (
 	slotted = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
-	slow    = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 10ms}}", servedBytes), writeRecords}
+	lagging = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 10ms}}", servedBytes), writeRecords}
 	narrow  = dataset{fmt.Sprintf("parallel: 1, size: 4400kB, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords} // not room for all
 	pile    = dataset{"parallel: 1, source: {kind: dir, path: records}", writeFiles}
 	indexed = dataset{"parallel: 1, source: {kind: dir, path: records, index: files.index}", writeFiles}
@@ -185,21 +185,6 @@ func wantSamples(t *testing.T, c *stocclient.Served, indices []int) {
 	}
 }
 
-// ready counts the samples that are there, and compares each.
-func ready(t *testing.T, c *stocclient.Cache) (n int) {
-	t.Helper()
-	for i, data := range c.Ready() {
-		n++
-		if !bytes.Equal(data, servedRecord(i)) {
-			t.Errorf("sample %d is wrong", i)
-		}
-	}
-	if s, err := c.Stats(); err != nil || int(s.Ready) != n || s.Corrupt != 0 || s.Lost != 0 {
-		t.Errorf("%d samples are there, stats are %+v, %v", n, s, err)
-	}
-	return n
-}
-
 // goesOn starts the next server after a death, which left so many of n samples. It must adopt them, read only the others, and leave nothing behind.
 func (d *doomed) goesOn(left, n int) {
 	d.t.Helper()
@@ -277,7 +262,7 @@ var serverDeaths = []serverDeath{
 	{"it fills an arena", pile, slices.Concat([]string{"fill.read", "claim.word", "write.half", "publish.meta", "publish.word"}, extentPath), dieFilling},
 	{"it sends", narrow, []string{"fill.taken", "fill.read", "fill.answered", "send.piece"}, dieSending},
 	{"a client attaches", slotted, []string{"send.descriptor"}, dieAttaching},
-	{"it ends", slow, drainPath, dieEnding},
+	{"it ends", lagging, drainPath, dieEnding},
 	{"it keeps an index of a tar file", shard, []string{"index.opened", "index.locked", "index.part", "index.synced", "index.renamed"}, dieStarting},
 	{"it keeps an index of a folder", indexed, []string{"index.created", "index.written", "index.renamed"}, dieStarting},
 }
@@ -513,11 +498,11 @@ func TestServerKilledWhileItMakesACache(t *testing.T) {
 
 // clientPoints are where clients die in the middle of a fetch, as which pass.
 var clientPoints = map[string][]dataset{
-	"fetch.attached": {slow},
-	"fetch.sent":     {slow, narrow},
+	"fetch.attached": {lagging},
+	"fetch.sent":     {lagging, narrow},
 	"fetch.sample":   {narrow},
-	"fetch.answered": {slow, narrow},
-	"register.done":  {slow},
+	"fetch.answered": {lagging, narrow},
+	"register.done":  {lagging},
 }
 
 // Ensure that clients that die in the middle of a fetch hinder nobody: others get every sample, the server reads each one once if it has a slot, and nothing is left claimed.

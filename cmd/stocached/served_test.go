@@ -178,9 +178,12 @@ func (s *served) dial() *stocclient.Served {
 	return c
 }
 
-// fetchAll fetches every sample of the cache of a server.
-func fetchAll(sockets string) error {
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: sockets})
+// servedChildren are what a process of these tests can be, beside stocached itself and those of child.
+var servedChildren = map[string]func(args []string) error{"fetch": fetchAll, "stay": stay, "knock": knock}
+
+// fetchAll is "fetch SOCKETS": a client that fetches every sample of the cache and ends.
+func fetchAll(args []string) error {
+	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0]})
 	if err != nil {
 		return err
 	}
@@ -197,6 +200,21 @@ func between(from, to int) (indices []int) {
 		indices = append(indices, i)
 	}
 	return indices
+}
+
+// ready counts the samples that are there, and compares each.
+func ready(t *testing.T, c *stocclient.Cache) (n int) {
+	t.Helper()
+	for i, data := range c.Ready() {
+		n++
+		if !bytes.Equal(data, servedRecord(i)) {
+			t.Errorf("sample %d is wrong", i)
+		}
+	}
+	if s, err := c.Stats(); err != nil || int(s.Ready) != n || s.Corrupt != 0 || s.Lost != 0 {
+		t.Errorf("%d samples are there, stats are %+v, %v", n, s, err)
+	}
+	return n
 }
 
 // wantFetch fetches samples and compares them.
