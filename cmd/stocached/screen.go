@@ -55,7 +55,7 @@ func sideBySide(b *bytes.Buffer, c change) {
 	}
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "\tTOTAL\tLAST INTERVAL\n")
-	for _, column := range statsColumns {
+	for _, column := range c.now.columns() {
 		if column.title == "" || column.wide {
 			continue
 		}

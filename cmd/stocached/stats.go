@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,9 @@ type stats struct {
 	path string
 	at   time.Time
 	shm.Geometry
+
+	server *figures // of the server that has it; nil: none answered
+	silent error    // why a server that has it did not answer
 }
 
 var statsColumns = columns[*stats]{
@@ -72,6 +76,7 @@ func newStats() *cobra.Command {
 	var dir dirFlag
 	var asJSON, watching bool
 	w := watch{}
+	server := &asker{}
 	c := &cobra.Command{
 		Use:   "stats [NAME] [--watch]",
 		Short: "Show what a cache holds and how it does",
@@ -79,6 +84,9 @@ func newStats() *cobra.Command {
 Without NAME: a line for each cache of this user. The counters of all clients, past ones included, are added up one by
 one while others count. Clients that only read are not counted.`,
 			statsColumns.explain("OUTPUT, in capitals what has a column without NAME; with --json an object, without NAME an array"),
+			`When a server has the cache it is asked for its figures too, with NAME or with --json, while the counters are added up, and for at most
+0.2 seconds more: nothing above depends on it. Without a server the lines below are missing, and null in JSON.`,
+			serverColumns.explain("OUTPUT of a server, in capitals what --watch shows on a terminal"),
 			`With --watch it goes on, every --interval, until it is interrupted, the --count is reached, or the cache is gone. On a
 terminal it draws anew; elsewhere it prints a line for each cache and interval, with --json an object of the above and
 the below in a line.`,
@@ -106,27 +114,37 @@ the below in a line.`,
 			}
 			stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
 			if watching {
-				w.dir, w.name, w.json = &dir, name, asJSON
+				w.dir, w.name, w.json, w.server = &dir, name, asJSON, server
 				return w.run(c.Context(), stdout, stderr)
 			}
 			if name != "" {
-				s, err := dir.stats(name)
+				s, err := dir.stats(name, server)
 				if err != nil {
 					return err
 				}
-				return statsColumns.one(stdout, s, asJSON)
+				if asJSON {
+					return writeJSON(stdout, s.object())
+				}
+				return s.columns().list(stdout, s)
 			}
-			rows, err := dir.allStats(stderr)
+			if !asJSON {
+				server = nil // a table has no room for it
+			}
+			rows, err := dir.allStats(stderr, server)
 			if err != nil && !errors.Is(err, errReported) {
 				return err
 			}
 			if len(rows) == 0 && !asJSON {
 				fmt.Fprintf(stderr, "no caches in %s; stocached create makes one\n", dir.shown())
 			}
-			return errors.Join(statsColumns.rows(stdout, rows, asJSON), err)
+			if asJSON {
+				return errors.Join(writeJSON(stdout, objects(rows)), err)
+			}
+			return errors.Join(statsColumns.table(stdout, rows), err)
 		},
 	}
 	dir.add(c)
+	server.sockets.folder(c)
 	jsonFlag(c, &asJSON)
 	c.Flags().BoolVar(&watching, "watch", false, "go on, with rates over each interval")
 	c.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two looks, with --watch")
@@ -134,13 +152,35 @@ the below in a line.`,
 	return c
 }
 
-// stats looks at one cache and lets go of it: nothing is held between two looks, least of all the memory of a cache that is gone.
-func (d *dirFlag) stats(name string) (s *stats, err error) {
+// object is the JSON of a cache: the same fields whether a server has it or not.
+func (s *stats) object() object { return slices.Concat(statsColumns, serverColumns).object(s) }
+
+func objects(rows []*stats) []object {
+	objects := make([]object, len(rows))
+	for k, s := range rows {
+		objects[k] = s.object()
+	}
+	return objects
+}
+
+// stats looks at one cache and lets go of it: nothing is held between two looks, least of all the memory of a cache that is gone. A server that has it is asked too, unless there
+// is no asker.
+func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
 	seg, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer seg.Close()
+	answer := func() (*figures, error) { return nil, nil }
+	if server != nil {
+		probe, err := seg.ProbeLocks()
+		if err != nil {
+			return nil, err
+		}
+		if probe.Server { // its lock is held: a server is there, even a stopped one
+			answer = server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
+		}
+	}
 	err = guard(func() error {
 		reader, err := attach(seg)
 		if err != nil {
@@ -154,11 +194,12 @@ func (d *dirFlag) stats(name string) (s *stats, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	s.server, s.silent = answer()
 	return s, nil
 }
 
 // allStats looks at all caches. Those that cannot be looked at are reported on stderr, and the error is that of the first of them.
-func (d *dirFlag) allStats(stderr io.Writer) (rows []*stats, first error) {
+func (d *dirFlag) allStats(stderr io.Writer, server *asker) (rows []*stats, first error) {
 	listed, err := d.all()
 	if err != nil {
 		return nil, err
@@ -167,7 +208,7 @@ func (d *dirFlag) allStats(stderr io.Writer) (rows []*stats, first error) {
 		var s *stats
 		err := l.Err
 		if err == nil {
-			s, err = d.stats(l.Path)
+			s, err = d.stats(l.Path, server)
 		}
 		switch {
 		case err == nil:

@@ -24,6 +24,7 @@ type watch struct {
 	interval time.Duration
 	count    uint64 // intervals to show; 0: no end
 	json     bool
+	server   *asker
 
 	before map[[16]byte]*stats // the last look at each segment
 }
@@ -133,10 +134,14 @@ func (w *watch) look(stderr io.Writer) ([]change, error) {
 	var rows []*stats
 	var err error
 	if w.name == "" {
-		rows, err = w.dir.allStats(stderr)
+		server := w.server
+		if !w.json {
+			server = nil
+		}
+		rows, err = w.dir.allStats(stderr, server)
 	} else {
 		var s *stats
-		if s, err = w.dir.stats(w.name); err == nil {
+		if s, err = w.dir.stats(w.name, w.server); err == nil {
 			rows = []*stats{s}
 		}
 	}
@@ -189,7 +194,7 @@ func (w *watch) objects(stdout io.Writer, changes []change, _ uint64) error {
 		if c.before == nil {
 			continue
 		}
-		o := statsColumns.object(c.now)
+		o := c.now.object()
 		for _, f := range watchColumns.object(c) {
 			if !o.has(f.name) {
 				o.add(f.name, f.value)
