@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
+	"net/http/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -24,28 +24,32 @@ import (
 type admin struct {
 	http    []*http.Server
 	sockets []net.Listener
+	ctx     context.Context // of requests; ends with close
+	cancel  context.CancelFunc
 }
 
-// newAdmin listens. tcp: host:port for metrics; "" for none; without a host on the loopback.
-func newAdmin(s *Server, tcp string) (a *admin, err error) {
+// newAdmin listens.
+func newAdmin(s *Server, o *Options) (a *admin, err error) {
 	a = &admin{}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())
 		}
 	}()
-	socket, err := listen(s.dir, control.AdminSocket)
+	group, err := groupID(o.Admin.Group)
 	if err != nil {
 		return a, err
 	}
-	a.add(own{socket, s}, s.adminHandler())
-	if err := os.Chmod(filepath.Join(s.dir, control.AdminSocket), 0o600); err != nil {
+	socket, err := o.listen(o.AdminSocket, control.AdminSocket, group)
+	if err != nil {
 		return a, err
 	}
-	if tcp == "" {
+	a.add(operators{socket, s.log, group}, s.adminHandler(o.Admin.Pprof))
+	if o.MetricsListen == "" {
 		return a, nil
 	}
-	host, port, err := net.SplitHostPort(tcp)
+	host, port, err := net.SplitHostPort(o.MetricsListen)
 	if err != nil {
 		return a, fmt.Errorf("metrics.listen: %w", err)
 	}
@@ -65,7 +69,8 @@ func newAdmin(s *Server, tcp string) (a *admin, err error) {
 
 func (a *admin) add(l net.Listener, h http.Handler) {
 	a.sockets = append(a.sockets, l)
-	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
+	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return a.ctx }})
 }
 
 // serve answers until close.
@@ -80,11 +85,14 @@ func (a *admin) serve(s *Server) {
 }
 
 func (a *admin) close() error {
+	a.cancel()
 	var errs []error
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for k, h := range a.http {
-		errs = append(errs, h.Shutdown(ctx))
+		if err := h.Shutdown(ctx); err != nil {
+			errs = append(errs, h.Close()) // who asks for a long profile, perhaps
+		}
 		if err := a.sockets[k].Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
@@ -92,23 +100,24 @@ func (a *admin) close() error {
 	return errors.Join(errs...)
 }
 
-// own is a listener that turns away other users.
-type own struct {
+// operators is a listener that turns away other users but those of a group, if there is one.
+type operators struct {
 	*net.UnixListener
-	server *Server
+	log   *slog.Logger
+	group *uint32
 }
 
-func (l own) Accept() (net.Conn, error) {
+func (l operators) Accept() (net.Conn, error) {
 	for {
-		c, err := patient{l.UnixListener, l.server.log}.AcceptUnix()
+		c, err := patient{l.UnixListener, l.log}.AcceptUnix()
 		if err != nil {
 			return nil, err
 		}
-		uid, ok, err := peer(c)
-		if ok {
+		who, err := peerOf(c)
+		if err == nil && who.mayAdminister(l.group) {
 			return c, nil
 		}
-		l.server.log.Warn("an operator of another user was turned away", "uid", uid, "error", err)
+		l.log.Warn("an operator of another user was turned away", "uid", who.uid, "groups", who.groups, "error", err)
 		c.Close()
 	}
 }
@@ -129,10 +138,15 @@ type cacheAnswer struct {
 	figures
 }
 
-func (h *hosted) answer() (cacheAnswer, error) {
+// answer describes the cache. false: it is gone.
+func (h *hosted) answer() (a cacheAnswer, ok bool, err error) {
+	if !h.enter() {
+		return a, false, nil
+	}
+	defer h.leave()
 	stats, err := h.cache.Stats()
-	return cacheAnswer{Name: h.name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID), Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(), Bytes: h.segment.SegmentBytes,
-		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Stats: stats, figures: h.figures()}, err
+	return cacheAnswer{Name: h.name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID), Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
+		Bytes: h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Stats: stats, figures: h.figures()}, true, err
 }
 
 func (s *Server) metricsHandler() http.Handler {
@@ -142,35 +156,14 @@ func (s *Server) metricsHandler() http.Handler {
 }
 
 // adminHandler is what the admin socket answers.
-func (s *Server) adminHandler() http.Handler {
+func (s *Server) adminHandler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
-	all := func(w http.ResponseWriter, _ *http.Request) {
-		answers := []cacheAnswer{}
-		for _, h := range s.hosted() {
-			a, err := h.answer()
-			if err != nil {
-				fail(w, http.StatusInternalServerError, err.Error())
-				return
-			}
-			answers = append(answers, a)
-		}
-		reply(w, answers)
-	}
-	mux.HandleFunc("GET /v1/caches", all)
-	mux.HandleFunc("GET /stats", all)
-	mux.HandleFunc("GET /v1/caches/{name}", func(w http.ResponseWriter, r *http.Request) {
-		h := s.cache(r.PathValue("name"))
-		if h == nil {
-			fail(w, http.StatusNotFound, fmt.Sprintf("this server has no cache %q; it has: %s", r.PathValue("name"), s.names()))
-			return
-		}
-		a, err := h.answer()
-		if err != nil {
-			fail(w, http.StatusInternalServerError, err.Error())
-			return
-		}
-		reply(w, a)
-	})
+	mux.HandleFunc("GET /v1/caches", s.answerAll)
+	mux.HandleFunc("GET /stats", s.answerAll)
+	mux.HandleFunc("GET /v1/caches/{name}", func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name"), http.StatusOK) })
+	mux.HandleFunc("POST /v1/caches", s.postCache)
+	mux.HandleFunc("PUT /v1/caches/{name}", s.putCache)
+	mux.HandleFunc("DELETE /v1/caches/{name}", s.deleteCache)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready() {
@@ -180,14 +173,70 @@ func (s *Server) adminHandler() http.Handler {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.Handle("GET /metrics", s.metricsHandler())
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "there are: GET /v1/caches, /v1/caches/NAME, /stats, /healthz, /readyz, /metrics")
-	})
+	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET /stats, /healthz, /readyz, /metrics"
+	if profiles {
+		handleProfiles(mux)
+		there += ", /debug/pprof/"
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fail(w, http.StatusNotFound, there) })
 	return mux
 }
 
-func reply(w http.ResponseWriter, v any) {
+// handleProfiles adds what net/http/pprof answers, without its way of adding itself to every program.
+func handleProfiles(mux *http.ServeMux) {
+	long := func(h http.HandlerFunc) http.HandlerFunc { // a profile takes the seconds that it was asked for
+		return func(w http.ResponseWriter, r *http.Request) {
+			endless(w)
+			h(w, r)
+		}
+	}
+	mux.HandleFunc("GET /debug/pprof/", long(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", long(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", long(pprof.Trace))
+}
+
+// endless lets an answer take as long as it takes.
+func endless(w http.ResponseWriter) {
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
+		return // then it has the usual time
+	}
+}
+
+func (s *Server) answerAll(w http.ResponseWriter, _ *http.Request) {
+	answers := []cacheAnswer{}
+	for _, h := range s.hosted() {
+		a, ok, err := h.answer()
+		if err != nil {
+			fail(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		if ok {
+			answers = append(answers, a)
+		}
+	}
+	reply(w, http.StatusOK, answers)
+}
+
+func (s *Server) answerOne(w http.ResponseWriter, name string, code int) {
+	if h := s.cache(name); h != nil {
+		a, ok, err := h.answer()
+		switch {
+		case err != nil:
+			fail(w, http.StatusInternalServerError, err.Error())
+			return
+		case ok:
+			reply(w, code, a)
+			return
+		}
+	}
+	fail(w, http.StatusNotFound, fmt.Sprintf("this server has no cache %q; it has: %s", name, s.names()))
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
@@ -196,9 +245,7 @@ func reply(w http.ResponseWriter, v any) {
 }
 
 func fail(w http.ResponseWriter, code int, why string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	reply(w, map[string]string{"error": why})
+	reply(w, code, map[string]string{"error": why})
 }
 
 // hosted returns the caches in the order of their names.

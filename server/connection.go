@@ -155,28 +155,36 @@ func (c *connection) refuse(request uint64, code control.Code, format string, a 
 }
 
 func (c *connection) attach(request uint64, name string) {
-	h := c.server.cache(name)
+	h := c.server.enter(name)
+	if h == nil && c.server.ending() {
+		c.refuse(request, ending.code, "the server is ending")
+		return
+	}
 	if h == nil {
 		c.refuse(request, control.CodeNotFound, "this server has no cache %q; it has: %s", name, c.server.names())
 		return
 	}
-	number := -1
-	for k, known := range c.caches {
-		if known == h {
-			number = k
-		}
-	}
+	defer h.leave()
 	descriptor, err := h.segment.Reopen()
 	if err != nil {
 		c.refuse(request, control.CodeInternal, "%v", err)
 		return
 	}
+	number := slices.Index(c.caches, h)
 	if number < 0 {
 		number = len(c.caches)
-		c.caches = append(c.caches, h)
+		c.caches = append(c.caches, h) // and never another one in its place: the client knows it by the number
 		c.queues[h] = &pair{now: queue{full: c.out.full}, later: queue{full: func() bool { return false }}}
+		h.connected.Add(1)
 	}
 	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.segment.Header.UUID}), descriptor)
+}
+
+// forget says that the client is gone.
+func (c *connection) forget() {
+	for _, h := range c.caches {
+		h.connected.Add(-1)
+	}
 }
 
 func (c *connection) fetch(h control.Header, m control.FetchBody) {
@@ -220,7 +228,18 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) {
 		wants[k] = want{request: r, position: uint32(k), index: int(index)}
 		r.wants[k] = &wants[k]
 	}
-	queued := hosted.filler.submit(r)
+	queued := 0
+	if hosted.enter() {
+		if r.prefetch {
+			hosted.announce(m.Indices)
+		}
+		queued = hosted.filler.submit(r)
+		hosted.leave()
+	} else {
+		for _, w := range r.wants {
+			r.finish(w, ending)
+		}
+	}
 	if r.prefetch {
 		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
 	}

@@ -1,19 +1,30 @@
 package server
 
+import "github.com/stocached/stocached/source/wrap"
+
 // figures are what a server knows of a cache beyond its segment, since it began. Fields are never renamed.
 type figures struct {
 	Queued    int               `json:"queue_depth"`  // samples that clients wait for and that are not being read yet
 	Reads     uint64            `json:"source_reads"` // samples read
 	ReadBytes uint64            `json:"source_read_bytes"`
 	Errors    map[string]uint64 `json:"source_errors"`     // reads that failed, after all tries, by kind; kinds that occurred
+	Stuck     int               `json:"stuck_reads"`       // that were given up (errors of kind timeout), and have not returned yet
 	FillCount uint64            `json:"fill_count"`        // samples read and stored
 	FillMean  *float64          `json:"fill_mean_seconds"` // from the begin of a sample's read until it was stored; null before the first one
 	FillP99   *float64          `json:"fill_p99_seconds"`  // 99 of 100 took no longer; between the bounds of the histogram it is estimated
 }
 
+// reads returns what was read of the source, with the reads that were given up, and how many of those hang.
+func (h *hosted) reads() (read wrap.Snapshot, stuck int) {
+	read = h.counts.Snapshot()
+	stuck, gaveUp := h.filler.hung()
+	read.Errors[wrap.KindTimeout] += gaveUp
+	return read, stuck
+}
+
 func (h *hosted) figures() figures {
-	read := h.counts.Snapshot()
-	f := figures{Queued: h.filler.queued(), Reads: read.Samples, ReadBytes: read.Bytes, Errors: map[string]uint64{}}
+	read, stuck := h.reads()
+	f := figures{Queued: h.filler.queued(), Stuck: stuck, Reads: read.Samples, ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
 			f.Errors[string(kind)] = n

@@ -26,13 +26,14 @@ var (
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descRecovered = desc("recovered_slots_total", "Claims of dead clients that were taken back, since the cache was created.")
+	descStuck     = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as errors of kind timeout), and have not returned yet.")
 	descQueue     = desc("queue_depth", "Samples that clients wait for and that are not being read yet.")
 )
 
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses, descFills, descFillBytes, descReads, descReadBytes, descErrors,
-		descSeconds, descRecovered, descQueue} {
+		descSeconds, descRecovered, descQueue, descStuck} {
 		out <- d
 	}
 }
@@ -40,34 +41,43 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 // Collect reads every cache once.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	for _, h := range c.server.hosted() {
-		stats, err := h.cache.Stats()
-		if err != nil {
-			out <- prometheus.NewInvalidMetric(descSamples, err)
-			continue
+		if h.enter() {
+			h.collect(out)
+			h.leave()
 		}
-		gauge := func(d *prometheus.Desc, v float64) {
-			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, h.name)
-		}
-		counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{h.name}, labels...)...)
-		}
-		gauge(descSamples, float64(h.segment.Samples))
-		gauge(descSlots, float64(h.segment.Slots))
-		gauge(descFilled, float64(stats.Ready))
-		gauge(descClients, float64(stats.ClientsLive))
-		gauge(descQueue, float64(h.filler.queued()))
-		counter(descHits, stats.Hits)
-		counter(descMisses, stats.Misses)
-		counter(descFills, stats.Stored)
-		counter(descFillBytes, stats.StoredBytes)
-		counter(descRecovered, stats.Recovered)
-		read := h.counts.Snapshot()
-		counter(descReads, read.Samples)
-		counter(descReadBytes, read.Bytes)
-		for kind, n := range read.Errors {
-			counter(descErrors, n, string(kind))
-		}
-		upTo, count, sum := h.filler.seconds.snapshot()
-		out <- prometheus.MustNewConstHistogram(descSeconds, count, sum, upTo, h.name)
 	}
+}
+
+// collect reads the cache once. The caller has entered.
+func (h *hosted) collect(out chan<- prometheus.Metric) {
+	stats, err := h.cache.Stats()
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(descSamples, err)
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, h.name)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{h.name}, labels...)...)
+	}
+	gauge(descSamples, float64(h.segment.Samples))
+	gauge(descSlots, float64(h.segment.Slots))
+	gauge(descFilled, float64(stats.Ready))
+	gauge(descClients, float64(stats.ClientsLive))
+	gauge(descQueue, float64(h.filler.queued()))
+	counter(descHits, stats.Hits)
+	counter(descMisses, stats.Misses)
+	counter(descFills, stats.Stored)
+	counter(descFillBytes, stats.StoredBytes)
+	counter(descRecovered, stats.Recovered)
+	read, stuck := h.reads()
+	counter(descReads, read.Samples)
+	counter(descReadBytes, read.Bytes)
+	gauge(descStuck, float64(stuck))
+	for kind, n := range read.Errors {
+		counter(descErrors, n, string(kind))
+	}
+	upTo, count, sum := h.filler.seconds.snapshot()
+	out <- prometheus.MustNewConstHistogram(descSeconds, count, sum, upTo, h.name)
 }

@@ -11,10 +11,11 @@ import (
 )
 
 // around are the keys of a source that are not its kind's: how it is read, whatever it is.
-var around = []string{"limits", "retry"}
+var around = []string{"limits", "retry", "read_ahead"}
 
-// open opens the source of a cache: what kind makes of the settings, within its limits, tried again where that may help, and decoded.
-func (o *CacheOptions) open(ctx context.Context, kind openFunc) (s source.Source, err error) {
+// open opens the source of a cache: what kind makes of the settings, within its limits, tried again where that may help, read ahead, and decoded. ahead is what prefetches are
+// announced to; nil: nothing is.
+func (o *CacheOptions) open(ctx context.Context, kind openFunc) (s source.Source, ahead wrap.Ahead, err error) {
 	own, wrapped := maps.Clone(o.Source), map[string]any{}
 	for _, key := range around {
 		if value, ok := own[key]; ok {
@@ -23,16 +24,21 @@ func (o *CacheOptions) open(ctx context.Context, kind openFunc) (s source.Source
 		}
 	}
 	if s, err = kind(ctx, own); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	inner := s
+	outer := s // what there is to close
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, inner.Close())
+			err = errors.Join(err, outer.Close())
 		}
 	}()
-	if s, err = wrap.Apply(s, wrapped); err != nil || o.Decode == nil {
-		return s, err
+	if s, err = wrap.Apply(s, wrapped); err != nil {
+		return nil, nil, err
 	}
-	return decode.New(s, o.Decode)
+	outer = s
+	ahead, _ = s.(wrap.Ahead)
+	if o.Decode != nil {
+		s, err = decode.New(s, o.Decode)
+	}
+	return s, ahead, err
 }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +18,6 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
-
-	"golang.org/x/sys/unix"
 )
 
 // drainTimeout is how long the end of a server waits for its answers to be taken. A variable for tests.
@@ -33,9 +30,15 @@ type Server struct {
 	dir    string
 	socket *net.UnixListener
 	admin  *admin
+	open   openFunc
+	parse  func(body []byte) (CacheOptions, error)
 
 	metricsAddress net.Addr       // of metrics on TCP; nil: none
-	background     sync.WaitGroup // what answers operators
+	background     sync.WaitGroup // what answers operators, and the janitor
+	stop           chan struct{}  // closed to end the janitor
+
+	changes sync.Mutex // held by who adds, removes and replaces caches; protects total
+	total   uint64     // of the segments' bytes; 0: no bound
 
 	mu          sync.Mutex // protects what follows
 	caches      map[string]*hosted
@@ -44,10 +47,11 @@ type Server struct {
 	closed      bool
 }
 
-// New opens the sources, makes or adopts the segments, and listens. ErrServed when another server has one of the caches, or the sockets; errors of sources and of package shm,
-// with the cache's name. On failure nothing is left open; segments stay.
+// New opens the sources, makes or adopts the segments, and listens. Nothing is made when the caches do not fit together: ErrMemory. ErrServed when another server has one of the
+// caches, or the sockets; errors of sources and of package shm, with the cache's name. On failure nothing is left open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: cmp.Or(o.SocketsDir, control.SocketsDir()), caches: map[string]*hosted{}, connections: map[*connection]bool{}}
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), caches: map[string]*hosted{},
+		connections: map[*connection]bool{}}
 	if _, err := rand.Read(s.boot[:]); err != nil {
 		return nil, err
 	}
@@ -56,72 +60,51 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.socket, err = listen(s.dir, control.DataSocket); err != nil {
+	if s.socket, err = o.listen(o.DataSocket, control.DataSocket, nil); err != nil {
 		return s, err
 	}
 	fault.At("serve.listening")
-	for _, c := range o.Caches {
-		if err := c.check(); err != nil {
-			return s, err
-		}
-		if s.caches[c.Name] != nil {
-			return s, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
-		}
-		h, err := host(ctx, c, o.opener(), s.log)
-		if err != nil {
-			return s, err
-		}
-		s.caches[c.Name] = h
-	}
-	s.admin, err = newAdmin(s, o.MetricsListen)
-	fault.At("serve.ready")
-	return s, err
-}
-
-// check fills in defaults. ErrInvalid.
-func (o *CacheOptions) check() error {
-	if err := shm.CheckName(o.Name); err != nil {
-		return err
-	}
-	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
-	if o.Parallel < 1 || o.Parallel > maxParallel {
-		return fmt.Errorf("%w: cache %s: parallel is %d, not in 1..%d", shm.ErrInvalid, o.Name, o.Parallel, maxParallel)
-	}
-	return nil
-}
-
-// listen listens on a socket in a folder, which it makes if need be. A socket that nobody answers on is an earlier server's, and is replaced; ErrServed when somebody does.
-func listen(dir, name string) (*net.UnixListener, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("folder of the sockets: %w", err)
-	}
-	var st unix.Stat_t
-	switch err := unix.Lstat(dir, &st); {
-	case err != nil:
-		return nil, fmt.Errorf("folder of the sockets: %s: %w", dir, err)
-	case st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0: // somebody else's in /tmp, perhaps
-		return nil, fmt.Errorf("%w: %s must be a folder of user id %d that nobody else may write to; remove it, or set sockets.dir", shm.ErrPermission, dir, os.Geteuid())
-	}
-	path := filepath.Join(dir, name)
-	if len(path) > 107 {
-		return nil, fmt.Errorf("%w: the path of a socket has at most 107 bytes, %s has %d; set sockets.dir or %s to a shorter one", shm.ErrInvalid, path, len(path), control.SocketsVariable)
-	}
-	address := &net.UnixAddr{Name: path, Net: "unix"}
-	l, err := net.ListenUnix("unix", address)
-	if errors.Is(err, unix.EADDRINUSE) {
-		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			c.Close()
-			return nil, fmt.Errorf("%w: somebody answers on %s; end that server first, or set sockets.dir", ErrServed, path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-		l, err = net.ListenUnix("unix", address)
-	}
+	coming, err := o.prepare(ctx, s.log)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return s, err
 	}
-	return l, nil
+	for k, p := range coming {
+		h, err := p.host(s.log)
+		if err != nil {
+			closeAll(coming[k:], s.log)
+			return s, err
+		}
+		h.fromFile = true
+		s.caches[h.name] = h
+	}
+	if s.admin, err = newAdmin(s, &o); err != nil {
+		return s, err
+	}
+	s.background.Go(func() { s.clean(s.stop) })
+	fault.At("serve.ready")
+	return s, nil
+}
+
+// prepare opens all sources, and says whether the segments fit. On failure none is left open.
+func (o *Options) prepare(ctx context.Context, log *slog.Logger) (coming []*prepared, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(coming, log)
+		}
+	}()
+	names := map[string]bool{}
+	for _, c := range o.Caches {
+		if names[c.Name] {
+			return coming, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
+		}
+		names[c.Name] = true
+		p, err := prepare(ctx, c, o.opener())
+		if err != nil {
+			return coming, err
+		}
+		coming = append(coming, p)
+	}
+	return coming, roomFor(o.Total, nil, coming)
 }
 
 // Serve answers until ctx ends or Close is called: then it fails what is queued, waits for reads under way and for answers to be taken, and lets the caches go, warm.
@@ -150,9 +133,9 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
 	c := newConnection(s, socket)
-	if uid, ok, err := peer(socket); !ok {
-		s.log.Warn("a client of another user was turned away", "uid", uid, "error", err)
-		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), uid)))
+	if who, err := peerOf(socket); err != nil || !who.isOwner() {
+		s.log.Warn("a client of another user was turned away", "uid", who.uid, "error", err)
+		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.uid)))
 		c.out.end()
 		if err := c.out.run(); err != nil {
 			s.log.Debug("it was not told why", "error", err)
@@ -170,24 +153,7 @@ func (s *Server) accept(socket *net.UnixConn) {
 	s.mu.Lock()
 	delete(s.connections, c)
 	s.mu.Unlock()
-}
-
-// peer returns the user id of who connected, and whether that one is let in: our own user, and root.
-func peer(socket *net.UnixConn) (uid int, ok bool, err error) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return -1, false, err
-	}
-	uid = -1
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		var cred *unix.Ucred
-		if cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
-			uid = int(cred.Uid)
-		}
-	})
-	err = errors.Join(err, failed)
-	return uid, err == nil && (uid == 0 || uid == os.Getuid()), err
+	c.forget()
 }
 
 // cache returns the cache of a name; nil: there is none.
@@ -195,6 +161,26 @@ func (s *Server) cache(name string) *hosted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.caches[name]
+}
+
+// enter begins to look into the cache of a name, which the caller has to leave; nil: there is none.
+func (s *Server) enter(name string) *hosted {
+	for {
+		h := s.cache(name)
+		if h == nil || h.enter() {
+			return h
+		}
+		if s.ending() {
+			return nil
+		}
+		time.Sleep(time.Millisecond) // it is being replaced: the next one is about to be there
+	}
+}
+
+func (s *Server) ending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // names lists the caches, for messages.
@@ -237,13 +223,16 @@ func (s *Server) close() error {
 			errs = append(errs, err)
 		}
 	}
+	close(s.stop)
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
 	}
 	fault.At("drain.sockets")
+	var fillers sync.WaitGroup
 	for _, h := range caches {
-		h.filler.close(drainTimeout) // every fetch is answered from here on
+		fillers.Go(func() { h.filler.close(drainTimeout) }) // every fetch is answered from here on
 	}
+	fillers.Wait()
 	fault.At("drain.fillers")
 	for _, c := range connections {
 		c.out.until(time.Now().Add(drainTimeout))
@@ -253,33 +242,27 @@ func (s *Server) close() error {
 	}
 	fault.At("drain.clients")
 	for _, h := range caches {
-		errs = append(errs, h.close())
+		errs = append(errs, h.shut(0, false))
 	}
 	fault.At("drain.caches")
 	return errors.Join(errs...)
 }
 
-// Check opens the source of every cache and says what is wrong, without making or changing anything.
+// Check opens the source of every cache and says what is wrong, all of it, and whether the segments fit, without making or changing anything.
 func Check(ctx context.Context, o Options) error {
+	var all []*prepared
 	var errs []error
 	for _, c := range o.Caches {
-		errs = append(errs, c.try(ctx, o.opener()))
+		p, err := prepare(ctx, c, o.opener())
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, p)
 	}
-	return errors.Join(errs...)
-}
-
-// try is what host does before it makes a segment.
-func (o CacheOptions) try(ctx context.Context, open openFunc) error {
-	if err := o.check(); err != nil {
-		return err
+	defer closeAll(all, cmp.Or(o.Log, slog.Default()))
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
-	s, err := o.open(ctx, open)
-	if err != nil {
-		return fmt.Errorf("cache %s: %w", o.Name, err)
-	}
-	defer s.Close()
-	if _, err = o.segment(s); err != nil {
-		err = fmt.Errorf("cache %s: %w", o.Name, err)
-	}
-	return err
+	return roomFor(o.Total, nil, all)
 }

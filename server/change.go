@@ -1,0 +1,277 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// Errors of changes.
+var (
+	// ErrNoCache: this server has no cache of that name.
+	ErrNoCache = errors.New("this server has no such cache")
+	// ErrHasCache: this server has a cache of that name already.
+	ErrHasCache = errors.New("this server has a cache of that name")
+	// ErrEnding: the server is ending, and changes nothing any more.
+	ErrEnding = errors.New("the server is ending")
+)
+
+// removalWait is how long reads under way have when their cache is removed: none, their clients are told that it closes.
+const removalWait = 0
+
+// Add hosts one more cache, as New does. ErrHasCache, ErrMemory when it does not fit beside the others, ErrEnding; errors of New.
+func (s *Server) Add(ctx context.Context, o CacheOptions) error {
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	if s.cache(o.Name) != nil {
+		return fmt.Errorf("%w: %s; replace it (PUT), or remove it first (DELETE)", ErrHasCache, o.Name)
+	}
+	p, err := prepare(ctx, o, s.open)
+	if err != nil {
+		return err
+	}
+	if err = roomFor(s.total, s.hosted(), []*prepared{p}); err == nil {
+		err = s.begin(p, false)
+	}
+	if err != nil {
+		closeAll([]*prepared{p}, s.log)
+	}
+	return err
+}
+
+// begin hosts a prepared cache. On failure its source stays the caller's. With changes held.
+func (s *Server) begin(p *prepared, fromFile bool) error {
+	h, err := p.host(s.log)
+	if err != nil {
+		return err
+	}
+	h.fromFile = fromFile
+	if !s.put(h) {
+		return errors.Join(ErrEnding, h.shut(removalWait, true))
+	}
+	return nil
+}
+
+// put makes a cache the one of its name. false: the server is ending, and has not taken it.
+func (s *Server) put(h *hosted) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.caches[h.name] = h
+	return true
+}
+
+// Remove ends a cache: who waits for its samples is told that it closes, and who is attached keeps it, without a server. Its segment stays, warm, for whoever hosts it again; with
+// unlink it goes, and its memory with the last who has it. ErrNoCache, ErrEnding.
+func (s *Server) Remove(name string, unlink bool) error {
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	return s.remove(name, unlink)
+}
+
+// remove is Remove with changes held.
+func (s *Server) remove(name string, unlink bool) error {
+	s.mu.Lock()
+	h := s.caches[name]
+	if h == nil || s.closed {
+		closed := s.closed
+		s.mu.Unlock()
+		if closed {
+			return ErrEnding
+		}
+		return fmt.Errorf("%w: %s; it has: %s", ErrNoCache, name, s.names())
+	}
+	delete(s.caches, name)
+	s.mu.Unlock()
+	var err error
+	if unlink {
+		err = h.unlink()
+	}
+	h.log.Info("removed", "unlinked", unlink)
+	return errors.Join(err, h.shut(removalWait, false))
+}
+
+// unlink removes the name of the segment, if it still is this one's.
+func (h *hosted) unlink() error {
+	if err := h.segment.Remove(); err != nil && !errors.Is(err, shm.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Replace gives a cache other options, and opens its source anew. Where that gives the very same samples in a segment of the same size, the segment stays, and nobody notices; else a
+// cold cache takes its place: who waits for samples of the old one is told that it closes, and who is attached keeps it. The old one goes on when the new one cannot be.
+// ErrNoCache, ErrMemory, ErrEnding; errors of New.
+func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	h := s.cache(o.Name)
+	if h == nil {
+		return fmt.Errorf("%w: %s; it has: %s. POST makes one", ErrNoCache, o.Name, s.names())
+	}
+	p, err := prepare(ctx, o, s.open)
+	if err != nil {
+		return err
+	}
+	if err = roomFor(s.total, without(s.hosted(), h), []*prepared{p}); err == nil {
+		err = s.exchange(h, p)
+	}
+	if err != nil {
+		closeAll([]*prepared{p}, s.log)
+	}
+	return err
+}
+
+// without returns the caches but one.
+func without(all []*hosted, one *hosted) []*hosted {
+	return slices.DeleteFunc(all, func(h *hosted) bool { return h == one })
+}
+
+// exchange puts a prepared cache into the place of one that is hosted. On failure the old one comes back, and the new one's source stays the caller's. With changes held.
+func (s *Server) exchange(h *hosted, p *prepared) error {
+	elsewhere := pathOf(h.options) != pathOf(p.options)
+	if !elsewhere && differs(&h.segment.Header, &h.segment.Geometry, &p.want) == "" {
+		h.refill(p)
+		h.log.Info("reads from its source anew; the segment stays")
+		return nil
+	}
+	path := h.segment.Path()
+	// The old one ends before the new one is made: both together may be more than there is room for.
+	if err := h.shut(removalWait, true); err != nil {
+		h.log.Warn("closing the cache that is replaced", "error", err)
+	}
+	if err := s.begin(p, h.fromFile); err != nil {
+		return errors.Join(err, s.bringBack(h))
+	}
+	h.closeLater(h.source)
+	if elsewhere {
+		if err := shm.Unlink(path); err != nil && !errors.Is(err, shm.ErrNotFound) {
+			h.log.Warn("the old segment stays", "error", err)
+		}
+	}
+	h.log.Info("replaced; who is attached to the old one keeps it")
+	return nil
+}
+
+// bringBack hosts a cache again that was shut with its source kept. Without success this server has it no more. With changes held.
+func (s *Server) bringBack(h *hosted) error {
+	err := s.begin(&prepared{options: h.options, source: h.bare, ahead: h.ahead, want: h.want, bytes: h.bytes}, h.fromFile)
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	delete(s.caches, h.name)
+	s.mu.Unlock()
+	h.closeLater(h.source)
+	err = fmt.Errorf("this server has cache %s no more: %w", h.name, err)
+	if !errors.Is(err, ErrEnding) {
+		h.log.Error("the cache could not be hosted again", "error", err)
+	}
+	return err
+}
+
+// empty puts a cold cache of the same source into the place of one that nobody uses, so that its memory is free. It does nothing when somebody does by now, or a change is under way.
+func (s *Server) empty(h *hosted) {
+	if !s.changes.TryLock() {
+		return // the janitor comes again
+	}
+	defer s.changes.Unlock()
+	if s.cache(h.name) != h {
+		return
+	}
+	switch ok, err := h.leaveUnused(); {
+	case err != nil:
+		h.log.Error("removing a cache that nobody uses", "error", err)
+	case !ok:
+	case s.bringBack(h) == nil:
+		h.log.Info("emptied, as nobody has used it; its memory is free", "for", h.options.RemoveUnused)
+	}
+}
+
+// leaveUnused removes a cache that nobody else uses, and keeps its source. false: somebody does.
+func (h *hosted) leaveUnused() (bool, error) {
+	h.use.Lock()
+	defer h.use.Unlock()
+	if h.gone || h.connected.Load() > 0 {
+		return false, nil
+	}
+	// Exclusively, so that nobody begins to use it meanwhile: who finds its name waits for us, and finds it gone.
+	if last, err := h.locks.LastUser(); !last || err != nil {
+		return false, err
+	}
+	err := h.unlink()
+	h.filler.close(removalWait)
+	h.gone = true
+	return true, errors.Join(err, h.cache.Close(), h.segment.Close())
+}
+
+// Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
+// ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open or all
+// together do not fit. Errors of Add and Replace.
+func (s *Server) Reload(ctx context.Context, o Options) (err error) {
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	named := map[string]bool{}
+	var coming []*prepared
+	var adjusted []CacheOptions
+	for _, c := range o.Caches {
+		if named[c.Name] {
+			err = fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
+		} else if err = c.check(); err == nil {
+			named[c.Name] = true
+			if h := s.cache(c.Name); h != nil && h.options.sameData(c) {
+				adjusted = append(adjusted, c)
+				continue
+			}
+			var p *prepared
+			if p, err = prepare(ctx, c, s.open); err == nil {
+				coming = append(coming, p)
+			}
+		}
+		if err != nil {
+			closeAll(coming, s.log)
+			return err
+		}
+	}
+	var removed []string
+	staying := slices.DeleteFunc(s.hosted(), func(h *hosted) bool {
+		goes := h.fromFile && !named[h.name]
+		if goes {
+			removed = append(removed, h.name)
+		}
+		return goes || slices.ContainsFunc(coming, func(p *prepared) bool { return p.options.Name == h.name })
+	})
+	if err := roomFor(o.Total, staying, coming); err != nil {
+		closeAll(coming, s.log)
+		return err
+	}
+	s.total = o.Total
+	var errs []error
+	for _, name := range removed {
+		errs = append(errs, s.remove(name, false))
+	}
+	for _, c := range adjusted {
+		h := s.cache(c.Name)
+		h.fromFile = true
+		h.adjust(c)
+	}
+	for _, p := range coming {
+		var err error
+		if h := s.cache(p.options.Name); h != nil {
+			h.fromFile = true
+			err = s.exchange(h, p)
+		} else {
+			err = s.begin(p, true)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			closeAll([]*prepared{p}, s.log)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// roomFor says whether segments for the coming caches fit beside those that stay, before any is made: ErrMemory with the numbers. total is the operator's own bound on all of them;
+// 0: none. A segment that is there already and is the one wanted takes nothing new of the tmpfs; one that is another is removed, and what it has is counted as free unless
+// somebody else has it. Nothing is reserved: others may take what was found free.
+func roomFor(total uint64, staying []*hosted, coming []*prepared) error {
+	sum, list := uint64(0), []string{}
+	add := func(name string, bytes uint64) {
+		sum += bytes
+		list = append(list, fmt.Sprintf("%s %s", name, inUnits(bytes)))
+	}
+	needs := map[uint64]*need{} // of each tmpfs
+	unfilled, freed := uint64(0), uint64(0)
+	for _, h := range staying {
+		if !h.enter() {
+			continue
+		}
+		add(h.name, h.segment.SegmentBytes)
+		allocated, err := h.segment.Allocated()
+		h.leave()
+		if err != nil {
+			return err
+		}
+		unfilled += h.segment.SegmentBytes - min(allocated, h.segment.SegmentBytes)
+	}
+	var memory shm.Space
+	for _, p := range coming {
+		add(p.options.Name, p.bytes)
+		room, err := shm.RoomIn(p.options.Dir)
+		if err != nil {
+			return fmt.Errorf("cache %s: %w", p.options.Name, err)
+		}
+		memory = room.Memory
+		n := needs[room.Device]
+		if n == nil {
+			n = &need{space: room.Tmpfs}
+			needs[room.Device] = n
+		}
+		there, err := p.there()
+		if err != nil {
+			return err
+		}
+		unfilled += p.bytes
+		if there.same {
+			unfilled -= min(there.allocated, p.bytes)
+			continue
+		}
+		n.add(p)
+		n.freed += there.promised
+		if there.alone {
+			n.freed += there.allocated
+			freed += there.allocated
+		}
+	}
+	if total != 0 && sum > total {
+		return fmt.Errorf("%w: the caches of this server are %s in all (%s), and limits.total is %s; give them smaller sizes (size), or raise it", shm.ErrMemory, inUnits(sum),
+			strings.Join(list, ", "), inUnits(total))
+	}
+	for _, n := range needs {
+		if n.bytes > n.space.Left && n.bytes-n.space.Left > n.freed {
+			return fmt.Errorf("%w: new segments of %s are needed (%s); %s; give the caches smaller sizes (size), remove others (stocached gc, stocached rm NAME), or enlarge the tmpfs "+
+				"(mount -o remount,size=...)", shm.ErrMemory, inUnits(n.bytes), strings.Join(n.list, ", "), n.space.Text)
+		}
+	}
+	if len(coming) > 0 && unfilled > memory.Left && unfilled-memory.Left > freed {
+		return fmt.Errorf("%w: the caches of this server may yet take %s (%s in all: %s); %s; give them smaller sizes (size), or the machine or cgroup more memory", shm.ErrMemory,
+			inUnits(unfilled), inUnits(sum), strings.Join(list, ", "), memory.Text)
+	}
+	return nil
+}
+
+// need is what is new in one tmpfs.
+type need struct {
+	space        shm.Space
+	bytes, freed uint64
+	list         []string
+}
+
+func (n *need) add(p *prepared) {
+	n.bytes += p.bytes
+	n.list = append(n.list, fmt.Sprintf("%s %s", p.options.Name, inUnits(p.bytes)))
+}
+
+// there is the segment that has a cache's name already.
+type there struct {
+	same      bool   // it is the one that is wanted
+	alone     bool   // nobody but this server has it
+	allocated uint64 // bytes of pages
+	promised  uint64 // bytes it may yet take
+}
+
+func (p *prepared) there() (t there, err error) {
+	s := p.existing()
+	if s == nil {
+		return t, nil
+	}
+	defer s.Close()
+	if t.allocated, err = s.Allocated(); err != nil {
+		return t, err
+	}
+	t.promised = s.SegmentBytes - min(t.allocated, s.SegmentBytes)
+	t.same = differs(&s.Header, &s.Geometry, &p.want) == ""
+	probe, err := s.ProbeLocks()
+	own := 0
+	if probe.Server {
+		own = 1
+	}
+	t.alone = len(probe.Records) <= own
+	return t, err
+}
+
+// inUnits writes bytes for people.
+func inUnits(n uint64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
