@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
 
+	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -13,9 +15,9 @@ import (
 func TestHelp(t *testing.T) {
 	help := func(command string) string { return ok(t, command, "--help") }
 	for command, fields := range map[string][]string{
-		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns), "stats": append(fieldsOf(statsColumns), fieldsOf(watchColumns)...), "verify": fieldsOf(verifyColumns),
+		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns), "stats": slices.Concat(fieldsOf(statsColumns), fieldsOf(serverColumns), fieldsOf(watchColumns)), "verify": fieldsOf(verifyColumns),
 		"inspect": slices.Concat(fieldsOf(headerColumns), fieldsOf(fieldColumns), fieldsOf(regionColumns), fieldsOf(controlColumns), fieldsOf(clientColumns), fieldsOf(sampleColumns)),
-		"rm":      fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns),
+		"rm":      fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns), "warm": fieldsOf(warmColumns), "ping": fieldsOf(pongColumns), "health": fieldsOf(healthColumns),
 	} {
 		text := help(command)
 		contains(t, text, "EXIT STATUS\n  0  done\n", "--json")
@@ -44,6 +46,7 @@ func TestExitCodes(t *testing.T) {
 		{nil, 0}, {shm.ErrSystem, 1}, {shm.ErrTimeout, 1}, {shm.ErrUnsupported, 1}, {shm.ErrClients, 1}, {fmt.Errorf("anything"), 1}, {shm.ErrInvalid, 2}, {shm.ErrIndex, 2},
 		{usage("x"), 2}, {shm.ErrNotFound, 3}, {shm.ErrCorrupt, 4}, {shm.ErrFormat, 4}, {shm.ErrMemory, 5}, {shm.ErrFull, 5}, {shm.ErrExists, 6}, {shm.ErrPermission, 7},
 		{shm.ErrReadOnly, 7}, {shm.ErrVersion, 8},
+		{stocclient.ErrNoServer, 9}, {fmt.Errorf("%w (%w)", stocclient.ErrNoServer, fs.ErrNotExist), 9},
 	} {
 		if code := exitCode(c.err); code != c.code {
 			t.Errorf("%v: exit %d, want %d", c.err, code, c.code)
