@@ -266,7 +266,8 @@ struct stoc_failure {
     char message[1004];
 };
 
-#define STOC_FETCH_UNCOUNTED 1u /* the caller has looked already, and was counted: count neither hits nor misses */
+/* The caller has looked already, by stoc_gather or its like, and was counted: count neither hits nor misses. stoc_fetch leaves rows alone for which hit says 1 (unless it is NULL). */
+#define STOC_FETCH_UNCOUNTED 1u
 
 struct stoc_fetch_options {
     uint64_t struct_bytes; /* sizeof(struct stoc_fetch_options) */

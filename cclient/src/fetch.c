@@ -363,9 +363,11 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
         had = stoc_gather(c, indices, n, -1, dst, row_stride, w.hit, o->threads);
     } else {
-        memset(w.hit, NOT_HAD, n);
-        for (size_t k = 0; k < n && had >= 0; k++)
-            had = (code = copy_wanted(&w, k)) < 0 ? code : had + code;
+        for (size_t k = 0; k < n && had >= 0; k++) {
+            code = w.hit[k] ? STOC_HIT : copy_wanted(&w, k); /* what the caller has stays as it is */
+            w.hit[k] = code == STOC_HIT ? HAD : NOT_HAD;
+            had = code < 0 ? code : had + code;
+        }
     }
     if (had < 0)
         fail(error, (int)had, 0, "%s", stoc_strerror((int)had));
