@@ -159,7 +159,7 @@ static void serve(struct request *r)
         return;
     }
     for (size_t k = 0; k < r->n; k++)
-        put(peer.cache, r->indices[k], BYTES, 1, 0);
+        put(peer.cache, r->indices[k], BYTES, 1, STOC_WAIT);
     say_failed(r, NULL, NULL, 0, "");
 }
 
@@ -727,6 +727,8 @@ static void children_have_their_own(void)
             stoc_close(c);
         });
         EQUAL(status, 0);
+        while (atomic_load(&peer.ended) + 1 < atomic_load(&peer.connections))
+            usleep(1000); /* the peer's end of it is a socket, too */
     }
     EQUAL(fetch(c, indices, 3, NULL), 3); /* the parent goes on with its own */
     EQUAL(atomic_load(&peer.connections), 3); /* its own, and those of the two children that had something to ask */
