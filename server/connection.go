@@ -76,6 +76,7 @@ func (c *connection) read() error {
 	r := bufio.NewReaderSize(c.socket, 4096)
 	body := []byte(nil)
 	for first := true; ; first = false {
+		c.out.rest()
 		if _, err := r.Peek(1); err != nil { // between frames a client may rest for ever
 			return err
 		}

@@ -18,6 +18,12 @@ var stallTimeout = 30 * time.Second
 // writePiece is how much is written within one stallTimeout.
 const writePiece = 256 << 10
 
+// What may wait to be written before a client's next frame is not read: it asks faster than it takes answers. More than the answers of all requests that may be under way.
+const (
+	maxAnswers     = 2 * control.MaxRequests
+	maxAnswerBytes = 1 << 20
+)
+
 // output is what a connection has to write: frames in their order, written by one goroutine, so that nobody else ever waits for a client.
 type output struct {
 	socket  *net.UnixConn
@@ -28,6 +34,9 @@ type output struct {
 	frames  []frame
 	waiting int       // bytes of samples in frames
 	refused bool      // one did not fit
+	answers int       // frames without a sample that wait, the one being written among them
+	bytes   int       // of these
+	room    sync.Cond // there may be room for answers
 	ending  bool      // write what is there, then close
 	last    time.Time // nothing is written after it; zero: there is no such time
 	dead    bool      // write nothing any more
@@ -42,7 +51,7 @@ type frame struct {
 
 func newOutput(socket *net.UnixConn, drained func()) *output {
 	o := &output{socket: socket, drained: drained}
-	o.wake.L = &o.mu
+	o.wake.L, o.room.L = &o.mu, &o.mu
 	return o
 }
 
@@ -91,6 +100,9 @@ func (o *output) queue(f frame) {
 	}
 	if f.data != nil {
 		o.waiting += len(f.data.bytes)
+	} else {
+		o.answers++
+		o.bytes += len(f.head)
 	}
 	o.frames = append(o.frames, f)
 	o.wake.Signal()
@@ -105,11 +117,21 @@ func (f *frame) drop() {
 	}
 }
 
+// rest waits until answers of a client may be queued again. It returns when the output ends or dies.
+func (o *output) rest() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes) {
+		o.room.Wait()
+	}
+}
+
 // end writes what is queued and then makes run return; nothing is taken any more.
 func (o *output) end() {
 	o.mu.Lock()
 	o.ending = true
 	o.wake.Signal()
+	o.room.Broadcast()
 	o.mu.Unlock()
 }
 
@@ -143,6 +165,7 @@ func (o *output) die() {
 	}
 	o.frames, o.waiting = nil, 0
 	o.wake.Signal()
+	o.room.Broadcast()
 	o.mu.Unlock()
 	o.drained()
 }
@@ -161,8 +184,15 @@ func (o *output) run() error {
 		f := o.frames[0]
 		o.frames = o.frames[1:]
 		o.mu.Unlock()
+		head := len(f.head)
 		err := o.write(&f)
-		if f.data != nil {
+		if f.data == nil {
+			o.mu.Lock()
+			o.answers--
+			o.bytes -= head
+			o.room.Broadcast()
+			o.mu.Unlock()
+		} else {
 			o.mu.Lock()
 			full := o.isFull()
 			o.waiting = max(o.waiting-len(f.data.bytes), 0)
