@@ -45,6 +45,7 @@ type served struct {
 	process *exec.Cmd
 
 	segments string
+	flooded  time.Time // when a client that sends without end gives up
 }
 
 // newServed configures and starts a server over n records. size: of the cache.
@@ -61,7 +62,7 @@ func configureServed(t *testing.T, cache string) *served {
 	t.Helper()
 	dir := t.TempDir()
 	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, %s}]\nsockets: {dir: %s}\n", s.segments, cache, s.sockets)
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, %s}]\nsockets: {dir: %q}\n", s.segments, cache, s.sockets)
 	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
