@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,17 @@ def folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="stocached-test-", dir="/dev/shm"))
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture
+def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A server, not started yet, that clients of this process and of its children find. It ends with the test."""
+    from served import Server
+
+    made = Server(folder)
+    monkeypatch.setenv("STOCACHED_SOCKETS_DIR", str(made.sockets))
+    yield made
+    made.close()
 
 
 @pytest.fixture

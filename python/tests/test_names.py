@@ -14,7 +14,7 @@ import pytest
 from helpers import python
 
 import stocached
-from stocached import _errors, _native
+from stocached import _errors, _fetch, _native
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cclient" / "stocached.h"
@@ -29,12 +29,16 @@ NAMES = [
     "ClientsError",
     "ClosedError",
     "CorruptError",
+    "FetchError",
+    "FetchFailure",
     "FingerprintError",
     "FormatError",
     "InvalidError",
     "LostError",
+    "NoServerError",
     "NondeterministicDatasetError",
     "ReadOnlyError",
+    "ReplacedError",
     "SampleIndexError",
     "SchemaError",
     "SetResult",
@@ -81,6 +85,9 @@ BUILT_IN = {
     "LostError": RuntimeError,
     "CorruptError": RuntimeError,
     "UnsupportedError": NotImplementedError,
+    "NoServerError": ConnectionError,
+    "ReplacedError": RuntimeError,
+    "FetchError": OSError,
 }
 
 
@@ -90,8 +97,8 @@ def codes_of_header() -> dict[str, int]:
 
 def test_one_class_for_each_error_code():
     codes = codes_of_header()
-    assert len(codes) == 18
-    assert sorted(_errors.BY_CODE) == sorted(codes.values())
+    assert len(codes) == 22
+    assert sorted(_errors.BY_CODE) == sorted(set(codes.values()) - {codes["EINTERRUPTED"]})  # which never leaves the package
     for name, value in codes.items():
         assert getattr(_native, name) == value
     for name, built_in in BUILT_IN.items():
@@ -113,6 +120,21 @@ def test_errors_survive_pickling_and_rebuilding(name):
         assert error.errno == 28
 
 
+def test_fetch_error_keeps_its_failures_when_pickled():
+    failures = (stocached.FetchFailure(1, 60, "READ", "no such file"),)
+    error = stocached.FetchError("sample 60", failures, object(), object())
+    again = pickle.loads(pickle.dumps(error))
+    assert again.failures == failures
+    assert again.out is None
+    assert again.ok is None
+
+
+def test_kinds_of_failures_are_those_of_the_header():
+    kinds = {int(value): name for name, value in re.findall(r"STOC_REMOTE_([A-Z_]+) = (\d+)", HEADER.read_text())}
+    assert len(kinds) == 8
+    assert kinds == _fetch._KINDS
+
+
 def test_every_code_of_the_header_has_a_text():
     for code in codes_of_header().values():
         assert _native.strerror(code)
@@ -129,6 +151,8 @@ def test_structs_are_those_of_the_header(tmp_path):
         "stoc_info": _native.Info,
         "stoc_stats": _native.Stats,
         "stoc_claim": _native.Claim,
+        "stoc_failure": _native.Failure,
+        "stoc_fetch_options": _native.FetchOptions,
         "iovec": _native.IoVec,
     }
     names = {"iovec": {"base": "iov_base", "length": "iov_len"}}

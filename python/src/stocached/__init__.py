@@ -3,6 +3,7 @@
 from stocached import Cache                 # the native API: NumPy
 from stocached import SharedCache           # the calls of the stocaching library: torch
 from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
+from stocached.torch import SourceDataset   # reads what a server fills: torch
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from ._errors import (
     ClientsError,
     ClosedError,
     CorruptError,
+    FetchError,
+    FetchFailure,
     FingerprintError,
     FormatError,
     InvalidError,
     LostError,
     NondeterministicDatasetError,
+    NoServerError,
     ReadOnlyError,
+    ReplacedError,
     SampleIndexError,
     SchemaError,
     StocachedError,
@@ -51,12 +56,16 @@ __all__ = [
     "ClientsError",
     "ClosedError",
     "CorruptError",
+    "FetchError",
+    "FetchFailure",
     "FingerprintError",
     "FormatError",
     "InvalidError",
     "LostError",
+    "NoServerError",
     "NondeterministicDatasetError",
     "ReadOnlyError",
+    "ReplacedError",
     "SampleIndexError",
     "SchemaError",
     "SetResult",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from . import _native
 
 
@@ -119,6 +123,44 @@ class UnsupportedError(StocachedError, NotImplementedError):
     code = _native.EUNSUPPORTED
 
 
+class NoServerError(StocachedError, ConnectionError):
+    """No server is there to be asked, or it went away; the message has the command that starts one. Hits go on without."""
+
+    code = _native.ENOSERVER
+
+
+class ReplacedError(StocachedError, RuntimeError):
+    """The server has another cache of this name by now, because its source has changed: close this one and attach anew."""
+
+    code = _native.EREPLACED
+
+
+@dataclass(frozen=True)
+class FetchFailure:
+    """One sample that could not be had."""
+
+    position: int  # in the indices that were asked for
+    index: int
+    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING or INTERNAL: docs/control.md says what they mean
+    message: str  # of the server: what went wrong, and with which file
+
+
+class FetchError(StocachedError, OSError):
+    """A server could not give some of the samples, or refused the request.
+
+    failures: which samples, and why each; empty if the whole request was refused. All others were had: `out` and `ok` are what the call would have
+    returned without an error (of a variable-size cache, `out` is the list, with None for what failed). Both are None in another process."""
+
+    code = _native.EREMOTE
+
+    def __init__(self, message: str, failures: Sequence[FetchFailure] = (), out: Any = None, ok: Any = None) -> None:
+        super().__init__(message)
+        self.failures, self.out, self.ok = tuple(failures), out, ok
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.failures)
+
+
 class NondeterministicDatasetError(StocachedError, ValueError):
     """The dataset gave two different samples for one index: a cache would freeze the first."""
 
@@ -144,6 +186,9 @@ BY_CODE: dict[int, type[StocachedError]] = {
         LostError,
         CorruptError,
         UnsupportedError,
+        NoServerError,
+        ReplacedError,
+        FetchError,
     )
 }
 
@@ -160,5 +205,5 @@ def from_struct(error: _native.Error) -> StocachedError:
     return make(error.code, error.message.decode(errors="replace"), error.os_error)
 
 
-for _kind in (StocachedError, NondeterministicDatasetError, *BY_CODE.values()):
+for _kind in (StocachedError, NondeterministicDatasetError, FetchFailure, *BY_CODE.values()):
     _kind.__module__ = "stocached"  # where users find them, and what tracebacks show

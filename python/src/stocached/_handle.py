@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _errors, _native
-from ._errors import CacheNotFoundError, CachePermissionError, FormatError
+from ._errors import CacheNotFoundError, CachePermissionError, FingerprintError, FormatError
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -105,6 +105,27 @@ def attach(name_or_path: str, *, read_only: bool = False, fingerprint: str | Non
     if uuid is not None and bytes(handle.info().uuid) != uuid:
         raise FormatError(f"{name_or_path} is another cache than the one that was pickled; it was removed and created anew since")
     return handle
+
+
+def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) -> Handle:
+    """Through the server that has a cache of this name, which passes its memory: for caches that this process cannot see by name.
+
+    NoServerError and CacheTimeoutError after 2 seconds, CacheNotFoundError when the server has no such cache."""
+    handle, error = Handle(), _native.Error()
+    flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
+    if _native.dial(os.fsencode(name), None, flags, 0, handle, error) < 0:
+        raise _errors.from_struct(error)
+    have = handle.adopt().info().fingerprint.decode()
+    if fingerprint is not None and have != fingerprint:
+        raise FingerprintError(f'cache {name} of the server holds "{have}", not "{fingerprint}"; attach to another one, or serve it with other data')
+    return handle
+
+
+def data_socket() -> str:
+    """Where a server is looked for: the rule of the library (docs/control.md)."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    default = f"{runtime}/stocached" if runtime.startswith("/") else f"/tmp/stocached-{os.getuid()}"
+    return f"{os.environ.get('STOCACHED_SOCKETS_DIR') or default}/data.sock"
 
 
 def attach_process(pid: int, fd: int, uuid: bytes, *, read_only: bool = False) -> Handle:

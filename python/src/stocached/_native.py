@@ -19,15 +19,18 @@ STORED, EXISTS, BUSY, FULL, OUT = 0, 1, 2, 3, 4
 MISS, HIT = 0, 1
 EINVAL, EINDEX, ESCHEMA, ENOENT, EEXIST, EFORMAT, EVERSION, EFINGERPRINT, EMEMORY = -1, -2, -3, -4, -5, -6, -7, -8, -9
 EPERM, EREADONLY, ECLOSED, ECLIENTS, ETIMEOUT, ESYSTEM, ELOST, ECORRUPT, EUNSUPPORTED = -10, -11, -12, -13, -14, -15, -16, -17, -18
+ENOSERVER, EREPLACED, EREMOTE, EINTERRUPTED = -19, -20, -21, -22
 
 STATE_EMPTY, STATE_WRITING, STATE_READY, STATE_OUT = 0, 1, 2, 3
 FIRST_COME, FIRST_INDICES = 0, 1
 OPEN_READ_ONLY, OPEN_KIND_PYTHON = 1, 2
 OVERWRITE, WAIT = 1, 2
+FETCH_UNCOUNTED = 1
 VARIABLE_DIM = 2**64 - 1
 NO_LENGTH = 2**64 - 1  # what stoc_lengths writes for a miss
 
 Progress = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
+Interrupted = CFUNCTYPE(c_int, c_void_p)
 
 
 class Cache(c_void_p):
@@ -138,6 +141,28 @@ class Stats(ctypes.Structure):
         ("clients_dead", c_uint64),
         ("allocated_bytes", c_uint64),
         ("clears", c_uint64),
+    ]
+
+
+class Failure(ctypes.Structure):
+    """struct stoc_failure"""
+
+    _fields_ = [("position", c_uint64), ("index", c_int64), ("code", c_int32), ("message", c_char * 1004)]
+
+
+class FetchOptions(ctypes.Structure):
+    """struct stoc_fetch_options"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("timeout_ms", c_uint32),
+        ("threads", c_uint32),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("interrupted", Interrupted),
+        ("context", c_void_p),
+        ("failed", c_uint64),
+        ("failures", POINTER(Failure)),
     ]
 
 
@@ -294,6 +319,23 @@ clear = _bind(_releasing, "stoc_clear", c_int, Cache, c_uint)
 
 # int64_t stoc_recover(stoc_cache *cache);
 recover = _bind(_releasing, "stoc_recover", c_int64, Cache)
+
+# int64_t stoc_fetch(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, size_t row_stride, uint8_t *hit, struct stoc_fetch_options *options,
+#                    struct stoc_error *error);
+fetch = _bind(_releasing, "stoc_fetch", c_int64, Cache, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, POINTER(FetchOptions), POINTER(Error))
+
+# int64_t stoc_fetch_each(stoc_cache *cache, const int64_t *indices, size_t n, void **data, uint64_t *lengths, struct stoc_fetch_options *options,
+#                         struct stoc_error *error);
+fetch_each = _bind(_releasing, "stoc_fetch_each", c_int64, Cache, c_void_p, c_size_t, c_void_p, c_void_p, POINTER(FetchOptions), POINTER(Error))
+
+# void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n);
+fetch_end = _bind(_holding, "stoc_fetch_end", None, POINTER(FetchOptions), c_void_p, c_size_t)
+
+# int64_t stoc_prefetch(stoc_cache *cache, const int64_t *indices, size_t n, struct stoc_fetch_options *options, struct stoc_error *error);
+prefetch = _bind(_releasing, "stoc_prefetch", c_int64, Cache, c_void_p, c_size_t, POINTER(FetchOptions), POINTER(Error))
+
+# int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error);
+dial = _bind(_releasing, "stoc_dial", c_int, c_char_p, c_char_p, c_uint, c_uint, POINTER(Cache), POINTER(Error))
 
 # int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
 verify = _bind(_releasing, "stoc_verify", c_int64, Cache, c_uint64, c_uint64, POINTER(c_uint64), POINTER(c_int64))

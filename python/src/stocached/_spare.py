@@ -9,11 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from sys import getrefcount
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import numpy.typing as npt
 
+from ._schema import Field
+
 _PER_SPARE = 64 * 1024**2  # bytes that are kept at most
+_BATCH_SIZES = 4  # whose arrays are kept for the next batch: those of training and testing, and the last ones of an epoch
 
 
 class Spare:
@@ -51,6 +55,31 @@ class Spare:
             kept[at] = (array, address)  # the array that was there belongs to whoever holds it
         self._at = at
         return array, address
+
+
+class Batches:
+    """Arrays for whole batches of samples of fixed size. A pickled one starts anew."""
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self._fields = fields
+        self._spares: dict[int, list[Spare]] = {}  # by size of a batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Batches, (self._fields,)
+
+    def take(self, n: int) -> list[npt.NDArray[Any]]:
+        """For each field an array of n rows."""
+        spares = self._spares.get(n)
+        if spares is None:
+            if len(self._spares) == _BATCH_SIZES:
+                self._spares.clear()
+            spares = self._spares[n] = [_batches(field, n) for field in self._fields]
+        return [spare.take()[0] for spare in spares]
+
+
+def _batches(field: Field, n: int) -> Spare:
+    shape, dtype = cast("tuple[int, ...]", (n, *field.shape)), field.dtype
+    return Spare(lambda: np.empty(shape, dtype), n * field.bytes)
 
 
 def _counts_are_exact() -> bool:

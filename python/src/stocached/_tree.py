@@ -52,7 +52,7 @@ class Leaf:
     def from_cache(self, value: Any) -> Any:
         """The object again, from an array (bytes for fields of bytes) that is the caller's own."""
         if self.kind == "tensor":
-            return _tensor(value, self.code)
+            return as_tensor(value, self.code)
         if self.kind == "array":
             return value
         if self.kind == "bytes":
@@ -64,7 +64,7 @@ class Leaf:
     def rows_from_cache(self, rows: Array) -> list[Any]:
         """The objects of many samples of fixed size at once; tensors and arrays are rows of the one they came in."""
         if self.kind == "tensor":
-            return list(_tensor(rows, self.code).unbind(0))
+            return list(as_tensor(rows, self.code).unbind(0))
         if self.kind in ("array", "bytes", "str", "scalar"):
             each = [rows[k, ...] for k in range(len(rows))]
             return [self.from_cache(row.tobytes() if self.code == _dtypes.BYTES else row) for row in each]
@@ -81,7 +81,8 @@ class Leaf:
         return Field(name, tuple(dims[0] if len(set(dims)) == 1 and dims[0] else None for dims in zip(*shapes)), self.code)
 
 
-def _tensor(array: Array, code: int) -> torch.Tensor:
+def as_tensor(array: Array, code: int) -> torch.Tensor:
+    """The tensor over the memory of an array, with items as the field's code says."""
     if code == _dtypes.BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

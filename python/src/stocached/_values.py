@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -127,6 +128,14 @@ class VariableValues:
             values[field.name] = shown(field, raw[offset : offset + nbytes].view(field.dtype).reshape(shape), copy)
             offset += _padded(nbytes)
         return values if len(values) > 1 else values[self.fields[0].name]
+
+    def read(self, address: int, length: int) -> Any:
+        """The value in memory that is somebody else's, as a copy."""
+        if self.bare and self.fields[0].code == _dtypes.BYTES and self.fields[0].shape == (None,):
+            return ctypes.string_at(address, length)
+        raw = np.empty(length, np.uint8)
+        ctypes.memmove(raw.ctypes.data, address, length)
+        return self.decode(raw, True)
 
 
 def _padded(count: int) -> int:

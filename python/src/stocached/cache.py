@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import dataclasses
 import enum
 import operator
 import os
@@ -17,8 +18,8 @@ from typing import Any, Literal, SupportsIndex, cast
 import numpy as np
 import numpy.typing as npt
 
-from . import _dtypes, _errors, _handle, _native, _schema, _sizes
-from ._errors import CacheTimeoutError, CorruptError, InvalidError, SampleIndexError, SchemaError
+from . import _dtypes, _errors, _fetch, _handle, _native, _schema, _sizes
+from ._errors import CacheNotFoundError, CacheTimeoutError, CorruptError, FetchFailure, InvalidError, NoServerError, SampleIndexError, SchemaError
 from ._handle import Handle
 from ._once import Once
 from ._schema import Field
@@ -196,12 +197,25 @@ class Cache:
     def attach(cls, name_or_path: str | os.PathLike[str], *, fingerprint: str | None = None, read_only: bool = False) -> Cache:
         """Attaches to a named cache. Without permission to write, the handle is `read_only` by itself.
 
+        A name that this process cannot see (the cache lies in another folder or mount namespace) is asked of the server, if there is one.
         Raises CacheNotFoundError (FileNotFoundError), FormatError, VersionError, FingerprintError (ValueError), CachePermissionError, SystemCallError."""
         if fingerprint is not None:
             _text("fingerprint", fingerprint)
         where = os.fspath(name_or_path)
         _text("name_or_path", where)
-        return cls(_handle.attach(where, fingerprint=fingerprint, read_only=read_only))
+        try:
+            return cls(_handle.attach(where, fingerprint=fingerprint, read_only=read_only))
+        except CacheNotFoundError as error:
+            if "/" in where:
+                raise
+            missing, number, socket = str(error), error.errno or 0, _handle.data_socket()
+        hint = f"no server listens on {socket}, either (STOCACHED_SOCKETS_DIR says where; start one: stocached serve -c config.yaml)"
+        if os.path.exists(socket):
+            try:
+                return cls(_handle.dial(where, fingerprint=fingerprint, read_only=read_only))
+            except (CacheNotFoundError, NoServerError, CacheTimeoutError) as error:
+                hint = str(error)
+        raise _errors.make(_native.ENOENT, f"{missing}; {hint}", number)
 
     def close(self) -> None:
         """Detaches. Views stay valid, calls under way in other threads finish; everything else raises ClosedError from now on. May be called again."""
@@ -328,7 +342,10 @@ class Cache:
         threads: copy with at most so many, fewer where it does not pay.
         A variable-size cache gives a list of values, None for misses, and takes no `out`.
         Raises SampleIndexError before anything is copied, SchemaError if `out` does not fit."""
-        wanted = _indices(indices)
+        return self._gather(_indices(indices), out, threads)[1]
+
+    def _gather(self, wanted: npt.NDArray[np.int64], out: Any, threads: int) -> tuple[int, tuple[Any, npt.NDArray[np.bool_]]]:
+        """The number of hits, and what `gather` returns."""
         n = wanted.size
         hit = np.empty(n, np.bool_)
         threads = _natural("threads", threads, 0, 1024)
@@ -343,15 +360,14 @@ class Cache:
                 hits = _native.gather(handle, _address(wanted), n, -1, address, self.sample_bytes, _addressof(_first_byte(hit)), threads)
                 if hits < 0:
                     raise self._gather_error(handle, hits, wanted)
-                return out, hit
+                return hits, (out, hit)
         if isinstance(self._values, VariableValues):
             if out is not None:
                 raise InvalidError("samples of a variable-size cache fit into no array; gather without out=")
-            return self._gather_packed(wanted, hit, threads), hit
+            return self._gather_packed(wanted, hit, threads)
         made = out is None
         if made:
-            arrays = [np.empty((n, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.fields]
-            out = arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in self.fields), arrays))
+            out, arrays = self._new_outputs(n)
         else:
             arrays = self._outputs(out, n)
         handle = self._handle
@@ -368,7 +384,12 @@ class Cache:
         if made and hits < n:
             for array in arrays:
                 array[~hit] = 0
-        return out, hit
+        return hits, (out, hit)
+
+    def _new_outputs(self, n: int) -> tuple[Any, list[Array]]:
+        """What a gather returns that was given nothing to fill, and its arrays."""
+        arrays = [np.empty((n, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.fields]
+        return arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in self.fields), arrays)), arrays
 
     def _outputs(self, out: Any, n: int) -> list[Array]:
         """The arrays of the fields in their order, checked; one without dimensions stands for a field that nobody wants."""
@@ -380,7 +401,9 @@ class Cache:
             raise SchemaError(f"out= must be a dict of arrays for (some of) the fields {names}, not {given}")
         return [_output(field, out[field.name], n) if field.name in out else np.empty(()) for field in self.fields]
 
-    def _gather_packed(self, wanted: npt.NDArray[np.int64], hit: npt.NDArray[np.bool_], threads: int) -> list[Any]:
+    def _gather_packed(
+        self, wanted: npt.NDArray[np.int64], hit: npt.NDArray[np.bool_], threads: int
+    ) -> tuple[int, tuple[list[Any], npt.NDArray[np.bool_]]]:
         handle, n = self._handle, wanted.size
         lengths = np.empty(n, np.uint64)
         found = _native.lengths(handle, _address(wanted), n, _address(lengths))
@@ -394,10 +417,11 @@ class Cache:
         hits = _native.gather_packed(handle, _address(wanted), n, _address(raw), _address(offsets), _address(lengths), _address(hit), threads)
         if hits < 0:
             raise self._gather_error(handle, hits, wanted)
-        return [
+        values = [
             self._values.decode(raw[start : start + length], True) if there else None
             for start, length, there in zip(offsets.tolist(), lengths.tolist(), hit.tolist())
         ]
+        return hits, (values, hit)
 
     def _gather_error(self, handle: Handle, code: int, wanted: npt.NDArray[np.int64]) -> Exception:
         outside = wanted[(wanted < 0) | (wanted >= self.samples)]
@@ -408,6 +432,90 @@ class Cache:
         states = np.zeros(self.samples, np.uint8)
         self._handle.check(_native.states(self._handle, 0, self.samples, _address(states)))
         return states
+
+    # ------------------------------------------------------------------------------------------------ have a server fill it
+
+    def fetch(
+        self, indices: Any, out: Any = None, timeout: float | None = None, *, errors: Literal["raise", "return"] = "raise", threads: int = 1
+    ) -> Any:
+        """The samples of a batch: those in the cache as `gather` gives them, all others from the server that fills it, asked once for all of them.
+
+        With everything there it costs what `gather` costs, and needs no server. A server that is away is waited for, and other threads run meanwhile.
+        Returns `(out, ok)` as `gather` does, with `ok` true for every sample that was had; of a variable-size cache a list of values in the order asked
+        for. A cache that is full is no error: its samples come through the server's socket each time.
+        timeout: seconds for the whole call. None: 2 for a server to be there, any time for its answer.
+        errors: "raise": FetchError if the source could not give a sample; all others were had, and it has them. "return": no exception for that, but a
+        false `ok` (its row is zeros in a new array, anything in one of yours), and None in a list.
+        Raises FetchError (OSError), NoServerError (ConnectionError) with the command that starts one, CacheTimeoutError (TimeoutError), ReplacedError
+        when the source has changed and a cold cache has taken this one's place, CacheNotFoundError when the server has no cache of this name,
+        SampleIndexError before anything is copied, SchemaError if `out` does not fit."""
+        if errors not in ("raise", "return"):
+            raise InvalidError(f'errors={errors!r}; it must be "raise" or "return"')
+        wait = _fetch.milliseconds(timeout)
+        wanted = _indices(indices)
+        made = out is None and not self.variable
+        if made:
+            out = self._new_outputs(wanted.size)[0]
+        hits, (out, ok) = self._gather(wanted, out, threads)
+        if hits < wanted.size:
+            failures = self._fill(wanted, out, ok, wait, made)
+            if failures and errors == "raise":
+                raise _fetch.error(failures, out, ok)
+        return out if self.variable else (out, ok)
+
+    def _fill(self, wanted: npt.NDArray[np.int64], out: Any, ok: npt.NDArray[np.bool_], wait: int, made: bool) -> Sequence[FetchFailure]:
+        """Has the server bring what a gather into `out` has missed."""
+        if isinstance(self._values, VariableValues):
+            return self._fetch_each(wanted, out, ok, wait)
+        arrays = self._outputs(out, wanted.size)
+        if len(arrays) == 1 and self.fields[0].bytes == self.sample_bytes:
+            failures = self._fetch_rows(wanted, _address(arrays[0]), _stride(arrays[0]), ok, wait)
+        else:
+            failures = self._fetch_fields(wanted, arrays, ok, wait)
+        if failures and made:
+            for array in arrays:
+                array[~ok] = 0
+        return failures
+
+    def _fetch_rows(self, wanted: npt.NDArray[np.int64], address: int, stride: int, ok: npt.NDArray[np.bool_], wait: int) -> Sequence[FetchFailure]:
+        """Whole samples into rows of memory, but those that are `ok` already."""
+        handle, n, indices, had = self._handle, wanted.size, _address(wanted), _address(ok)
+        return _fetch.ask(lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait)[1]
+
+    def _fetch_fields(self, wanted: npt.NDArray[np.int64], arrays: list[Array], ok: npt.NDArray[np.bool_], wait: int) -> Sequence[FetchFailure]:
+        """Samples of several fields, which lie apart in `arrays`."""
+        missing = np.flatnonzero(~ok)
+        raw, had = _aligned(missing.size * self.sample_bytes), np.zeros(missing.size, np.bool_)
+        failures = self._fetch_rows(wanted[missing], _address(raw), self.sample_bytes, had, wait)
+        columns = cast("FixedValues", self._values).arrays(raw, missing.size, self.sample_bytes)
+        for array, column in zip(arrays, columns):
+            if array.ndim:  # else nobody wants this field
+                array[missing[had]] = column[had]
+        ok[missing[had]] = True
+        return _moved(failures, missing)
+
+    def _fetch_each(self, wanted: npt.NDArray[np.int64], values: list[Any], ok: npt.NDArray[np.bool_], wait: int) -> Sequence[FetchFailure]:
+        """Samples of any size."""
+        missing = np.flatnonzero(~ok)
+        handle, n, asked = self._handle, missing.size, wanted[missing]
+        data, lengths = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+        indices, addresses, sizes = _address(asked), _address(data), _address(lengths)
+        try:
+            _, failures = _fetch.ask(lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait)
+            for k, address, length in zip(missing.tolist(), data.tolist(), lengths.tolist()):
+                if address:
+                    values[k], ok[k] = cast("VariableValues", self._values).read(address, length), True
+        finally:
+            _native.fetch_end(None, addresses, n)
+        return _moved(failures, missing)
+
+    def prefetch(self, indices: Any, timeout: float | None = None) -> int:
+        """Asks the server to read samples when it has nothing better to do. Returns how many it queued: those that are not there, and that it had room for.
+
+        timeout: as for `fetch`, and so are the errors, but that samples which cannot be read show when they are fetched."""
+        wanted, wait = _indices(indices), _fetch.milliseconds(timeout)
+        handle, n, address = self._handle, wanted.size, _address(wanted)
+        return _fetch.ask(lambda options, error: _native.prefetch(handle, address, n, options, error), wait)[0]
 
     # ------------------------------------------------------------------------------------------------ write
 
@@ -516,6 +624,11 @@ class Cache:
 def _shown_row(field: Field, column: Array, slot: int) -> Any:
     row = column[slot, ...]
     return row.data if field.code == _dtypes.BYTES else row
+
+
+def _moved(failures: Sequence[FetchFailure], positions: npt.NDArray[np.int64]) -> Sequence[FetchFailure]:
+    """Failures of a part of a batch, with their positions in the whole."""
+    return [dataclasses.replace(failure, position=int(positions[failure.position])) for failure in failures]
 
 
 def _natural(what: str, value: Any, least: int, most: int = 2**63 - 1) -> int:

@@ -1,27 +1,29 @@
-"""CachedDataset: any map-style dataset, cached in shared memory for all workers and ranks of the machine. Needs torch."""
+"""Datasets for torch. CachedDataset: any map-style dataset, cached in shared memory for all workers and ranks of the machine. SourceDataset: a cache that
+`stocached serve` fills, without any dataset."""
 
 from __future__ import annotations
 
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch.utils.data
 
 from . import _dtypes, _native, _probe
 from ._errors import InvalidError, SampleIndexError, SchemaError
 from ._named import create_or_attach
 from ._schema import Field
-from ._spare import Spare
+from ._source_dataset import SourceDataset
+from ._spare import Batches
 from ._tree import Tree
 from ._values import VariableValues
 from .cache import Cache
 
 _GENEROUS = 1.25  # room in a variable-size cache whose size nobody gave, against the largest of the samples that were probed
-_BATCH_SIZES = 4  # whose arrays are kept for the next batch: those of training and testing, and the last ones of an epoch
 _CONTROL = 64 * 1024**2  # bytes beside it
+
+__all__ = ["CachedDataset", "SourceDataset"]
 
 
 class CachedDataset(torch.utils.data.Dataset[Any]):
@@ -68,7 +70,6 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
         self.augment = augment
         self._n = n
         self._warned = False
-        self._spares: dict[int, list[Spare]] = {}  # by size of a batch
         with _probe.random_state_kept():
             first = {index: dataset[index] for index in _probe.spread(n)}
             self._tree = Tree(first[0])
@@ -77,11 +78,9 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
                 _probe.check_repeatable(self._tree, dataset.__getitem__, first)
             self.cache = cache or self._make(name, fields, sizes, size, fingerprint)
             self._check_fields(fields)
+            self._batches = Batches(self.cache.fields)
             if not allow_random:
                 _probe.check_fresh(self._tree, dataset.__getitem__, self._cached, self.cache)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_spares": {}}
 
     # ------------------------------------------------------------------------------------------------ making the cache
 
@@ -174,21 +173,12 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
         if isinstance(cache._values, VariableValues):
             values, _ = cache.gather(wanted)
             return [None if value is None else self._give(value) for value in values]
-        arrays = [spare.take()[0] for spare in self._batch_spares(len(wanted))]
+        arrays = self._batches.take(len(wanted))
         _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
         if not hit.any():
             return [None] * len(wanted)
         columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
-
-    def _batch_spares(self, n: int) -> list[Spare]:
-        """For each field, where batches of n samples come from."""
-        spares = self._spares.get(n)
-        if spares is None:
-            if len(self._spares) == _BATCH_SIZES:
-                self._spares.clear()
-            spares = self._spares[n] = [_spare_batches(field, n) for field in self.cache.fields]
-        return spares
 
     def _load(self, i: int) -> Any:
         return self._store(i, self.dataset[i])
@@ -218,8 +208,3 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
 
     def __repr__(self) -> str:
         return f"<stocached.torch.CachedDataset of {self.dataset!r} in {self.cache!r}>"
-
-
-def _spare_batches(field: Field, n: int) -> Spare:
-    shape, dtype = cast("tuple[int, ...]", (n, *field.shape)), field.dtype
-    return Spare(lambda: np.empty(shape, dtype), n * field.bytes)

@@ -1,0 +1,136 @@
+"""A server for tests: the real program on a configuration of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from helpers import pattern
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "bin" / "stocached"
+
+
+def program() -> Path:
+    """The program `stocached` of this checkout. `make test-python` builds it anew, and this does where it is missing."""
+    if not PROGRAM.exists():
+        environment = os.environ | {"CGO_ENABLED": "0"}
+        subprocess.run([os.environ.get("GO", "go"), "build", "-trimpath", "-o", PROGRAM, "./cmd/stocached"], cwd=ROOT, env=environment, check=True)
+    return PROGRAM
+
+
+def write_records(path: Path, n: int, size: int = 1000) -> None:
+    """Records for a source of kind raw: `pattern(i, size)` each."""
+    path.write_bytes(b"".join(pattern(i, size).tobytes() for i in range(n)))
+
+
+class Server:
+    """`stocached serve` over one cache, whose segment lies in a folder of its own; its name is one that nobody else has. Sockets' paths must be short."""
+
+    def __init__(self, segments: Path) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="served-", dir="/tmp"))
+        self.segments = segments
+        self.sockets = self.folder / "run"
+        self.data = self.folder / "data"  # what it reads
+        self.name = f"served-{os.getpid()}-{os.urandom(4).hex()}"
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def path(self) -> Path:
+        """Of the segment."""
+        return self.segments / self.name
+
+    def serve(self, source: dict[str, Any], **cache: Any) -> Server:
+        """Writes the configuration, which JSON is YAML enough for, and starts."""
+        settings = {"name": self.name, "source": {"path": str(self.data), **source}, "dir": str(self.segments), **cache}
+        self.folder.joinpath("config.yaml").write_text(json.dumps({"caches": [settings], "sockets": {"dir": str(self.sockets)}}))
+        self.start()
+        return self
+
+    def records(self, n: int = 100, sample_bytes: int = 1000, *, limits: dict[str, Any] | None = None, **cache: Any) -> Server:
+        """Serves n records, sample i is `pattern(i, sample_bytes)`."""
+        write_records(self.data, n, sample_bytes)
+        return self.serve({"kind": "raw", "sample_bytes": sample_bytes} | ({"limits": limits} if limits else {}), **cache)
+
+    def files(self, files: dict[str, bytes], settings: dict[str, Any] | None = None, **cache: Any) -> Server:
+        """Serves files, in the order of their paths."""
+        for name, data in files.items():
+            path = self.data / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return self.serve({"kind": "dir", **(settings or {})}, **cache)
+
+    def start(self) -> None:
+        with open(self.folder / "log", "a") as log:
+            command = [program(), "serve", "-c", self.folder / "config.yaml"]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("serving"), f"{line}\n{self.log()}"
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Ends it and waits until it is gone."""
+        if self.process is None:
+            return
+        self.process.send_signal(number)
+        if number != signal.SIGKILL:
+            self.process.send_signal(signal.SIGCONT)
+        self.process.communicate(timeout=30)
+        self.process = None
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stops it until `resume`: it is there, and answers nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def metric(self, name: str) -> float:
+        """A number of the cache that the admin socket tells."""
+        connection = http.client.HTTPConnection("stocached", timeout=20)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(self.sockets / "admin.sock"))
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        found = re.findall(rf'^{name}\{{cache="{self.name}"\}} (\S+)$', text, re.M)
+        assert len(found) == 1, text
+        return float(found[0])
+
+    def reads(self) -> int:
+        return int(self.metric("stocached_source_reads_total"))
+
+
+def until(condition: Any, seconds: float = 20) -> None:
+    """Waits until it is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def expected(indices: Any, size: int = 1000) -> np.ndarray:
+    return np.stack([pattern(int(i), size) for i in indices])

@@ -1,0 +1,628 @@
+"""Caches that a server fills: each test runs the real one."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+
+import numpy as np
+import pytest
+from helpers import pattern, python
+from served import Server, expected, until, write_records
+
+import stocached
+from stocached import Cache
+
+SECOND = 1.0
+
+
+@pytest.fixture
+def cache(server):
+    """Of 100 records of 1,000 bytes, that a server fills."""
+    server.records()
+    with Cache.attach(server.name) as cache:
+        yield cache
+
+
+def shuffled(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(n)
+
+
+def epoch(cache: Cache, seed: int = 0, batch: int = 16) -> None:
+    """Reads every sample once and compares it."""
+    order = shuffled(cache.samples, seed)
+    for start in range(0, cache.samples, batch):
+        indices = order[start : start + batch]
+        out, ok = cache.fetch(indices)
+        assert ok.all()
+        assert (out == expected(indices)).all()
+
+
+# ---------------------------------------------------------------------------------------------------- what comes, and what is counted
+
+
+def test_a_cold_epoch_is_all_misses_and_the_next_one_all_hits(server, cache):
+    epoch(cache)
+    stats = cache.stats()
+    assert (stats.hits, stats.misses, stats.ready) == (0, 100, 100)
+    assert server.reads() == 100
+    epoch(cache, seed=1)
+    stats = cache.stats()
+    assert (stats.hits, stats.misses) == (100, 100)
+    assert server.reads() == 100
+
+
+def test_a_mixed_batch_counts_each_sample_once(server, cache):
+    cache.fetch(range(50))
+    out, ok = cache.fetch(shuffled(100))
+    assert ok.all()
+    assert (out == expected(shuffled(100))).all()
+    stats = cache.stats()
+    assert (stats.hits, stats.misses) == (50, 100)
+
+
+def test_a_sample_that_occurs_twice_is_read_once(server, cache):
+    indices = [7, 3, 7, 7, 3]
+    out, ok = cache.fetch(indices)
+    assert ok.all()
+    assert (out == expected(indices)).all()
+    assert server.reads() == 2
+
+
+def test_hits_need_no_server(server, cache):
+    epoch(cache)
+    server.kill()
+    epoch(cache, seed=1)
+    assert cache.stats().hits == 100
+
+
+def test_outputs(server, cache):
+    rows = np.zeros((4, 1000), np.uint8)
+    out, ok = cache.fetch([1, 2, 3, 4], rows)
+    assert out is rows
+    assert ok.tolist() == [True] * 4
+    assert (rows == expected([1, 2, 3, 4])).all()
+    wide = np.zeros((3, 1500), np.uint8)
+    cache.fetch([5, 1, 6], wide[:, :1000], threads=2)
+    assert (wide[:, :1000] == expected([5, 1, 6])).all()
+    assert not wide[:, 1000:].any()
+    out, ok = cache.fetch([])
+    assert out.shape == (0, 1000)
+    assert ok.shape == (0,)
+    out, ok = cache.fetch(np.array([9]), timeout=5)
+    assert (out[0] == pattern(9)).all()
+    assert ok.all()
+
+
+def test_an_array_of_another_kind(server, cache):
+    for out, message in (
+        (np.zeros((2, 1000), np.int8), "int8"),
+        (np.zeros((3, 1000), np.uint8), r"\(2, 1000\) is needed"),
+        (np.zeros((2, 2000), np.uint8)[:, ::2], "strides"),
+        (b"bytes", "bytes"),
+    ):
+        with pytest.raises(stocached.SchemaError, match=message):
+            cache.fetch([1, 2], out)
+    assert server.reads() == 0
+
+
+@pytest.mark.parametrize("assign", ["first-come", "first-indices"])
+def test_a_full_cache_sends_what_has_no_slot(server, assign):
+    server.records(64, 65536, size="5MiB", assign=assign)
+    with Cache.attach(server.name) as cache:
+        assert 0 < cache.slots < 40
+        for seed in range(3):
+            order = shuffled(64, seed)
+            out, ok = cache.fetch(order)
+            assert ok.all()
+            assert (out == expected(order, 65536)).all()
+        assert cache.stats().ready == cache.slots
+        assert cache.stats().hits == 2 * cache.slots
+
+
+def test_a_large_batch_goes_in_several_requests(server):
+    server.data.write_bytes(np.arange(70_000, dtype=np.uint32).tobytes())
+    server.serve({"kind": "raw", "shape": [1], "dtype": "uint32"})
+    with Cache.attach(server.name) as cache:
+        order = shuffled(70_000)
+        out, ok = cache.fetch(order)
+        assert out.dtype == np.uint32
+        assert ok.all()
+        assert (out[:, 0] == order).all()
+        assert (cache.stats().hits, cache.stats().misses) == (0, 70_000)
+
+
+def test_fetch_of_hits_costs_what_gather_costs(server, cache):
+    """No message at all: with the server stopped it goes on. Its time is measured by bench."""
+    epoch(cache)
+    server.pause()
+    for seed in range(3):
+        epoch(cache, seed)
+    server.resume()
+
+
+# ---------------------------------------------------------------------------------------------------- variable size, fields
+
+FILES = {"a/0.txt": b"nought", "a/1.txt": b"", "b/2.txt": b"x" * 5000, "b/3.txt": b"three"}
+
+
+def test_samples_of_any_size_come_in_the_order_asked_for(server):
+    server.files(FILES, size="64MiB")
+    files = list(FILES.values())
+    with Cache.attach(server.name) as cache:
+        assert cache.variable
+        for _ in range(2):
+            assert cache.fetch([3, 0, 1, 3, 2]) == [files[k] for k in (3, 0, 1, 3, 2)]
+        assert (cache.stats().hits, cache.stats().misses) == (5, 5)
+        assert server.reads() == 4
+        assert cache.fetch([]) == []
+        assert all(type(value) is bytes for value in cache.fetch(range(4)))
+        with pytest.raises(stocached.InvalidError, match="without out="):
+            cache.fetch([1], np.zeros((1, 10), np.uint8))
+
+
+def test_fields_of_any_size(server):
+    server.files(FILES, {"labels": "folders"}, size="64MiB")
+    with Cache.attach(server.name) as cache:
+        cache.fetch([2])
+        values = cache.fetch([3, 2, 0])
+    assert [value["data"] for value in values] == [FILES["b/3.txt"], FILES["b/2.txt"], FILES["a/0.txt"]]
+    assert [int(value["label"]) for value in values] == [1, 1, 0]
+    values[0]["label"][...] = 9  # the caller's own
+
+
+def test_tar(server):
+    server.data.mkdir()
+    with tarfile.open(server.data / "shard-000.tar", "w") as tar:
+        for k in range(6):
+            for suffix, data in (("jpg", pattern(k, 100 + k).tobytes()), ("cls", str(k % 2).encode())):
+                (server.folder / "member").write_bytes(data)
+                tar.add(server.folder / "member", f"{k:06d}.{suffix}")
+    server.serve({"kind": "tar", "path": str(server.data / "shard-000.tar")}, size="64MiB")
+    with Cache.attach(server.name) as cache:
+        assert {field.name for field in cache.fields} == {"jpg", "cls"}
+        for _ in range(2):
+            values = cache.fetch([5, 2, 0])
+            assert [value["jpg"] for value in values] == [pattern(k, 100 + k).tobytes() for k in (5, 2, 0)]
+            assert [value["cls"] for value in values] == [b"1", b"0", b"0"]
+
+
+def images(server: Server, n: int = 6) -> list[bytes]:
+    """Pictures of one colour each, as PNG files of eight pixels' width, and a server that decodes them."""
+    import struct
+    import zlib
+
+    def png(colour: int) -> bytes:
+        def chunk(kind: bytes, data: bytes) -> bytes:
+            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+        rows = b"".join(b"\0" + bytes([colour, 0, 255 - colour]) * 8 for _ in range(8))
+        head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+        return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+    pictures = [png(40 * k) for k in range(n)]
+    server.files(
+        {f"{'cat' if k % 2 else 'ant'}/{k}.png": picture for k, picture in enumerate(pictures)}, {"labels": "folders"}, decode={"resize": [4, 4]}
+    )
+    return pictures
+
+
+ORDER = [0, 2, 4, 1, 3, 5]  # in which images() numbers its pictures: ant/0, ant/2, ant/4, cat/1, ...
+
+
+def test_several_fields_of_fixed_size(server):
+    images(server)
+    with Cache.attach(server.name) as cache:
+        cache.fetch([4])
+        out, ok = cache.fetch([5, 4, 0])
+        assert ok.all()
+        assert out["image"].shape == (3, 3, 4, 4)
+        assert out["label"].tolist() == [1, 1, 0]
+        assert [int(row[0, 0, 0]) for row in out["image"]] == [40 * ORDER[k] for k in (5, 4, 0)]
+        assert (cache.stats().hits, cache.stats().misses) == (1, 3)
+        only = {"label": np.full(4, -1)}
+        out, ok = cache.fetch([1, 2, 3, 4], only)
+        assert out is only
+        assert only["label"].tolist() == [0, 0, 1, 1]
+        assert ok.all()
+        again, hit = cache.gather(range(6))
+        assert hit.all()
+        assert [int(row[2, 3, 3]) for row in again["image"]] == [255 - 40 * k for k in ORDER]
+
+
+# ---------------------------------------------------------------------------------------------------- samples that cannot be had
+
+
+def test_a_missing_file_fails_alone(server):
+    server.files(FILES, size="64MiB")
+    with Cache.attach(server.name) as cache:
+        cache.fetch([0])
+        (server.data / "b/2.txt").unlink()
+        (server.data / "b/3.txt").write_bytes(b"other")  # of another time
+        with pytest.raises(stocached.FetchError, match=r"sample 2: READ: .*b/2\.txt.*\(and 1 more\)") as caught:
+            cache.fetch([0, 2, 1, 3])
+        error = caught.value
+        assert isinstance(error, OSError)
+        assert [(f.position, f.index, f.kind) for f in error.failures] == [(1, 2, "READ"), (3, 3, "CHANGED")]
+        assert "b/3.txt" in error.failures[1].message
+        assert error.out == [b"nought", None, b"", None]
+        assert error.ok.tolist() == [True, False, True, False]
+        assert cache.fetch([0, 2, 1, 3], errors="return") == [b"nought", None, b"", None]
+        (server.data / "b/2.txt").write_bytes(FILES["b/2.txt"])
+        assert cache.fetch([1, 2], errors="return") == [b"", None]  # another file by its time
+
+
+def test_a_file_that_is_no_image_fails_alone(server):
+    pictures = images(server)
+    server.stop()
+    broken = pictures[4][: len(pictures[4]) - 30]  # ant/4.png, sample 2
+    (server.data / "ant/4.png").write_bytes(broken)
+    server.path.unlink()
+    server.start()
+    with Cache.attach(server.name) as cache:
+        with pytest.raises(stocached.FetchError, match=r"sample 2: DAMAGED: .*ant/4\.png") as caught:
+            cache.fetch([1, 2, 3])
+        assert caught.value.ok.tolist() == [True, False, True]
+        assert caught.value.out["label"].tolist() == [0, 0, 1]
+        out, ok = cache.fetch([2, 0], errors="return")
+        assert ok.tolist() == [False, True]
+        assert not out["image"][0].any()
+        assert out["image"][1].any()
+        out["image"][...] = 7
+        _, ok = cache.fetch([2, 5], {"image": out["image"]}, errors="return")
+        assert ok.tolist() == [False, True]
+
+
+def test_records_that_were_cut_off_fail_alone(server, cache):
+    cache.fetch([1, 60])
+    write_records(server.data, 50)
+    out, ok = cache.fetch([60, 70, 1, 2], errors="return")
+    assert ok.tolist() == [True, False, True, False]
+    assert (out[[0, 2]] == expected([60, 1])).all()
+    assert not out[[1, 3]].any()
+    with pytest.raises(stocached.FetchError, match="sample 70: CHANGED") as caught:
+        cache.fetch([70])
+    assert not caught.value.ok.any()
+    assert caught.value.out.shape == (1, 1000)
+    assert len(caught.value.failures) == 1
+
+
+def test_wrong_use(server, cache):
+    for call, kind, message in (
+        (lambda: cache.fetch([1, 100]), stocached.SampleIndexError, "index 100"),
+        (lambda: cache.fetch([-1]), stocached.SampleIndexError, "index -1"),
+        (lambda: cache.prefetch([1, 100]), stocached.SampleIndexError, "index 100"),
+        (lambda: cache.fetch([1.5]), stocached.InvalidError, "float64"),
+        (lambda: cache.fetch([1], errors="ignore"), stocached.InvalidError, "errors='ignore'"),
+        (lambda: cache.fetch([1], timeout=-1), stocached.InvalidError, "timeout is -1"),
+        (lambda: cache.fetch([1], timeout="soon"), stocached.InvalidError, "timeout is 'soon'"),
+        (lambda: cache.fetch([1], timeout=float("nan")), stocached.InvalidError, "timeout is nan"),
+        (lambda: cache.fetch([1], threads=-1), stocached.InvalidError, "threads is -1"),
+    ):
+        with pytest.raises(kind, match=message):
+            call()
+    assert cache.fetch([1], timeout=float("inf"))[1].all()
+    cache.close()
+    for call in (lambda: cache.fetch([1]), lambda: cache.prefetch([1])):
+        with pytest.raises(stocached.ClosedError):
+            call()
+
+
+def test_a_cache_that_no_server_has(server, cache, folder):
+    with Cache.create(samples=4, sample_bytes=9) as unnamed, pytest.raises(stocached.InvalidError, match="without a name"):
+        unnamed.fetch([1])
+    with Cache.create("own", samples=4, sample_bytes=9, dir=folder) as own:
+        own.put(1, bytes(9))
+        assert own.fetch([1])[1].all()
+        with pytest.raises(stocached.CacheNotFoundError, match="own"):
+            own.fetch([1, 2])
+
+
+# ---------------------------------------------------------------------------------------------------- a server that is away
+
+
+def test_without_a_server_a_miss_says_what_to_start(server, cache):
+    cache.fetch([1])
+    server.kill()
+    start = time.monotonic()
+    with pytest.raises(stocached.NoServerError, match="stocached serve -c") as caught:
+        cache.fetch([1, 2], timeout=0.3)
+    assert isinstance(caught.value, ConnectionError)
+    assert 0.2 < time.monotonic() - start < 2 * SECOND
+    with pytest.raises(stocached.NoServerError):
+        cache.prefetch([2], timeout=0.1)
+    assert (cache.fetch([1])[0] == expected([1])).all()
+    server.start()
+    assert (cache.fetch([2])[0] == expected([2])).all()
+    assert cache.stats().ready == 2
+
+
+def test_a_fetch_outlives_the_server(server):
+    """It is killed in the middle of a batch and comes back: what was asked for comes all the same."""
+    server.records(limits={"latency": "20ms", "concurrency": 2})
+    with Cache.attach(server.name) as cache:
+        done = []
+        thread = threading.Thread(target=lambda: done.append(cache.fetch(range(100), timeout=60)))
+        thread.start()
+        until(lambda: cache.stats().ready > 5)
+        server.kill()
+        ready = cache.stats().ready
+        assert ready < 90
+        time.sleep(0.2)
+        server.start()
+        thread.join(60)
+        out, ok = done[0]
+        assert ok.all()
+        assert (out == expected(range(100))).all()
+        assert server.reads() <= 100 - ready  # what was there was not read again
+
+
+def test_a_server_that_does_not_answer(server, cache):
+    cache.fetch([1])
+    server.pause()
+    start = time.monotonic()
+    with pytest.raises(stocached.CacheTimeoutError, match="busy or stopped") as caught:
+        cache.fetch([1, 2], timeout=0.3)
+    assert isinstance(caught.value, TimeoutError)
+    assert time.monotonic() - start < 2 * SECOND
+    server.resume()
+    assert (cache.fetch([2, 3])[0] == expected([2, 3])).all()
+
+
+def test_other_data_are_another_cache(server, cache):
+    cache.fetch([1])
+    server.stop()
+    write_records(server.data, 120)
+    server.start()
+    assert (cache.fetch([1])[0] == expected([1])).all()  # it is what it was
+    with pytest.raises(stocached.ReplacedError, match="attach anew"):
+        cache.fetch([1, 2])
+    with Cache.attach(server.name) as anew:
+        assert anew.samples == 120
+        assert anew.fetch([110])[1].all()
+
+
+# ---------------------------------------------------------------------------------------------------- signals, threads, processes
+
+SLOW = {"latency": "30s", "concurrency": 1}
+
+
+def test_ctrl_c_ends_a_waiting_fetch_at_once(server):
+    server.records(limits=SLOW)
+    program = """
+        import sys, time
+        from stocached import Cache
+        cache = Cache.attach(sys.argv[1])
+        print("ready", flush=True)
+        try:
+            cache.fetch([1])
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        # The handle is as good as before.
+        try:
+            cache.fetch([2], timeout=0.2)
+        except TimeoutError:
+            print("later", flush=True)
+        cache.close()
+        """
+    import textwrap
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), server.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    until(lambda: server.metric("stocached_clients") >= 1)
+    time.sleep(0.3)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - start < SECOND
+    out, err = process.communicate(timeout=30)
+    assert (out, err, process.returncode) == ("later\n", "", 0)
+
+
+def test_ctrl_c_while_a_server_is_away(server, cache):
+    server.kill()
+    start = time.monotonic()
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        cache.fetch([1], timeout=30)
+    assert time.monotonic() - start < 5 * SECOND
+    timer.join()
+
+
+def test_handlers_of_signals_run_while_a_fetch_waits(server):
+    """One that raises nothing does not disturb it, one that raises ends it."""
+    server.records(limits={"latency": "400ms", "concurrency": 1})
+    came: list[float] = []
+    cache = Cache.attach(server.name)
+    before = signal.signal(signal.SIGALRM, lambda number, frame: came.append(time.monotonic()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        assert (cache.fetch([1])[0] == expected([1])).all()
+        ended = time.monotonic()
+        assert sum(moment < ended - 0.1 for moment in came) > 5
+        assert server.reads() == 1
+
+        def refuse(number, frame):
+            raise LookupError("enough")
+
+        signal.signal(signal.SIGALRM, refuse)
+        with pytest.raises(LookupError, match="enough"):
+            while True:
+                cache.fetch([2])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (cache.fetch([3])[0] == expected([3])).all()
+    cache.close()
+
+
+def test_other_threads_run_while_one_waits(server):
+    server.records(limits={"latency": "500ms", "concurrency": 1})
+    with Cache.attach(server.name) as cache:
+        thread = threading.Thread(target=cache.fetch, args=([1],))
+        thread.start()
+        counter = itertools.count()
+        while thread.is_alive():
+            next(counter)
+            time.sleep(0.001)
+        assert next(counter) > 50
+
+
+def test_many_threads_share_a_handle(server):
+    server.records(400, limits={"latency": "1ms"})
+    wrong: list[BaseException] = []
+
+    def read(seed: int) -> None:
+        try:
+            epoch(cache, seed)
+        except BaseException as error:
+            wrong.append(error)
+
+    with Cache.attach(server.name) as cache:
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        assert server.reads() == 400
+        stats = cache.stats()
+        assert stats.hits + stats.misses == 8 * 400
+        assert stats.misses >= 400
+
+
+def read_in_child(cache: Cache, seed: int) -> int:
+    epoch(cache, seed)
+    return os.getpid()
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_children(server, cache, method):
+    """Each opens a connection of its own, and leaves its parent's alone."""
+    import warnings
+
+    cache.fetch([0])  # a connection is open
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with multiprocessing.get_context(method).Pool(3) as pool:
+            pids = pool.starmap(read_in_child, [(cache, seed) for seed in range(6)], chunksize=1)
+            pool.close()
+            pool.join()
+    assert os.getpid() not in pids
+    epoch(cache, 9)
+    assert server.reads() == 100
+    stats = cache.stats()
+    assert stats.hits + stats.misses == 701
+    assert stats.clients_live == 2
+
+
+def test_a_child_forked_in_the_middle_of_a_fetch(server):
+    server.records(limits={"latency": "20ms", "concurrency": 1})
+    with Cache.attach(server.name) as cache:
+        thread = threading.Thread(target=cache.fetch, args=(range(40),))
+        thread.start()
+        until(lambda: cache.stats().ready > 2)
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            out, ok = cache.fetch([90, 91])
+            os._exit(0 if ok.all() and (out == expected([90, 91])).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join(60)
+        assert (cache.gather(range(40))[0] == expected(range(40))).all()
+
+
+# ---------------------------------------------------------------------------------------------------- prefetch, attach
+
+
+def test_prefetch_has_samples_read_meanwhile(server, cache):
+    cache.fetch([1, 2])
+    assert cache.prefetch([1, 2, 3, 4, 5]) == 3
+    until(lambda: all(k in cache for k in range(1, 6)))
+    assert cache.prefetch(range(1, 6)) == 0
+    assert cache.prefetch([]) == 0
+    assert cache.stats().misses == 2
+    cache.fetch(range(1, 6))
+    assert cache.stats().hits == 5
+    assert server.reads() == 5
+
+
+def test_attach_by_name_through_the_server(server, cache):
+    assert not os.path.exists(f"/dev/shm/stocached-{os.geteuid()}/{server.name}")
+    assert cache.name == server.name
+    assert cache.path == str(server.path)
+    with Cache.attach(server.path) as by_path, Cache.attach(server.name, read_only=True) as reader:
+        assert by_path.uuid == cache.uuid == reader.uuid
+        assert reader.read_only
+        assert by_path.fetch([3])[1].all()
+        assert reader.fetch([3, 4])[1].all()
+    with Cache.attach(server.name, fingerprint=cache.fingerprint) as same:
+        assert same.uuid == cache.uuid
+    with pytest.raises(stocached.FingerprintError, match="other"):
+        Cache.attach(server.name, fingerprint="other")
+
+
+def test_attach_to_what_is_not_there(server, cache):
+    with pytest.raises(stocached.CacheNotFoundError, match=r"no such cache.*NOT_FOUND"):
+        Cache.attach("no-such-cache")
+    with pytest.raises(stocached.CacheNotFoundError, match="no such cache"):
+        Cache.attach(server.segments / "no-such-cache")
+    server.kill()
+    with pytest.raises(stocached.CacheNotFoundError, match=r"no such cache.*stocached serve -c"):
+        Cache.attach(server.name)
+    shutil.rmtree(server.sockets)
+    start = time.monotonic()
+    with pytest.raises(stocached.CacheNotFoundError, match=rf"no server listens on {server.sockets}/data.sock.*stocached serve -c") as caught:
+        Cache.attach(server.name)
+    assert time.monotonic() - start < SECOND
+    assert caught.value.errno == 2
+
+
+def test_the_default_place_of_the_socket(monkeypatch):
+    from stocached import _handle
+
+    monkeypatch.delenv("STOCACHED_SOCKETS_DIR", raising=False)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    with Cache.create("placed", samples=1, sample_bytes=1, dir="/dev/shm", unlink="last") as cache:
+        for environment, path in (
+            ({}, f"/tmp/stocached-{os.getuid()}/data.sock"),
+            ({"XDG_RUNTIME_DIR": "/nowhere/run"}, "/nowhere/run/stocached/data.sock"),
+            ({"XDG_RUNTIME_DIR": "run"}, f"/tmp/stocached-{os.getuid()}/data.sock"),
+            ({"STOCACHED_SOCKETS_DIR": "/nowhere/else"}, "/nowhere/else/data.sock"),
+        ):
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            assert _handle.data_socket() == path
+            if path.startswith("/nowhere"):
+                with pytest.raises(stocached.NoServerError, match=f"no server on {path}"):  # where the library looks
+                    cache.fetch([0], timeout=0.01)
+
+
+def test_pickled_handles_fetch(server, cache):
+    python(
+        """
+        import pickle, sys
+        cache = pickle.loads(bytes.fromhex(sys.argv[1]))
+        out, ok = cache.fetch([5, 6])
+        assert ok.all()
+        """,
+        pickle.dumps(cache).hex(),
+    )
+    assert 5 in cache
+    assert 6 in cache
