@@ -370,7 +370,11 @@ static void stored_sent_and_failed(void)
     EQUAL(s.misses, 6);
 
     o.flags = STOC_FETCH_UNCOUNTED;
-    EQUAL(fetch(c, indices, 7, &o), 5);
+    memset(hit, 0, sizeof hit);
+    hit[1] = 1; /* what the caller has already is left alone */
+    memset(rows, 0xee, sizeof rows);
+    EQUAL(stoc_fetch(c, indices, 7, rows, BYTES, hit, &o, &error), 5);
+    CHECK(rows[1][0] == 0xee && row_is(2, 4) && row_is(3, 5) && hit[1] == 1 && hit[2] == 1 && hit[0] == 0);
     s = stats_of(c);
     EQUAL(s.hits, 1);
     EQUAL(s.misses, 6);
