@@ -164,7 +164,12 @@ func (s *Server) adminHandler(profiles bool) http.Handler {
 	mux.HandleFunc("POST /v1/caches", s.postCache)
 	mux.HandleFunc("PUT /v1/caches/{name}", s.putCache)
 	mux.HandleFunc("DELETE /v1/caches/{name}", s.deleteCache)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		for _, h := range s.hosted() {
+			h.filler.hung() // no answer comes when a filler is locked up
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready() {
 			fail(w, http.StatusServiceUnavailable, "the server is beginning or ending")

@@ -203,6 +203,13 @@ func (s *Server) drained() {
 	}
 }
 
+// Caches returns how many caches there are.
+func (s *Server) Caches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.caches)
+}
+
 // Dir returns the folder of the sockets.
 func (s *Server) Dir() string { return s.dir }
 

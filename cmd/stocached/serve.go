@@ -1,8 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +38,11 @@ samples: each sample is read from its source once for everybody. Hits are plain 
 server; they go on when it ends.`,
 			`It runs until SIGTERM or SIGINT: then it finishes the reads under way, answers who waits, and leaves the caches to the
 next server. There is one server for a cache, and one for a folder of sockets. Killing it at any moment does no harm.`,
-			`config.example.yaml is the manual of the configuration. --check reads it and opens every source, and starts nothing.`,
+			`SIGHUP makes it read the configuration again: caches come, go and change, and so do limits and log.level; what needs a
+restart is said in the log, and a file that is not good changes nothing. It tells systemd when it is ready, reloads and
+ends, answers its watchdog while it serves, and takes sockets from it; deploy/ has unit files.`,
+			`config.example.yaml is the manual of the configuration. --check reads it, opens every source, says whether all
+caches fit together, and starts nothing.`,
 			exitStatus(exitNotFound, exitMemory, exitExists, exitPermission)),
 		Example: `  stocached serve -c config.yaml
   stocached serve -c config.yaml --check`,
@@ -44,9 +53,15 @@ next server. There is one server for a cache, and one for a folder of sockets. K
 			if err != nil {
 				return err
 			}
+			hangups := make(chan os.Signal, 1)
+			signal.Notify(hangups, syscall.SIGHUP) // from here on: before there is a server, it waits
+			defer signal.Stop(hangups)
 			ctx, stop := interruptible(c.Context())
 			defer stop()
-			options := configuration.Options(configuration.Logger(os.Stderr))
+			level := new(slog.LevelVar)
+			level.Set(configuration.LogLevel())
+			log := configuration.Logger(os.Stderr, level)
+			options := configuration.Options(log)
 			if check {
 				if err := server.Check(ctx, options); err != nil {
 					return err
@@ -54,12 +69,24 @@ next server. There is one server for a cache, and one for a folder of sockets. K
 				_, err := fmt.Fprintf(c.OutOrStdout(), "%s: good, %s\n", f.path, plural(len(options.Caches), "cache"))
 				return err
 			}
+			if err := inherit(&options); err != nil {
+				return err
+			}
 			s, err := server.New(ctx, options)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "serving %s on %s\n", plural(len(options.Caches), "cache"), s.Dir())
-			return s.Serve(ctx)
+			r := &reloader{path: f.path, began: configuration, level: level, log: log, server: s, manager: manager{log}}
+			fmt.Fprintln(c.OutOrStdout(), r.status())
+			r.manager.ready(r.status())
+			var beside sync.WaitGroup
+			beside.Go(func() { r.run(ctx, hangups) })
+			beside.Go(func() { r.manager.watch(ctx, s.Dir()) })
+			context.AfterFunc(ctx, r.manager.stopping)
+			err = s.Serve(ctx)
+			stop() // of what runs beside it
+			beside.Wait()
+			return err
 		},
 	}
 	f.add(c)

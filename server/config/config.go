@@ -4,6 +4,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/size"
@@ -25,7 +27,9 @@ import (
 // Config is a configuration as it is in force.
 type Config struct {
 	Caches  []Cache `key:"caches"`
+	Limits  Limits  `key:"limits"`
 	Sockets Sockets `key:"sockets"`
+	Admin   Admin   `key:"admin"`
 	Metrics Metrics `key:"metrics"`
 	Log     Log     `key:"log"`
 
@@ -42,10 +46,27 @@ type Cache struct {
 	Assign   string         `key:"assign"`
 	Parallel int            `key:"parallel"`
 	Dir      string         `key:"dir"`
+
+	ReadTimeout  time.Duration `key:"read_timeout"`
+	RemoveUnused time.Duration `key:"remove_unused"`
 }
 
 // Size is a number of bytes; 0 is "all": room for every sample.
 type Size uint64
+
+// Limits bound the caches together.
+type Limits struct {
+	Total Bound `key:"total"`
+}
+
+// Bound is a number of bytes; 0 is "none".
+type Bound uint64
+
+// Admin says who may ask the admin socket, and for what.
+type Admin struct {
+	Group string `key:"group"`
+	Pprof bool   `key:"pprof"`
+}
 
 // Sockets say where clients find the server.
 type Sockets struct {
@@ -64,7 +85,7 @@ type Log struct {
 }
 
 // defaults of all scalar keys. A key that is not here has none.
-var defaults = map[string]any{"sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
+var defaults = map[string]any{"limits.total": "none", "admin.group": "", "admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
 
 // variable returns the name of the environment variable of a scalar key.
 func variable(key string) string {
@@ -98,47 +119,90 @@ func Load(path string) (*Config, error) {
 			v.Set(key, os.Getenv(name))
 		}
 	}
-	var complaints []string
-	if err := v.Unmarshal(c, strict); err != nil {
-		complaints = append(complaints, explain(err)...)
-	} else {
-		complaints = c.check()
-	}
-	if len(complaints) > 0 {
-		slices.Sort(complaints)
+	if complaints := complaints(v.Unmarshal(c, strict), c.check); len(complaints) > 0 {
 		return nil, fmt.Errorf("%w: %s:\n  %s", ErrInvalid, path, strings.Join(complaints, "\n  "))
 	}
 	return c, nil
 }
 
+// complaints are those about the types of values, or, if there are none, those of check about the values; sorted.
+func complaints(decoding error, check func() []string) []string {
+	all := []string(nil)
+	if decoding != nil {
+		all = explain(decoding)
+	} else {
+		all = check()
+	}
+	slices.Sort(all)
+	return all
+}
+
 func strict(d *mapstructure.DecoderConfig) {
 	d.TagName, d.ErrorUnused, d.WeaklyTypedInput = "key", true, false
 	d.MatchName = func(key, field string) bool { return key == field }
-	d.DecodeHook = readSize
+	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(readBytes, readDuration, readBool)
 }
 
-// readSize reads sizes: numbers, texts with a unit, "all".
-func readSize(from, to reflect.Type, value any) (any, error) {
-	if to != reflect.TypeFor[Size]() {
+// readBytes reads sizes and bounds: numbers, texts with a unit, and the word for 0.
+func readBytes(from, to reflect.Type, value any) (any, error) {
+	word, meaning := "", ""
+	switch to {
+	case reflect.TypeFor[Size]():
+		word, meaning = "all", "room for every sample"
+	case reflect.TypeFor[Bound]():
+		word, meaning = "none", "no bound"
+	default:
 		return value, nil
 	}
+	n := uint64(0)
 	switch value := value.(type) {
 	case string:
-		if value == "all" {
-			return Size(0), nil
+		if value == word {
+			return n, nil
 		}
-		n, err := size.Parse(value)
-		if err == nil && n == 0 {
-			err = errors.New("a size of 0; write all for room for every sample")
+		var err error
+		if n, err = size.Parse(value); err != nil {
+			return nil, err
 		}
-		return Size(n), err
 	case int:
-		if value < 1 {
-			return nil, fmt.Errorf("a size of %d bytes; write all for room for every sample", value)
+		if value < 0 {
+			return nil, fmt.Errorf("a size of %d bytes; write %s for %s", value, word, meaning)
 		}
-		return Size(value), nil
+		n = uint64(value)
+	default:
+		return nil, fmt.Errorf("%v is no size, such as 8GiB or %s", value, word)
 	}
-	return nil, fmt.Errorf("%v is no size, such as 8GiB or all", value)
+	if n == 0 {
+		return nil, fmt.Errorf("a size of 0; write %s for %s", word, meaning)
+	}
+	return n, nil
+}
+
+// readDuration reads times, which have a unit: 8 alone would be 8 ns.
+func readDuration(from, to reflect.Type, value any) (any, error) {
+	if to != reflect.TypeFor[time.Duration]() {
+		return value, nil
+	}
+	text, ok := value.(string)
+	if !ok {
+		return nil, fmt.Errorf("%v has no unit: write a time such as 30s, 10m or 1.5h", value)
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h", text)
+	}
+	return d, nil
+}
+
+// readBool reads what the environment says, where all is text.
+func readBool(from, to reflect.Type, value any) (any, error) {
+	if text, ok := value.(string); ok && to.Kind() == reflect.Bool {
+		if text != "true" && text != "false" {
+			return nil, fmt.Errorf("%q is neither true nor false", text)
+		}
+		return text == "true", nil
+	}
+	return value, nil
 }
 
 // explain makes lines of what the decoder complains about.
@@ -172,24 +236,13 @@ func (c *Config) check() (complaints []string) {
 	names := map[string]int{}
 	for k := range c.Caches {
 		one := &c.Caches[k]
-		where := fmt.Sprintf("caches[%d]", k)
-		if err := shm.CheckName(one.Name); err != nil {
-			complain("%s.name: %v", where, err)
-		} else if other, twice := names[one.Name]; twice {
-			complain("%s.name: %s is the name of caches[%d] already", where, one.Name, other)
+		where := fmt.Sprintf("caches[%d].", k)
+		if other, twice := names[one.Name]; twice {
+			complain("%sname: %s is the name of caches[%d] already", where, one.Name, other)
 		}
 		names[one.Name] = k
-		if len(one.Source) == 0 {
-			complain("%s.source: a cache of a server needs one, such as {kind: dir, path: ./pictures}", where)
-		}
-		if one.Assign == "" {
-			one.Assign = "first-come"
-		}
-		if _, ok := assigns[one.Assign]; !ok {
-			complain("%s.assign: %q is neither first-come nor first-indices", where, one.Assign)
-		}
-		if one.Parallel < 0 || one.Parallel > shm.ClaimsPerClient {
-			complain("%s.parallel: %d reads at a time are not in 1..%d", where, one.Parallel, shm.ClaimsPerClient)
+		for _, about := range one.check() {
+			complain("%s%s", where, about)
 		}
 	}
 	if c.Metrics.Listen != "" {
@@ -206,19 +259,51 @@ func (c *Config) check() (complaints []string) {
 	return complaints
 }
 
+// check says what is wrong with one cache, and fills in a default.
+func (c *Cache) check() (complaints []string) {
+	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
+	if err := shm.CheckName(c.Name); err != nil {
+		complain("name: %v", err)
+	}
+	if len(c.Source) == 0 {
+		complain("source: a cache of a server needs one, such as {kind: dir, path: ./pictures}")
+	}
+	if c.Assign == "" {
+		c.Assign = "first-come"
+	}
+	if _, ok := assigns[c.Assign]; !ok {
+		complain("assign: %q is neither first-come nor first-indices", c.Assign)
+	}
+	if c.Parallel < 0 || c.Parallel > shm.ClaimsPerClient {
+		complain("parallel: %d reads at a time are not in 1..%d", c.Parallel, shm.ClaimsPerClient)
+	}
+	for key, d := range map[string]time.Duration{"read_timeout": c.ReadTimeout, "remove_unused": c.RemoveUnused} {
+		if d != 0 && d < time.Second {
+			complain("%s: %v is less than 1s; leave it out for the default", key, d)
+		}
+	}
+	return complaints
+}
+
 var assigns = map[string]shm.Assign{"first-come": shm.AssignFirstCome, "first-indices": shm.AssignFirstIndices}
 
 // Options are what package server takes.
 func (c *Config) Options(log *slog.Logger) server.Options {
-	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log}
-	for _, one := range c.Caches {
-		settings := source.Settings{}
-		for key, value := range one.Source {
-			settings[key] = c.resolve(key, value)
-		}
-		o.Caches = append(o.Caches, server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.Parallel, Dir: one.Dir})
+	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log, Total: uint64(c.Limits.Total), ParseCache: c.ParseCache,
+		Admin: server.AdminOptions{Group: c.Admin.Group, Pprof: c.Admin.Pprof}}
+	for k := range c.Caches {
+		o.Caches = append(o.Caches, c.cacheOptions(&c.Caches[k]))
 	}
 	return o
+}
+
+func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
+	settings := source.Settings{}
+	for key, value := range one.Source {
+		settings[key] = c.resolve(key, value)
+	}
+	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.Parallel, Dir: one.Dir,
+		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 
 // resolve makes the paths of a source, and of the index that it keeps, relative to the folder of the file.
@@ -243,7 +328,12 @@ type Setting struct{ Key, Value, From string }
 
 // Settings lists the scalar keys, sorted, each with where its value comes from: default, file, or an environment variable.
 func (c *Config) Settings() []Setting {
-	values := map[string]string{"sockets.dir": c.SocketsDir(), "metrics.listen": c.Metrics.Listen, "log.format": c.Log.Format, "log.level": c.Log.Level}
+	total := "none"
+	if c.Limits.Total != 0 {
+		total = fmt.Sprint(uint64(c.Limits.Total))
+	}
+	values := map[string]string{"limits.total": total, "admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(), "metrics.listen": c.Metrics.Listen,
+		"log.format": c.Log.Format, "log.level": c.Log.Level}
 	var all []Setting
 	for key, value := range values {
 		all = append(all, Setting{key, value, c.from[key]})
@@ -252,15 +342,31 @@ func (c *Config) Settings() []Setting {
 	return all
 }
 
-// Logger makes the logger that the configuration asks for.
-func (c *Config) Logger(to *os.File) *slog.Logger {
+// LogLevel is the level that is logged from on.
+func (c *Config) LogLevel() slog.Level {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Log.Level)); err != nil {
 		panic(err) // Load has checked it
 	}
+	return level
+}
+
+// Logger makes a logger of the format that the configuration asks for; level may change while it is used.
+func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if c.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(to, o))
 	}
 	return slog.New(slog.NewTextHandler(to, o))
+}
+
+// NeedsRestart lists the scalar keys whose values differ in another configuration and that a running server cannot take on.
+func (c *Config) NeedsRestart(other *Config) (keys []string) {
+	theirs := other.Settings()
+	for k, s := range c.Settings() {
+		if !slices.Contains([]string{"limits.total", "log.level"}, s.Key) && s.Value != theirs[k].Value {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
 }
