@@ -41,6 +41,11 @@ build/libstocached.so: | setup-system
 bin/stocached:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./cmd/stocached
 
+.PHONY: man
+man: bin/stocached ## manual pages of all commands, in build/man
+	rm -rf build/man
+	bin/stocached man build/man
+
 # ------------------------------------------------------------------------------------------------ main job
 
 .PHONY: demo
