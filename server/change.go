@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -91,6 +92,7 @@ func (s *Server) remove(name string, unlink bool) error {
 	var err error
 	if unlink {
 		err = h.unlink()
+		fault.At("change.unlinked")
 	}
 	h.log.Info("removed", "unlinked", unlink)
 	return errors.Join(err, h.shut(removalWait, false))
@@ -145,6 +147,7 @@ func (s *Server) exchange(h *hosted, p *prepared) error {
 	if err := h.shut(removalWait, true); err != nil {
 		h.log.Warn("closing the cache that is replaced", "error", err)
 	}
+	fault.At("change.shut")
 	if err := s.begin(p, h.fromFile); err != nil {
 		return errors.Join(err, s.bringBack(h))
 	}
@@ -205,6 +208,7 @@ func (h *hosted) leaveUnused() (bool, error) {
 		return false, err
 	}
 	err := h.unlink()
+	fault.At("change.left")
 	h.filler.close(removalWait)
 	h.gone = true
 	return true, errors.Join(err, h.cache.Close(), h.segment.Close())
