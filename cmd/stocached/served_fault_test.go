@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,12 +39,13 @@ type dataset struct {
 }
 
 var (
-	slotted = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
-	lagging = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 10ms}}", servedBytes), writeRecords}
-	narrow  = dataset{fmt.Sprintf("parallel: 1, size: 4400kB, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords} // not room for all
-	pile    = dataset{"parallel: 1, source: {kind: dir, path: records}", writeFiles}
-	indexed = dataset{"parallel: 1, source: {kind: dir, path: records, index: files.index}", writeFiles}
-	shard   = dataset{"parallel: 1, source: {kind: tar, path: records}", writeShard}
+	slotted  = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
+	lagging  = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 10ms}}", servedBytes), writeRecords}
+	narrow   = dataset{fmt.Sprintf("parallel: 1, size: 4400kB, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords} // not room for all
+	fleeting = dataset{fmt.Sprintf("parallel: 1, remove_unused: 1s, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
+	pile     = dataset{"parallel: 1, source: {kind: dir, path: records}", writeFiles}
+	indexed  = dataset{"parallel: 1, source: {kind: dir, path: records, index: files.index}", writeFiles}
+	shard    = dataset{"parallel: 1, source: {kind: tar, path: records}", writeShard}
 )
 
 func writeRecords(t *testing.T, path string, n int) {
@@ -263,6 +265,9 @@ var serverDeaths = []serverDeath{
 	{"it sends", narrow, []string{"fill.taken", "fill.read", "fill.answered", "send.piece"}, dieSending},
 	{"a client attaches", slotted, []string{"send.descriptor"}, dieAttaching},
 	{"it ends", lagging, drainPath, dieEnding},
+	{"an operator removes the cache", slotted, []string{"change.unlinked"}, dieRemoving},
+	{"an operator makes it another size", slotted, []string{"change.shut", "host.removed", "host.created", "host.attached"}, dieExchanging},
+	{"it empties a cache that nobody uses", fleeting, []string{"change.left", "host.created@2", "host.locked@2"}, dieEmptying},
 	{"it keeps an index of a tar file", shard, []string{"index.opened", "index.locked", "index.part", "index.synced", "index.renamed"}, dieStarting},
 	{"it keeps an index of a folder", indexed, []string{"index.created", "index.written", "index.renamed"}, dieStarting},
 }
@@ -285,7 +290,8 @@ var notServers = map[string]string{
 func TestEveryServerPointIsTested(t *testing.T) {
 	tested := map[string]bool{}
 	for _, death := range serverDeaths {
-		for _, point := range death.points {
+		for _, order := range death.points {
+			point, _, _ := strings.Cut(order, "@")
 			tested[point] = true
 		}
 	}
@@ -430,6 +436,59 @@ func dieSending(d *doomed, point string) {
 	}
 	wantSamples(d.t, c, rand.Perm(doomedSamples))
 	d.noClaims(c.Cache)
+}
+
+// change sends a change to the admin socket of a server that dies of it.
+func (d *doomed) change(method, path, body string) {
+	d.t.Helper()
+	socket, err := net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer socket.Close()
+	if _, err := fmt.Fprintf(socket, "%s %s HTTP/1.1\r\nHost: stocached\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
+		d.t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(socket); len(answer) > 0 {
+		d.t.Fatalf("%s, %v", answer, err)
+	}
+	d.died()
+	if have := ready(d.t, d.client.Cache); have != doomedFilled {
+		d.t.Errorf("who has the old one finds %d samples in it, want %d", have, doomedFilled)
+	}
+}
+
+func dieRemoving(d *doomed, point string) {
+	d.fill()
+	d.obeying(point + "=kill")
+	d.change("DELETE", "/v1/caches/pets?unlink=true", "")
+	d.client = nil
+	d.goesOn(0, doomedSamples) // the configuration still has it
+}
+
+func dieExchanging(d *doomed, point string) {
+	d.fill()
+	if point == "host.attached" {
+		point += "@2"
+	}
+	d.obeying(point + "=kill")
+	d.change("PUT", "/v1/caches/pets", fmt.Sprintf(`{"name": "pets", "dir": %q, "size": "5MB", "source": {"kind": "raw", "path": %q, "sample_bytes": %d}}`, d.segments, d.records, servedBytes))
+	left := doomedFilled // the configuration has the size that was
+	if point != "change.shut" {
+		left, d.client = 0, nil
+	}
+	d.goesOn(left, doomedSamples)
+}
+
+func dieEmptying(d *doomed, point string) {
+	d.obeying(point + "=kill")
+	c := d.dial()
+	wantSamples(d.t, c, first(doomedFilled))
+	if err := c.Close(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.died()
+	d.goesOn(0, doomedSamples)
 }
 
 func dieAttaching(d *doomed, point string) {
