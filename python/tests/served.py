@@ -9,9 +9,11 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,23 @@ class Server:
 
     def reads(self) -> int:
         return int(self.metric("stocached_source_reads_total"))
+
+
+def write_pictures(server: Server, n: int = 6) -> list[bytes]:
+    """PNG files of 8 x 8 pixels, each of one colour, that the server decodes: fields `image` (3, 4, 4) and `label`, ants before cats."""
+    pictures = [_png(40 * k) for k in range(n)]
+    names = [f"{'cat' if k % 2 else 'ant'}/{k}.png" for k in range(n)]
+    server.files(dict(zip(names, pictures)), {"labels": "folders"}, decode={"resize": [4, 4]})
+    return pictures
+
+
+def _png(colour: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + bytes([colour, 0, 255 - colour]) * 8 for _ in range(8))
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def until(condition: Any, seconds: float = 20) -> None:

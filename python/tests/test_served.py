@@ -17,7 +17,7 @@ import time
 import numpy as np
 import pytest
 from helpers import pattern, python
-from served import Server, expected, until, write_records
+from served import expected, until, write_pictures, write_records
 
 import stocached
 from stocached import Cache
@@ -196,31 +196,11 @@ def test_tar(server):
             assert [value["cls"] for value in values] == [b"1", b"0", b"0"]
 
 
-def images(server: Server, n: int = 6) -> list[bytes]:
-    """Pictures of one colour each, as PNG files of eight pixels' width, and a server that decodes them."""
-    import struct
-    import zlib
-
-    def png(colour: int) -> bytes:
-        def chunk(kind: bytes, data: bytes) -> bytes:
-            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-        rows = b"".join(b"\0" + bytes([colour, 0, 255 - colour]) * 8 for _ in range(8))
-        head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
-        return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-    pictures = [png(40 * k) for k in range(n)]
-    server.files(
-        {f"{'cat' if k % 2 else 'ant'}/{k}.png": picture for k, picture in enumerate(pictures)}, {"labels": "folders"}, decode={"resize": [4, 4]}
-    )
-    return pictures
-
-
-ORDER = [0, 2, 4, 1, 3, 5]  # in which images() numbers its pictures: ant/0, ant/2, ant/4, cat/1, ...
+ORDER = [0, 2, 4, 1, 3, 5]  # in which write_pictures() numbers its pictures: ant/0, ant/2, ant/4, cat/1, ...
 
 
 def test_several_fields_of_fixed_size(server):
-    images(server)
+    write_pictures(server)
     with Cache.attach(server.name) as cache:
         cache.fetch([4])
         out, ok = cache.fetch([5, 4, 0])
@@ -262,7 +242,7 @@ def test_a_missing_file_fails_alone(server):
 
 
 def test_a_file_that_is_no_image_fails_alone(server):
-    pictures = images(server)
+    pictures = write_pictures(server)
     server.stop()
     broken = pictures[4][: len(pictures[4]) - 30]  # ant/4.png, sample 2
     (server.data / "ant/4.png").write_bytes(broken)

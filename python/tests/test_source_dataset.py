@@ -1,0 +1,206 @@
+"""SourceDataset: a cache that a server fills, through the stock DataLoader."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import pattern
+from served import expected, write_pictures
+from torch_helpers import TORCH_WARNINGS, torch
+
+import stocached
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+METHODS = ["fork", "forkserver", "spawn"]
+
+
+def dataset(name: str, **options: Any) -> Any:
+    from stocached.torch import SourceDataset
+
+    return SourceDataset(name, **options)
+
+
+def loader(source: Any, **options: Any) -> Any:
+    return torch.utils.data.DataLoader(source, **{"batch_size": 8, "shuffle": True, **options})
+
+
+def numbered(sample: Any) -> Any:
+    """A transform, at the top of a module as spawned workers need it."""
+    return int(sample[0]), sample.float()
+
+
+def text(sample: bytes) -> str:
+    return f"{os.getpid()} {sample.decode()}"
+
+
+# ---------------------------------------------------------------------------------------------------- samples
+
+
+def test_samples_are_tensors(server):
+    server.data.write_bytes(np.arange(20 * 6, dtype=np.float32).tobytes())
+    server.serve({"kind": "raw", "shape": [2, 3], "dtype": "float32"})
+    source = dataset(server.name)
+    assert len(source) == 20
+    assert source[3].dtype == torch.float32
+    assert source[3].tolist() == [[18, 19, 20], [21, 22, 23]]
+    assert source[-1].tolist() == source[19].tolist() == source[np.int64(19)].tolist()
+    batch = source.__getitems__([4, 0, 4])
+    assert [sample[0, 0].item() for sample in batch] == [24, 0, 24]
+    assert source.__getitems__([]) == []
+    for index in (20, -21):
+        with pytest.raises(IndexError, match="the dataset has 20 samples"):
+            source[index]
+    assert server.name in repr(source)
+
+
+def test_samples_are_the_caller_s_own(server):
+    server.records()
+    source = dataset(server.name)
+    first = source[5]
+    first.zero_()
+    held = source.__getitems__([1, 2, 3])
+    for _ in range(20):
+        source.__getitems__([4, 5, 6])
+    assert (torch.stack(held).numpy() == expected([1, 2, 3])).all()
+    assert (source[5].numpy() == pattern(5)).all()
+
+
+def test_transform(server):
+    server.records(30)
+    batches = list(loader(dataset(server.name, transform=numbered), batch_size=10, shuffle=False))
+    assert [batch[0].tolist() for batch in batches] == [[int(pattern(k)[0]) for k in range(start, start + 10)] for start in (0, 10, 20)]
+    assert batches[0][1].dtype == torch.float32
+
+
+def test_samples_of_any_size_are_bytes(server):
+    server.files({f"{k}.txt": f"text {k}".encode() * k for k in range(10)}, size="64MiB")
+    source = dataset(server.name)
+    assert source[3] == b"text 3" * 3
+    assert source[0] == b""
+    read = [value for batch in loader(source, batch_size=4, shuffle=False) for value in batch]
+    assert read == [f"text {k}".encode() * k for k in range(10)]
+    for worker, batch in enumerate(loader(dataset(server.name, transform=text), batch_size=5, shuffle=False, num_workers=2)):
+        assert batch[1].partition(" ")[2] == f"text {5 * worker + 1}" * (5 * worker + 1)
+
+
+def test_fields_are_a_dict(server):
+    write_pictures(server)
+    source = dataset(server.name)
+    sample = source[3]
+    assert sample["image"].shape == (3, 4, 4)
+    assert sample["image"].dtype == torch.uint8
+    assert sample["label"].item() == 1
+    (batch,) = loader(source, shuffle=False)
+    assert batch["image"].shape == (6, 3, 4, 4)
+    assert batch["label"].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_fields_of_any_size_are_a_dict(server):
+    server.files({"a/0": b"nought", "b/1": b"one"}, {"labels": "folders"}, size="64MiB")
+    source = dataset(server.name)
+    assert [sample["data"] for sample in source.__getitems__([1, 0])] == [b"one", b"nought"]
+    (batch,) = loader(source, shuffle=False)
+    assert batch["data"] == [b"nought", b"one"]
+    assert batch["label"].tolist() == [0, 1]
+
+
+# ---------------------------------------------------------------------------------------------------- loaders
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers(server, method):
+    """Two epochs of three workers in a new order each: every sample comes once an epoch, and is read once."""
+    server.records(96)
+    source = dataset(server.name)
+    source[0]  # a connection is open
+    batches = loader(source, num_workers=3, multiprocessing_context=method, persistent_workers=True)
+    of = {pattern(k).tobytes(): k for k in range(96)}
+    for _ in range(2):
+        samples = [of[row.numpy().tobytes()] for batch in batches for row in batch]
+        assert sorted(samples) == list(range(96)) != samples
+    assert server.reads() == 96
+    assert (source.stats().hits, source.stats().misses) == (97, 96)
+
+
+def test_the_server_restarts_in_the_middle_of_an_epoch(server):
+    server.records(96, limits={"latency": "10ms", "concurrency": 1})
+    batches = loader(dataset(server.name), num_workers=2)
+    read = 0
+    for k, batch in enumerate(batches):
+        if k == 2:
+            server.kill()
+            timer = threading.Timer(0.5, server.start)
+            timer.start()
+        read += len(batch)
+    timer.join()
+    assert read == 96
+    assert dataset(server.name).stats().ready == 96
+
+
+def test_without_a_server_hits_go_on_and_misses_say_what_to_do(server):
+    server.records(20)
+    source = dataset(server.name, timeout=0.2)
+    source.__getitems__(range(10))
+    server.kill()
+    assert (source[9].numpy() == pattern(9)).all()
+    start = time.monotonic()
+    with pytest.raises(stocached.NoServerError, match="stocached serve -c"):
+        source.__getitems__([9, 10])
+    assert time.monotonic() - start < 2
+    with pytest.raises(stocached.NoServerError, match="stocached serve -c"):  # through the worker, as what it is
+        list(loader(source, num_workers=2))
+    with pytest.raises(FileNotFoundError, match="stocached serve -c"):
+        dataset(server.name)
+
+
+def test_a_file_that_cannot_be_read_is_named(server):
+    server.files({f"{k}.txt": b"x" for k in range(8)}, size="64MiB")
+    source = dataset(server.name)
+    (server.data / "5.txt").unlink()
+    for workers in (0, 2):
+        with pytest.raises(stocached.FetchError, match=r"sample 5: READ: .*5\.txt"):
+            list(loader(source, num_workers=workers))
+
+
+def test_pickled(server):
+    server.records(10)
+    source = dataset(server.name, transform=numbered, timeout=7)
+    source[1]
+    again = pickle.loads(pickle.dumps(source))
+    assert again.timeout == 7
+    assert len(again) == 10
+    assert (again[2][1].numpy() == pattern(2)).all()
+    assert again.cache.uuid == source.cache.uuid
+
+
+def test_threads(server):
+    server.records(200)
+    source, wrong = dataset(server.name), []
+
+    def read(seed: int) -> None:
+        order = random.Random(seed).sample(range(200), 200)
+        for start in range(0, 200, 8):
+            indices = order[start : start + 8]
+            if not (torch.stack(source.__getitems__(indices)).numpy() == expected(indices)).all():
+                wrong.append(indices)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert server.reads() == 200
+
+
+def test_a_name_is_needed(server):
+    with pytest.raises(stocached.InvalidError, match="name is 7"):
+        dataset(7)
