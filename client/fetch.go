@@ -5,16 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 
 	"github.com/stocached/stocached/control"
 )
 
-// fetchTries is how often a sample that was fetched and has left the cache again, by a clear, is fetched.
-const fetchTries = 3
+const (
+	// fetchTries is how often a sample that was fetched and has left the cache again, by a clear, is fetched.
+	fetchTries = 3
+	// fetchBreaks is how many connections may end under a call.
+	fetchBreaks = 4
+)
 
 // Fetch copies n samples of a fixed-size cache, row k to dst[k*stride:]. Those that are there are gathered, as Gather does; for the others the server is asked, once for all of them.
-// With all there it costs what Gather costs, and needs no server.
+// With all there it costs what Gather costs, and needs no server. What was there is counted as hits, the rest as misses; what the server brings is not counted again.
 //
 // *FetchError when some samples could not be had; all others were. ErrNoServer, ErrReplaced, and the cause of ctx: then only those that were there are copied. ErrIndex, ErrSchema,
 // ErrClosed as Gather.
@@ -37,7 +41,7 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 		copy(dst[k*stride:], data)
 		return true
 	}, func(k int) (bool, error) {
-		_, hit, err := s.Get(indices[k], dst[k*stride:][:size])
+		_, hit, err := s.c.Copy(indices[k], dst[k*stride:][:size])
 		return hit, err
 	})
 }
@@ -46,15 +50,15 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 func (s *Served) FetchSamples(ctx context.Context, indices []int) ([][]byte, error) {
 	samples := make([][]byte, len(indices))
 	var missing []int
-	get := func(k int) (bool, error) {
-		data, hit, err := s.getOwn(indices[k])
+	get := func(k int, get func(i int, dst []byte) (int, bool, error)) (bool, error) {
+		data, hit, err := s.getOwn(indices[k], get)
 		if hit {
 			samples[k] = data
 		}
 		return hit, err
 	}
 	for k := range indices {
-		hit, err := get(k)
+		hit, err := get(k, s.Get)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +72,7 @@ func (s *Served) FetchSamples(ctx context.Context, indices []int) ([][]byte, err
 	return samples, s.fill(ctx, indices, missing, func(k int, data []byte) bool {
 		samples[k] = bytes.Clone(data)
 		return true
-	}, get)
+	}, func(k int) (bool, error) { return get(k, s.c.Copy) })
 }
 
 // GetOrFetch returns one sample, the caller's own. Errors as Fetch.
@@ -115,91 +119,98 @@ func (s *Served) numbers(indices []int) ([]int64, error) {
 	return all, nil
 }
 
-// fill has the missing positions fetched: take is called with what comes as bytes (false: it cannot be this sample; nil: no bytes are sent), get for what is in the cache by then.
+// wanted is one position of a call that is not had yet.
+type wanted struct {
+	k     int
+	tries int
+	done  bool // had, or failed
+}
+
+// fill has the missing positions fetched: take is called with what comes as bytes (false: it cannot be this sample; nil: nothing is to come), get for what is in the cache by then. A server that
+// goes away meanwhile is waited for, and asked for what is still missing when it is back.
 func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool, get func(k int) (bool, error)) error {
+	wants := make([]*wanted, len(missing))
+	for n, k := range missing {
+		wants[n] = &wanted{k: k}
+	}
 	var failed FetchError
-	again := true // one connection may end under us: the server may be back already
-	for try := 0; len(missing) > 0; try++ {
-		var left []int
-		for len(missing) > 0 {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			c, err := s.link.connection(ctx)
-			if err != nil {
-				return err
-			}
-			part := missing[:min(len(missing), c.maxIndices)]
-			gone, err := s.fillPart(ctx, c, indices, part, take, get, &failed)
-			if again && errors.Is(err, errEnded) {
-				again = false
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			missing = missing[len(part):]
-			left = append(left, gone...)
-		}
-		if missing = left; try+1 == fetchTries {
-			for _, k := range missing {
-				failed.Failures = append(failed.Failures, FetchFailure{k, indices[k], control.CodeInternal,
-					fmt.Sprintf("it was fetched %d times and has left the cache each time: somebody clears it", fetchTries)})
-			}
+	for breaks := 1; ; {
+		wants = slices.DeleteFunc(wants, func(w *wanted) bool { return w.done })
+		if len(wants) == 0 {
 			break
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c, err := s.link.connection(ctx)
+		if err == nil {
+			err = s.fillPart(ctx, c, indices, wants[:min(len(wants), c.maxIndices)], take, get, &failed)
+		}
+		if errors.Is(err, errEnded) && breaks < fetchBreaks {
+			breaks++
+			continue
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if len(failed.Failures) > 0 {
+		slices.SortFunc(failed.Failures, func(a, b FetchFailure) int { return a.Position - b.Position })
 		return &failed
 	}
 	return nil
 }
 
-// fillPart is fill of one request; it returns the positions that are there no more.
-func (s *Served) fillPart(ctx context.Context, c *conn, indices, part []int, take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) (left []int, err error) {
-	wanted := make([]int, len(part))
-	for position, k := range part {
-		wanted[position] = indices[k]
+// fillPart is fill of one request.
+func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*wanted, take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) error {
+	positions := make([]int, len(part))
+	for position, w := range part {
+		positions[position] = indices[w.k]
 	}
-	numbers, err := s.numbers(wanted)
+	numbers, err := s.numbers(positions)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var mu sync.Mutex // protects done and wrong: a sample may still be on its way when ctx ends
-	done := make([]bool, len(part))
 	var wrong error
-	sample := func(position int, data []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		if done[position] = take(part[position], data); !done[position] {
-			wrong = fmt.Errorf("%w: sample %d came with %d bytes", ErrSchema, numbers[position], len(data))
+	var sample func(position int, data []byte)
+	if take != nil {
+		sample = func(position int, data []byte) {
+			if part[position].done = take(part[position].k, data); !part[position].done {
+				wrong = fmt.Errorf("%w: sample %d came with %d bytes", ErrSchema, numbers[position], len(data))
+			}
 		}
-	}
-	if take == nil {
-		sample = nil
 	}
 	p, err := c.do(ctx, control.Fetch, numbers, sample)
-	mu.Lock()
-	defer mu.Unlock()
 	if err := errors.Join(err, wrong); err != nil {
-		return nil, err
+		return err
+	}
+	closing := false
+	fail := func(w *wanted, code control.Code, text string) {
+		failed.Failures = append(failed.Failures, FetchFailure{w.k, indices[w.k], code, text})
+		w.done = true
 	}
 	for _, f := range p.failures {
-		k := part[f.Position]
-		failed.Failures = append(failed.Failures, FetchFailure{k, indices[k], f.Code, f.Text})
-		done[f.Position] = true
+		if f.Code == control.CodeClosing {
+			closing = true // the next server reads it
+		} else {
+			fail(part[f.Position], f.Code, f.Text)
+		}
 	}
-	for position, k := range part {
-		if done[position] {
+	if closing {
+		why := errors.New("the server is ending, or has removed this cache")
+		c.die(why)
+		return ended(why)
+	}
+	for _, w := range part {
+		if w.done {
 			continue
 		}
-		hit, err := get(k)
-		if err != nil {
-			return nil, err
+		if w.done, err = get(w.k); err != nil {
+			return err
 		}
-		if !hit {
-			left = append(left, k)
+		if w.tries++; !w.done && w.tries == fetchTries {
+			fail(w, control.CodeInternal, fmt.Sprintf("it was fetched %d times and has left the cache each time: somebody clears it", fetchTries))
 		}
 	}
-	return left, nil
+	return nil
 }

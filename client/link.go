@@ -27,10 +27,16 @@ type link struct {
 	dir, label, name string
 	timeout          time.Duration
 	attached         func(descriptor int, uuid [16]byte) error // called on each new connection with what the server gave for the name
+	ended            context.Context                           // by close
+	end              context.CancelFunc
 
 	mu     sync.Mutex // protects what follows, and lets one goroutine connect for all
 	conn   *conn      // nil: none yet. It may be dead
 	closed bool
+	missed struct { // the last time that there was no server to be found
+		at  time.Time
+		err error
+	}
 }
 
 // conn is one connection. Its reader ends with it.
@@ -62,8 +68,9 @@ type pending struct {
 	err      error
 }
 
-// connection returns a connection that was alive a moment ago, a new one if need be. ErrNoServer, ErrClosed, a *RemoteError, and errors of attached.
+// connection returns a connection that was alive a moment ago, a new one if need be; a server that is away is waited for. ErrNoServer, ErrClosed, a *RemoteError, and errors of attached.
 func (l *link) connection(caller context.Context) (*conn, error) {
+	asked := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -72,17 +79,24 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	if l.conn != nil && l.conn.alive() {
 		return l.conn, nil
 	}
+	if l.missed.at.After(asked) { // another goroutine has just waited for it
+		return nil, l.missed.err
+	}
 	ctx, cancel := context.WithTimeout(caller, l.timeout)
 	defer cancel()
-	path := filepath.Join(l.dir, control.DataSocket)
-	socket, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if caller.Err() != nil {
-		return nil, context.Cause(caller)
+	defer context.AfterFunc(l.ended, cancel)()
+	socket, err := l.find(ctx)
+	if err != nil && l.ended.Err() != nil {
+		return nil, ended(ErrClosed)
+	}
+	if err != nil && caller.Err() != nil {
+		return nil, errors.Join(context.Cause(caller), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer, path, err)
+		l.missed.at, l.missed.err = time.Now(), err
+		return nil, err
 	}
-	c := &conn{socket: socket.(*net.UnixConn), requests: map[uint64]*pending{}, next: 2}
+	c := &conn{socket: socket, requests: map[uint64]*pending{}, next: 2}
 	deadline, _ := ctx.Deadline()
 	c.socket.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { c.socket.SetDeadline(time.Unix(1, 0)) })
@@ -95,7 +109,7 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE):
 			err = ended(err) // it is just ending
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			err = fmt.Errorf("%w: %s did not answer within %v; it may be stopped or overloaded. Hits go on without", ErrNoServer, path, l.timeout)
+			err = fmt.Errorf("%w: %s did not answer within %v; it may be stopped or overloaded. Hits go on without", ErrNoServer, l.path(), l.timeout)
 		}
 		return nil, err
 	}
@@ -103,6 +117,35 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	c.reader.Go(c.read)
 	l.conn = c
 	return c, nil
+}
+
+// path is that of the socket.
+func (l *link) path() string { return filepath.Join(l.dir, control.DataSocket) }
+
+// findPause is how long it rests between two looks for a server.
+const findPause = 20 * time.Millisecond
+
+// find connects to the server, and looks again until ctx ends if there is none. ErrNoServer.
+func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
+	var why error
+	for {
+		socket, err := new(net.Dialer).DialContext(ctx, "unix", l.path())
+		if err == nil {
+			return socket.(*net.UnixConn), nil
+		}
+		if why == nil || ctx.Err() == nil { // else it says no more than that the time is over
+			why = err
+		}
+		away := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) // the last: its queue of connections is full
+		if away {
+			select {
+			case <-time.After(findPause):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer, l.path(), why)
+	}
 }
 
 // greet says hello and attaches to the cache, if one is named.
@@ -310,6 +353,9 @@ func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample f
 	fault.At("fetch.sent")
 	select {
 	case <-p.done:
+		p.mu.Lock()
+		p.givenUp = true // the connection may have died while its reader was at a sample
+		p.mu.Unlock()
 		return p, p.err
 	case <-ctx.Done():
 		p.mu.Lock()
@@ -333,6 +379,7 @@ func (c *conn) send(frame []byte) {
 
 // close ends the connection, and waits for its reader.
 func (l *link) close() error {
+	l.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

@@ -24,7 +24,7 @@ type flight struct {
 // wait get an error. If storing fails for another reason than ErrReadOnly, the error is returned together with the data, which is good; that there was no room is no
 // error. ErrIndex, ErrSchema (load returned a wrong size), ErrClosed, ErrCorrupt, ErrLost, ErrSystem.
 func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
-	if data, hit, err := c.getOwn(i); hit || err != nil {
+	if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 		return data, err
 	}
 	for {
@@ -73,7 +73,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *flight, load func(ctx contex
 	}()
 	// Between our miss and our flight another one may have landed; without this second look it would be loaded twice.
 	if state, err := c.State(i); err == nil && state == StateReady {
-		if data, hit, err := c.getOwn(i); hit || err != nil {
+		if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 			f.data, f.err = data, err
 			return data, err
 		}
@@ -94,11 +94,11 @@ func (c *Cache) lead(ctx context.Context, i int, f *flight, load func(ctx contex
 	return data, err
 }
 
-// getOwn returns a copy of a sample.
-func (c *Cache) getOwn(i int) ([]byte, bool, error) {
+// getOwn returns a copy of a sample. get: Get, or its like that is not counted.
+func (c *Cache) getOwn(i int, get func(i int, dst []byte) (int, bool, error)) ([]byte, bool, error) {
 	if !c.Variable() {
 		dst := make([]byte, c.SampleBytes())
-		n, hit, err := c.Get(i, dst)
+		n, hit, err := get(i, dst)
 		if !hit {
 			return nil, false, err
 		}
@@ -106,7 +106,7 @@ func (c *Cache) getOwn(i int) ([]byte, bool, error) {
 	}
 	var dst []byte
 	for {
-		n, hit, err := c.Get(i, dst)
+		n, hit, err := get(i, dst)
 		switch {
 		case hit:
 			return dst[:n], true, nil

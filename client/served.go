@@ -23,7 +23,7 @@ type Served struct {
 type DialOptions struct {
 	SocketsDir string        // folder of the server's sockets. "": $STOCACHED_SOCKETS_DIR, else the server's default
 	Label      string        // of this program, shown by stats. "": its name
-	Timeout    time.Duration // for connecting, each time. 0: 2 seconds
+	Timeout    time.Duration // how long a server that is away is waited for, each time. 0: 2 seconds
 }
 
 // ErrNoServer is the error of what needs a server when there is none to reach. Hits go on without.
@@ -61,7 +61,9 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 
 // link is the way to a server, not taken yet.
 func (o DialOptions) link(name string) *link {
-	return &link{dir: cmp.Or(o.SocketsDir, control.SocketsDir()), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name}
+	l := &link{dir: cmp.Or(o.SocketsDir, control.SocketsDir()), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name}
+	l.ended, l.end = context.WithCancel(context.Background())
+	return l
 }
 
 // Close ends connection and handle. Requests under way fail with ErrClosed.
