@@ -69,8 +69,8 @@ func (s *Server) deleteCache(w http.ResponseWriter, r *http.Request) {
 
 // takeCache reads the body of a request. false: it was answered.
 func (s *Server) takeCache(w http.ResponseWriter, r *http.Request) (o CacheOptions, ok bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if errors.As(err, new(*http.MaxBytesError)) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if len(body) > maxBody {
 		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a cache is described by at most %d bytes", maxBody))
 		return o, false
 	}

@@ -53,10 +53,7 @@ func decodeJSON(body []byte, into *Cache) error {
 
 // readJSON reads the next value with the types that YAML gives, and refuses a key that comes twice, as YAML does.
 func readJSON(d *json.Decoder) (any, error) {
-	token, err := d.Token()
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
+	token, err := nextToken(d)
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +73,12 @@ func readJSON(d *json.Decoder) (any, error) {
 				}
 				list = append(list, value)
 			}
-			_, err := d.Token()
+			_, err := nextToken(d)
 			return list, err
 		}
 		object := map[string]any{}
 		for d.More() {
-			key, err := d.Token()
+			key, err := nextToken(d)
 			if err != nil {
 				return nil, err
 			}
@@ -93,8 +90,17 @@ func readJSON(d *json.Decoder) (any, error) {
 				return nil, err
 			}
 		}
-		_, err := d.Token()
+		_, err := nextToken(d)
 		return object, err
 	}
 	return token, nil
+}
+
+// nextToken is for where there must be another one.
+func nextToken(d *json.Decoder) (json.Token, error) {
+	token, err := d.Token()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return token, err
 }

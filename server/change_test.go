@@ -1,0 +1,577 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/server/config"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// shelf is a collection of sources, one for each value of the key id. Samples of one are not those of another.
+type shelf struct {
+	mu      sync.Mutex
+	sources map[int]*marked
+	opened  int
+}
+
+func newShelf() *shelf { return &shelf{sources: map[int]*marked{}} }
+
+// put makes a source of samples that carry a mark.
+func (s *shelf) put(id, samples, bytes int) *marked {
+	m := &marked{memory: newMemory(samples, bytes), id: id}
+	m.fingerprint = fmt.Sprint("shelf-", id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sources[id] = m
+	return m
+}
+
+func (s *shelf) open(_ context.Context, settings source.Settings) (source.Source, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, _ := settings["id"].(int)
+	m := s.sources[id]
+	if m == nil {
+		return nil, fmt.Errorf("%w: there is no source %v", source.ErrInvalid, settings["id"])
+	}
+	s.opened++
+	return &opened{marked: m}, nil
+}
+
+// marked is a memory whose samples carry a mark in every byte.
+type marked struct {
+	*memory
+	id int
+}
+
+func (m *marked) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	n, err := m.memory.Read(ctx, i, dst)
+	for k := range dst[:n] {
+		dst[k] ^= byte(m.id)
+	}
+	return n, err
+}
+
+func (m *marked) content(i int) []byte {
+	data := content(i, m.bytes)
+	for k := range data {
+		data[k] ^= byte(m.id)
+	}
+	return data
+}
+
+// opened is one opening of a marked source: closed, it reads no more.
+type opened struct {
+	*marked
+	closed atomic.Bool
+}
+
+func (o *opened) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	if o.closed.Load() {
+		return 0, source.ErrClosed
+	}
+	return o.marked.Read(ctx, i, dst)
+}
+
+func (o *opened) Close() error { o.closed.Store(true); return nil }
+
+// onShelf are options of a server with caches over the sources of a shelf, named by name, and operators.
+func onShelf(t *testing.T, s *shelf, ids map[string]int) server.Options {
+	t.Helper()
+	dir := tmpfs(t)
+	m := newMemory(1, 1)
+	o := options(t, m, server.CacheOptions{Dir: dir})
+	o.Caches = nil
+	for name, id := range ids {
+		o.Caches = append(o.Caches, server.CacheOptions{Name: name, Dir: dir, Source: source.Settings{"id": id}})
+	}
+	o.ParseCache = (&config.Config{}).ParseCache
+	return server.WithSource(o, s.open)
+}
+
+// request sends an operator's request and returns what came back.
+func request(t *testing.T, s *server.Server, method, path, body string) (code int, answer map[string]any, text string) {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
+	}}
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	all, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(all, &answer); err != nil {
+		t.Fatalf("%s %s: %d %q: %v", method, path, got.StatusCode, all, err)
+	}
+	return got.StatusCode, answer, string(all)
+}
+
+// wantRequest is request, for what is to be answered.
+func wantRequest(t *testing.T, s *server.Server, method, path, body string, code int, texts ...string) map[string]any {
+	t.Helper()
+	got, answer, text := request(t, s, method, path, body)
+	if got != code {
+		t.Errorf("%s %s %s: %d, want %d: %s", method, path, body, got, code, text)
+	}
+	for _, want := range texts {
+		if !strings.Contains(fmt.Sprint(answer["error"]), want) {
+			t.Errorf("%s %s %s: %s, want %q", method, path, body, text, want)
+		}
+	}
+	return answer
+}
+
+// wantMarked: the sample is in the cache, and that of this source.
+func wantMarked(t *testing.T, c *cache.Cache, m *marked, i int) {
+	t.Helper()
+	if got, hit, err := c.View(i); !hit || err != nil || !bytes.Equal(got, m.content(i)) {
+		t.Errorf("sample %d: hit %v, %v, %d bytes", i, hit, err, len(got))
+	}
+}
+
+func body(name string, id int, dir string, more string) string {
+	return fmt.Sprintf(`{"name": %q, "dir": %q, "source": {"kind": "shelf", "id": %d}%s}`, name, dir, id, more)
+}
+
+// Ensure that operators make and remove caches while clients fetch from others, that who waits for a removed one is told, and that its number means nothing ever after.
+func TestCachesComeAndGo(t *testing.T) {
+	shelf := newShelf()
+	pets, cats := shelf.put(1, 100, 1000), shelf.put(2, 50, 2000)
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	dir := o.Caches[0].Dir
+	s, _ := start(t, o)
+	p := dial(t, s.Dir())
+	petsNumber, _ := p.attach("pets")
+
+	made := wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, `, "parallel": 2, "size": "all"`), 201)
+	if made["name"] != "cats" || made["samples"] != 50.0 || made["adopted"] != false {
+		t.Errorf("%v", made)
+	}
+	wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 409, "this server has a cache of that name: cats", "PUT")
+	number, seg := p.attach("cats")
+	if a := p.fetch(number, 0, order(40)...); len(a.failures) != 0 || a.refused != nil {
+		t.Fatalf("%+v", a)
+	}
+	c := view(t, seg)
+	path := seg.Path()
+
+	// Two reads are under way, and more are queued: all are told.
+	cats.hold(t, 45)
+	cats.hold(t, 46)
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48, 1}}))
+	eventually(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
+	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 200)
+	a := p.answer(id, 5)
+	if len(a.failures) != 4 {
+		t.Errorf("%+v", a)
+	}
+	for position, f := range a.failures {
+		if f.Code != control.CodeClosing || position == 4 {
+			t.Errorf("position %d: %+v", position, f)
+		}
+	}
+	wantRequest(t, s, "GET", "/v1/caches/cats", "", 404, "it has: pets")
+	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 404, "cats")
+	p.send(control.AppendAttach(nil, p.id(), "cats"))
+	if h, b := p.receive(); h.Type != control.Error || !strings.Contains(string(b), "it has: pets") {
+		t.Errorf("%v %q", h.Type, b)
+	}
+	for i := range 40 {
+		_, hit, _ := c.View(i)
+		if !hit {
+			continue // of another order
+		}
+		wantMarked(t, c, cats, i)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "cats")); err != nil {
+		t.Errorf("its segment is gone: %v", err)
+	}
+
+	// Its number means nothing, whatever comes after.
+	dogs := shelf.put(3, 50, 2000)
+	wantRequest(t, s, "POST", "/v1/caches", body("dogs", 3, dir, ""), 201)
+	if a := p.fetch(number, 0, 1, 47); len(a.failures) != 2 || a.failures[0].Code != control.CodeClosing || a.failures[1].Code != control.CodeClosing {
+		t.Errorf("a fetch from a removed cache: %+v", a)
+	}
+	if n := p.prefetch(number, 48); n != 0 {
+		t.Errorf("%d samples of a removed cache are queued", n)
+	}
+	if dogs.begun(47) != 0 || cats.begun(47) != 0 {
+		t.Error("something was read for it")
+	}
+	dogsNumber, dogsSegment := p.attach("dogs")
+	if dogsNumber == number || dogsNumber == petsNumber {
+		t.Errorf("number %d again", dogsNumber)
+	}
+	p.fetch(dogsNumber, 0, 7)
+	wantMarked(t, view(t, dogsSegment), dogs, 7)
+
+	// What stays is warm for who hosts it again.
+	back := wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 201)
+	if back["adopted"] != true || back["stats"].(map[string]any)["ready"] != 40.0 {
+		t.Errorf("%v", back)
+	}
+	again, seg2 := p.attach("cats")
+	if again == number || seg2.Header.UUID != seg.Header.UUID {
+		t.Errorf("number %d, segment %x, was %d and %x", again, seg2.Header.UUID, number, seg.Header.UUID)
+	}
+	wantRequest(t, s, "DELETE", "/v1/caches/cats?unlink=true", "", 200)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) && path != "" {
+		t.Errorf("it was to be unlinked: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "cats")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was to be unlinked: %v", err)
+	}
+	if a := p.fetch(petsNumber, 0, order(100)...); len(a.failures) != 0 || pets.begun(3) != 1 {
+		t.Errorf("another cache: %+v", a)
+	}
+	if a := p.fetch(99, 0, 1); a.refused == nil || a.refused.Code != control.CodeNotFound {
+		t.Errorf("a number that never was: %+v", a)
+	}
+}
+
+// prefetch asks and returns how many were queued.
+func (p *peer) prefetch(cache uint32, indices ...int64) int {
+	p.t.Helper()
+	p.send(control.AppendFetch(nil, control.Prefetch, p.id(), control.FetchBody{Cache: cache, Indices: indices}))
+	h, body := p.receive()
+	n, err := control.ParsePrefetched(body)
+	if h.Type != control.Prefetched || err != nil {
+		p.t.Fatalf("%v %q %v", h.Type, body, err)
+	}
+	return n
+}
+
+// Ensure that operators are told what is wrong with what they ask for, and that nothing comes of it.
+func TestOperatorsAreRefused(t *testing.T) {
+	shelf := newShelf()
+	shelf.put(1, 100, 1000)
+	shelf.put(9, 1<<20, 4<<20) // 4 TiB
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	dir := o.Caches[0].Dir
+	s, _ := start(t, o)
+	inTheWay := filepath.Join(dir, "way")
+	if err := os.WriteFile(inTheWay, []byte("no segment"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := onShelf(t, shelf, map[string]int{"taken": 1})
+	start(t, other)
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+		texts              []string
+	}{
+		{"POST", "/v1/caches", ``, 400, []string{"no JSON object"}},
+		{"POST", "/v1/caches", `[]`, 400, []string{"no JSON object"}},
+		{"POST", "/v1/caches", `{"name": "x"} {}`, 400, []string{"something follows"}},
+		{"POST", "/v1/caches", `{"name": "x", "name": "y"}`, 400, []string{`the key "name" comes twice`}},
+		{"POST", "/v1/caches", `{"name": "x"`, 400, []string{"unexpected"}},
+		{"POST", "/v1/caches", `{"name": "x"}`, 400, []string{"source: a cache of a server needs one"}},
+		{"POST", "/v1/caches", `{"name": "../x", "source": {"id": 1}, "parallel": 99}`, 400, []string{`"../x"`, "parallel: 99 reads at a time are not in 1..32"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400, []string{"sise: there is no such key"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "size": "big"`), 400, []string{`"big" is not a size`}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is no size"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": 5`), 400, []string{"5 has no unit"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": "5ms"`), 400, []string{"read_timeout: 5ms is less than 1s"}},
+		{"POST", "/v1/caches", body("x", 77, dir, ""), 400, []string{"cache x: invalid source: there is no source 77"}},
+		{"POST", "/v1/caches", body("x", 1, "/proc", ""), 400, []string{"not on a tmpfs"}},
+		{"POST", "/v1/caches", body("way", 1, dir, ""), 400, []string{"not a valid segment"}},
+		{"POST", "/v1/caches", body("taken", 1, other.Caches[0].Dir, ""), 409, []string{"another server fills this cache"}},
+		{"POST", "/v1/caches", body("x", 9, dir, ""), 507, []string{"it does not fit", "x 40", "tmpfs of " + dir}},
+		{"POST", "/v1/caches", body("x", 1, dir, "") + strings.Repeat(" ", 65<<10), 413, []string{"at most 65536 bytes"}},
+		{"PUT", "/v1/caches/pets", body("cats", 1, dir, ""), 400, []string{`names cache "pets", and the body "cats"`}},
+		{"PUT", "/v1/caches/cats", body("cats", 1, dir, ""), 404, []string{"this server has no such cache: cats; it has: pets"}},
+		{"PUT", "/v1/caches/pets", body("pets", 9, dir, ""), 507, []string{"it does not fit"}},
+		{"PUT", "/v1/caches/pets", body("pets", 77, dir, ""), 400, []string{"there is no source 77"}},
+		{"DELETE", "/v1/caches/pets?unlink=perhaps", "", 400, []string{"true or false"}},
+		{"DELETE", "/v1/caches/pets?force=true", "", 400, []string{"there is only unlink"}},
+		{"PATCH", "/v1/caches/pets", "", 404, []string{"GET, PUT and DELETE /v1/caches/NAME"}},
+	} {
+		wantRequest(t, s, c.method, c.path, c.body, c.code, c.texts...)
+	}
+	if s.Caches() != 1 {
+		t.Errorf("%d caches", s.Caches())
+	}
+	if text, err := os.ReadFile(inTheWay); err != nil || string(text) != "no segment" {
+		t.Errorf("a file that is not ours was touched: %q, %v", text, err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("%v, %v", left, err)
+	}
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	wantMarked(t, view(t, seg), shelf.sources[1], 3)
+}
+
+// Ensure that a cache is replaced by a cold one of other data or size, of which old clients are told, and that its segment stays when the data is the same.
+func TestReplace(t *testing.T) {
+	shelf := newShelf()
+	one, two := shelf.put(1, 100, 1000), shelf.put(2, 100, 1000)
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	dir := o.Caches[0].Dir
+	s, stop := start(t, o)
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	p.fetch(number, 0, order(60)...)
+	c := view(t, seg)
+
+	// The same data, otherwise read: the segment stays, and a fetch that is under way goes on.
+	release := one.hold(t, 70)
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{70, 71, 72, 73, 74, 75, 76}}))
+	eventually(t, "it is being read", func() bool { return one.begun(70) == 1 })
+	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "parallel": 9`), 200)
+	release()
+	if a := p.answer(id, 7); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	if answer["uuid"] != fmt.Sprintf("%x", seg.Header.UUID) || shelf.opened != 2 {
+		t.Errorf("%v; opened %d times", answer, shelf.opened)
+	}
+	// So many reads at a time, and then fewer.
+	for _, parallel := range []int{9, 2} {
+		wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, fmt.Sprintf(`, "parallel": %d`, parallel)), 200)
+		first := 80
+		if parallel == 2 {
+			first = 90
+		}
+		var releases []func()
+		var indices []int64
+		for i := range 10 {
+			releases = append(releases, one.hold(t, first+i))
+			indices = append(indices, int64(first+i))
+		}
+		id := p.id()
+		p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: indices}))
+		begun := func() (n int) {
+			for i := range 10 {
+				n += one.begun(first + i)
+			}
+			return n
+		}
+		eventually(t, fmt.Sprint(parallel, " are being read"), func() bool { return begun() == parallel })
+		time.Sleep(20 * time.Millisecond)
+		if n := begun(); n != parallel {
+			t.Errorf("%d reads at a time, want %d", n, parallel)
+		}
+		for _, release := range releases {
+			release()
+		}
+		p.answer(id, 10)
+	}
+
+	// Other data: a cold one.
+	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, ""), 200)
+	if a := p.fetch(number, 0, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeClosing {
+		t.Errorf("of the old one: %+v", a)
+	}
+	for i := range 60 {
+		if _, hit, _ := c.View(i); hit {
+			wantMarked(t, c, one, i) // who is attached keeps it
+		}
+	}
+	now, segNow := p.attach("pets")
+	if now == number || segNow.Header.UUID == seg.Header.UUID {
+		t.Error("the old one again")
+	}
+	fresh := view(t, segNow)
+	if stats, err := fresh.Stats(); err != nil || stats.Ready != 0 {
+		t.Errorf("%d samples, %v: a cold cache has none", stats.Ready, err)
+	}
+	p.fetch(now, 0, 5)
+	wantMarked(t, fresh, two, 5)
+
+	// Another size, then another folder: cold again, and the old file is gone.
+	slots := segNow.Slots
+	if a := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "size": "4250kB"`), 200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
+		t.Errorf("%v", a)
+	}
+	elsewhere := tmpfs(t)
+	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, elsewhere, ""), 200)
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("%v", left)
+	}
+	if _, err := os.Stat(filepath.Join(elsewhere, "pets")); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if shelf.opened < 4 {
+		t.Errorf("opened %d times", shelf.opened)
+	}
+}
+
+// Ensure that clients get right bytes or are told that a cache closes, whatever operators do meanwhile, and that all ends well.
+func TestChangesUnderLoad(t *testing.T) {
+	shelf := newShelf()
+	const ids = 5
+	for id := range ids {
+		shelf.put(id, 200, 700).latency = 20 * time.Microsecond
+	}
+	o := onShelf(t, shelf, map[string]int{"still": 0, "a": 1, "b": 2})
+	dir := o.Caches[0].Dir
+	s, stop := start(t, o)
+	done := make(chan struct{})
+	var clients, operators sync.WaitGroup
+	var fetched, told atomic.Int64
+	client := func(name string) {
+		p := dial(t, s.Dir())
+		defer p.socket.Close()
+		type seen struct {
+			number uint32
+			cache  *cache.Cache
+			mark   *marked
+		}
+		var all []seen
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if len(all) == 0 || rand.IntN(10) == 0 {
+				number, seg, ok := p.tryAttach(name)
+				if !ok {
+					continue
+				}
+				defer seg.Close()
+				c, err := cache.Attach(seg, cache.Options{})
+				if errors.Is(err, shm.ErrNotFound) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				var id int
+				fmt.Sscanf(seg.Header.Fingerprint, "shelf-%d", &id)
+				all = append(all, seen{number, c, shelf.sources[id]})
+			}
+			one := all[rand.IntN(len(all))] // the removed ones too
+			indices := order(200)[:20]
+			a := p.fetch(one.number, 0, indices...)
+			if a.refused != nil || len(a.samples) != 0 {
+				t.Errorf("%+v", a)
+				return
+			}
+			for k, i := range indices {
+				f, failed := a.failures[uint32(k)]
+				switch {
+				case failed && f.Code == control.CodeClosing && name != "still":
+					told.Add(1)
+				case failed:
+					t.Errorf("%s: %+v", name, f)
+					return
+				default:
+					fetched.Add(1)
+					wantMarked(t, one.cache, one.mark, int(i))
+				}
+			}
+		}
+	}
+	for _, name := range []string{"still", "still", "a", "a", "b"} {
+		clients.Go(func() { client(name) })
+	}
+	for seed := range uint64(2) {
+		operators.Go(func() {
+			r := rand.New(rand.NewPCG(seed, 7))
+			for range 60 {
+				name, id := []string{"a", "b"}[r.IntN(2)], 1+r.IntN(ids-1)
+				switch r.IntN(4) {
+				case 0:
+					request(t, s, "DELETE", fmt.Sprintf("/v1/caches/%s?unlink=%v", name, r.IntN(2) == 0), "")
+				case 1:
+					request(t, s, "POST", "/v1/caches", body(name, id, dir, ""))
+				default:
+					if code, _, text := request(t, s, "PUT", "/v1/caches/"+name, body(name, id, dir, "")); code != 200 && code != 404 {
+						t.Errorf("%d %s", code, text)
+					}
+				}
+				ask(t, s, "/metrics")
+			}
+		})
+	}
+	operators.Wait()
+	close(done)
+	clients.Wait()
+	if fetched.Load() == 0 || told.Load() == 0 {
+		t.Errorf("%d samples fetched, %d told of a removal: that shows little", fetched.Load(), told.Load())
+	}
+	stop()
+}
+
+// tryAttach is attach, where there may be no such cache.
+func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool) {
+	p.t.Helper()
+	p.send(control.AppendAttach(nil, p.id(), name))
+	var head [control.HeaderBytes]byte
+	rights := make([]byte, unix.CmsgSpace(4))
+	p.socket.SetReadDeadline(time.Now().Add(20 * time.Second))
+	n, oobn, _, _, err := p.socket.ReadMsgUnix(head[:], rights)
+	if err != nil || n != len(head) {
+		p.t.Fatalf("%d bytes, %v", n, err)
+	}
+	h, err := control.ParseHeader(head, false)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	body := make([]byte, h.Length)
+	if _, err := io.ReadFull(p.socket, body); err != nil {
+		p.t.Fatal(err)
+	}
+	if h.Type == control.Error {
+		return 0, nil, false
+	}
+	m, err := control.ParseAttached(body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:oobn])
+	if err != nil || len(messages) != 1 {
+		p.t.Fatal(messages, err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	if seg, err = shm.OpenFD(fds[0], shm.OpenOptions{UUID: &m.UUID}); err != nil {
+		p.t.Fatal(err)
+	}
+	return m.Cache, seg, true
+}
