@@ -80,8 +80,11 @@ func (c *connection) read() error {
 		if _, err := r.Peek(1); err != nil { // between frames a client may rest for ever
 			return err
 		}
-		if err := c.socket.SetReadDeadline(time.Now().Add(frameTimeout)); err != nil {
-			return err
+		waits := !whole(r)
+		if waits { // a deadline costs more than reading what is there
+			if err := c.socket.SetReadDeadline(time.Now().Add(frameTimeout)); err != nil {
+				return err
+			}
 		}
 		h, err := control.ReadHeader(r, true)
 		if err != nil {
@@ -93,8 +96,10 @@ func (c *connection) read() error {
 		if _, err := io.ReadFull(r, body[:h.Length]); err != nil {
 			return err
 		}
-		if err := c.socket.SetReadDeadline(time.Time{}); err != nil {
-			return err
+		if waits {
+			if err := c.socket.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
 		}
 		if err := c.take(h, body[:h.Length], first); err != nil {
 			return err
@@ -103,6 +108,16 @@ func (c *connection) read() error {
 			body = nil // an idle connection keeps no large buffer
 		}
 	}
+}
+
+// whole says whether the next frame has arrived, all of it.
+func whole(r *bufio.Reader) bool {
+	frame, err := r.Peek(r.Buffered())
+	if err != nil || len(frame) < control.HeaderBytes {
+		return false
+	}
+	h, err := control.ParseHeader([control.HeaderBytes]byte(frame), true)
+	return err != nil || len(frame)-control.HeaderBytes >= int(h.Length) // one that cannot be is waited for by nobody
 }
 
 // take does what a frame asks for. An error ends the connection.

@@ -117,7 +117,9 @@ func (f *filler) submit(r *request) int {
 			f.add(w)
 		}
 		f.push(r, missing...)
-		f.wake.Broadcast()
+		for range min(len(missing), f.parallel) { // nobody is woken for nothing
+			f.wake.Signal()
+		}
 	}
 	f.mu.Unlock()
 	if closing {
