@@ -2,6 +2,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -97,15 +98,17 @@ var ErrInvalid = errors.New("invalid configuration")
 
 // Load reads a file and the environment. Relative paths of sources are relative to the folder of the file. ErrInvalid, and errors of reading the file.
 func Load(path string) (*Config, error) {
-	v := viper.New()
-	v.SetConfigFile(path)
-	v.SetConfigType("yaml")
-	if err := v.ReadInConfig(); err != nil {
-		var parse viper.ConfigParseError
-		if errors.As(err, &parse) {
-			return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, errors.Unwrap(parse))
-		}
+	text, err := os.ReadFile(path)
+	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	v := viper.New()
+	v.SetConfigType("yaml")
+	if err := v.ReadConfig(bytes.NewReader(text)); err != nil {
+		if parse := (viper.ConfigParseError{}); errors.As(err, &parse) {
+			err = errors.Unwrap(parse)
+		}
+		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
 	}
 	c := &Config{path: path, from: map[string]string{}}
 	for key, value := range defaults {
@@ -119,7 +122,9 @@ func Load(path string) (*Config, error) {
 			v.Set(key, os.Getenv(name))
 		}
 	}
-	if complaints := complaints(v.Unmarshal(c, strict), c.check); len(complaints) > 0 {
+	all := append(checkKeys(text), complaints(v.Unmarshal(c, strict, passed), c.check)...)
+	slices.Sort(all)
+	if complaints := slices.Compact(all); len(complaints) > 0 {
 		return nil, fmt.Errorf("%w: %s:\n  %s", ErrInvalid, path, strings.Join(complaints, "\n  "))
 	}
 	return c, nil
@@ -142,6 +147,9 @@ func strict(d *mapstructure.DecoderConfig) {
 	d.MatchName = func(key, field string) bool { return key == field }
 	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(readBytes, readDuration, readBool)
 }
+
+// passed leaves unknown keys to checkKeys, which sees them as they are written.
+func passed(d *mapstructure.DecoderConfig) { d.ErrorUnused = false }
 
 // readBytes reads sizes and bounds: numbers, texts with a unit, and the word for 0.
 func readBytes(from, to reflect.Type, value any) (any, error) {
