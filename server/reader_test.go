@@ -1,0 +1,238 @@
+package server_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source"
+
+	"go.uber.org/goleak"
+)
+
+// deaf is a source whose held reads hear nothing of their context, as one that hangs in the kernel. Close waits for them.
+type deaf struct {
+	*memory
+	reads sync.WaitGroup
+}
+
+func (d *deaf) Read(_ context.Context, i int, dst []byte) (int, error) {
+	d.reads.Add(1)
+	defer d.reads.Done()
+	return d.memory.Read(context.Background(), i, dst)
+}
+
+func (d *deaf) Close() error { d.reads.Wait(); return nil }
+
+// hanging are options of a server with a cache over a deaf source and one over another.
+func hanging(t *testing.T, samples, parallel int) (o server.Options, d *deaf) {
+	t.Helper()
+	d = &deaf{memory: newMemory(samples, 100)}
+	other := newMemory(10, 100)
+	dir := tmpfs(t)
+	o = options(t, d.memory, server.CacheOptions{Dir: dir, Parallel: parallel, ReadTimeout: time.Second, Source: source.Settings{"deaf": true}})
+	o.Caches = append(o.Caches, server.CacheOptions{Name: "other", Dir: dir, Parallel: 1})
+	return server.WithSource(o, func(_ context.Context, settings source.Settings) (source.Source, error) {
+		if settings["deaf"] == true {
+			return d, nil
+		}
+		return other, nil
+	}), d
+}
+
+// Ensure that a read that hangs is told to who waits, and keeps nobody from other samples and other caches; that what it brings after all is stored; and that it is counted.
+func TestReadThatHangs(t *testing.T) {
+	o, d := hanging(t, 20, 1)
+	s, _ := start(t, o)
+	release := d.hold(t, 3)
+	p, q := dial(t, s.Dir()), dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	otherNumber, _ := q.attach("other")
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{3, 4, 5, 3}}))
+	eventually(t, "it is being read", func() bool { return d.begun(3) == 1 })
+	if a := q.fetch(otherNumber, 0, 1, 2); len(a.failures) != 0 {
+		t.Errorf("another cache: %+v", a)
+	}
+	began := time.Now()
+	a := p.answer(id, 4)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	for _, position := range []uint32{0, 3} {
+		if f := a.failures[position]; f.Code != control.CodeRead || !strings.Contains(f.Text, "sample 3 (memory 3): the read has taken more than 1s") || !strings.Contains(f.Text, "read_timeout") {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(a.failures) != 2 {
+		t.Errorf("%+v", a)
+	}
+	c := view(t, seg)
+	wantReady(t, c, 4, 100)
+	wantReady(t, c, 5, 100)
+	if a := p.fetch(number, 0, 6, 7, 8); len(a.failures) != 0 {
+		t.Errorf("other samples: %+v", a)
+	}
+	metrics := func() string { _, text := ask(t, s, "/metrics"); return text }
+	for _, line := range []string{`stocached_stuck_reads{cache="pets"} 1`, `stocached_source_errors_total{cache="pets",kind="timeout"} 1`, `stocached_stuck_reads{cache="other"} 0`} {
+		if text := metrics(); !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	release()
+	eventually(t, "it has returned", func() bool { return strings.Contains(metrics(), `stocached_stuck_reads{cache="pets"} 0`+"\n") })
+	wantReady(t, c, 3, 100)
+}
+
+// Ensure that reads that hang do not pile up without bound: past a number of them those who want more are told at once, and when they return all is well again.
+func TestReadsThatHangAreBounded(t *testing.T) {
+	const samples = 300
+	o, d := hanging(t, samples, 16)
+	s, _ := start(t, o)
+	var releases []func()
+	for i := range samples {
+		releases = append(releases, d.hold(t, i))
+	}
+	before := runtime.NumGoroutine()
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	began := time.Now()
+	a := p.fetch(number, 0, order(samples)...)
+	if took := time.Since(began); len(a.failures) != samples || took > 20*time.Second {
+		t.Errorf("%d failed after %v", len(a.failures), took)
+	}
+	atOnce := 0
+	for _, f := range a.failures {
+		if f.Code != control.CodeRead {
+			t.Errorf("%+v", f)
+		}
+		if strings.Contains(f.Text, "reads of this source hang, so no more are begun") {
+			atOnce++
+		}
+	}
+	begun := 0
+	for i := range samples {
+		begun += d.begun(i)
+	}
+	if begun < 64 || begun > 64+16 || atOnce != samples-begun {
+		t.Errorf("%d reads were begun, %d were refused at once", begun, atOnce)
+	}
+	if now := runtime.NumGoroutine(); now > before+64+16+20 {
+		t.Errorf("%d goroutines, %d before", now, before)
+	}
+	for _, release := range releases {
+		release()
+	}
+	c := view(t, seg)
+	eventually(t, "it is well again", func() bool { return len(p.fetch(number, 0, order(samples)...).failures) == 0 })
+	for i := range samples {
+		wantReady(t, c, i, 100)
+	}
+}
+
+// Ensure that a server ends beside a read that hangs, and that who waits for it is told.
+func TestEndsBesideAReadThatHangs(t *testing.T) {
+	server.SetDrainTimeout(t, 300*time.Millisecond)
+	leaks := goleak.IgnoreCurrent()
+	o, d := hanging(t, 20, 2)
+	release := d.hold(t, 3)
+	s, err := server.New(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{3, 4}}))
+	c := view(t, seg)
+	eventually(t, "one is there, and one hangs", func() bool { return ready(c, 4) && d.begun(3) == 1 })
+	cancel()
+	wantClosing(t, p.answer(id, 2))
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it does not end")
+	}
+	release() // what it brings now finds nothing to store it in
+	goleak.VerifyNone(t, leaks)
+	wantReady(t, c, 4, 100)
+}
+
+// Ensure that a cache is removed beside a read that hangs, and that who waits for it is told.
+func TestRemoveBesideAReadThatHangs(t *testing.T) {
+	o, d := hanging(t, 20, 2)
+	release := d.hold(t, 3)
+	s, _ := start(t, o)
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{3}}))
+	eventually(t, "it is being read", func() bool { return d.begun(3) == 1 })
+	began := time.Now()
+	if err := s.Remove("pets", true); err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+	wantClosing(t, p.answer(id, 1))
+	q := dial(t, s.Dir())
+	number, _ = q.attach("other")
+	if a := q.fetch(number, 0, 1); len(a.failures) != 0 {
+		t.Errorf("another cache: %+v", a)
+	}
+	release()
+}
+
+// wantClosing: the first sample was not had because the cache closes, and all others were.
+func wantClosing(t *testing.T, a answer) {
+	t.Helper()
+	if a.failures[0].Code != control.CodeClosing || len(a.failures) != 1 || !strings.Contains(a.failures[0].Text, "ending, or has removed") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Ensure that what is prefetched is announced to a source that reads ahead: it is read beside the cache's own readers, once, and taken from there.
+func TestReadAhead(t *testing.T) {
+	m := newMemory(100, 100)
+	release := m.hold(t, 0)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1, Source: source.Settings{"read_ahead": map[string]any{"size": "1MiB", "readers": 2}}}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	c := view(t, seg)
+	id := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{0}}))
+	eventually(t, "the only reader is busy", func() bool { return m.begun(0) == 1 })
+	if n := p.prefetch(number, 10, 11, 12); n != 3 {
+		t.Errorf("%d queued", n)
+	}
+	eventually(t, "they are read ahead", func() bool { return m.begun(10) == 1 && m.begun(11) == 1 && m.begun(12) == 1 })
+	release()
+	p.answer(id, 1)
+	eventually(t, "they are stored", func() bool { return ready(c, 10, 11, 12) })
+	for _, i := range []int{10, 11, 12} {
+		wantReady(t, c, i, 100)
+		if n := m.begun(i); n != 1 {
+			t.Errorf("sample %d was read %d times", i, n)
+		}
+	}
+}
+
+// ready says whether samples are in the cache.
+func ready(c *cache.Cache, indices ...int) bool {
+	for _, i := range indices {
+		if state, err := c.State(i); err != nil || state != cache.StateReady {
+			return false
+		}
+	}
+	return true
+}

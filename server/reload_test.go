@@ -1,0 +1,256 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+// Ensure that caches that do not fit together are refused with the numbers before one of them is made, by a server and by a check of its configuration.
+func TestCachesMustFit(t *testing.T) {
+	shelf := newShelf()
+	for id := range 4 {
+		shelf.put(id, 1000, 10<<10) // 14 MiB each
+	}
+	shelf.put(9, 1<<20, 4<<20) // 4 TiB
+	base := onShelf(t, shelf, map[string]int{"a": 1, "b": 2})
+	dir := base.Caches[0].Dir
+	for name, c := range map[string]struct {
+		change func(o *server.Options)
+		texts  []string
+	}{
+		"the operator's bound": {func(o *server.Options) { o.Total = 20 << 20 }, []string{"the caches of this server are 27", "a 13.8 MiB", "b 13.8 MiB", "limits.total is 20.0 MiB"}},
+		"the tmpfs": {func(o *server.Options) {
+			o.Caches = append(o.Caches, server.CacheOptions{Name: "huge", Dir: dir, Source: source.Settings{"id": 9}})
+		}, []string{"new segments of 40", "huge 40", "a 13.8 MiB", "the tmpfs of " + dir, "headroom", "enlarge the tmpfs"}},
+	} {
+		o := base
+		o.Caches = append([]server.CacheOptions(nil), base.Caches...)
+		c.change(&o)
+		s, err := server.New(context.Background(), o)
+		if err == nil {
+			s.Serve(done())
+		}
+		for _, err := range []error{err, server.Check(context.Background(), o)} {
+			if !errors.Is(err, shm.ErrMemory) {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for _, want := range c.texts {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v; want %q", name, err, want)
+				}
+			}
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("%s: there is %v, %v", name, left, err)
+		}
+	}
+	// What fits serves; what comes at run time is held against the same bound, with what is there; and what leaves makes room.
+	o := base
+	o.Total = 32 << 20
+	if err := server.Check(context.Background(), o); err != nil {
+		t.Error(err)
+	}
+	s, _ := start(t, o)
+	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "41.3 MiB in all", "a 13.8 MiB", "b 13.8 MiB", "c 13.8 MiB", "limits.total is 32.0 MiB")
+	wantRequest(t, s, "DELETE", "/v1/caches/a", "", 200)
+	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 201)
+}
+
+// Ensure that a reload takes on what differs and leaves alone what does not, that what operators made stays, and that a configuration that cannot be changes nothing.
+func TestReload(t *testing.T) {
+	shelf := newShelf()
+	for id := range 6 {
+		shelf.put(id, 100, 1000)
+	}
+	o := onShelf(t, shelf, map[string]int{"same": 1, "faster": 2, "other": 3, "leaves": 4})
+	dir := o.Caches[0].Dir
+	s, _ := start(t, o)
+	wantRequest(t, s, "POST", "/v1/caches", body("made", 5, dir, ""), 201)
+	p := dial(t, s.Dir())
+	type attached struct {
+		number uint32
+		uuid   [16]byte
+	}
+	now := func() map[string]attached {
+		all := map[string]attached{}
+		for _, name := range []string{"same", "faster", "other", "leaves", "made", "comes"} {
+			if number, seg, ok := p.tryAttach(name); ok {
+				all[name] = attached{number, seg.Header.UUID}
+				seg.Close()
+			}
+		}
+		return all
+	}
+	before := now()
+	for _, a := range before {
+		p.fetch(a.number, 0, order(100)...)
+	}
+	cache := func(name string, id, parallel int) server.CacheOptions {
+		return server.CacheOptions{Name: name, Dir: dir, Source: source.Settings{"id": id}, Parallel: parallel}
+	}
+	next := o
+	next.Caches = []server.CacheOptions{cache("same", 1, 0), cache("faster", 2, 20), cache("other", 0, 0), cache("comes", 3, 0)}
+
+	// Each of these changes nothing.
+	for name, c := range map[string]struct {
+		change func(o *server.Options)
+		want   error
+	}{
+		"a source that is not": {func(o *server.Options) { o.Caches = append(o.Caches, cache("none", 77, 0)) }, source.ErrInvalid},
+		"too large":            {func(o *server.Options) { o.Total = 1 << 20 }, shm.ErrMemory},
+		"two of a name":        {func(o *server.Options) { o.Caches = append(o.Caches, cache("same", 1, 0)) }, shm.ErrInvalid},
+		"what cannot be":       {func(o *server.Options) { o.Caches = append(o.Caches, cache("x", 1, 99)) }, shm.ErrInvalid},
+	} {
+		wrong := next
+		wrong.Caches = append([]server.CacheOptions(nil), next.Caches...)
+		c.change(&wrong)
+		if err := s.Reload(context.Background(), wrong); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if after := now(); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("%s: %v, before %v", name, after, before)
+		}
+	}
+
+	opened := shelf.opened
+	if err := s.Reload(context.Background(), next); err != nil {
+		t.Fatal(err)
+	}
+	if shelf.opened != opened+2 {
+		t.Errorf("%d sources were opened for two that are new", shelf.opened-opened)
+	}
+	after := now()
+	for _, name := range []string{"same", "faster", "made"} {
+		if after[name] != before[name] {
+			t.Errorf("%s is another one", name)
+		}
+	}
+	if _, there := after["leaves"]; there || after["other"].uuid == before["other"].uuid || after["comes"].uuid == [16]byte{} {
+		t.Errorf("%v, before %v", after, before)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "leaves")); err != nil {
+		t.Errorf("a cache that the configuration has no more left nothing: %v", err)
+	}
+	if a := p.fetch(before["leaves"].number, 0, 1); a.failures[0].Code != control.CodeClosing {
+		t.Errorf("%+v", a)
+	}
+	if a := p.fetch(before["same"].number, 0, order(100)...); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	// And back: what was left is warm.
+	if err := s.Reload(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	back := now()
+	if back["leaves"].uuid != before["leaves"].uuid || back["other"].uuid == before["other"].uuid || back["made"] != before["made"] {
+		t.Errorf("%v, before %v", back, before)
+	}
+	if _, there := back["comes"]; there {
+		t.Error("it should have left again")
+	}
+}
+
+// Ensure that a cache that nobody uses is emptied, if that is wanted, at the time that is wanted, and is there for whoever comes.
+func TestRemoveUnused(t *testing.T) {
+	shelf := newShelf()
+	pets := shelf.put(1, 100, 100<<10)
+	shelf.put(2, 100, 100<<10)
+	o := onShelf(t, shelf, map[string]int{"pets": 1, "kept": 2})
+	for k := range o.Caches {
+		if o.Caches[k].Name == "pets" {
+			o.Caches[k].RemoveUnused = time.Second
+		}
+	}
+	s, _ := start(t, o)
+	path := filepath.Join(o.Caches[0].Dir, "pets")
+	allocated := func() uint64 {
+		seg, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})
+		if errors.Is(err, shm.ErrNotFound) {
+			return 0 // just between the two
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer seg.Close()
+		n, err := seg.Allocated()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	p, q := dial(t, s.Dir()), dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	kept, _ := q.attach("kept")
+	first := seg.Header.UUID
+	p.fetch(number, 0, order(100)...)
+	q.fetch(kept, 0, order(100)...)
+	full := allocated()
+	if full < 10<<20 {
+		t.Fatalf("%d bytes", full)
+	}
+	// A connection uses it, and so does a client that has no connection.
+	time.Sleep(2500 * time.Millisecond)
+	if allocated() != full {
+		t.Fatal("it was emptied though a connection has it")
+	}
+	c := view(t, seg)
+	p.socket.Close()
+	q.socket.Close()
+	time.Sleep(2500 * time.Millisecond)
+	if allocated() != full {
+		t.Fatal("it was emptied though a client has it")
+	}
+	left := time.Now()
+	c.Close()
+	seg.Close()
+	eventually(t, "it is emptied", func() bool { return allocated() < full/2 && allocated() > 0 })
+	if took := time.Since(left); took < time.Second {
+		t.Errorf("after %v", took)
+	}
+	p = dial(t, s.Dir())
+	number, seg = p.attach("pets")
+	if seg.Header.UUID == first {
+		t.Error("it is the old one")
+	}
+	p.fetch(number, 0, 7)
+	c = view(t, seg)
+	wantMarked(t, c, pets, 7)
+	c.Close()
+	if n := pets.begun(7); n != 2 {
+		t.Errorf("read %d times", n)
+	}
+	a := wantRequest(t, s, "GET", "/v1/caches/kept", "", 200)
+	if a["stats"].(map[string]any)["ready"] != 100.0 {
+		t.Errorf("the other one: %v", a)
+	}
+	// Empty, it is left alone.
+	p.socket.Close()
+	empty := func() (uuid [16]byte) {
+		now, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})
+		if err == nil {
+			uuid = now.Header.UUID
+			now.Close()
+		}
+		return uuid
+	}
+	second := seg.Header.UUID
+	seg.Close()
+	eventually(t, "it is emptied again", func() bool { now := empty(); return now != second && now != [16]byte{} })
+	third := empty()
+	time.Sleep(2500 * time.Millisecond)
+	if empty() != third {
+		t.Error("an empty cache was replaced by another one")
+	}
+}
