@@ -11,7 +11,7 @@ TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs, in this order. Each name is a target of its own: `make test-c` runs one of them.
-TESTS := test-go test-go-race test-go-faults test-model test-c test-conform test-python test-torch test-stress test-demo
+TESTS := test-go test-go-race test-go-faults test-model test-c test-conform test-languages test-python test-torch test-stress test-demo
 LINTS := lint-go lint-python lint-cross lint-generate test-docs
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
@@ -106,6 +106,10 @@ test-c: setup-c-tests ## C: plain, with fault points, under the address, undefin
 .PHONY: test-conform
 test-conform: build/libstocached.so ## one table of operations through Go and through C
 	CGO_ENABLED=1 $(GO) test -v -timeout 10m ./cclient/...
+
+.PHONY: test-languages
+test-languages: build setup-python ## 8 processes in Go, C and Python on one server: each sample is read once
+	STOCACHED_TEST_PYTHON=$(PY) $(GO) test -tags languages -v -timeout 10m -run TestEverySample ./cmd/stocached
 
 .PHONY: test-python
 test-python: setup-python ## Python without torch
