@@ -145,7 +145,7 @@ func complaints(decoding error, check func() []string) []string {
 func strict(d *mapstructure.DecoderConfig) {
 	d.TagName, d.ErrorUnused, d.WeaklyTypedInput = "key", true, false
 	d.MatchName = func(key, field string) bool { return key == field }
-	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(readBytes, readDuration, readBool)
+	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(readBytes, readDuration, readWhole, readBool)
 }
 
 // passed leaves unknown keys to checkKeys, which sees them as they are written.
@@ -202,6 +202,14 @@ func readDuration(from, to reflect.Type, value any) (any, error) {
 	return d, nil
 }
 
+// readWhole refuses a number that would become another one without a word.
+func readWhole(from, to reflect.Type, value any) (any, error) {
+	if f, ok := value.(float64); ok && reflect.Zero(to).CanInt() {
+		return nil, fmt.Errorf("%v is not a whole number", f)
+	}
+	return value, nil
+}
+
 // readBool reads what the environment says, where all is text.
 func readBool(from, to reflect.Type, value any) (any, error) {
 	if text, ok := value.(string); ok && to.Kind() == reflect.Bool {
@@ -230,7 +238,7 @@ func explain(err error) (lines []string) {
 			}
 			continue
 		}
-		lines = append(lines, line)
+		lines = append(lines, plain(line))
 	}
 	return lines
 }

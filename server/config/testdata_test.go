@@ -1,0 +1,165 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/server/config"
+)
+
+// wants are the lines of the file beside one of testdata: parts of the message that it is refused with.
+func wants(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+func glob(t *testing.T, pattern string, atLeast int) []string {
+	t.Helper()
+	all, err := filepath.Glob(pattern)
+	if err != nil || len(all) < atLeast {
+		t.Fatalf("%d files, %v", len(all), err)
+	}
+	return all
+}
+
+// Ensure that every good file is one, the example among them, and means something to a server.
+func TestGoodFiles(t *testing.T) {
+	for _, path := range append(glob(t, "testdata/good/*.yaml", 5), "../../config.example.yaml") {
+		c, err := config.Load(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if o := c.Options(nil); len(o.Caches) == 0 || o.Caches[0].Name == "" || o.Caches[0].Source["kind"] == nil {
+			t.Errorf("%s: %+v", path, o)
+		}
+	}
+	every, err := config.Load("testdata/good/every-key.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defaults, err := config.Load("testdata/good/defaults.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics, defaults.Log), "0 {0} { false} {} {text info}"; a != b {
+		t.Errorf("defaults: %s", a)
+	}
+	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 || a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 {
+		t.Errorf("%+v", a)
+	}
+	text, err := os.ReadFile("testdata/good/every-key.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range config.Keys() {
+		if !regexp.MustCompile(`\b` + key + `:`).Match(text) {
+			t.Errorf("every-key.yaml has no %s", key)
+		}
+	}
+}
+
+// Ensure that every bad file is refused with the message that is expected, which names the file; and that there is a file for each complaint in the sources of this package.
+func TestBadFiles(t *testing.T) {
+	var said []string
+	for _, path := range glob(t, "testdata/bad/*.yaml", 40) {
+		c, err := config.Load(path)
+		if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %+v, %v", path, c, err)
+			continue
+		}
+		said = append(said, err.Error())
+		for _, want := range wants(t, path) {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("want %q in: %v", want, err)
+			}
+		}
+	}
+	good, err := config.Load("testdata/good/small.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range glob(t, "testdata/bad-json/*.json", 8) {
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := good.ParseCache(body)
+		if !errors.Is(err, config.ErrInvalid) {
+			t.Errorf("%s: %+v, %v", path, o, err)
+			continue
+		}
+		said = append(said, err.Error())
+		for _, want := range wants(t, path) {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: want %q in: %v", path, want, err)
+			}
+		}
+	}
+	for _, format := range complaints(t) {
+		pattern := regexp.MustCompile(`(?s)` + regexp.MustCompile(`%[a-z]`).ReplaceAllString(regexp.QuoteMeta(format), `.*`))
+		if !slices.ContainsFunc(said, pattern.MatchString) {
+			t.Errorf("no bad file is refused with %q", format)
+		}
+	}
+}
+
+// complaints are the messages in the sources of the package: the texts that errors and complaints are made of.
+func complaints(t *testing.T) (formats []string) {
+	t.Helper()
+	for _, path := range glob(t, "*.go", 3) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			name := ""
+			switch f := call.Fun.(type) {
+			case *ast.Ident:
+				name = f.Name
+			case *ast.SelectorExpr:
+				name = f.Sel.Name
+			}
+			if !slices.Contains([]string{"complain", "Errorf", "New", "Sprintf"}, name) {
+				return true
+			}
+			for _, argument := range call.Args {
+				if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					text, err := strconv.Unquote(literal.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") { // that one is of a file that is not there
+						formats = append(formats, text)
+					}
+				}
+			}
+			return true
+		})
+	}
+	if len(formats) < 20 {
+		t.Fatalf("only %d complaints found: %q", len(formats), formats)
+	}
+	return formats
+}
