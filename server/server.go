@@ -60,6 +60,9 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
+	if _, err := groupID(o.Admin.Group); err != nil {
+		return s, err
+	}
 	if s.socket, err = o.listen(o.DataSocket, control.DataSocket, nil); err != nil {
 		return s, err
 	}
@@ -259,6 +262,9 @@ func (s *Server) close() error {
 func Check(ctx context.Context, o Options) error {
 	var all []*prepared
 	var errs []error
+	if _, err := groupID(o.Admin.Group); err != nil {
+		errs = append(errs, err)
+	}
 	for _, c := range o.Caches {
 		p, err := prepare(ctx, c, o.opener())
 		if err != nil {
