@@ -1,0 +1,379 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source"
+)
+
+// metric is what a server exposes.
+type metric struct {
+	kind   string // counter, gauge or histogram
+	labels map[string]bool
+}
+
+// scrape runs a server with a cache, reads its metrics as Prometheus would, and returns their text and what they are. Prometheus itself adds job and instance.
+func scrape(t *testing.T) (text string, metrics map[string]metric) {
+	t.Helper()
+	segments, err := os.MkdirTemp("/dev/shm", "test-stocached-deploy-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(segments) })
+	records := filepath.Join(t.TempDir(), "records.bin")
+	if err := os.WriteFile(records, make([]byte, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(context.Background(), server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Caches: []server.CacheOptions{{Name: "pets", Dir: segments, Source: source.Settings{"kind": "raw", "path": records, "sample_bytes": 100}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() { served <- s.Serve(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
+	}}
+	defer transport.CloseIdleConnections()
+	answer, err := (&http.Client{Transport: transport}).Get("http://stocached/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatal(answer.Status, err)
+	}
+	kinds := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllStringSubmatch(string(body), -1) {
+		kinds[m[1]] = m[2]
+		if m[2] == "histogram" {
+			for _, part := range []string{"_bucket", "_sum", "_count"} {
+				kinds[m[1]+part] = "counter"
+			}
+			delete(kinds, m[1]) // which is no series
+		}
+	}
+	metrics = map[string]metric{"up": {"gauge", map[string]bool{"job": true, "instance": true}}}
+	for _, m := range regexp.MustCompile(`(?m)^(stocached_\w+)\{([^}]*)\} `).FindAllStringSubmatch(string(body), -1) {
+		one := metric{kinds[m[1]], map[string]bool{"job": true, "instance": true}}
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[2], -1) {
+			one.labels[l[1]] = true
+		}
+		metrics[m[1]] = one
+	}
+	if len(metrics) < 15 || metrics["stocached_hits_total"].kind != "counter" || !metrics["stocached_fill_seconds_bucket"].labels["le"] {
+		t.Fatalf("%v\n%s", metrics, body)
+	}
+	return string(body), metrics
+}
+
+// wantQuery reads a query as Prometheus does: it must ask for what there is, by labels that are there, and take rates of counters only. It returns the metrics asked for.
+func wantQuery(t *testing.T, where, query string, metrics map[string]metric) (asked []string) {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		t.Errorf("%s: %v in %s", where, err, query)
+		return nil
+	}
+	labels := map[string]bool{} // of all metrics asked for
+	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
+		v, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		m, known := metrics[v.Name]
+		if !known {
+			t.Errorf("%s: the server has no metric %q: %s", where, v.Name, query)
+			return nil
+		}
+		asked = append(asked, v.Name)
+		for l := range m.labels {
+			labels[l] = true
+		}
+		for _, l := range v.LabelMatchers {
+			if l.Name != "__name__" && !m.labels[l.Name] {
+				t.Errorf("%s: %s has no label %q: %s", where, v.Name, l.Name, query)
+			}
+		}
+		rated := false
+		for _, above := range path {
+			if call, ok := above.(*parser.Call); ok && slices.Contains([]string{"rate", "irate", "increase"}, call.Func.Name) {
+				rated = true
+			}
+		}
+		if rated != (m.kind == "counter") {
+			t.Errorf("%s: %s is a %s; rates are of counters, and counters are shown as rates: %s", where, v.Name, m.kind, query)
+		}
+		return nil
+	})
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if a, ok := n.(*parser.AggregateExpr); ok {
+			for _, l := range a.Grouping {
+				if !labels[l] {
+					t.Errorf("%s: nothing in it has the label %q: %s", where, l, query)
+				}
+			}
+		}
+		return nil
+	})
+	return asked
+}
+
+// Ensure that wantQuery sees each kind of mistake.
+func TestWantQuerySees(t *testing.T) {
+	metrics := map[string]metric{"a_total": {"counter", map[string]bool{"cache": true}}, "b": {"gauge", map[string]bool{"cache": true}}}
+	for query, good := range map[string]bool{
+		`sum by (cache) (rate(a_total{cache="x"}[5m])) / b`: true, `b > 0`: true, `rate(c_total[5m])`: false, `b{kind="x"}`: false, `rate(b[5m])`: false, `a_total`: false,
+		`sum by (kind) (b)`: false, `sum(b`: false,
+	} {
+		var probe testing.T
+		if wantQuery(&probe, "probe", query, metrics); probe.Failed() == good {
+			t.Errorf("%s: good %v, failed %v", query, good, probe.Failed())
+		}
+	}
+}
+
+// rules is a file of alert rules.
+type rules struct {
+	Groups []struct {
+		Name  string
+		Rules []struct {
+			Alert, Expr         string
+			For                 model.Duration
+			Labels, Annotations map[string]string
+		}
+	}
+}
+
+// strictly reads YAML in which no unknown key may be.
+func strictly(t *testing.T, path string, v any) (text string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return string(b)
+}
+
+// Ensure that the alert rules ask for metrics that there are, that their texts name labels that are there, and that each of them is let fire, and kept from it, in the file for promtool.
+func TestAlerts(t *testing.T) {
+	_, metrics := scrape(t)
+	var all rules
+	strictly(t, "../prometheus/alerts.yaml", &all)
+	tests, err := os.ReadFile("../prometheus/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(v float64) string { return fmt.Sprint(v) }
+	functions := template.FuncMap{"humanize": same, "humanizeDuration": same, "humanizePercentage": same}
+	alerts := 0
+	for _, g := range all.Groups {
+		for _, r := range g.Rules {
+			alerts++
+			labels := map[string]string{}
+			for _, name := range wantQuery(t, r.Alert, r.Expr, metrics) {
+				for l := range metrics[name].labels {
+					labels[l] = "some"
+				}
+			}
+			for _, annotation := range []string{"summary", "description"} {
+				var text strings.Builder
+				parsed, err := template.New(r.Alert).Funcs(functions).Option("missingkey=error").Parse("{{$labels := .Labels}}{{$value := .Value}}" + r.Annotations[annotation])
+				if err == nil {
+					err = parsed.Execute(&text, map[string]any{"Labels": labels, "Value": 1.5})
+				}
+				if err != nil || text.Len() < 20 {
+					t.Errorf("%s, %s: %q, %v", r.Alert, annotation, text.String(), err)
+				}
+			}
+			if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
+				t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
+			}
+			if n := len(regexp.MustCompile(`alertname: `+r.Alert+`\b`).FindAll(tests, -1)); n < 2 {
+				t.Errorf("%s is in alerts_test.yaml %d times: it must be seen to fire, and not to", r.Alert, n)
+			}
+		}
+	}
+	if alerts < 5 {
+		t.Errorf("%d alerts", alerts)
+	}
+}
+
+// dashboard is what Grafana reads, as far as it is checked here.
+type dashboard struct {
+	Title      string
+	Templating struct {
+		List []struct {
+			Name, Type string
+			Query      any
+		}
+	}
+	Panels []struct {
+		ID                       int
+		Type, Title, Description string
+		GridPos                  struct{ X, Y, W, H int }
+		Targets                  []struct{ Expr, LegendFormat string }
+		Datasource               struct{ UID string }
+		FieldConfig              struct{ Defaults struct{ Unit string } }
+	}
+}
+
+// Ensure that the dashboard's queries are good and ask for metrics that there are, that each metric is on it, and that no panel lies on another.
+func TestDashboard(t *testing.T) {
+	_, metrics := scrape(t)
+	text, err := os.ReadFile("../grafana/stocached.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	variables := map[string]bool{"__rate_interval": true}
+	for _, v := range d.Templating.List {
+		variables[v.Name] = true
+		query, isQuery := v.Query.(map[string]any)
+		if !isQuery {
+			continue
+		}
+		m := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(fmt.Sprint(query["query"]))
+		if m == nil {
+			t.Errorf("variable %s: %v", v.Name, query["query"])
+			continue
+		}
+		for _, name := range wantQuery(t, "variable "+v.Name, fill(m[1]), metrics) {
+			if !metrics[name].labels[m[2]] {
+				t.Errorf("variable %s: %s has no label %s", v.Name, name, m[2])
+			}
+		}
+	}
+	shown, ids := map[string]bool{}, map[int]bool{}
+	taken := map[[2]int]string{}
+	for _, p := range d.Panels {
+		if ids[p.ID] || p.Title == "" {
+			t.Errorf("panel %q: its id %d is another one's too", p.Title, p.ID)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+					t.Fatalf("panel %q lies on %q, or beside the page", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if len(p.Targets) == 0 || p.Description == "" || p.FieldConfig.Defaults.Unit == "" || p.Datasource.UID != "${datasource}" {
+			t.Errorf("panel %q: %d queries, unit %q, data source %q, description %q", p.Title, len(p.Targets), p.FieldConfig.Defaults.Unit, p.Datasource.UID, p.Description)
+		}
+		for _, target := range p.Targets {
+			for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
+				if !variables[m[1]] {
+					t.Errorf("panel %q: there is no variable %q", p.Title, m[1])
+				}
+			}
+			asked := wantQuery(t, p.Title, fill(target.Expr), metrics)
+			for _, name := range asked {
+				shown[name] = true
+			}
+			for _, m := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(target.LegendFormat, -1) {
+				for _, name := range asked {
+					if !metrics[name].labels[m[1]] {
+						t.Errorf("panel %q: its legend has the label %q, and %s has not", p.Title, m[1], name)
+					}
+				}
+			}
+		}
+	}
+	for name := range metrics {
+		if !shown[name] {
+			t.Errorf("%s is on no panel", name)
+		}
+	}
+}
+
+// fill puts values in the place of a dashboard's variables, as Grafana does.
+func fill(query string) string {
+	return regexp.MustCompile(`\$\{?\w+\}?`).ReplaceAllStringFunc(query, func(v string) string {
+		if v == "$__rate_interval" {
+			return "1m"
+		}
+		return ".+"
+	})
+}
+
+// Ensure that the example for Prometheus is YAML that names the rules beside it, and the job that the alerts look for.
+func TestExample(t *testing.T) {
+	var c struct {
+		Global        map[string]string `yaml:"global"`
+		RuleFiles     []string          `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			JobName       string                `yaml:"job_name"`
+			StaticConfigs []map[string][]string `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	text := strictly(t, "../prometheus/prometheus.yaml", &c)
+	if len(c.RuleFiles) != 1 || len(c.ScrapeConfigs) != 1 || len(c.ScrapeConfigs[0].StaticConfigs) != 1 {
+		t.Fatalf("%+v", c)
+	}
+	rules, err := os.ReadFile(filepath.Join("../prometheus", c.RuleFiles[0]))
+	if err != nil || !strings.Contains(string(rules), fmt.Sprintf("job=%q", c.ScrapeConfigs[0].JobName)) {
+		t.Errorf("job %q, %v", c.ScrapeConfigs[0].JobName, err)
+	}
+	if target := c.ScrapeConfigs[0].StaticConfigs[0]["targets"][0]; !strings.Contains(text, fmt.Sprintf("metrics: {listen: %q}", target)) {
+		t.Errorf("nothing answers on %s", target)
+	}
+}
+
+// Ensure that promtool, where it is installed, likes it all, and that each alert fires when it must and not otherwise.
+func TestPromtool(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed (on Debian and Ubuntu: apt-get install prometheus): alerts are parsed, and not let fire")
+	}
+	text, _ := scrape(t)
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yaml"}, {"test", "rules", "alerts_test.yaml"}, {"check", "metrics"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "../prometheus"
+		cmd.Stdin = strings.NewReader(text)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
