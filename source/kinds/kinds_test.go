@@ -1,0 +1,84 @@
+package kinds_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
+	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/raw"
+	"github.com/stocached/stocached/source/wrap"
+)
+
+// documented returns the keys in the tables of docs/sources.md, by the heading above them.
+func documented(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/sources.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, keys, heading := regexp.MustCompile("^\\| `([a-z_0-9]+)` \\|"), map[string][]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
+		} else if m := row.FindStringSubmatch(line); m != nil {
+			keys[heading] = append(keys[heading], m[1])
+		}
+	}
+	return keys
+}
+
+// known returns the keys that an error about an unknown one lists.
+func known(t *testing.T, err error) []string {
+	t.Helper()
+	if !errors.Is(err, source.ErrInvalid) {
+		t.Fatalf("an unknown key is %v", err)
+	}
+	m := regexp.MustCompile(`known are: ([a-z_0-9, ]+)`).FindStringSubmatch(err.Error())
+	if m == nil {
+		t.Fatalf("%v does not say which keys there are", err)
+	}
+	return strings.Split(m[1], ", ")
+}
+
+// Ensure that docs/sources.md lists the keys of every kind and wrapper, and no others.
+func TestDocumentedKeys(t *testing.T) {
+	documented := documented(t)
+	unknown := source.Settings{"no such key": 1}
+	accepted := map[string][]string{}
+	for _, k := range kinds.All {
+		_, err := k.Open(context.Background(), unknown)
+		accepted[k.Name] = known(t, err)
+	}
+	path := t.TempDir() + "/records"
+	if err := os.WriteFile(path, make([]byte, 10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := raw.Kind.Open(context.Background(), source.Settings{"path": path, "sample_bytes": 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, key := range []string{"limits", "retry", "read_ahead"} {
+		_, err := wrap.Apply(s, map[string]any{key: map[string]any(unknown)})
+		accepted[key] = known(t, err)
+	}
+	_, err = decode.New(s, unknown)
+	accepted["decode"] = known(t, err)
+	for where, keys := range accepted {
+		slices.Sort(documented[where])
+		if !slices.Equal(documented[where], keys) {
+			t.Errorf("%s: docs/sources.md has %q, accepted are %q", where, documented[where], keys)
+		}
+		delete(documented, where)
+	}
+	if len(documented) > 0 {
+		t.Errorf("docs/sources.md has keys of %q, which do not exist", documented)
+	}
+}
