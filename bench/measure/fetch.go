@@ -15,8 +15,8 @@ import (
 )
 
 // FetchOne measures what one sample takes that is not in the cache, and that its source has in the page cache: a fetch, whole, with the copy to the caller's memory, beside a bare pread
-// and a bare pwrite to a file on the tmpfs, as a miss costs them without anybody else to ask. Two measurements: the percentiles.
-func FetchOne(b *Box, r Records, size string, runs int) (all []report.Measurement, err error) {
+// and a bare pwrite to a file on the tmpfs, as a miss costs them without anybody else to ask; and beside another process that does these two when it is asked. Two measurements: the percentiles.
+func FetchOne(b *Box, r Records, size string, program []string, runs int) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
 		return nil, err
@@ -28,9 +28,10 @@ func FetchOne(b *Box, r Records, size string, runs int) (all []report.Measuremen
 	defer func() { err = errors.Join(err, end()) }()
 	order := r.order()
 	buffer := make([]byte, r.Bytes)
-	var theirs, ours []float64
+	var theirs, ours, others []float64
 	var h *hostedCache
 	var out *os.File
+	var other *asked
 	return Latencies("server/fetch-one", size, runs,
 		Subject{Name: "Fetch", Samples: len(order), Times: &ours,
 			Setup: func() (err error) { h, err = b.hosted("one", b.cache("one", s)); return err },
@@ -48,7 +49,16 @@ func FetchOne(b *Box, r Records, size string, runs int) (all []report.Measuremen
 					return writeAt(int(out.Fd()), buffer, int64(i)*int64(r.Bytes))
 				})
 			},
-			Clean: func() error { return out.Close() }})
+			Clean: func() error { return out.Close() }},
+		Subject{Name: "another process, asked", Samples: len(order), Times: &others,
+			Setup: func() (err error) {
+				if out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), false); err == nil {
+					other, err = startAsked(program, s["path"].(string), r, out)
+				}
+				return err
+			},
+			Run:   func() error { return timed(&others, order, func(i int) error { return other.fetch(i, buffer) }) },
+			Clean: func() error { return errors.Join(other.end(), out.Close()) }, Helper: func() int { return other.command.Process.Pid }})
 }
 
 // timed notes what each takes.

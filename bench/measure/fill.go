@@ -102,12 +102,11 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	order := r.order()
-	var cold, warm hostedCache
-	cleared, err := b.hosted("filled", b.cache("filled", s))
+	var cold *hostedCache
+	warm, err := b.hosted("filled", b.cache("filled", s))
 	if err != nil {
 		return m, err
 	}
-	warm = *cleared
 	defer func() { err = errors.Join(err, warm.end()) }()
 	bare := func(reserve bool) Subject {
 		var out *os.File
@@ -124,17 +123,11 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 			Clean: func() error { return out.Close() }}
 	}
 	intoNew, again := bare(false), bare(true)
-	again.Name += " into pages that are there"
+	again.Name += ", into pages that are there"
 	return Alternate(name, size, runs,
 		Subject{Name: "server", Samples: r.Samples,
-			Setup: func() error {
-				started, err := b.hosted("cold", b.cache("cold", s))
-				if err == nil {
-					cold = *started
-				}
-				return err
-			},
-			Run: func() error { return fillAll(cold.client, order) }, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
+			Setup: func() (err error) { cold, err = b.hosted("cold", b.cache("cold", s)); return err },
+			Run:   func() error { return fillAll(cold.client, order) }, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
 		Subject{Name: "server, into pages that are there", Samples: r.Samples, Setup: func() error { return emptied(warm.client) },
 			Run: func() error { return fillAll(warm.client, order) }, Helper: func() int { return warm.pid() }},
 		Subject{Name: reads, Samples: r.Samples, Run: func() error { return each(order, r.Bytes, read) }},

@@ -14,6 +14,7 @@ import (
 //	PROGRAM... hits PATH CORE SEED   "go START NANOSECONDS" (START on CLOCK_MONOTONIC): views from then on, for so long; answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
 //	PROGRAM... memory PATH           reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment
 //	PROGRAM... read KIND ADDRESS SAMPLES BYTES SEED   as hits, of samples that are copied; not pinned to a core
+//	PROGRAM... asked SOURCE BYTES    talks over a socket instead: see asked.go
 //	PROGRAM... tick                  a program with a timer of one second and a socket, and nothing to do
 //
 // worker.go is such a program; python/bench/worker.py knows hits and memory, c/worker.c hits only.

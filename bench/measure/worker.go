@@ -34,10 +34,16 @@ func Worker(arguments []string) error {
 			return err
 		}
 		return readWorker(arguments[1], arguments[2], samples, bytes, uint64(seed))
+	case len(arguments) == 3 && arguments[0] == "asked":
+		bytes, err := strconv.Atoi(arguments[2])
+		if err != nil {
+			return err
+		}
+		return askedWorker(arguments[1], bytes)
 	case len(arguments) == 1 && arguments[0] == "tick":
 		return tickWorker()
 	}
-	return fmt.Errorf("worker %q: want hits PATH CORE SEED, memory PATH, read KIND ADDRESS SAMPLES BYTES SEED, or tick", arguments)
+	return fmt.Errorf("worker %q: want hits PATH CORE SEED, memory PATH, read KIND ADDRESS SAMPLES BYTES SEED, asked SOURCE BYTES, or tick", arguments)
 }
 
 func hitsWorker(path string, core int, seed uint64) error {

@@ -125,3 +125,32 @@ func TestFile(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A bound counts as nothing, and says of what is missed that it cannot be reached.
+func TestBound(t *testing.T) {
+	m := Measurement{Case: "c", Subjects: []Subject{{Name: "ours", Value: []float64{7, 8}}, {Name: "least", Value: []float64{6, 6}}, {Name: "base", Value: []float64{2, 2}}}}
+	for need, want := range map[float64]string{3.5: "", 2.5: "; cannot be reached on this machine: *least*, the least that must be done, has 3.00"} {
+		verdicts, err := Judge([]Requirement{{Row: "r", Case: "c", Ours: "ours", Base: "base", Sense: Within, Need: need},
+			{Row: "r", Case: "c", Ours: "least", Base: "base", Sense: Within, Need: need, Bound: true}}, []Measurement{m}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Result{Verdicts: verdicts}
+		reached, of, missed := r.count("r")
+		if reached != 0 || of != 1 || len(missed) != 1 || !strings.HasSuffix(missed[0], want+")") || (want == "") == strings.Contains(missed[0], "cannot") {
+			t.Errorf("need %g: %d of %d, %q", need, reached, of, missed)
+		}
+	}
+}
+
+// Above is about differences, which may be negative.
+func TestAbove(t *testing.T) {
+	m := Measurement{Case: "c", Subjects: []Subject{{Name: "ours", Value: []float64{70e-6, 30e-6, 90e-6}}, {Name: "base", Value: []float64{50e-6, 50e-6, 50e-6}}}}
+	verdicts, err := Judge([]Requirement{{Row: "r", Case: "c", Ours: "ours", Base: "base", Sense: Above, Need: 30e-6, Unit: "us"}}, []Measurement{m}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := verdicts[0].Line(), "20.0 us (-20.0 us to 40.0 us; at most 30.0 us more): reached"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

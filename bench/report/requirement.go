@@ -21,6 +21,7 @@ type Requirement struct {
 	Need  float64
 	Unit  string   // of Need, with Below and Above. Seconds, in a unit of time; or as Subject.Unit
 	Sizes []string // nil: every size that was measured
+	Bound bool     // Ours is not ours, but the least that anybody must do: when it misses the requirement, so must everybody on this machine. It counts as nothing
 	Or    string   // requirements of one case and size with the same Or: one of them is enough
 }
 

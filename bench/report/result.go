@@ -140,7 +140,7 @@ func (r *Result) count(row string) (reached, of int, missed []string) {
 	var groups []string // of requirements one of which is enough
 	for _, v := range r.Verdicts {
 		group := strings.Join([]string{v.or, v.Case, v.Size}, " ")
-		if v.Row != row || v.Result == "shown" || v.Result == "reached otherwise" {
+		if v.Row != row || v.Bound || v.Result == "shown" || v.Result == "reached otherwise" {
 			continue
 		}
 		if v.or == "" || !slices.Contains(groups, group) {
@@ -158,16 +158,26 @@ func (r *Result) count(row string) (reached, of int, missed []string) {
 		if strings.HasPrefix(v.Result, "not measured") {
 			missed = append(missed, name+" "+v.Result)
 		} else {
-			missed = append(missed, fmt.Sprintf("%s %s (%s)", name, v.ratio(v.Ratio.Median), v.required()))
+			missed = append(missed, fmt.Sprintf("%s %s (%s%s)", name, v.ratio(v.Ratio.Median), v.required(), r.boundOf(&v)))
 		}
 	}
 	return reached, of, missed
 }
 
+// boundOf says that a requirement cannot be reached, if a bound misses it too.
+func (r *Result) boundOf(v *Verdict) string {
+	for _, b := range r.Verdicts {
+		if b.Bound && !b.Reached && b.Case == v.Case && b.Size == v.Size && b.Base == v.Base && !strings.HasPrefix(b.Result, "not measured") {
+			return fmt.Sprintf("; cannot be reached on this machine: *%s*, the least that must be done, has %s", b.Ours, b.ratio(b.Ratio.Median))
+		}
+	}
+	return ""
+}
+
 func (r *Result) notes(row string) []string {
 	var notes []string
 	for _, v := range r.Verdicts {
-		if note := caseNotes[v.Case]; v.Row == row && note != "" && !slices.Contains(notes, v.Case+": "+note) {
+		if note := cmp.Or(caseNotes[v.Case], serverNotes[v.Case]); v.Row == row && note != "" && !slices.Contains(notes, v.Case+": "+note) {
 			notes = append(notes, v.Case+": "+note)
 		}
 		for _, m := range r.Measurements {

@@ -15,6 +15,7 @@ type Verdict struct {
 	Sense     Sense   `json:"sense"`
 	Need      float64 `json:"need,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
+	Bound     bool    `json:"bound,omitempty"`
 	Ratio     Spread  `json:"ratio"` // of each run with the run of the base beside it; with Above, their difference; with Below, of the values
 	OursValue Spread  `json:"ours_value"`
 	BaseValue Spread  `json:"base_value"`
@@ -25,7 +26,7 @@ type Verdict struct {
 	BaseFaults float64 `json:"base_faults,omitempty"`
 	CPURatio   float64 `json:"cpu_ratio,omitempty"` // as Ratio, of processor time, which other programs disturb less; means little where threads share the work
 	Reached    bool    `json:"reached"`
-	Result     string  `json:"result"` // "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "not measured: why"
+	Result     string  `json:"result"` // "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "a bound, which ...", "not measured: why"
 	or         string
 }
 
@@ -66,7 +67,7 @@ func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict
 }
 
 func (r *Requirement) verdict(m *Measurement) Verdict {
-	v := Verdict{Row: r.Row, Case: r.Case, Size: m.Size, Ours: r.Ours, Base: r.Base, Sense: r.Sense, Need: r.Need, Unit: r.Unit, or: r.Or}
+	v := Verdict{Row: r.Row, Case: r.Case, Size: m.Size, Ours: r.Ours, Base: r.Base, Sense: r.Sense, Need: r.Need, Unit: r.Unit, Bound: r.Bound, or: r.Or}
 	if m.Missing != "" {
 		v.Result = "not measured: " + m.Missing
 	}
@@ -106,6 +107,9 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 		v.Reached = v.Ratio.Median <= r.Need
 	}
 	v.Result = map[bool]string{true: "reached", false: "not reached"}[v.Reached]
+	if r.Bound {
+		v.Result = map[bool]string{true: "a bound, which reaches it", false: "a bound, which misses it"}[v.Reached]
+	}
 	return v, nil
 }
 

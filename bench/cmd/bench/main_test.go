@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,5 +58,41 @@ func TestQuick(t *testing.T) {
 	}
 	if text := report.Markdown(&result); !strings.Contains(text, "the numbers mean nothing") || strings.Contains(text, r.root) {
 		t.Error("the table does not say that the run was quick, or names a path")
+	}
+}
+
+// A quick run of the server's parts, with redis-server and memcached where they are installed.
+func TestQuickServer(t *testing.T) {
+	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir(), group: &report.Server, all: serverParts}
+	_, err1 := exec.LookPath("redis-server")
+	_, err2 := exec.LookPath("memcached")
+	if r.peers = err1 == nil && err2 == nil; !r.peers {
+		t.Log("without redis-server and memcached, which are not installed")
+	}
+	if err := r.find(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.start("", false); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(r.out, "*-server.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var result report.Result
+	if err := result.Load(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range result.Verdicts {
+		peer := strings.Contains(v.Ours+v.Base, "redis") || strings.Contains(v.Ours+v.Base, "memcached")
+		if measured := !strings.HasPrefix(v.Result, "not measured"); measured != (r.peers || !peer) || measured && v.OursValue.Median <= 0 {
+			t.Errorf("%s %s, %s and %s: %s", v.Case, v.Size, v.Ours, v.Base, v.Result)
+		}
+	}
+	if text := report.Markdown(&result); !strings.Contains(text, "the numbers mean nothing") || strings.Contains(text, r.root) {
+		t.Error("the table does not say that the run was quick, or names a path")
+	}
+	if _, err := os.Stat(r.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s was left behind: %v", r.dir, err)
 	}
 }

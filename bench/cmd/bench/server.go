@@ -81,7 +81,7 @@ func (r *runner) fetches(emit func(report.Measurement)) error {
 		if r.quick {
 			batch = 64
 		}
-		all, err := measure.FetchOne(b, r.records(1000, image), imageName, r.runs)
+		all, err := measure.FetchOne(b, r.records(1000, image), imageName, r.worker(), r.runs)
 		if err != nil {
 			return err
 		}
