@@ -5,6 +5,7 @@ import "github.com/stocached/stocached/source/wrap"
 // figures are what a server knows of a cache beyond its segment, since it began. Fields are never renamed.
 type figures struct {
 	Queued    int               `json:"queue_depth"`  // samples that clients wait for and that are not being read yet
+	Connected int               `json:"connected"`    // clients that could ask for samples now
 	Reads     uint64            `json:"source_reads"` // samples read
 	ReadBytes uint64            `json:"source_read_bytes"`
 	Errors    map[string]uint64 `json:"source_errors"`     // reads that failed, after all tries, by kind; kinds that occurred
@@ -24,7 +25,7 @@ func (h *hosted) reads() (read wrap.Snapshot, stuck int) {
 
 func (h *hosted) figures() figures {
 	read, stuck := h.reads()
-	f := figures{Queued: h.filler.queued(), Stuck: stuck, Reads: read.Samples, ReadBytes: read.Bytes, Errors: map[string]uint64{}}
+	f := figures{Queued: h.filler.queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples, ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
 			f.Errors[string(kind)] = n

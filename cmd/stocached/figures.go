@@ -21,6 +21,7 @@ type figures struct {
 	Adopted   bool        `json:"adopted"`
 	Connected uint64      `json:"connected"`
 	Queued    uint64      `json:"queue_depth"`
+	Stuck     uint64      `json:"stuck_reads"`
 	Reads     uint64      `json:"source_reads"`
 	ReadBytes uint64      `json:"source_read_bytes"`
 	Errors    errorCounts `json:"source_errors"`
@@ -33,6 +34,7 @@ var serverColumns = columns[*stats]{
 	{"server", "server", false, "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }},
 	{"connected", "connected", true, "clients that could ask it for samples now", figure(func(f *figures) any { return count(f.Connected) })},
 	{"queue_depth", "queue", false, "samples that clients wait for and that are not being read yet", figure(func(f *figures) any { return count(f.Queued) })},
+	{"stuck_reads", "stuck reads", true, "reads of the source that were given up, and have not come back", figure(func(f *figures) any { return count(f.Stuck) })},
 	{"source_reads", "source reads", false, "samples that it read from the source, since it began", figure(func(f *figures) any { return count(f.Reads) })},
 	{"source_read_bytes", "bytes read", true, "of these", figure(func(f *figures) any { return byteCount(f.ReadBytes) })},
 	{"source_errors", "source errors", false, "reads that failed, after all tries, by kind", figure(func(f *figures) any { return f.Errors })},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -11,10 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	stocclient "github.com/stocached/stocached/client"
 )
 
 // serverFields are null in JSON without a server.
-var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes", "source_errors", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
+var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes", "source_errors", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
 
 // Ensure that stats shows what the server says, and what the segment says whatever becomes of the server: alive, stopped, killed, or to be found elsewhere.
 func TestStatsOfAServer(t *testing.T) {
@@ -30,7 +33,20 @@ func TestStatsOfAServer(t *testing.T) {
 	d := newDaemon(t, tree, "name: pets, source: {kind: dir, path: FOLDER/files}")
 	path := filepath.Join(d.segments, "pets")
 	stats := func() jsonObject { return decode[jsonObject](t, ok(t, d.args("stats", path, "--json")...)) }
-	wantFields(t, stats(), jsonObject{"server": "answers", "source_reads": 0, "queue_depth": 0, "fill_mean_seconds": nil, "fill_p99_seconds": nil, "source_errors": jsonObject{}, "adopted": false})
+	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, stats(), jsonObject{"connected": 1})
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); stats()["connected"] != 0.0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it counts who is gone")
+		}
+	}
+	wantFields(t, stats(), jsonObject{"server": "answers", "stuck_reads": 0, "source_reads": 0, "queue_depth": 0, "fill_mean_seconds": nil, "fill_p99_seconds": nil, "source_errors": jsonObject{}, "adopted": false})
 	if err := errors.Join(os.Remove(filepath.Join(d.folder, "files", "C")), os.Truncate(filepath.Join(d.folder, "files", "E"), 3)); err != nil {
 		t.Fatal(err)
 	}
