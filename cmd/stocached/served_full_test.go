@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ensure that a file system that fills up under a server costs nothing but room: samples come through the socket, what is there stays, and when there is room again it fills on.
+func TestServedOnAFullFileSystem(t *testing.T) {
+	const n = 2000
+	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
+	if err := unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err, unix.EPERM) {
+		t.Skip("needs root, to mount a small tmpfs:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(s.segments, unix.MNT_DETACH) })
+	s.write(n)
+	s.start()
+	c := s.dial()
+	wantFetch(t, c, first(100))
+
+	filler := filepath.Join(s.segments, "filler")
+	f, err := os.Create(filler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := bytes.Repeat([]byte{1}, 64<<10); err == nil; {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	wantFetch(t, c, first(n))
+	full := ready(t, c.Cache)
+	if full < 100 || full > 200 {
+		t.Errorf("%d samples are there on a full file system, of 100 before", full)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	wantFetch(t, c, first(n))
+	if filled := ready(t, c.Cache); filled != n {
+		t.Errorf("%d samples are there when there is room again, want %d", filled, n)
+	}
+}
+
+// Ensure that a server whose caches do not fit says so with the numbers, and makes nothing.
+func TestServeWithoutRoom(t *testing.T) {
+	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
+	if err := unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=8m"); errors.Is(err, unix.EPERM) {
+		t.Skip("needs root, to mount a small tmpfs:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(s.segments, unix.MNT_DETACH) })
+	s.write(4000) // 12 MB
+	p := program("serve", "-c", s.path)
+	out, err := p.CombinedOutput()
+	if p.ProcessState.ExitCode() != exitMemory || !strings.Contains(string(out), "MiB") || !strings.Contains(string(out), "size") {
+		t.Errorf("%v, %s", err, out)
+	}
+	if left, err := os.ReadDir(s.segments); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
