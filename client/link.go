@@ -44,7 +44,6 @@ type conn struct {
 	socket     *net.UnixConn
 	cache      uint32 // number of the cache
 	maxIndices int
-	reader     sync.WaitGroup
 
 	sending sync.Mutex // one frame at a time
 
@@ -114,7 +113,7 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 		return nil, err
 	}
 	c.socket.SetDeadline(time.Time{})
-	c.reader.Go(c.read)
+	l.readers.Go(c.read)
 	l.conn = c
 	return c, nil
 }
@@ -377,16 +376,15 @@ func (c *conn) send(frame []byte) {
 	}
 }
 
-// close ends the connection, and waits for its reader.
+// close ends the connection, and waits for the readers of all that there were.
 func (l *link) close() error {
 	l.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	if l.conn == nil {
-		return nil
+	if l.conn != nil {
+		l.conn.die(ErrClosed)
 	}
-	l.conn.die(ErrClosed)
-	l.conn.reader.Wait()
+	l.readers.Wait()
 	return nil
 }

@@ -1,0 +1,4 @@
+package cache
+
+// RaceDetector: see raceDetector. It also allocates for sync.Pool.
+const RaceDetector = raceDetector

@@ -1,6 +1,0 @@
-//go:build race
-
-package cache_test
-
-// raceEnabled: the race detector allocates for sync.Pool.
-const raceEnabled = true
