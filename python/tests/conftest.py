@@ -22,6 +22,11 @@ except ImportError:  # not installed: the sources, with the library that `make b
     sys.path.insert(0, str(_PYTHON / "src"))
 
 
+# No test meets a server of the user. It is one place for all tests, as the process that forkserver starts keeps the environment of its first use.
+_SOCKETS = tempfile.TemporaryDirectory(prefix="stocached-test-", dir="/tmp")
+os.environ["STOCACHED_SOCKETS_DIR"] = f"{_SOCKETS.name}/run"
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder on a tmpfs for named caches; whatever a test leaves there goes with it."""
@@ -31,12 +36,11 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def server(folder: Path) -> Iterator[Any]:
     """A server, not started yet, that clients of this process and of its children find. It ends with the test."""
     from served import Server
 
     made = Server(folder)
-    monkeypatch.setenv("STOCACHED_SOCKETS_DIR", str(made.sockets))
     yield made
     made.close()
 

@@ -38,12 +38,12 @@ def write_records(path: Path, n: int, size: int = 1000) -> None:
 
 
 class Server:
-    """`stocached serve` over one cache, whose segment lies in a folder of its own; its name is one that nobody else has. Sockets' paths must be short."""
+    """`stocached serve` over one cache, whose segment lies in a folder of its own; its name is one that nobody else has."""
 
     def __init__(self, segments: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="served-", dir="/tmp"))
         self.segments = segments
-        self.sockets = self.folder / "run"
+        self.sockets = Path(os.environ["STOCACHED_SOCKETS_DIR"])  # set in conftest.py
         self.data = self.folder / "data"  # what it reads
         self.name = f"served-{os.getpid()}-{os.urandom(4).hex()}"
         self.process: subprocess.Popen[str] | None = None
@@ -106,6 +106,7 @@ class Server:
     def close(self) -> None:
         self.kill()
         shutil.rmtree(self.folder)
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
     def log(self) -> str:
         return (self.folder / "log").read_text()
