@@ -27,6 +27,7 @@ type link struct {
 	dir, label, name string
 	timeout          time.Duration
 	attached         func(descriptor int, uuid [16]byte) error // called on each new connection with what the server gave for the name
+	readers          sync.WaitGroup                            // of connections
 	ended            context.Context                           // by close
 	end              context.CancelFunc
 
