@@ -11,7 +11,8 @@ import (
 
 // Result is a whole run: what the files in bench/results hold.
 type Result struct {
-	Group        string        `json:"group,omitempty"` // the name of a Group
+	Group        string        `json:"group,omitempty"`   // the name of a Group
+	Partial      bool          `json:"partial,omitempty"` // some parts were left out, or the peers
 	Date         string        `json:"date"`
 	Description  string        `json:"description"`
 	Commit       string        `json:"commit,omitempty"` // that was measured; with "+" if there were changes on top

@@ -182,7 +182,7 @@ func (r *runner) find() error {
 	return errors.Join(os.MkdirAll(r.state, 0o755), os.MkdirAll(r.out, 0o755))
 }
 
-// render makes README.md of the newest result of each group in the folder.
+// render makes README.md of the newest whole result of each group in the folder.
 func (r *runner) render() error {
 	files, err := filepath.Glob(filepath.Join(r.out, "*.json"))
 	if err != nil {
@@ -197,13 +197,17 @@ func (r *runner) render() error {
 			if err := one.Load(path); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
-			if one.InGroup(group) && (newest == nil || one.Date >= newest.Date) {
+			if one.InGroup(group) && !one.Partial && (newest == nil || one.Date >= newest.Date) {
 				newest = &one
 			}
 		}
-		if newest != nil {
-			results = append(results, newest)
+		if newest == nil {
+			continue
 		}
+		if newest.Verdicts, err = report.Judge(group.Requirements, newest.Measurements, true); err != nil { // as it is judged today
+			return err
+		}
+		results = append(results, newest)
 	}
 	if len(results) == 0 {
 		return fmt.Errorf("no results in %s", r.out)
@@ -262,7 +266,7 @@ func (r *runner) shell(name string, arguments ...string) error {
 // measure runs the parts and writes the result.
 func (r *runner) measure() error {
 	began := time.Now()
-	result := report.Result{Group: r.group.Name, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(), Machine: report.DescribeMachine(r.python, r.cc)}
+	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) || !r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(), Machine: report.DescribeMachine(r.python, r.cc)}
 	if r.group == &report.Clients {
 		result.Group = ""
 	}
@@ -291,7 +295,7 @@ func (r *runner) measure() error {
 	}
 	fmt.Print(summary(&result))
 	fmt.Printf("%.0f seconds. Written: %s", result.Seconds, relative(path))
-	if len(r.parts) == len(r.all) && r.peers {
+	if !result.Partial {
 		if err := r.render(); err != nil {
 			return err
 		}
