@@ -28,6 +28,7 @@ type link struct {
 	timeout          time.Duration
 	attached         func(descriptor int, uuid [16]byte) error // called on each new connection with what the server gave for the name
 	readers          sync.WaitGroup                            // of connections
+	once             bool                                      // a server that is not there is not waited for
 	ended            context.Context                           // by close
 	end              context.CancelFunc
 
@@ -137,7 +138,7 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 			why = err
 		}
 		away := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) // the last: its queue of connections is full
-		if away {
+		if away && !l.once {
 			select {
 			case <-time.After(findPause):
 				continue

@@ -29,7 +29,7 @@ func (f *socketsFlag) folder(c *cobra.Command) {
 
 func (f *socketsFlag) add(c *cobra.Command) {
 	f.folder(c)
-	c.Flags().DurationVar(&f.timeout, "timeout", 2*time.Second, "how long a server may take to answer")
+	c.Flags().DurationVar(&f.timeout, "timeout", 2*time.Second, "how long to wait for a server to answer")
 }
 
 func (f *socketsFlag) check() error {

@@ -68,8 +68,9 @@ holds all of them. Training that begins meanwhile does no harm and comes to no h
 terminal a bar shows how far it is, how fast, and how long it will take.`,
 			`No sample passes through this program. --parallel is how many requests it has under way, each for some MB of samples; how many
 samples the server reads at a time is the key parallel of the cache in its configuration.`,
-			`Samples that cannot be read are counted and named, and do not end it; the exit status is then 1. What is filled stays, however it ends:
-after Ctrl-C, or when the server ends or is killed, the same command goes on from there.`,
+			`Samples that cannot be read are counted and named, and do not end it; the exit status is then 1. A server that goes away is waited for,
+for --timeout, and the next one goes on. What is filled stays, however it ends: after Ctrl-C, or without a server, the same
+command goes on from there.`,
 			warmColumns.explain("OUTPUT"),
 			exitStatus(exitNotFound, exitMemory, exitPermission, exitNoServer)),
 		Example: `  stocached warm imagenet
@@ -175,11 +176,6 @@ func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 		if some := (*stocclient.FetchError)(nil); errors.As(err, &some) {
 			failed, err = *some, nil
 		}
-		for _, f := range failed.Failures {
-			if f.Code == control.CodeClosing {
-				err = fmt.Errorf("%w any more: %s", stocclient.ErrNoServer, text(f.Text))
-			}
-		}
 		if err != nil {
 			return err
 		}
@@ -196,11 +192,8 @@ func (w *warmed) soFar() string {
 
 // ended is the error of such a fill.
 func (w *warmed) ended(why error) error {
-	switch {
-	case errors.Is(why, stocclient.ErrReplaced):
+	if errors.Is(why, stocclient.ErrReplaced) {
 		return fmt.Errorf("%w: its source has changed; the same command fills the new one", stocclient.ErrReplaced)
-	case errors.Is(why, stocclient.ErrNoServer):
-		return fmt.Errorf("%w; %s; start a server: stocached serve -c config.yaml", why, w.soFar())
 	}
 	return fmt.Errorf("%w; %s", refused(why), w.soFar())
 }

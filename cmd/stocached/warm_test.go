@@ -321,7 +321,7 @@ func TestWarmServerKilled(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		c := d.attach("pets")
 		var out, stderr bytes.Buffer
-		p := program(d.args("warm", "pets")...)
+		p := program(d.args("warm", "pets", "--timeout", "200ms")...)
 		p.Stdout, p.Stderr = &out, &stderr
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
@@ -344,7 +344,7 @@ func TestWarmServerKilled(t *testing.T) {
 		if there := wantRecordsIn(t, c); there != int(kept) {
 			t.Errorf("%d are there, %d were", there, kept)
 		}
-		fails(t, exitNoServer, []string{"no server answers on", "stocached serve -c config.yaml"}, d.args("warm", "pets")...)
+		fails(t, exitNoServer, []string{"no server answers on", "stocached serve -c config.yaml"}, d.args("warm", "pets", "--timeout", "10ms")...)
 		d.start()
 	}
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": kept, "filled_samples": n - kept, "failed_samples": 0})
@@ -353,32 +353,32 @@ func TestWarmServerKilled(t *testing.T) {
 	}
 }
 
-// Ensure that a Fill under a server that is killed and back at once goes well or is ErrNoServer, and that the next one goes well.
-func TestFillServerBack(t *testing.T) {
+// Ensure that a fill goes on under the next server, if that comes soon.
+func TestWarmServerBack(t *testing.T) {
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	indices := make([]int, n)
-	for i := range indices {
-		indices[i] = i
-	}
-	filled := make(chan error, 1)
-	go func() { filled <- c.Fill(context.Background(), indices) }()
-	midway(t, d.attach("pets"), 100, n)
-	d.end(syscall.SIGKILL)
-	d.start()
-	if err := <-filled; err != nil && !errors.Is(err, stocclient.ErrNoServer) {
-		t.Error(err)
-	}
-	if err := c.Fill(context.Background(), indices); err != nil {
-		t.Error(err)
-	}
-	if there := wantRecordsIn(t, d.attach("pets")); there != n {
-		t.Errorf("%d are there", there)
+	c := d.attach("pets")
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
+			t.Fatal(r, err)
+		}
+		var out, stderr bytes.Buffer
+		p := program(d.args("warm", "pets", "--timeout", "20s", "--json")...)
+		p.Stdout, p.Stderr = &out, &stderr
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Process.Kill() })
+		midway(t, c, 100, n)
+		d.end(signal)
+		d.start()
+		if err := p.Wait(); err != nil {
+			t.Fatalf("after %v: %v\n%s", signal, err, stderr.String())
+		}
+		wantFields(t, decode[jsonObject](t, out.String()), jsonObject{"ready": n, "kept_samples": 0, "filled_samples": n, "failed_samples": 0})
+		if there := wantRecordsIn(t, c); there != n {
+			t.Errorf("%d are there", there)
+		}
 	}
 }
 
@@ -487,7 +487,7 @@ func TestWarmRefuses(t *testing.T) {
 		fails(t, exitUsage, []string{"--parallel " + n + " is not in 1..64"}, d.args("warm", "pets", "--parallel", n)...)
 	}
 	fails(t, exitUsage, []string{"--timeout 0s is not above 0"}, d.args("warm", "pets", "--timeout", "0s")...)
-	fails(t, exitNoServer, []string{"no server answers on /nowhere/data.sock", "stocached serve -c config.yaml"}, "warm", "pets", "--sockets", "/nowhere")
+	fails(t, exitNoServer, []string{"no server answers on /nowhere/data.sock", "stocached serve -c config.yaml"}, "warm", "pets", "--sockets", "/nowhere", "--timeout", "10ms")
 	d.process.Process.Signal(syscall.SIGSTOP)
 	fails(t, exitNoServer, []string{"did not answer within 100ms"}, d.args("warm", "pets", "--timeout", "100ms")...)
 }
@@ -496,7 +496,7 @@ func TestWarmRefuses(t *testing.T) {
 func TestFill(t *testing.T) {
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", limited(t, n, 100)))
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets})
+	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
