@@ -96,8 +96,10 @@ static void attached(int fd, unsigned descriptors, bool other)
     stoc_info(peer.cache, &info);
     memcpy(body + 8, info.uuid, 16);
     body[8] ^= other;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", info.fd); /* has no name, perhaps */
     for (unsigned k = 0; k < descriptors; k++)
-        fresh[k] = open(info.path, O_RDWR | O_CLOEXEC);
+        fresh[k] = open(path, O_RDWR | O_CLOEXEC);
     if (descriptors)
         reply_with(fd, ATTACHED, 2, body, sizeof body, fresh, descriptors);
     else
@@ -842,6 +844,26 @@ static void dialled(void)
     end_peer();
 }
 
+static void without_a_name(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES)), *other;
+    int64_t index = 5;
+    begin_peer(c, NULL, NULL);
+    stoc_close(c);
+    EQUAL(stoc_dial("served", NULL, 0, 5000, &other, &error), 0);
+    REQUIRE(other != NULL);
+    EQUAL(fetch(other, &index, 1, NULL), 1);
+    IN_CHILD({ /* which connects anew, by the name that the server gave it */
+        index = 6;
+        EQUAL(fetch(other, &index, 1, NULL), 1);
+        CHECK(row_is(0, 6));
+        stoc_close(other);
+    });
+    EQUAL(stats_of(other).clients_live, 2);
+    stoc_close(other);
+    end_peer();
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -863,5 +885,6 @@ int main(int argc, char **argv)
     RUN(child_of_a_busy_parent);
     RUN(many_threads);
     RUN(dialled);
+    RUN(without_a_name);
     return end_tests(argv[0]);
 }

@@ -264,7 +264,7 @@ static int fetch_missing(struct wanted *w)
         if (code == BROKEN && ++breaks < FETCH_BREAKS)
             continue;
         if (code < 0)
-            return code == BROKEN ? server_went_away(&w->patience, w->cache->name) : code;
+            return code == BROKEN ? server_went_away(&w->patience, w->cache->served) : code;
     }
 }
 
@@ -462,7 +462,7 @@ int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct st
         if (got == BROKEN && ++breaks < FETCH_BREAKS)
             continue;
         if (got < 0)
-            return got == BROKEN ? server_went_away(&p, c->name) : got;
+            return got == BROKEN ? server_went_away(&p, c->served) : got;
         queued += got;
         indices += m;
         n -= m;

@@ -110,6 +110,7 @@ struct stoc_cache {
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */
     unsigned char uuid[16];
     char name[STOC_NAME_BYTES], fingerprint[STOC_FINGERPRINT_BYTES + 1], path[OWN_PATH_BYTES];
+    char served[STOC_NAME_BYTES];     /* what its server calls it: the name in the header, or that by which it was dialled */
     char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": where servers are looked for */
     struct stoc_field fields[STOC_MAX_FIELDS];
     _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE]; /* where counts go that nobody reads */

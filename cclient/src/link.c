@@ -353,8 +353,8 @@ static void give_link(struct link *l)
 static int take_link(stoc_cache *c, struct link **out, const struct patience *p)
 {
     *out = NULL;
-    if (!c->name[0])
-        return fail(p->error, STOC_EINVAL, 0, "a cache without a name has no server; create it with `stocached serve`, or fill it yourself");
+    if (!c->served[0])
+        return fail(p->error, STOC_EINVAL, 0, "a cache without a name that was not dialled has no server; dial it by the name that its server gives it, or fill it yourself");
     struct link *l = NULL;
     pthread_mutex_lock(&handles_lock);
     for (struct link *idle = c->links; idle; idle = idle->next)
@@ -375,12 +375,12 @@ static int take_link(stoc_cache *c, struct link **out, const struct patience *p)
     }
     if (l->fd < 0) {
         unsigned char uuid[16];
-        int descriptor, code = connect_link(l, c->sockets_dir, c->name, c->kind, &descriptor, uuid, p);
+        int descriptor, code = connect_link(l, c->sockets_dir, c->served, c->kind, &descriptor, uuid, p);
         if (code == 0) {
             close(descriptor); /* the segment is attached already */
             if (memcmp(uuid, c->uuid, sizeof uuid) != 0) {
                 hang_up(l);
-                code = fail(p->error, STOC_EREPLACED, 0, "the server has another cache %s by now, because its source or its configuration has changed; close this handle and attach anew", c->name);
+                code = fail(p->error, STOC_EREPLACED, 0, "the server has another cache %s by now, because its source or its configuration has changed; close this handle and attach anew", c->served);
             }
         }
         if (code < 0) {
@@ -417,6 +417,7 @@ int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigne
         free(l);
         return code;
     }
+    snprintf((*out)->served, sizeof((*out)->served), "%s", name);
     pthread_mutex_lock(&handles_lock);
     if (sockets_dir)
         memcpy((*out)->sockets_dir, sockets_dir, strlen(sockets_dir));

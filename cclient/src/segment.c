@@ -205,6 +205,7 @@ static int attach(stoc_cache *c, const struct header *h, struct stoc_error *erro
     memcpy(c->fields, h->fields, sizeof c->fields);
     memcpy(c->uuid, h->uuid, sizeof c->uuid);
     memcpy(c->name, h->name, sizeof c->name);
+    memcpy(c->served, h->name, sizeof c->served);
     memcpy(c->fingerprint, h->fingerprint, sizeof c->fingerprint);
 
     struct rlimit limit;
