@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
@@ -536,4 +538,48 @@ func TestFill(t *testing.T) {
 	if err := c.Fill(context.Background(), all); !errors.Is(err, stocclient.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// Ensure that a cache that has slots left and gets no memory for them is an error that says so, and that the fill goes on once there is some.
+func TestWarmWithoutMemory(t *testing.T) {
+	const n = 60
+	big := func(folder string) {
+		var all bytes.Buffer
+		for i := range n {
+			all.Write(content(i, 200<<10))
+		}
+		if err := os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := tmpfs(t)
+	if err := unix.Mount("tmpfs", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err, unix.EPERM) {
+		t.Skip("needs root, to mount a small tmpfs:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(small, unix.MNT_DETACH) })
+	folder := t.TempDir()
+	big(folder)
+	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"), sockets: filepath.Join(folder, "run"), segments: small}
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}}]\nsockets: {dir: %s}\n", small, 200<<10, d.sockets)
+	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	t.Cleanup(func() { d.end(syscall.SIGTERM) }) // before what it has mapped is taken from it
+	ballast := filepath.Join(small, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitMemory, []string{"samples are in pets and there is room for more", "has no memory for it", "stocached gc"}, d.args("warm", "pets")...)
+	c := d.attach("pets")
+	stats, err := c.Stats()
+	if err != nil || stats.Ready == 0 || stats.Ready > 35 {
+		t.Errorf("%d are filled, %v", stats.Ready, err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": stats.Ready, "failed_samples": 0})
 }
