@@ -52,6 +52,15 @@ man: bin/stocached ## manual pages of all commands, in build/man
 demo: setup-demo ## the main job on real image files: table and chart; IMAGES=dir for your own, ARGS="--torch" for the DataLoader
 	@$(PY) -m demo $(if $(IMAGES),--images '$(IMAGES)') $(ARGS)
 
+.PHONY: demo-server
+demo-server: setup-demo demo-readers ## a server fills a cache from the same pictures for readers in Python, Go and C; IMAGES=dir, ARGS="--samples 1000"
+	@$(PY) -m demo.server $(if $(IMAGES),--images '$(IMAGES)') $(ARGS)
+
+.PHONY: demo-readers
+demo-readers: bin/stocached build/libstocached.so
+	@$(MAKE) --no-print-directory -s -C cclient ../build/c/example-fetch
+	CGO_ENABLED=0 $(GO) build -trimpath -o build/demo/gofetch ./demo/gofetch
+
 .PHONY: bench
 bench: build setup-python ## speed and memory in Go, C and Python; ARGS=-quick shows in a minute that it works
 	$(GO) -C bench run ./cmd/bench $(ARGS)
@@ -113,7 +122,7 @@ test-languages: build setup-python ## 8 processes in Go, C and Python on one ser
 	STOCACHED_TEST_PYTHON=$(PY) $(GO) test -tags languages -v -timeout 10m -run TestEverySample ./cmd/stocached
 
 .PHONY: test-python
-test-python: setup-python ## Python without torch
+test-python: setup-python bin/stocached ## Python without torch
 	$(PYTEST) python/tests -m 'not torch'
 
 .PHONY: test-torch
@@ -121,7 +130,7 @@ ifeq ($(TORCH),0)
 test-torch: setup-python
 	@$(PY) tools/count_skipped.py TORCH=0 python/tests -m torch
 else
-test-torch: setup-torch ## Python with torch; installs it (several GB, about a minute) where it is missing
+test-torch: setup-torch bin/stocached ## Python with torch; installs it (several GB, about a minute) where it is missing
 	$(PYTEST) python/tests -m torch
 endif
 
@@ -130,7 +139,7 @@ test-stress: build/libstocached.so setup-python ## 2,000 random SIGKILLs among p
 	$(STRESS) -kills 2000 -seconds 240
 
 .PHONY: test-demo
-test-demo: setup-demo ## the demo and the scripts in tools/
+test-demo: setup-demo demo-readers ## the demo and the scripts in tools/
 	$(PYTEST) demo tools
 
 .PHONY: test-docs

@@ -41,6 +41,7 @@ var rules = map[string]rule{
 	"server":         {append([]string{"loader", "source", "cache", "control", "internal/size"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
 	"control":        {nil, nil, "the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
 	"client":         {append([]string{"cache", "control"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},
+	"demo":           {[]string{"client"}, nil, "the demo shows what a user writes, who has the client and nothing else"},
 	"cclient":        {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
