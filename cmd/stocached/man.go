@@ -32,7 +32,7 @@ text that --help prints. Pages that are there are written anew. The date on them
 				return err
 			}
 			root := newRoot()
-			root.InitDefaultCompletionCmd()
+			addCompletion(root)
 			markdownAll(root)
 			return doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Path: args[0], CommandSeparator: "-",
 				Header: &doc.GenManHeader{Section: "1", Source: "stocached " + version, Manual: "stocached"}})

@@ -54,7 +54,7 @@ func TestManualPages(t *testing.T) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) { contains(t, text, "--"+f.Name, words(anybody.Replace(f.Usage))) })
 	}
 	root := newRoot()
-	root.InitDefaultCompletionCmd()
+	addCompletion(root)
 	visit(root)
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != pages || pages < 20 {
 		t.Errorf("%d pages, %d commands, %v", len(entries), pages, err)

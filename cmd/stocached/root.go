@@ -18,6 +18,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	addCompletion(root)
 	started := false
 	guardAll(root, &started)
 	c, err := root.ExecuteC()
@@ -89,6 +90,22 @@ one object or one array, numbers as bytes and seconds, unknown values as null. N
 	}
 	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newMan(), newVersion())
 	return root
+}
+
+// addCompletion adds cobra's command that prints scripts for shells to where the output of root goes by now, and has it refuse shells that it does not know, which cobra does not.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	c, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		panic(err) // it was just added: cannot be
+	}
+	var shells []string
+	for _, shell := range c.Commands() {
+		shells = append(shells, shell.Name())
+	}
+	known := strings.Join(shells, ", ")
+	c.Args, c.ValidArgsFunction = arguments(0, 0, "one of "+known), cobra.NoFileCompletions
+	c.RunE = func(*cobra.Command, []string) error { return usage("completion needs a shell: %s", known) }
 }
 
 // paragraphs joins the parts of a help text.

@@ -65,7 +65,7 @@ func TestExitCodes(t *testing.T) {
 
 // Ensure that a command line that makes no sense is exit code 2 with a hint, whatever is wrong with it.
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"frob"}, {"stats", "--frob"}, {"stats", "--interval", "x"}, {"--frob"}, {"version", "x"}, {"create", "a", "--samples", "-1"}, {"verify"}} {
+	for _, args := range [][]string{{"frob"}, {"stats", "--frob"}, {"stats", "--interval", "x"}, {"--frob"}, {"version", "x"}, {"completion"}, {"completion", "tcsh"}, {"create", "a", "--samples", "-1"}, {"verify"}} {
 		code, out, stderr := cli(t, args...)
 		if code != exitUsage || out != "" || !strings.HasPrefix(stderr, "stocached: ") || !strings.Contains(stderr, "--help says more") {
 			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
