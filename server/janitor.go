@@ -61,7 +61,7 @@ func (h *hosted) clean() (unused bool) {
 	return err == nil && allocated > h.segment.PayloadOffset // there is something to give back
 }
 
-// idleness is since when nobody has used a cache but its server.
+// idleness is since when nobody has used a cache but its server, as far as was seen: since is the first look that found nobody; zero: the last one found somebody.
 type idleness struct {
 	since         time.Time
 	registrations uint64 // of all client records: somebody may come and go between two looks
@@ -78,7 +78,11 @@ func (i *idleness) look(h *hosted) (time.Duration, error) {
 		registrations += h.segment.ClientWord(r, shm.ClientRegistrations).Load()
 	}
 	now := time.Now()
-	if len(probe.Records) > 1 || h.connected.Load() > 0 || registrations != i.registrations || i.since.IsZero() {
+	switch {
+	case len(probe.Records) > 1 || h.connected.Load() > 0:
+		i.since, i.registrations = time.Time{}, registrations
+		return 0, nil
+	case registrations != i.registrations || i.since.IsZero():
 		i.since, i.registrations = now, registrations
 	}
 	return now.Sub(i.since), nil
