@@ -213,24 +213,25 @@ func (o *output) run() error {
 		o.mu.Unlock()
 		head := len(f.head)
 		err := o.write(&f)
+		o.mu.Lock()
+		o.writing = false
+		drained := false
 		if f.data == nil {
-			o.mu.Lock()
-			o.writing = false
 			o.answers--
 			o.bytes -= head
 			o.room.Broadcast()
-			o.mu.Unlock()
 		} else {
-			o.mu.Lock()
-			o.writing = false
 			full := o.isFull()
 			o.waiting = max(o.waiting-len(f.data.bytes), 0)
 			o.refused = o.refused && o.waiting > control.MaxWaitingSend/2
-			drained := full && !o.isFull()
-			o.mu.Unlock()
-			if drained {
-				o.drained()
-			}
+			drained = full && !o.isFull()
+		}
+		if len(o.frames) == 0 && o.last.IsZero() && err == nil {
+			err = o.socket.SetWriteDeadline(time.Time{}) // or it would wake somebody, and what is written at once would be late
+		}
+		o.mu.Unlock()
+		if drained {
+			o.drained()
 		}
 		f.drop()
 		if err != nil {
