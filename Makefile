@@ -102,7 +102,8 @@ test-go-race: ## Go under the race detector
 
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
-	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client ./server ./source/tar ./source/dir
+	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client ./source/tar ./source/dir
+	$(GO) test -tags faultpoints -v -timeout 10m -run TestPoint ./server
 	$(GO) test -tags faultpoints -v -timeout 10m -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
 
 .PHONY: test-model
