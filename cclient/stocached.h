@@ -275,7 +275,7 @@ struct stoc_fetch_options {
     uint32_t threads;      /* of the gather of what is there, as for stoc_gather */
     uint32_t flags;        /* STOC_FETCH_... */
     uint32_t reserved;     /* 0 */
-    /* NULL: signals are handled and waiting goes on. Else asked after a signal and each second while the call waits: not 0 ends it with EINTERRUPTED. It MUST NOT use the handle */
+    /* NULL: signals are handled and waiting goes on. Else asked after a signal and at least each second while the call waits: not 0 ends it with EINTERRUPTED. It MUST NOT use the handle */
     int (*interrupted)(void *context);
     void *context;
     /* results; stoc_fetch_end frees them */

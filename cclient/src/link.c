@@ -15,7 +15,7 @@ enum frame_type {
 #define MAX_INDICES 65536
 
 #define FIND_SERVER_NS UINT64_C(2000000000) /* how long a server that is away is waited for, unless the caller says */
-#define ASK_MS 1000                         /* how often the caller is asked whether to go on */
+#define ASK_MS 1000                         /* how often the caller is asked whether to go on, at least */
 #define FIND_PAUSE_MS 20                    /* between two looks */
 
 #define BROKEN (-1000) /* the connection ended, as it does when a server goes away: on a new one the request may go well. Never leaves the library */
@@ -47,7 +47,7 @@ static int wait_for(int fd, short events, uint64_t until, const struct patience 
             return 0;
         if (n < 0 && errno != EINTR)
             return fail_system(p->error, "wait for", "the server");
-        if (p->interrupted && (n < 0 || ms == ASK_MS) && p->interrupted(p->context))
+        if (p->interrupted && p->interrupted(p->context)) /* a signal may have come while we were not in poll, or to another thread */
             return fail(p->error, STOC_EINTERRUPTED, EINTR, "interrupted while the server was waited for; call again");
         if (now_ns() >= until)
             return fail(p->error, STOC_ETIMEOUT, 0, "the server has not answered in time; it is busy or stopped (stocached ping)");

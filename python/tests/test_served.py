@@ -422,6 +422,23 @@ def test_ctrl_c_while_a_server_is_away(server, cache):
     timer.join()
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_a_signal_that_another_thread_took(server, away):
+    """Nothing disturbs the wait then: it has to look now and then whether there was one."""
+    server.records(limits=SLOW)
+    cache = Cache.attach(server.name)
+    if away:
+        server.kill()
+    thread = threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
+    thread.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        cache.fetch([1], timeout=20)
+    assert time.monotonic() - start < 5 * SECOND
+    thread.join()
+    cache.close()
+
+
 def test_handlers_of_signals_run_while_a_fetch_waits(server):
     """One that raises nothing does not disturb it, one that raises ends it."""
     server.records(limits={"latency": "400ms", "concurrency": 1})

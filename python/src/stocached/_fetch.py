@@ -55,10 +55,13 @@ def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -
         options, error = mine.options, mine.error
         options.timeout_ms = wait
         result = call(options, error)
-        if result >= 0:
-            return result, _failures(options) if options.failed else ()
+        failures = _failures(options) if options.failed else ()
         raised, mine.raised = mine.raised, None
-        raise raised or _errors.from_struct(error)
+        if raised is not None:
+            raise raised
+        if result < 0:
+            raise _errors.from_struct(error)
+        return result, failures
     finally:
         _idle.append(mine)
 
