@@ -169,6 +169,9 @@ func TestWarm(t *testing.T) {
 	if there := wantRecordsIn(t, c); there != n {
 		t.Errorf("%d are there", there)
 	}
+	if stats, err := c.Stats(); err != nil || stats.Hits+stats.Misses != 0 {
+		t.Errorf("filling ahead was counted: %d hits, %d misses, %v", stats.Hits, stats.Misses, err)
+	}
 	if reads := d.metric("stocached_source_reads_total"); reads != n-3 {
 		t.Errorf("%v reads", reads)
 	}
