@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"strings"
 )
@@ -64,6 +65,15 @@ for name in ("numpy", "torch", "stocaching"):
 	for line := range strings.Lines(string(out)) {
 		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
 		m.Versions[name] = version
+	}
+}
+
+// Peers adds the versions of the servers that ours is compared with.
+func (m *Machine) Peers() {
+	for _, program := range []string{"redis-server", "memcached"} {
+		if out, err := exec.Command(program, "--version").Output(); err == nil {
+			m.Versions[program] = regexp.MustCompile(`\d+(\.\d+)+`).FindString(string(out))
+		}
 	}
 }
 

@@ -285,7 +285,7 @@ func (m *Machine) markdown() string {
 		kind = "a virtual machine, whose neighbours are not seen"
 	}
 	var versions []string
-	for _, name := range []string{"go", "gcc", "cc", "clang", "python", "numpy", "torch", "stocaching"} {
+	for _, name := range []string{"go", "gcc", "cc", "clang", "python", "numpy", "torch", "stocaching", "redis-server", "memcached"} {
 		if version := m.Versions[name]; version != "" {
 			versions = append(versions, name+" "+version)
 		}

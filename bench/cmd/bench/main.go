@@ -1,7 +1,10 @@
 // Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
 //
-// It measures the Go client itself, compiles and runs the C programs in bench/c, and runs python/bench. One part after the other, each alone on the machine;
-// a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its own on /dev/shm, up to 8 GB of it.
+// There are two groups of rows: what needs no server, and with -server what a server does. For the first it measures the Go client itself, compiles and runs the C programs in
+// bench/c, and runs python/bench; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
+//
+// One part after the other, each alone on the machine; a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its
+// own on /dev/shm, up to 8 GB of it; what the server's sources read in one in build/bench, up to 2 GB.
 package main
 
 import (
@@ -26,6 +29,8 @@ import (
 const usage = `Usage: bench [flags]
 
 Measures speed and memory and writes DATE-DESCRIPTION.json and README.md into bench/results (with -quick: build/bench). Parts, in this order:
+%s
+With -server it writes DATE-DESCRIPTION-server.json and README.md, and has these parts:
 %s
 Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
 
@@ -54,11 +59,14 @@ func main() {
 	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
 	flag.BoolVar(&render, "render", false, "only make README.md anew, from the newest results in the folder")
 	flag.Usage = func() {
-		var list strings.Builder
-		for _, p := range slices.Concat(clientParts, serverParts) {
-			fmt.Fprintf(&list, "  %-10s %s\n", p.name, p.what)
+		list := func(parts []part) string {
+			var b strings.Builder
+			for _, p := range parts {
+				fmt.Fprintf(&b, "  %-10s %s\n", p.name, p.what)
+			}
+			return b.String()
 		}
-		fmt.Fprintf(flag.CommandLine.Output(), usage, &list)
+		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts))
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -269,6 +277,9 @@ func (r *runner) measure() error {
 	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) || !r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(), Machine: report.DescribeMachine(r.python, r.cc)}
 	if r.group == &report.Clients {
 		result.Group = ""
+	}
+	if r.group == &report.Server && r.peers {
+		result.Machine.Peers()
 	}
 	result.Description = cmp.Or(r.description, strings.Trim(result.Machine.CPU, " "))
 	for _, p := range r.parts {
