@@ -104,7 +104,7 @@ test-go-race: ## Go under the race detector
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
 	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client ./source/tar ./source/dir
 	$(GO) test -tags faultpoints -v -timeout 10m -run TestPoint ./server
-	$(GO) test -tags faultpoints -v -timeout 10m -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
+	$(GO) test -tags faultpoints -v -parallel 6 -timeout 10m -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
 
 .PHONY: test-model
 test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C

@@ -99,7 +99,12 @@ func (d *doomed) fill() {
 // connect makes the client, and has samples filled.
 func (d *doomed) connect() {
 	d.t.Helper()
-	d.client = d.dial()
+	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond}) // which is waited for when the server is dead
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { c.Close() })
+	d.client = c
 	wantSamples(d.t, d.client, first(doomedFilled))
 	reader, err := stocclient.Attach(filepath.Join(d.segments, "pets"), stocclient.AttachOptions{})
 	if err != nil {
