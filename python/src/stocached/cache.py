@@ -228,7 +228,9 @@ class Cache:
     def unlink(self) -> None:
         """Removes a named cache: nobody can attach any more, whoever is attached keeps it. Raises CacheNotFoundError if it is gone already."""
         if self.path is None:
-            raise InvalidError("this cache has no name; it goes with its last process")
+            if self.name is None:
+                raise InvalidError("this cache has no name; it goes with its last process")
+            raise InvalidError(f"this process sees no file of the cache {self.name!r}; remove it where it was made")
         error = _native.Error()
         if _native.unlink(os.fsencode(self.path), error) < 0:
             raise _errors.from_struct(error)
