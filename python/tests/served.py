@@ -98,6 +98,8 @@ class Server:
         """Stops it until `resume`: it is there, and answers nothing."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        until(lambda: all(task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()))
 
     def resume(self) -> None:
         assert self.process is not None
