@@ -299,7 +299,7 @@ func TestOperatorsAreRefused(t *testing.T) {
 		{"POST", "/v1/caches", `{"name": "x"`, 400, []string{"unexpected"}},
 		{"POST", "/v1/caches", `{"name": "x"}`, 400, []string{"source: a cache of a server needs one"}},
 		{"POST", "/v1/caches", `{"name": "../x", "source": {"id": 1}, "parallel": 99}`, 400, []string{`"../x"`, "parallel: 99 reads at a time are not in 1..32"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400, []string{"sise: there is no such key"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400, []string{"invalid configuration: sise: there is no such key"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "size": "big"`), 400, []string{`"big" is not a size`}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is no size"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": 5`), 400, []string{"5 has no unit"}},

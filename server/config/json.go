@@ -19,6 +19,9 @@ import (
 func (c *Config) ParseCache(body []byte) (server.CacheOptions, error) {
 	var one Cache
 	complaints := complaints(decodeJSON(body, &one), one.check)
+	for k := range complaints {
+		complaints[k] = strings.TrimPrefix(complaints[k], "config.Cache.") // as the decoder names what has no name
+	}
 	if len(complaints) > 0 {
 		return server.CacheOptions{}, fmt.Errorf("%w: %s", ErrInvalid, strings.Join(complaints, "; "))
 	}
