@@ -65,7 +65,9 @@ class Run:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo-server", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
     parser.add_argument("--images", metavar="DIR", help="a folder of image files (default: as for make demo)")
-    parser.add_argument("--samples", type=int, default=300, metavar="N", help="images to use, at most (default: 300, which fit into 64 MB of /dev/shm)")
+    parser.add_argument(
+        "--samples", type=int, default=300, metavar="N", help="images to use, at most (default: 300, which fit into 64 MB of /dev/shm)"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/demo"), metavar="DIR", help="where pictures that are downloaded or made go")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of the table")
     chosen = parser.parse_args(argv)
