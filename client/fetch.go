@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/stocached/stocached/control"
 )
@@ -201,15 +203,38 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*w
 		c.die(why)
 		return ended(why)
 	}
-	for _, w := range part {
-		if w.done {
-			continue
-		}
-		if w.done, err = get(w.k); err != nil {
-			return err
-		}
+	left := slices.DeleteFunc(slices.Clone(part), func(w *wanted) bool { return w.done })
+	if err := getAll(left, get); err != nil {
+		return err
+	}
+	for _, w := range left {
 		if w.tries++; !w.done && w.tries == fetchTries {
 			fail(w, control.CodeInternal, fmt.Sprintf("it was fetched %d times and has left the cache each time: somebody clears it", fetchTries))
+		}
+	}
+	return nil
+}
+
+// getsPerGoroutine is how many samples are worth another goroutine.
+const getsPerGoroutine = 16
+
+// getAll gets samples that a server has filled: a whole batch, perhaps, which nobody has had in the processor's cache yet, so several goroutines share the copying.
+func getAll(wants []*wanted, get func(k int) (bool, error)) error {
+	errs := make([]error, max(1, min(runtime.GOMAXPROCS(0), len(wants)/getsPerGoroutine)))
+	some := func(g int) {
+		for n := g; n < len(wants) && errs[g] == nil; n += len(errs) {
+			wants[n].done, errs[g] = get(wants[n].k)
+		}
+	}
+	var others sync.WaitGroup
+	for g := 1; g < len(errs); g++ {
+		others.Go(func() { some(g) })
+	}
+	some(0)
+	others.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
 		}
 	}
 	return nil
