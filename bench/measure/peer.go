@@ -31,9 +31,7 @@ func (b *Box) redis(r Records) (*peer, error) {
 	return b.daemon("redis", "redis-server", socket, r, []string{"--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", b.Dir},
 		func(w *bufio.ReadWriter, i int, sample []byte) error {
 			key := strconv.Itoa(i)
-			fmt.Fprintf(w, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n", len(key), key, len(sample))
-			w.Write(sample)
-			w.WriteString("\r\n")
+			fmt.Fprintf(w, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(sample), sample)
 			return answered(w, "+OK\r\n")
 		})
 }
@@ -46,9 +44,7 @@ func (b *Box) memcached(r Records) (*peer, error) {
 		arguments = append(arguments, "-u", "root")
 	}
 	return b.daemon("memcached", "memcached", socket, r, arguments, func(w *bufio.ReadWriter, i int, sample []byte) error {
-		fmt.Fprintf(w, "set %d 0 0 %d\r\n", i, len(sample))
-		w.Write(sample)
-		w.WriteString("\r\n")
+		fmt.Fprintf(w, "set %d 0 0 %d\r\n%s\r\n", i, len(sample), sample)
 		return answered(w, "STORED\r\n")
 	})
 }
@@ -176,11 +172,11 @@ func askRedis(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error 
 // askMemcached reads samples into rows by gets of some keys each, all of them sent before the first answer is read.
 func askMemcached(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
 	for part := range pieces(indices, 64) {
-		c.WriteString("get")
+		fmt.Fprint(c, "get")
 		for _, i := range part {
 			fmt.Fprintf(c, " %d", i)
 		}
-		c.WriteString("\r\n")
+		fmt.Fprint(c, "\r\n")
 	}
 	if err := c.Flush(); err != nil {
 		return err
