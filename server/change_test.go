@@ -285,6 +285,7 @@ func TestOperatorsAreRefused(t *testing.T) {
 	if err := os.WriteFile(inTheWay, []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 }) // what the other one leaves running is looked for at its end
 	other := onShelf(t, shelf, map[string]int{"taken": 1})
 	start(t, other)
 	for _, c := range []struct {
