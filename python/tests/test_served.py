@@ -141,8 +141,8 @@ def test_a_large_batch_goes_in_several_requests(server):
         assert (cache.stats().hits, cache.stats().misses) == (0, 70_000)
 
 
-def test_fetch_of_hits_costs_what_gather_costs(server, cache):
-    """No message at all: with the server stopped it goes on. Its time is measured by bench."""
+def test_a_fetch_of_hits_sends_no_message(server, cache):
+    """It goes on with a server that answers nothing."""
     epoch(cache)
     server.pause()
     for seed in range(3):
