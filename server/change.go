@@ -25,22 +25,33 @@ const removalWait = 0
 
 // Add hosts one more cache, as New does. ErrHasCache, ErrMemory when it does not fit beside the others, ErrEnding; errors of New.
 func (s *Server) Add(ctx context.Context, o CacheOptions) error {
-	s.changes.Lock()
-	defer s.changes.Unlock()
-	if s.cache(o.Name) != nil {
-		return fmt.Errorf("%w: %s; replace it (PUT), or remove it first (DELETE)", ErrHasCache, o.Name)
+	if err := s.hasNot(o.Name); err != nil {
+		return err // before a source is opened for nothing
 	}
 	p, err := prepare(ctx, o, s.open)
 	if err != nil {
 		return err
 	}
-	if err = roomFor(s.total, s.hosted(), []*prepared{p}); err == nil {
+	s.changes.Lock() // a source that hangs while it is opened holds up no other change
+	defer s.changes.Unlock()
+	if err = s.hasNot(o.Name); err == nil {
+		err = roomFor(s.total, s.hosted(), []*prepared{p})
+	}
+	if err == nil {
 		err = s.begin(p, false)
 	}
 	if err != nil {
 		closeAll([]*prepared{p}, s.log)
 	}
 	return err
+}
+
+// hasNot is ErrHasCache when there is a cache of a name.
+func (s *Server) hasNot(name string) error {
+	if s.cache(name) != nil {
+		return fmt.Errorf("%w: %s; replace it (PUT), or remove it first (DELETE)", ErrHasCache, name)
+	}
+	return nil
 }
 
 // begin hosts a prepared cache. On failure its source stays the caller's. With changes held.
@@ -110,23 +121,34 @@ func (h *hosted) unlink() error {
 // cold cache takes its place: who waits for samples of the old one is told that it closes, and who is attached keeps it. The old one goes on when the new one cannot be.
 // ErrNoCache, ErrMemory, ErrEnding; errors of New.
 func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
-	s.changes.Lock()
-	defer s.changes.Unlock()
-	h := s.cache(o.Name)
-	if h == nil {
-		return fmt.Errorf("%w: %s; it has: %s. POST makes one", ErrNoCache, o.Name, s.names())
+	if _, err := s.has(o.Name); err != nil {
+		return err
 	}
 	p, err := prepare(ctx, o, s.open)
 	if err != nil {
 		return err
 	}
-	if err = roomFor(s.total, without(s.hosted(), h), []*prepared{p}); err == nil {
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	h, err := s.has(o.Name)
+	if err == nil {
+		err = roomFor(s.total, without(s.hosted(), h), []*prepared{p})
+	}
+	if err == nil {
 		err = s.exchange(h, p)
 	}
 	if err != nil {
 		closeAll([]*prepared{p}, s.log)
 	}
 	return err
+}
+
+// has returns a cache. ErrNoCache.
+func (s *Server) has(name string) (*hosted, error) {
+	if h := s.cache(name); h != nil {
+		return h, nil
+	}
+	return nil, fmt.Errorf("%w: %s; it has: %s. POST makes one", ErrNoCache, name, s.names())
 }
 
 // without returns the caches but one.
@@ -212,70 +234,4 @@ func (h *hosted) leaveUnused() (bool, error) {
 	h.filler.close(removalWait)
 	h.gone = true
 	return true, errors.Join(err, h.cache.Close(), h.segment.Close())
-}
-
-// Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
-// ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open or all
-// together do not fit. Errors of Add and Replace.
-func (s *Server) Reload(ctx context.Context, o Options) (err error) {
-	s.changes.Lock()
-	defer s.changes.Unlock()
-	named := map[string]bool{}
-	var coming []*prepared
-	var adjusted []CacheOptions
-	for _, c := range o.Caches {
-		if named[c.Name] {
-			err = fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
-		} else if err = c.check(); err == nil {
-			named[c.Name] = true
-			if h := s.cache(c.Name); h != nil && h.options.sameData(c) {
-				adjusted = append(adjusted, c)
-				continue
-			}
-			var p *prepared
-			if p, err = prepare(ctx, c, s.open); err == nil {
-				coming = append(coming, p)
-			}
-		}
-		if err != nil {
-			closeAll(coming, s.log)
-			return err
-		}
-	}
-	var removed []string
-	staying := slices.DeleteFunc(s.hosted(), func(h *hosted) bool {
-		goes := h.fromFile && !named[h.name]
-		if goes {
-			removed = append(removed, h.name)
-		}
-		return goes || slices.ContainsFunc(coming, func(p *prepared) bool { return p.options.Name == h.name })
-	})
-	if err := roomFor(o.Total, staying, coming); err != nil {
-		closeAll(coming, s.log)
-		return err
-	}
-	s.total = o.Total
-	var errs []error
-	for _, name := range removed {
-		errs = append(errs, s.remove(name, false))
-	}
-	for _, c := range adjusted {
-		h := s.cache(c.Name)
-		h.fromFile = true
-		h.adjust(c)
-	}
-	for _, p := range coming {
-		var err error
-		if h := s.cache(p.options.Name); h != nil {
-			h.fromFile = true
-			err = s.exchange(h, p)
-		} else {
-			err = s.begin(p, true)
-		}
-		if err != nil {
-			errs = append(errs, err)
-			closeAll([]*prepared{p}, s.log)
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -576,3 +576,37 @@ func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool)
 	}
 	return m.Cache, seg, true
 }
+
+// Ensure that a source that hangs while it is opened holds up no other change and no end of the server, and that who asked for it is told.
+func TestSourceThatHangsWhileItIsOpened(t *testing.T) {
+	shelf := newShelf()
+	shelf.put(1, 100, 1000)
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	dir := o.Caches[0].Dir
+	opening := make(chan struct{}, 1)
+	o = server.WithSource(o, func(ctx context.Context, settings source.Settings) (source.Source, error) {
+		if settings["id"] == 99 {
+			opening <- struct{}{}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return shelf.open(ctx, settings)
+	})
+	s, stop := start(t, o)
+	told := make(chan int, 1)
+	go func() {
+		code, _, _ := request(t, s, "POST", "/v1/caches", body("slow", 99, dir, ""))
+		told <- code
+	}()
+	<-opening
+	wantRequest(t, s, "POST", "/v1/caches", body("cats", 1, dir, ""), 201)
+	wantRequest(t, s, "PUT", "/v1/caches/cats", body("cats", 1, dir, `, "parallel": 3`), 200)
+	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 200)
+	if err := s.Reload(context.Background(), o); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if code := <-told; code != 503 {
+		t.Errorf("%d", code)
+	}
+}

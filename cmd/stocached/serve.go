@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,7 +86,15 @@ caches fit together, and starts nothing.`,
 			context.AfterFunc(ctx, r.manager.stopping)
 			err = s.Serve(ctx)
 			stop() // of what runs beside it
-			beside.Wait()
+			ended := make(chan struct{})
+			go func() {
+				beside.Wait()
+				close(ended)
+			}()
+			select {
+			case <-ended:
+			case <-time.After(time.Second): // a source that hangs while it is opened, for a reload, is waited for by nobody
+			}
 			return err
 		},
 	}

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// plan is what a reload is going to do.
+type plan struct {
+	named    map[string]bool // the caches of the configuration
+	adjusted []CacheOptions  // what is in force already, but for what can be adjusted
+	coming   []*prepared
+}
+
+// Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
+// ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open or all
+// together do not fit. Errors of Add and Replace.
+func (s *Server) Reload(ctx context.Context, o Options) error {
+	p, err := s.plan(ctx, &o)
+	if err != nil {
+		return err
+	}
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	removed, err := s.review(p, o.Total)
+	if err != nil {
+		closeAll(p.coming, s.log)
+		return err
+	}
+	s.total = o.Total
+	var errs []error
+	for _, name := range removed {
+		errs = append(errs, s.remove(name, false))
+	}
+	for _, c := range p.adjusted {
+		h := s.cache(c.Name)
+		h.fromFile = true
+		h.adjust(c)
+	}
+	for _, p := range p.coming {
+		var err error
+		if h := s.cache(p.options.Name); h != nil {
+			h.fromFile = true
+			err = s.exchange(h, p)
+		} else {
+			err = s.begin(p, true)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			closeAll([]*prepared{p}, s.log)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("all was taken on but this: %w", err)
+	}
+	return nil
+}
+
+// plan compares a configuration with what is in force, and opens the sources of what is to come.
+func (s *Server) plan(ctx context.Context, o *Options) (p *plan, err error) {
+	p = &plan{named: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			closeAll(p.coming, s.log)
+		}
+	}()
+	for _, c := range o.Caches {
+		if err := c.check(); err != nil {
+			return p, err
+		}
+		if p.named[c.Name] {
+			return p, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
+		}
+		p.named[c.Name] = true
+		if s.inForce(&c) {
+			p.adjusted = append(p.adjusted, c)
+			continue
+		}
+		one, err := prepare(ctx, c, s.open)
+		if err != nil {
+			return p, err
+		}
+		p.coming = append(p.coming, one)
+	}
+	return p, nil
+}
+
+// inForce says whether a cache is there, of the very samples and size.
+func (s *Server) inForce(c *CacheOptions) bool {
+	h := s.enter(c.Name)
+	if h == nil {
+		return false
+	}
+	defer h.leave()
+	return h.options.sameData(*c)
+}
+
+// review says which caches the configuration has no more, and whether what it has fits. With changes held.
+func (s *Server) review(p *plan, total uint64) (removed []string, err error) {
+	for _, c := range p.adjusted {
+		if !s.inForce(&c) {
+			return nil, fmt.Errorf("cache %s was changed by an operator meanwhile; reload again", c.Name)
+		}
+	}
+	staying := slices.DeleteFunc(s.hosted(), func(h *hosted) bool {
+		goes := h.fromFile && !p.named[h.name]
+		if goes {
+			removed = append(removed, h.name)
+		}
+		return goes || slices.ContainsFunc(p.coming, func(p *prepared) bool { return p.options.Name == h.name })
+	})
+	return removed, roomFor(total, staying, p.coming)
+}
