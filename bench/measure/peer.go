@@ -25,7 +25,12 @@ type peer struct {
 	end     func() error
 }
 
-// redis starts redis-server on a socket of its own, without files, and fills it.
+// otherwise is the same with readers of another kind. It keeps nothing of its own.
+func (p *peer) otherwise(kind string) *peer {
+	return &peer{name: kind, kind: kind, address: p.address, pid: p.pid, end: func() error { return nil }}
+}
+
+// redis starts redis-server on a socket of its own, without files, and fills it. Its readers ask for a whole batch at once.
 func (b *Box) redis(r Records) (*peer, error) {
 	socket := filepath.Join(b.Dir, "redis.sock")
 	return b.daemon("redis", "redis-server", socket, r, []string{"--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", b.Dir},
@@ -140,6 +145,22 @@ func anonymous(pid int) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("process %d: its status has no RssAnon", pid)
+}
+
+// askRedisOne reads samples into rows by a GET each, and waits for the answer before it asks for the next one.
+func askRedisOne(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
+	head := fmt.Sprintf("$%d\r\n", bytes)
+	for k, i := range indices {
+		key := strconv.Itoa(i)
+		fmt.Fprintf(c, "*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n", len(key), key)
+		if err := c.Flush(); err != nil {
+			return err
+		}
+		if err := takeRow(c, head, rows[k*bytes:][:bytes]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // askRedis reads samples into rows by MGETs of some keys each, all of them sent before the first answer is read.
