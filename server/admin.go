@@ -69,8 +69,8 @@ func newAdmin(s *Server, o *Options) (a *admin, err error) {
 
 func (a *admin) add(l net.Listener, h http.Handler) {
 	a.sockets = append(a.sockets, l)
-	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return a.ctx }})
+	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return a.ctx }})
 }
 
 // serve answers until close.

@@ -99,7 +99,8 @@ var refusals = []struct {
 	{http.StatusConflict, []error{ErrHasCache, ErrServed, shm.ErrExists}},
 	{http.StatusInsufficientStorage, []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{http.StatusServiceUnavailable, []error{ErrEnding, context.Canceled}},
-	{http.StatusBadRequest, []error{shm.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR, unix.EACCES}},
+	{http.StatusBadRequest, []error{shm.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
+		unix.EACCES}},
 }
 
 // refuse answers a change that did not go well.

@@ -100,7 +100,8 @@ func TestReload(t *testing.T) {
 		c.Close()
 	}
 
-	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: \"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
+	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]" +
+		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: \"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
 	hangup("the configuration was taken on")
 	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "sockets.dir"} {
 		log.wantLog(t, "that needs a restart\" key="+key)

@@ -42,7 +42,8 @@ caches:
 	if got.Source["path"] != filepath.Join(filepath.Dir(path), "pets.bin") {
 		t.Error(got.Source["path"])
 	}
-	if got, err := c.ParseCache([]byte(`{"name": "x", "size": 4294967296, "source": {"kind": "raw", "ratio": 0.5, "deep": [{"a": null}, true]}}`)); err != nil || got.Size != 4<<30 || got.Source["ratio"] != 0.5 {
+	got, err = c.ParseCache([]byte(`{"name": "x", "size": 4294967296, "source": {"kind": "raw", "ratio": 0.5, "deep": [{"a": null}, true]}}`))
+	if err != nil || got.Size != 4<<30 || got.Source["ratio"] != 0.5 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
