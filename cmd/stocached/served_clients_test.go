@@ -59,6 +59,9 @@ func knock(args []string) error {
 			continue
 		}
 		defer socket.Close()
+		if err := socket.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			return err
+		}
 		if _, err := fmt.Fprint(socket, "GET /v1/caches HTTP/1.1\r\nHost: stocached\r\n\r\n"); err != nil && !errors.Is(err, unix.EPIPE) {
 			return err
 		}
