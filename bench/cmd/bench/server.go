@@ -126,12 +126,16 @@ func (r *runner) readers(emit func(report.Measurement)) error {
 }
 
 func (r *runner) windows(emit func(report.Measurement)) error {
+	singles := 100
+	if r.quick {
+		singles = 20
+	}
 	return r.inBox(func(b *measure.Box) error {
 		for _, one := range []struct {
 			records measure.Records
 			size    string
 		}{{r.records(2*16*55, image), imageName}, {r.records(2*16*559, kb15), kb15Name}} {
-			m, err := measure.Windows(b, one.records, one.size, min(100, one.records.Samples), r.runs)
+			m, err := measure.Windows(b, one.records, one.size, singles, r.runs)
 			if err != nil {
 				return err
 			}
