@@ -220,6 +220,10 @@ func (r *runner) render() error {
 	if len(results) == 0 {
 		return fmt.Errorf("no results in %s", r.out)
 	}
+	return r.write(results...)
+}
+
+func (r *runner) write(results ...*report.Result) error {
 	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Markdown(results...)), 0o644)
 }
 
@@ -307,7 +311,11 @@ func (r *runner) measure() error {
 	fmt.Print(summary(&result))
 	fmt.Printf("%.0f seconds. Written: %s", result.Seconds, relative(path))
 	if !result.Partial {
-		if err := r.render(); err != nil {
+		write := r.render
+		if r.quick { // its folder has other things than results
+			write = func() error { return r.write(&result) }
+		}
+		if err := write(); err != nil {
 			return err
 		}
 		fmt.Printf(" and README.md beside it.\n")
