@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ensure that every error has the number that cclient/stocached.h gives it, wrapped or not, and that the header has no other.
+// Ensure that every error has the number that cclient/stocached.h gives it, wrapped or not, and that the header has no other but those of asking a server.
 func TestCodes(t *testing.T) {
 	text, err := os.ReadFile("../cclient/stocached.h")
 	if err != nil {
@@ -24,6 +24,12 @@ func TestCodes(t *testing.T) {
 		numbers[m[1]], _ = strconv.Atoi(m[2])
 	}
 	delete(numbers, "EXISTS") // a result
+	for _, name := range []string{"ENOSERVER", "EREPLACED", "EREMOTE", "EINTERRUPTED"} { // of who asks a server
+		if numbers[name] >= 0 {
+			t.Errorf("%s: %d", name, numbers[name])
+		}
+		delete(numbers, name)
+	}
 	ours := map[string]error{"EINVAL": ErrInvalid, "EINDEX": ErrIndex, "ESCHEMA": ErrSchema, "ENOENT": ErrNotFound, "EEXIST": ErrExists, "EFORMAT": ErrFormat, "EVERSION": ErrVersion,
 		"EFINGERPRINT": ErrFingerprint, "EMEMORY": ErrMemory, "EPERM": ErrPermission, "EREADONLY": ErrReadOnly, "ECLOSED": ErrClosed, "ECLIENTS": ErrClients, "ETIMEOUT": ErrTimeout,
 		"ESYSTEM": ErrSystem, "ELOST": ErrLost, "ECORRUPT": ErrCorrupt, "EUNSUPPORTED": ErrUnsupported, "FULL": ErrFull}
