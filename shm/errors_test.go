@@ -23,7 +23,7 @@ func TestCodes(t *testing.T) {
 	for _, m := range regexp.MustCompile(`STOC_(E[A-Z]+|FULL) = (-?\d+)`).FindAllStringSubmatch(string(text), -1) {
 		numbers[m[1]], _ = strconv.Atoi(m[2])
 	}
-	delete(numbers, "EXISTS") // a result
+	delete(numbers, "EXISTS")                                                            // a result
 	for _, name := range []string{"ENOSERVER", "EREPLACED", "EREMOTE", "EINTERRUPTED"} { // of who asks a server
 		if numbers[name] >= 0 {
 			t.Errorf("%s: %d", name, numbers[name])
