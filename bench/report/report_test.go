@@ -124,6 +124,10 @@ func TestFile(t *testing.T) {
 	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz.json" {
 		t.Error(got)
 	}
+	r.Group, r.Partial = "server", true // must not take the place of a whole one
+	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz-server-partial.json" {
+		t.Error(got)
+	}
 }
 
 // A bound counts as nothing, and says of what is missed that it cannot be reached.

@@ -124,6 +124,9 @@ func (r *Result) File() string {
 	if r.Group != "" {
 		words = append(words, r.Group)
 	}
+	if r.Partial {
+		words = append(words, "partial")
+	}
 	return r.Date[:10] + "-" + strings.Join(words, "-") + ".json"
 }
 

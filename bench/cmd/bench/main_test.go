@@ -75,7 +75,7 @@ func TestQuickServer(t *testing.T) {
 	if err := r.start("", false); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(r.out, "*-server.json"))
+	files, err := filepath.Glob(filepath.Join(r.out, "*-server*.json"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}
