@@ -162,7 +162,11 @@ func (r *Result) count(row string) (reached, of int, missed []string) {
 		if strings.HasPrefix(v.Result, "not measured") {
 			missed = append(missed, name+" "+v.Result)
 		} else {
-			missed = append(missed, fmt.Sprintf("%s %s (%s%s)", name, v.ratio(v.Ratio.Median), v.required(), r.boundOf(&v)))
+			than := ""
+			if v.Base != "" {
+				than = " beside " + v.Base
+			}
+			missed = append(missed, fmt.Sprintf("%s%s %s (%s%s)", name, than, v.ratio(v.Ratio.Median), v.required(), r.boundOf(&v)))
 		}
 	}
 	return reached, of, missed

@@ -106,7 +106,7 @@ const (
 const (
 	noteFill = "*server* fills a new cache, whose pages the kernel has to find and add to the file one by one; *into pages that are there* fills one that had been cleared, as one that was reserved " +
 		"would be filled. Writes to one file of a tmpfs wait for one another, so more goroutines do not write faster. Sample by sample the server does what the bound does, and a checksum, and a look at the " +
-		"file afterwards whether it is still the same"
+		"file afterwards whether it is still the same. Copies within the kernel (sendfile), mapped files and smaller pieces were tried and are not faster"
 	noteOne = "from the call until the sample is in the caller's memory: a round trip, and on top of the bound the checksum and the copy of the sample to the caller. *another process, asked* does the bound's two " +
 		"system calls when it is asked over a unix socket, by blocking calls and without anything else; its asker copies the sample as well"
 	noteReaders = "batches of 64 in a random order, to memory of the reader's own, and nothing is made of them. *redis* and *memcached*: MGETs of 16 keys, gets of 64, all of a batch sent at once, " +
