@@ -1,0 +1,128 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// mount mounts a tmpfs of a size for the test.
+func mount(t *testing.T, size string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size="+size); errors.Is(err, unix.EPERM) {
+		t.Skip("this user may not mount a tmpfs: run the tests as root to see what a server makes of a small one")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// in puts all caches of a server into a folder.
+func in(dir string, o server.Options) server.Options {
+	for k := range o.Caches {
+		o.Caches[k].Dir = dir
+	}
+	return o
+}
+
+// wantNoRoom: neither a server nor a check of its configuration finds room, both say why, and nothing is made.
+func wantNoRoom(t *testing.T, dir string, o server.Options, texts ...string) {
+	t.Helper()
+	s, err := server.New(context.Background(), o)
+	if err == nil {
+		s.Serve(done())
+	}
+	for _, err := range []error{err, server.Check(context.Background(), o)} {
+		for _, want := range texts {
+			if !errors.Is(err, shm.ErrMemory) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v; want %q", err, want)
+			}
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("there is %v, %v", left, err)
+	}
+}
+
+// Ensure that caches are made in a small tmpfs only if there is room for all of them together, each of which would fit alone; and that what leaves, or is replaced, makes room.
+func TestSmallTmpfs(t *testing.T) {
+	dir := mount(t, "40m")
+	shelf := newShelf()
+	for id := 1; id <= 3; id++ {
+		shelf.put(id, 1000, 10<<10) // 13.8 MiB each; 36 may be taken of 40
+	}
+	shelf.put(4, 2000, 10<<10) // 23.5 MiB
+	wantNoRoom(t, dir, in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2, "c": 3})), "new segments of 41.3 MiB are needed", "a 13.8 MiB", "c 13.8 MiB", "41943040 bytes (40.0 MiB) free",
+		"4194304 bytes (4.0 MiB) of headroom", "leaves 37748736 bytes (36.0 MiB)")
+
+	s, stop := start(t, in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2})))
+	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "new segments of 13.8 MiB", "that other caches (2) have yet to fill")
+	p := dial(t, s.Dir())
+	number, seg := p.attach("a")
+	p.fetch(number, 0, order(1000)...)
+	c := view(t, seg)
+	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "new segments of 23.5 MiB", "a 23.5 MiB") // somebody has what is there
+	wantMarked(t, c, shelf.sources[1], 7)
+	wantRequest(t, s, "GET", "/v1/caches/a", "", 200)
+	wantRequest(t, s, "DELETE", "/v1/caches/b?unlink=true", "", 200)
+	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "a 23.5 MiB")
+	if a := p.fetch(number, 0, order(1000)...); len(a.failures) != 0 {
+		t.Errorf("the cache that could not be replaced: %+v", a)
+	}
+	// When nobody has the old one, its memory is the new one's: 13.8 MiB filled and 23.5 more would not fit.
+	c.Close()
+	seg.Close()
+	p.socket.Close()
+	eventually(t, "the connection is gone", func() bool { return s.Connections() == 0 })
+	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 200)
+	p = dial(t, s.Dir())
+	number, seg = p.attach("a")
+	if a := p.fetch(number, 0, order(2000)...); len(a.failures) != 0 || len(a.samples) != 0 {
+		t.Errorf("%d failed, %d without a slot", len(a.failures), len(a.samples))
+	}
+	wantMarked(t, view(t, seg), shelf.sources[4], 1999)
+	stop()
+	// What is there already, full, needs nothing new.
+	start(t, in(dir, onShelf(t, shelf, map[string]int{"a": 4})))
+}
+
+// Ensure that caches are held against memory together, where a tmpfs would take them all.
+func TestCachesMustFitIntoMemory(t *testing.T) {
+	dir := mount(t, "100000g")
+	room, err := shm.RoomIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shelf := newShelf()
+	const sample = 1 << 20
+	shelf.put(1, int(room.Memory.Left*6/10/sample), sample)
+	shelf.put(2, int(room.Memory.Left*6/10/sample), sample)
+	for _, alone := range []map[string]int{{"a": 1}, {"b": 2}} {
+		if err := server.Check(context.Background(), in(dir, onShelf(t, shelf, alone))); err != nil {
+			t.Errorf("alone: %v", err)
+		}
+	}
+	o := in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2}))
+	wantNoRoom(t, dir, o, "the caches of this server may yet take", "available of", "floor of", "more memory")
+	o.Caches = o.Caches[:1]
+	s, _ := start(t, o)
+	other := map[string]int{"a": 2, "b": 1}[o.Caches[0].Name]
+	wantRequest(t, s, "POST", "/v1/caches", body("other", other, dir, ""), 507, "may yet take", "other ")
+	if err := s.Reload(context.Background(), server.Options{Caches: append(o.Caches, server.CacheOptions{Name: "other", Dir: dir, Source: source.Settings{"id": other}})}); !errors.Is(err, shm.ErrMemory) {
+		t.Error(err)
+	}
+}
