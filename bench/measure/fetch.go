@@ -14,8 +14,9 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// FetchOne measures what one sample takes that is not in the cache, and that its source has in the page cache: a fetch, whole, with the copy to the caller's memory, beside a bare pread
-// and a bare pwrite to a file on the tmpfs, as a miss costs them without anybody else to ask; and beside another process that does these two when it is asked. Two measurements: the percentiles.
+// FetchOne measures what one sample takes that is not in the cache, and that its source has in the page cache: a fetch, whole, with the copy to the caller's memory, beside a bare
+// pread and a bare pwrite to a file on the tmpfs, as a miss costs them without anybody else to ask; and beside another process that does these two when it is asked. Two
+// measurements: the percentiles.
 func FetchOne(b *Box, r Records, size string, program []string, runs int) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {

@@ -14,7 +14,8 @@ var (
 	Clients = Group{"clients", "Clients, without a server", "make bench-peers",
 		"Samples: *image* 150,528 bytes x 4,096, *small* 3,072 bytes x 1,000,000, *large* 8 MiB x 64; batches of 256 (large: 8).", Requirements}
 	Server = Group{"server", "The server", "make bench-server",
-		"Samples: *image* 150,528 bytes, *15 KB* 15,000 bytes, *small* 3,072 bytes. A real `stocached serve` with its default of 4 reads at a time answers Go clients; bare reads have 4 goroutines.", ServerRequirements}
+		"Samples: *image* 150,528 bytes, *15 KB* 15,000 bytes, *small* 3,072 bytes. A real `stocached serve` with its default of 4 reads at a time answers " +
+			"Go clients; bare reads have 4 goroutines.", ServerRequirements}
 )
 
 // group returns the group of a result.

@@ -104,16 +104,17 @@ const (
 )
 
 const (
-	noteFill = "*server* fills a new cache, whose pages the kernel has to find and add to the file one by one; *into pages that are there* fills one that had been cleared, as one that was reserved " +
-		"would be filled. Writes to one file of a tmpfs wait for one another, so more goroutines do not write faster. Sample by sample the server does what the bound does, and a checksum, and a look at the " +
-		"file afterwards whether it is still the same. Copies within the kernel (sendfile), mapped files and smaller pieces were tried and are not faster"
-	noteOne = "from the call until the sample is in the caller's memory: a round trip, and on top of the bound the checksum and the copy of the sample to the caller. *another process, asked* does the bound's two " +
-		"system calls when it is asked over a unix socket, by blocking calls and without anything else; its asker copies the sample as well"
-	noteReaders = "batches of 64 in a random order, to memory of the reader's own, and nothing is made of them. *redis* and *memcached*: MGETs of 16 keys, gets of 64, all of a batch sent at once, " +
-		"so that server and reader work side by side; *redis, one by one*: a GET for each sample, as programs ask that load sample by sample; *plain files*: open, read, close. *stocached, views* looks at every line " +
-		"of the samples where they are and copies nothing, which nobody else can: one of the two ways is enough"
-	noteCrowd = "each reader asks for its next sample as soon as it has the last, so the server and its clients have both cores to do all the time, and a fetch waits for those of all others: 100 readers at " +
-		"the rate of one would wait 100 times as long"
+	noteFill = "*server* fills a new cache, whose pages the kernel has to find and add to the file one by one; *into pages that are there* fills one that had been cleared, as one that " +
+		"was reserved would be filled. Writes to one file of a tmpfs wait for one another, so more goroutines do not write faster. Sample by sample the server does what the bound " +
+		"does, and a checksum, and a look at the file afterwards whether it is still the same. Copies within the kernel (sendfile), mapped files and smaller pieces were tried and " +
+		"are not faster"
+	noteOne = "from the call until the sample is in the caller's memory: a round trip, and on top of the bound the checksum and the copy of the sample to the caller. *another process, " +
+		"asked* does the bound's two system calls when it is asked over a unix socket, by blocking calls and without anything else; its asker copies the sample as well"
+	noteReaders = "batches of 64 in a random order, to memory of the reader's own, and nothing is made of them. *redis* and *memcached*: MGETs of 16 keys, gets of 64, all of a batch " +
+		"sent at once, so that server and reader work side by side; *redis, one by one*: a GET for each sample, as programs ask that load sample by sample; *plain files*: open, " +
+		"read, close. *stocached, views* looks at every line of the samples where they are and copies nothing, which nobody else can: one of the two ways is enough"
+	noteCrowd = "each reader asks for its next sample as soon as it has the last, so the server and its clients have both cores to do all the time, and a fetch waits for those of all " +
+		"others: 100 readers at the rate of one would wait 100 times as long"
 )
 
 // serverNotes are what a reader must know of a case of the server.

@@ -278,7 +278,8 @@ func (r *runner) shell(name string, arguments ...string) error {
 // measure runs the parts and writes the result.
 func (r *runner) measure() error {
 	began := time.Now()
-	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) || !r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(), Machine: report.DescribeMachine(r.python, r.cc)}
+	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) || !r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(),
+		Machine: report.DescribeMachine(r.python, r.cc)}
 	if r.group == &report.Clients {
 		result.Group = ""
 	}
