@@ -88,7 +88,7 @@ const strangerID = 65534
 // it on the data socket, logs it, and goes on with everybody else.
 func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else for a test")
+		privileged(t, "be somebody else", errors.New("not root"))
 	}
 	s := newServed(t, 100, "all")
 	c := s.dial()
