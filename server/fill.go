@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -298,7 +299,9 @@ func (f *filler) fly(ctx context.Context, from source.Source, index int) outcome
 	fault.At("fill.read")
 	result, err := f.cache.Set(index, data, 0)
 	fault.At("fill.stored")
-	if err != nil {
+	if errors.Is(err, shm.ErrClosed) {
+		f.log.Debug("a read that was given up has returned, when its cache was closed already", "sample", index)
+	} else if err != nil {
 		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
 	} else if result == cache.Stored || result == cache.Exists {
 		f.seconds.add(time.Since(began))

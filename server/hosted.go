@@ -224,27 +224,38 @@ func (h *hosted) announce(indices []int64) {
 func (h *hosted) shut(wait time.Duration, keepSource bool) error {
 	stuck := h.filler.close(wait)
 	h.use.Lock()
-	defer h.use.Unlock()
 	if h.gone {
+		h.use.Unlock()
 		return nil
 	}
 	h.gone = true
-	errs := []error{h.cache.Close(), h.segment.Close()}
-	switch {
-	case keepSource:
-	case stuck > 0:
-		h.closeLater(h.source)
-	default:
-		errs = append(errs, h.source.Close())
+	err := errors.Join(h.cache.Close(), h.segment.Close())
+	h.use.Unlock()
+	if keepSource {
+		return err
 	}
-	return errors.Join(errs...)
+	closed := h.closeLater(h.source)
+	if stuck > 0 {
+		return err
+	}
+	timer := time.NewTimer(drainTimeout)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C: // one of the source's own reads hangs, such as one that reads ahead
+		h.log.Warn("the source does not close; nobody waits for it any more", "after", drainTimeout)
+	}
+	return err
 }
 
-// closeLater closes a source when the reads under way have ended, which may be never.
-func (h *hosted) closeLater(s source.Source) {
+// closeLater closes a source when the reads under way have ended, which may be never: then closed is.
+func (h *hosted) closeLater(s source.Source) (closed <-chan struct{}) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		if err := s.Close(); err != nil {
 			h.log.Warn("closing a source", "error", err)
 		}
 	}()
+	return done
 }

@@ -170,6 +170,35 @@ func TestEndsBesideAReadThatHangs(t *testing.T) {
 	wantReady(t, c, 4, 100)
 }
 
+// Ensure that a server ends beside a source that hangs while it reads ahead, and so does not close.
+func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
+	server.SetDrainTimeout(t, 300*time.Millisecond)
+	o, d := hanging(t, 20, 2)
+	o.Caches[0].Source["read_ahead"] = map[string]any{"readers": 1}
+	release := d.hold(t, 3)
+	s, err := server.New(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	p.prefetch(number, 3)
+	eventually(t, "it is read ahead", func() bool { return d.begun(3) == 1 })
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it does not end")
+	}
+	release()
+}
+
 // Ensure that a cache is removed beside a read that hangs, and that who waits for it is told.
 func TestRemoveBesideAReadThatHangs(t *testing.T) {
 	o, d := hanging(t, 20, 2)

@@ -251,11 +251,14 @@ func (s *Server) close() error {
 		}
 	}
 	fault.At("drain.clients")
-	for _, h := range caches {
-		errs = append(errs, h.shut(0, false))
+	ended := make([]error, len(caches))
+	var sources sync.WaitGroup
+	for k, h := range caches {
+		sources.Go(func() { ended[k] = h.shut(0, false) })
 	}
+	sources.Wait()
 	fault.At("drain.caches")
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ended...)...)
 }
 
 // Check opens the source of every cache and says what is wrong, all of it, and whether the segments fit, without making or changing anything.
