@@ -121,8 +121,8 @@ func FetchBatch(b *Box, r Records, size string, batch, runs int) (m report.Measu
 		batches("pread", func(indices []int) error { return each(indices, r.Bytes, read) }), bound)
 }
 
-// device is a source that is slower than memory: a solid-state disk behind a network, say.
-var device = source.Settings{"latency": "2ms", "heads": parallel, "bytes_per_second": "1GB"}
+// device is a source whose reads take their time: files of a network, say.
+var device = source.Settings{"latency": "5ms", "heads": parallel, "bytes_per_second": "1GB"}
 
 // FetchSlow is FetchBatch from a device whose reads take their time, beside the same reads of the same device by as many goroutines.
 func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measurement, err error) {

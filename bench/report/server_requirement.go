@@ -122,7 +122,7 @@ var serverNotes = map[string]string{
 	"server/fill-raw":         noteFill,
 	"server/fetch-one-p50":    noteOne,
 	"server/fetch-batch":      "the whole batch, with the copies to the caller's memory. The cache had been cleared: its pages are there, and so are those of the bound",
-	"server/fetch-batch-slow": "a source whose reads take 2 ms, 4 at a time, and pass a line of 1 GB/s; the bare reads are of the same",
+	"server/fetch-batch-slow": "a source whose reads take 5 ms, 4 at a time, and pass a line of 1 GB/s; the bare reads are of the same",
 	"server/readers-1":        noteReaders,
 	"server/window":           "both through limits of 150 MB/s and 8 ms a read, blocks of 8 MiB. Required is 0.85 of (8 ms + s / 150 MB/s) / (s / 150 MB/s)",
 	"server/idle":             "a timer of one second, which the janitor has, is all that wakes the server; what one costs in a Go program is beside it",
