@@ -96,6 +96,7 @@ torch)
     fi
     ;;
 lint)
+    command -v curl >/dev/null || install_packages curl # the examples of the documents ask a server with it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
     version=${GOLANGCI_VERSION:?}
     "$tools/golangci-lint" version 2>/dev/null | grep -qF "${version#v}" && exit
