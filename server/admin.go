@@ -138,15 +138,11 @@ type cacheAnswer struct {
 	figures
 }
 
-// answer describes the cache. false: it is gone.
-func (h *hosted) answer() (a cacheAnswer, ok bool, err error) {
-	if !h.enter() {
-		return a, false, nil
-	}
-	defer h.leave()
+// answer describes the cache. The caller has entered.
+func (h *hosted) answer() (cacheAnswer, error) {
 	stats, err := h.cache.Stats()
 	return cacheAnswer{Name: h.name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID), Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
-		Bytes: h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Stats: stats, figures: h.figures()}, true, err
+		Bytes: h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Stats: stats, figures: h.figures()}, err
 }
 
 func (s *Server) metricsHandler() http.Handler {
@@ -212,31 +208,33 @@ func endless(w http.ResponseWriter) {
 func (s *Server) answerAll(w http.ResponseWriter, _ *http.Request) {
 	answers := []cacheAnswer{}
 	for _, h := range s.hosted() {
-		a, ok, err := h.answer()
+		if !h.enter() {
+			continue
+		}
+		a, err := h.answer()
+		h.leave()
 		if err != nil {
 			fail(w, http.StatusInternalServerError, err.Error())
 			return
 		}
-		if ok {
-			answers = append(answers, a)
-		}
+		answers = append(answers, a)
 	}
 	reply(w, http.StatusOK, answers)
 }
 
 func (s *Server) answerOne(w http.ResponseWriter, name string, code int) {
-	if h := s.cache(name); h != nil {
-		a, ok, err := h.answer()
-		switch {
-		case err != nil:
-			fail(w, http.StatusInternalServerError, err.Error())
-			return
-		case ok:
-			reply(w, code, a)
-			return
-		}
+	h := s.enter(name)
+	if h == nil {
+		fail(w, http.StatusNotFound, fmt.Sprintf("this server has no cache %q; it has: %s", name, s.names()))
+		return
 	}
-	fail(w, http.StatusNotFound, fmt.Sprintf("this server has no cache %q; it has: %s", name, s.names()))
+	a, err := h.answer()
+	h.leave()
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	reply(w, code, a)
 }
 
 func reply(w http.ResponseWriter, code int, v any) {

@@ -32,7 +32,9 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		if err := r.reload(ctx); err != nil {
 			r.log.Error("the configuration was not taken on", "file", r.path, "error", err)
 		}
-		r.manager.ready(r.status())
+		if ctx.Err() == nil { // else it has been told otherwise
+			r.manager.ready(r.status())
+		}
 	}
 }
 
