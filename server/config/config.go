@@ -199,6 +199,9 @@ func readDuration(from, to reflect.Type, value any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h", text)
 	}
+	if d == 0 {
+		return nil, errors.New("a time of 0; leave it out for the default")
+	}
 	return d, nil
 }
 
