@@ -573,6 +573,39 @@ static void frames_in_pieces(void)
     end_peer();
 }
 
+/* A byte now and then: never nothing for long, and never all of it. */
+static void dribble_for_ever(struct request *r)
+{
+    unsigned char frame[16 + 8 + BYTES] = {0}, body[8 + BYTES] = {0};
+    frame_of(frame, sizeof body, SAMPLE, 0, r->number, body);
+    for (size_t k = 0; k < sizeof frame; k++) {
+        if (send(r->fd, frame + k, 1, MSG_NOSIGNAL) != 1)
+            return;
+        usleep(10000);
+    }
+}
+
+static int asked, interrupt_after;
+static int interrupted(void *context) { return ++*(int *)context >= interrupt_after; }
+
+static void dribbling_is_no_answer(void)
+{
+    stoc_cache *c = served();
+    int64_t index = 11;
+    struct stoc_fetch_options o = WITHIN(300);
+    begin_peer(c, dribble_for_ever, NULL);
+    double began = now();
+    EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT);
+    CHECK(now() - began >= 0.3 && now() - began < 3);
+    o = WITHIN(0, .interrupted = interrupted, .context = &asked);
+    asked = 0, interrupt_after = 2;
+    began = now();
+    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked each second */
+    CHECK(now() - began >= 1.9 && now() - began < 8);
+    stoc_close(c);
+    end_peer();
+}
+
 static unsigned hang_ups;
 
 static void hang_up_first(struct request *r)
@@ -601,11 +634,80 @@ static void servers_that_end(void)
         if (hang_ups < 4) {
             EQUAL(fetch(c, indices, 2, &o), 2);
             CHECK(row_is(0, 21) && row_is(1, 22));
+            CHECK(error.code == 0 && !error.message[0]); /* all went well in the end */
         } else {
             EQUAL(fetch(c, indices, 2, &o), STOC_ENOSERVER);
             CHECK(hit[0] == 0 && hit[1] == 1 && row_is(1, 22));
             EQUAL(fetch(c, indices, 1, &o), 1); /* it comes back */
         }
+        stoc_close(c);
+        end_peer();
+    }
+}
+
+enum { ENDING = 6 };
+
+/* Answers when each of some connections has asked, and hangs up. */
+static void end_together(struct request *r)
+{
+    if (r->connection <= ENDING)
+        while (atomic_load(&peer.requests) < ENDING)
+            usleep(1000);
+    serve(r);
+    if (r->connection <= ENDING)
+        r->fd = -1;
+}
+
+static void *fetch_one(void *context)
+{
+    static _Atomic int64_t next;
+    int64_t index = atomic_fetch_add(&next, 1) % ENDING;
+    unsigned char row[BYTES];
+    struct stoc_fetch_options o = WITHIN(10000);
+    EQUAL(stoc_fetch(context, &index, 1, row, BYTES, NULL, &o, NULL), 1);
+    return NULL;
+}
+
+/* However many connections a server that ended has left behind, they are one break of a call. */
+static void connections_of_the_dead(void)
+{
+    for (int prefetch = 0; prefetch < 2; prefetch++) {
+        stoc_cache *c = served();
+        pthread_t threads[ENDING];
+        int64_t indices[] = {40, 41};
+        begin_peer(c, end_together, NULL);
+        for (int k = 0; k < ENDING; k++)
+            REQUIRE(pthread_create(&threads[k], NULL, fetch_one, c) == 0);
+        for (int k = 0; k < ENDING; k++)
+            pthread_join(threads[k], NULL);
+        EQUAL(atomic_load(&peer.connections), ENDING);
+        while (atomic_load(&peer.ended) < ENDING)
+            usleep(1000);
+        EQUAL(prefetch ? stoc_prefetch(c, indices, 2, NULL, &error) : fetch(c, indices, 2, NULL), 2);
+        EQUAL(atomic_load(&peer.connections), ENDING + 1);
+        stoc_close(c);
+        end_peer();
+    }
+}
+
+/* The peer says that it stored a sample, and the index says what cannot be. */
+static void store_nonsense(struct request *r)
+{
+    *index_in(control_of(peer.cache), (uint64_t)r->indices[0]) = STOC_WORD_READY;
+    say_failed(r, NULL, NULL, 0, "");
+}
+
+static void an_index_that_cannot_be(void)
+{
+    for (int variable = 0; variable < 2; variable++) {
+        stoc_cache *c = variable ? served_variable() : served();
+        int64_t index = 1;
+        void *data;
+        uint64_t length;
+        struct stoc_fetch_options o = WITHIN(10000);
+        begin_peer(c, store_nonsense, NULL);
+        EQUAL(variable ? stoc_fetch_each(c, &index, 1, &data, &length, &o, &error) : fetch(c, &index, 1, &o), STOC_ECORRUPT);
+        CHECK(error.code == STOC_ECORRUPT && strstr(error.message, "corrupt"));
         stoc_close(c);
         end_peer();
     }
@@ -637,8 +739,6 @@ static void never(struct request *r)
     CHECK(poll(&one, 1, 20000) == 1); /* the client gives up: nothing but its end comes */
 }
 
-static int asked, interrupt_after;
-static int interrupted(void *context) { return ++*(int *)context >= interrupt_after; }
 static void on_alarm(int signal_number) { (void)signal_number; }
 
 static void timeouts_and_signals(void)
@@ -796,6 +896,66 @@ static void *fetch_shuffled(void *context)
     return NULL;
 }
 
+/* Says nothing until the other side has hung up. */
+static void keep_silent(int fd)
+{
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    CHECK(poll(&one, 1, 20000) == 1);
+}
+
+static void *dial_in_vain(void *unused)
+{
+    stoc_cache *other;
+    (void)unused;
+    EQUAL(stoc_dial("served", scratch, 0, 1500, &other, NULL), STOC_ETIMEOUT);
+    return NULL;
+}
+
+static void child_of_a_dialling_parent(void)
+{
+    stoc_cache *c = served();
+    pthread_t thread;
+    begin_peer(c, NULL, keep_silent);
+    int before = open_sockets();
+    REQUIRE(pthread_create(&thread, NULL, dial_in_vain, NULL) == 0);
+    while (atomic_load(&peer.connections) == 0)
+        usleep(1000);
+    int status = IN_CHILD({ EQUAL(open_sockets(), before + 1); }); /* the peer's end of it, not the one of its parent's thread */
+    EQUAL(status, 0);
+    pthread_join(thread, NULL);
+    stoc_close(c);
+    end_peer();
+}
+
+static void no_descriptor_left(void)
+{
+    stoc_cache *c = served();
+    begin_peer(c, NULL, NULL);
+    for (int dial = 0; dial < 2; dial++) {
+        int status = IN_CHILD({
+            stoc_cache *other;
+            int64_t index = 1;
+            struct stoc_fetch_options o = WITHIN(2000);
+            struct rlimit before;
+            EQUAL(fetch(c, &index, 0, NULL), 0);
+            stoc_recover(c); /* it has registered: a descriptor of its own */
+            int next = dup(0);
+            REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+            close(next);
+            struct rlimit few = {.rlim_cur = (rlim_t)next + 1, .rlim_max = before.rlim_max}; /* one, for the connection */
+            REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+            EQUAL(dial ? stoc_dial("served", NULL, 0, 2000, &other, &error) : fetch(c, &index, 1, &o), STOC_ESYSTEM);
+            CHECK(error.code == STOC_ESYSTEM && error.os_error == EMFILE);
+            REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+            EQUAL(fetch(c, &index, 1, NULL), 1);
+            stoc_close(c);
+        });
+        EQUAL(status, 0);
+    }
+    stoc_close(c);
+    end_peer();
+}
+
 static void many_threads(void)
 {
     stoc_cache *c = served();
@@ -876,13 +1036,18 @@ int main(int argc, char **argv)
     RUN(garbled);
     RUN(bad_greetings);
     RUN(frames_in_pieces);
+    RUN(dribbling_is_no_answer);
     RUN(servers_that_end);
+    RUN(connections_of_the_dead);
+    RUN(an_index_that_cannot_be);
     RUN(waits_for_a_server);
     RUN(timeouts_and_signals);
     RUN(small_requests);
     RUN(leaves_at_once);
     RUN(children_have_their_own);
     RUN(child_of_a_busy_parent);
+    RUN(child_of_a_dialling_parent);
+    RUN(no_descriptor_left);
     RUN(many_threads);
     RUN(dialled);
     RUN(without_a_name);

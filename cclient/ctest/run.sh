@@ -44,9 +44,9 @@ needs_no_new_glibc() {
 has_soname() { objdump -p "$1" | grep -q 'SONAME *libstocached.so.1$'; }
 needs_only_libc() { ! objdump -p "$1" | grep NEEDED | grep -v -e 'libc\.so' -e 'libpthread\.so' -e 'ld-linux'; }
 
-# The library's writable data: two words for the list of handles and a mutex; nothing that could differ between parent and child.
+# The library's writable data: the lists of handles and of connections that are made for one, and a mutex; nothing that could differ between parent and child.
 little_writable_data() { # symbols in .data and .bss of ours
-    ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' | grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$'
+    ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' | grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$' -e ' dialling$'
 }
 
 header_alone() { # header_alone <compiler> <standard>

@@ -2,20 +2,22 @@
  * client.c - the handle as a client: lock description, owner number, fork. docs/protocol.md, Who is alive.
  *
  * handles_lock protects the list of handles and the moments in which lock descriptions and connections are opened, recorded in their handle and closed. fork waits for it (the prepare
- * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the list and closes it. It is held across no other system call.
+ * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the lists and closes it. It is held across no other system call.
  */
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 static stoc_cache *handles;
+static struct link *dialling; /* connections that no handle has yet */
 
 /* Closes a connection, whoever has it. With handles_lock held. */
 static void reset_link(struct link *l)
 {
     if (l->fd >= 0)
         close(l->fd);
-    l->fd = -1;
+    if (l->descriptor >= 0)
+        close(l->descriptor);
+    l->fd = l->descriptor = -1;
     l->from = l->to = 0;
-    l->busy = false;
 }
 
 static void fork_prepare(void) { pthread_mutex_lock(&handles_lock); }
@@ -36,9 +38,14 @@ static void fork_child(void)
         atomic_store_explicit(&c->probing, 0, memory_order_relaxed);
         atomic_store_explicit(&c->allocating, 0, memory_order_relaxed);
         atomic_store_explicit(&c->clearing, 0, memory_order_relaxed);
-        for (struct link *l = c->links; l; l = l->next)
+        for (struct link *l = c->links; l; l = l->next) {
             reset_link(l);
+            l->busy = false;
+        }
     }
+    for (struct link *l = dialling; l; l = l->next)
+        reset_link(l);
+    dialling = NULL; /* their threads are the parent's */
     pthread_mutex_unlock(&handles_lock);
 }
 

@@ -59,6 +59,12 @@ static void forget_place(struct wanted *w, size_t k)
     w->lengths[k] = 0;
 }
 
+static int corrupt_sample(struct wanted *w, size_t k)
+{
+    corrupt(w->cache);
+    return fail(w->patience.error, STOC_ECORRUPT, 0, "sample %lld: %s; run stocached verify", (long long)w->indices[k], stoc_strerror(STOC_ECORRUPT));
+}
+
 /* Copies what is in the cache now, and counts nothing: HIT, MISS, ECORRUPT, EMEMORY. */
 static int copy_wanted(struct wanted *w, size_t k)
 {
@@ -70,7 +76,7 @@ static int copy_wanted(struct wanted *w, size_t k)
             break;
         void *dst = destination(w, k, length, &code);
         if (!dst)
-            return code == STOC_EREMOTE ? corrupt(c) : code;
+            return code == STOC_EREMOTE ? corrupt_sample(w, k) : code;
         result = copy_sample(c, sample, w->dst ? 0 : WHOLE, length, dst, length, NULL, copy_plain, &retried);
     }
     if (retried)
@@ -80,7 +86,7 @@ static int copy_wanted(struct wanted *w, size_t k)
         return result;
     }
     forget_place(w, k);
-    return result < 0 ? corrupt(c) : result;
+    return result < 0 ? corrupt_sample(w, k) : result;
 }
 
 static int give_up(struct wanted *w, size_t k, int remote, const char *text, size_t length)
@@ -106,7 +112,7 @@ static int give_up(struct wanted *w, size_t k, int remote, const char *text, siz
 /* ------------------------------------------------------------------------------------------------ requests */
 
 /* Sends FETCH or PREFETCH for the first m of the missing ones (NULL: of the indices). */
-static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing, size_t m, const struct patience *p)
+static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing, size_t m, struct patience *p)
 {
     size_t body = 8 + m * 8;
     unsigned char *frame = malloc(FRAME_BYTES + body);
@@ -124,9 +130,9 @@ static int send_request(struct link *l, enum frame_type type, const int64_t *ind
 }
 
 /* The next frame of this request. An ERROR is read and becomes its error. */
-static int receive_answer(struct link *l, struct frame *f, const struct patience *p)
+static int receive_answer(struct link *l, struct frame *f, struct patience *p)
 {
-    int code = receive_frame(l, f, NULL, p);
+    int code = receive_frame(l, f, false, p);
     if (code < 0)
         return code;
     if (f->type == FRAME_ERROR)
@@ -141,7 +147,7 @@ static int take_sample(struct wanted *w, struct link *l, const struct frame *f, 
     unsigned char head[8];
     if (f->length < sizeof head)
         return garbled(w->patience.error, "a SAMPLE of %u bytes", f->length);
-    int code = receive_all(l, head, sizeof head, NULL, &w->patience);
+    int code = receive_all(l, head, sizeof head, false, &w->patience);
     if (code < 0)
         return code;
     uint32_t position = get32(head, 0);
@@ -154,7 +160,7 @@ static int take_sample(struct wanted *w, struct link *l, const struct frame *f, 
     if (!dst)
         return code;
     STOC_FAULT("fetch.sample");
-    code = receive_all(l, dst, f->length - sizeof head, NULL, &w->patience);
+    code = receive_all(l, dst, f->length - sizeof head, false, &w->patience);
     if (code < 0)
         forget_place(w, k);
     else
@@ -213,7 +219,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
         unsigned char small[512], *body = f.length <= sizeof small ? small : malloc(f.length);
         if (!body)
             return no_memory(w->patience.error, f.length);
-        if ((code = receive_all(l, body, f.length, NULL, &w->patience)) == 0)
+        if ((code = receive_all(l, body, f.length, false, &w->patience)) == 0)
             code = take_failures(w, body, f.length, m);
         if (body != small)
             free(body);
@@ -251,8 +257,10 @@ static int fetch_missing(struct wanted *w)
         for (size_t i = 0; i < w->missing_count; i++)
             if (w->hit[w->missing[i].position] == NOT_HAD)
                 w->missing[left++] = w->missing[i];
-        if ((w->missing_count = left) == 0)
+        if ((w->missing_count = left) == 0) {
+            no_error(w->patience.error); /* of a connection that ended on the way */
             return 0;
+        }
         struct link *l;
         int code = take_link(w->cache, &l, &w->patience);
         if (code < 0)
@@ -261,6 +269,8 @@ static int fetch_missing(struct wanted *w)
         if (code < 0)
             hang_up(l); /* which cancels the request */
         give_link(l);
+        if (code == BROKEN)
+            drop_idle(w->cache);
         if (code == BROKEN && ++breaks < FETCH_BREAKS)
             continue;
         if (code < 0)
@@ -427,7 +437,7 @@ void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n)
 }
 
 /* One PREFETCH: how many the server queued, or an error. */
-static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, const struct patience *p)
+static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, struct patience *p)
 {
     struct frame f;
     unsigned char body[8];
@@ -438,7 +448,7 @@ static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, c
         return code;
     if (f.type != FRAME_PREFETCHED || f.length != sizeof body)
         return garbled(p->error, "a frame of type %d, %u bytes, in answer to PREFETCH", (int)f.type, f.length);
-    code = receive_all(l, body, sizeof body, NULL, p);
+    code = receive_all(l, body, sizeof body, false, p);
     return code < 0 ? code : (int64_t)get32(body, 0);
 }
 
@@ -459,10 +469,13 @@ int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct st
         if (got < 0)
             hang_up(l);
         give_link(l);
+        if (got == BROKEN)
+            drop_idle(c);
         if (got == BROKEN && ++breaks < FETCH_BREAKS)
             continue;
         if (got < 0)
             return got == BROKEN ? server_went_away(&p, c->served) : got;
+        no_error(error);
         queued += got;
         indices += m;
         n -= m;

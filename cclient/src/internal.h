@@ -68,8 +68,10 @@ struct geometry {
 /* A connection to a server. */
 struct link {
     struct link *next;
-    int fd;    /* -1: not connected */
-    bool busy; /* a call has it, and everything below; fd and busy change under handles_lock */
+    int fd;         /* -1: not connected */
+    int descriptor; /* that came over it and nobody has taken yet; -1: none */
+    bool busy;      /* a call has it, and everything below; these three change under handles_lock */
+    bool no_number; /* a descriptor came, and this process may have no more */
     uint32_t cache, max_indices; /* as the server says: number of the cache on this connection, indices of a request */
     uint64_t request;            /* number of the last one */
     size_t from, to;             /* what was received and not looked at yet: buffer[from..to) */

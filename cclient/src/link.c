@@ -26,17 +26,33 @@ struct patience {
     uint64_t window;   /* how long a server that is away is waited for */
     int (*interrupted)(void *context);
     void *context;
+    uint64_t asked; /* when interrupted was asked last */
     struct stoc_error *error;
 };
 
 static struct patience patience_of(uint32_t timeout_ms, struct stoc_error *error)
 {
-    uint64_t ns = timeout_ms * UINT64_C(1000000);
-    return (struct patience){.deadline = timeout_ms ? now_ns() + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS, .error = error};
+    uint64_t ns = timeout_ms * UINT64_C(1000000), now = now_ns();
+    return (struct patience){.deadline = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS, .asked = now, .error = error};
+}
+
+/* Whether a call goes on: 0, ETIMEOUT, EINTERRUPTED. Called before each system call of it, for a server that sends a byte now and then never lets it wait. The caller is asked when
+ * `ask`, and when it has not been for ASK_MS. */
+static int go_on(struct patience *p, uint64_t until, bool ask)
+{
+    uint64_t now = now_ns();
+    if (p->interrupted && (ask || now - p->asked >= ASK_MS * UINT64_C(1000000))) {
+        p->asked = now;
+        if (p->interrupted(p->context))
+            return fail(p->error, STOC_EINTERRUPTED, EINTR, "interrupted while the server was waited for; call again");
+    }
+    if (now >= until)
+        return fail(p->error, STOC_ETIMEOUT, 0, "the server has not answered in time; it is busy or stopped (stocached ping)");
+    return 0;
 }
 
 /* Waits until fd has events, at most until `until`. 0, ETIMEOUT, EINTERRUPTED, ESYSTEM. fd -1: only sleeps, and comes back with ETIMEOUT. */
-static int wait_for(int fd, short events, uint64_t until, const struct patience *p)
+static int wait_for(int fd, short events, uint64_t until, struct patience *p)
 {
     for (;;) {
         uint64_t now = now_ns();
@@ -47,10 +63,9 @@ static int wait_for(int fd, short events, uint64_t until, const struct patience 
             return 0;
         if (n < 0 && errno != EINTR)
             return fail_system(p->error, "wait for", "the server");
-        if (p->interrupted && p->interrupted(p->context)) /* a signal may have come while we were not in poll, or to another thread */
-            return fail(p->error, STOC_EINTERRUPTED, EINTR, "interrupted while the server was waited for; call again");
-        if (now_ns() >= until)
-            return fail(p->error, STOC_ETIMEOUT, 0, "the server has not answered in time; it is busy or stopped (stocached ping)");
+        int code = go_on(p, until, true); /* a signal may have come while we were not in poll, or to another thread */
+        if (code < 0)
+            return code;
     }
 }
 
@@ -65,16 +80,18 @@ static void put_header(unsigned char *frame, size_t length, enum frame_type type
     put64(frame, 8, request);
 }
 
-static int send_all(struct link *l, const unsigned char *data, size_t n, const struct patience *p)
+static int send_all(struct link *l, const unsigned char *data, size_t n, struct patience *p)
 {
     while (n > 0) {
+        int code = go_on(p, p->deadline, false);
+        if (code < 0)
+            return code;
         ssize_t sent = send(l->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0) {
             data += sent;
             n -= (size_t)sent;
         } else if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
-            int code = wait_for(l->fd, POLLOUT, p->deadline, p);
-            if (code < 0)
+            if ((code = wait_for(l->fd, POLLOUT, p->deadline, p)) < 0)
                 return code;
         } else {
             return BROKEN;
@@ -83,8 +100,8 @@ static int send_all(struct link *l, const unsigned char *data, size_t n, const s
     return 0;
 }
 
-/* What came with it, if *descriptor is not NULL, goes there: the first one, -1 for none. */
-static ssize_t receive_some(struct link *l, void *data, size_t n, int *descriptor)
+/* A descriptor that comes along, if one may, is the link's: the first one, if it has none yet. */
+static ssize_t receive_some(struct link *l, void *data, size_t n, bool descriptor)
 {
     union {
         struct cmsghdr header;
@@ -96,26 +113,28 @@ static ssize_t receive_some(struct link *l, void *data, size_t n, int *descripto
         return recv(l->fd, data, n, MSG_DONTWAIT); /* descriptors that nobody asked for are closed by the kernel */
     message.msg_control = &control;
     message.msg_controllen = sizeof control;
+    pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link, or not at all */
     ssize_t got = recvmsg(l->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0)
-        return got;
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(&message); h; h = CMSG_NXTHDR(&message, h)) {
+    for (struct cmsghdr *h = got < 0 ? NULL : CMSG_FIRSTHDR(&message); h; h = CMSG_NXTHDR(&message, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
             continue;
         for (size_t k = 0; k < (h->cmsg_len - CMSG_LEN(0)) / sizeof(int); k++) {
             int fd;
             memcpy(&fd, CMSG_DATA(h) + k * sizeof fd, sizeof fd);
-            if (*descriptor < 0)
-                *descriptor = fd;
+            if (l->descriptor < 0)
+                l->descriptor = fd;
             else
                 close(fd);
         }
     }
+    pthread_mutex_unlock(&handles_lock);
+    if (got >= 0 && message.msg_flags & MSG_CTRUNC)
+        l->no_number = true;
     return got;
 }
 
 /* Reads exactly n bytes. */
-static int receive_all(struct link *l, void *data, size_t n, int *descriptor, const struct patience *p)
+static int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct patience *p)
 {
     unsigned char *at = data;
     while (n > 0) {
@@ -127,6 +146,9 @@ static int receive_all(struct link *l, void *data, size_t n, int *descriptor, co
             n -= have;
             continue;
         }
+        int code = go_on(p, p->deadline, false);
+        if (code < 0)
+            return code;
         bool straight = n >= sizeof l->buffer; /* samples go where they belong without a stop in between */
         ssize_t got = receive_some(l, straight ? at : l->buffer, straight ? n : sizeof l->buffer, descriptor);
         if (got > 0 && straight) {
@@ -136,8 +158,7 @@ static int receive_all(struct link *l, void *data, size_t n, int *descriptor, co
             l->from = 0;
             l->to = (size_t)got;
         } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-            int code = wait_for(l->fd, POLLIN, p->deadline, p);
-            if (code < 0)
+            if ((code = wait_for(l->fd, POLLIN, p->deadline, p)) < 0)
                 return code;
         } else {
             return BROKEN;
@@ -163,7 +184,7 @@ __attribute__((format(printf, 2, 3))) static int garbled(struct stoc_error *erro
     return fail(error, STOC_EREMOTE, 0, "what the server sent is not the protocol of the data socket: %s; use server and library of one release", what);
 }
 
-static int receive_frame(struct link *l, struct frame *f, int *descriptor, const struct patience *p)
+static int receive_frame(struct link *l, struct frame *f, bool descriptor, struct patience *p)
 {
     unsigned char header[FRAME_BYTES];
     int code = receive_all(l, header, sizeof header, descriptor, p);
@@ -183,7 +204,7 @@ static int receive_frame(struct link *l, struct frame *f, int *descriptor, const
 }
 
 /* Reads the body of an ERROR: what the server complains about, as an error of ours. */
-static int receive_error(struct link *l, const struct frame *f, const struct patience *p)
+static int receive_error(struct link *l, const struct frame *f, struct patience *p)
 {
     static const struct {
         uint16_t remote;
@@ -193,7 +214,7 @@ static int receive_error(struct link *l, const struct frame *f, const struct pat
     unsigned char body[4 + MAX_TEXT];
     if (f->length < 4 || f->length > sizeof body)
         return garbled(p->error, "an ERROR of %u bytes", f->length);
-    int code = receive_all(l, body, f->length, NULL, p);
+    int code = receive_all(l, body, f->length, false, p);
     if (code < 0)
         return code;
     uint16_t remote = get16(body, 0);
@@ -231,15 +252,34 @@ static int socket_address(const char *dir, struct sockaddr_un *address, struct s
 static void hang_up(struct link *l)
 {
     pthread_mutex_lock(&handles_lock);
-    if (l->fd >= 0)
-        close(l->fd);
-    l->fd = -1;
+    reset_link(l);
     pthread_mutex_unlock(&handles_lock);
-    l->from = l->to = 0;
+}
+
+static void drop_descriptor(struct link *l)
+{
+    pthread_mutex_lock(&handles_lock);
+    if (l->descriptor >= 0)
+        close(l->descriptor);
+    l->descriptor = -1;
+    pthread_mutex_unlock(&handles_lock);
+}
+
+/* A connection that is none yet. NULL: no memory. */
+static struct link *new_link(struct stoc_error *error)
+{
+    struct link *l = calloc(1, sizeof *l);
+    if (!l) {
+        fail(error, STOC_EMEMORY, ENOMEM, "no memory for a connection of %zu bytes", sizeof *l);
+        return NULL;
+    }
+    l->fd = l->descriptor = -1;
+    l->busy = true;
+    return l;
 }
 
 /* One look for a server. BROKEN: there is none now. */
-static int call_server(struct link *l, const struct sockaddr_un *address, const struct patience *p)
+static int call_server(struct link *l, const struct sockaddr_un *address, struct patience *p)
 {
     pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link, or not at all */
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -263,8 +303,8 @@ static int call_server(struct link *l, const struct sockaddr_un *address, const 
     }
 }
 
-/* HELLO and ATTACH at once; WELCOME, ATTACHED. The descriptor of the segment is the caller's. */
-static int introduce(struct link *l, const char *name, unsigned kind, int *descriptor, unsigned char uuid[16], const struct patience *p)
+/* HELLO and ATTACH at once; WELCOME, ATTACHED. The descriptor of the segment is the link's. */
+static int introduce(struct link *l, const char *name, unsigned kind, unsigned char uuid[16], struct patience *p)
 {
     unsigned char frames[2 * FRAME_BYTES + 8 + MAX_LABEL + STOC_NAME_BYTES], body[24], *at;
     struct frame f;
@@ -285,13 +325,13 @@ static int introduce(struct link *l, const char *name, unsigned kind, int *descr
         uint32_t length;
     } answers[] = {{FRAME_WELCOME, 24}, {FRAME_ATTACHED, 24}};
     for (size_t k = 0; code == 0 && k < 2; k++) {
-        if ((code = receive_frame(l, &f, descriptor, p)) < 0)
+        if ((code = receive_frame(l, &f, true, p)) < 0)
             return code;
         if (f.type == FRAME_ERROR)
             return receive_error(l, &f, p);
         if (f.type != answers[k].type || f.length != answers[k].length || f.request != k + 1)
             return garbled(p->error, "a frame of type %d, %u bytes, request %llu, in answer to HELLO and ATTACH", (int)f.type, f.length, (unsigned long long)f.request);
-        if ((code = receive_all(l, body, sizeof body, descriptor, p)) < 0)
+        if ((code = receive_all(l, body, sizeof body, true, p)) < 0)
             return code;
         if (k == 0 && get16(body, 0) != CONTROL_VERSION)
             return fail(p->error, STOC_EVERSION, 0, "the server speaks version %u of the data socket's protocol, this library %d; use server and library of one release", get16(body, 0), CONTROL_VERSION);
@@ -300,15 +340,19 @@ static int introduce(struct link *l, const char *name, unsigned kind, int *descr
     }
     if (code < 0)
         return code;
-    if (*descriptor < 0)
+    if (l->descriptor < 0 && l->no_number) {
+        errno = EMFILE;
+        return fail_system(p->error, "receive the descriptor of", name);
+    }
+    if (l->descriptor < 0)
         return garbled(p->error, "no descriptor came with ATTACHED");
     l->cache = get32(body, 0);
     memcpy(uuid, body + 8, 16);
     return 0;
 }
 
-/* Connects and attaches, waiting for a server that is away as long as patience says. On success *descriptor is the caller's. ENOSERVER and the errors of receive_error. */
-static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, int *descriptor, unsigned char uuid[16], const struct patience *p)
+/* Connects and attaches, waiting for a server that is away as long as patience says. On success the link has the descriptor, until drop_descriptor. ENOSERVER and the errors of receive_error. */
+static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, unsigned char uuid[16], struct patience *p)
 {
     struct sockaddr_un address;
     int code = socket_address(dir, &address, p->error);
@@ -318,17 +362,14 @@ static int connect_link(struct link *l, const char *dir, const char *name, unsig
     struct patience bounded = *p;
     bounded.deadline = until;
     for (;;) {
-        *descriptor = -1;
         l->request = 2;
+        l->no_number = false;
         code = call_server(l, &address, &bounded);
         if (code == 0)
-            code = introduce(l, name, kind, descriptor, uuid, &bounded);
+            code = introduce(l, name, kind, uuid, &bounded);
         if (code == 0)
             return 0;
         hang_up(l);
-        if (*descriptor >= 0)
-            close(*descriptor);
-        *descriptor = -1;
         if (code != BROKEN)
             return code;
         now = now_ns();
@@ -342,6 +383,16 @@ static int connect_link(struct link *l, const char *dir, const char *name, unsig
 
 /* ------------------------------------------------------------------------------------------------ the connections of a handle */
 
+/* Ends the connections that no call has: one of them has ended by itself, as all do when a server goes away, and none of them is to break a call that comes to it. */
+static void drop_idle(stoc_cache *c)
+{
+    pthread_mutex_lock(&handles_lock);
+    for (struct link *l = c->links; l; l = l->next)
+        if (!l->busy)
+            reset_link(l);
+    pthread_mutex_unlock(&handles_lock);
+}
+
 static void give_link(struct link *l)
 {
     pthread_mutex_lock(&handles_lock);
@@ -350,7 +401,7 @@ static void give_link(struct link *l)
 }
 
 /* A connection for one call, made if need be; give_link when it is over. */
-static int take_link(stoc_cache *c, struct link **out, const struct patience *p)
+static int take_link(stoc_cache *c, struct link **out, struct patience *p)
 {
     *out = NULL;
     if (!c->served[0])
@@ -364,10 +415,8 @@ static int take_link(stoc_cache *c, struct link **out, const struct patience *p)
         l->busy = true;
     pthread_mutex_unlock(&handles_lock);
     if (!l) {
-        if (!(l = calloc(1, sizeof *l)))
-            return fail(p->error, STOC_EMEMORY, ENOMEM, "no memory for a connection of %zu bytes", sizeof *l);
-        l->fd = -1;
-        l->busy = true;
+        if (!(l = new_link(p->error)))
+            return STOC_EMEMORY;
         pthread_mutex_lock(&handles_lock);
         l->next = c->links;
         c->links = l;
@@ -375,9 +424,9 @@ static int take_link(stoc_cache *c, struct link **out, const struct patience *p)
     }
     if (l->fd < 0) {
         unsigned char uuid[16];
-        int descriptor, code = connect_link(l, c->sockets_dir, c->served, c->kind, &descriptor, uuid, p);
+        int code = connect_link(l, c->sockets_dir, c->served, c->kind, uuid, p);
         if (code == 0) {
-            close(descriptor); /* the segment is attached already */
+            drop_descriptor(l); /* the segment is attached already */
             if (memcmp(uuid, c->uuid, sizeof uuid) != 0) {
                 hang_up(l);
                 code = fail(p->error, STOC_EREPLACED, 0, "the server has another cache %s by now, because its source or its configuration has changed; close this handle and attach anew", c->served);
@@ -394,7 +443,7 @@ static int take_link(stoc_cache *c, struct link **out, const struct patience *p)
 
 int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error)
 {
-    int code = check_open(flags, out, error), descriptor;
+    int code = check_open(flags, out, error);
     unsigned char uuid[16];
     if (code < 0)
         return code;
@@ -402,26 +451,36 @@ int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigne
         return fail(error, STOC_EINVAL, 0, "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name ? name : "");
     if (sockets_dir && strlen(sockets_dir) >= sizeof((*out)->sockets_dir))
         return fail(error, STOC_EINVAL, 0, "sockets_dir: its path has %zu bytes, more than %zu", strlen(sockets_dir), sizeof((*out)->sockets_dir) - 1);
-    struct link *l = calloc(1, sizeof *l);
+    struct link *l = new_link(error);
     if (!l)
-        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for a connection of %zu bytes", sizeof *l);
-    l->fd = -1;
-    struct patience p = patience_of(timeout_ms, error);
-    code = connect_link(l, sockets_dir, name, flags & STOC_OPEN_KIND_PYTHON ? STOC_KIND_PYTHON : STOC_KIND_C, &descriptor, uuid, &p);
-    if (code == 0) {
-        code = stoc_open_fd(descriptor, flags, uuid, out, error);
-        close(descriptor);
-    }
-    if (code < 0) {
-        hang_up(l);
-        free(l);
-        return code;
-    }
-    snprintf((*out)->served, sizeof((*out)->served), "%s", name);
+        return STOC_EMEMORY;
     pthread_mutex_lock(&handles_lock);
-    if (sockets_dir)
-        memcpy((*out)->sockets_dir, sockets_dir, strlen(sockets_dir));
-    (*out)->links = l;
+    l->next = dialling;
+    dialling = l;
     pthread_mutex_unlock(&handles_lock);
-    return 0;
+    struct patience p = patience_of(timeout_ms, error);
+    code = connect_link(l, sockets_dir, name, flags & STOC_OPEN_KIND_PYTHON ? STOC_KIND_PYTHON : STOC_KIND_C, uuid, &p);
+    if (code == 0) {
+        code = stoc_open_fd(l->descriptor, flags, uuid, out, error);
+        drop_descriptor(l);
+    }
+    if (code < 0)
+        hang_up(l);
+    pthread_mutex_lock(&handles_lock); /* now it is the handle's, or nobody's */
+    struct link **at = &dialling;
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    l->next = NULL;
+    l->busy = false;
+    if (code == 0) {
+        snprintf((*out)->served, sizeof((*out)->served), "%s", name);
+        if (sockets_dir)
+            memcpy((*out)->sockets_dir, sockets_dir, strlen(sockets_dir));
+        (*out)->links = l;
+    }
+    pthread_mutex_unlock(&handles_lock);
+    if (code < 0)
+        free(l);
+    return code;
 }
