@@ -174,7 +174,7 @@ func (s *Server) exchange(h *hosted, p *prepared) error {
 		return errors.Join(err, s.bringBack(h))
 	}
 	h.closeLater(h.source)
-	if elsewhere {
+	if elsewhere && path != "" {
 		if err := shm.Unlink(path); err != nil && !errors.Is(err, shm.ErrNotFound) {
 			h.log.Warn("the old segment stays", "error", err)
 		}

@@ -58,7 +58,7 @@ func (p *prepared) host(log *slog.Logger) (h *hosted, err error) {
 	}()
 	h = &hosted{name: p.options.Name, log: log, want: p.want, bytes: p.bytes, options: p.options}
 	for h.cache == nil {
-		h.segment, err = shm.Open(pathOf(p.options), shm.OpenOptions{})
+		h.segment, err = p.find()
 		switch {
 		case err == nil:
 			fault.At("host.opened")
@@ -102,12 +102,23 @@ func (p *prepared) host(log *slog.Logger) (h *hosted, err error) {
 	return h, nil
 }
 
-// pathOf is what a cache is opened by.
+// pathOf is what a cache is opened by; "" without a name.
 func pathOf(o CacheOptions) string {
-	if o.Dir == "" {
+	switch {
+	case o.Unnamed:
+		return ""
+	case o.Dir == "":
 		return o.Name
 	}
 	return o.Dir + "/" + o.Name
+}
+
+// find attaches to the segment that an earlier server has left. ErrNotFound, and it always is without a name.
+func (p *prepared) find() (*shm.Segment, error) {
+	if p.options.Unnamed {
+		return nil, shm.ErrNotFound
+	}
+	return shm.Open(pathOf(p.options), shm.OpenOptions{})
 }
 
 // attach takes the server lock of the segment and becomes its client.

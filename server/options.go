@@ -67,6 +67,8 @@ type CacheOptions struct {
 	Assign   shm.Assign      // which samples get a slot; fixed-size samples only
 	Parallel int             // reads at a time, at most 32. 0: 4
 	Dir      string          // an existing folder on a tmpfs. "": that of all caches
+	// Unnamed makes a segment without a name in any folder, which goes with its last process and so is cold after a restart. Clients get it from the server; nobody can truncate it.
+	Unnamed bool
 	// ReadTimeout is how long a read of a sample may take, its retries, its waiting for limits and its decoding included, at least a second. It is kept to the second. 0: a minute.
 	ReadTimeout time.Duration
 	// RemoveUnused is how long nobody but this server may have the cache attached before it is emptied: its segment is removed, and a cold one takes its place. 0: it is kept.
@@ -89,6 +91,8 @@ func (o *CacheOptions) check() error {
 	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	switch {
+	case o.Unnamed && o.Dir != "":
+		return fmt.Errorf("%w: cache %s: an unnamed segment is in no folder; leave out dir, or unnamed", shm.ErrInvalid, o.Name)
 	case o.Parallel < 1 || o.Parallel > maxParallel:
 		return fmt.Errorf("%w: cache %s: parallel is %d, not in 1..%d", shm.ErrInvalid, o.Name, o.Parallel, maxParallel)
 	case o.ReadTimeout < time.Second:
@@ -110,6 +114,9 @@ func (o *CacheOptions) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
 	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples), Limit: o.Size, Fields: info.Schema.Fields, Variable: info.Schema.Variable, Assign: o.Assign,
 		Fingerprint: info.Fingerprint}
+	if o.Unnamed {
+		want.Name = ""
+	}
 	if !info.Schema.Variable {
 		return want, nil
 	}

@@ -59,6 +59,9 @@ func closeAll(all []*prepared, log *slog.Logger) {
 
 // existing attaches to the segment that has the cache's name now, for looking at it only; nil: there is none that could be looked at.
 func (p *prepared) existing() *shm.Segment {
+	if p.options.Unnamed {
+		return nil
+	}
 	s, err := shm.Open(pathOf(p.options), shm.OpenOptions{ReadOnly: true})
 	if err != nil {
 		return nil

@@ -48,6 +48,9 @@ func roomFor(total uint64, staying []*hosted, coming []*prepared) error {
 			return err
 		}
 		unfilled += p.bytes
+		if p.options.Unnamed {
+			continue // in no tmpfs that has a size
+		}
 		if there.same {
 			unfilled -= min(there.allocated, p.bytes)
 			continue

@@ -47,6 +47,7 @@ type Cache struct {
 	Assign   string         `key:"assign"`
 	Parallel int            `key:"parallel"`
 	Dir      string         `key:"dir"`
+	Unnamed  bool           `key:"unnamed"`
 
 	ReadTimeout  time.Duration `key:"read_timeout"`
 	RemoveUnused time.Duration `key:"remove_unused"`
@@ -296,6 +297,9 @@ func (c *Cache) check() (complaints []string) {
 	if c.Parallel < 0 || c.Parallel > shm.ClaimsPerClient {
 		complain("parallel: %d reads at a time are not in 1..%d", c.Parallel, shm.ClaimsPerClient)
 	}
+	if c.Unnamed && c.Dir != "" {
+		complain("unnamed: an unnamed segment is in no folder; leave out dir, or unnamed")
+	}
 	for key, d := range map[string]time.Duration{"read_timeout": c.ReadTimeout, "remove_unused": c.RemoveUnused} {
 		if d != 0 && d < time.Second {
 			complain("%s: %v is less than 1s; leave it out for the default", key, d)
@@ -321,7 +325,7 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	for key, value := range one.Source {
 		settings[key] = c.resolve(key, value)
 	}
-	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.Parallel, Dir: one.Dir,
+	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.Parallel, Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 

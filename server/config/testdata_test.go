@@ -59,7 +59,7 @@ func TestGoodFiles(t *testing.T) {
 	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics, defaults.Log), "0 {0} { false} {} {text info}"; a != b {
 		t.Errorf("defaults: %s", a)
 	}
-	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 || a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 {
+	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 || a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || a.Unnamed || !every.Options(nil).Caches[1].Unnamed {
 		t.Errorf("%+v", a)
 	}
 	text, err := os.ReadFile("testdata/good/every-key.yaml")
