@@ -92,14 +92,18 @@ func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records
 	if err != nil || memory == nil {
 		return err
 	}
-	for k, p := range peers {
+	for _, p := range peers {
 		if p.memory == nil { // one that was listed already
 			continue
 		}
 		bytes, err := p.memory()
-		for _, w := range readers[k] {
-			mapped, e := shareOf(w.command.Process.Pid, p.address)
-			bytes, err = bytes+mapped, errors.Join(err, e)
+		for j, other := range peers { // readers of another kind map it too
+			for _, w := range readers[j] {
+				if other.address == p.address {
+					mapped, e := shareOf(w.command.Process.Pid, p.address)
+					bytes, err = bytes+mapped, errors.Join(err, e)
+				}
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("memory of %s: %w", p.name, err)
