@@ -93,13 +93,17 @@ func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err e
 	if err != nil {
 		return 0, err
 	}
-	for len(all) > 0 {
+	for breaks := 1; len(all) > 0; {
 		c, err := s.link.connection(ctx)
 		if err != nil {
 			return queued, err
 		}
 		n := min(len(all), c.maxIndices)
 		p, err := c.do(ctx, control.Prefetch, all[:n], nil)
+		if errors.Is(err, errEnded) && breaks < fetchBreaks {
+			breaks++
+			continue
+		}
 		if err != nil {
 			return queued, err
 		}

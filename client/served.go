@@ -51,9 +51,15 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 		if err == nil {
 			own, err = attach(seg, l.label)
 		}
+		if err == nil {
+			l.most = own.SampleBytes()
+		}
 		return err
 	}
 	if _, err := l.connection(ctx); err != nil {
+		if own != nil { // it was attached, and then the time was over
+			err = errors.Join(err, own.Close())
+		}
 		return nil, errors.Join(err, l.close())
 	}
 	return &Served{Cache: own, link: l}, nil
@@ -61,7 +67,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 
 // link is the way to a server, not taken yet.
 func (o DialOptions) link(name string) *link {
-	l := &link{dir: cmp.Or(o.SocketsDir, control.SocketsDir()), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name}
+	l := &link{dir: cmp.Or(o.SocketsDir, control.SocketsDir()), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
 	l.ended, l.end = context.WithCancel(context.Background())
 	return l
 }

@@ -1,0 +1,301 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/shm"
+
+	"golang.org/x/sys/unix"
+)
+
+const peerBytes = 50
+
+// peer follows a script, for what no good server does. Against the good one see cmd/stocached.
+type peer struct {
+	t   *testing.T
+	dir string
+	seg *shm.Segment
+	// greet answers HELLO and ATTACH of the how manieth connection, fetch one request. false: hang up
+	greet func(p *peer, socket *net.UnixConn, connection int) bool
+	fetch func(p *peer, socket *net.UnixConn, request uint64, connection int) bool
+
+	connections atomic.Int32
+}
+
+func startPeer(t *testing.T, p *peer) {
+	t.Helper()
+	_, path := named(t, client.Options{Samples: 100, SampleBytes: peerBytes})
+	seg, err := shm.Open(path, shm.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seg.Close() })
+	p.t, p.dir, p.seg = t, t.TempDir(), seg
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(p.dir, control.DataSocket), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			socket, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			go p.talk(socket, int(p.connections.Add(1)))
+		}
+	}()
+}
+
+func (p *peer) talk(socket *net.UnixConn, connection int) {
+	defer socket.Close()
+	for goOn := true; goOn; {
+		h, err := control.ReadHeader(socket, true)
+		if err == nil {
+			_, err = io.CopyN(io.Discard, socket, int64(h.Length))
+		}
+		switch {
+		case err != nil:
+			return
+		case h.Type == control.Attach:
+			goOn = p.greet(p, socket, connection)
+		case h.Type == control.Fetch || h.Type == control.Prefetch:
+			goOn = p.fetch(p, socket, h.Request, connection)
+		}
+	}
+}
+
+// say sends a frame with n descriptors.
+func (p *peer) say(socket *net.UnixConn, frame []byte, n int) {
+	var fds []int
+	for range n {
+		fds = append(fds, p.seg.FD())
+	}
+	var rights []byte
+	if n > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := socket.WriteMsgUnix(frame, rights, nil); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		p.t.Error(err)
+	}
+}
+
+// welcome greets as a server does, but for the descriptors.
+func (p *peer) welcome(socket *net.UnixConn, withWelcome, withAttached int) bool {
+	p.say(socket, control.AppendWelcome(nil, 1, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices}), withWelcome)
+	p.say(socket, control.AppendAttached(nil, 2, control.AttachedBody{Cache: 7, UUID: p.seg.Header.UUID}), withAttached)
+	return true
+}
+
+func greetWell(p *peer, socket *net.UnixConn, _ int) bool { return p.welcome(socket, 0, 1) }
+
+func (p *peer) dial(timeout time.Duration) (*client.Served, error) {
+	return client.Dial(context.Background(), "test", client.DialOptions{SocketsDir: p.dir, Timeout: timeout})
+}
+
+// wantDescriptors: as many are open as before. Those of the peer's side close a little later.
+func wantDescriptors(t *testing.T, before int) {
+	t.Helper()
+	var n int
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n = len(all); n == before {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%d descriptors are open, %d were", n, before)
+			return
+		}
+	}
+}
+
+// Whatever descriptors come, and with whatever frame, none stays open.
+func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
+	for _, with := range [][2]int{{0, 1}, {0, 2}, {0, 5}, {1, 1}, {2, 0}, {0, 0}} {
+		p := &peer{greet: func(p *peer, socket *net.UnixConn, _ int) bool { return p.welcome(socket, with[0], with[1]) }}
+		startPeer(t, p)
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.dial(5 * time.Second)
+		if good := with[0] == 0 && with[1] > 0; good != (err == nil) || !good && !errors.Is(err, control.ErrProtocol) {
+			t.Errorf("%v: %v", with, err)
+		}
+		if c != nil {
+			c.Close()
+		}
+		wantDescriptors(t, len(all))
+	}
+}
+
+// A process that may have no more descriptors is told that, not that the server is broken.
+func TestDialWithoutADescriptor(t *testing.T) {
+	p := &peer{greet: greetWell}
+	startPeer(t, p)
+	c, err := p.dial(5 * time.Second) // the runtime has what it needs for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	p.greet = func(p *peer, socket *net.UnixConn, _ int) bool { // both ends of the connection are open by now
+		free, err := unix.Dup(0)
+		if err != nil {
+			p.t.Error(err)
+		}
+		unix.Close(free)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free), Max: before.Max}); err != nil {
+			p.t.Error(err)
+		}
+		return p.welcome(socket, 0, 1)
+	}
+	_, err = p.dial(5 * time.Second)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) || !errors.Is(err, client.ErrSystem) || errors.Is(err, control.ErrProtocol) {
+		t.Error(err)
+	}
+}
+
+// A server that ends while it greets is not there: the next one is waited for, and found.
+func TestServerThatIsJustEnding(t *testing.T) {
+	for name, end := range map[string]func(p *peer, socket *net.UnixConn){
+		"hangs up": func(*peer, *net.UnixConn) {},
+		"says so": func(p *peer, socket *net.UnixConn) {
+			p.say(socket, control.AppendError(nil, 2, control.CodeClosing, "the server is ending"), 0)
+		},
+		"between the two": func(p *peer, socket *net.UnixConn) {
+			p.say(socket, control.AppendWelcome(nil, 1, control.WelcomeBody{Version: 1, MaxIndices: 9}), 0)
+		},
+	} {
+		p := &peer{fetch: func(p *peer, socket *net.UnixConn, request uint64, connection int) bool {
+			p.say(socket, control.AppendPrefetched(nil, request, 1), 0)
+			return connection != 7
+		}}
+		p.greet = func(p *peer, socket *net.UnixConn, connection int) bool {
+			if connection != 7 && connection != 14 {
+				end(p, socket)
+				return false
+			}
+			return greetWell(p, socket, connection)
+		}
+		startPeer(t, p)
+		c, err := p.dial(5 * time.Second)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for range 2 {
+			if n, err := c.Prefetch(context.Background(), []int{1}); n != 1 || err != nil {
+				t.Errorf("%s: %d queued, %v", name, n, err)
+			}
+		}
+		c.Close()
+		began := time.Now()
+		_, err = p.dial(200 * time.Millisecond) // there is none but these any more
+		if !errors.Is(err, client.ErrNoServer) || !strings.Contains(err.Error(), "stocached serve -c") || time.Since(began) < 200*time.Millisecond {
+			t.Errorf("%s: %v after %v", name, err, time.Since(began))
+		}
+	}
+}
+
+// Who is not let in hears why, however early the server hangs up.
+func TestServerThatLetsNobodyIn(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, control.DataSocket), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			socket, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			if _, err := socket.Write(control.AppendError(nil, 0, control.CodeDenied, "this server belongs to user id 7")); err != nil {
+				t.Error(err)
+			}
+			socket.Close()
+		}
+	}()
+	for range 200 { // it hangs up before HELLO, or after
+		var remote *client.RemoteError
+		_, err := client.Dial(context.Background(), "test", client.DialOptions{SocketsDir: dir, Timeout: 100 * time.Millisecond})
+		if !errors.As(err, &remote) || remote.Code != control.CodeDenied {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What cannot be is said to be that, at once, without memory for it, and not taken for a server that is away.
+func TestAnswersThatCannotBe(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"a sample of 4 GiB":     control.AppendHeader(nil, control.Header{Length: 1<<32 - 1, Type: control.Sample, Request: 3}),
+		"a byte too many":       control.AppendSampleHeader(nil, 3, 0, peerBytes+1),
+		"no such type":          control.AppendHeader(nil, control.Header{Type: 77, Request: 3}),
+		"no such request":       control.AppendFetched(nil, 99, nil),
+		"no such position":      append(control.AppendSampleHeader(nil, 3, 5, 1), 0),
+		"an answer to a client": control.AppendFetch(nil, control.Fetch, 3, control.FetchBody{Indices: []int64{1}}),
+	} {
+		p := &peer{greet: greetWell, fetch: func(p *peer, socket *net.UnixConn, _ uint64, _ int) bool { p.say(socket, frame, 0); return true }}
+		startPeer(t, p)
+		c, err := p.dial(5 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err = c.Fetch(ctx, []int{1}, make([]byte, peerBytes), peerBytes)
+		cancel()
+		if !errors.Is(err, control.ErrProtocol) || errors.Is(err, client.ErrNoServer) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := p.connections.Load(); n != 1 {
+			t.Errorf("%s: %d connections", name, n)
+		}
+		c.Close()
+	}
+}
+
+// A connection that ends under a prefetch, as it does when the server is restarted, is made anew.
+func TestPrefetchAcrossARestart(t *testing.T) {
+	p := &peer{greet: greetWell, fetch: func(p *peer, socket *net.UnixConn, request uint64, connection int) bool {
+		if connection < 4 {
+			return false
+		}
+		p.say(socket, control.AppendPrefetched(nil, request, 1), 0)
+		return true
+	}}
+	startPeer(t, p)
+	c, err := p.dial(5 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.Prefetch(context.Background(), []int{1}); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if n := p.connections.Load(); n != 4 {
+		t.Error(fmt.Sprint(n, " connections"))
+	}
+}
