@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -83,7 +82,10 @@ caches fit together, and starts nothing.`,
 			var beside sync.WaitGroup
 			beside.Go(func() { r.run(ctx, hangups) })
 			beside.Go(func() { r.manager.watch(ctx, s.Dir()) })
-			context.AfterFunc(ctx, r.manager.stopping)
+			beside.Go(func() {
+				<-ctx.Done()
+				r.manager.stopping()
+			})
 			err = s.Serve(ctx)
 			stop() // of what runs beside it
 			ended := make(chan struct{})
