@@ -31,7 +31,8 @@ type connection struct {
 	mu         sync.Mutex          // protects what follows
 	requests   map[uint64]*request // fetches under way, by the client's numbers
 	prefetches map[*request]bool   // under way; each was answered at once, so its number is the client's again
-	underWay   int                 // indices of both
+	underWay   int                 // indices of fetches
+	later      int                 // indices of prefetches
 }
 
 // pair are the queues of one client for one cache.
@@ -215,13 +216,16 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) {
 		r.queue = &c.queues[hosted].later
 	}
 	c.mu.Lock()
+	requests, indices := len(c.requests), c.underWay
+	if r.prefetch { // which keeps no fetch out: who prefetches cannot know when it ends
+		requests, indices = requests+len(c.prefetches), indices+c.later
+	}
 	switch {
 	case c.requests[h.Request] != nil:
 		c.mu.Unlock()
 		c.refuse(h.Request, control.CodeProtocol, "request %d is under way already", h.Request)
 		return
-	case len(c.requests)+len(c.prefetches) >= control.MaxRequests || c.underWay+len(m.Indices) > control.MaxUnderWay:
-		requests, indices := len(c.requests)+len(c.prefetches), c.underWay
+	case requests >= control.MaxRequests || indices+len(m.Indices) > control.MaxUnderWay:
 		c.mu.Unlock()
 		if r.prefetch { // as much as there is room for: nothing
 			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
@@ -233,10 +237,11 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) {
 	}
 	if r.prefetch {
 		c.prefetches[r] = true
+		c.later += len(m.Indices)
 	} else {
 		c.requests[r.id] = r
+		c.underWay += len(m.Indices)
 	}
-	c.underWay += len(m.Indices)
 	c.mu.Unlock()
 	wants := make([]want, len(m.Indices))
 	r.wants = make([]*want, len(wants))
@@ -266,10 +271,11 @@ func (c *connection) ended(r *request) {
 	c.mu.Lock()
 	if r.prefetch {
 		delete(c.prefetches, r)
+		c.later -= len(r.wants)
 	} else {
 		delete(c.requests, r.id)
+		c.underWay -= len(r.wants)
 	}
-	c.underWay -= len(r.wants)
 	c.mu.Unlock()
 	if !r.prefetch {
 		c.out.send(control.AppendFetched(nil, r.id, r.failures))
