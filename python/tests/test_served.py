@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -20,7 +21,7 @@ from helpers import pattern, python
 from served import expected, until, write_pictures, write_records
 
 import stocached
-from stocached import Cache
+from stocached import Cache, _fetch
 
 SECOND = 1.0
 
@@ -464,6 +465,70 @@ def test_handlers_of_signals_run_while_a_fetch_waits(server):
         signal.signal(signal.SIGALRM, before)
     assert (cache.fetch([3])[0] == expected([3])).all()
     cache.close()
+
+
+def test_an_exception_of_a_handler_comes_once(server, monkeypatch):
+    """At whatever step of a call it is raised: it comes out of that call, and the next ones know nothing of it."""
+    server.records(limits={"latency": "2ms", "concurrency": 1})
+    raised, caught, random = [0], 0, np.random.default_rng(1)
+    lost: list[str] = []  # in finalizers of whatever is collected meanwhile, as any exception there
+    monkeypatch.setattr(sys, "unraisablehook", lambda ignored: lost.append(f"{ignored.err_msg} {ignored.object}"))
+
+    def refuse(number, frame):
+        raised[0] += 1
+        raise LookupError("enough")
+
+    cache, before = Cache.attach(server.name), signal.signal(signal.SIGALRM, refuse)
+    try:
+        for _ in range(300):
+            end, gone = time.monotonic() + 10, len(lost)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 6e-3))
+                while len(lost) == gone and time.monotonic() < end:
+                    cache.clear()
+                    cache.fetch([1])
+                    cache.fetch([1])
+            except LookupError:
+                caught += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert raised[0] == caught + len(lost) == 300
+    assert not any("ctypes" in where for where in lost), lost
+    for index in range(20):
+        assert (cache.fetch([index])[0] == expected([index])).all()
+    cache.close()
+
+
+def test_an_exception_after_another(server, cache):
+    """A handler raises while the library asks it, and another one once the library is back: the first one must not come out of the next call."""
+    calls = []
+
+    def twice(options, error):
+        call = next(call for call in gc.get_objects() if isinstance(call, _fetch._Call) and call.options is options)
+        call.raised = LookupError("the first one")
+        calls.append(call)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _fetch.ask(twice, 0)
+    assert len(calls) == 1
+    assert cache.fetch([1, 2])[1].all()
+    assert cache.prefetch([3]) == 1
+
+
+def test_the_last_idle_call_goes_to_one_thread(cache, monkeypatch):
+    class Contended(list):
+        """Another thread takes the last one whenever somebody has looked whether there is one."""
+
+        def __len__(self):
+            n = super().__len__()
+            self.clear()
+            return n
+
+    monkeypatch.setattr(_fetch, "_idle", Contended(_fetch._idle))
+    for _ in range(3):
+        assert cache.fetch([1])[1].all()
+        assert cache.prefetch([5]) >= 0
 
 
 def test_other_threads_run_while_one_waits(server):

@@ -33,13 +33,13 @@ class _Call:
         answer = 0
         while True:
             try:
-                yield answer
+                while True:  # inside: going round is a step as well
+                    yield answer
+                    answer = 0
             except GeneratorExit:
                 return
             except BaseException as error:  # KeyboardInterrupt, most often. It cannot cross C: kept until the call is back
                 self.raised, answer = error, 1
-            else:
-                answer = 0
 
 
 _idle: list[_Call] = []
@@ -50,20 +50,24 @@ def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -
     Nothing is counted: a gather came before. wait: see `milliseconds`.
 
     While it waits, handlers of signals run each time one comes, Ctrl-C's among them; an exception of theirs ends the call at once."""
-    mine = _idle.pop() if _idle else _Call()
     try:
-        options, error = mine.options, mine.error
-        options.timeout_ms = wait
+        mine = _idle.pop()
+    except IndexError:  # asking first whether there is one would let another thread take it in between
+        mine = _Call()
+    options, error = mine.options, mine.error
+    options.timeout_ms, mine.raised = wait, None
+    try:
         result = call(options, error)
         failures = _failures(options) if options.failed else ()
-        raised, mine.raised = mine.raised, None
-        if raised is not None:
-            raise raised
-        if result < 0:
-            raise _errors.from_struct(error)
-        return result, failures
     finally:
-        _idle.append(mine)
+        if options.failed:  # a handler has raised in between
+            _native.fetch_end(options, None, 0)
+    if mine.raised is not None:
+        raise mine.raised
+    _idle.append(mine)  # not after an exception: who knows at which step of ours a handler raised
+    if result < 0:
+        raise _errors.from_struct(error)
+    return result, failures
 
 
 def milliseconds(timeout: float | None) -> int:
