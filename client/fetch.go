@@ -15,7 +15,7 @@ import (
 const (
 	// fetchTries is how often a sample that was fetched and has left the cache again, by a clear, is fetched.
 	fetchTries = 3
-	// fetchBreaks is how many connections may end under a call.
+	// fetchBreaks is how many connections may end under a call that gets no sample in between.
 	fetchBreaks = 4
 )
 
@@ -141,9 +141,13 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 	}
 	var failed FetchError
 	for breaks := 1; ; {
+		before := len(wants)
 		wants = slices.DeleteFunc(wants, func(w *wanted) bool { return w.done })
 		if len(wants) == 0 {
 			break
+		}
+		if len(wants) < before {
+			breaks = 1
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -3,7 +3,7 @@
  */
 
 #define FETCH_TRIES 3  /* how often a sample that was brought and has left the cache again, by a clear, is asked for */
-#define FETCH_BREAKS 4 /* how many connections may end under a call */
+#define FETCH_BREAKS 4 /* how many connections may end under a call that gets no sample in between */
 
 enum { NOT_HAD = 0, HAD = 1, NOT_TO_BE_HAD = 2 }; /* in wanted.hit while a call runs; the last one becomes 0 at its end */
 
@@ -257,6 +257,8 @@ static int fetch_missing(struct wanted *w)
         for (size_t i = 0; i < w->missing_count; i++)
             if (w->hit[w->missing[i].position] == NOT_HAD)
                 w->missing[left++] = w->missing[i];
+        if (left < w->missing_count)
+            breaks = 0;
         if ((w->missing_count = left) == 0) {
             no_error(w->patience.error); /* of a connection that ended on the way */
             return 0;
