@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,22 +42,26 @@ func startPeer(t *testing.T, p *peer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { seg.Close() })
 	p.t, p.dir, p.seg = t, t.TempDir(), seg
+	var talks sync.WaitGroup
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(p.dir, control.DataSocket), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
+	talks.Go(func() {
 		for {
 			socket, err := listener.AcceptUnix()
 			if err != nil {
 				return
 			}
-			go p.talk(socket, int(p.connections.Add(1)))
+			talks.Go(func() { p.talk(socket, int(p.connections.Add(1))) })
 		}
-	}()
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		talks.Wait() // a client that stays connected makes the test hang
+		seg.Close()
+	})
 }
 
 func (p *peer) talk(socket *net.UnixConn, connection int) {
@@ -146,28 +151,29 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 
 // A process that may have no more descriptors is told that, not that the server is broken.
 func TestDialWithoutADescriptor(t *testing.T) {
-	p := &peer{greet: greetWell}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{greet: func(p *peer, socket *net.UnixConn, connection int) bool {
+		if connection > 1 { // both ends of the connection are open by now
+			free, err := unix.Dup(0)
+			if err != nil {
+				p.t.Error(err)
+			}
+			unix.Close(free)
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free), Max: before.Max}); err != nil {
+				p.t.Error(err)
+			}
+		}
+		return p.welcome(socket, 0, 1)
+	}}
 	startPeer(t, p)
 	c, err := p.dial(5 * time.Second) // the runtime has what it needs for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	p.greet = func(p *peer, socket *net.UnixConn, _ int) bool { // both ends of the connection are open by now
-		free, err := unix.Dup(0)
-		if err != nil {
-			p.t.Error(err)
-		}
-		unix.Close(free)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free), Max: before.Max}); err != nil {
-			p.t.Error(err)
-		}
-		return p.welcome(socket, 0, 1)
-	}
 	_, err = p.dial(5 * time.Second)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ static int copy_wanted(struct wanted *w, size_t k)
     return result < 0 ? corrupt_sample(w, k) : result;
 }
 
-static int give_up(struct wanted *w, size_t k, int remote, const char *text, size_t length)
+static int mark_failed(struct wanted *w, size_t k, int remote, const char *text, size_t length)
 {
     if (w->failed == w->failed_capacity) {
         size_t more = MAX(w->failed_capacity * 2, 16);
@@ -104,7 +104,9 @@ static int give_up(struct wanted *w, size_t k, int remote, const char *text, siz
     f->position = k;
     f->index = w->indices[k];
     f->code = remote;
-    memcpy(f->message, text, MIN(length, sizeof f->message - 1));
+    length = MIN(length, sizeof f->message - 1);
+    memcpy(f->message, text, length);
+    make_printable(f->message, length);
     w->hit[k] = NOT_TO_BE_HAD;
     return 0;
 }
@@ -192,7 +194,7 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
             closing = true;
             fail(error, BROKEN, 0, "%.*s", (int)text, (const char *)body + at);
         } else {
-            int code = give_up(w, k, remote, (const char *)body + at, text);
+            int code = mark_failed(w, k, remote, (const char *)body + at, text);
             if (code < 0)
                 return code;
         }
@@ -236,7 +238,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
             return code;
         if (code == STOC_MISS && ++one->tries == FETCH_TRIES) {
             static const char why[] = "it was brought several times and has left the cache each time: somebody clears it";
-            if ((code = give_up(w, one->position, STOC_REMOTE_INTERNAL, why, sizeof why - 1)) < 0)
+            if ((code = mark_failed(w, one->position, STOC_REMOTE_INTERNAL, why, sizeof why - 1)) < 0)
                 return code;
         }
     }

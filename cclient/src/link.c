@@ -203,6 +203,14 @@ static int receive_frame(struct link *l, struct frame *f, bool descriptor, struc
     return 0;
 }
 
+/* What somebody else wrote, a file's name perhaps, controls no terminal. */
+static void make_printable(char *text, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        if ((unsigned char)text[k] < ' ' || text[k] == 0x7f)
+            text[k] = '?';
+}
+
 /* Reads the body of an ERROR: what the server complains about, as an error of ours. */
 static int receive_error(struct link *l, const struct frame *f, struct patience *p)
 {
@@ -217,6 +225,7 @@ static int receive_error(struct link *l, const struct frame *f, struct patience 
     int code = receive_all(l, body, f->length, false, p);
     if (code < 0)
         return code;
+    make_printable((char *)body + 4, f->length - 4);
     uint16_t remote = get16(body, 0);
     for (size_t k = 0; k < sizeof table / sizeof *table; k++)
         if (table[k].remote == remote)
