@@ -779,6 +779,40 @@ static void timeouts_and_signals(void)
     end_peer();
 }
 
+static _Atomic int deaf_to;
+
+/* Greets, and takes nothing any more. */
+static void be_deaf(int fd)
+{
+    welcome(fd, 1, 65536);
+    attached(fd, 1, false);
+    while (atomic_load(&deaf_to))
+        usleep(1000);
+    shutdown(fd, SHUT_RDWR);
+}
+
+static void requests_that_nobody_takes(void)
+{
+    stoc_cache *c = served();
+    size_t n = 65536; /* half a MiB: more than a socket takes */
+    int64_t *indices = calloc(n, sizeof *indices);
+    struct stoc_fetch_options o = WITHIN(300);
+    atomic_store(&deaf_to, 1);
+    begin_peer(c, NULL, be_deaf);
+    double began = now();
+    EQUAL(stoc_prefetch(c, indices, n, &o, &error), STOC_ETIMEOUT);
+    CHECK(now() - began >= 0.3 && now() - began < 2);
+    o = WITHIN(0, .interrupted = interrupted, .context = &asked);
+    asked = 0, interrupt_after = 2;
+    began = now();
+    EQUAL(stoc_prefetch(c, indices, n, &o, &error), STOC_EINTERRUPTED);
+    CHECK(now() - began >= 1.9 && now() - began < 8);
+    atomic_store(&deaf_to, 0);
+    free(indices);
+    stoc_close(c);
+    end_peer();
+}
+
 static void small_requests(void)
 {
     stoc_cache *c = served();
@@ -1043,6 +1077,7 @@ int main(int argc, char **argv)
     RUN(an_index_that_cannot_be);
     RUN(waits_for_a_server);
     RUN(timeouts_and_signals);
+    RUN(requests_that_nobody_takes);
     RUN(small_requests);
     RUN(leaves_at_once);
     RUN(children_have_their_own);
