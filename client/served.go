@@ -13,7 +13,8 @@ import (
 )
 
 // Served is a Cache that a server fills. Everything of Cache works on it, with or without the server; Fetch and its kind ask the server for what is not there.
-// Safe for use by many goroutines: their requests share one connection, which is made anew when the server is back after it was away.
+// Safe for use by many goroutines: their requests share one connection, which is made anew when the server is back after it was away. As many are under way as docs/control.md
+// lets one connection have; others wait, as long as their contexts let them.
 type Served struct {
 	*Cache
 	link *link
@@ -26,7 +27,7 @@ type DialOptions struct {
 	Timeout    time.Duration // how long a server that is away is waited for, each time. 0: 2 seconds
 }
 
-// ErrNoServer is the error of what needs a server when there is none to reach. Hits go on without.
+// ErrNoServer is the error of what needs a server when there is none to reach, or when the one there does not answer who connects: then it is ErrTimeout as well. Hits go on without.
 var ErrNoServer = errors.New("no server")
 
 // ErrReplaced: the server has another cache of that name by now, because its source has changed. Dial again.
