@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ except ImportError:  # not installed: the sources, with the library that `make b
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PYTHON / "src"), os.environ.get("PYTHONPATH")]))
     sys.path.insert(0, str(_PYTHON / "src"))
 
+
+# A shell that starts us in the background has us ignore Ctrl-C, and our children too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test meets a server of the user. It is one place for all tests, as the process that forkserver starts keeps the environment of its first use.
 _SOCKETS = tempfile.TemporaryDirectory(prefix="stocached-test-", dir="/tmp")
