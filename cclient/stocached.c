@@ -31,4 +31,5 @@
 #include "src/look.c"    /* info, states, stats, verify, explain */
 #include "src/link.c"    /* connections to a server */
 #include "src/fetch.c"   /* what a server fills */
+#include "src/order.c"   /* the order of an epoch */
 #include "src/python.c"  /* for callers with arrays and a garbage collector */

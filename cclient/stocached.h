@@ -306,6 +306,41 @@ STOC_API int64_t stoc_prefetch(stoc_cache *cache, const int64_t *indices, size_t
  * the handle remembers it. flags as for stoc_open. timeout_ms as in the options. ENOSERVER, ENOENT (the server has no such cache), and errors of stoc_open. */
 STOC_API int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error);
 
+/* ------------------------------------------------------------------------------------------------ the order of an epoch
+ *
+ * In which order samples are read, as a function of a position: docs/order.md. It takes no memory that grows with the dataset, and is the same in Go, and in every version of this library.
+ * No cache is needed.
+ */
+
+enum stoc_order_kind {
+    STOC_ORDER_SEQUENTIAL = 0, /* 0, 1, 2, ... */
+    STOC_ORDER_SHUFFLED = 1,   /* any sample anywhere */
+    STOC_ORDER_WINDOWS = 2,    /* from first to last, `window` samples at a time, each such window shuffled */
+    STOC_ORDER_BLOCKS = 3      /* blocks of `block` samples are shuffled, and then the samples within `window` blocks at a time */
+};
+
+struct stoc_order {
+    uint64_t struct_bytes; /* sizeof(struct stoc_order) */
+    uint64_t samples;      /* of the dataset, 1 to 2^40 */
+    uint64_t seed;
+    uint64_t window, block; /* see the kinds; 0 where they have none */
+    uint32_t kind;          /* enum stoc_order_kind */
+    uint32_t reserved;      /* 0 */
+};
+
+typedef struct stoc_epoch stoc_epoch; /* the order of one epoch. Immutable: any number of threads may ask it, and forked children */
+
+/* EINVAL, naming what cannot be; EMEMORY. Takes microseconds. */
+STOC_API int stoc_epoch_open(const struct stoc_order *order, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
+STOC_API void stoc_epoch_close(stoc_epoch *epoch); /* NULL is a harmless no-op */
+
+/* The sample at a position, and the position of a sample. EINDEX. For many positions of windows and blocks stoc_epoch_fill is faster. */
+STOC_API int64_t stoc_epoch_at(const stoc_epoch *epoch, uint64_t position);
+STOC_API int64_t stoc_epoch_position(const stoc_epoch *epoch, int64_t index);
+
+/* Writes the samples at positions first, first + step, ... to indices, at most n and as long as there are any; step >= 1. Returns how many; EINVAL. */
+STOC_API int64_t stoc_epoch_fill(const stoc_epoch *epoch, int64_t *indices, size_t n, uint64_t first, uint64_t step);
+
 /* ------------------------------------------------------------------------------------------------ look */
 
 /* Compares READY samples first..first+n-1 with their checksums. Returns how many are corrupt; *bad (may be NULL) is the first of them. Not counted as hits. */

@@ -37,6 +37,7 @@ static char scratch[64]; /* a directory on a tmpfs, gone at the end */
 
 #define COMPLAIN(...) (printf("%s:%d: ", __FILE__, __LINE__), printf(__VA_ARGS__), printf("\n"), fflush(stdout), failures++)
 
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define CHECK(condition) ((condition) ? (void)0 : (void)COMPLAIN("not so: %s", #condition))
 #define REQUIRE(condition) ((condition) ? (void)0 : (COMPLAIN("not so: %s", #condition), longjmp(give_up, 1)))
 #define EQUAL(a, b)                                                                                        \
