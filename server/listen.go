@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -61,19 +62,20 @@ func openFolder(dir string, group *uint32) error {
 	return os.Chmod(dir, os.FileMode(st.Mode&0o777|0o010))
 }
 
-// listen listens on a socket of this user. One that nobody answers on is an earlier server's, and is replaced; ErrServed when somebody does.
+// listen listens on a socket of this user. One that nobody listens on is a killed server's, and is replaced; ErrServed when somebody does, even one that does not answer.
 func listen(path string) (*net.UnixListener, error) {
 	if len(path) > 107 {
 		return nil, fmt.Errorf("%w: the path of a socket has at most 107 bytes, %s has %d; set sockets.dir or %s to a shorter one", shm.ErrInvalid, path, len(path), control.SocketsVariable)
 	}
+	alone, err := lockFolder(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("folder of the sockets: %w", err)
+	}
+	defer alone.Close()
 	address := &net.UnixAddr{Name: path, Net: "unix"}
 	l, err := net.ListenUnix("unix", address)
 	if errors.Is(err, unix.EADDRINUSE) {
-		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			c.Close()
-			return nil, fmt.Errorf("%w: somebody answers on %s; end that server first, or set sockets.dir", ErrServed, path)
-		}
-		if err := os.Remove(path); err != nil {
+		if err := removeStale(path); err != nil {
 			return nil, err
 		}
 		l, err = net.ListenUnix("unix", address)
@@ -82,4 +84,43 @@ func listen(path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	return l, nil
+}
+
+// lockFolder keeps others from looking for stale sockets in a folder, until it is closed: two servers that begin at the same time would take each other's new one for that.
+func lockFolder(dir string) (*os.File, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		switch err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); {
+		case err == nil:
+			return folder, nil
+		case !errors.Is(err, unix.EINTR):
+			return nil, errors.Join(&os.PathError{Op: "lock", Path: dir, Err: err}, folder.Close())
+		}
+	}
+}
+
+// removeStale removes a socket that nobody listens on, and nothing else. ErrServed, ErrInvalid.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // its server was just ending
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("%w: %s is in the way and is no socket; remove it, or set sockets.dir", shm.ErrInvalid, path)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		c.Close()
+		return fmt.Errorf("%w: somebody answers on %s; end that server first, or set sockets.dir", ErrServed, path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("%w: somebody listens on %s and does not answer (%w); end that server first, or set sockets.dir", ErrServed, path, err)
+	}
+	return os.Remove(path)
 }

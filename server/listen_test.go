@@ -1,0 +1,103 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stocached/stocached/shm"
+
+	"golang.org/x/sys/unix"
+)
+
+// stale leaves a socket as a killed server does.
+func stale(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that of servers that begin at the same time beside the socket of a killed one exactly one listens, and that it can be reached.
+func TestManyListenAtOnce(t *testing.T) {
+	for round := range 200 {
+		path := filepath.Join(t.TempDir(), "s")
+		stale(t, path)
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		listeners := make(chan *net.UnixListener, 8)
+		for range cap(listeners) {
+			all.Go(func() {
+				<-begin
+				l, err := listen(path)
+				if err != nil && !errors.Is(err, ErrServed) {
+					t.Error(err)
+				}
+				if err == nil {
+					listeners <- l
+				}
+			})
+		}
+		close(begin)
+		all.Wait()
+		close(listeners)
+		n := len(listeners)
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			c.Close()
+		}
+		for l := range listeners {
+			l.Close()
+		}
+		if n != 1 || err != nil {
+			t.Fatalf("round %d: %d listen; connecting: %v", round, n, err)
+		}
+	}
+}
+
+// Ensure that nothing is removed but a socket that nobody listens on: no file, and not the socket of a server that is stopped.
+func TestListenRemovesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(file); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(file); string(text) != "mine" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+
+	stopped := filepath.Join(dir, "stopped")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: stopped}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for { // until nobody else fits
+		c, err := net.Dial("unix", stopped)
+		if err != nil {
+			break
+		}
+		defer c.Close()
+	}
+	if _, err := listen(stopped); !errors.Is(err, ErrServed) || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(stopped); err != nil {
+		t.Error(err)
+	}
+}
