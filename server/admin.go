@@ -45,7 +45,7 @@ func newAdmin(s *Server, o *Options) (a *admin, err error) {
 	if err != nil {
 		return a, err
 	}
-	a.add(operators{socket, s.log, group}, s.adminHandler(o.Admin.Pprof))
+	a.add(operators{socket, s.log, group}, s.adminHandler(o.Admin.Pprof), s.log)
 	if o.MetricsListen == "" {
 		return a, nil
 	}
@@ -63,14 +63,14 @@ func newAdmin(s *Server, o *Options) (a *admin, err error) {
 	s.metricsAddress = l.Addr()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metricsHandler())
-	a.add(l, mux)
+	a.add(l, mux, s.log)
 	return a, nil
 }
 
-func (a *admin) add(l net.Listener, h http.Handler) {
+func (a *admin) add(l net.Listener, h http.Handler, log *slog.Logger) {
 	a.sockets = append(a.sockets, l)
 	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return a.ctx }})
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), BaseContext: func(net.Listener) context.Context { return a.ctx }})
 }
 
 // serve answers until close.

@@ -65,6 +65,7 @@ func (c *connection) serve() {
 		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, err.Error()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", frameTimeout)))
+	case errors.Is(err, io.EOF) && c.server.ending(): // which has ended this reader; what the client waits for was answered
 	default:
 		c.out.die() // the client is gone
 	}
@@ -151,7 +152,7 @@ func (c *connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		c.fetch(h, m)
+		return c.fetch(h, m)
 	case control.Cancel:
 		if len(body) != 0 {
 			return fmt.Errorf("%w: a CANCEL of %d bytes", control.ErrProtocol, len(body))
@@ -204,10 +205,11 @@ func (c *connection) forget() {
 	}
 }
 
-func (c *connection) fetch(h control.Header, m control.FetchBody) {
+// fetch takes a FETCH or PREFETCH. An error ends the connection.
+func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 	if m.Cache >= uint32(len(c.caches)) {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
-		return
+		return nil
 	}
 	hosted := c.caches[m.Cache]
 	r := &request{connection: c, id: h.Request, filler: hosted.filler, prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0, remaining: len(m.Indices)}
@@ -223,17 +225,16 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) {
 	switch {
 	case c.requests[h.Request] != nil:
 		c.mu.Unlock()
-		c.refuse(h.Request, control.CodeProtocol, "request %d is under way already", h.Request)
-		return
+		return fmt.Errorf("%w: request %d is under way already", control.ErrProtocol, h.Request)
 	case requests >= control.MaxRequests || indices+len(m.Indices) > control.MaxUnderWay:
 		c.mu.Unlock()
 		if r.prefetch { // as much as there is room for: nothing
 			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
-			return
+			return nil
 		}
 		c.refuse(h.Request, control.CodeLimit, "%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests, indices,
 			control.MaxRequests, control.MaxUnderWay)
-		return
+		return nil
 	}
 	if r.prefetch {
 		c.prefetches[r] = true
@@ -264,6 +265,7 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) {
 	if r.prefetch {
 		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
 	}
+	return nil
 }
 
 // ended answers a request whose last sample was.

@@ -110,7 +110,7 @@ func (o *Options) prepare(ctx context.Context, log *slog.Logger) (coming []*prep
 	return coming, roomFor(o.Total, nil, coming)
 }
 
-// Serve answers until ctx ends or Close is called: then it fails what is queued, waits for reads under way and for answers to be taken, and lets the caches go, warm.
+// Serve answers until ctx ends: then it fails what is queued, waits for reads under way and for answers to be taken, and lets the caches go, warm.
 func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.socket.Close() })
 	defer stop()
