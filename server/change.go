@@ -56,6 +56,9 @@ func (s *Server) hasNot(name string) error {
 
 // begin hosts a prepared cache. On failure its source stays the caller's. With changes held.
 func (s *Server) begin(p *prepared, fromFile bool) error {
+	if s.ending() {
+		return ErrEnding // before a segment is removed for nothing
+	}
 	h, err := p.host(s.log)
 	if err != nil {
 		return err
@@ -160,11 +163,14 @@ func without(all []*hosted, one *hosted) []*hosted {
 func (s *Server) exchange(h *hosted, p *prepared) error {
 	elsewhere := pathOf(h.options) != pathOf(p.options)
 	if !elsewhere && differs(&h.segment.Header, &h.segment.Geometry, &p.want) == "" {
-		h.refill(p)
+		if err := h.refill(p); err != nil {
+			return err
+		}
 		h.log.Info("reads from its source anew; the segment stays")
 		return nil
 	}
 	path := h.segment.Path()
+	p.tally = h.tally
 	// The old one ends before the new one is made: both together may be more than there is room for.
 	if err := h.shut(removalWait, true); err != nil {
 		h.log.Warn("closing the cache that is replaced", "error", err)
@@ -185,7 +191,7 @@ func (s *Server) exchange(h *hosted, p *prepared) error {
 
 // bringBack hosts a cache again that was shut with its source kept. Without success this server has it no more. With changes held.
 func (s *Server) bringBack(h *hosted) error {
-	err := s.begin(&prepared{options: h.options, source: h.bare, ahead: h.ahead, want: h.want, bytes: h.bytes}, h.fromFile)
+	err := s.begin(&prepared{options: h.options, source: h.bare, ahead: h.ahead, want: h.want, bytes: h.bytes, tally: h.tally}, h.fromFile)
 	if err == nil {
 		return nil
 	}
@@ -209,16 +215,16 @@ func (s *Server) empty(h *hosted) {
 	if s.cache(h.name) != h {
 		return
 	}
-	switch ok, err := h.leaveUnused(); {
-	case err != nil:
+	left, err := h.leaveUnused()
+	if err != nil {
 		h.log.Error("removing a cache that nobody uses", "error", err)
-	case !ok:
-	case s.bringBack(h) == nil:
+	}
+	if left && s.bringBack(h) == nil && err == nil {
 		h.log.Info("emptied, as nobody has used it; its memory is free", "for", h.options.RemoveUnused)
 	}
 }
 
-// leaveUnused removes a cache that nobody else uses, and keeps its source. false: somebody does.
+// leaveUnused removes a cache that nobody else uses, and keeps its source. false: somebody does, and nothing was done. true: it is shut, even where something went wrong.
 func (h *hosted) leaveUnused() (bool, error) {
 	h.use.Lock()
 	defer h.use.Unlock()

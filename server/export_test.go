@@ -50,3 +50,27 @@ func SetDrainTimeout(t *testing.T, d time.Duration) {
 	drainTimeout = d
 	t.Cleanup(func() { drainTimeout = old })
 }
+
+// Turns returns how many wants of a cache are in queues.
+func (s *Server) Turns(name string) (n int) {
+	f := s.cache(name).filler
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range []*turns{&f.now, &f.later} {
+		for _, q := range t.ring {
+			n += len(q.wants)
+		}
+	}
+	return n
+}
+
+// Readers returns how many goroutines there are to read for a cache.
+func (s *Server) Readers(name string) int {
+	f := s.cache(name).filler
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}
+
+// Ending says whether the server has begun to end.
+func (s *Server) Ending() bool { return s.ending() }

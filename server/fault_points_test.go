@@ -126,10 +126,11 @@ func TestPointCancelledMeanwhile(t *testing.T) {
 		if a := first.answer(id, 1); len(a.failures) != 1 || a.failures[0].Code != control.CodeCancelled {
 			t.Errorf("%s: %+v", point, a)
 		}
-		if a := second.fetch(number, 0, 3); len(a.failures) != 0 {
+		again := second.startFetch(number, 3)
+		close(hold)
+		if a := second.answer(again, 1); len(a.failures) != 0 {
 			t.Errorf("%s: %+v", point, a)
 		}
-		close(hold)
 		if a := first.fetch(number, 0, 3, 4); len(a.failures) != 0 || len(a.samples) != 0 {
 			t.Errorf("%s: %+v", point, a)
 		}

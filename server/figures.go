@@ -1,8 +1,19 @@
 package server
 
-import "github.com/stocached/stocached/source/wrap"
+import (
+	"sync/atomic"
 
-// figures are what a server knows of a cache beyond its segment, since it began. Fields are never renamed.
+	"github.com/stocached/stocached/source/wrap"
+)
+
+// tally is what a server counts of a cache besides what its segment does. It goes on when another segment or source takes the place of one.
+type tally struct {
+	source wrap.Counts
+	fills  histogram
+	gaveUp atomic.Uint64 // reads that took too long
+}
+
+// figures are what a server knows of a cache beyond its segment, since it began to host one of that name. Fields are never renamed.
 type figures struct {
 	Queued    int               `json:"queue_depth"`  // samples that clients wait for and that are not being read yet
 	Connected int               `json:"connected"`    // clients that could ask for samples now
@@ -17,10 +28,9 @@ type figures struct {
 
 // reads returns what was read of the source, with the reads that were given up, and how many of those hang.
 func (h *hosted) reads() (read wrap.Snapshot, stuck int) {
-	read = h.counts.Snapshot()
-	stuck, gaveUp := h.filler.hung()
-	read.Errors[wrap.KindTimeout] += gaveUp
-	return read, stuck
+	read = h.tally.source.Snapshot()
+	read.Errors[wrap.KindTimeout] += h.tally.gaveUp.Load()
+	return read, h.filler.hung()
 }
 
 func (h *hosted) figures() figures {
@@ -31,7 +41,7 @@ func (h *hosted) figures() figures {
 			f.Errors[string(kind)] = n
 		}
 	}
-	upTo, n, seconds := h.filler.seconds.snapshot()
+	upTo, n, seconds := h.tally.fills.snapshot()
 	if f.FillCount = n; n > 0 {
 		mean, p99 := seconds/float64(n), quantile(0.99, upTo, n)
 		f.FillMean, f.FillP99 = &mean, &p99

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,14 +36,33 @@ type filler struct {
 	readers
 	buffers sync.Pool // of *[]byte
 
-	seconds histogram
+	tally *tally
 }
 
-// flight is one sample that is wanted.
+// flight is one sample that is wanted. One that runs stays, even when nobody wants it any more, until its read has ended: no other read of the sample is begun beside it.
 type flight struct {
 	wants   []*want
 	running bool
 	cancel  context.CancelFunc // of the read, while it runs
+}
+
+// add lists a want.
+func (fl *flight) add(w *want) {
+	w.at = len(fl.wants)
+	fl.wants = append(fl.wants, w)
+}
+
+// remove takes a want off the list. false: it is not on it.
+func (fl *flight) remove(w *want) bool {
+	last := len(fl.wants) - 1
+	if w.at > last || fl.wants[w.at] != w {
+		return false
+	}
+	fl.wants[w.at] = fl.wants[last]
+	fl.wants[w.at].at = w.at
+	fl.wants[last] = nil
+	fl.wants = fl.wants[:last]
+	return true
 }
 
 // want is one position of a request.
@@ -50,6 +70,8 @@ type want struct {
 	request  *request
 	position uint32
 	index    int
+	at       int  // in the list of its flight
+	queued   bool // it is in its request's queue
 	done     bool // answered, or cancelled
 }
 
@@ -86,8 +108,8 @@ type queue struct {
 	full   func() bool // the client takes no more samples without a slot for now
 }
 
-func newFiller(c *cache.Cache, s source.Source, parallel int, log *slog.Logger) *filler {
-	f := &filler{cache: c, source: s, log: log, flights: map[int]*flight{}, readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
+func newFiller(c *cache.Cache, s source.Source, parallel int, tally *tally, log *slog.Logger) *filler {
+	f := &filler{cache: c, source: s, log: log, tally: tally, flights: map[int]*flight{}, readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
 	f.buffers.New = func() any { return new([]byte) }
 	f.resize(parallel)
@@ -148,33 +170,30 @@ func (f *filler) add(w *want) {
 		fl = &flight{}
 		f.flights[w.index] = fl
 	}
-	fl.wants = append(fl.wants, w)
+	fl.add(w)
 }
 
-// cancel gives up the wants of a request that are not answered yet, and returns them. A read that nobody else wants is cancelled.
-func (f *filler) cancel(wants []*want) (given []*want) {
+// cancel gives up the wants of a request that are not answered yet, and returns them. A read that nobody else wants is cancelled: who wants its sample before it has ended waits for
+// that, and then has it read anew.
+func (f *filler) cancel(r *request) (given []*want) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, w := range wants {
+	for _, w := range r.wants {
 		fl := f.flights[w.index]
-		if w.done || fl == nil {
+		if w.done || fl == nil || !fl.remove(w) {
 			continue
 		}
-		for k, other := range fl.wants {
-			if other == w {
-				fl.wants = append(fl.wants[:k], fl.wants[k+1:]...)
-				w.done = true
-				given = append(given, w)
-				break
-			}
-		}
-		if len(fl.wants) == 0 {
-			if fl.running {
-				fl.cancel()
-			}
-			delete(f.flights, w.index) // who wants it from now on has a flight of its own
+		w.done = true
+		given = append(given, w)
+		switch {
+		case len(fl.wants) > 0:
+		case fl.running:
+			fl.cancel()
+		default:
+			delete(f.flights, w.index)
 		}
 	}
+	r.queue.strip() // its turn may be far
 	return given
 }
 
@@ -225,6 +244,7 @@ func (f *filler) work(r *reader) {
 		f.mu.Unlock()
 		fault.At("fill.taken")
 		result := f.fly(ctx, from, w.index)
+		cancelled := ctx.Err() != nil
 		cancel()
 		f.mu.Lock()
 		if r.flight = nil; r.givenUp {
@@ -233,32 +253,39 @@ func (f *filler) work(r *reader) {
 			}
 			return
 		}
-		if result.code == control.CodeClosing && from != f.source && !f.closing { // another source has taken its place
-			fl.running = false
-			for _, w := range fl.wants {
-				f.push(w.request, w)
+		fl.running = false
+		if result.code != 0 && (cancelled || result.code == control.CodeClosing && from != f.source) {
+			// Anew, for who has wanted it since it was given up, or from the source that has taken the place of its own.
+			if !f.closing && len(fl.wants) > 0 {
+				for _, w := range fl.wants {
+					f.push(w.request, w)
+				}
+				continue
 			}
-			continue
+			result = ending
 		}
-		if f.flights[w.index] == fl {
-			delete(f.flights, w.index)
-		}
+		delete(f.flights, w.index)
 		f.land(fl.wants, result)
 	}
 }
 
 // land answers those who wanted a sample. With mu held, which it gives up meanwhile.
 func (f *filler) land(wants []*want, result outcome) {
-	var answered []*want
+	var answered, late []*want
 	for _, w := range wants {
-		if result.data != nil && !w.request.takes(len(result.data.bytes)) {
+		full := result.data != nil && !w.request.takes(len(result.data.bytes))
+		switch {
+		case !full:
+			answered = append(answered, w)
+		case f.closing: // nobody reads it again
+			late = append(late, w)
+		default:
 			// Its client has enough to take already: again, when it has room. Reading a sample twice costs less than keeping it for who knows how long.
 			f.add(w)
 			f.push(w.request, w)
 			continue
 		}
 		w.done = true
-		answered = append(answered, w)
 	}
 	f.mu.Unlock()
 	if result.data != nil {
@@ -266,6 +293,9 @@ func (f *filler) land(wants []*want, result outcome) {
 	}
 	for _, w := range answered {
 		w.request.finish(w, result)
+	}
+	for _, w := range late {
+		w.request.finish(w, ending)
 	}
 	fault.At("fill.answered")
 	if result.data != nil {
@@ -304,7 +334,7 @@ func (f *filler) fly(ctx context.Context, from source.Source, index int) outcome
 	} else if err != nil {
 		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
 	} else if result == cache.Stored || result == cache.Exists {
-		f.seconds.add(time.Since(began))
+		f.tally.fills.add(time.Since(began))
 		f.buffers.Put(buffer)
 		return outcome{}
 	}
@@ -313,9 +343,6 @@ func (f *filler) fly(ctx context.Context, from source.Source, index int) outcome
 
 // unread is the outcome of a sample that the source could not read.
 func unread(from source.Source, index int, err error) outcome {
-	if errors.Is(err, context.Canceled) {
-		return failed(control.CodeCancelled, err)
-	}
 	code := control.CodeRead
 	switch {
 	case errors.Is(err, source.ErrIndex):
@@ -332,9 +359,19 @@ func unread(from source.Source, index int, err error) outcome {
 
 func failed(code control.Code, err error) outcome { return outcome{code: code, text: err.Error()} }
 
-// push appends wants to a queue.
+// strip drops the wants that need no turn any more.
+func (q *queue) strip() {
+	q.wants = slices.DeleteFunc(q.wants, func(w *want) bool { return w.done })
+}
+
+// push appends wants to a queue, but for those that are in it.
 func (t *turns) push(q *queue, wants ...*want) {
-	q.wants = append(q.wants, wants...)
+	for _, w := range wants {
+		if !w.queued {
+			w.queued = true
+			q.wants = append(q.wants, w)
+		}
+	}
 	if !q.listed {
 		q.listed = true
 		t.ring = append(t.ring, q)
@@ -359,8 +396,16 @@ func (t *turns) next() *want {
 			continue
 		}
 		w := q.wants[0]
-		q.wants = q.wants[1:]
+		w.queued, q.wants = false, q.wants[1:]
 		return w
 	}
 	return nil
+}
+
+// clear empties all queues.
+func (t *turns) clear() {
+	for _, q := range t.ring {
+		q.listed, q.wants = false, nil
+	}
+	t.ring = nil
 }

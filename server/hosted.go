@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,8 +28,8 @@ type hosted struct {
 	locks   shm.Locks // of cache, which closes them
 	cache   *cache.Cache
 	filler  *filler
-	counts  wrap.Counts // of the source
-	adopted bool        // it was there, warm
+	tally   *tally
+	adopted bool // it was there, warm
 
 	connected atomic.Int64 // connections that have attached to it
 	fromFile  bool         // the configuration has it, so that a reload without it removes it. Protected by the server's changes
@@ -56,7 +57,7 @@ func (p *prepared) host(log *slog.Logger) (h *hosted, err error) {
 			h, err = nil, fmt.Errorf("cache %s: %w", p.options.Name, err)
 		}
 	}()
-	h = &hosted{name: p.options.Name, log: log, want: p.want, bytes: p.bytes, options: p.options}
+	h = &hosted{name: p.options.Name, log: log, want: p.want, bytes: p.bytes, options: p.options, tally: cmp.Or(p.tally, new(tally))}
 	for h.cache == nil {
 		h.segment, err = p.find()
 		switch {
@@ -64,7 +65,11 @@ func (p *prepared) host(log *slog.Logger) (h *hosted, err error) {
 			fault.At("host.opened")
 			why := differs(&h.segment.Header, &h.segment.Geometry, &p.want)
 			if why == "" {
-				if err := h.attach(); err != nil {
+				err := h.attach()
+				if errors.Is(err, shm.ErrNotFound) {
+					continue // its last user was just leaving, and has taken it along
+				}
+				if err != nil {
 					return nil, err
 				}
 				h.adopted = true
@@ -89,8 +94,8 @@ func (p *prepared) host(log *slog.Logger) (h *hosted, err error) {
 			return nil, err // not ours, or no segment at all: nothing is removed that we do not know
 		}
 	}
-	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.counts), p.ahead
-	h.filler = newFiller(h.cache, h.source, p.options.Parallel, log)
+	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.tally.source), p.ahead
+	h.filler = newFiller(h.cache, h.source, p.options.Parallel, h.tally, log)
 	filled := uint64(0)
 	if h.adopted { // a pass over the whole index, which a cold cache does not need
 		if stats, err := h.cache.Stats(); err == nil {
@@ -205,15 +210,20 @@ func (h *hosted) adjust(o CacheOptions) {
 	h.filler.resize(o.Parallel)
 }
 
-// refill takes on another source of the very same data. Reads under way end with the old one.
-func (h *hosted) refill(p *prepared) {
+// refill takes on another source of the very same data. Reads under way end with the old one. ErrEnding: the cache was shut, and has not taken it.
+func (h *hosted) refill(p *prepared) error {
 	h.use.Lock()
-	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.counts), p.ahead
+	if h.gone {
+		h.use.Unlock()
+		return ErrEnding
+	}
+	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.tally.source), p.ahead
 	h.options = p.options
 	before := h.filler.use(h.source)
 	h.use.Unlock()
 	h.filler.resize(p.options.Parallel)
 	h.closeLater(before)
+	return nil
 }
 
 // announce tells a source that reads ahead what was prefetched, so that it has it when a reader gets to it. The caller has entered.
@@ -240,12 +250,13 @@ func (h *hosted) shut(wait time.Duration, keepSource bool) error {
 		return nil
 	}
 	h.gone = true
+	from := h.source
 	err := errors.Join(h.cache.Close(), h.segment.Close())
 	h.use.Unlock()
 	if keepSource {
 		return err
 	}
-	closed := h.closeLater(h.source)
+	closed := h.closeLater(from)
 	if stuck > 0 {
 		return err
 	}

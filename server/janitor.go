@@ -42,8 +42,7 @@ func (h *hosted) clean() (unused bool) {
 		h.log.Info("took back what dead clients had left claimed", "samples", n)
 	}
 	if n := h.filler.giveUp(h.options.ReadTimeout); n > 0 {
-		stuck, _ := h.filler.hung()
-		h.log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout, "not_returned_yet", stuck)
+		h.log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout, "not_returned_yet", h.filler.hung())
 	}
 	if h.options.RemoveUnused == 0 {
 		h.idle = idleness{}

@@ -78,6 +78,6 @@ func (h *hosted) collect(out chan<- prometheus.Metric) {
 	for kind, n := range read.Errors {
 		counter(descErrors, n, string(kind))
 	}
-	upTo, count, sum := h.filler.seconds.snapshot()
+	upTo, count, sum := h.tally.fills.snapshot()
 	out <- prometheus.MustNewConstHistogram(descSeconds, count, sum, upTo, h.name)
 }

@@ -19,6 +19,7 @@ type prepared struct {
 	ahead   wrap.Ahead // within the source; nil: it does not read ahead
 	want    shm.Options
 	bytes   uint64 // of its segment
+	tally   *tally // of the cache whose place it takes; nil: of none
 }
 
 // prepare opens the source of a cache, and makes nothing. Errors have the cache's name.

@@ -13,7 +13,6 @@ type readers struct {
 	parallel int              // how many there are to be
 	all      map[*reader]bool // that there are, without those whose read was given up
 	stuck    int              // those whose read was given up, and has not returned yet
-	gaveUp   uint64           // reads that were, ever
 	left     chan struct{}    // closed when the filler has closed and all is empty
 }
 
@@ -81,7 +80,6 @@ func (f *filler) abandon(r *reader) read {
 	r.givenUp = true
 	delete(f.all, r)
 	f.stuck++
-	f.gaveUp++
 	fl.cancel() // it may listen
 	given := read{r.index, fl.wants}
 	for _, w := range fl.wants {
@@ -95,7 +93,7 @@ func (f *filler) abandon(r *reader) read {
 	return given
 }
 
-// drop takes all flights that are not being read. With mu held.
+// drop takes all flights that are not being read, when nobody is going to: for lack of readers, or at the end. With mu held.
 func (f *filler) drop() (left []read) {
 	for index, fl := range f.flights {
 		if !fl.running {
@@ -106,6 +104,8 @@ func (f *filler) drop() (left []read) {
 			}
 		}
 	}
+	f.now.clear()
+	f.later.clear()
 	return left
 }
 
@@ -119,6 +119,7 @@ func (f *filler) giveUp(limit time.Duration) (n int) {
 			slow = append(slow, f.abandon(r))
 		}
 	}
+	f.tally.gaveUp.Add(uint64(len(slow)))
 	f.hire()
 	if len(f.all) == 0 && !f.closing {
 		queued = f.drop()
@@ -151,11 +152,11 @@ func (f *filler) use(s source.Source) (before source.Source) {
 	return before
 }
 
-// hung returns how many reads were given up and have not returned, and how many were given up ever.
-func (f *filler) hung() (stuck int, gaveUp uint64) {
+// hung returns how many reads were given up and have not returned.
+func (f *filler) hung() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stuck, f.gaveUp
+	return f.stuck
 }
 
 // close fails what is queued, waits for reads under way, at most so long, and fails those that are left. Readers have ended then, but those that are stuck: they touch the source.

@@ -51,7 +51,7 @@ func (r *request) finish(w *want, result outcome) {
 
 // cancel gives up what has not been answered.
 func (r *request) cancel() {
-	for _, w := range r.filler.cancel(r.wants) {
+	for _, w := range r.filler.cancel(r) {
 		r.finish(w, outcome{code: control.CodeCancelled, text: "cancelled"})
 	}
 }

@@ -1,0 +1,121 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+// Ensure that a server that finds a segment whose last user is just taking it along makes a new one.
+func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
+	m := newMemory(10, 100)
+	o := options(t, m, server.CacheOptions{})
+	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10, Fields: m.Info().Schema.Fields, Assign: shm.AssignFirstCome, Fingerprint: m.fingerprint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	locks, err := seg.NewLocks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, err := locks.LastUser(); !last || err != nil {
+		t.Fatal(last, err)
+	}
+	left := time.AfterFunc(300*time.Millisecond, func() { // by when the server waits for it
+		if err := seg.Remove(); err != nil {
+			t.Error(err)
+		}
+		locks.Close()
+	})
+	defer left.Stop()
+	s, _ := start(t, o)
+	p := dial(t, s.Dir())
+	number, fresh := p.attach("pets")
+	if fresh.Header.UUID == seg.Header.UUID {
+		t.Error("it is the old one")
+	}
+	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Ensure that a cache that is emptied and cannot come back, because its folder is out of reach, is one that the server has no more: nobody waits for it.
+func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
+	m := newMemory(100, 100<<10)
+	o := options(t, m, server.CacheOptions{RemoveUnused: time.Second})
+	s, _ := start(t, o)
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	p.fetch(number, 0, order(100)...)
+	seg.Close()
+	dir := o.Caches[0].Dir
+	if err := os.Rename(dir, dir+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
+	if err := os.Symlink(dir, dir); err != nil { // so that not even whether its file is there can be found out
+		t.Fatal(err)
+	}
+	p.socket.Close()
+	time.Sleep(4 * time.Second)
+	code := make(chan int, 1)
+	go func() {
+		n, _ := ask(t, s, "/v1/caches/pets")
+		code <- n
+	}()
+	select {
+	case n := <-code:
+		if n != 404 {
+			t.Errorf("%d", n)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("no answer")
+	}
+	if n := s.Caches(); n != 0 {
+		t.Errorf("%d caches", n)
+	}
+}
+
+// Ensure that what a server counts by itself goes on when another cache takes the place of one, and when one is emptied.
+func TestCountersGoOn(t *testing.T) {
+	shelf := newShelf()
+	shelf.put(1, 100, 100<<10)
+	shelf.put(2, 100, 100<<10).fails[9] = source.ErrCorrupt
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	dir := o.Caches[0].Dir
+	s, _ := start(t, o)
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	p.fetch(number, 0, order(60)...)
+	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "remove_unused": "1s"`), 200)
+	_, text := ask(t, s, "/metrics")
+	for _, line := range []string{`stocached_source_reads_total{cache="pets"} 60`, `stocached_fill_seconds_count{cache="pets"} 60`, `stocached_slots_filled{cache="pets"} 0`} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	number, seg := p.attach("pets")
+	p.fetch(number, 0, order(20)...)
+	seg.Close()
+	p.socket.Close()
+	first, err := os.Stat(filepath.Join(dir, "pets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is emptied", func() bool {
+		now, err := os.Stat(filepath.Join(dir, "pets"))
+		return err == nil && !os.SameFile(first, now)
+	})
+	eventually(t, "it is back, and all was counted", func() bool {
+		_, text := ask(t, s, "/metrics")
+		return strings.Contains(text, `stocached_source_reads_total{cache="pets"} 79`+"\n") && strings.Contains(text, `stocached_source_errors_total{cache="pets",kind="corrupt"} 1`+"\n") &&
+			strings.Contains(text, `stocached_slots_filled{cache="pets"} 0`+"\n")
+	})
+}

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+)
+
+// closing is a source that says how often it was closed.
+type closing struct {
+	source.Source
+	closed atomic.Int32
+}
+
+func (c *closing) Close() error {
+	c.closed.Add(1)
+	return c.Source.Close()
+}
+
+// Ensure that a cache that the server's end has shut takes no other source, which nobody would close.
+func TestExchangeWhileTheServerEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records")
+	if err := os.WriteFile(path, make([]byte, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	var opened []*closing
+	o := Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Caches: []CacheOptions{{Name: "pets", Dir: dir, Source: source.Settings{"kind": "raw", "path": path, "sample_bytes": 10}}}}
+	kind := o.opener()
+	o.open = func(ctx context.Context, settings source.Settings) (source.Source, error) {
+		s, err := kind(ctx, settings)
+		opened = append(opened, &closing{Source: s})
+		return opened[len(opened)-1], err
+	}
+	s, err := New(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.cache("pets")
+	p, err := prepare(context.Background(), o.Caches[0], o.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Serve(ctx); err != nil {
+		t.Error(err)
+	}
+	s.changes.Lock()
+	err = s.exchange(h, p)
+	s.changes.Unlock()
+	if !errors.Is(err, ErrEnding) {
+		t.Errorf("%v", err)
+	}
+	closeAll([]*prepared{p}, s.log) // as the caller of exchange does
+	for k, c := range opened {
+		if n := c.closed.Load(); n != 1 {
+			t.Errorf("source %d was closed %d times", k, n)
+		}
+	}
+	if len(opened) != 2 {
+		t.Errorf("%d sources", len(opened))
+	}
+}

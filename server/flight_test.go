@@ -1,0 +1,210 @@
+package server_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source"
+)
+
+// startFetch asks and does not wait.
+func (p *peer) startFetch(cache uint32, indices ...int64) (id uint64) {
+	p.t.Helper()
+	id = p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: cache, Indices: indices}))
+	return id
+}
+
+// Ensure that who gives up a read that hears nothing of it and asks again, over and over, waits for that read and takes no further reader: others go on, and the sample is read once.
+func TestAskedForAgainWhileItIsRead(t *testing.T) {
+	o, d := hanging(t, 20, 2)
+	o.Caches[0].ReadTimeout = time.Minute
+	s, _ := start(t, o)
+	release := d.hold(t, 3)
+	p, q := dial(t, s.Dir()), dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	q.attach("pets")
+	for range 5 {
+		id := p.startFetch(number, 3)
+		eventually(t, "it is being read", func() bool { return d.begun(3) >= 1 })
+		p.send(control.AppendCancel(nil, id))
+		if a := p.answer(id, 1); len(a.failures) != 1 || a.failures[0].Code != control.CodeCancelled {
+			t.Fatalf("%+v", a)
+		}
+	}
+	id := p.startFetch(number, 3)
+	if a := q.fetch(number, 0, 4, 5); len(a.failures) != 0 {
+		t.Errorf("other samples: %+v", a)
+	}
+	release()
+	if a := p.answer(id, 1); len(a.failures) != 0 || len(a.samples) != 0 {
+		t.Errorf("%+v", a)
+	}
+	if n := d.begun(3); n != 1 {
+		t.Errorf("read %d times", n)
+	}
+	wantReady(t, view(t, seg), 3, 100)
+}
+
+// Ensure that who asks for a sample whose read was just given up by all others gets it.
+func TestAskedForAsItIsGivenUp(t *testing.T) {
+	m := newMemory(200, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
+	p, q := dial(t, s.Dir()), dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	q.attach("pets")
+	c := view(t, seg)
+	for i := range m.samples {
+		release := m.hold(t, i)
+		first := p.startFetch(number, int64(i))
+		eventually(t, "it is being read", func() bool { return m.begun(i) == 1 })
+		p.send(control.AppendCancel(nil, first))
+		second := q.startFetch(number, int64(i))
+		p.answer(first, 1)
+		release()
+		if a := q.answer(second, 1); len(a.failures) != 0 || len(a.samples) != 0 {
+			t.Fatalf("sample %d: %+v", i, a)
+		}
+		wantReady(t, c, i, m.bytes)
+	}
+}
+
+// Ensure that a source that says by itself that a read was cancelled has failed: the client has cancelled nothing.
+func TestSourceThatCancels(t *testing.T) {
+	m := newMemory(10, 100)
+	m.fails[3] = source.ErrClosed
+	m.fails[4] = done().Err()
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	if a := p.fetch(number, 0, 4, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeRead || !strings.Contains(a.failures[0].Text, "sample 4 (memory 4): context canceled") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Ensure that it takes no time to speak of to give up as many wants of one sample as there may be, in which nobody else is answered.
+func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
+	m := newMemory(10, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
+	release := m.hold(t, 3)
+	indices := make([]int64, control.MaxIndices)
+	for k := range indices {
+		indices[k] = 3
+	}
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	var ids []uint64
+	for range control.MaxUnderWay / control.MaxIndices {
+		ids = append(ids, p.startFetch(number, indices...))
+	}
+	p.fetch(number, 0, 11) // is answered when the others have been heard
+	began := time.Now()
+	for _, id := range ids {
+		p.send(control.AppendCancel(nil, id))
+	}
+	for _, id := range ids {
+		if a := p.answer(id, len(indices)); len(a.failures) != len(indices) {
+			t.Errorf("%d of %d failed", len(a.failures), len(indices))
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	release()
+}
+
+// Ensure that what was given up is forgotten at once, though its client's turn does not come, and so that a client that asks and gives up for ever needs no memory.
+func TestGivenUpWantsAreForgotten(t *testing.T) {
+	m := newMemory(2000, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	release := m.hold(t, 0)
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	first := p.startFetch(number, 0)
+	eventually(t, "it is being read", func() bool { return m.begun(0) == 1 })
+	all := order(m.samples)
+	for range 10 {
+		id := p.startFetch(number, all...)
+		p.send(control.AppendCancel(nil, id))
+		p.answer(id, len(all))
+	}
+	if n := s.Turns("pets"); n != 0 {
+		t.Errorf("%d wants are in queues", n)
+	}
+	release()
+	if a := p.answer(first, 1); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Ensure that wants that nobody reads, because too many reads hang, are forgotten when they were answered.
+func TestDroppedWantsAreForgotten(t *testing.T) {
+	const samples = 300
+	o, d := hanging(t, samples, 16)
+	s, _ := start(t, o)
+	for i := range samples {
+		defer d.hold(t, i)()
+	}
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	p.fetch(number, 0, order(samples)...) // 64 of them or some more hang
+	if a := p.fetch(number, 0, order(samples)...); len(a.failures) != samples {
+		t.Errorf("%d failed", len(a.failures))
+	}
+	if n := s.Turns("pets"); n != 0 {
+		t.Errorf("%d wants are in queues", n)
+	}
+}
+
+// Ensure that a client whose answers wait when the server ends gets all that waits, and is told what became of the rest: what there is no room for is not read again, and not forgotten.
+func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
+	const size = 33 << 20 // two of them are more than may wait
+	m := newMemory(5, size)
+	s, stop := start(t, options(t, m, server.CacheOptions{Size: 40 << 20, Parallel: 2}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	if seg.Slots != 1 {
+		t.Fatalf("%d slots", seg.Slots)
+	}
+	p.fetch(number, 0, 0)
+	first := p.startFetch(number, 1)
+	eventually(t, "it waits for its client", func() bool { return s.Waiting() == size })
+	release := m.hold(t, 2)
+	second := p.startFetch(number, 2)
+	eventually(t, "it is being read", func() bool { return m.begun(2) == 1 })
+	ended := make(chan bool)
+	go func() {
+		stop()
+		close(ended)
+	}()
+	eventually(t, "it is ending", func() bool { return s.Ending() })
+	time.Sleep(50 * time.Millisecond)
+	release()
+	eventually(t, "all reads have ended", func() bool { return s.Readers("pets") == 0 })
+	time.Sleep(50 * time.Millisecond) // in which nothing may be dropped
+	if a := p.answer(first, 1); len(a.failures) != 0 || !bytes.Equal(a.samples[0], content(1, size)) {
+		t.Errorf("%d failed, %d came", len(a.failures), len(a.samples))
+	}
+	if a := p.answer(second, 1); len(a.failures) != 1 || a.failures[0].Code != control.CodeClosing {
+		t.Errorf("%d came, %+v", len(a.samples), a.failures)
+	}
+	<-ended
+}
+
+// Ensure that two requests of one number end the connection, of which nobody could tell the answers apart.
+func TestRequestOfANumberThatIsUnderWay(t *testing.T) {
+	m := newMemory(10, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	m.hold(t, 3)
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	id := p.startFetch(number, 3)
+	p.send(control.AppendFetch(nil, control.Prefetch, id, control.FetchBody{Cache: number, Indices: []int64{4}}))
+	if remote := p.last(); remote == nil || remote.Code != control.CodeProtocol || !strings.Contains(remote.Text, "under way already") {
+		t.Errorf("%+v", remote)
+	}
+}
