@@ -112,7 +112,7 @@ test-model: build/libstocached.so ## every interleaving of the protocol in small
 
 .PHONY: test-c
 test-c: setup-c-tests ## C: plain, with fault points, under the address, undefined-behaviour and thread sanitizers
-	$(MAKE) --no-print-directory -C cclient test
+	$(MAKE) --no-print-directory -j$$(nproc) -C cclient test
 
 .PHONY: test-conform
 test-conform: build/libstocached.so ## one table of operations through Go and through C
@@ -195,6 +195,10 @@ setup-bench:
 setup-c-tests: setup-system
 	@tools/setup.sh c-tests
 
+.PHONY: setup-promtool
+setup-promtool:
+	@tools/setup.sh promtool
+
 .PHONY: setup-python setup-demo setup-torch setup-test setup-lint
 setup-python: setup-system
 	@tools/setup.sh python
@@ -204,7 +208,7 @@ setup-torch: setup-python
 	@tools/setup.sh torch
 setup-lint: setup-python
 	@GOLANGCI_VERSION=$(GOLANGCI_VERSION) tools/setup.sh lint
-setup-test: setup-c-tests setup-demo
+setup-test: setup-c-tests setup-promtool setup-demo
 ifneq ($(TORCH),0)
 setup-test: setup-torch
 endif

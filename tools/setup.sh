@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs and is missing; a second run finds everything there and says nothing.
-#   tools/setup.sh system | c-tests | bench | python | demo | torch | lint
+#   tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | lint
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -25,6 +25,20 @@ c_tests() {
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
     install_packages $missing
+}
+
+# What checks alert rules and metrics, taken out of its package: installed, that would start a service. Without it one test is skipped, and says so.
+take_promtool() {
+    command -v promtool >/dev/null || [ -x "$tools/promtool" ] || ! command -v apt-get >/dev/null && return
+    echo "stocached: taking promtool out of the package prometheus into $tools"
+    [ "$(id -u)" != 0 ] || apt-get update -qq || true
+    scratch=$(mktemp -d)
+    if (cd "$scratch" && apt-get download -qq prometheus >/dev/null 2>&1 && dpkg-deb -x prometheus_*.deb .); then
+        mkdir -p "$tools" && cp "$scratch/usr/bin/promtool" "$tools/promtool"
+    else
+        echo "stocached: the package prometheus cannot be had here; what promtool checks is skipped"
+    fi
+    rm -rf "$scratch"
 }
 
 # What the server is compared with. Debian starts both as services when they are installed: these are not used, and disabled where that can be done.
@@ -76,6 +90,7 @@ environment() {
 case ${1:-} in
 system) system ;;
 c-tests) c_tests ;;
+promtool) take_promtool ;;
 bench) bench ;;
 python)
     environment
@@ -103,5 +118,5 @@ lint)
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh system | c-tests | bench | python | demo | torch | lint" ;;
+*) fail "usage: tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | lint" ;;
 esac
