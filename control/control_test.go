@@ -123,8 +123,8 @@ func TestManyFailures(t *testing.T) {
 
 // What somebody else wrote cannot control a terminal.
 func TestTextIsMadePrintable(t *testing.T) {
-	e, err := control.ParseError(control.AppendError(nil, 1, control.CodeRead, "a\x1b[2Jb\xffc\nd")[control.HeaderBytes:])
-	if err != nil || e.Text != "a\ufffd[2Jb\ufffdc\ufffdd" {
+	e, err := control.ParseError(control.AppendError(nil, 1, control.CodeRead, "a\x1b[2Jb\xffc\nd\u009b2Je")[control.HeaderBytes:])
+	if err != nil || e.Text != "a\ufffd[2Jb\ufffdc\ufffdd\ufffd2Je" {
 		t.Errorf("%q, %v", e.Text, err)
 	}
 }

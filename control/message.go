@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -250,7 +251,7 @@ func ParseError(body []byte) (*RemoteError, error) {
 // printable makes text of bytes that somebody else wrote: what is no UTF-8 or controls a terminal is shown as \uFFFD.
 func printable(b []byte) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if unicode.IsControl(r) {
 			return utf8.RuneError
 		}
 		return r

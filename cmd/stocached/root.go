@@ -6,6 +6,8 @@ import (
 	"io"
 	"runtime/debug"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -30,13 +32,23 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = usageError{err}
 		fallthrough
 	default:
-		fmt.Fprintf(stderr, "stocached: %v\n", err)
+		fmt.Fprintf(stderr, "stocached: %s\n", harmless(err.Error()))
 	}
 	code := exitCode(err)
 	if code == exitUsage {
 		fmt.Fprintf(stderr, "%s --help says more\n", c.CommandPath())
 	}
 	return code
+}
+
+// harmless is a message whose words, such as the name of a file that somebody else has made, control no terminal.
+func harmless(message string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return utf8.RuneError
+		}
+		return r
+	}, message)
 }
 
 // guardAll guards the work of all commands below c, which say when they have started.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,11 @@ func TestUsage(t *testing.T) {
 }
 
 // Ensure that the shell completes names of caches where they belong.
+// What an error says of a file controls no terminal, whatever the file is called.
+func TestErrorsControlNoTerminal(t *testing.T) {
+	fails(t, exitNotFound, []string{"none\ufffd[2J\ufffd2J"}, "source", "info", filepath.Join(t.TempDir(), "none\x1b[2J\u009b2J"))
+}
+
 func TestCompletion(t *testing.T) {
 	dir, _ := newCache(t, small())
 	ok(t, "create", "train", "--dir", dir, "--samples", "10", "--sample-bytes", "100")
