@@ -1,12 +1,14 @@
 package server_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -118,4 +120,34 @@ func TestCountersGoOn(t *testing.T) {
 		return strings.Contains(text, `stocached_source_reads_total{cache="pets"} 79`+"\n") && strings.Contains(text, `stocached_source_errors_total{cache="pets",kind="corrupt"} 1`+"\n") &&
 			strings.Contains(text, `stocached_slots_filled{cache="pets"} 0`+"\n")
 	})
+}
+
+// Ensure that a server that is given one of its two sockets opens the other one beside it, where clients and operators look for both.
+func TestOneSocketIsGiven(t *testing.T) {
+	for _, name := range []string{control.DataSocket, control.AdminSocket} {
+		o := options(t, newMemory(10, 100), server.CacheOptions{})
+		dir := filepath.Join(t.TempDir(), "given")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == control.DataSocket {
+			o.DataSocket = l
+		} else {
+			o.AdminSocket = l
+		}
+		s, stop := start(t, o)
+		if s.Dir() != dir {
+			t.Errorf("%s: %s", name, s.Dir())
+		}
+		p := connect(t, dir)
+		p.socket.Close()
+		if code, _ := ask(t, s, "/healthz"); code != 200 {
+			t.Errorf("%s: %d", name, code)
+		}
+		stop()
+	}
 }

@@ -28,7 +28,7 @@ type Options struct {
 	Admin         AdminOptions
 	// ParseCache makes options of the JSON that operators send for a cache. What it complains about is their error. nil: no caches are made or replaced at run time by them.
 	ParseCache func(body []byte) (CacheOptions, error)
-	// DataSocket and AdminSocket are listeners that were opened by whoever started this process, and are the server's from New on. nil: it opens its own, in SocketsDir.
+	// DataSocket and AdminSocket are listeners that were opened by whoever started this process, and are the server's from New on. nil: it opens its own, in the folder of the other one, else in SocketsDir.
 	DataSocket, AdminSocket *net.UnixListener
 
 	open openFunc // nil: kinds.Open. For tests
@@ -52,8 +52,10 @@ func (o *Options) opener() openFunc {
 
 // socketsDir is where clients look for the sockets.
 func (o *Options) socketsDir() string {
-	if o.DataSocket != nil {
-		return filepath.Dir(o.DataSocket.Addr().String())
+	for _, given := range []*net.UnixListener{o.DataSocket, o.AdminSocket} {
+		if given != nil {
+			return filepath.Dir(given.Addr().String())
+		}
 	}
 	return cmp.Or(o.SocketsDir, control.SocketsDir())
 }
