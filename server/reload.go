@@ -9,6 +9,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
+// ErrPartly is the error of a reload that was taken on but for some caches.
+var ErrPartly = errors.New("all was taken on but this")
+
 // plan is what a reload is going to do.
 type plan struct {
 	named    map[string]bool // the caches of the configuration
@@ -18,7 +21,7 @@ type plan struct {
 
 // Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
 // ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open or all
-// together do not fit. Errors of Add and Replace.
+// together do not fit. Errors of Add and Replace; ErrPartly with those of caches that could not be taken on, when all else was.
 func (s *Server) Reload(ctx context.Context, o Options) error {
 	p, err := s.plan(ctx, &o)
 	if err != nil {
@@ -55,7 +58,7 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("all was taken on but this: %w", err)
+		return fmt.Errorf("%w: %w", ErrPartly, err)
 	}
 	return nil
 }

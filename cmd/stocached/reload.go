@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -30,7 +31,7 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		}
 		r.manager.reloading()
 		if err := r.reload(ctx); err != nil {
-			r.log.Error("the configuration was not taken on", "file", r.path, "error", err)
+			r.log.Error("the configuration was not taken on, or not all of it", "file", r.path, "error", err)
 		}
 		if ctx.Err() == nil { // else it has been told otherwise
 			r.manager.ready(r.status())
@@ -48,12 +49,16 @@ func (r *reloader) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.server.Reload(ctx, next.Options(r.log)); err != nil {
-		return err
+	partly := r.server.Reload(ctx, next.Options(r.log))
+	if partly != nil && !errors.Is(partly, server.ErrPartly) {
+		return partly
 	}
 	r.level.Set(next.LogLevel())
 	for _, key := range r.began.NeedsRestart(next) {
 		r.log.Warn("the configuration says otherwise than when this server started: that needs a restart", "key", key)
+	}
+	if partly != nil {
+		return partly
 	}
 	r.log.Info("the configuration was taken on", "file", r.path, "caches", r.server.Caches())
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -15,6 +17,8 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -145,4 +149,42 @@ func TestReload(t *testing.T) {
 		t.Error("it is the old one")
 	}
 	end()
+}
+
+// Ensure that what else is in a file is taken on when one of its caches cannot be made.
+func TestReloadInPart(t *testing.T) {
+	path, segments, _ := configure(t)
+	began, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level, log := new(slog.LevelVar), slog.New(slog.NewTextHandler(io.Discard, nil))
+	s, err := server.New(context.Background(), began.Options(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer serving.Wait()
+	defer end()
+	if err := os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("caches: [{name: way, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}, {name: cats, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n"+
+		"log: {level: debug}\n", segments)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &reloader{path: path, began: began, level: level, log: log, server: s}
+	if err := r.reload(ctx); !errors.Is(err, server.ErrPartly) || !errors.Is(err, shm.ErrFormat) || !strings.Contains(err.Error(), "all was taken on but this: cache way: ") {
+		t.Errorf("%v", err)
+	}
+	if level.Level() != slog.LevelDebug || s.Caches() != 1 {
+		t.Errorf("level %v, %d caches", level, s.Caches())
+	}
 }
