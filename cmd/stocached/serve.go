@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -73,6 +75,10 @@ caches fit together, and starts nothing.`,
 				return err
 			}
 			s, err := server.New(ctx, options)
+			if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+				log.Info("ended before it served", "because", err)
+				return nil // as it was asked to
+			}
 			if err != nil {
 				return err
 			}

@@ -79,6 +79,43 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// Ensure that a server that is ended while it opens its sources ends as well as any other: who manages services takes another exit status for a failure.
+func TestServeEndsWhileItBegins(t *testing.T) {
+	path, _, sockets := configure(t)
+	folder := filepath.Join(filepath.Dir(path), "files")
+	for k := range 20_000 { // to take a while
+		if err := os.MkdirAll(filepath.Join(folder, fmt.Sprint(k%100)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprint(k%100), fmt.Sprint(k)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, fmt.Appendf(nil, "caches: [{name: pets, unnamed: true, source: {kind: dir, path: files}}]\nsockets: {dir: %s}\n", sockets), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := program("serve", "-c", path)
+	var log bytes.Buffer
+	server.Stderr = &log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Process.Kill() })
+	for range 10_000 { // it opens its sources after it listens
+		if _, err := os.Stat(filepath.Join(sockets, control.DataSocket)); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	server.Process.Signal(syscall.SIGTERM)
+	if err := server.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, log.String())
+	}
+	if left, err := os.ReadDir(sockets); err != nil || len(left) != 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}
+
 func TestServeCheck(t *testing.T) {
 	path, segments, sockets := configure(t)
 	if got, want := ok(t, "serve", "-c", path, "--check"), path+": good, 1 cache\n"; got != want {
