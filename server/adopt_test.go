@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,14 +31,16 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	if last, err := locks.LastUser(); !last || err != nil {
 		t.Fatal(last, err)
 	}
-	left := time.AfterFunc(300*time.Millisecond, func() { // by when the server waits for it
+	var leaving sync.WaitGroup
+	leaving.Go(func() {
+		time.Sleep(300 * time.Millisecond) // by when the server waits for it
 		if err := seg.Remove(); err != nil {
 			t.Error(err)
 		}
 		locks.Close()
 	})
-	defer left.Stop()
 	s, _ := start(t, o)
+	leaving.Wait()
 	p := dial(t, s.Dir())
 	number, fresh := p.attach("pets")
 	if fresh.Header.UUID == seg.Header.UUID {
