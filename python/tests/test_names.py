@@ -29,6 +29,7 @@ NAMES = [
     "ClientsError",
     "ClosedError",
     "CorruptError",
+    "Epoch",
     "FetchError",
     "FetchFailure",
     "FingerprintError",
@@ -37,6 +38,7 @@ NAMES = [
     "LostError",
     "NoServerError",
     "NondeterministicDatasetError",
+    "Order",
     "ReadOnlyError",
     "ReplacedError",
     "SampleIndexError",
@@ -153,6 +155,7 @@ def test_structs_are_those_of_the_header(tmp_path):
         "stoc_claim": _native.Claim,
         "stoc_failure": _native.Failure,
         "stoc_fetch_options": _native.FetchOptions,
+        "stoc_order": _native.Order,
         "iovec": _native.IoVec,
     }
     names = {"iovec": {"base": "iov_base", "length": "iov_len"}}

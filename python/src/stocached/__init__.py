@@ -40,6 +40,7 @@ from ._errors import (
 from ._sizes import get_shm_size
 from ._stats import Stats
 from .cache import Cache, SetResult, State
+from .order import Epoch, Order
 
 if TYPE_CHECKING:
     from .shared_cache import SharedCache
@@ -56,6 +57,7 @@ __all__ = [
     "ClientsError",
     "ClosedError",
     "CorruptError",
+    "Epoch",
     "FetchError",
     "FetchFailure",
     "FingerprintError",
@@ -64,6 +66,7 @@ __all__ = [
     "LostError",
     "NoServerError",
     "NondeterministicDatasetError",
+    "Order",
     "ReadOnlyError",
     "ReplacedError",
     "SampleIndexError",

@@ -166,6 +166,24 @@ class FetchOptions(ctypes.Structure):
     ]
 
 
+class Epoch(c_void_p):
+    """A `stoc_epoch *`."""
+
+
+class Order(ctypes.Structure):
+    """struct stoc_order"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("samples", c_uint64),
+        ("seed", c_uint64),
+        ("window", c_uint64),
+        ("block", c_uint64),
+        ("kind", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
 class Claim(ctypes.Structure):
     """struct stoc_claim; its members are the library's."""
 
@@ -336,6 +354,21 @@ prefetch = _bind(_releasing, "stoc_prefetch", c_int64, Cache, c_void_p, c_size_t
 
 # int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error);
 dial = _bind(_releasing, "stoc_dial", c_int, c_char_p, c_char_p, c_uint, c_uint, POINTER(Cache), POINTER(Error))
+
+# int stoc_epoch_open(const struct stoc_order *order, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
+epoch_open = _bind(_holding, "stoc_epoch_open", c_int, POINTER(Order), c_uint64, POINTER(Epoch), POINTER(Error))
+
+# void stoc_epoch_close(stoc_epoch *epoch);
+epoch_close = _bind(_holding, "stoc_epoch_close", None, Epoch)
+
+# int64_t stoc_epoch_at(const stoc_epoch *epoch, uint64_t position);
+epoch_at = _bind(_holding, "stoc_epoch_at", c_int64, Epoch, c_uint64)
+
+# int64_t stoc_epoch_position(const stoc_epoch *epoch, int64_t index);
+epoch_position = _bind(_holding, "stoc_epoch_position", c_int64, Epoch, c_int64)
+
+# int64_t stoc_epoch_fill(const stoc_epoch *epoch, int64_t *indices, size_t n, uint64_t first, uint64_t step);
+epoch_fill = _bind(_releasing, "stoc_epoch_fill", c_int64, Epoch, c_void_p, c_size_t, c_uint64, c_uint64)
 
 # int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
 verify = _bind(_releasing, "stoc_verify", c_int64, Cache, c_uint64, c_uint64, POINTER(c_uint64), POINTER(c_int64))
