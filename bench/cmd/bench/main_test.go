@@ -38,17 +38,7 @@ func TestQuick(t *testing.T) {
 	}
 	// libstocached.so is found from the place of the program, which is another one here.
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
-	if err := r.start(only, false); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(r.out, "*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	var result report.Result
-	if err := result.Load(files[0]); err != nil {
-		t.Fatal(err)
-	}
+	result := quickly(t, r, only, "*.json")
 	for _, v := range result.Verdicts {
 		if strings.HasPrefix(v.Case, "c/set") || strings.HasPrefix(v.Case, "go/") && strings.Contains("go/view go/get go/gather go/set-new", v.Case) {
 			if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 {
@@ -56,9 +46,26 @@ func TestQuick(t *testing.T) {
 			}
 		}
 	}
+}
+
+// quickly runs some parts, "" for all, and returns the one result that it leaves under a pattern; the table of it must say that it was quick, and name no path.
+func quickly(t *testing.T, r *runner, only, pattern string) *report.Result {
+	t.Helper()
+	if err := r.start(only, false); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(r.out, pattern))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var result report.Result
+	if err := result.Load(files[0]); err != nil {
+		t.Fatal(err)
+	}
 	if text := report.Markdown(&result); !strings.Contains(text, "the numbers mean nothing") || strings.Contains(text, r.root) {
 		t.Error("the table does not say that the run was quick, or names a path")
 	}
+	return &result
 }
 
 // A quick run of the server's parts, with redis-server and memcached where they are installed.
@@ -72,25 +79,12 @@ func TestQuickServer(t *testing.T) {
 	if err := r.find(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.start("", false); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(r.out, "*-server*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	var result report.Result
-	if err := result.Load(files[0]); err != nil {
-		t.Fatal(err)
-	}
+	result := quickly(t, r, "", "*-server*.json")
 	for _, v := range result.Verdicts {
 		peer := strings.Contains(v.Ours+v.Base, "redis") || strings.Contains(v.Ours+v.Base, "memcached")
 		if measured := !strings.HasPrefix(v.Result, "not measured"); measured != (r.peers || !peer) || measured && v.OursValue.Median <= 0 {
 			t.Errorf("%s %s, %s and %s: %s", v.Case, v.Size, v.Ours, v.Base, v.Result)
 		}
-	}
-	if text := report.Markdown(&result); !strings.Contains(text, "the numbers mean nothing") || strings.Contains(text, r.root) {
-		t.Error("the table does not say that the run was quick, or names a path")
 	}
 	if _, err := os.Stat(r.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s was left behind: %v", r.dir, err)
