@@ -18,8 +18,11 @@ LINTS := lint-go lint-python lint-cross lint-generate test-docs
 STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && \
 	$(GO) run ./internal/stress/cmd/stress drive -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
 
-# -rs: every skip is told, with its reason.
-PYTEST = $(PY) -m pytest -rs
+# -r: every skip is told, with its reason, and every failure once more at the end.
+PYTEST = $(PY) -m pytest -rsfE
+
+# What hangs ends by then, and tells where: no package takes a minute and a half on two cores.
+GO_TEST = $(GO) test -v -timeout 5m
 
 export PYTHON GO TORCH
 
@@ -90,25 +93,25 @@ ci: setup-test setup-lint ## what .ci/run runs: test, lint and the examples of t
 
 .PHONY: test-go
 test-go: ## Go without cgo; the model has a target of its own
-	CGO_ENABLED=0 $(GO) test -v -timeout 10m $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/model)
-	CGO_ENABLED=0 $(GO) -C bench test -v ./...
-	CGO_ENABLED=0 $(GO) -C deploy/check test -v ./...
+	CGO_ENABLED=0 $(GO_TEST) $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/model)
+	cd bench && CGO_ENABLED=0 $(GO_TEST) ./...
+	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) ./...
 
 # Tests of several processes are left to the other stages: the detector sees into one process only, and makes them ten times slower.
 .PHONY: test-go-race
 test-go-race: ## Go under the race detector
-	$(GO) test -race -short -v -timeout 10m ./shm ./policy ./client ./control ./server/... ./source/...
-	$(GO) test -race -short -v -timeout 10m -skip "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' cache/multi_test.go | paste -sd '|')" ./cache
+	$(GO_TEST) -race -short ./shm ./policy ./client ./control ./server/... ./source/...
+	$(GO_TEST) -race -short -skip "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' cache/multi_test.go | paste -sd '|')" ./cache
 
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
-	$(GO) test -tags faultpoints -v -timeout 10m ./shm ./cache ./client ./source/tar ./source/dir
-	$(GO) test -tags faultpoints -v -timeout 10m -run TestPoint ./server
-	$(GO) test -tags faultpoints -v -parallel 6 -timeout 10m -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
+	$(GO_TEST) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir
+	$(GO_TEST) -tags faultpoints -run TestPoint ./server
+	$(GO_TEST) -tags faultpoints -parallel 6 -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
 
 .PHONY: test-model
 test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C
-	$(GO) test -tags faultpoints -v -timeout 15m ./internal/model/...
+	$(GO_TEST) -tags faultpoints ./internal/model/...
 
 .PHONY: test-c
 test-c: setup-c-tests ## C: plain, with fault points, under the address, undefined-behaviour and thread sanitizers
@@ -116,11 +119,11 @@ test-c: setup-c-tests ## C: plain, with fault points, under the address, undefin
 
 .PHONY: test-conform
 test-conform: build/libstocached.so ## one table of operations through Go and through C
-	CGO_ENABLED=1 $(GO) test -v -timeout 10m ./cclient/...
+	CGO_ENABLED=1 $(GO_TEST) ./cclient/...
 
 .PHONY: test-languages
 test-languages: build setup-python ## 8 processes in Go, C and Python on one server: each sample is read once
-	STOCACHED_TEST_PYTHON=$(PY) $(GO) test -tags languages -v -timeout 10m -run TestEverySample ./cmd/stocached
+	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run TestEverySample ./cmd/stocached
 
 .PHONY: test-python
 test-python: setup-python bin/stocached ## Python without torch

@@ -3,7 +3,8 @@
     python3 tools/stages.py test-go test-c ...
 
 The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. Tests are counted from the lines that go test -v,
-pytest and our own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is listed with its reason.
+pytest and our own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is listed with its reason, and every
+failure with what it said, once more below the table: there it is found where only the end of the output is kept.
 Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard library.
 """
 
@@ -16,6 +17,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from failures import failures
 
 LOGS = Path("build/logs")
 BEFORE, TAIL = 25, 40  # lines of a failed stage's log that are shown: before each failure, and at the end
@@ -35,6 +38,7 @@ class Stage:
     skipped: int = 0
     seconds: float = 0.0
     skips: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def count(self, lines: list[str], status: int) -> None:
         previous = ""
@@ -94,6 +98,7 @@ def run(name: str) -> Stage:
     lines = log.read_text(errors="replace").splitlines()
     stage.count(lines, status)
     if stage.failed:
+        stage.failures = failures(lines)
         for line in extract(lines):
             print(f"   | {line}")
         print(f"   failed with status {status}; the whole output is in {log}; make {name} runs it again", flush=True)
@@ -132,6 +137,11 @@ def main(names: list[str]) -> int:
     for stage in stages:
         for skip in stage.skips:
             print(f"skipped in {stage.name}: {skip}")
+    for stage in stages:
+        if stage.failures:
+            print(f"failed in {stage.name}:")
+        for line in stage.failures:
+            print(f"  {line}")
     passed, failed, skipped = (sum(getattr(s, what) for s in stages) for what in ("passed", "failed", "skipped"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

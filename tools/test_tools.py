@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import failures
 import stages
 
 import docs
@@ -52,6 +53,110 @@ def test_what_is_shown_of_a_failure_has_its_cause() -> None:
     assert stages.extract(["a", "b"]) == ["a", "b"]
 
 
+GO = """\
+=== RUN   TestA
+    a_test.go:7: it is 3,
+        want 4
+=== RUN   TestA/sub
+    a_test.go:8: first
+    a_test.go:9: second
+    a_test.go:9: third
+    a_test.go:10: fourth
+=== NAME  TestA
+    a_test.go:12: the log:
+        nothing
+--- FAIL: TestA (0.00s)
+    --- FAIL: TestA/sub (0.00s)
+=== RUN   TestB
+=== RUN   TestB/inner
+    a_test.go:20: fine
+--- FAIL: TestB (0.10s)
+    --- FAIL: TestB/inner (0.10s)
+FAIL
+FAIL\tgithub.com/stocached/stocached/cache\t0.2s
+"""
+
+HANGS = """\
+panic: test timed out after 4m0s
+\trunning tests:
+\t\tTestHang (3m58s)
+\t\tTestHang/inner (3m58s)
+
+goroutine 1 [chan receive]:
+testing.(*T).Run(0x1, {0x2?, 0x0?}, 0x3)
+\t/usr/local/go/src/testing/testing.go:2109 +0x4e5
+main.main()
+\t_testmain.go:52 +0x9b
+
+goroutine 17 [chan receive]:
+testing.(*T).Run(0x1, {0x2?, 0x4?}, 0x5)
+\t/usr/local/go/src/testing/testing.go:2109 +0x4e5
+github.com/stocached/stocached/server.TestHang(0x6?)
+\t/home/me/server/x_test.go:5 +0x26
+
+goroutine 18 [select, 3 minutes]:
+net.(*conn).Read(...)
+\t/usr/local/go/src/net/net.go:1
+github.com/stocached/stocached/server.(*Server).drain(0x1)
+\t/home/me/server/drain.go:206 +0x85
+github.com/stocached/stocached/server.TestHang.func1(0x2?)
+\t/home/me/server/x_test.go:5 +0x6f
+created by testing.(*T).Run in goroutine 17
+\t/usr/local/go/src/testing/testing.go:2101 +0x4c5
+
+goroutine 19 gp=0x1 m=nil [sleep]:
+github.com/stocached/stocached/server.wait()
+\t/home/me/server/wait.go:7 +0x26
+
+goroutine 20 [sleep]:
+github.com/stocached/stocached/server.wait()
+\t/home/me/server/wait.go:7 +0x26
+FAIL\tgithub.com/stocached/stocached/server\t240.025s
+FAIL
+"""
+
+
+def told(text: str) -> list[str]:
+    return failures.failures(text.splitlines())
+
+
+def test_each_failed_test_is_told_with_its_message() -> None:
+    assert told(GO) == [
+        "cache TestA (0.00s)",
+        "  a_test.go:7: it is 3, | want 4",
+        "  a_test.go:12: the log: | nothing",
+        "cache TestA/sub (0.00s)",
+        "  a_test.go:8: first",
+        "  a_test.go:9: second",
+        "  ... (1 more)",
+        "  a_test.go:10: fourth",
+        "cache TestB/inner (0.10s)",
+        "  a_test.go:20: fine",
+    ]
+    assert told("x.c:3: not so: a\nok   fine\nx.c:4: not so: b\nFAIL broken\nx: 1 passed, 1 failed, 0 skipped") == [
+        "FAIL broken",
+        "  x.c:4: not so: b",
+    ]
+    summary = "FAILED tests/test_a.py::test_b - AssertionError: 3"
+    assert told(f"tests/test_a.py F\n==== short test summary info ====\n{summary}\n== 1 failed, 3 passed in 2.7s ==") == [summary]
+
+
+def test_a_hang_is_told_with_the_tests_that_ran_and_our_goroutines() -> None:
+    assert told("=== RUN   TestHang\n=== RUN   TestHang/inner\n" + HANGS) == [
+        "  goroutine [select, 3 minutes] server.(*Server).drain (drain.go:206) < server.TestHang.func1 (x_test.go:5)",
+        "  2 goroutines [sleep] server.wait (wait.go:7)",
+        "server panic: test timed out after 4m0s; running: TestHang/inner (3m58s)",
+    ]
+
+
+def test_a_failure_without_tests_is_told_by_its_complaints_or_last_lines() -> None:
+    assert told("cc -o x x.c\nx.c:7:3: error: no such thing\nmake: *** [Makefile:3: x] Error 1") == ["x.c:7:3: error: no such thing"]
+    assert told("\n".join(f"line {k}" for k in range(9))) == [f"line {k}" for k in range(4, 9)]
+    assert told("") == []
+    long = told("x" * 1000)
+    assert len(long) == 1 and len(long[0]) == failures.WIDTH
+
+
 def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("good:\n\t@echo '2 passed, 0 failed'\nbad:\n\t@echo why it broke; exit 3\n")
     script = Path(stages.__file__)
@@ -61,6 +166,9 @@ def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
         assert done.returncode == status
         assert done.stdout.splitlines()[-1] == last
         assert ("why it broke" in done.stdout) == (status == 1)
+        if status == 1:
+            table, below = done.stdout.split("passed  failed  skipped", 1)
+            assert "why it broke" in table and "failed in bad:\n  why it broke\n" in below
 
 
 def test_examples_are_found_with_their_output(tmp_path: Path) -> None:

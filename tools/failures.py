@@ -1,0 +1,128 @@
+"""What a log of tests says about why they failed, in a line or a few for each: a run is often known by the end of its output alone.
+
+Reads what go test -v, pytest, our C tests and tools/docs.py print. Of the goroutines that Go dumps when a test hangs or panics, those are told
+that are in our code, each as one line with its frames, the innermost first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+WIDTH = 400  # characters of a line, at most
+EACH = 3  # messages of one test
+GOROUTINES = 30  # of one dump
+
+MODULE = "github.com/stocached/stocached/"
+SECTION = re.compile(r"^=== (?:RUN|NAME|CONT|PAUSE)\s+(\S+)")
+MESSAGE = re.compile(r"^\s+(\S+\.go:\d+: .*)")
+FAIL = re.compile(r"^\s*--- FAIL: (\S+)(.*)")
+END = re.compile(r"^(?:ok|FAIL)\s+(\S+)\s+(?:[\d.]+s|\(cached\)|\[.*\])")
+CRASH = re.compile(r"^(panic: |fatal error: |SIG[A-Z]+: |\*\*\* Test |unexpected fault address )")
+RUNNING = re.compile(r"^\t\t(\S+ \(.*\))$")
+GOROUTINE = re.compile(r"^goroutine (\d+)[^\[]*(\[.*\]):$")
+FRAME = re.compile(r"^(\S.*)\(.*\)$")
+PLACE = re.compile(r"^\t(\S+:\d+)( |$)")
+OTHER = re.compile(r"^(FAILED|ERROR|FAIL) +\S")  # pytest's summary, ours
+SANITIZER = re.compile(r"(WARNING: DATA RACE|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error: )")
+COMPLAINT = re.compile(r"^\S+\.[ch]:\d+: ")  # of a C test, before its FAIL
+COMPILER = re.compile(r"^\S+:\d+(:\d+)?: ")
+
+
+def failures(lines: list[str]) -> list[str]:
+    """A line or a few for each failed test of a log; the last lines of one that names no test."""
+    reader = _Reader()
+    for k, line in enumerate(lines):
+        reader.take(lines, k, line)
+    reader.end_package("")
+    told = reader.told or [line for line in lines if COMPILER.match(line)][:10] or [line for line in lines if line.strip()][-5:]
+    return [cut(line) for line in told]
+
+
+def cut(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 4] + " ..."
+
+
+@dataclass
+class _Reader:
+    told: list[str] = field(default_factory=list)
+    said: dict[str, list[str]] = field(default_factory=dict)  # of each Go test of the package under way
+    failed: dict[str, str] = field(default_factory=dict)  # Go tests of it, and how long they took
+    test: str = ""  # whose lines these are
+    crashed: list[str] = field(default_factory=list)  # what a package that did not end by itself printed
+    complaints: list[str] = field(default_factory=list)  # of the C test under way
+
+    def take(self, lines: list[str], k: int, line: str) -> None:
+        if section := SECTION.match(line):
+            self.test = section[1]
+        elif fail := FAIL.match(line):
+            self.failed[fail[1]] = fail[2].strip()
+        elif end := END.match(line):
+            self.end_package(end[1].removeprefix(MODULE) + " ")
+        elif CRASH.match(line):
+            self.crashed += crash(lines, k)
+        elif message := MESSAGE.match(line):
+            self.said.setdefault(self.test, []).append(" | ".join([message[1].strip(), *more(lines, k)]))
+        elif SANITIZER.search(line):
+            self.told.append(" | ".join(one.strip() for one in lines[k : k + 6] if one.strip()))
+        elif COMPLAINT.match(line):
+            self.complaints.append(line)
+        elif OTHER.match(line):
+            self.told += [line, *(f"  {one}" for one in few(self.complaints))]
+            self.complaints = []
+        elif line.startswith("ok "):
+            self.complaints = []
+
+    def end_package(self, package: str) -> None:
+        for test, took in self.failed.items():
+            said = few(self.said.get(test, []))
+            if said or not any(other.startswith(test + "/") for other in self.failed):
+                self.told += [f"{package}{test} {took}", *(f"  {one}" for one in said)]
+        self.told += [f"{package}{line}" if not line.startswith(" ") else line for line in self.crashed]
+        self.said, self.failed, self.crashed, self.test = {}, {}, [], ""
+
+
+def few(messages: list[str]) -> list[str]:
+    """The first ones and the last one: the first is the cause as a rule, the last what the test gave up at."""
+    return messages if len(messages) <= EACH else [*messages[: EACH - 1], f"... ({len(messages) - EACH} more)", messages[-1]]
+
+
+def more(lines: list[str], k: int) -> list[str]:
+    """The further lines of a message, which are indented by four more."""
+    indent = len(lines[k]) - len(lines[k].lstrip()) + 4
+    text: list[str] = []
+    for line in lines[k + 1 : k + 40]:
+        if not line.startswith(" " * indent):
+            break
+        text.append(line.strip())
+    return text
+
+
+def crash(lines: list[str], k: int) -> list[str]:
+    """What a panic says, the tests that were running, and the goroutines below it."""
+    running = [found[1] for line in lines[k + 1 : k + 20] if (found := RUNNING.match(line))]
+    inner = [one for one in running if not any(other.startswith(one.split()[0] + "/") for other in running)]
+    told = goroutines(lines, k + 1)
+    return [*(f"  {one}" for one in told), lines[k] + (f"; running: {', '.join(inner)}" if inner else "")]
+
+
+def goroutines(lines: list[str], k: int) -> list[str]:
+    """Those of a dump that are in our code; a test that waits for its subtest is not told."""
+    seen: dict[str, int] = {}
+    while k < len(lines) and not END.match(lines[k]):
+        found = GOROUTINE.match(lines[k])
+        k += 1
+        if found is None:
+            continue
+        frames: list[str] = []
+        waits = False
+        while k + 1 < len(lines) and (frame := FRAME.match(lines[k])) and (place := PLACE.match(lines[k + 1])):
+            waits = waits or frame[1].startswith("testing.(*T).Run")
+            if frame[1].startswith(MODULE):
+                frames.append(f"{frame[1].removeprefix(MODULE)} ({place[1].rsplit('/', 1)[-1]})")
+            k += 2
+        if frames and not waits:
+            text = f"{found[2]} {' < '.join(frames)}"
+            seen[text] = seen.get(text, 0) + 1
+    told = [f"goroutine {text}" if n == 1 else f"{n} goroutines {text}" for text, n in seen.items()]
+    return told if len(told) <= GOROUTINES else [*told[:GOROUTINES], f"... and {len(told) - GOROUTINES} other goroutines"]
