@@ -133,6 +133,9 @@ STOC_API uint32_t stoc_abi_version(void);
 STOC_API const char *stoc_version(void);      /* of the product, such as "0.1.0" */
 STOC_API const char *stoc_strerror(int code); /* one short line; never NULL */
 
+/* CRC-32C (Castagnoli) of bytes that follow on those whose checksum is crc; 0 for the first. What the segment and block files are checked with. */
+STOC_API uint32_t stoc_crc32c(uint32_t crc, const void *data, size_t length);
+
 /* Writes the message for an error (or result) of a hot-path call: numbers of this cache, this index and this size, and the next step.
  * Always NUL-terminates; returns the length. */
 STOC_API size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, uint64_t bytes, char *buffer, size_t size);

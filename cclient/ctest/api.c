@@ -724,10 +724,22 @@ static void pages_taken_at_creation(void)
     stoc_close(c);
 }
 
+static void checksums_go_on(void)
+{
+    unsigned char zeros[32] = {0}, ones[32];
+    memset(ones, 0xFF, sizeof ones);
+    EQUAL(stoc_crc32c(0, "123456789", 9), 0xE3069283); /* RFC 3720 has the last two */
+    EQUAL(stoc_crc32c(stoc_crc32c(0, "1234", 4), "56789", 5), 0xE3069283);
+    EQUAL(stoc_crc32c(0, zeros, sizeof zeros), 0x8A9136AA);
+    EQUAL(stoc_crc32c(0, ones, sizeof ones), 0x62A8AB43);
+    EQUAL(stoc_crc32c(7, NULL, 0), 7);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     begin_tests();
+    RUN(checksums_go_on);
     RUN(a_sample_comes_back);
     RUN(slots_run_out);
     RUN(first_indices_have_their_slots);

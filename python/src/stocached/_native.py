@@ -246,6 +246,9 @@ version = _bind(_holding, "stoc_version", c_char_p)
 # const char *stoc_strerror(int code);
 strerror = _bind(_holding, "stoc_strerror", c_char_p, c_int)
 
+# uint32_t stoc_crc32c(uint32_t crc, const void *data, size_t length);
+crc32c = _bind(_releasing, "stoc_crc32c", c_uint32, c_uint32, c_void_p, c_size_t)
+
 # size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, uint64_t bytes, char *buffer, size_t size);
 explain = _bind(_holding, "stoc_explain", c_size_t, Cache, c_int, c_int64, c_uint64, c_char_p, c_size_t)
 
