@@ -48,6 +48,40 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 	})
 }
 
+// FetchMisses is Fetch of samples that the caller has just looked for and not found: nothing is counted. It is for samples of any size: place says where the bytes of indices[k], n of
+// them, are to go. It is called from several goroutines, for a sample once or, when that changes meanwhile, more often: the last call counts.
+//
+// Errors as Fetch.
+func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error {
+	missing := make([]int, len(indices)) // all of them
+	for k := range missing {
+		missing[k] = k
+	}
+	return s.fill(ctx, indices, missing, func(k int, data []byte) bool {
+		if !s.Variable() && len(data) != s.SampleBytes() {
+			return false
+		}
+		copy(place(k, len(data)), data)
+		return true
+	}, func(k int) (bool, error) { return s.copyTo(indices[k], func(n int) []byte { return place(k, n) }) })
+}
+
+// copyTo copies a sample, whatever its size, and says whether it was there. Not counted.
+func (s *Served) copyTo(i int, place func(n int) []byte) (bool, error) {
+	for {
+		var length [1]uint64
+		if ready, err := s.Lengths([]int{i}, length[:]); ready == 0 || err != nil {
+			return false, err
+		}
+		n, hit, err := s.c.Copy(i, place(int(length[0])))
+		switch {
+		case errors.Is(err, ErrSchema): // it has grown in between
+		case err != nil || !hit || n == int(length[0]):
+			return hit, err
+		}
+	}
+}
+
 // FetchSamples returns samples of any size, in the order of indices, each the caller's own. Errors as Fetch; with a *FetchError the samples that could not be had are nil.
 func (s *Served) FetchSamples(ctx context.Context, indices []int) ([][]byte, error) {
 	samples := make([][]byte, len(indices))
