@@ -48,6 +48,7 @@ NAMES = [
     "State",
     "Stats",
     "StocachedError",
+    "StreamError",
     "SystemCallError",
     "UnsupportedError",
     "VersionError",

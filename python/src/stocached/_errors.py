@@ -165,6 +165,17 @@ class NondeterministicDatasetError(StocachedError, ValueError):
     """The dataset gave two different samples for one index: a cache would freeze the first."""
 
 
+class StreamError(StocachedError, RuntimeError):
+    """A file of a stream could not be read, or there is nothing to read. `file`, `number` and `item` say where, and are None where it is no file's fault."""
+
+    def __init__(self, message: str, file: Any = None, number: int | None = None, item: int | None = None) -> None:
+        super().__init__(message)
+        self.file, self.number, self.item = file, number, item
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.file, self.number, self.item)
+
+
 BY_CODE: dict[int, type[StocachedError]] = {
     kind.code: kind
     for kind in (
@@ -205,5 +216,5 @@ def from_struct(error: _native.Error) -> StocachedError:
     return make(error.code, error.message.decode(errors="replace"), error.os_error)
 
 
-for _kind in (StocachedError, NondeterministicDatasetError, FetchFailure, *BY_CODE.values()):
+for _kind in (StocachedError, NondeterministicDatasetError, StreamError, FetchFailure, *BY_CODE.values()):
     _kind.__module__ = "stocached"  # where users find them, and what tracebacks show

@@ -1,0 +1,115 @@
+"""What an item of a stream is made of: arrays of fixed shape, or tuples, lists and dicts of them; and how rows of them lie in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._errors import SchemaError
+
+Array = npt.NDArray[Any]
+_ALIGN = 64  # bytes: of each field in a batch
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of an item. path: where it stands in the item, for messages. offset: of its rows in a batch."""
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the item'} of {self.dtype}{list(self.shape)}"
+
+    @property
+    def bytes(self) -> int:
+        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
+
+
+def _parts(value: Any) -> tuple[Any, Sequence[Any]] | None:
+    """Keys and values of a tuple, list or dict; None for anything else."""
+    if isinstance(value, dict):
+        return tuple(value), list(value.values())
+    if isinstance(value, (tuple, list)):
+        return (getattr(value, "_fields", None) or tuple(range(len(value)))), value
+    return None
+
+
+class Items:
+    """The structure of the items of a stream, learnt from one of them. Can be pickled; two are equal when every item of the one is one of the other."""
+
+    def __init__(self, item: Any) -> None:
+        self.fields: list[Field] = []
+        self._root = self._learn(item, "")
+        if not self.fields:
+            raise SchemaError(f"an item {item!r} has no arrays in it")
+
+    def _learn(self, value: Any, path: str) -> Any:
+        parts = _parts(value)
+        if parts is None:
+            array = _array(value, path)
+            self.fields.append(Field(path, array.dtype, array.shape))
+            return len(self.fields) - 1
+        keys, values = parts
+        return type(value), keys, [self._learn(child, f"{path}.{key}" if path else str(key)) for key, child in zip(keys, values)]
+
+    def take(self, item: Any) -> list[Array]:
+        """The arrays of an item, one a field. SchemaError if the item is put together otherwise, or one of them has another shape or dtype."""
+        arrays: list[Array] = []
+        self._walk(self._root, item, arrays)
+        return arrays
+
+    def _walk(self, node: Any, value: Any, arrays: list[Array]) -> None:
+        if isinstance(node, int):
+            field = self.fields[node]
+            array = _array(value, field.path)
+            if array.dtype != field.dtype or array.shape != field.shape:
+                raise SchemaError(f"{Field(field.path, array.dtype, array.shape)}, where the first item had {field}")
+            arrays.append(array)
+            return
+        kind, keys, children = node
+        parts = _parts(value)
+        if parts is None or type(value) is not kind or len(parts[0]) != len(keys) or (kind is dict and set(parts[0]) != set(keys)):
+            raise SchemaError(f"a {type(value).__name__} of {list(parts[0]) if parts else value!r}, where the first item had a {kind.__name__} of {list(keys)}")
+        for k, (key, child) in enumerate(zip(keys, children)):
+            self._walk(child, value[key] if isinstance(value, dict) else value[k], arrays)
+
+    def give(self, arrays: Sequence[Any]) -> Any:
+        """An item of these arrays; also of those of a whole batch, or of tensors."""
+
+        def build(node: Any) -> Any:
+            if isinstance(node, int):
+                return arrays[node]
+            kind, keys, children = node
+            values = [build(child) for child in children]
+            if issubclass(kind, dict):
+                return dict(zip(keys, values))
+            return kind(*values) if hasattr(kind, "_fields") else kind(values)
+
+        return build(self._root)
+
+    def nbytes(self, rows: int) -> int:
+        """Of a batch of so many rows."""
+        return sum(-(-field.bytes * rows // _ALIGN) * _ALIGN for field in self.fields)
+
+    def arrays(self, memory: Any, rows: int) -> list[Array]:
+        """The fields of a batch that lies in `memory`, each contiguous over the rows and aligned."""
+        arrays, offset = [], 0
+        for field in self.fields:
+            arrays.append(np.ndarray((rows, *field.shape), field.dtype, memory, offset))
+            offset += -(-field.bytes * rows // _ALIGN) * _ALIGN
+        return arrays
+
+
+def _array(value: Any, path: str) -> Array:
+    """The array that a leaf is; a tensor shares its memory with it, a number becomes an array without dimensions."""
+    array = np.asarray(value)
+    if array.dtype.hasobject or array.dtype.kind in "USVmM":
+        what = f"{type(value).__name__} of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise SchemaError(f"{path or 'the item'} is {what}; items are arrays and numbers, or tuples, lists and dicts of them")
+    return array

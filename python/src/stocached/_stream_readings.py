@@ -1,0 +1,131 @@
+"""The files that some rows of a stream are reading: what a worker has, and without workers the loader itself."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._stream_items import Array, Items
+from ._stream_reader import Reader
+
+_END = object()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A row reads a file. number: of the file. item: the first to read. length: how many items the file has, None if nobody knows. step: of its first item."""
+
+    row: int
+    number: int
+    epoch: int
+    item: int
+    length: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be read to its end. item: the first that is missing. Can be pickled, whatever the exception was."""
+
+    turn: Turn
+    item: int
+    kind: str
+    message: str
+    trace: str
+
+
+class FileFailed(Exception):
+    """A file failed, with errors="raise". The cause is what the user's code raised."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class _Reading:
+    """One turn, as far as it has come."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn, self.item, self.failed = turn, turn.item, False
+        self._items: Iterator[Any] | None = None
+
+    def next(self, reader: Reader, files: Sequence[Any]) -> Any:
+        """The item that is next, or _END. Opens the file if it is not open."""
+        turn = self.turn
+        if self._items is None:
+            self._items = reader.open(files[turn.number], turn.number, turn.epoch, self.item)
+        value = next(self._items, _END)
+        if turn.length is not None and (value is _END) != (self.item >= turn.length):
+            what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
+            raise ValueError(f"the file {what}, and lengths= says {turn.length}")
+        return value
+
+    def close(self) -> None:
+        """Lets go of the file. A generator's `finally` runs here."""
+        items, self._items = self._items, None
+        if hasattr(items, "close"):
+            with contextlib.suppress(Exception):  # all that was wanted of it has been had
+                items.close()
+
+
+class Readings:
+    """The turns of some rows. A row may have several, which follow each other without a gap."""
+
+    def __init__(self, reader: Reader, files: Sequence[Any], skip: bool) -> None:
+        self._reader, self._files, self._skip = reader, files, skip
+        self._rows: dict[int, deque[_Reading]] = {}
+        self.failures: list[Failure] = []  # with skip: those that nobody has been told of
+
+    def add(self, turn: Turn) -> None:
+        self._rows.setdefault(turn.row, deque()).append(_Reading(turn))
+
+    def current(self, row: int) -> Turn | None:
+        """What a row is reading; None: it has no file."""
+        readings = self._rows.get(row)
+        return readings[0].turn if readings else None
+
+    def put(self, row: int, arrays_for: Callable[[Any], tuple[Items, Sequence[Array]]]) -> bool:
+        """Puts a row's next item into its place in the batch. False: the row's files have no more; it has no file now.
+
+        arrays_for: gives structure and arrays of the batch, of which each has a place for every row; it is given the item. FileFailed."""
+        readings = self._rows.get(row)
+        while readings:
+            reading = readings[0]
+            if not reading.failed:
+                try:
+                    value = reading.next(self._reader, self._files)
+                    if value is not _END:
+                        items, arrays = arrays_for(value)
+                        for array, part in zip(arrays, items.take(value)):
+                            array[row] = part
+                        reading.item += 1
+                        return True
+                except Exception as error:
+                    self._fail(reading, error)
+            if reading.failed and reading.turn.length is not None and reading.item < reading.turn.length:
+                reading.item += 1  # an item that is missing; the row waits it out, so that the assignment stays what it was
+                return True
+            reading.close()
+            readings.popleft()
+        return False
+
+    def _fail(self, reading: _Reading, error: Exception) -> None:
+        reading.failed = True
+        message = "".join(traceback.format_exception_only(type(error), error)).strip()
+        failure = Failure(reading.turn, reading.item, type(error).__name__, message, "".join(traceback.format_exception(error)))
+        if not self._skip:
+            self.close()
+            raise FileFailed(failure) from error
+        reading.close()
+        self.failures.append(failure)
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        for readings in self._rows.values():
+            for reading in readings:
+                reading.close()
+        self._rows.clear()
