@@ -20,11 +20,14 @@ type permutation struct {
 	places  [smallest - 1]uint8 // and of an index
 }
 
-// Uses of permutations: those of different uses, and of different parts of one, have nothing to do with each other.
+// Uses of keys: what has different uses, or different parts of one, has nothing to do with each other.
 const (
 	ofSamples = iota // all of them
 	ofBlocks
 	ofWindow // samples of one window; the part is its number
+	ofDraws
+	ofNode // of the tree of a mix
+	ofDataset
 )
 
 // golden is 2^64 divided by the golden ratio, odd.
@@ -43,12 +46,18 @@ func below(x, n uint64) uint64 {
 	return high
 }
 
-// newPermutation keys a permutation of n, 1 to 2^40.
-func newPermutation(n, seed, epoch, use, part uint64) (p permutation) {
+// chain makes a key of a seed and what it is for.
+func chain(seed uint64, words ...uint64) uint64 {
 	key := mix(seed + golden)
-	for _, word := range [...]uint64{epoch, use, part, n} {
+	for _, word := range words {
 		key = mix(key ^ word + golden)
 	}
+	return key
+}
+
+// newPermutation keys a permutation of n, 1 to 2^40.
+func newPermutation(n, seed, epoch, use, part uint64) (p permutation) {
+	key := chain(seed, epoch, use, part, n)
 	p.n = n
 	if n < smallest {
 		for k := range p.table {

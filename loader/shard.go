@@ -23,12 +23,12 @@ type Shard struct {
 }
 
 // check: ErrInvalid.
-func (s Shard) check(samples uint64) error {
+func (s Shard) check(positions uint64) error {
 	switch {
 	case s.Rank >= s.ranks():
 		return fmt.Errorf("%w: rank %d is not in 0..%d", ErrInvalid, s.Rank, s.ranks()-1)
-	case s.From > samples:
-		return fmt.Errorf("%w: it begins at position %d of %d samples", ErrInvalid, s.From, samples)
+	case s.From > positions:
+		return fmt.Errorf("%w: it begins at position %d of %d", ErrInvalid, s.From, positions)
 	case s.Ends > Drop:
 		return fmt.Errorf("%w: there are no ends %d", ErrInvalid, s.Ends)
 	}
@@ -39,10 +39,10 @@ func (s Shard) ranks() uint64 { return max(s.Ranks, 1) }
 
 // Of returns the shard of an epoch. ErrInvalid.
 func (s Shard) Of(e *Epoch) (*Part, error) {
-	if err := s.check(e.Samples); err != nil {
+	if err := s.check(e.positions); err != nil {
 		return nil, err
 	}
-	left := e.Samples - s.From
+	left := e.positions - s.From
 	p := &Part{epoch: e, shard: s, real: (left + s.ranks() - 1 - s.Rank) / s.ranks()}
 	p.samples = p.real
 	switch s.Ends {
@@ -70,9 +70,9 @@ func (p *Part) Samples() uint64 { return p.samples }
 // Real is how many of them are read by no other rank and at no other time: with Pad it may be one less than Samples.
 func (p *Part) Real() uint64 { return p.real }
 
-// Position returns the position in the epoch behind which all ranks are when each has read so many: where to go on from. At most the epoch's samples.
+// Position returns the position in the epoch behind which all ranks are when each has read so many: where to go on from. At most the epoch's positions.
 func (p *Part) Position(read uint64) uint64 {
-	return min(p.shard.From+read*p.shard.ranks(), p.epoch.Samples)
+	return min(p.shard.From+read*p.shard.ranks(), p.epoch.positions)
 }
 
 // Fill writes the indices from the first-th of this part on to dst, as long as there are any, and returns how many.
@@ -84,7 +84,7 @@ func (p *Part) Fill(dst []int, first uint64) int {
 	n := p.epoch.Fill(dst, p.shard.From+p.shard.Rank+first*p.shard.ranks(), p.shard.ranks())
 	for k := n; k < len(dst); k++ { // padding: on from the beginning of what there is to read
 		position := p.shard.Rank + (first+uint64(k))*p.shard.ranks()
-		dst[k] = int(p.epoch.At(p.shard.From + position%(p.epoch.Samples-p.shard.From)))
+		dst[k] = int(p.epoch.At(p.shard.From + position%(p.epoch.positions-p.shard.From)))
 	}
 	return len(dst)
 }
