@@ -31,5 +31,9 @@
 #include "src/look.c"    /* info, states, stats, verify, explain */
 #include "src/link.c"    /* connections to a server */
 #include "src/fetch.c"   /* what a server fills */
-#include "src/order.c"   /* the order of an epoch */
+#include "src/order.c"   /* keyed permutations, the order of one dataset */
+#include "src/weights.c" /* samples drawn by weight */
+#include "src/mix.c"     /* several datasets by ratio */
+#include "src/epoch.c"   /* the order of an epoch, and its shards */
+#include "src/board.c"   /* tasks for workers */
 #include "src/python.c"  /* for callers with arrays and a garbage collector */

@@ -311,8 +311,8 @@ STOC_API int stoc_dial(const char *name, const char *sockets_dir, unsigned flags
 
 /* ------------------------------------------------------------------------------------------------ the order of an epoch
  *
- * In which order samples are read, as a function of a position: docs/order.md. It takes no memory that grows with the dataset, and is the same in Go, and in every version of this library.
- * No cache is needed.
+ * In which order samples are read, as a function of a position: docs/order.md. It takes no memory that grows with the dataset (but weights do), and is the same in Go, and in every version
+ * of this library. No cache is needed.
  */
 
 enum stoc_order_kind {
@@ -337,12 +337,125 @@ typedef struct stoc_epoch stoc_epoch; /* the order of one epoch. Immutable: any 
 STOC_API int stoc_epoch_open(const struct stoc_order *order, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
 STOC_API void stoc_epoch_close(stoc_epoch *epoch); /* NULL is a harmless no-op */
 
-/* The sample at a position, and the position of a sample. EINDEX. For many positions of windows and blocks stoc_epoch_fill is faster. */
+/* Samples drawn with replacement, each as often as its weight says: finite, not below 0, one of them above. The table takes 16 bytes a sample and some ten nanoseconds a sample to make; weights
+ * itself is not kept. Immutable. EINVAL, naming the weight; EMEMORY. An epoch keeps the table alive: it may be closed (NULL is a no-op) before its epochs are. */
+typedef struct stoc_weights stoc_weights;
+STOC_API int stoc_weights_open(const double *weights, uint64_t n, stoc_weights **out, struct stoc_error *error);
+STOC_API void stoc_weights_close(stoc_weights *weights);
+
+/* draws: positions of the epoch, at most 2^40; 0: as many as samples. */
+STOC_API int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t seed, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
+
+/* Where an epoch of a mix ends. */
+enum stoc_mix_stop {
+    STOC_MIX_FIRST = 0, /* when one dataset was read to its end: no sample comes twice */
+    STOC_MIX_ALL = 1,   /* when every one was: those too small for their ratio begin anew, in another order, as often as it takes */
+    STOC_MIX_LENGTH = 2 /* at `length`; each dataset goes on in the next epoch where it was */
+};
+
+/* Samples of several datasets by ratio. An index is that of the concatenated datasets: the index in the dataset plus the samples of all datasets before it. */
+struct stoc_mix {
+    uint64_t struct_bytes;           /* sizeof(struct stoc_mix) */
+    uint64_t datasets;               /* 1 to 65536 */
+    const struct stoc_order *orders; /* one for each; all of them together have at most 2^40 samples */
+    const uint64_t *ratios;          /* one for each, from 1 on, their sum below 2^31: 7 and 3 for 70 and 30 percent */
+    uint64_t seed;                   /* says whose turn it is, with the ratios */
+    uint64_t length;                 /* STOC_MIX_LENGTH: positions of an epoch, 1 to 2^40. Else 0 */
+    uint32_t stop;                   /* enum stoc_mix_stop */
+    uint32_t reserved;               /* 0 */
+};
+
+/* Nothing of mix is kept. Takes time and about 100 bytes for each dataset, whatever its samples. EINVAL, naming what cannot be; EMEMORY. */
+STOC_API int stoc_epoch_open_mixed(const struct stoc_mix *mix, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
+
+/* How many positions there are: samples, draws, or what a mix stops at. */
+STOC_API int64_t stoc_epoch_length(const stoc_epoch *epoch);
+
+/* The sample at a position, and the position of a sample. EINDEX; EUNSUPPORTED for the position of a sample in an epoch with weights or of a mix, where it may stand in several or in none.
+ * For many positions of windows, blocks and mixes stoc_epoch_fill is faster. */
 STOC_API int64_t stoc_epoch_at(const stoc_epoch *epoch, uint64_t position);
 STOC_API int64_t stoc_epoch_position(const stoc_epoch *epoch, int64_t index);
 
 /* Writes the samples at positions first, first + step, ... to indices, at most n and as long as there are any; step >= 1. Returns how many; EINVAL. */
 STOC_API int64_t stoc_epoch_fill(const stoc_epoch *epoch, int64_t *indices, size_t n, uint64_t first, uint64_t step);
+
+/* What becomes of the samples that do not divide by the number of ranks. */
+enum stoc_ends {
+    STOC_ENDS_UNEVEN = 0, /* some ranks get one more */
+    STOC_ENDS_PAD = 1,    /* those with one less begin again: what comes twice is not real */
+    STOC_ENDS_DROP = 2    /* the last ones are left out */
+};
+
+/* What one rank reads of what is left of an epoch from a position on: each ranks-th sample, from the rank-th on. When each rank has read k samples, the epoch is read up to from + k * ranks (or to
+ * its end): with that, any other number of ranks may go on. */
+struct stoc_shard {
+    uint64_t struct_bytes; /* sizeof(struct stoc_shard) */
+    uint64_t rank, ranks;
+    uint64_t from;         /* at most the length of the epoch */
+    uint32_t ends;         /* enum stoc_ends */
+    uint32_t reserved;     /* 0 */
+    uint64_t samples, real; /* written by stoc_epoch_shard: how many this rank reads, and how many of them nobody else does */
+};
+
+/* Checks a shard and fills in samples and real. EINVAL, naming what cannot be. */
+STOC_API int stoc_epoch_shard(const stoc_epoch *epoch, struct stoc_shard *shard, struct stoc_error *error);
+
+/* Writes the samples of a shard from its first-th on to indices, at most n and as long as there are any. Returns how many; EINVAL. */
+STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct stoc_shard *shard, int64_t *indices, size_t n, uint64_t first);
+
+/* ------------------------------------------------------------------------------------------------ tasks for workers
+ *
+ * A board in memory that one parent and its workers (processes or threads) share: the parent posts tasks, workers take and answer them. No locks; anybody but the parent may be
+ * killed at any time. docs/loader.md. Functions of the parent MUST NOT be called by two threads at once. The memory is the caller's; it MUST begin at a multiple of 64 and be zero before init.
+ * Answers are read in place: the task of position p lies at 4096 + (p mod capacity) * STOC_BOARD_TASK_BYTES, its answer STOC_BOARD_ANSWER_OFFSET further on, where struct stoc_task says.
+ */
+
+#define STOC_BOARD_TASK_BYTES 128
+#define STOC_BOARD_ANSWER_OFFSET 64
+#define STOC_TASK_CANCELLED (-1) /* the only result that the library gives; all others are the caller's */
+
+struct stoc_task {
+    uint64_t position, first; /* its own, and that of the first task of its batch; set by the library */
+    int64_t index;            /* these are the caller's: what is to be done */
+    uint32_t row, buffer, kind;
+    uint32_t only; /* 0: for any worker; else for worker only - 1. All tasks of a batch alike */
+    uint64_t argument;
+    int32_t result; /* the answer, by the worker */
+    uint32_t worker;
+    uint64_t spill_offset, spill_bytes;
+};
+
+/* Of a board with room for so many tasks at a time (1 to 2^20; rounded up to a power of two); 0: not possible. */
+STOC_API size_t stoc_board_bytes(uint32_t tasks);
+STOC_API int stoc_board_init(void *memory, uint32_t tasks);
+
+/* Parent. Posts the n tasks of a batch, n at most half of the board. Returns the position of the first, or EMEMORY: no room before others are released. */
+STOC_API int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
+
+/* Worker (0 to 65535, each number by one at a time). 1: a task was taken; 0: none in so many milliseconds, or a signal came; ECLOSED: the board was stopped. */
+STOC_API int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *task);
+/* Worker. Answers with result and spill. ELOST: the task is not this worker's any more. */
+STOC_API int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *task);
+
+struct stoc_batch {
+    uint64_t first; /* as push returned it */
+    uint64_t tasks;
+};
+/* Parent. The number of the first of these batches whose tasks all have answers, after waiting at most so long for there to be one; `count`: none. May come back earlier. */
+STOC_API int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
+/* Parent. The answers have been read. BUSY: one of them is still missing. */
+STOC_API int stoc_board_release(void *memory, uint64_t first, uint32_t n);
+/* Parent. Answers those that nobody has taken with STOC_TASK_CANCELLED. Returns how many are being worked on. */
+STOC_API int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n);
+/* Parent, about a worker that is dead. How many tasks it held, and the first n of them; each is to be posted anew (ELOST: it is not that worker's). */
+STOC_API int64_t stoc_board_held(void *memory, uint32_t worker, uint64_t *positions, size_t n);
+STOC_API int stoc_board_repost(void *memory, uint32_t worker, uint64_t position);
+
+/* Anybody. Every take returns ECLOSED from now on. */
+STOC_API void stoc_board_stop(void *memory);
+
+/* Anybody. So many bytes of a file of the caller's that nobody else is given: their offset, a multiple of 4096. */
+STOC_API int64_t stoc_board_spill(void *memory, uint64_t bytes);
 
 /* ------------------------------------------------------------------------------------------------ look */
 

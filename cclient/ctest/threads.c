@@ -1,7 +1,9 @@
 /* threads.c - any number of threads on one handle, two handles, everything at once. Run under the thread sanitizer as well. */
 #include "check.h"
 
-enum { N = 48, BYTES = 6000, THREADS = 4 };
+#include <sched.h>
+
+enum { N = 48, BYTES = 6000, THREADS = 4, ROUNDS = 20000 };
 
 static stoc_cache *handles[2];
 static atomic_bool stop;
@@ -217,6 +219,55 @@ static void one_of_many_stores(void)
     stoc_close(handles[0]);
 }
 
+static atomic_int arrived;
+
+/* Both threads go on at the same moment: they spin, so that neither has to be woken. */
+static void meet(int before)
+{
+    atomic_fetch_add(&arrived, 1);
+    while (atomic_load(&arrived) < before + 2)
+        sched_yield();
+}
+
+/* Two threads set the only sample of a cache with one place, over and over; returns how often it was stored. */
+static void *take_the_last_place(void *arg)
+{
+    intptr_t stored = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        meet(4 * round);
+        int result = put(arg, 0, 100, 1, 0);
+        if (result == STOC_STORED)
+            stored++;
+        else if (result != STOC_EXISTS && result != STOC_BUSY && atomic_fetch_add(&errors, 1) == 0)
+            COMPLAIN("round %d: %d", round, result);
+        meet(4 * round + 2);
+        if (arg == handles[0] && stoc_clear(arg, 10000) != STOC_STORED)
+            atomic_fetch_add(&errors, 1);
+    }
+    return (void *)stored;
+}
+
+/* Who meets the last place being taken for the sample that it sets is told so, and not that the cache is full. */
+static void full_means_that_it_does_not_fit(void)
+{
+    handles[0] = make(NULL, OPTIONS(.samples = 1, .sample_bytes = 100));
+    handles[1] = join_fd(handles[0]);
+    errors = arrived = 0;
+    pthread_t threads[2];
+    intptr_t stored = 0;
+    for (int k = 0; k < 2; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, take_the_last_place, handles[k]) == 0);
+    for (int k = 0; k < 2; k++) {
+        void *n;
+        pthread_join(threads[k], &n);
+        stored += (intptr_t)n;
+    }
+    EQUAL(errors, 0);
+    EQUAL(stored, ROUNDS);
+    stoc_close(handles[1]);
+    stoc_close(handles[0]);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -224,5 +275,6 @@ int main(int argc, char **argv)
     RUN(everything_at_once);
     RUN(counts_are_exact);
     RUN(one_of_many_stores);
+    RUN(full_means_that_it_does_not_fit);
     return end_tests(argv[0]);
 }

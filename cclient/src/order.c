@@ -1,12 +1,12 @@
 /*
- * order.c - the order of an epoch as a function of a position: docs/order.md.
+ * order.c - keyed permutations, and the order of one epoch of one dataset: docs/order.md.
  */
 
 #define ORDER_ROUNDS 10
 #define ORDER_SMALLEST 257 /* the least n that goes through rounds; below it a table is shuffled */
 #define GOLDEN UINT64_C(0x9E3779B97F4A7C15)
 
-enum { OF_SAMPLES, OF_BLOCKS, OF_WINDOW };
+enum { OF_SAMPLES, OF_BLOCKS, OF_WINDOW, OF_DRAWS, OF_NODE, OF_DATASET };
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -25,7 +25,8 @@ struct window {
     struct permutation shuffle;
 };
 
-struct stoc_epoch {
+/* The order of one epoch of one dataset. */
+struct plain {
     struct stoc_order order;
     uint64_t number;
     uint64_t block, blocks, window; /* samples of a block (1 for windows of samples), how many there are, blocks of a window */
@@ -42,12 +43,19 @@ static inline uint64_t mix(uint64_t x)
 
 static inline uint64_t below(uint64_t x, uint64_t n) { return (uint64_t)((wide)x * n >> 64); }
 
+static uint64_t chain(uint64_t seed, const uint64_t *words, size_t n)
+{
+    uint64_t key = mix(seed + GOLDEN);
+    for (size_t k = 0; k < n; k++)
+        key = mix((key ^ words[k]) + GOLDEN);
+    return key;
+}
+
+#define CHAIN(seed, ...) chain(seed, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+
 static void key_permutation(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch, uint64_t use, uint64_t part)
 {
-    const uint64_t words[] = {epoch, use, part, n};
-    uint64_t key = mix(seed + GOLDEN);
-    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
-        key = mix((key ^ words[k]) + GOLDEN);
+    uint64_t key = CHAIN(seed, epoch, use, part, n);
     p->n = n;
     if (n < ORDER_SMALLEST) {
         for (unsigned k = 0; k < n; k++)
@@ -127,13 +135,13 @@ static uint64_t permutation_position(const struct permutation *p, uint64_t x)
 /* ------------------------------------------------------------------------------------------------ windows */
 
 /* The position at which a window begins. */
-static uint64_t window_begin(const struct stoc_epoch *e, uint64_t number)
+static uint64_t window_begin(const struct plain *e, uint64_t number)
 {
     uint64_t block = MIN(number * e->window, e->blocks);
     return block * e->block - (e->short_block < block ? e->missing : 0);
 }
 
-static void window_of(const struct stoc_epoch *e, uint64_t number, struct window *w)
+static void window_of(const struct plain *e, uint64_t number, struct window *w)
 {
     w->number = number;
     w->first = window_begin(e, number);
@@ -142,7 +150,7 @@ static void window_of(const struct stoc_epoch *e, uint64_t number, struct window
     key_permutation(&w->shuffle, w->samples, e->order.seed, e->number, OF_WINDOW, number);
 }
 
-static void window_at(const struct stoc_epoch *e, uint64_t position, struct window *w)
+static void window_at(const struct plain *e, uint64_t position, struct window *w)
 {
     uint64_t size = e->window * e->block, number = position / size, behind = e->short_block / e->window + 1;
     if (number >= behind || position >= window_begin(e, behind))
@@ -150,7 +158,8 @@ static void window_at(const struct stoc_epoch *e, uint64_t position, struct wind
     window_of(e, number, w);
 }
 
-static uint64_t index_of(const struct stoc_epoch *e, const struct window *w, uint64_t position)
+/* The index at a position of a window. */
+static uint64_t index_within(const struct plain *e, const struct window *w, uint64_t position)
 {
     uint64_t k = permutation_at(&w->shuffle, position - w->first);
     if (k >= w->short_at)
@@ -161,30 +170,28 @@ static uint64_t index_of(const struct stoc_epoch *e, const struct window *w, uin
     return block * e->block + k % e->block;
 }
 
-/* ------------------------------------------------------------------------------------------------ what is exported */
+/* ------------------------------------------------------------------------------------------------ epochs of one dataset */
 
-int stoc_epoch_open(const struct stoc_order *order, uint64_t number, stoc_epoch **out, struct stoc_error *error)
+/* EINVAL. what: before the name of the member in the message, such as "dataset 3: ", or "". */
+static int check_order(const struct stoc_order *order, const char *what, struct stoc_error *error)
 {
-    no_error(error);
-    if (!out)
-        return fail(error, STOC_EINVAL, 0, "no place for the epoch: out is NULL");
-    *out = NULL;
-    if (!order)
-        return fail(error, STOC_EINVAL, 0, "no order given");
     if (order->struct_bytes != sizeof *order)
-        return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's orders have %zu; set it to sizeof(struct stoc_order) and use the header of this version",
+        return fail(error, STOC_EINVAL, 0, "%sstruct_bytes: %llu, this library's orders have %zu; set it to sizeof(struct stoc_order) and use the header of this version", what,
                     (unsigned long long)order->struct_bytes, sizeof *order);
     if (order->samples < 1 || order->samples > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "samples: %llu is not in 1..%llu", (unsigned long long)order->samples, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "%ssamples: %llu is not in 1..%llu", what, (unsigned long long)order->samples, (unsigned long long)STOC_MAX_SAMPLES);
     if (order->kind > STOC_ORDER_BLOCKS || order->reserved)
-        return fail(error, STOC_EINVAL, 0, "kind: %u is not in 0..%d (and reserved is %u, not 0)", order->kind, STOC_ORDER_BLOCKS, order->reserved);
+        return fail(error, STOC_EINVAL, 0, "%skind: %u is not in 0..%d (and reserved is %u, not 0)", what, order->kind, STOC_ORDER_BLOCKS, order->reserved);
     if ((order->kind == STOC_ORDER_WINDOWS || order->kind == STOC_ORDER_BLOCKS) != (order->window > 0))
-        return fail(error, STOC_EINVAL, 0, "window: %llu; windows and blocks need one, other kinds have none", (unsigned long long)order->window);
+        return fail(error, STOC_EINVAL, 0, "%swindow: %llu; windows and blocks need one, other kinds have none", what, (unsigned long long)order->window);
     if ((order->kind == STOC_ORDER_BLOCKS) != (order->block > 0))
-        return fail(error, STOC_EINVAL, 0, "block: %llu; blocks need a size, other kinds have none", (unsigned long long)order->block);
-    stoc_epoch *e = calloc(1, sizeof *e);
-    if (!e)
-        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for an epoch of %zu bytes", sizeof *e);
+        return fail(error, STOC_EINVAL, 0, "%sblock: %llu; blocks need a size, other kinds have none", what, (unsigned long long)order->block);
+    return 0;
+}
+
+/* Of an order that was checked. */
+static void plain_begin(struct plain *e, const struct stoc_order *order, uint64_t number)
+{
     uint64_t n = order->samples;
     e->order = *order;
     e->number = number;
@@ -196,6 +203,7 @@ int stoc_epoch_open(const struct stoc_order *order, uint64_t number, stoc_epoch 
         e->block = 1;
         e->blocks = n;
         e->window = MIN(order->window, n);
+        e->missing = 0;
         e->short_block = n - 1;
         break;
     case STOC_ORDER_BLOCKS:
@@ -207,76 +215,36 @@ int stoc_epoch_open(const struct stoc_order *order, uint64_t number, stoc_epoch 
         e->short_block = permutation_position(&e->whole, e->blocks - 1);
         break;
     }
-    *out = e;
-    return 0;
 }
 
-void stoc_epoch_close(stoc_epoch *e) { free(e); }
-
-int64_t stoc_epoch_at(const stoc_epoch *e, uint64_t position)
+/* w: a window that was asked for before, or one without samples; becomes the one that the position is in. */
+static inline uint64_t plain_at(const struct plain *e, uint64_t position, struct window *w)
 {
-    struct window w;
-    if (!e)
-        return STOC_ECLOSED;
-    if (position >= e->order.samples)
-        return STOC_EINDEX;
     switch (e->order.kind) {
     case STOC_ORDER_SEQUENTIAL:
-        return (int64_t)position;
+        return position;
     case STOC_ORDER_SHUFFLED:
-        return (int64_t)permutation_at(&e->whole, position);
+        return permutation_at(&e->whole, position);
     default:
-        window_at(e, position, &w);
-        return (int64_t)index_of(e, &w, position);
+        if (position - w->first >= w->samples) /* one without samples, as well */
+            window_at(e, position, w);
+        return index_within(e, w, position);
     }
 }
 
-int64_t stoc_epoch_position(const stoc_epoch *e, int64_t index)
+static uint64_t plain_position(const struct plain *e, uint64_t index)
 {
     struct window w;
-    if (!e)
-        return STOC_ECLOSED;
-    if ((uint64_t)index >= e->order.samples)
-        return STOC_EINDEX;
-    uint64_t i = (uint64_t)index;
     if (e->order.kind == STOC_ORDER_SEQUENTIAL)
         return index;
     if (e->order.kind == STOC_ORDER_SHUFFLED)
-        return (int64_t)permutation_position(&e->whole, i);
-    uint64_t block = i / e->block;
+        return permutation_position(&e->whole, index);
+    uint64_t block = index / e->block;
     if (e->order.kind == STOC_ORDER_BLOCKS)
         block = permutation_position(&e->whole, block);
     window_of(e, block / e->window, &w);
-    uint64_t k = block % e->window * e->block + i % e->block;
+    uint64_t k = block % e->window * e->block + index % e->block;
     if (k >= w.short_at)
         k -= e->missing;
-    return (int64_t)(w.first + permutation_position(&w.shuffle, k));
-}
-
-int64_t stoc_epoch_fill(const stoc_epoch *e, int64_t *indices, size_t n, uint64_t first, uint64_t step)
-{
-    struct window w = {.samples = 0};
-    if (!e)
-        return STOC_ECLOSED;
-    if ((n && !indices) || step < 1)
-        return STOC_EINVAL;
-    size_t k = 0;
-    for (uint64_t position = first; k < n && position < e->order.samples; k++) {
-        switch (e->order.kind) {
-        case STOC_ORDER_SEQUENTIAL:
-            indices[k] = (int64_t)position;
-            break;
-        case STOC_ORDER_SHUFFLED:
-            indices[k] = (int64_t)permutation_at(&e->whole, position);
-            break;
-        default:
-            if (position - w.first >= w.samples) /* the first one, as well */
-                window_at(e, position, &w);
-            indices[k] = (int64_t)index_of(e, &w, position);
-        }
-        if (step >= e->order.samples - position)
-            return (int64_t)k + 1;
-        position += step;
-    }
-    return (int64_t)k;
+    return w.first + permutation_position(&w.shuffle, k);
 }

@@ -171,8 +171,11 @@ again:;
     }
     bool fits = placed == KEEP;
     /* Full, unless a dead clearer left it so: then it is claimed from, so that somebody finishes that clear. */
-    if (!fits && is_full(c, length) && !phase_clearing(load(phase_word(c))))
+    if (!fits && is_full(c, length) && !phase_clearing(load(phase_word(c)))) {
+        if (load(index_word(c, i)) != w) /* the last place went to this sample, perhaps */
+            goto again;
         return STOC_FULL;
+    }
     if (!fits && memory_short(c, length)) /* a place that it keeps has its pages */
         return STOC_FULL;
 

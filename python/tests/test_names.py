@@ -157,6 +157,8 @@ def test_structs_are_those_of_the_header(tmp_path):
         "stoc_failure": _native.Failure,
         "stoc_fetch_options": _native.FetchOptions,
         "stoc_order": _native.Order,
+        "stoc_task": _native.Task,
+        "stoc_batch": _native.Batch,
         "iovec": _native.IoVec,
     }
     names = {"iovec": {"base": "iov_base", "length": "iov_len"}}

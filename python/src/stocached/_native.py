@@ -184,6 +184,31 @@ class Order(ctypes.Structure):
     ]
 
 
+class Task(ctypes.Structure):
+    """struct stoc_task"""
+
+    _fields_ = [
+        ("position", c_uint64),
+        ("first", c_uint64),
+        ("index", c_int64),
+        ("row", c_uint32),
+        ("buffer", c_uint32),
+        ("kind", c_uint32),
+        ("only", c_uint32),
+        ("argument", c_uint64),
+        ("result", c_int32),
+        ("worker", c_uint32),
+        ("spill_offset", c_uint64),
+        ("spill_bytes", c_uint64),
+    ]
+
+
+class Batch(ctypes.Structure):
+    """struct stoc_batch"""
+
+    _fields_ = [("first", c_uint64), ("tasks", c_uint64)]
+
+
 class Claim(ctypes.Structure):
     """struct stoc_claim; its members are the library's."""
 
@@ -372,6 +397,44 @@ epoch_position = _bind(_holding, "stoc_epoch_position", c_int64, Epoch, c_int64)
 
 # int64_t stoc_epoch_fill(const stoc_epoch *epoch, int64_t *indices, size_t n, uint64_t first, uint64_t step);
 epoch_fill = _bind(_releasing, "stoc_epoch_fill", c_int64, Epoch, c_void_p, c_size_t, c_uint64, c_uint64)
+
+# size_t stoc_board_bytes(uint32_t tasks);
+board_bytes = _bind(_holding, "stoc_board_bytes", c_size_t, c_uint32)
+
+# int stoc_board_init(void *memory, uint32_t tasks);
+board_init = _bind(_holding, "stoc_board_init", c_int, c_void_p, c_uint32)
+
+# int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
+board_push = _bind(_holding, "stoc_board_push", c_int64, c_void_p, c_void_p, c_size_t)
+
+# int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *task);
+board_take = _bind(_holding, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task))
+board_take_wait = _bind(_releasing, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task))
+
+# int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *task);
+board_done = _bind(_holding, "stoc_board_done", c_int, c_void_p, c_uint32, POINTER(Task))
+
+# int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
+board_wait = _bind(_releasing, "stoc_board_wait", c_int64, c_void_p, POINTER(Batch), c_size_t, c_uint32)
+board_look = _bind(_holding, "stoc_board_wait", c_int64, c_void_p, POINTER(Batch), c_size_t, c_uint32)
+
+# int stoc_board_release(void *memory, uint64_t first, uint32_t n);
+board_release = _bind(_holding, "stoc_board_release", c_int, c_void_p, c_uint64, c_uint32)
+
+# int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n);
+board_cancel = _bind(_holding, "stoc_board_cancel", c_int64, c_void_p, c_uint64, c_uint32)
+
+# int64_t stoc_board_held(void *memory, uint32_t worker, uint64_t *positions, size_t n);
+board_held = _bind(_holding, "stoc_board_held", c_int64, c_void_p, c_uint32, c_void_p, c_size_t)
+
+# int stoc_board_repost(void *memory, uint32_t worker, uint64_t position);
+board_repost = _bind(_holding, "stoc_board_repost", c_int, c_void_p, c_uint32, c_uint64)
+
+# void stoc_board_stop(void *memory);
+board_stop = _bind(_holding, "stoc_board_stop", None, c_void_p)
+
+# int64_t stoc_board_spill(void *memory, uint64_t bytes);
+board_spill = _bind(_holding, "stoc_board_spill", c_int64, c_void_p, c_uint64)
 
 # int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
 verify = _bind(_releasing, "stoc_verify", c_int64, Cache, c_uint64, c_uint64, POINTER(c_uint64), POINTER(c_int64))

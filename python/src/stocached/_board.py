@@ -1,0 +1,149 @@
+"""The board: tasks that a loader posts and its workers take, in shared memory (docs/loader.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _native
+from ._errors import make
+from ._shared_file import SharedFile
+
+_HEADER, _TASK_BYTES, _PAGE = 4096, 128, 4096
+_PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
+
+TASK = np.dtype([(name, np.dtype(kind)) for name, kind in _native.Task._fields_])
+ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8")])
+CANCELLED = -1
+
+_fallocate = _native._bind(ctypes.CDLL(None, use_errno=True), "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+class Board:
+    """Tasks for workers, and a file for what has no place elsewhere. One thread at a time is the parent; workers are processes or threads.
+
+    Pickled or forked, it is the same board in another process."""
+
+    def __init__(self, tasks: int) -> None:
+        """tasks: that are posted and not yet released, at most; a batch takes at most half of it."""
+        self.file = SharedFile("board", size=_native.board_bytes(tasks))
+        self.spill = SharedFile("spill")
+        self._map()
+        self._check(_native.board_init(self._address, tasks))
+
+    def _map(self) -> None:
+        self._memory = self.file.map(0, os.fstat(self.file.fd).st_size)
+        self._address = self._memory.ctypes.data
+        self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
+        rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
+        self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "spill": self.spill}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+    # ------------------------------------------------------------------------------------------------ the parent
+
+    def push(self, tasks: npt.NDArray[Any]) -> int | None:
+        """Posts the tasks (of dtype TASK) of a batch; the position of the first, or None: no room before others are released."""
+        first = int(_native.board_push(self._address, tasks.ctypes.data, len(tasks)))
+        return None if first == _native.EMEMORY else self._check(first)
+
+    def wait(self, batches: list[tuple[int, int]], timeout: float) -> int | None:
+        """Which of some batches (first position, tasks) is the first that has all its answers, after waiting at most so many seconds for one. None: none has;
+        comes back early for signals."""
+        native = (_native.Batch * len(batches))(*batches)
+        call = _native.board_wait if timeout > 0 else _native.board_look
+        found = self._check(call(self._address, native, len(batches), int(timeout * 1000)))
+        return found if found < len(batches) else None
+
+    def answers(self, first: int, tasks: int) -> npt.NDArray[Any]:
+        """Of dtype ANSWER: live memory, to be read before `release`."""
+        at = first % self._capacity
+        return self._answers[at : at + tasks]
+
+    def release(self, first: int, tasks: int) -> None:
+        self._check(_native.board_release(self._address, first, tasks))
+
+    def cancel(self, first: int, tasks: int) -> int:
+        """Takes back what nobody has begun; how many are being worked on."""
+        return self._check(_native.board_cancel(self._address, first, tasks))
+
+    def held(self, worker: int) -> list[int]:
+        """Positions of tasks that a worker which is dead had taken."""
+        positions = np.zeros(self._capacity, np.uint64)
+        found = self._check(_native.board_held(self._address, worker, positions.ctypes.data, positions.size))
+        return [int(position) for position in positions[:found]]
+
+    def index_of(self, position: int) -> int:
+        """The sample index of a task that is not released."""
+        at = _HEADER + (position % self._capacity) * _TASK_BYTES + 24
+        return int(self._memory[at : at + 8].view(np.int64)[0])
+
+    def repost(self, worker: int, position: int) -> None:
+        self._check(_native.board_repost(self._address, worker, position))
+
+    def stop(self) -> None:
+        """Every worker's `take` says so from now on."""
+        _native.board_stop(self._address)
+
+    # ------------------------------------------------------------------------------------------------ workers
+
+    def take(self, worker: int, task: _native.Task, timeout: float) -> bool | None:
+        """Fills in the next task; False: none in so many seconds; None: the board was stopped."""
+        got = _native.board_take(self._address, worker, 0, task) or _native.board_take_wait(self._address, worker, int(timeout * 1000), task)
+        return None if got == _native.ECLOSED else bool(self._check(got))
+
+    def done(self, worker: int, task: _native.Task) -> None:
+        """Answers. A task that is not this worker's any more is nobody's business."""
+        _native.board_done(self._address, worker, task)
+
+    # ------------------------------------------------------------------------------------------------ the spill
+
+    def put(self, *parts: Any) -> tuple[int, int]:
+        """Writes bytes that somebody reads by `get` in another process: their offset and number."""
+        length = sum(memoryview(part).nbytes for part in parts)
+        offset = self._check(_native.board_spill(self._address, max(length, 1)))
+        at = offset
+        for part in parts:
+            view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
+            while view:
+                written = os.pwrite(self.spill.fd, view, at)
+                at, view = at + written, view[written:]
+        return offset, length
+
+    def get(self, offset: int, length: int) -> bytearray:
+        """Reads them without taking them away."""
+        data = bytearray(length)
+        view, at = memoryview(data), offset
+        while view:
+            count = os.preadv(self.spill.fd, [view], at)
+            if count == 0:
+                raise make(_native.ECORRUPT, f"the loader's spill ends before byte {at + len(view)}", 0)
+            at, view = at + count, view[count:]
+        return data
+
+    def drop(self, offset: int, length: int) -> None:
+        """Gives their memory back."""
+        _fallocate(self.spill.fd, _PUNCH, offset, -(-max(length, 1) // _PAGE) * _PAGE)
+
+    def put_object(self, value: Any) -> tuple[int, int]:
+        return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+    def take_object(self, offset: int, length: int) -> Any:
+        value = pickle.loads(self.get(offset, length))
+        self.drop(offset, length)
+        return value
+
+    def _check(self, code: int) -> int:
+        if code < 0:
+            raise make(code, f"the loader's board: {_native.strerror(code).decode()}", 0)
+        return code

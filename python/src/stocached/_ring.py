@@ -1,0 +1,100 @@
+"""The ring: memory for batches that is used again when nobody sees a batch any more (docs/loader.md)."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _sizes
+from ._shared_file import SharedFile
+
+Raw = npt.NDArray[np.uint8]
+_PAGE = 4096
+
+
+class Lease:
+    """The memory of one batch. Every array and tensor of the batch refers to it, slices and views included; with the last of them it goes back to the ring.
+
+    NumPy lets a slice refer to the array that was sliced first instead of what lies between; that array has the lease as its base, so the lease outlives it."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "_give_back", "_memory", "number")
+
+    def __init__(self, number: int, memory: Raw, give_back: Callable[[int], None]) -> None:
+        self.number, self._memory, self._give_back = number, memory, give_back
+        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (memory.size,), "data": (memory.ctypes.data, False)}
+
+    def array(self) -> Raw:
+        """All of it as bytes. To be called once: the lease lives as long as this array and whatever is made of it."""
+        return np.asarray(self)
+
+    def __del__(self) -> None:
+        self._give_back(self.number)
+
+
+class Ring:
+    """Buffers of equal size in shared memory, given out as leases. Workers see them by number.
+
+    `take` and `buffer` are for one thread at a time; leases may end in any thread, at any moment, in the garbage collector as well."""
+
+    def __init__(self, most: int, *, on_map: Callable[[Raw], None] | None = None, on_idle: Callable[[int], bool] | None = None) -> None:
+        """most: bytes of all buffers together, beyond which batches come in plain memory.
+        on_map: is called with each buffer that is new in this process. on_idle: says whether one that was given back may be used again by now."""
+        self.file = SharedFile("ring")
+        self.buffer_bytes = 0
+        self._most = most
+        self._on_map, self._on_idle = on_map, on_idle
+        self._start()
+
+    def _start(self) -> None:
+        self._buffers: dict[int, Raw] = {}
+        self._idle: deque[int] = deque()  # the one given back last is in the processor's cache, most likely
+        self._made = 0
+        self._told = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "buffer_bytes": self.buffer_bytes, "_most": self._most, "_on_map": None, "_on_idle": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    def resize(self, buffer_bytes: int) -> None:
+        """To be called before the first `take`, and never again."""
+        self.buffer_bytes = -(-max(buffer_bytes, 1) // _PAGE) * _PAGE
+
+    def buffer(self, number: int) -> Raw:
+        """The memory of a buffer, in whichever process."""
+        memory = self._buffers.get(number)
+        if memory is None:
+            memory = self._buffers[number] = self.file.map(number * self.buffer_bytes, self.buffer_bytes)
+            if self._on_map is not None:
+                self._on_map(memory)
+        return memory
+
+    def take(self) -> Lease | None:
+        """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time."""
+        for _ in range(len(self._idle)):
+            number = self._idle.pop()
+            if self._on_idle is None or self._on_idle(number):
+                return Lease(number, self.buffer(number), self._idle.append)
+            self._idle.appendleft(number)
+        if (self._made + 1) * self.buffer_bytes > self._most and self._made > 0:
+            self._tell()
+            return None
+        number, self._made = self._made, self._made + 1
+        self.file.grow(self._made * self.buffer_bytes)
+        return Lease(number, self.buffer(number), self._idle.append)
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            warnings.warn(
+                f"stocached: the {self._made} batches of {_sizes.show_size(self.buffer_bytes)} that shared memory was set aside for are all in use, so somebody keeps "
+                f"batches. Further ones come in memory of their own, which is slower. Copy what is to be kept, or raise ring_bytes={self._most}",
+                stacklevel=2,
+            )
