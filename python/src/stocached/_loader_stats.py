@@ -1,0 +1,109 @@
+"""What a loader has done so far."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class LoaderStats:
+    """Figures of a loader since it was made, of all its epochs. The difference of two says what happened between them: `after - before`.
+
+    They are added up while the loader works, so those of batches that are still on their way may be in them in part."""
+
+    batches: int = 0  # given to the training loop
+    samples: int = 0  # in these
+    hits: int = 0  # of these, from the cache
+    misses: int = 0  # of these, loaded
+    bytes: int = 0  # of these samples
+    wait_seconds: float = 0.0  # the training loop waited for a batch
+    step_seconds: float = 0.0  # the training loop had a batch and did not ask for the next
+    gather_seconds: float = 0.0  # hits were copied into batches, summed over threads
+    load_seconds: float = 0.0  # misses were loaded, summed over workers
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits among the samples, 0.0 if there were none."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Of the training loop: waits and steps."""
+        return self.wait_seconds + self.step_seconds
+
+    @property
+    def waiting(self) -> float:
+        """Part of the training loop's time that it waited, 0.0 before the first batch."""
+        return self.wait_seconds / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def samples_per_second(self) -> float:
+        """As the training loop got them, 0.0 before the first."""
+        return self.samples / self.seconds if self.seconds > 0 else 0.0
+
+    def __sub__(self, before: LoaderStats) -> LoaderStats:
+        if not isinstance(before, LoaderStats):
+            return NotImplemented
+        return LoaderStats(**{field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)})
+
+    def __str__(self) -> str:
+        return (
+            f"{self.samples:,} samples in {self.batches:,} batches, {self.hit_rate:.1%} hits, {self.samples_per_second:,.0f} samples/s; "
+            f"the training loop waited {self.wait_seconds:.3f} of {self.seconds:.3f} s ({self.waiting:.1%})"
+        )
+
+
+class Meter:
+    """Adds up what a loader does. Safe from any thread; a forked child must make one of its own. Times are nanoseconds."""
+
+    __slots__ = ("_batches", "_bytes", "_gather", "_hits", "_load", "_lock", "_misses", "_samples", "_step", "_wait")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._batches = self._samples = self._hits = self._misses = self._bytes = 0
+        self._wait = self._step = self._gather = self._load = 0
+
+    def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
+        """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it asked."""
+        with self._lock:
+            self._batches += 1
+            self._samples += samples
+            self._hits += hits
+            self._misses += misses
+            self._bytes += nbytes
+            self._wait += wait_ns
+            self._step += step_ns
+
+    def step(self, ns: int) -> None:
+        """The training loop was busy: the last step of an epoch, which no batch follows."""
+        with self._lock:
+            self._step += ns
+
+    def wait(self, ns: int) -> None:
+        """The training loop waited, and got no batch: for the end of an epoch."""
+        with self._lock:
+            self._wait += ns
+
+    def gather(self, ns: int) -> None:
+        with self._lock:
+            self._gather += ns
+
+    def load(self, ns: int) -> None:
+        with self._lock:
+            self._load += ns
+
+    def stats(self) -> LoaderStats:
+        with self._lock:
+            return LoaderStats(
+                batches=self._batches,
+                samples=self._samples,
+                hits=self._hits,
+                misses=self._misses,
+                bytes=self._bytes,
+                wait_seconds=self._wait / 1e9,
+                step_seconds=self._step / 1e9,
+                gather_seconds=self._gather / 1e9,
+                load_seconds=self._load / 1e9,
+            )
