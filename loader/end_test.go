@@ -1,0 +1,140 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+
+	"go.uber.org/goleak"
+)
+
+func exit() { runtime.Goexit() }
+
+// However a loop ends, at whatever moment: no goroutine is left, and the next loop goes on behind the last batch that was handed out.
+func TestEndsAnyTime(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	const samples, size = 60, 4
+	d := newDataset(samples, 50)
+	d.jitter = true
+	c := newCache(t, d, samples)
+	fill(t, c, d, func(i int) bool { return i%3 == 0 })
+	l := open(t, cached(t, c, d), loader.Options{BatchSize: size, Order: shuffled(samples), Workers: 3, Ahead: 3})
+	order := wanted(t, shuffled(samples), 0, loader.Shard{})
+	for round := range 300 {
+		if err := l.SetEpoch(0); err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for len(got) < samples {
+			ctx, cancel := context.WithCancel(context.Background())
+			if round%3 == 0 { // at any moment
+				time.AfterFunc(time.Duration(rand.IntN(800))*time.Microsecond, cancel)
+			}
+			for b, err := range l.Batches(ctx) {
+				if errors.Is(err, context.Canceled) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, b.Indices()...)
+				b.Release()
+				if round%3 == 1 && rand.IntN(4) == 0 {
+					break
+				}
+				if round%3 == 2 && rand.IntN(4) == 0 {
+					cancel() // and the loop finds out
+				}
+			}
+			cancel()
+		}
+		if !slices.Equal(got, order) {
+			t.Fatalf("round %d: %v, want %v", round, got, order)
+		}
+	}
+	goleak.VerifyNone(t, leaks)
+}
+
+// An ended context ends loads that are under way, and its cause is the error.
+func TestContextEndsLoads(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	d := newDataset(20, 10)
+	d.hold(t, 6)
+	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("the training is over")
+	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+	n := 0
+	var last error
+	for b, err := range l.Batches(ctx) {
+		if last = err; err == nil {
+			n++
+		}
+		b.Release() // harmless with an error
+	}
+	if n != 1 || !errors.Is(last, why) {
+		t.Error(n, last)
+	}
+	goleak.VerifyNone(t, leaks)
+	for _, err := range l.Batches(ctx) {
+		if !errors.Is(err, why) {
+			t.Error(err)
+		}
+	}
+}
+
+// A closed cache is an error, not the end of the process.
+func TestCacheClosedUnderneath(t *testing.T) {
+	d := newDataset(100, 10)
+	c := newCache(t, d, 100)
+	fill(t, c, d, func(int) bool { return true })
+	l := open(t, cached(t, c, d), loader.Options{BatchSize: 4, Ahead: 1})
+	n := 0
+	var last error
+	for b, err := range l.Batches(t.Context()) {
+		if last = err; err != nil {
+			break
+		}
+		wantBatch(t, d, b, slices.Clone(b.Indices()))
+		if n++; n == 3 {
+			c.Close()
+		}
+	}
+	if !errors.Is(last, client.ErrClosed) || n < 3 || n > 6 {
+		t.Error(n, last)
+	}
+}
+
+// There is one loop at a time, and whoever changes where the loader is does so between loops.
+func TestOneLoopAtATime(t *testing.T) {
+	d := newDataset(20, 10)
+	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4})
+	for b, err := range l.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Release()
+		for _, err := range l.Batches(t.Context()) {
+			if !errors.Is(err, loader.ErrRunning) {
+				t.Error(err)
+			}
+		}
+		if err := l.SetEpoch(3); !errors.Is(err, loader.ErrRunning) {
+			t.Error(err)
+		}
+		if err := l.Resume(l.State()); !errors.Is(err, loader.ErrRunning) {
+			t.Error(err)
+		}
+		break
+	}
+	if err := l.SetEpoch(3); err != nil || l.State().Epoch != 3 || l.State().Position != 0 {
+		t.Error(err, l.State())
+	}
+}

@@ -1,0 +1,251 @@
+package loader_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"go.uber.org/goleak"
+)
+
+// dataset is a source whose reads a test can count, hold up and make fail. Sample i has size(i) bytes, each of which depends on i.
+type dataset struct {
+	samples  int
+	bytes    int // of every sample; 0: they differ
+	latency  time.Duration
+	jitter   bool // reads end in another order than they began
+	reads    []atomic.Int32
+	underWay atomic.Int32
+	most     atomic.Int32 // reads at the same time
+
+	mu    sync.Mutex
+	gates map[int]chan struct{}
+	fails map[int]error
+	act   func(ctx context.Context, i int) // instead of reading; for panics and the like
+}
+
+func newDataset(samples, bytes int) *dataset {
+	return &dataset{samples: samples, bytes: bytes, reads: make([]atomic.Int32, samples), gates: map[int]chan struct{}{}, fails: map[int]error{}}
+}
+
+// content is what sample i of n bytes is.
+func content(i, n int) []byte {
+	data := make([]byte, n)
+	for k := range data {
+		data[k] = byte(i>>(8*(k%3)) + k/3)
+	}
+	return data
+}
+
+func (d *dataset) size(i int) int {
+	if d.bytes > 0 {
+		return d.bytes
+	}
+	return (i*7919)%200 + i%3 // some have none
+}
+
+func (d *dataset) want(i int) []byte { return content(i, d.size(i)) }
+
+func (d *dataset) Info() source.Info {
+	field := shm.Field{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(d.bytes)}}
+	if d.bytes == 0 {
+		field.Dims[0] = shm.VariableDim
+	}
+	schema, err := shm.NewSchema([]shm.Field{field}, d.bytes == 0)
+	if err != nil {
+		panic(err)
+	}
+	return source.Info{Kind: "test", Samples: d.samples, Schema: schema, Fingerprint: "test-1"}
+}
+
+func (d *dataset) Size(i int) (int, error) { return d.size(i), nil }
+
+func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	d.reads[i].Add(1)
+	now := d.underWay.Add(1)
+	defer d.underWay.Add(-1)
+	for {
+		if most := d.most.Load(); now <= most || d.most.CompareAndSwap(most, now) {
+			break
+		}
+	}
+	d.mu.Lock()
+	gate, failure, act := d.gates[i], d.fails[i], d.act
+	d.mu.Unlock()
+	if act != nil {
+		act(ctx, i)
+	}
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+	if d.jitter {
+		time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
+	}
+	if d.latency > 0 {
+		time.Sleep(d.latency)
+	}
+	return copy(dst, d.want(i)), failure
+}
+
+func (d *dataset) Where(i int) string { return fmt.Sprintf("row %d", i) }
+func (d *dataset) Close() error       { return nil }
+
+// hold makes reads of a sample wait until the returned function is called.
+func (d *dataset) hold(t *testing.T, i int) (release func()) {
+	gate := make(chan struct{})
+	d.mu.Lock()
+	d.gates[i] = gate
+	d.mu.Unlock()
+	release = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(release)
+	return release
+}
+
+// total returns how many reads there were.
+func (d *dataset) total() (n int) {
+	for k := range d.reads {
+		n += int(d.reads[k].Load())
+	}
+	return n
+}
+
+// newCache makes a cache for a dataset with room for so many samples.
+func newCache(t testing.TB, d *dataset, slots int) *client.Cache {
+	t.Helper()
+	o := client.Options{Samples: d.samples, SampleBytes: d.bytes, Slots: slots}
+	if d.bytes == 0 {
+		o = client.Options{Samples: d.samples, Variable: true, Size: 8 << 20}
+	}
+	c, err := client.Create("", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// fill stores the samples that a test wants to be there.
+func fill(t testing.TB, c *client.Cache, d *dataset, there func(i int) bool) {
+	t.Helper()
+	for i := range d.samples {
+		if there(i) {
+			if _, err := c.Set(i, d.want(i), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// cached are samples of a cache over a dataset.
+func cached(t testing.TB, c *client.Cache, d *dataset) loader.Samples {
+	t.Helper()
+	from, err := loader.FromCacheAndSource(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return from
+}
+
+// open makes a loader whose goroutines must have ended when the test does.
+func open(t testing.TB, from loader.Samples, o loader.Options) *loader.Loader {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	l, err := loader.New(from, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// wantBatch: the batch has these samples, with their right bytes.
+func wantBatch(t testing.TB, d *dataset, b loader.Batch, indices []int) {
+	t.Helper()
+	if !slices.Equal(b.Indices(), indices) || b.Len() != len(indices) {
+		t.Fatalf("samples %v, want %v", b.Indices(), indices)
+	}
+	var rows []byte
+	for k, i := range indices {
+		if !bytes.Equal(b.Sample(k), d.want(i)) {
+			t.Fatalf("sample %d has other bytes (%d of them, want %d)", i, len(b.Sample(k)), d.size(i))
+		}
+		rows = append(rows, b.Sample(k)...)
+	}
+	if d.bytes > 0 && !bytes.Equal(b.Data(), rows) || d.bytes == 0 && b.Data() != nil {
+		t.Fatal("the rows are not the samples")
+	}
+}
+
+// readEpoch reads what is left of an epoch, and returns the indices.
+func readEpoch(t testing.TB, d *dataset, l *loader.Loader) (indices []int) {
+	t.Helper()
+	for b, err := range l.Batches(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantBatch(t, d, b, slices.Clone(b.Indices()))
+		indices = append(indices, b.Indices()...)
+		b.Release()
+	}
+	return indices
+}
+
+// wanted is what a rank reads of an epoch.
+func wanted(t testing.TB, o loader.Epochs, number uint64, s loader.Shard) []int {
+	t.Helper()
+	e, err := o.Epoch(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Of(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	indices := make([]int, p.Samples())
+	p.Fill(indices, 0)
+	return indices
+}
+
+func shuffled(samples int) loader.Order {
+	return loader.Order{Samples: uint64(samples), Kind: loader.Shuffled, Seed: 7}
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+var errRead = errors.New("the disk is on fire")
+
+// tmpfs is a folder of this test for segments.
+func tmpfs(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}

@@ -1,0 +1,116 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// Loader makes batches of samples, ahead of whoever takes them, in an order that does not depend on how. New makes it; there is nothing to close: what a loop over Batches has begun
+// ends with the loop. All methods may be called at any time, by any goroutine, but there is one loop at a time.
+type Loader struct {
+	from    Samples
+	options Options
+	order   Order // that a state names
+	pool    pool
+	tally   tally
+	mean    atomic.Int64 // bytes of a sample, of those that differ as in the last batch; -1: not known yet
+
+	mu      sync.Mutex // protects what follows
+	running bool
+	state   State
+}
+
+// State is where a loader is. It is the same on all ranks that have taken as many batches, and is all that a checkpoint has to keep: marshal it as you like.
+type State struct {
+	Order    Order // of a WeightedOrder and a MixedOrder: samples and seed
+	Epoch    uint64
+	Position uint64 // in the epoch: samples before it were handed out, by all ranks together
+}
+
+// ErrRunning: a loop over the loader's batches is under way.
+var ErrRunning = errors.New("a loop over this loader's batches is under way; end it first, or make another loader")
+
+// New makes a loader, at the begin of epoch 0. ErrInvalid, with every complaint about the options.
+func New(from Samples, o Options) (*Loader, error) {
+	if err := from.check(); err != nil {
+		return nil, err
+	}
+	if err := o.complete(from.samples); err != nil {
+		return nil, err
+	}
+	epoch, err := o.Order.Epoch(0)
+	if err != nil {
+		return nil, err
+	}
+	l := &Loader{from: from, options: o, order: epoch.Order, state: State{Order: epoch.Order}}
+	l.pool.size, l.pool.most = from.bytes, o.Ahead+2 // those ahead, the caller's, and the one it had before
+	l.mean.Store(int64(from.bytes))
+	if from.variable {
+		l.pool.size = -1
+		l.mean.Store(-1)
+	}
+	return l, nil
+}
+
+// State returns where the loader is: behind the last batch that it has handed out. Behind the last one of an epoch it is still in that epoch, until the loop has ended.
+func (l *Loader) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+// Resume goes on from a state, which may be of a loader with other Ranks, Workers and sizes of batches: what is left of the epoch is shared anew. ErrInvalid when it is of another order,
+// or a position that is none; ErrRunning.
+func (l *Loader) Resume(s State) error {
+	if s.Order != l.order {
+		return fmt.Errorf("%w: the state is of the order %+v, and this loader's is %+v; make a loader with that order", ErrInvalid, s.Order, l.order)
+	}
+	if _, _, err := l.part(s); err != nil {
+		return err
+	}
+	return l.move(s)
+}
+
+// SetEpoch goes to the begin of an epoch. Without it one epoch follows the other. ErrRunning.
+func (l *Loader) SetEpoch(number uint64) error {
+	return l.move(State{Order: l.order, Epoch: number})
+}
+
+func (l *Loader) move(s State) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running {
+		return ErrRunning
+	}
+	l.state = s
+	return nil
+}
+
+// Len returns how many batches are left of the epoch, for this rank.
+func (l *Loader) Len() int {
+	_, part, err := l.part(l.State())
+	if err != nil {
+		return 0
+	}
+	return l.batches(part)
+}
+
+// part returns what this rank has to read from a state on.
+func (l *Loader) part(s State) (*Epoch, *Part, error) {
+	epoch, err := l.options.Order.Epoch(s.Epoch)
+	if err != nil {
+		return nil, nil, err
+	}
+	part, err := l.options.shard(s.Position).Of(epoch)
+	return epoch, part, err
+}
+
+func (l *Loader) batches(p *Part) int {
+	n, size := p.Samples(), uint64(l.options.BatchSize)
+	if !l.options.DropLast {
+		n += size - 1
+	}
+	return int(n / size)
+}

@@ -1,0 +1,84 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// Options say what a Loader makes of samples. BatchSize is needed; the rest has defaults.
+type Options struct {
+	BatchSize int    // samples of a batch; the last one may have fewer
+	DropLast  bool   // leave the last batch out if it has fewer
+	Order     Epochs // of samples. The Samples of an Order may be 0: those that there are. nil: from the first to the last
+	Rank      uint64 // which reads each Ranks-th sample, from the Rank-th on
+	Ranks     uint64 // 0: 1
+	Ends      Ends   // what becomes of samples that do not divide by Ranks
+
+	Workers int // goroutines that load samples side by side. 0: as many as GOMAXPROCS, at least 4. FromServer: unused, each batch ahead is a request
+	Threads int // goroutines that copy a batch's hits, fewer when it does not pay. 0: as many as GOMAXPROCS, at most 4
+	Ahead   int // batches that are made ahead, while the caller has one. 0: 2
+	// AheadBytes is what the batches ahead have at most, but for one that there always is. Samples that differ in size are expected to be like those of the last batch. 0: 512 MiB.
+	AheadBytes int64
+}
+
+// Epochs is an order of samples: an Order, a WeightedOrder or a MixedOrder.
+type Epochs interface {
+	Epoch(number uint64) (*Epoch, error)
+}
+
+// defaults.
+const (
+	defaultAhead      = 2
+	defaultAheadBytes = 512 << 20
+	leastWorkers      = 4
+	mostThreads       = 4
+)
+
+// complete checks the options, all of them, and sets what has a default. ErrInvalid.
+func (o *Options) complete(samples int) error {
+	var complaints []error
+	complain := func(bad bool, format string, a ...any) {
+		if bad {
+			complaints = append(complaints, fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, a...)...))
+		}
+	}
+	complain(o.BatchSize < 1, "BatchSize: batches of %d samples; give at least 1", o.BatchSize)
+	complain(o.Workers < 0, "Workers: %d goroutines", o.Workers)
+	complain(o.Threads < 0, "Threads: %d goroutines", o.Threads)
+	complain(o.Ahead < 0, "Ahead: %d batches", o.Ahead)
+	complain(o.AheadBytes < 0, "AheadBytes: %d bytes", o.AheadBytes)
+	switch order := o.Order.(type) {
+	case nil:
+		o.Order = Order{Samples: uint64(samples)}
+	case Order:
+		defaultTo(&order.Samples, uint64(samples))
+		o.Order = order
+	}
+	e, err := o.Order.Epoch(0)
+	if err == nil {
+		complain(e.Samples != uint64(samples), "Order: it is of %d samples, and there are %d", e.Samples, samples)
+		_, err = o.shard(0).Of(e)
+	}
+	if complaints = append(complaints, err); errors.Join(complaints...) != nil {
+		return errors.Join(complaints...)
+	}
+	o.Ranks = max(o.Ranks, 1)
+	processors := runtime.GOMAXPROCS(0)
+	defaultTo(&o.Workers, max(processors, leastWorkers))
+	defaultTo(&o.Threads, min(processors, mostThreads))
+	defaultTo(&o.Ahead, defaultAhead)
+	defaultTo(&o.AheadBytes, defaultAheadBytes)
+	return nil
+}
+
+func defaultTo[T int | int64 | uint64](value *T, otherwise T) {
+	if *value == 0 {
+		*value = otherwise
+	}
+}
+
+// shard is what this rank reads from a position on.
+func (o *Options) shard(from uint64) Shard {
+	return Shard{Rank: o.Rank, Ranks: o.Ranks, From: from, Ends: o.Ends}
+}

@@ -1,0 +1,175 @@
+package loader_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/loader"
+)
+
+// All ranks together read every sample once, whatever their number; with Pad and Drop they have as many batches.
+func TestRanks(t *testing.T) {
+	const samples, size = 53, 4
+	d := newDataset(samples, 20)
+	for _, ranks := range []uint64{1, 2, 4} {
+		for _, ends := range []loader.Ends{loader.Uneven, loader.Pad, loader.Drop} {
+			seen, real, batches := map[int]int{}, 0, map[int]bool{}
+			for rank := range ranks {
+				l := open(t, loader.FromSource(d), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: ranks, Ends: ends})
+				n := 0
+				for b, err := range l.Batches(t.Context()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					wantBatch(t, d, b, slices.Clone(b.Indices()))
+					for _, i := range b.Indices()[:b.Real()] {
+						seen[i]++
+					}
+					real += b.Real()
+					n += b.Len()
+					b.Release()
+				}
+				batches[n] = true
+			}
+			want := samples
+			if ends == loader.Drop {
+				want = samples / int(ranks) * int(ranks)
+			}
+			if real != want || len(seen) != want {
+				t.Errorf("%d ranks, ends %d: %d samples, %d of them different", ranks, ends, real, len(seen))
+			}
+			if ends != loader.Uneven && len(batches) != 1 {
+				t.Errorf("%d ranks, ends %d: ranks have %v samples", ranks, ends, batches)
+			}
+		}
+	}
+}
+
+// A job that ends behind any batch goes on with another number of ranks, workers and samples a batch: nothing is lost, and nothing comes twice.
+func TestResumeAnywhere(t *testing.T) {
+	const samples = 60
+	d := newDataset(samples, 20)
+	order := loader.Order{Samples: samples, Kind: loader.Blocks, Seed: 5, Block: 4, Window: 3}
+	for before := range 15 { // batches
+		for _, ranks := range [][2]uint64{{1, 2}, {2, 1}, {4, 3}, {3, 4}, {1, 1}} {
+			var got []int
+			var states []loader.State
+			for rank := range ranks[0] {
+				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: order, Rank: rank, Ranks: ranks[0], Workers: 1})
+				if err := l.SetEpoch(2); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				if before > 0 {
+					for b, err := range l.Batches(t.Context()) {
+						if err != nil {
+							t.Fatal(err)
+						}
+						got = append(got, b.Indices()...)
+						b.Release()
+						if n++; n == before {
+							break
+						}
+					}
+				}
+				s := l.State()
+				if s.Epoch == 3 { // the epoch was over before that
+					s = loader.State{Order: s.Order, Epoch: 2, Position: samples}
+				}
+				states = append(states, s)
+			}
+			for _, s := range states {
+				if s != states[0] {
+					t.Fatalf("%v ranks, %d batches: the states differ: %v", ranks, before, states)
+				}
+			}
+			text, err := json.Marshal(states[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var state loader.State
+			if err := json.Unmarshal(text, &state); err != nil {
+				t.Fatal(err)
+			}
+			for rank := range ranks[1] {
+				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 1 + rand.IntN(7), Order: order, Rank: rank, Ranks: ranks[1], Workers: 3})
+				if err := l.Resume(state); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, readEpoch(t, d, l)...)
+				if s := l.State(); s.Epoch != 3 || s.Position != 0 {
+					t.Fatal(s)
+				}
+			}
+			slices.Sort(got)
+			if len(got) != samples || len(slices.Compact(got)) != samples {
+				t.Errorf("%v ranks, %d batches: %d samples, %v", ranks, before, len(got), got)
+			}
+		}
+	}
+}
+
+// A state of another order, or one that cannot be, is refused with the numbers.
+func TestResumeRefuses(t *testing.T) {
+	d := newDataset(50, 20)
+	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: shuffled(50)})
+	s := l.State()
+	other := s
+	other.Order.Seed++
+	if err := l.Resume(other); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "Seed:8") || !strings.Contains(err.Error(), "Seed:7") {
+		t.Error(err)
+	}
+	s.Position = 51
+	if err := l.Resume(s); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "51") {
+		t.Error(err)
+	}
+	if now := l.State(); now.Position != 0 {
+		t.Error(now)
+	}
+	s.Position = 50 // an epoch that is over: nothing comes, and the next one is to come
+	if err := l.Resume(s); err != nil || l.Len() != 0 {
+		t.Fatal(err, l.Len())
+	}
+	if rest := readEpoch(t, d, l); len(rest) != 0 || l.State().Epoch != 1 {
+		t.Error(rest, l.State())
+	}
+}
+
+// Every complaint about the options comes at once.
+func TestBadOptions(t *testing.T) {
+	d := newDataset(50, 20)
+	_, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: loader.Order{Samples: 51}})
+	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4", "of 51 samples, and there are 50"} {
+		if !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v: no %q", err, part)
+		}
+	}
+	_, err = loader.New(loader.FromSource(d), loader.Options{BatchSize: 4, Rank: 2, Ranks: 2})
+	if !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "rank 2") {
+		t.Error(err)
+	}
+	if _, err = loader.New(loader.Samples{}, loader.Options{BatchSize: 4}); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "FromSource") {
+		t.Error(err)
+	}
+	for _, other := range []*dataset{newDataset(49, 20), newDataset(50, 21), newDataset(50, 0)} {
+		if _, err := loader.FromCacheAndSource(newCache(t, other, 10), d); !errors.Is(err, loader.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
+
+// DropLast leaves out what is no whole batch, and Len says how many there are.
+func TestDropLast(t *testing.T) {
+	d := newDataset(50, 20)
+	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 8, DropLast: true})
+	if n := l.Len(); n != 6 {
+		t.Error(n)
+	}
+	if got := readEpoch(t, d, l); len(got) != 48 || l.State().Epoch != 1 {
+		t.Error(got, l.State())
+	}
+}

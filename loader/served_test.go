@@ -1,0 +1,176 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source"
+
+	"go.uber.org/goleak"
+)
+
+// serve starts a server of a cache with the samples of a dataset, all of them or so many, and returns how to find it and how to end it.
+func serve(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, stop func()) {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	data = filepath.Join(t.TempDir(), "data")
+	settings := source.Settings{"kind": "dir", "path": data}
+	options := server.CacheOptions{Name: "pets", Dir: tmpfs(t), Parallel: 4, Source: settings}
+	if d.bytes > 0 {
+		settings["kind"], settings["sample_bytes"] = "raw", d.bytes
+		var all []byte
+		for i := range d.samples {
+			all = append(all, d.want(i)...)
+		}
+		write(t, data, all)
+		if slots < d.samples {
+			options.Size = 4<<20 + uint64(slots*d.bytes)
+		}
+	} else {
+		options.Size = 16 << 20
+		for i := range d.samples {
+			write(t, filepath.Join(data, fmt.Sprintf("%06d.bin", i)), d.want(i))
+		}
+	}
+	sockets := t.TempDir()
+	s, err := server.New(t.Context(), server.Options{Caches: []server.CacheOptions{options}, SocketsDir: sockets, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		goleak.VerifyNone(t, leaks)
+	}
+	t.Cleanup(stop)
+	return client.DialOptions{SocketsDir: sockets, Timeout: 200 * time.Millisecond}, data, stop
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func dial(t *testing.T, o client.DialOptions) *client.Served {
+	t.Helper()
+	c, err := client.Dial(t.Context(), "pets", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Through a server: the same batches, each sample counted once, all hits in the second epoch; and without the server those that are there.
+func TestServed(t *testing.T) {
+	for _, bytes := range []int{500, 0} {
+		d := newDataset(120, bytes)
+		o, _, stop := serve(t, d, 120)
+		c := dial(t, o)
+		order := shuffled(120)
+		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 9, Order: order, Ahead: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e := range uint64(2) {
+			if got := readEpoch(t, d, l); !slices.Equal(got, wanted(t, order, e, loader.Shard{})) {
+				t.Fatalf("epoch %d: %v", e, got)
+			}
+		}
+		if s, err := c.Stats(); err != nil || s.Misses != 120 || s.Hits != 120 || l.Stats().Hits != 120 || l.Stats().Misses != 120 {
+			t.Errorf("%+v, %v; %+v", s, err, l.Stats())
+		}
+		stop()
+		if got := readEpoch(t, d, l); len(got) != 120 || l.Stats().Hits != 240 {
+			t.Errorf("without a server: %d samples, %+v", len(got), l.Stats())
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Samples without a slot come from the server each time.
+func TestServedWithoutRoom(t *testing.T) {
+	d := newDataset(300, 20000)
+	o, _, _ := serve(t, d, 100)
+	c := dial(t, o)
+	if n := c.Slots(); n < 50 || n >= 250 {
+		t.Fatalf("%d slots show nothing", n)
+	}
+	l := open(t, loader.FromServer(c), loader.Options{BatchSize: 16, Order: shuffled(300)})
+	for range 3 {
+		if got := readEpoch(t, d, l); len(got) != 300 {
+			t.Error(len(got))
+		}
+	}
+	if s := l.Stats(); s.Hits != 2*uint64(c.Slots()) {
+		t.Errorf("%+v with %d slots", s, c.Slots())
+	}
+}
+
+// What the server cannot read is an error with the index of the sample and the server's reason; without a server it is ErrNoServer, and the loader goes on when there is one.
+func TestServedFailures(t *testing.T) {
+	d := newDataset(30, 0)
+	o, data, stop := serve(t, d, 30)
+	if err := os.Remove(filepath.Join(data, "000013.bin")); err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, o)
+	l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	var last error
+	for b, err := range l.Batches(t.Context()) {
+		if last = err; err == nil {
+			n += b.Len()
+		}
+		b.Release()
+	}
+	var failed *client.FetchError
+	if !errors.As(last, &failed) || failed.Failures[0].Index != 13 || n != 10 || l.State().Position != 10 {
+		t.Error(last, n, l.State())
+	}
+	stop()
+	if err := l.SetEpoch(0); err != nil {
+		t.Fatal(err)
+	}
+	n = 0
+	for b, err := range l.Batches(t.Context()) {
+		if last = err; err == nil {
+			n += b.Len()
+		}
+		b.Release()
+	}
+	if !errors.Is(last, client.ErrNoServer) || n < 10 {
+		t.Error(last, n)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,52 @@
+package loader
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats is what a loader has done since it was made. Batches that were made and not handed out count in Gather and Load alone.
+type Stats struct {
+	Batches uint64
+	Samples uint64
+	Hits    uint64 // samples that were in the cache
+	Misses  uint64 // samples that were loaded
+	Bytes   uint64
+	Wait    time.Duration // the caller waited for a batch
+	Step    time.Duration // the caller had one
+	Gather  time.Duration // hits were copied
+	Load    time.Duration // misses were loaded, by all workers together
+}
+
+// HitRate is the fraction of samples that were in the cache; 0 before the first one.
+func (s Stats) HitRate() float64 {
+	if s.Samples == 0 {
+		return 0
+	}
+	return float64(s.Hits) / float64(s.Samples)
+}
+
+// Stats returns what was done. The figures are read one by one while others are counted, so they belong to no single instant.
+func (l *Loader) Stats() Stats {
+	t := &l.tally
+	return Stats{Batches: t.batches.Load(), Samples: t.samples.Load(), Hits: t.hits.Load(), Misses: t.samples.Load() - t.hits.Load(), Bytes: t.bytes.Load(), Wait: t.wait.load(),
+		Step: t.step.load(), Gather: t.gather.load(), Load: t.load.load()}
+}
+
+type tally struct {
+	batches, samples, hits, bytes atomic.Uint64
+	wait, step, gather, load      duration
+}
+
+func (t *tally) batch(b *buffer) {
+	t.batches.Add(1)
+	t.hits.Add(uint64(b.hits)) // before samples, so that there are never more hits
+	t.samples.Add(uint64(len(b.indices)))
+	t.bytes.Add(uint64(b.bytes()))
+}
+
+type duration struct{ ns atomic.Int64 }
+
+func (d *duration) add(t time.Duration) { d.ns.Add(int64(t)) }
+
+func (d *duration) load() time.Duration { return time.Duration(d.ns.Load()) }
