@@ -41,7 +41,7 @@ from ._errors import (
 from ._sizes import get_shm_size
 from ._stats import Stats
 from .cache import Cache, SetResult, State
-from .order import Epoch, Order
+from .order import Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder
 
 if TYPE_CHECKING:
     from .shared_cache import SharedCache
@@ -57,6 +57,7 @@ __all__ = [
     "CacheTimeoutError",
     "ClientsError",
     "ClosedError",
+    "Concatenation",
     "CorruptError",
     "Epoch",
     "FetchError",
@@ -65,6 +66,7 @@ __all__ = [
     "FormatError",
     "InvalidError",
     "LostError",
+    "MixedOrder",
     "NoServerError",
     "NondeterministicDatasetError",
     "Order",
@@ -73,6 +75,7 @@ __all__ = [
     "SampleIndexError",
     "SchemaError",
     "SetResult",
+    "Shard",
     "SharedCache",
     "State",
     "Stats",
@@ -81,6 +84,7 @@ __all__ = [
     "SystemCallError",
     "UnsupportedError",
     "VersionError",
+    "WeightedOrder",
     "get_shm_size",
 ]
 

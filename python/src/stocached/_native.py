@@ -209,6 +209,40 @@ class Batch(ctypes.Structure):
     _fields_ = [("first", c_uint64), ("tasks", c_uint64)]
 
 
+class Weights(c_void_p):
+    """A `stoc_weights *`."""
+
+
+class Mix(ctypes.Structure):
+    """struct stoc_mix"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("datasets", c_uint64),
+        ("orders", POINTER(Order)),
+        ("ratios", POINTER(c_uint64)),
+        ("seed", c_uint64),
+        ("length", c_uint64),
+        ("stop", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class Shard(ctypes.Structure):
+    """struct stoc_shard"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("rank", c_uint64),
+        ("ranks", c_uint64),
+        ("from", c_uint64),
+        ("ends", c_uint32),
+        ("reserved", c_uint32),
+        ("samples", c_uint64),
+        ("real", c_uint64),
+    ]
+
+
 class Claim(ctypes.Structure):
     """struct stoc_claim; its members are the library's."""
 
@@ -389,6 +423,21 @@ epoch_open = _bind(_holding, "stoc_epoch_open", c_int, POINTER(Order), c_uint64,
 # void stoc_epoch_close(stoc_epoch *epoch);
 epoch_close = _bind(_holding, "stoc_epoch_close", None, Epoch)
 
+# int stoc_weights_open(const double *weights, uint64_t n, stoc_weights **out, struct stoc_error *error);
+weights_open = _bind(_releasing, "stoc_weights_open", c_int, c_void_p, c_uint64, POINTER(Weights), POINTER(Error))
+
+# void stoc_weights_close(stoc_weights *weights);
+weights_close = _bind(_holding, "stoc_weights_close", None, Weights)
+
+# int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t seed, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
+epoch_open_weighted = _bind(_holding, "stoc_epoch_open_weighted", c_int, Weights, c_uint64, c_uint64, c_uint64, POINTER(Epoch), POINTER(Error))
+
+# int stoc_epoch_open_mixed(const struct stoc_mix *mix, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
+epoch_open_mixed = _bind(_holding, "stoc_epoch_open_mixed", c_int, POINTER(Mix), c_uint64, POINTER(Epoch), POINTER(Error))
+
+# int64_t stoc_epoch_length(const stoc_epoch *epoch);
+epoch_length = _bind(_holding, "stoc_epoch_length", c_int64, Epoch)
+
 # int64_t stoc_epoch_at(const stoc_epoch *epoch, uint64_t position);
 epoch_at = _bind(_holding, "stoc_epoch_at", c_int64, Epoch, c_uint64)
 
@@ -397,6 +446,12 @@ epoch_position = _bind(_holding, "stoc_epoch_position", c_int64, Epoch, c_int64)
 
 # int64_t stoc_epoch_fill(const stoc_epoch *epoch, int64_t *indices, size_t n, uint64_t first, uint64_t step);
 epoch_fill = _bind(_releasing, "stoc_epoch_fill", c_int64, Epoch, c_void_p, c_size_t, c_uint64, c_uint64)
+
+# int stoc_epoch_shard(const stoc_epoch *epoch, struct stoc_shard *shard, struct stoc_error *error);
+epoch_shard = _bind(_holding, "stoc_epoch_shard", c_int, Epoch, POINTER(Shard), POINTER(Error))
+
+# int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct stoc_shard *shard, int64_t *indices, size_t n, uint64_t first);
+epoch_fill_shard = _bind(_releasing, "stoc_epoch_fill_shard", c_int64, Epoch, POINTER(Shard), c_void_p, c_size_t, c_uint64)
 
 # size_t stoc_board_bytes(uint32_t tasks);
 board_bytes = _bind(_holding, "stoc_board_bytes", c_size_t, c_uint32)
