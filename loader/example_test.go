@@ -56,7 +56,9 @@ func ExampleLoader_Resume() {
 	}
 	defer c.Close()
 	rank := func(rank, ranks uint64) *loader.Loader {
-		l, err := loader.New(loader.FromCache(c, func(_ context.Context, i int, dst []byte) ([]byte, error) { return fmt.Appendf(dst, "sample %02d", i), nil }),
+		l, err := loader.New(loader.FromCache(c, func(_ context.Context, i int, dst []byte) ([]byte, error) {
+			return fmt.Appendf(dst, "sample %02d", i), nil
+		}),
 			loader.Options{BatchSize: 2, Rank: rank, Ranks: ranks})
 		if err != nil {
 			panic(err)
