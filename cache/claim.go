@@ -62,6 +62,9 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			place = home + 1
 		}
 		if place == 0 && !c.room(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+			if word.Load() != uint64(w) {
+				continue // the last place went to this sample, perhaps
+			}
 			return Full, nil // an open cache only: one whose clearer died half-way may look full, and would never be cleared if sets stopped here
 		}
 		if (place == 0 || place != c.layout.Place(w)) && !c.memoryAllows(length) { // into pages that are not there yet

@@ -109,6 +109,44 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 	}
 }
 
+// Ensure that who meets the last place being taken for the sample that it sets is told so, and not that the cache is full.
+func TestFullMeansThatItDoesNotFit(t *testing.T) {
+	for name, o := range map[string]shm.Options{
+		"slots": {Samples: 1, SampleBytes: 100},
+		"arena": {Samples: 1, SampleBytes: 80 << 10, Variable: true, Limit: 4<<20 + 8<<10 + 120<<10}, // room for one
+	} {
+		t.Run(name, func(t *testing.T) {
+			seg := heap(t, o)
+			clients := []*cache.Cache{attach(t, seg), attach(t, seg)}
+			data := payload(0, 0, int(o.SampleBytes))
+			for range 20000 {
+				var begun, stored atomic.Int32
+				var wait sync.WaitGroup
+				for _, c := range clients {
+					wait.Go(func() {
+						for begun.Add(1); begun.Load() < 2; {
+							runtime.Gosched()
+						}
+						switch r, err := c.Set(0, data, 0); {
+						case r == cache.Stored:
+							stored.Add(1)
+						case err != nil || r == cache.Full:
+							t.Error(r, err)
+						}
+					})
+				}
+				wait.Wait()
+				if r, err := clients[0].Clear(t.Context()); r != cache.Stored || err != nil || stored.Load() != 1 || t.Failed() {
+					t.Fatalf("%v, %v, stored %d times", r, err, stored.Load())
+				}
+			}
+			if s := stats(t, clients[0]); s.Exists+s.Busy != 20000 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
 // tornBytes make a copy long enough to meet an overwrite.
 const tornBytes = 120 << 10
 
