@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 
 from . import _native
 from ._errors import FingerprintError, NondeterministicDatasetError
@@ -20,14 +20,16 @@ PROBES = 3  # samples
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Puts the random number generators of Python, NumPy and torch back afterwards, so that probing changes no seeded run."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    """Puts the random number generators of Python, NumPy and torch (if somebody uses it) back afterwards, so that probing changes no seeded run."""
+    torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
     try:
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
+        if torch is not None:
+            torch.set_rng_state(states[2])
 
 
 def spread(n: int) -> list[int]:

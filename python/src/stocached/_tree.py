@@ -1,22 +1,25 @@
 """Samples of a dataset as Python values: tensors, arrays, numbers, strings, and tuples, lists and dicts of them.
 
 A Tree remembers how a sample is put together, takes other samples of the dataset apart into their leaves in the same order, and puts samples
-together again with the Python types that they had. Leaves become fields of a cache."""
+together again with the Python types that they had. Leaves become fields of a cache, or columns of a batch. Works without torch until a tensor comes."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 from . import _dtypes, _schema
 from ._errors import InvalidError, SchemaError
 from ._schema import Array, Field
 
-_TORCH = tuple(getattr(torch, name, None) for name in _dtypes.NAMES)  # by code
+OBJECT = "object"  # the kind of a leaf that no cache holds: a batch carries it pickled
 _NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
 
 
@@ -28,13 +31,13 @@ class UnfitError(SchemaError):
 class Leaf:
     """One value of a sample: which kind of Python object, its field in the cache, and where it stands in the sample, for messages."""
 
-    kind: str  # tensor, array, scalar (of NumPy), bool, int, float, complex, bytes, str
-    code: int  # of enum stoc_dtype
+    kind: str  # tensor, array, scalar (of NumPy), bool, int, float, complex, bytes, str; object
+    code: int  # of enum stoc_dtype; -1 of an object
     path: str
 
     def to_cache(self, value: Any) -> Array:
         """The array to store. UnfitError if the value is of another kind."""
-        if type(value) is torch.Tensor and self.kind == "tensor" and value.dtype is _TORCH[self.code]:
+        if self.kind == "tensor" and type(value) is _tensor_type() and value.dtype is _tensor_dtype(self.code):
             return _schema.tensor_as_array(value)  # what comes most often and has the least time
         kind, code = _kind_of(value, self.path)
         if (kind, code) != (self.kind, self.code):
@@ -81,8 +84,23 @@ class Leaf:
         return Field(name, tuple(dims[0] if len(set(dims)) == 1 and dims[0] else None for dims in zip(*shapes)), self.code)
 
 
+def _tensor_type() -> Any:
+    """torch.Tensor; None as long as nobody has imported torch, and so there are no tensors."""
+    torch = sys.modules.get("torch")
+    return None if torch is None else getattr(torch, "Tensor", None)
+
+
+def _tensor_dtype(code: int, dtypes: dict[int, Any] = {}) -> Any:  # noqa: B006 (a cache: the attribute of torch takes longer)
+    dtype = dtypes.get(code)
+    if dtype is None:
+        dtype = dtypes[code] = getattr(sys.modules["torch"], _dtypes.NAMES[code], None)
+    return dtype
+
+
 def as_tensor(array: Array, code: int) -> torch.Tensor:
     """The tensor over the memory of an array, with items as the field's code says."""
+    import torch
+
     if code == _dtypes.BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
@@ -94,7 +112,7 @@ def _kind_of(value: Any, path: str) -> tuple[str, int]:
     if kind in _NUMBERS:
         name, dtype = _NUMBERS[kind]
         return name, _dtypes.CODES[dtype]
-    if kind is torch.Tensor and value.layout == torch.strided and not value.is_quantized:
+    if kind is _tensor_type() and value.layout is sys.modules["torch"].strided and not value.is_quantized:
         return "tensor", _code_of(value, path)
     if kind is np.ndarray and not value.dtype.hasobject:
         return "array", _code_of(value, path)
@@ -128,22 +146,33 @@ class _Branch:
 
 
 class Tree:
-    """How the samples of a dataset are put together, learnt from one of them. Can be pickled."""
+    """How the samples of a dataset are put together, learnt from one of them. Can be pickled.
 
-    def __init__(self, sample: Any) -> None:
+    objects: what cannot be cached is a leaf of kind OBJECT, instead of a SchemaError."""
+
+    def __init__(self, sample: Any, *, objects: bool = False) -> None:
         self.leaves: list[Leaf] = []
+        self._objects = objects
         self._root = self._learn(sample, "")
 
     def _learn(self, value: Any, path: str) -> Any:
-        if value is None:
+        if value is None and not self._objects:
             return None
         items = _items(value)
         if items is None:
-            self.leaves.append(Leaf(*_kind_of(value, path), path))
+            self.leaves.append(self._leaf(value, path))
             return len(self.leaves) - 1
         keys, values = items
         children = tuple(self._learn(child, f"{path}.{key}" if path else str(key)) for key, child in zip(keys, values))
         return _Branch(type(value), tuple(keys) if isinstance(value, dict) else (), children)
+
+    def _leaf(self, value: Any, path: str) -> Leaf:
+        try:
+            return Leaf(*_kind_of(value, path), path)
+        except SchemaError:
+            if not self._objects:
+                raise
+            return Leaf(OBJECT, -1, path)
 
     def take(self, sample: Any) -> list[Any]:
         """The leaves of a sample in their order. UnfitError if it is put together otherwise."""
@@ -153,6 +182,9 @@ class Tree:
 
         def walk(node: Any, value: Any) -> None:
             if node is None or isinstance(node, int):
+                if node is not None and self.leaves[node].kind == OBJECT:
+                    leaves.append(value)
+                    return
                 if (node is None) != (value is None) or (node is not None and _items(value) is not None):
                     raise UnfitError(f"{self.leaves[node].path if node is not None else 'a None'} became {_describe(value)}")
                 if node is not None:
@@ -172,8 +204,10 @@ class Tree:
         walk(self._root, sample)
         return leaves
 
-    def give(self, leaves: Sequence[Any]) -> Any:
-        """A sample with these leaves."""
+    def give(self, leaves: Sequence[Any], *, tuples: type = tuple) -> Any:
+        """A sample with these leaves. tuples: what plain tuples are made."""
+        if self._root == 0:
+            return leaves[0]
 
         def build(node: Any) -> Any:
             if node is None:
@@ -183,6 +217,8 @@ class Tree:
             children = [build(child) for child in node.children]
             if node.keys:
                 return dict(zip(node.keys, children))
+            if node.kind is tuple:
+                return tuples(children)
             return node.kind(*children) if hasattr(node.kind, "_fields") else node.kind(children)
 
         return build(self._root)

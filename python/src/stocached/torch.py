@@ -3,30 +3,17 @@
 
 from __future__ import annotations
 
-import operator
-import warnings
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.utils.data
 
-from . import _dtypes, _native, _probe
-from ._errors import InvalidError, SampleIndexError, SchemaError
-from ._named import create_or_attach
-from ._schema import Field
+from ._cached import CachedSamples
 from ._source_dataset import SourceDataset
-from ._spare import Batches
-from ._tree import Tree
-from ._values import VariableValues
-from .cache import Cache
-
-_GENEROUS = 1.25  # room in a variable-size cache whose size nobody gave, against the largest of the samples that were probed
-_CONTROL = 64 * 1024**2  # bytes beside it
 
 __all__ = ["CachedDataset", "SourceDataset"]
 
 
-class CachedDataset(torch.utils.data.Dataset[Any]):
+class CachedDataset(CachedSamples, torch.utils.data.Dataset[Any]):
     """Gives the samples of `dataset`, each loaded once and from then on out of the cache, with the Python types that they had.
 
     Samples are tensors, arrays, numbers, strings, bytes, or tuples, lists and dicts of them; which, is learnt from the first one. Tensors come
@@ -37,174 +24,3 @@ class CachedDataset(torch.utils.data.Dataset[Any]):
     The cache is made here and now, in this process, so that workers share it whether they are forked or spawned, and some samples are loaded for
     that. So a dataset that keeps a file open must open it anew in each process (compare os.getpid()), as with any forked worker.
     Concurrency: DataLoader with any number of workers. Ranks share a cache by `name`."""
-
-    def __init__(
-        self,
-        dataset: Any,
-        cache: Cache | None = None,
-        *,
-        size: int | str | None = None,
-        augment: Callable[[Any], Any] | None = None,
-        name: str | None = None,
-        fingerprint: str | None = None,
-        allow_random: bool = False,
-    ) -> None:
-        """dataset: anything with len() and [index]; it should not do random things, augment is for that.
-        cache: an own one, whose fields take the leaves of a sample in their order. None: one is made, with a field for each leaf.
-        size: the most that it may take, bytes or such as "8GiB". None: room for every sample.
-        augment: is called with each sample that leaves here, from the cache or not, and returns what the caller gets.
-        name: ranks and jobs that give the same name share the cache, which stays until it is removed. None: workers of this process share it.
-        fingerprint: names dataset and transform; a named cache with another one is refused. Bump it when the data changes.
-        allow_random: caches a dataset that gives another sample each time, and does not compare a filled cache with the dataset.
-
-        Raises NondeterministicDatasetError if one of three samples comes out differently the second time, FingerprintError if a filled cache holds other
-        data than the dataset gives, SchemaError if samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does not fit."""
-        n = len(dataset)
-        if n < 1:
-            raise InvalidError("the dataset is empty")
-        if cache is not None and not (size is None and name is None and fingerprint is None):
-            raise InvalidError("size=, name= and fingerprint= are for a cache that is made here; leave them out or leave out cache=")
-        if cache is not None and cache.samples != n:
-            raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
-        self.dataset = dataset
-        self.augment = augment
-        self._n = n
-        self._warned = False
-        with _probe.random_state_kept():
-            first = {index: dataset[index] for index in _probe.spread(n)}
-            self._tree = Tree(first[0])
-            fields, sizes = self._schema(list(first.values()))
-            if not allow_random:
-                _probe.check_repeatable(self._tree, dataset.__getitem__, first)
-            self.cache = cache or self._make(name, fields, sizes, size, fingerprint)
-            self._check_fields(fields)
-            self._batches = Batches(self.cache.fields)
-            if not allow_random:
-                _probe.check_fresh(self._tree, dataset.__getitem__, self._cached, self.cache)
-
-    # ------------------------------------------------------------------------------------------------ making the cache
-
-    def _schema(self, samples: list[Any]) -> tuple[list[Field], list[int]]:
-        """A field for each leaf, from the samples that were probed, and how many bytes each of them would take in a variable-size cache."""
-        leaves = self._tree.leaves
-        if not leaves:
-            raise SchemaError("samples of the dataset hold no values, so there is nothing to cache")
-        rows = [[leaf.to_cache(value) for leaf, value in zip(leaves, self._tree.take(sample))] for sample in samples]
-        fields = [leaf.field(name, [row[k].shape for row in rows]) for k, (leaf, name) in enumerate(zip(leaves, self._tree.names()))]
-        if len(fields) > 24:
-            raise SchemaError(f"a sample has {len(fields)} values, a cache holds at most 24; put them into fewer tensors")
-        return fields, [sum(-(-array.nbytes // 64) * 64 for array in row) + 64 * len(row) for row in rows]
-
-    def _make(self, name: str | None, fields: list[Field], sizes: list[int], size: int | str | None, fingerprint: str | None) -> Cache:
-        variable = not all(field.fixed for field in fields)
-        if variable and size is None:
-            size = int(max(sizes) * self._n * _GENEROUS) + _CONTROL + 16 * self._n
-        specs = {field.name: (field.shape, _dtypes.NAMES[field.code]) for field in fields}
-
-        def create() -> Cache:
-            return Cache.create(name, samples=self._n, fields=specs, size=size, variable=variable, fingerprint=fingerprint)
-
-        cache, _ = create_or_attach(name, create, fingerprint)
-        if cache.samples != self._n:
-            raise SchemaError(f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove that cache")
-        return cache
-
-    def _check_fields(self, fields: list[Field]) -> None:
-        """Whether the leaves fit the fields of the cache, which somebody else may have made."""
-        have = self.cache.fields
-        fit = len(have) == len(fields) and all(
-            h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or a == b for a, b in zip(h.shape, f.shape))
-            for h, f in zip(have, fields)
-        )
-        if not fit:
-            raise SchemaError(
-                f"samples of the dataset are ({', '.join(map(str, fields))}), those of the cache are ({', '.join(map(str, have))}); "
-                "use another cache or name, or remove the old one"
-            )
-
-    # ------------------------------------------------------------------------------------------------ samples
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, index: int) -> Any:
-        i = self._index(index)
-        sample = self._cached(i)
-        if sample is None:
-            sample = self._load(i)
-        return sample if self.augment is None else self.augment(sample)
-
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch: one gather for those in the cache, the others one by one from the dataset."""
-        wanted = [self._index(index) for index in indices]
-        samples = self._gather(wanted)
-        missed = [k for k, sample in enumerate(samples) if sample is None]
-        batch_load = getattr(self.dataset, "__getitems__", None)
-        if batch_load is not None and len(missed) > 1:
-            loaded = batch_load([wanted[k] for k in missed])
-            if not isinstance(loaded, (list, tuple)) or len(loaded) != len(missed):
-                count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
-                raise InvalidError(f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(missed)} samples")
-            for k, sample in zip(missed, loaded):
-                samples[k] = self._store(wanted[k], sample)
-        else:
-            for k in missed:
-                samples[k] = self._load(wanted[k])
-        return samples if self.augment is None else [self.augment(sample) for sample in samples]
-
-    def _index(self, index: int) -> int:
-        i = operator.index(index)
-        if -self._n <= i < self._n:
-            return i + self._n if i < 0 else i
-        raise SampleIndexError(f"index {i} is out of range; the dataset has {self._n} samples")
-
-    def _cached(self, i: int) -> Any:
-        """A sample out of the cache, None on a miss."""
-        value = self.cache.get(i, copy=True)
-        return None if value is None else self._give(value)
-
-    def _give(self, value: Any) -> Any:
-        """A sample from what the cache holds of it."""
-        values = value.values() if len(self._tree.leaves) > 1 else (value,)
-        return self._tree.give([leaf.from_cache(item) for leaf, item in zip(self._tree.leaves, values)])
-
-    def _gather(self, wanted: list[int]) -> list[Any]:
-        cache, leaves = self.cache, self._tree.leaves
-        if isinstance(cache._values, VariableValues):
-            values, _ = cache.gather(wanted)
-            return [None if value is None else self._give(value) for value in values]
-        arrays = self._batches.take(len(wanted))
-        _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
-        if not hit.any():
-            return [None] * len(wanted)
-        columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]
-        return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
-
-    def _load(self, i: int) -> Any:
-        return self._store(i, self.dataset[i])
-
-    def _store(self, i: int, sample: Any) -> Any:
-        """Caches a sample that was loaded, and gives it back."""
-        cache = self.cache
-        if cache.read_only:
-            return sample
-        try:
-            arrays = [leaf.to_cache(value) for leaf, value in zip(self._tree.leaves, self._tree.take(sample))]
-            cache.put(i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
-        except SchemaError as error:
-            _native.count_passed(cache._handle, 1)
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"stocached: sample {i} does not fit the schema of the cache and goes uncached, as will others like it; "
-                    f"stats() counts them as passed: {error}",
-                    stacklevel=3,
-                )
-        return sample
-
-    def stats(self) -> Any:
-        """`Cache.stats()` of the cache underneath."""
-        return self.cache.stats()
-
-    def __repr__(self) -> str:
-        return f"<stocached.torch.CachedDataset of {self.dataset!r} in {self.cache!r}>"
