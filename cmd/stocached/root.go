@@ -100,7 +100,7 @@ one object or one array, numbers as bytes and seconds, unknown values as null. N
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newMan(), newVersion())
+	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newTrace(), newMan(), newVersion())
 	return root
 }
 

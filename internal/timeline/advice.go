@@ -1,0 +1,268 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Advice is what would help, with the numbers behind it.
+type Advice struct {
+	Kind string  // one of Advices
+	Gain float64 // part of the epoch's time that it would save; 0: it saves something else
+	Text string
+}
+
+// Kinds of advice, and what each is about.
+var Advices = []struct{ Kind, Help string }{
+	{"workers", "more workers: they are busy, and the training loop waits for loads"},
+	{"cache", "more samples in the cache: the training loop waits for loads"},
+	{"prefetch", "more batches ahead: workers are not busy, but slow samples stall the training loop"},
+	{"server", "a cache that is filled ahead: the training loop waits for a server"},
+	{"gather", "less to copy: the training loop waits for hits to be copied"},
+	{"transfer", "pinned memory: the training loop waits for transfers"},
+	{"batch", "larger batches: what each batch costs beyond its samples counts"},
+	{"start", "workers that stay: they start anew each epoch"},
+	{"step", "a faster step: the loader keeps up, so nothing else helps"},
+	{"fewer", "fewer workers: most of their time they have nothing to do"},
+}
+
+// What counts as much. Shares are of the training loop's time, or of what it waited.
+const (
+	waits   = 0.05 // it waits: below, the loader keeps up
+	mostly  = 0.5  // of the waiting: what it waits for
+	busy    = 0.85 // workers that more of them would help
+	batches = 0.10 // overhead of batches that larger ones would help
+	starts  = 0.10 // for the first batch, before anything was loaded
+	margin  = 0.8  // workers that are kept are no busier than this
+	atMost  = 2    // times as many workers are advised at once: beyond, the disk or the CPUs may be the limit
+)
+
+// Advise says what would help the training loop of an epoch, what saves most first. Nothing for an epoch of fewer than 3 batches: the first ones are no rule.
+func (e *Epoch) Advise() (advice []Advice) {
+	if e.Batches < 3 || e.Seconds() <= 0 {
+		return nil
+	}
+	s := e.steady()
+	add := func(kind string, gain float64, format string, args ...any) {
+		advice = append(advice, Advice{kind, gain, fmt.Sprintf(format, args...)})
+	}
+	if gap := min(e.startup, e.First); gap/e.Seconds() >= starts && e.Workers > 0 && e.Loader.Settings["persistent_workers"] != true {
+		add("start", gap/e.Seconds(), "nothing was loaded for the first %s (%s of the epoch): persistent_workers=True keeps the workers, so that only the first epoch pays for their start",
+			duration(gap), percent(gap/e.Seconds()))
+	}
+	if s.waiting() < waits {
+		s.adviseStep(add)
+	} else {
+		s.adviseLoads(add)
+		s.adviseOthers(add)
+	}
+	slices.SortStableFunc(advice, func(a, b Advice) int { return cmp.Compare(b.Gain, a.Gain) })
+	return advice
+}
+
+type adder func(kind string, gain float64, format string, args ...any)
+
+// steady is an epoch without the wait for its first batch, which more of anything shortens little.
+type steady struct {
+	*Epoch
+	wait    float64
+	waitFor Parts
+	total   float64
+	others  float64 // the least time that the epoch takes without loads
+	workers int     // as the loader was told; 0: it loads by itself
+}
+
+func (e *Epoch) steady() *steady {
+	s := &steady{Epoch: e, wait: e.Wait - e.First, waitFor: e.WaitFor.plus(e.firstFor, -1)}
+	s.total = e.Step + s.wait
+	s.others = max(e.Step, e.Work.Gather/float64(max(e.gathers, 1)), e.Work.Transfer, e.Work.Fetch)
+	s.workers = e.Workers
+	if n, ok := e.Loader.setting("num_workers"); ok {
+		s.workers = n
+	}
+	return s
+}
+
+func (s *steady) waiting() float64 {
+	if s.total <= 0 {
+		return 0
+	}
+	return s.wait / s.total
+}
+
+// adviseStep is for an epoch whose loader keeps up.
+func (s *steady) adviseStep(add adder) {
+	limit := max(s.Work.Load/float64(max(s.workers, 1)), s.Work.Gather/float64(max(s.gathers, 1)), s.Work.Transfer, s.Work.Fetch)
+	if limit > 0 && s.Step > limit {
+		add("step", 0, "the training loop waits %s: the loader keeps up, and the step is the limit. Only a faster step helps, up to %s times; then the loader is the limit, at %s samples/s",
+			percent(s.waiting()), factor(s.Step/limit), thousands(float64(s.Samples)/limit))
+	}
+	if need := int(math.Ceil(s.Work.Load / (margin * s.total))); s.workers > max(need, 1) && s.Work.Load > 0 {
+		add("fewer", 0, "workers are busy %s: %d of the %d would do, and leave CPUs to the step", percent(s.Busy), max(need, 1), s.workers)
+	}
+}
+
+// adviseLoads is for an epoch that waits for loads.
+func (s *steady) adviseLoads(add adder) {
+	if s.waitFor.Load < mostly*s.wait || s.Work.Load <= 0 {
+		return
+	}
+	load := s.Work.Load
+	if s.workers == 0 || s.Busy >= busy {
+		need := int(math.Ceil(load / max(s.others, load/float64(max(atMost*s.workers, 2))))) // no more than atMost times as many
+		need = max(need, s.workers+1)
+		after := max(load/float64(need), s.others)
+		if gain := 1 - after/s.total; gain > 0.02 {
+			now := fmt.Sprintf("workers are busy %s and the training loop waits %s", percent(s.Busy), percent(s.waiting()))
+			if s.workers == 0 {
+				now = fmt.Sprintf("samples are loaded by no worker and the training loop waits %s", percent(s.waiting()))
+			}
+			effect := fmt.Sprintf("would cut waiting to %s", percent(1-s.others/after))
+			if after <= s.others*1.001 {
+				effect = "would hide loading"
+			}
+			cpus := ""
+			if need > s.Loader.CPUs && s.Loader.CPUs > 0 {
+				cpus = fmt.Sprintf("; there are %d CPUs, so this holds as far as loads wait for disk or network", s.Loader.CPUs)
+			}
+			add("workers", gain, "%s: %d more (num_workers=%d) %s%s", now, need-s.workers, need, effect, cpus)
+		}
+	} else {
+		s.adviseAhead(add)
+	}
+	s.adviseCache(add)
+}
+
+// adviseAhead is for workers that have time, and a training loop that waits for them all the same.
+func (s *steady) adviseAhead(add adder) {
+	period := s.total / float64(s.Batches)
+	ahead := int(math.Ceil(s.LongestLoad/period)) + 1
+	now, known := s.Loader.setting("prefetch_factor")
+	if !known {
+		now = 2
+	}
+	if ahead <= now*max(s.workers, 1) {
+		return
+	}
+	factor := (ahead + s.workers - 1) / max(s.workers, 1)
+	add("prefetch", s.waitFor.Load/s.total, "workers are busy %s only, but the training loop waits %s for single slow samples: the slowest takes %s, as long as %.1f batches; prefetch_factor=%d, now %d, would load it in time",
+		percent(s.Busy), percent(s.waiting()), duration(s.LongestLoad), s.LongestLoad/period, factor, now)
+}
+
+func (s *steady) adviseCache(add adder) {
+	if s.Misses == 0 || s.Samples == 0 {
+		return
+	}
+	have := float64(s.Hits) / float64(s.Hits+s.Misses)
+	workers := float64(max(s.workers, 1))
+	want := 1 - (1-have)*min(s.others*workers/s.Work.Load, 1)
+	want = min(math.Ceil(want*100)/100, 1)
+	if want <= have+0.005 {
+		return
+	}
+	left := s.Work.Load * (1 - want) / (1 - have)
+	gain := 1 - max(left/workers, s.others)/s.total
+	if gain <= 0.02 {
+		return
+	}
+	how := "a larger size= "
+	switch {
+	case s.Hits > 0:
+	case s.Loader.Settings["cache"] == nil && s.Loader.Settings["size"] == nil:
+		how = "size= or cache= "
+	default: // it is being filled: what it will hold is in no number here
+		add("cache", gain, "every sample was loaded, as in an epoch that fills a cache: at a hit rate of %.2f loading would take %s instead of %s and be hidden; see if the next epoch's hit rate gets there",
+			want, duration(left), duration(s.Work.Load))
+		return
+	}
+	room := ""
+	if s.Bytes > 0 {
+		room = fmt.Sprintf(" (%s)", size(float64(s.Bytes)*float64(max(s.Loader.WorldSize, 1))*want))
+	}
+	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s instead of %s and be hidden: %sfor %s of the dataset%s",
+		want, have, duration(left), duration(s.Work.Load), how, percent(want), room)
+}
+
+// adviseOthers is for an epoch that waits for something else than loads.
+func (s *steady) adviseOthers(add adder) {
+	if s.waitFor.Fetch >= mostly*s.wait {
+		add("server", s.waitFor.Fetch/s.total, "the training loop waits %s for a server that fills the cache: stocached warm fills it before the training begins", percent(s.waitFor.Fetch/s.total))
+	}
+	if s.waitFor.Gather >= mostly*s.wait {
+		speed := ""
+		if s.Bytes > 0 && s.Work.Gather > 0 {
+			speed = fmt.Sprintf(" (%s/s)", size(float64(s.Bytes)/s.Work.Gather))
+		}
+		add("gather", s.waitFor.Gather/s.total, "the training loop waits %s for hits to be copied, which takes %s of %s%s: samples of fewer bytes (uint8 rather than float32), or more threads that copy, as far as memory bandwidth goes",
+			percent(s.waitFor.Gather/s.total), duration(s.Work.Gather), duration(s.total), speed)
+	}
+	if s.waitFor.Transfer >= mostly*s.wait {
+		how := "overlap it with the step (non_blocking=True)"
+		if s.Loader.Settings["pin_memory"] != true {
+			how = "pin_memory=True, and non_blocking=True where batches are moved"
+		}
+		add("transfer", s.waitFor.Transfer/s.total, "the training loop waits %s for transfers: %s", percent(s.waitFor.Transfer/s.total), how)
+	}
+	if share := s.waitFor.Other / s.total; share >= batches {
+		each := s.waitFor.Other / float64(s.Batches)
+		count := int(math.Round(float64(s.Samples) / float64(s.Batches)))
+		add("batch", share*3/4, "each batch costs %s beyond its samples, %s of the time: batches of %d, now %d, would save three quarters of that", duration(each), percent(share), 4*count, count)
+	}
+}
+
+func percent(share float64) string {
+	switch p := share * 100; {
+	case p >= 9.95:
+		return fmt.Sprintf("%.0f %%", p)
+	default:
+		return fmt.Sprintf("%.1f %%", p)
+	}
+}
+
+func factor(f float64) string {
+	if f >= 10 {
+		return fmt.Sprintf("%.0f", f)
+	}
+	return fmt.Sprintf("%.1f", f)
+}
+
+func duration(s float64) string {
+	unit := "s"
+	switch {
+	case s == 0:
+	case s < 1e-3:
+		s, unit = s*1e6, "us"
+	case s < 1:
+		s, unit = s*1e3, "ms"
+	}
+	digits := 2
+	if s >= 100 {
+		digits = 0
+	} else if s >= 10 {
+		digits = 1
+	}
+	return fmt.Sprintf("%.*f %s", digits, s, unit)
+}
+
+func size(bytes float64) string {
+	unit := 0
+	for ; bytes >= 1000 && unit < 4; unit++ {
+		bytes /= 1024
+	}
+	return fmt.Sprintf("%.3g %s", bytes, [...]string{"B", "KiB", "MiB", "GiB", "TiB"}[unit])
+}
+
+func thousands(n float64) string {
+	s := fmt.Sprintf("%.0f", n)
+	var b strings.Builder
+	for k, digit := range s {
+		if k > 0 && (len(s)-k)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(digit)
+	}
+	return b.String()
+}

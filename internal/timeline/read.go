@@ -1,0 +1,286 @@
+package timeline
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+)
+
+// ErrFormat is returned when a file is no timeline of a loader, or a broken one.
+var ErrFormat = errors.New("not a timeline of stocached")
+
+// Version of the format that is read and written.
+const Version = 1
+
+const format = "stocached trace"
+
+// MaxSpans is how many spans a file may have: 72 bytes of memory each.
+const MaxSpans = 10_000_000
+
+// ReadFile reads a file that a recorder or Write wrote, packed by gzip or not. What is wrong with its content is an ErrFormat.
+func ReadFile(path string) (*Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, err
+	} else if st.IsDir() {
+		return nil, fmt.Errorf("%w: %s is a folder", ErrFormat, path)
+	}
+	t, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// Read reads what a recorder or Write wrote.
+func Read(r io.Reader) (*Trace, error) {
+	in := bufio.NewReaderSize(r, 1<<20)
+	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		unpacked, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %v", ErrFormat, err)
+		}
+		in = bufio.NewReaderSize(unpacked, 1<<20)
+	}
+	if _, err := in.Peek(1); err == io.EOF {
+		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
+	}
+	p := reader{json: json.NewDecoder(in), names: map[string]uint16{}, tracks: map[int]*Track{}, loaders: map[int]*Loader{}}
+	if err := p.file(); err != nil {
+		return nil, p.explain(err)
+	}
+	p.trace.order()
+	return &p.trace, nil
+}
+
+// reader goes through a file once, event by event, so that it takes no more memory than the spans.
+type reader struct {
+	json    *json.Decoder
+	trace   Trace
+	loaders map[int]*Loader // by pid
+	tracks  map[int]*Track  // by tid
+	names   map[string]uint16
+	events  int
+	began   bool // it is a JSON object
+}
+
+// explain says what an error means for the file.
+func (p *reader) explain(err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, ErrFormat):
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: it ends in the middle, after %d events: it was cut off when it was copied, or the disk was full", ErrFormat, p.events)
+	case errors.As(err, &syntax) && !p.began:
+		return fmt.Errorf("%w: it is no JSON (%v)", ErrFormat, err)
+	case errors.As(err, &syntax), errors.As(err, &kind), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
+		return fmt.Errorf("%w: after %d events: %v", ErrFormat, p.events, err)
+	}
+	return err
+}
+
+func (p *reader) file() error {
+	if err := p.expect('{'); err != nil {
+		return err
+	}
+	p.began = true
+	known, events := false, false
+	for p.json.More() {
+		token, err := p.json.Token()
+		if err != nil {
+			return err
+		}
+		switch token {
+		case "otherData":
+			if err := p.about(); err != nil {
+				return err
+			}
+			known = true
+		case "traceEvents":
+			if !known {
+				return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)", ErrFormat)
+			}
+			if err := p.all(); err != nil {
+				return err
+			}
+			events = true
+		default:
+			var ignored json.RawMessage
+			if err := p.json.Decode(&ignored); err != nil {
+				return err
+			}
+		}
+	}
+	if err := p.expect('}'); err != nil {
+		return err
+	}
+	if !known || !events {
+		return fmt.Errorf("%w: a JSON object without otherData and traceEvents", ErrFormat)
+	}
+	return nil
+}
+
+func (p *reader) expect(want json.Delim) error {
+	token, err := p.json.Token()
+	if err != nil {
+		return err
+	}
+	if token != want {
+		return fmt.Errorf("%w: %q where %q belongs", ErrFormat, fmt.Sprint(token), want)
+	}
+	return nil
+}
+
+// about reads otherData.
+func (p *reader) about() error {
+	var raw json.RawMessage
+	if err := p.json.Decode(&raw); err != nil {
+		return err
+	}
+	var kind struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if json.Unmarshal(raw, &kind) != nil || kind.Format != format {
+		return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)", ErrFormat)
+	}
+	if kind.Version != Version {
+		return fmt.Errorf("%w: version %d of the format; this stocached reads version %d, so take the one that goes with the loader", ErrFormat, kind.Version, Version)
+	}
+	var body struct {
+		Ranks []*Loader `json:"ranks"`
+	}
+	if err := json.Unmarshal(raw, &body); err != nil {
+		return fmt.Errorf("%w: otherData: %v", ErrFormat, err)
+	}
+	if len(body.Ranks) == 0 {
+		return fmt.Errorf("%w: otherData names no loader", ErrFormat)
+	}
+	for _, l := range body.Ranks {
+		if l == nil || l.PID < 1 || p.loaders[l.PID] != nil {
+			return fmt.Errorf("%w: otherData: pids must be 1 or more, each once", ErrFormat)
+		}
+		p.loaders[l.PID] = l
+	}
+	p.trace.Loaders = body.Ranks
+	return nil
+}
+
+// event is one element of traceEvents.
+type event struct {
+	Ph   string   `json:"ph"`
+	PID  int      `json:"pid"`
+	TID  int      `json:"tid"`
+	TS   *float64 `json:"ts"`
+	Dur  *float64 `json:"dur"`
+	Name string   `json:"name"`
+	Args struct {
+		Name    string `json:"name"`
+		Epoch   *int32 `json:"epoch"`
+		Batch   *int32 `json:"batch"`
+		Index   *int64 `json:"index"`
+		Samples *int32 `json:"samples"`
+		Hits    *int32 `json:"hits"`
+		Misses  *int32 `json:"misses"`
+		Bytes   *int64 `json:"bytes"`
+	} `json:"args"`
+}
+
+func (p *reader) all() error {
+	if err := p.expect('['); err != nil {
+		return err
+	}
+	for p.json.More() {
+		var e event
+		if err := p.json.Decode(&e); err != nil {
+			return err
+		}
+		p.events++
+		if p.events > MaxSpans {
+			return fmt.Errorf("%w: more than %d events; record fewer epochs, or with a lower limit", ErrFormat, MaxSpans)
+		}
+		if err := p.event(&e); err != nil {
+			return fmt.Errorf("%w: event %d: %v", ErrFormat, p.events, err)
+		}
+	}
+	return p.expect(']')
+}
+
+func (p *reader) event(e *event) error {
+	l := p.loaders[e.PID]
+	if l == nil {
+		return fmt.Errorf("pid %d, which otherData does not name", e.PID)
+	}
+	switch {
+	case e.Ph == "M" && e.Name == "thread_name":
+		number := e.TID - tidsOfLoader*e.PID
+		if number < 1 || number >= tidsOfLoader || p.tracks[e.TID] != nil {
+			return fmt.Errorf("tid %d: of pid %d they are %d to %d, each once", e.TID, e.PID, tidsOfLoader*e.PID+1, tidsOfLoader*(e.PID+1)-1)
+		}
+		track := &Track{Number: number, Name: shown(e.Args.Name)}
+		p.tracks[e.TID], l.Tracks = track, append(l.Tracks, track)
+		return nil
+	case e.Ph == "M":
+		return nil
+	case e.Ph != "X":
+		return fmt.Errorf("phase %q; spans are of phase \"X\"", e.Ph)
+	}
+	track := p.tracks[e.TID]
+	switch {
+	case track == nil || e.TID/tidsOfLoader != e.PID:
+		return fmt.Errorf("tid %d, which no thread_name of pid %d names", e.TID, e.PID)
+	case e.Name == "":
+		return errors.New("a span without a name")
+	case e.TS == nil || e.Dur == nil || *e.Dur < 0:
+		return errors.New("a span needs ts, and dur of 0 or more")
+	case math.Abs(*e.TS) > 1e15 || *e.Dur > 1e15:
+		return fmt.Errorf("ts %g, dur %g: more than thirty years", *e.TS, *e.Dur)
+	}
+	s := Span{Start: nanoseconds(*e.TS), Kind: kindOf(e.Name), Epoch: -1, Batch: -1, Samples: -1, Hits: -1, Misses: -1, Index: -1, Bytes: -1}
+	s.End = s.Start + nanoseconds(*e.Dur)
+	if s.Kind == Other {
+		n, ok := p.names[e.Name]
+		if !ok {
+			if len(p.names) > math.MaxUint16 {
+				return fmt.Errorf("more than %d names of spans", math.MaxUint16)
+			}
+			n = uint16(len(p.names))
+			p.names[e.Name] = n
+			p.trace.names = append(p.trace.names, shown(e.Name))
+		}
+		s.name = n
+	}
+	for _, arg := range []struct {
+		name string
+		from *int32
+		to   *int32
+	}{{"epoch", e.Args.Epoch, &s.Epoch}, {"batch", e.Args.Batch, &s.Batch}, {"samples", e.Args.Samples, &s.Samples}, {"hits", e.Args.Hits, &s.Hits}, {"misses", e.Args.Misses, &s.Misses}} {
+		if arg.from != nil {
+			if *arg.from < 0 {
+				return fmt.Errorf("%s %d is below 0", arg.name, *arg.from)
+			}
+			*arg.to = *arg.from
+		}
+	}
+	if e.Args.Index != nil {
+		s.Index = max(*e.Args.Index, -1)
+	}
+	if e.Args.Bytes != nil {
+		s.Bytes = max(*e.Args.Bytes, -1)
+	}
+	track.Spans = append(track.Spans, s)
+	return nil
+}
+
+func nanoseconds(us float64) int64 { return int64(math.Round(us * 1000)) }

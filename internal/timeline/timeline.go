@@ -1,0 +1,207 @@
+// Package timeline reads what loaders recorded (docs/trace.md), puts several of them together, says where the time went and what would help, and draws it.
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Trace is the loaders of one or several files on one time line. Times are nanoseconds from its begin.
+type Trace struct {
+	Loaders []*Loader
+	names   []string // of spans of kind Other
+}
+
+// Loader is one recorded loader: that of a rank.
+type Loader struct {
+	PID         int            `json:"pid"`
+	Rank        int            `json:"rank"`
+	WorldSize   int            `json:"world_size"`
+	Settings    map[string]any `json:"settings"`
+	CPUs        int            `json:"cpus"`
+	Events      int            `json:"events"`
+	Dropped     int            `json:"dropped"`
+	DroppedFrom *float64       `json:"dropped_from"` // us
+	Clock       Clock          `json:"clock"`
+	Tracks      []*Track       `json:"-"` // by number
+}
+
+// Clock says when ts 0 was.
+type Clock struct {
+	Boot        string `json:"boot"`
+	MonotonicNS int64  `json:"monotonic_ns"`
+	UnixNS      int64  `json:"unix_ns"`
+}
+
+// Track is what happened at one place, by start.
+type Track struct {
+	Number int
+	Name   string
+	Spans  []Span
+}
+
+// Span is one thing that went on for a while. Unknown numbers are -1.
+type Span struct {
+	Start, End   int64
+	Index, Bytes int64
+	Epoch, Batch int32
+	Samples      int32
+	Hits, Misses int32
+	Kind         Kind
+	name         uint16 // of kind Other: into Trace.names
+}
+
+// Length is in nanoseconds.
+func (s *Span) Length() int64 { return s.End - s.Start }
+
+// Name is what the recorder called a span.
+func (t *Trace) Name(s *Span) string {
+	if s.Kind == Other {
+		return t.names[s.name]
+	}
+	return s.Kind.String()
+}
+
+// Kind is what a span is about.
+type Kind uint8
+
+const (
+	Step Kind = iota
+	Wait
+	Load
+	Augment
+	Gather
+	Collate
+	Transfer
+	Fetch
+	Other
+	kinds
+)
+
+var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch", "other"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+func kindOf(name string) Kind {
+	if k := slices.Index(kindNames[:Other], name); k >= 0 {
+		return Kind(k)
+	}
+	return Other
+}
+
+// Numbers of tracks.
+const (
+	loopTrack     = 1
+	transferTrack = 2
+	gatherTrack   = 3
+	serverTrack   = 8
+	firstWorker   = 10
+	firstOther    = 5000
+	tidsOfLoader  = 10000
+)
+
+// Worker is the worker's number of a track, false for other tracks.
+func (t *Track) Worker() (number int, ok bool) {
+	return t.Number - firstWorker, t.Number >= firstWorker && t.Number < firstOther
+}
+
+// Loop is the track of the training loop; nil if there is none.
+func (l *Loader) Loop() *Track {
+	for _, t := range l.Tracks {
+		if t.Number == loopTrack {
+			return t
+		}
+	}
+	return nil
+}
+
+// Workers are the tracks of workers.
+func (l *Loader) Workers() (tracks []*Track) {
+	for _, t := range l.Tracks {
+		if _, ok := t.Worker(); ok {
+			tracks = append(tracks, t)
+		}
+	}
+	return tracks
+}
+
+// Name is for people.
+func (l *Loader) Name() string { return "rank " + strconv.Itoa(l.Rank) }
+
+// setting is a whole number of the settings.
+func (l *Loader) setting(name string) (int, bool) {
+	v, ok := l.Settings[name].(float64)
+	return int(v), ok && v == float64(int(v))
+}
+
+// Spans is how many there are.
+func (t *Trace) Spans() (n int) {
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			n += len(track.Spans)
+		}
+	}
+	return n
+}
+
+// Bounds are the first start and the last end; 0, 0 of an empty trace.
+func (t *Trace) Bounds() (from, to int64) {
+	first := true
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			for k := range track.Spans {
+				s := &track.Spans[k]
+				if first || s.Start < from {
+					from = s.Start
+				}
+				if first || s.End > to {
+					to = s.End
+				}
+				first = false
+			}
+		}
+	}
+	return from, to
+}
+
+// Epoch is when an epoch of any loader began and ended, as its training loop saw it; false: there is none of that number.
+func (t *Trace) Epoch(number int) (from, to int64, ok bool) {
+	for _, l := range t.Loaders {
+		if loop := l.Loop(); loop != nil {
+			for k := range loop.Spans {
+				s := &loop.Spans[k]
+				if s.Epoch != int32(number) {
+					continue
+				}
+				if !ok || s.Start < from {
+					from = s.Start
+				}
+				to, ok = max(to, s.End), true
+			}
+		}
+	}
+	return from, to, ok
+}
+
+// order puts everything where readers of a Trace expect it.
+func (t *Trace) order() {
+	slices.SortStableFunc(t.Loaders, func(a, b *Loader) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.PID, b.PID)) })
+	for _, l := range t.Loaders {
+		slices.SortStableFunc(l.Tracks, func(a, b *Track) int { return cmp.Compare(a.Number, b.Number) })
+		for _, track := range l.Tracks {
+			slices.SortStableFunc(track.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
+		}
+	}
+}
+
+// shown is text that somebody else wrote, such as the name of a track, without what moves the cursor of a terminal.
+func shown(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == 0x7f || r < ' ' || r >= 0x80 && r < 0xa0 {
+			return '�'
+		}
+		return r
+	}, text)
+}

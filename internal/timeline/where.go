@@ -1,0 +1,391 @@
+package timeline
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Epoch says where the time of one loader's epoch went. Times are seconds.
+type Epoch struct {
+	Loader *Loader
+	Number int // -1: the recorder did not say
+
+	From, To int64 // the training loop's first and last moment of it, ns
+	Batches  int
+	Samples  int
+	Hits     int
+	Misses   int
+	Bytes    int64
+
+	Step  float64 // of the training loop
+	Wait  float64 // likewise
+	First float64 // of these: for the first batch
+	// WaitFor divides Wait by what the batch that was waited for still needed.
+	WaitFor Parts
+	// Work is what the epoch's samples cost, whenever it was done and however many did it at once.
+	Work Parts
+
+	Workers int
+	Busy    float64 // part of the workers' time between From and To
+	// LongestLoad is the time of the slowest sample.
+	LongestLoad float64
+
+	gathers, loads int     // tracks that gathered; samples that were loaded
+	startup        float64 // until the first span of its work began
+	firstFor       Parts   // of WaitFor: of the first batch
+}
+
+// Parts are times of the stages that a batch goes through, in seconds.
+type Parts struct {
+	Load     float64 // misses, by workers; and the random part of samples
+	Fetch    float64 // samples that a server was asked for
+	Gather   float64 // copies of hits, and putting batches together
+	Transfer float64 // to pinned memory or a device
+	Other    float64 // nothing that was recorded
+}
+
+func (p Parts) plus(q Parts, sign float64) Parts {
+	return Parts{p.Load + sign*q.Load, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
+}
+
+// Seconds of the training loop.
+func (e *Epoch) Seconds() float64 { return e.Step + e.Wait }
+
+// Waiting is the part of the training loop's time that it waited; NaN: there was none.
+func (e *Epoch) Waiting() float64 { return e.Wait / e.Seconds() }
+
+// HitRate is hits of the samples; NaN: unknown.
+func (e *Epoch) HitRate() float64 { return float64(e.Hits) / float64(e.Hits+e.Misses) }
+
+// Rate is samples a second; NaN: unknown.
+func (e *Epoch) Rate() float64 {
+	if e.Samples == 0 {
+		return math.NaN()
+	}
+	return float64(e.Samples) / e.Seconds()
+}
+
+// stage is what a kind of span is counted as; false: as nothing.
+func (k Kind) stage() (int, bool) {
+	switch k {
+	case Load, Augment:
+		return 0, true
+	case Fetch:
+		return 1, true
+	case Gather, Collate:
+		return 2, true
+	case Transfer:
+		return 3, true
+	}
+	return 0, false
+}
+
+const stages = 4
+
+func parts(seconds [stages]float64, other float64) Parts {
+	return Parts{Load: seconds[0], Fetch: seconds[1], Gather: seconds[2], Transfer: seconds[3], Other: other}
+}
+
+// Epochs are those of all loaders, by loader and number. Those whose end was dropped are cut where that began; none without a training loop.
+func (t *Trace) Epochs() (epochs []*Epoch) {
+	for _, l := range t.Loaders {
+		epochs = append(epochs, l.epochs()...)
+	}
+	return epochs
+}
+
+func (l *Loader) epochs() (epochs []*Epoch) {
+	loop := l.Loop()
+	if loop == nil {
+		return nil
+	}
+	end := int64(math.MaxInt64)
+	if l.DroppedFrom != nil {
+		end = nanoseconds(*l.DroppedFrom)
+	}
+	numbers := map[int32]*Epoch{}
+	waits := map[int32][]*Span{}
+	for k := range loop.Spans {
+		s := &loop.Spans[k]
+		if s.Kind != Step && s.Kind != Wait || s.End > end {
+			continue
+		}
+		e := numbers[s.Epoch]
+		if e == nil {
+			e = &Epoch{Loader: l, Number: int(s.Epoch), From: s.Start}
+			numbers[s.Epoch], epochs = e, append(epochs, e)
+		}
+		e.To = max(e.To, s.End)
+		if s.Kind == Step {
+			e.Step += seconds(s.Length())
+			continue
+		}
+		e.Wait += seconds(s.Length())
+		waits[s.Epoch] = append(waits[s.Epoch], s)
+		if s.Samples > 0 { // not the wait for the end of an epoch
+			if e.Batches == 0 {
+				e.First = e.Wait
+			}
+			e.Batches++
+			e.Samples += int(s.Samples)
+			e.Hits += int(max(s.Hits, 0))
+			e.Misses += int(max(s.Misses, 0))
+			e.Bytes += max(s.Bytes, 0)
+		}
+	}
+	slices.SortStableFunc(epochs, func(a, b *Epoch) int { return cmp.Compare(a.Number, b.Number) })
+	w := l.work(end)
+	for _, e := range epochs {
+		w.into(e)
+		of := waits[int32(e.Number)]
+		first := min(len(of), 1)
+		e.firstFor = w.attribute(of[:first])
+		e.WaitFor = e.firstFor.plus(w.attribute(of[first:]), 1)
+	}
+	return epochs
+}
+
+func seconds(ns int64) float64 { return float64(ns) / 1e9 }
+
+// batch is a batch of an epoch.
+type batch struct{ epoch, number int32 }
+
+// work is what a loader did beside the training loop.
+type work struct {
+	loader *Loader
+	spans  map[int32]*[stages]float64 // by epoch, in seconds
+	longest,
+	firstStart map[int32]int64
+	loads   map[int32]int
+	gathers map[int32]map[int]bool
+	own     map[batch][]span   // of each batch
+	any     [stages][]interval // when anything of a stage went on, merged
+	workers [][]interval       // when each worker was busy, merged
+}
+
+type interval struct{ start, end int64 }
+
+type span struct {
+	interval
+	stage int
+}
+
+func (l *Loader) work(end int64) *work {
+	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
+	for _, track := range l.Tracks {
+		if track.Number == loopTrack || track.Number >= firstOther {
+			continue
+		}
+		_, isWorker := track.Worker()
+		var busy []interval
+		top := [stages]int64{} // the end of what was counted: spans within others are not counted twice
+		for k := range track.Spans {
+			s := &track.Spans[k]
+			stage, ok := s.Kind.stage()
+			if !ok || s.Start >= end {
+				continue
+			}
+			if isWorker {
+				busy = append(busy, interval{s.Start, s.End})
+			}
+			if w.spans[s.Epoch] == nil {
+				w.spans[s.Epoch], w.gathers[s.Epoch], w.firstStart[s.Epoch] = &[stages]float64{}, map[int]bool{}, s.Start
+			}
+			w.spans[s.Epoch][stage] += seconds(max(s.End-max(s.Start, top[stage]), 0))
+			top[stage] = max(top[stage], s.End)
+			w.firstStart[s.Epoch] = min(w.firstStart[s.Epoch], s.Start)
+			if s.Kind == Load {
+				w.longest[s.Epoch] = max(w.longest[s.Epoch], s.Length())
+				w.loads[s.Epoch]++
+			}
+			if stage == 2 {
+				w.gathers[s.Epoch][track.Number] = true
+			}
+			w.any[stage] = append(w.any[stage], interval{s.Start, s.End})
+			if s.Batch >= 0 {
+				b := batch{s.Epoch, s.Batch}
+				w.own[b] = append(w.own[b], span{interval{s.Start, s.End}, stage})
+			}
+		}
+		if isWorker {
+			w.workers = append(w.workers, merged(busy))
+		}
+	}
+	for stage := range w.any {
+		w.any[stage] = merged(w.any[stage])
+	}
+	return w
+}
+
+// into adds to an epoch what its samples cost.
+func (w *work) into(e *Epoch) {
+	number := int32(e.Number)
+	if done := w.spans[number]; done != nil {
+		e.Work = parts(*done, 0)
+		e.startup = max(seconds(w.firstStart[number]-e.From), 0)
+	}
+	e.LongestLoad, e.loads, e.gathers = seconds(w.longest[number]), w.loads[number], len(w.gathers[number])
+	e.Workers = len(w.workers)
+	if whole := seconds(e.To-e.From) * float64(e.Workers); whole > 0 {
+		for _, busy := range w.workers {
+			e.Busy += seconds(overlap(busy, e.From, e.To)) / whole
+		}
+	}
+}
+
+// attribute divides waits: each moment is counted for the first of load, fetch, gather and transfer that was going on for the batch that was waited for, else for
+// the first of these that was going on for any other, which it had to let pass; else for Other.
+func (w *work) attribute(waits []*Span) Parts {
+	var total [stages]float64
+	other := 0.0
+	for _, wait := range waits {
+		left := []interval{{wait.Start, wait.End}}
+		take := func(stage int, of []interval) {
+			var rest []interval
+			for _, gap := range left {
+				at := gap.start
+				for _, o := range within(of, gap.start, gap.end) {
+					if o.start > at {
+						rest = append(rest, interval{at, o.start})
+					}
+					total[stage] += seconds(o.end - o.start)
+					at = o.end
+				}
+				if at < gap.end {
+					rest = append(rest, interval{at, gap.end})
+				}
+			}
+			left = rest
+		}
+		if own := w.own[batch{wait.Epoch, wait.Batch}]; wait.Batch >= 0 {
+			for stage := range stages {
+				var of []interval
+				for _, s := range own {
+					if s.stage == stage {
+						of = append(of, s.interval)
+					}
+				}
+				take(stage, merged(of))
+			}
+		}
+		for stage := range stages {
+			take(stage, w.any[stage])
+		}
+		for _, gap := range left {
+			other += seconds(gap.end - gap.start)
+		}
+	}
+	return parts(total, other)
+}
+
+// merged is the union of intervals, by start, without gaps between neighbours that touch.
+func merged(in []interval) (out []interval) {
+	slices.SortFunc(in, func(a, b interval) int { return cmp.Compare(a.start, b.start) })
+	for _, i := range in {
+		if i.end <= i.start {
+			continue
+		}
+		if n := len(out); n > 0 && i.start <= out[n-1].end {
+			out[n-1].end = max(out[n-1].end, i.end)
+		} else {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// within are the parts of merged intervals that lie between from and to.
+func within(of []interval, from, to int64) (parts []interval) {
+	k, _ := slices.BinarySearchFunc(of, from, func(i interval, from int64) int { return cmp.Compare(i.end, from+1) })
+	for ; k < len(of) && of[k].start < to; k++ {
+		parts = append(parts, interval{max(of[k].start, from), min(of[k].end, to)})
+	}
+	return parts
+}
+
+func overlap(of []interval, from, to int64) (sum int64) {
+	for _, i := range within(of, from, to) {
+		sum += i.end - i.start
+	}
+	return sum
+}
+
+// Use is how busy one track of a loader was between two moments.
+type Use struct {
+	Loader *Loader
+	Track  *Track
+	Spans  int
+	Busy   float64 // seconds
+	Share  float64 // of the time
+}
+
+// Typical is the epoch to give advice about: of each loader the last that is not a mere beginning, of these the one that waits most. Nil: there is none.
+func Typical(epochs []*Epoch) (typical *Epoch) {
+	last := map[*Loader]*Epoch{}
+	for _, e := range epochs {
+		if before := last[e.Loader]; before == nil || 2*e.Batches >= before.Batches {
+			last[e.Loader] = e
+		}
+	}
+	for _, e := range epochs {
+		if last[e.Loader] == e && e.Seconds() > 0 && (typical == nil || e.Waiting() > typical.Waiting()) {
+			typical = e
+		}
+	}
+	return typical
+}
+
+// Uses are how busy tracks were between two moments, by loader and track; on the training loop's track: by steps.
+func (t *Trace) Uses(from, to int64) (uses []Use) {
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			var busy []interval
+			u := Use{Loader: l, Track: track}
+			for k := range track.Spans {
+				s := &track.Spans[k]
+				if s.End <= from && s.Start < from || s.Start >= to {
+					continue
+				}
+				u.Spans++
+				if track.Number != loopTrack || s.Kind == Step {
+					busy = append(busy, interval{s.Start, s.End})
+				}
+			}
+			u.Busy = seconds(overlap(merged(busy), from, to))
+			u.Share = u.Busy / seconds(to-from)
+			uses = append(uses, u)
+		}
+	}
+	return uses
+}
+
+// Slow is a sample that took long to load.
+type Slow struct {
+	Loader *Loader
+	Track  *Track
+	Span   Span
+}
+
+// Slowest are the n loads that took longest, the longest first.
+func (t *Trace) Slowest(n int) (slow []Slow) {
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			for _, s := range track.Spans {
+				if s.Kind != Load {
+					continue
+				}
+				if len(slow) == n && (n == 0 || s.Length() <= slow[n-1].Span.Length()) {
+					continue
+				}
+				at := slices.IndexFunc(slow, func(a Slow) bool { return a.Span.Length() < s.Length() })
+				if at < 0 {
+					at = len(slow)
+				}
+				slow = slices.Insert(slow, at, Slow{l, track, s})
+				slow = slow[:min(len(slow), n)]
+			}
+		}
+	}
+	return slow
+}
