@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -72,9 +71,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 	if got := complete("warm", "--"); !slices.Contains(got, "--parallel") || !slices.Contains(got, "--sockets") {
 		t.Errorf("flags: %q", got)
 	}
-	if err := d.process.Process.Signal(syscall.SIGSTOP); err != nil { // a key must not hang
-		t.Fatal(err)
-	}
+	pause(t, d.process) // a key must not hang
 	if got := complete("warm", "--sockets", d.sockets, ""); got != nil {
 		t.Errorf("of a stopped server: %q", got)
 	}

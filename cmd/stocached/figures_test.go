@@ -101,9 +101,7 @@ func TestStatsOfAServer(t *testing.T) {
 	}
 	wantSame("but none answers on /nowhere", "stats", path, "--sockets", "/nowhere")
 	wantSame("has another cache of that name", "stats", path, "--sockets", other.sockets)
-	if err := d.process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, d.process)
 	wantSame("but none answers on "+d.sockets, d.args("stats", path)...)
 	var out bytes.Buffer
 	began := time.Now()

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -150,6 +151,23 @@ func (p *process) kill() {
 	if p.ProcessState == nil {
 		p.Process.Kill()
 		p.Wait()
+	}
+}
+
+// pause stops a process, and waits until the last of its threads stands: for a moment after the signal is sent, a server may still answer.
+func pause(t *testing.T, p *exec.Cmd) {
+	t.Helper()
+	if err := p.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	const stopped = 5 // the kernel's CLD_STOPPED
+	var how unix.Siginfo
+	var err error
+	for ok := false; !ok; ok = !errors.Is(err, unix.EINTR) {
+		err = unix.Waitid(unix.P_PID, p.Process.Pid, &how, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	if err != nil || how.Code != stopped {
+		t.Fatalf("it did not stop: code %d, %v", how.Code, err)
 	}
 }
 

@@ -43,9 +43,7 @@ func TestPingAndHealth(t *testing.T) {
 		fails(t, exitUsage, []string{"--timeout -1s is not above 0"}, command, "--timeout", "-1s")
 		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, command, "--sockets", "/nowhere")
 	}
-	if err := d.process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, d.process)
 	for _, command := range []string{"ping", "health"} {
 		began := time.Now()
 		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, command, "--timeout", "100ms")

@@ -345,9 +345,7 @@ func TestStatsWithoutTheServer(t *testing.T) {
 			t.Errorf("%s: ls prints\n%s\nand printed\n%s", when, ls, listed)
 		}
 	}
-	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, s.process)
 	same("stopped")
 	s.kill()
 	same("dead", "clients")

@@ -28,9 +28,7 @@ func slowServed(t *testing.T, n int) *served {
 // stop stops the server until the returned function is called.
 func (s *served) stop() (resume func()) {
 	s.t.Helper()
-	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {
-		s.t.Fatal(err)
-	}
+	pause(s.t, s.process)
 	process := s.process.Process
 	resume = sync.OnceFunc(func() { process.Signal(syscall.SIGCONT) })
 	s.t.Cleanup(resume)

@@ -295,9 +295,7 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 	s := newServed(t, 100, "4300kB")
 	c := s.dial()
 	wantFetch(t, c, []int{1})
-	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, s.process)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	dst := make([]byte, 100*servedBytes)

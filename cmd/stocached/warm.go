@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type warmed struct {
 	kept    uint64 // samples that were there
 	ready   uint64 // samples that are there now
 	plan    *plan
+	came    atomic.Int64 // batches that came back
 	seconds ratio
 }
 
@@ -53,6 +55,9 @@ func (w *warmed) full() bool {
 	return w.plan.full || !w.shape.Variable() && w.ready >= w.shape.Slots
 }
 
+// unansweredPings is how many pings a server may leave unanswered, one after the other: a machine that is very busy may be late with one.
+const unansweredPings = 3
+
 // mostRequests is what a server takes of one client at a time.
 const mostRequests = control.MaxRequests
 
@@ -69,8 +74,8 @@ terminal a bar shows how far it is, how fast, and how long it will take.`,
 			`No sample passes through this program. --parallel is how many requests it has under way, each for some MB of samples; how many
 samples the server reads at a time is the key parallel of the cache in its configuration.`,
 			`Samples that cannot be read are counted and named, and do not end it; the exit status is then 1. A server that goes away is waited for,
-for --timeout, and the next one goes on. What is filled stays, however it ends: after Ctrl-C, or without a server, the same
-command goes on from there.`,
+for --timeout, and the next one goes on; one that is there and answers nothing any more ends it. What is filled stays, however it ends:
+after Ctrl-C, or without a server, the same command goes on from there.`,
 			warmColumns.explain("OUTPUT"),
 			exitStatus(exitNotFound, exitMemory, exitPermission, exitNoServer)),
 		Example: `  stocached warm imagenet
@@ -93,7 +98,7 @@ command goes on from there.`,
 				return refused(err)
 			}
 			defer served.Close()
-			w, err := warm(ctx, args[0], served, parallel, c.ErrOrStderr())
+			w, err := warm(ctx, args[0], served, sockets.options(), parallel, c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -112,8 +117,8 @@ command goes on from there.`,
 	return c
 }
 
-// warm fills a cache. Samples that fail are no error of it.
-func warm(interrupt context.Context, name string, c *stocclient.Served, parallel int, stderr io.Writer) (*warmed, error) {
+// warm fills a cache. Samples that fail are no error of it. server: how to reach the server beside c.
+func warm(interrupt context.Context, name string, c *stocclient.Served, server stocclient.DialOptions, parallel int, stderr io.Writer) (*warmed, error) {
 	began := time.Now()
 	seg, err := shm.OpenFD(c.FD(), shm.OpenOptions{ReadOnly: true})
 	if err != nil {
@@ -149,7 +154,17 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, parallel
 			}
 		})
 	}
+	var watch sync.WaitGroup
+	working, end := context.WithCancel(ctx)
+	watch.Go(func() {
+		if err := w.watch(working, server); err != nil {
+			cancel(err)
+			w.plan.stop()
+		}
+	})
 	all.Wait()
+	end()
+	watch.Wait()
 	after, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -179,8 +194,35 @@ func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 		if err != nil {
 			return err
 		}
+		w.came.Add(1)
 		if err := w.plan.back(ctx, batch, failed.Failures); err != nil {
 			return err
+		}
+	}
+}
+
+// watch returns the error of a server that has stopped answering: one that is there, from which nothing comes any more, and that leaves who asks it whether it answers waiting as well.
+// However long it reads for one batch is fine. nil: ctx has ended.
+func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error {
+	for silent, came := 0, int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(server.Timeout):
+		}
+		if now := w.came.Load(); now != came {
+			silent, came = 0, now
+			continue
+		}
+		switch err := stocclient.Ping(ctx, "", server); {
+		case ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, stocclient.ErrTimeout): // one that is away is the workers' to wait for
+			silent = 0
+		default:
+			if silent++; silent == unansweredPings {
+				return err
+			}
 		}
 	}
 }

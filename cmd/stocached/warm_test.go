@@ -358,6 +358,35 @@ func TestWarmServerKilled(t *testing.T) {
 	}
 }
 
+// Ensure that a fill whose server stands still in the middle ends and says so, that a slow one is waited for, and that it goes on from there.
+func TestWarmServerStops(t *testing.T) {
+	const n = 500
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
+	c := d.attach("pets")
+	var out, stderr bytes.Buffer
+	p := program(d.args("warm", "pets", "--timeout", "100ms", "--parallel", "1")...)
+	p.Stdout, p.Stderr = &out, &stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Process.Kill() })
+	midway(t, c, 50, n)
+	pause(t, d.process)
+	defer time.AfterFunc(30*time.Second, func() { p.Process.Kill() }).Stop()
+	p.Wait()
+	if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 {
+		t.Errorf("exit %d, %q", code, out.String())
+	}
+	contains(t, stderr.String(), "stocached: no server", "did not answer within 100ms", "it may be stopped or overloaded", "of 500 samples are in the cache and stay there")
+	if err := d.process.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, d.warm("pets", "--timeout", "300ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0}) // a batch takes 0.7 s
+	if there := wantRecordsIn(t, c); there != n {
+		t.Errorf("%d are there", there)
+	}
+}
+
 // Ensure that a fill goes on under the next server, if that comes soon.
 func TestWarmServerBack(t *testing.T) {
 	const n = 500
@@ -493,7 +522,7 @@ func TestWarmRefuses(t *testing.T) {
 	}
 	fails(t, exitUsage, []string{"--timeout 0s is not above 0"}, d.args("warm", "pets", "--timeout", "0s")...)
 	fails(t, exitNoServer, []string{"no server answers on /nowhere/data.sock", "stocached serve -c config.yaml"}, "warm", "pets", "--sockets", "/nowhere", "--timeout", "10ms")
-	d.process.Process.Signal(syscall.SIGSTOP)
+	pause(t, d.process)
 	fails(t, exitNoServer, []string{"did not answer within 100ms"}, d.args("warm", "pets", "--timeout", "100ms")...)
 }
 
