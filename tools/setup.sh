@@ -105,6 +105,11 @@ torch)
         echo "stocached: torch is missing: installing it from the package index. It is several GB and takes a minute or more; TORCH=0 does without."
         "$py" -m pip install --quiet --disable-pip-version-check torch
     fi
+    if "$py" -c 'import sys, torch; sys.exit(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1))'; then
+        pip_install lightning 'Lightning, for the tests of its DataModule' tools/requirements-lightning.txt -- --no-deps -r tools/requirements-lightning.txt
+    else
+        echo "stocached: torch is older than Lightning wants (2.1); the tests of stocached.lightning are skipped"
+    fi
     # What we are compared with. --no-deps: it asks for an old NumPy, and works with a new one; it does not take Python 3.13.
     if "$py" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
         pip_install peers 'stocaching, which ours is compared with' python/bench/requirements.txt -- --no-deps -r python/bench/requirements.txt

@@ -1,0 +1,189 @@
+"""A prepared dataset in block files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _dtypes
+from .._errors import CorruptError, InvalidError
+from .._sizes import parse_size
+from . import _zstd
+from ._block_reader import BlockReader, read_document
+from ._block_writer import BlockWriter, Packed, Packer
+from ._description import Description
+from ._errors import InTheWayError, NotPreparedError
+from ._info import DatasetInfo
+from ._layout import DEFAULT_BLOCK_BYTES, DEFAULT_FILE_BYTES
+from ._storage import DataStorage
+
+
+class BlockStorage(DataStorage):
+    """A folder of block files (docs/block.md), as `stocached pack` makes them and a server reads them: one pread a sample, with its checksum
+    compared.
+
+    It is opened at the first load, and stays open. Loads: any number of threads, forked children too; pickled, it is opened anew where it goes, and
+    CorruptError comes if another dataset is there by then. A preparation is for one thread."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        verify: bool = True,
+        compression: str = "none",
+        block_bytes: int | str = DEFAULT_BLOCK_BYTES,
+        file_bytes: int | str = DEFAULT_FILE_BYTES,
+    ) -> None:
+        """folder: appears when the dataset is whole; until then the work is in one beside it, with ".part" behind its name.
+        verify: each sample that is loaded is compared with its checksum. The others say how a dataset is made. compression: "none", or "zstd", each
+        sample by itself where that makes it smaller: needs the package zstandard before Python 3.14. block_bytes: a multiple of 4096; a larger sample
+        has a block of its own. file_bytes: bytes of blocks from which on a file is full: what an interrupted preparation may have to do again."""
+        self.folder = os.path.abspath(os.fspath(folder))
+        self.verify = bool(verify)
+        self.compression = compression
+        self.block_bytes, self.file_bytes = parse_size(block_bytes), parse_size(file_bytes)
+        self._lock = threading.Lock()  # guards the opening
+        self._reader: BlockReader | None = None
+        self._writer: BlockWriter | None = None
+        self._packer: Packer | None = None
+        self._known: bytes | None = None  # checksum of the dataset that was open where this was pickled
+
+    # ------------------------------------------------------------------------------------------------ prepare
+
+    def _description(self, info: DatasetInfo) -> Description:
+        info = info.checked()
+        made = Description(info.schema(), info.variable, self.compression, self.block_bytes, self.file_bytes, info.kind, info.fingerprint)
+        return made.checked()
+
+    def is_prepared(self, info: DatasetInfo | None = None) -> bool:
+        try:
+            document = read_document(self.folder)
+        except NotPreparedError:
+            return False
+        return info is None or document.id == self._description(info).identity()
+
+    def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
+        if self._writer is not None:
+            raise InvalidError("a preparation of this storage is under way; finish or stop it first")
+        description = self._description(info)
+        if description.compression == "zstd":
+            _zstd.check()
+        writer = BlockWriter(self.folder, description, dict(info.notes), wait=wait, restart=restart)
+        if writer.whole:
+            return None
+        if info.samples is not None and writer.next > info.samples:
+            writer.close()
+            raise InTheWayError(
+                f"{writer.part} has {writer.next} samples, and the dataset has {info.samples}; "
+                f"the fingerprint {info.fingerprint!r} must change when the data does"
+            )
+        self._writer, self._packer = writer, Packer(description)
+        return writer.next
+
+    def save_sample(self, index: int, sample: Any) -> None:
+        self._writing()
+        assert self._packer is not None
+        self.save_packed(index, self._packer.pack(sample))
+
+    def packer(self) -> Packer | None:
+        self._writing()
+        return self._packer
+
+    def save_packed(self, index: int, packed: Packed) -> None:
+        writer = self._writing()
+        if index != writer.next:
+            raise InvalidError(f"sample {index} comes where sample {writer.next} is due")
+        writer.append(packed)
+
+    def finish_preparation(self) -> None:
+        self._writing().finish()
+        self._writer = self._packer = None
+
+    def stop_preparation(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = self._packer = None
+
+    def _writing(self) -> BlockWriter:
+        if self._writer is None:
+            raise InvalidError("no preparation is under way; call start_preparation first")
+        return self._writer
+
+    # ------------------------------------------------------------------------------------------------ load
+
+    @property
+    def reader(self) -> BlockReader:
+        """The open dataset."""
+        return self._reader or self._open()
+
+    def _open(self) -> BlockReader:
+        with self._lock:
+            if self._reader is None:
+                reader = BlockReader(self.folder, self.verify)
+                if self._known is not None and self._known != _state(reader):
+                    reader.close()
+                    raise CorruptError(f"{self.folder} is another dataset than when this was pickled; make the storage anew")
+                self._reader = reader
+            return self._reader
+
+    def load_dataset_info(self) -> DatasetInfo:
+        return self.reader.document.info()
+
+    def load_sample(self, index: int) -> Any:
+        return (self._reader or self._open()).sample(index)
+
+    def load_samples(self, indices: Sequence[int]) -> list[Any]:
+        """Several samples; those that lie side by side are one read."""
+        return self.reader.samples(indices)
+
+    def load_field(self, name: str) -> npt.NDArray[Any]:
+        """As DataStorage has it. Of samples of fixed size that are not compressed it reads the bytes of the field alone, which no checksum covers."""
+        reader = self.reader
+        said = reader.document.description
+        if said.variable or said.compression != "none":
+            return super().load_field(name)
+        self._spec(name)
+        field = next(one for one in reader.fields if one.name == name)
+        if field.code == _dtypes.BYTES:
+            return super().load_field(name)
+        raw = b"".join(file.read_part(k, field.offset, field.bytes) for file in reader.files for k in range(file.samples))
+        return np.frombuffer(bytearray(raw), field.dtype).reshape(len(reader), *(dim for dim in field.shape if dim is not None))
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def block_samples(self) -> int:
+        """Samples of a block, of most of them where they differ in size: what suits BlockSampler as its block."""
+        reader = self.reader
+        return (
+            max(1, len(reader) // sum(file.blocks for file in reader.files)) if len(reader.files) > 1 or reader.files[0].blocks > 1 else len(reader)
+        )
+
+    def close(self) -> None:
+        """Closes the files; the next load opens them again. Nobody may be loading."""
+        with self._lock:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {key: getattr(self, key) for key in ("folder", "verify", "compression", "block_bytes", "file_bytes")}
+        state["_known"] = self._known if self._reader is None else _state(self._reader)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._reader = self._writer = self._packer = None
+
+    def __repr__(self) -> str:
+        return f"<stocached.prepare.BlockStorage {self.folder}>"
+
+
+def _state(reader: BlockReader) -> bytes:
+    return reader.document.text()

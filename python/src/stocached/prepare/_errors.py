@@ -1,0 +1,25 @@
+"""What goes wrong with prepared datasets alone; all else is an error of the package."""
+
+from __future__ import annotations
+
+from .._errors import StocachedError
+
+
+class NotPreparedError(StocachedError, FileNotFoundError):
+    """There is no prepared dataset, or it is not whole yet."""
+
+
+class InTheWayError(StocachedError, FileExistsError):
+    """Where the dataset is to go there is something else: other files, or a dataset made from other data or otherwise."""
+
+
+class BusyError(StocachedError, BlockingIOError):
+    """Another process prepares the same dataset at this moment."""
+
+
+class PreparerError(StocachedError, RuntimeError):
+    """A DataPreparer did not give what it had announced, or a process that it ran in died."""
+
+
+for _kind in (NotPreparedError, InTheWayError, BusyError, PreparerError):
+    _kind.__module__ = "stocached.prepare"  # where users find them, and what tracebacks show

@@ -1,0 +1,88 @@
+"""What is known of a dataset before its first sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _dtypes, _schema
+from .._errors import InvalidError
+from .._schema import Field
+from .._values import FixedValues, VariableValues
+
+MAX_SAMPLE_BYTES = 2**32 - 1  # lengths have 32 bits, as in a segment
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What a dataset is.
+
+    fields: shape and dtype by name, as Cache.create takes them: {"image": ((3, 32, 32), "uint8"), "label": ((), "int64")}. A sample is a mapping with
+    these names; of a single field it is the value itself.
+    samples: how many there are. None: nobody knows before the last one; then one process prepares them.
+    fingerprint: names the data and how it is prepared; whoever changes either changes it (`fingerprint()` makes one). By it a prepared dataset is
+    known to be the one that is asked for, and the work of an interrupted preparation to belong to it.
+    variable: samples differ in size; dimensions of None are those that differ.
+    notes: what else is to be known, such as names of classes: text by name. Not compared.
+    kind: what it was made from, in one word."""
+
+    fields: Mapping[str, tuple[Any, Any]]
+    samples: int | None
+    fingerprint: str
+    variable: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "prepared"
+
+    def schema(self) -> tuple[Field, ...]:
+        """The fields, laid out. Raises InvalidError, naming what cannot be."""
+        made = _schema.make_fields(fields=self.fields, variable=self.variable)
+        for one in made:
+            if 0 in one.shape:
+                raise InvalidError(f"{one}: a dimension of 0 holds nothing; leave the field out, or make the dimension None with variable=True")
+        if self.variable:
+            return made
+        laid: list[Field] = []
+        end = 0
+        for one in made:
+            offset = -(-end // one.dtype.itemsize) * one.dtype.itemsize
+            laid.append(Field(one.name, one.shape, one.code, offset))
+            end = offset + one.bytes
+        if end > MAX_SAMPLE_BYTES:
+            raise InvalidError(f"a sample takes {end} bytes, none has more than {MAX_SAMPLE_BYTES}")
+        return tuple(laid)
+
+    def checked(self) -> DatasetInfo:
+        """This, if it can be. Raises InvalidError."""
+        if not isinstance(self.fingerprint, str) or not self.fingerprint:
+            raise InvalidError(
+                f"fingerprint={self.fingerprint!r}: say which data this is and how it is prepared, in a string that changes with either; "
+                "stocached.prepare.fingerprint(...) makes one of settings and files"
+            )
+        if self.samples is not None and (not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 1):
+            raise InvalidError(f"samples={self.samples!r}; a dataset has one or more, None if nobody knows")
+        for name, text in self.notes.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise InvalidError(f"notes: {name!r} is {text!r}; both must be strings")
+        for what, text in (("fingerprint", self.fingerprint), ("kind", self.kind), *self.notes.items()):
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InvalidError(f"{what}={text!r} is no text that can be written as UTF-8") from None
+        self.schema()
+        return self
+
+
+def sample_bytes(fields: tuple[Field, ...]) -> int:
+    """Of fields of fixed size that are laid out."""
+    return fields[-1].offset + fields[-1].bytes
+
+
+def values_of(fields: tuple[Field, ...], variable: bool) -> FixedValues | VariableValues:
+    """How samples of these fields become bytes, and the other way round."""
+    return VariableValues(fields) if variable else FixedValues(fields, sample_bytes(fields))
+
+
+def specs_of(fields: tuple[Field, ...]) -> dict[str, tuple[tuple[int | None, ...], str]]:
+    """The fields as DatasetInfo has them."""
+    return {one.name: (one.shape, _dtypes.NAMES[one.code]) for one in fields}

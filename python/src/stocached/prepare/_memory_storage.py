@@ -1,0 +1,88 @@
+"""A prepared dataset in the memory of this process."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+
+from .._errors import InvalidError, SampleIndexError
+from ._checksum import as_bytes
+from ._errors import BusyError, InTheWayError, NotPreparedError
+from ._info import DatasetInfo, values_of
+from ._storage import DataStorage
+
+
+class MemoryStorage(DataStorage):
+    """Samples one behind the other in memory: for small datasets and for tests. Forked children share it, other processes get a copy; it is gone with
+    the process.
+
+    Loads may be done by any number of threads; a preparation is for one."""
+
+    def __init__(self) -> None:
+        self._info: DatasetInfo | None = None
+        self._whole = False
+        self._data = bytearray()
+        self._ends = array("Q")
+        self._values: Any = None
+
+    def is_prepared(self, info: DatasetInfo | None = None) -> bool:
+        return self._whole and (info is None or self._same(info))
+
+    def _same(self, info: DatasetInfo) -> bool:
+        have = self._info
+        assert have is not None
+        return (have.fingerprint, have.kind, have.variable, have.schema()) == (info.fingerprint, info.kind, info.variable, info.schema())
+
+    def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
+        info = info.checked()
+        if self._whole:
+            if self._same(info):
+                return None
+            raise InTheWayError(
+                f"this storage holds the dataset {self._info and self._info.fingerprint!r}; make another one for {info.fingerprint!r}"
+            )
+        if self._info is not None:
+            raise BusyError("a preparation of this storage is under way; finish or stop it first")
+        self._info, self._values = info, values_of(info.schema(), info.variable)
+        return 0
+
+    def save_sample(self, index: int, sample: Any) -> None:
+        if self._info is None or self._whole:
+            raise InvalidError("no preparation is under way; call start_preparation first")
+        if index != len(self._ends):
+            raise InvalidError(f"sample {index} comes where sample {len(self._ends)} is due")
+        for part in self._values.parts(sample):
+            self._data += as_bytes(part)
+        self._ends.append(len(self._data))
+
+    def finish_preparation(self) -> None:
+        if self._info is None or self._whole:
+            raise InvalidError("no preparation is under way; call start_preparation first")
+        if not self._ends:
+            raise InvalidError("a dataset without samples cannot be")
+        self._info = DatasetInfo(self._info.fields, len(self._ends), self._info.fingerprint, self._info.variable, self._info.notes, self._info.kind)
+        self._whole = True
+
+    def stop_preparation(self) -> None:
+        if not self._whole:
+            self.__init__()  # type: ignore[misc]
+
+    def load_dataset_info(self) -> DatasetInfo:
+        if not self._whole:
+            raise NotPreparedError("this storage holds no prepared dataset; call prepare(preparer, storage) first")
+        assert self._info is not None
+        return self._info
+
+    def load_sample(self, index: int) -> Any:
+        if not self._whole:
+            self.load_dataset_info()
+        if not 0 <= index < len(self._ends):
+            raise SampleIndexError(f"index {index} is not in 0..{len(self._ends) - 1}")
+        begin = self._ends[index - 1] if index else 0
+        raw = np.frombuffer(self._data, np.uint8, self._ends[index] - begin, begin).copy()
+        return self._values.decode(raw, True)
+
+    def __repr__(self) -> str:
+        return f"<stocached.prepare.MemoryStorage of {len(self._ends)} samples{'' if self._whole else ', not whole'}>"

@@ -1,0 +1,207 @@
+"""Several processes that prepare the samples of a dataset, each a part, and give them in order."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ._errors import PreparerError
+from ._preparer import DataPreparer
+
+_PART_BYTES = 4 << 20  # of samples that a process is asked for at once, about: few messages, little memory
+_PART_SAMPLES = 256
+_FIRST_PART = 8  # samples, before anybody knows how large they are
+_AHEAD = 2  # parts a process has at a time, so that it need not wait for the next one
+_WINDOW = 4  # parts a process by which the first that is missing may lag behind the last that is asked for
+_ALIVE = 1.0  # seconds between two looks of a process at whether it was orphaned
+
+
+@dataclass
+class _Failure:
+    """An exception of a preparer."""
+
+    index: int
+    error: bytes | None  # pickled; None: it cannot be
+    name: str
+    text: str
+
+
+class _Worker:
+    def __init__(self, context: Any, number: int, preparer: DataPreparer, packer: Any, others: list[Any]) -> None:
+        self.number = number
+        self.pipe, theirs = context.Pipe()
+        inherits = context.get_start_method() == "fork"
+        self.process = context.Process(
+            target=_work,
+            args=(theirs, [*others, self.pipe] if inherits else [], preparer, packer, os.getpid()),
+            name=f"prepare-{number}",
+            daemon=True,
+        )
+        try:
+            self.process.start()
+        except BaseException:
+            self.pipe.close()
+            raise
+        finally:
+            theirs.close()
+        self.parts: deque[tuple[int, int]] = deque()  # that it was asked for and has not given
+
+    def ask(self, first: int, stop: int) -> None:
+        self.parts.append((first, stop))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died: the wait tells
+            self.pipe.send((first, stop))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.pipe.close()
+
+
+class Parts:
+    """Iterates over samples first..stop-1 in order, as the packer makes them. Ends its processes when it is closed. For one thread."""
+
+    def __init__(self, preparer: DataPreparer, packer: Any, first: int, stop: int, processes: int, context: Any) -> None:
+        self._next, self._stop = first, stop  # the next sample that nobody was asked for
+        self._part = min(_FIRST_PART, max(1, (stop - first) // processes))
+        self._ready: dict[int, list[Any]] = {}  # by their first sample: parts that came before their turn
+        self._workers: list[_Worker] = []
+        try:
+            for number in range(processes):
+                self._workers.append(_Worker(context, number, preparer, packer, [worker.pipe for worker in self._workers]))
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[Any]:
+        due, stop = self._next, self._stop  # due: the next sample that is given
+        while due < stop:
+            self._ask(due)
+            if due not in self._ready:
+                self._receive()
+                continue
+            part = self._ready.pop(due)
+            due += len(part)
+            yield from part
+
+    def _ask(self, due: int) -> None:
+        """Keeps everybody busy, but not so far ahead of what is due that memory fills with what cannot be given yet."""
+        furthest = due + _WINDOW * len(self._workers) * self._part
+        for worker in self._workers:
+            while len(worker.parts) < _AHEAD and self._next < min(self._stop, furthest):
+                stop = min(self._next + self._part, self._stop)
+                worker.ask(self._next, stop)
+                self._next = stop
+
+    def _receive(self) -> None:
+        busy: dict[Any, _Worker] = {worker.pipe: worker for worker in self._workers if worker.parts}
+        for pipe in multiprocessing.connection.wait(list(busy)):
+            worker = busy[pipe]
+            try:
+                answer = pickle.loads(worker.pipe.recv_bytes())
+            except (EOFError, ConnectionResetError):
+                raise self._died(worker) from None
+            first, stop = worker.parts.popleft()
+            if isinstance(answer, _Failure):
+                raise _rebuilt(answer, worker)
+            samples, size = answer
+            self._ready[first] = samples
+            self._part = max(1, min(_PART_SAMPLES, _PART_BYTES * (stop - first) // max(1, size)))
+
+    def _died(self, worker: _Worker) -> PreparerError:
+        worker.process.join(_ALIVE)
+        code = worker.process.exitcode
+        how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with status {code}"
+        first, stop = worker.parts[0]
+        hint = "; SIGKILL is often the kernel's, short of memory: use fewer processes" if code == -signal.SIGKILL else ""
+        return PreparerError(
+            f"process {worker.process.pid} (number {worker.number}) {how} while it prepared samples {first} to {stop - 1}{hint}. "
+            "What is whole stays: run it again, and it goes on"
+        )
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
+
+
+def _rebuilt(failure: _Failure, worker: _Worker) -> BaseException:
+    """The exception of the preparer, with where it came from as its cause."""
+    cause = _RemoteTraceback(f"\n\nin process {worker.number}, which prepared sample {failure.index}:\n{failure.text}")
+    error: BaseException | None = None
+    if failure.error is not None:
+        with contextlib.suppress(Exception):
+            error = pickle.loads(failure.error)
+    if not isinstance(error, Exception):
+        error = PreparerError(f"sample {failure.index}: {failure.name}")
+    error.__cause__ = cause
+    return error
+
+
+class _RemoteTraceback(Exception):
+    """Shows the traceback of another process."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+# ------------------------------------------------------------------------------------------------ in the process
+
+
+def _work(pipe: Any, inherited: list[Any], preparer: DataPreparer, packer: Any, parent: int) -> None:
+    """Prepares parts until the parent hangs up, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    for other in inherited:  # else nobody hears that the parent has gone
+        other.close()
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            while not pipe.poll(_ALIVE):
+                if os.getppid() != parent:
+                    return
+            first, stop = pipe.recv()
+            pipe.send_bytes(pickle.dumps(_prepared(preparer, packer, first, stop), pickle.HIGHEST_PROTOCOL))
+
+
+def _prepared(preparer: DataPreparer, packer: Any, first: int, stop: int) -> tuple[list[Any], int] | _Failure:
+    """The samples of a part and about how many bytes they are, or what went wrong."""
+    made: list[Any] = []
+    size = 0
+    try:
+        for sample in checked_samples(preparer, first, stop):
+            made.append(sample if packer is None else packer.pack(sample))
+            size += len(made[-1].stored) if packer is not None and hasattr(made[-1], "stored") else _PART_BYTES // _FIRST_PART
+        return made, size
+    except Exception as error:
+        try:
+            pickled = pickle.dumps(error)
+            pickle.loads(pickled)
+        except Exception:
+            pickled = None
+        return _Failure(first + len(made), pickled, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def checked_samples(preparer: DataPreparer, first: int, stop: int | None) -> Iterator[Any]:
+    """What a preparer gives, if it is as many samples as it was asked for. PreparerError."""
+    count = 0
+    for sample in preparer.samples(first, stop):
+        count += 1
+        if stop is not None and count > stop - first:
+            raise PreparerError(f"{_name(preparer)}.samples({first}, {stop}) gave more than {stop - first} samples")
+        yield sample
+    if stop is not None and count < stop - first:
+        raise PreparerError(
+            f"{_name(preparer)}.samples({first}, {stop}) gave {count} samples, and not {stop - first}; dataset_info() says how many there are in all"
+        )
+
+
+def _name(preparer: DataPreparer) -> str:
+    return type(preparer).__qualname__

@@ -1,0 +1,87 @@
+"""Where prepared samples are kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._errors import InvalidError
+from ._info import DatasetInfo
+
+
+class DataStorage(ABC):
+    """Keeps the samples of one prepared dataset: they are saved in the order of their indices, once, and loaded any number of times in any order.
+
+    `prepare` calls start_preparation, save_sample for each sample, finish_preparation; what was not finished is not prepared."""
+
+    @abstractmethod
+    def is_prepared(self, info: DatasetInfo | None = None) -> bool:
+        """Whether a whole dataset is here: the one of `info`, or any."""
+
+    @abstractmethod
+    def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
+        """Begins to take samples, or goes on where an interrupted preparation of the same dataset stopped: the index of the first sample that is
+        missing. None: another process finished the dataset while this one waited for it.
+
+        wait: seconds to wait for another process that prepares it, None: as long as it takes. restart: throws away what was left of a preparation of
+        other data.
+        Raises BusyError, InTheWayError."""
+
+    @abstractmethod
+    def save_sample(self, index: int, sample: Any) -> None:
+        """Takes the next sample. Raises SchemaError if it does not fit the fields."""
+
+    @abstractmethod
+    def finish_preparation(self) -> None:
+        """Makes the dataset whole: from now on it is prepared, for everybody."""
+
+    def stop_preparation(self) -> None:
+        """Ends a preparation that is not finished; nothing happens after finish_preparation. What can be kept for the next one is kept."""
+        return
+
+    @abstractmethod
+    def load_dataset_info(self) -> DatasetInfo:
+        """Of the prepared dataset. Raises NotPreparedError."""
+
+    @abstractmethod
+    def load_sample(self, index: int) -> Any:
+        """A sample: an array (bytes for a field of dtype bytes), a mapping of them by name where there are several fields. It is the caller's own.
+        Raises NotPreparedError, SampleIndexError."""
+
+    def load_samples(self, indices: Sequence[int]) -> list[Any]:
+        """Several samples."""
+        return [self.load_sample(index) for index in indices]
+
+    def load_field(self, name: str) -> npt.NDArray[Any]:
+        """One field of all samples, of fixed size, such as the labels that a split is made by: an array (samples, *shape)."""
+        shape, _ = self._spec(name)
+        if None in shape:
+            raise InvalidError(f"field {name!r} has shape {shape}; only one of fixed size makes an array")
+        several = len(self.load_dataset_info().fields) > 1
+        return np.stack([sample[name] if several else sample for sample in map(self.load_sample, range(len(self)))])
+
+    def _spec(self, name: str) -> tuple[tuple[int | None, ...], Any]:
+        fields = self.load_dataset_info().fields
+        if name not in fields:
+            raise InvalidError(f"samples have no field {name!r}; theirs are {', '.join(fields)}")
+        shape, dtype = fields[name]
+        return (shape,) if shape is None or isinstance(shape, int) else tuple(shape), dtype
+
+    def __len__(self) -> int:
+        samples = self.load_dataset_info().samples
+        assert samples is not None  # of what is prepared it is known
+        return samples
+
+    def packer(self) -> Any:
+        """An object with pack(sample), whose result save_packed takes: what a process that prepares a part does itself, before it sends the sample.
+        Can be pickled.
+        None: samples are sent as they are. Called after start_preparation."""
+        return None
+
+    def save_packed(self, index: int, packed: Any) -> None:
+        """save_sample of what the packer made."""
+        self.save_sample(index, packed)
