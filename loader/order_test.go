@@ -203,7 +203,7 @@ func ExampleOrder() {
 
 var update = flag.Bool("update", false, "write testdata/order.txt anew: only when docs/order.md changes")
 
-// vectors are the orders of testdata/order.txt, which the C library is tested with as well.
+// vectors are the orders of testdata/order.txt, which C and Python are tested with as well.
 func vectors() (all []loader.Order) {
 	for _, seed := range []uint64{0, 1, math.MaxUint64} {
 		for _, n := range []uint64{1, 2, 10, 256, 257, 1000, 1281167, 1<<30 + 1, 1e9, loader.MaxSamples} {
@@ -215,14 +215,21 @@ func vectors() (all []loader.Order) {
 	return all
 }
 
-// Ensure that orders are what they were: a line says an order, an epoch, and the indices at some positions.
+// Ensure that orders are what they were: docs/order.md.
 func TestVectors(t *testing.T) {
 	var b strings.Builder
-	fmt.Fprintln(&b, "# kind samples seed window block epoch: position=index ... (docs/order.md). Every implementation is tested with this file.")
+	fmt.Fprint(&b, `# Every implementation of docs/order.md is tested with this file. Lines are of four kinds; indices at some positions stand at their ends.
+# kind samples seed window block epoch: position=index ...
+# shard kind samples seed window block epoch rank ranks from ends: samples real digest k=index ...
+# weighted samples seed draws pattern epoch: positions digest position=index ...
+# mixed seed stop length epoch datasets, and for each: kind samples seed window block ratio: positions digest position=index ...
+# digest: the sum of (k+1) * (index+1), modulo 2^64, over the first 20,000.
+# pattern: the weight of sample i. 0: 1; 1: (i+1) mod 7; 2: 2^-(i mod 70); 3: (mix(i) >> 11) / 2^53; 4: the least number above 0, times (i+1) mod 3; 5: 1.7e308 for the first, 1 for all others.
+`)
 	for k, o := range vectors() {
 		number := []uint64{0, 1, math.MaxUint64}[k%3]
 		e := epoch(t, o, number)
-		fmt.Fprintf(&b, "%d %d %d %d %d %d:", o.Kind, o.Samples, o.Seed, o.Window, o.Block, number)
+		fmt.Fprintf(&b, "%s %d:", settings(o), number)
 		for _, position := range []uint64{0, 1, 2, o.Samples / 3, o.Samples / 2, o.Samples - 1} {
 			if position < o.Samples {
 				fmt.Fprintf(&b, " %d=%d", position, e.At(position))
@@ -230,6 +237,9 @@ func TestVectors(t *testing.T) {
 		}
 		fmt.Fprintln(&b)
 	}
+	shardVectors(t, &b)
+	weightedVectors(t, &b)
+	mixedVectors(t, &b)
 	if *update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
@@ -241,5 +251,147 @@ func TestVectors(t *testing.T) {
 	want, err := os.ReadFile("testdata/order.txt")
 	if err != nil || string(want) != b.String() {
 		t.Errorf("orders are not those of testdata/order.txt, %v: checkpoints of users would go on with other samples", err)
+	}
+}
+
+func settings(o loader.Order) string {
+	return fmt.Sprintf("%d %d %d %d %d", o.Kind, o.Samples, o.Seed, o.Window, o.Block)
+}
+
+// indices writes how many there are, their digest and some of them.
+func indices(b *strings.Builder, n uint64, fill func(dst []int, first uint64) int) {
+	all := make([]int, min(n, 20000))
+	all = all[:fill(all, 0)]
+	digest := uint64(0)
+	for k, i := range all {
+		digest += uint64(k+1) * uint64(i+1)
+	}
+	fmt.Fprintf(b, " %d", digest)
+	for _, k := range []uint64{0, 1, 2, n / 3, n / 2, n - 1} {
+		one := make([]int, 1)
+		if k < n && fill(one, k) == 1 {
+			fmt.Fprintf(b, " %d=%d", k, one[0])
+		}
+	}
+	fmt.Fprintln(b)
+}
+
+func shardVectors(t *testing.T, b *strings.Builder) {
+	for k, o := range []loader.Order{
+		{Samples: 1, Kind: loader.Shuffled}, {Samples: 10, Kind: loader.Shuffled, Seed: 3}, {Samples: 1281167, Kind: loader.Shuffled, Seed: 1}, {Samples: 1003, Kind: loader.Sequential},
+		{Samples: 1003, Kind: loader.Windows, Seed: 4, Window: 100}, {Samples: 1003, Kind: loader.Blocks, Seed: 5, Window: 4, Block: 33}, {Samples: loader.MaxSamples, Kind: loader.Shuffled},
+	} {
+		e := epoch(t, o, uint64(k))
+		for _, s := range []loader.Shard{
+			{Rank: 0, Ranks: 1}, {Rank: 0, Ranks: 2, From: 1}, {Rank: 1, Ranks: 2, From: 1}, {Rank: 2, Ranks: 3, From: o.Samples / 2}, {Rank: 7, Ranks: 8}, {Rank: 63, Ranks: 64, From: o.Samples - 1},
+			{Rank: 1, Ranks: 7, From: o.Samples},
+		} {
+			for _, s.Ends = range []loader.Ends{loader.Uneven, loader.Pad, loader.Drop} {
+				p := part(t, s, e)
+				fmt.Fprintf(b, "shard %s %d %d %d %d %d: %d %d", settings(o), k, s.Rank, s.Ranks, s.From, s.Ends, p.Samples(), p.Real())
+				indices(b, p.Samples(), p.Fill)
+			}
+		}
+	}
+}
+
+// pattern is the weight of a sample in a line of testdata/order.txt.
+func pattern(number int, i uint64) float64 {
+	switch number {
+	case 0:
+		return 1
+	case 1:
+		return float64((i + 1) % 7)
+	case 2:
+		return math.Ldexp(1, -int(i%70))
+	case 3:
+		i = (i ^ i>>30) * 0xBF58476D1CE4E5B9
+		i = (i ^ i>>27) * 0x94D049BB133111EB
+		return math.Ldexp(float64((i^i>>31)>>11), -53)
+	case 4:
+		return math.SmallestNonzeroFloat64 * float64((i+1)%3)
+	}
+	if i == 0 {
+		return 1.7e308
+	}
+	return 1
+}
+
+func patterned(t testing.TB, number int, n uint64) *loader.Weights {
+	t.Helper()
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = pattern(number, uint64(i))
+	}
+	w, err := loader.NewWeights(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func weightedVectors(t *testing.T, b *strings.Builder) {
+	for number := range 6 {
+		for k, n := range []uint64{1, 2, 3, 10, 257, 1000, 100003} {
+			if number == 3 && n == 1 { // mix(0) is 0, and so would be all weights
+				continue
+			}
+			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000, loader.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
+			e, err := loader.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(b, "weighted %d %d %d %d %d: %d", n, seed, draws, number, epoch, e.Positions())
+			indices(b, e.Positions(), func(dst []int, first uint64) int { return e.Fill(dst, first, 1) })
+		}
+	}
+}
+
+// mixes are of few and many datasets, with ratios that fit their sizes and others.
+func mixes() (all []loader.MixedOrder) {
+	shuffled := func(n uint64) loader.Order { return loader.Order{Samples: n, Kind: loader.Shuffled} }
+	many := loader.MixedOrder{Seed: 8}
+	for d := range uint64(100) {
+		many.Orders = append(many.Orders, loader.Order{Samples: 10 + 37*d%101, Kind: loader.Shuffled, Seed: d % 3})
+		many.Ratios = append(many.Ratios, 1+d*d%17)
+	}
+	for _, o := range []loader.MixedOrder{
+		{Orders: []loader.Order{shuffled(7)}, Ratios: []uint64{3}},
+		{Orders: []loader.Order{shuffled(1), shuffled(1)}, Ratios: []uint64{1, 1}},
+		{Orders: []loader.Order{shuffled(1000), shuffled(1000)}, Ratios: []uint64{1, 1}, Seed: 2},
+		{Orders: []loader.Order{shuffled(1000), {Samples: 100}, {Samples: 50, Kind: loader.Blocks, Window: 2, Block: 7}}, Ratios: []uint64{7, 2, 1}, Seed: 1},
+		{Orders: []loader.Order{{Samples: 300, Kind: loader.Windows, Window: 40}, shuffled(3000), shuffled(257)}, Ratios: []uint64{1<<30 - 1, 1 << 29, 1 << 28}, Seed: math.MaxUint64},
+		{Orders: []loader.Order{shuffled(1281167), shuffled(1 << 30), shuffled(1e9)}, Ratios: []uint64{1, 1000, 999}, Seed: 3},
+		{Orders: []loader.Order{shuffled(5), shuffled(5), shuffled(5), shuffled(5), shuffled(5)}, Ratios: []uint64{1, 1, 2, 3, 5}, Seed: 4},
+		many,
+	} {
+		all = append(all, o)
+		o.Stop = loader.StopAll
+		all = append(all, o)
+		o.Stop, o.Length = loader.StopLength, 777
+		all = append(all, o)
+	}
+	return all
+}
+
+func mixedEpoch(t testing.TB, o loader.MixedOrder, number uint64) *loader.Epoch {
+	t.Helper()
+	e, err := o.Epoch(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func mixedVectors(t *testing.T, b *strings.Builder) {
+	for k, o := range mixes() {
+		number := []uint64{0, 1, 2, math.MaxUint64}[k%4]
+		e := mixedEpoch(t, o, number)
+		fmt.Fprintf(b, "mixed %d %d %d %d %d", o.Seed, o.Stop, o.Length, number, len(o.Orders))
+		for d, of := range o.Orders {
+			fmt.Fprintf(b, " %s %d", settings(of), o.Ratios[d])
+		}
+		fmt.Fprintf(b, ": %d", e.Positions())
+		indices(b, e.Positions(), func(dst []int, first uint64) int { return e.Fill(dst, first, 1) })
 	}
 }

@@ -107,7 +107,7 @@ var statistics = []struct {
 					bin++
 				}
 			}
-			add(map[uint64]uint64{0: 0, 1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 7: 5}[bin])
+			add([8]uint64{0: 0, 2: 1, 3: 2, 4: 3, 5: 4, 7: 5}[bin]) // 1 and 6 cannot be
 		}
 	}},
 }
@@ -128,8 +128,13 @@ func deviations(n, trials uint64, shuffle shuffler) []float64 {
 		counts[s] = make([]float64, statistics[s].bins(n))
 	}
 	total := make([]float64, len(statistics))
+	order := make([]uint64, n) // worked out once for all statistics
 	for trial := range trials {
-		at := shuffle(n, trial)
+		from := shuffle(n, trial)
+		for k := range order {
+			order[k] = from(uint64(k))
+		}
+		at := func(k uint64) uint64 { return order[k] }
 		for s := range statistics {
 			statistics[s].count(n, at, func(bin uint64) { counts[s][bin]++; total[s]++ })
 		}

@@ -15,36 +15,172 @@ static stoc_epoch *open_epoch(struct stoc_order order, uint64_t number)
     return e;
 }
 
+/* The end of a line of vectors: digest and indices at some positions, of n that fill gives. */
+static void check_indices(const char *line, uint64_t n, int64_t (*fill)(void *context, int64_t *indices, size_t n, uint64_t first), void *context)
+{
+    uint64_t digest, sum = 0, k;
+    int64_t index;
+    int at = 0;
+    size_t first = MIN(n, 20000);
+    int64_t *all = malloc((first + 1) * sizeof *all);
+    REQUIRE(all && sscanf(line, " %" SCNu64 "%n", &digest, &at) == 1);
+    EQUAL(fill(context, all, first, 0), first);
+    for (size_t i = 0; i < first; i++)
+        sum += (i + 1) * ((uint64_t)all[i] + 1);
+    if (sum != digest)
+        COMPLAIN("digest %" PRIu64 ", want %" PRIu64 "; indices %s", sum, digest, line);
+    for (line += at; sscanf(line, " %" SCNu64 "=%" SCNd64 "%n", &k, &index, &at) == 2; line += at) {
+        int64_t filled[2] = {-1, -1};
+        EQUAL(fill(context, filled, 2, k), MIN(n - k, 2));
+        EQUAL(filled[0], index);
+    }
+    free(all);
+}
+
+static int64_t fill_epoch(void *context, int64_t *indices, size_t n, uint64_t first)
+{
+    int64_t filled = stoc_epoch_fill(context, indices, n, first, 1);
+    for (int64_t k = 0; k < filled && n <= 2; k++)
+        EQUAL(stoc_epoch_at(context, first + (uint64_t)k), indices[k]);
+    return filled;
+}
+
+struct part {
+    stoc_epoch *epoch;
+    struct stoc_shard shard;
+};
+
+static int64_t fill_part(void *context, int64_t *indices, size_t n, uint64_t first)
+{
+    struct part *p = context;
+    return stoc_epoch_fill_shard(p->epoch, &p->shard, indices, n, first);
+}
+
+static void order_line(const char *line)
+{
+    struct stoc_order o = {0};
+    uint64_t number, position;
+    int64_t index;
+    int n = 0;
+    REQUIRE(sscanf(line, "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 ":%n", &o.kind, &o.samples, &o.seed, &o.window, &o.block, &number, &n) == 6 && n > 0);
+    stoc_epoch *e = open_epoch(o, number);
+    EQUAL(stoc_epoch_length(e), o.samples);
+    for (line += n; sscanf(line, " %" SCNu64 "=%" SCNd64 "%n", &position, &index, &n) == 2; line += n) {
+        int64_t filled = -1;
+        EQUAL(stoc_epoch_at(e, position), index);
+        EQUAL(stoc_epoch_position(e, index), position);
+        EQUAL(stoc_epoch_fill(e, &filled, 1, position, 1), 1);
+        EQUAL(filled, index);
+    }
+    stoc_epoch_close(e);
+}
+
+static void shard_line(const char *line)
+{
+    struct stoc_order o = {0};
+    struct part p = {.shard = {.struct_bytes = sizeof p.shard}};
+    uint64_t number, samples, real;
+    int n = 0;
+    REQUIRE(sscanf(line, "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu32 ": %" SCNu64 " %" SCNu64 "%n", &o.kind, &o.samples, &o.seed, &o.window, &o.block,
+                   &number, &p.shard.rank, &p.shard.ranks, &p.shard.from, &p.shard.ends, &samples, &real, &n) == 12);
+    p.epoch = open_epoch(o, number);
+    EQUAL(stoc_epoch_shard(p.epoch, &p.shard, &error), 0);
+    EQUAL(p.shard.samples, samples);
+    EQUAL(p.shard.real, real);
+    check_indices(line + n, samples, fill_part, &p);
+    stoc_epoch_close(p.epoch);
+}
+
+static double pattern(int number, uint64_t i)
+{
+    switch (number) {
+    case 0:
+        return 1;
+    case 1:
+        return (double)((i + 1) % 7);
+    case 2: {
+        double w = 1;
+        for (uint64_t k = 0; k < i % 70; k++)
+            w /= 2;
+        return w;
+    }
+    case 3:
+        i = (i ^ i >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+        i = (i ^ i >> 27) * UINT64_C(0x94D049BB133111EB);
+        return (double)((i ^ i >> 31) >> 11) / 9007199254740992.0;
+    case 4:
+        return 5e-324 * (double)((i + 1) % 3);
+    default:
+        return i ? 1 : 1.7e308;
+    }
+}
+
+static void weighted_line(const char *line)
+{
+    uint64_t samples, seed, draws, number, positions;
+    int how, n = 0;
+    REQUIRE(sscanf(line, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %d %" SCNu64 ": %" SCNu64 "%n", &samples, &seed, &draws, &how, &number, &positions, &n) == 6);
+    double *weights = malloc(samples * sizeof *weights);
+    for (uint64_t i = 0; i < samples; i++)
+        weights[i] = pattern(how, i);
+    stoc_weights *w = NULL;
+    stoc_epoch *e = NULL;
+    EQUAL(stoc_weights_open(weights, samples, &w, &error), 0);
+    free(weights);
+    EQUAL(stoc_epoch_open_weighted(w, draws, seed, number, &e, &error), 0);
+    stoc_weights_close(w); /* the epoch keeps it */
+    EQUAL(stoc_epoch_length(e), positions);
+    EQUAL(stoc_epoch_position(e, 0), STOC_EUNSUPPORTED);
+    check_indices(line + n, positions, fill_epoch, e);
+    stoc_epoch_close(e);
+}
+
+static void mixed_line(const char *line)
+{
+    struct stoc_order orders[100] = {{0}};
+    uint64_t ratios[100], number, positions;
+    struct stoc_mix mix = {.struct_bytes = sizeof mix, .orders = orders, .ratios = ratios};
+    int n = 0;
+    REQUIRE(sscanf(line, "%" SCNu64 " %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 "%n", &mix.seed, &mix.stop, &mix.length, &number, &mix.datasets, &n) == 5 && mix.datasets <= 100);
+    line += n;
+    for (uint64_t d = 0; d < mix.datasets; d++, line += n) {
+        struct stoc_order *o = &orders[d];
+        REQUIRE(sscanf(line, " %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 "%n", &o->kind, &o->samples, &o->seed, &o->window, &o->block, &ratios[d], &n) == 6);
+        o->struct_bytes = sizeof *o;
+    }
+    REQUIRE(sscanf(line, ": %" SCNu64 "%n", &positions, &n) == 1);
+    stoc_epoch *e = NULL;
+    if (stoc_epoch_open_mixed(&mix, number, &e, &error) != 0)
+        COMPLAIN("%s", error.message);
+    REQUIRE(e != NULL);
+    EQUAL(stoc_epoch_length(e), positions);
+    EQUAL(stoc_epoch_position(e, 0), STOC_EUNSUPPORTED);
+    EQUAL(stoc_epoch_at(e, positions), STOC_EINDEX);
+    check_indices(line + n, positions, fill_epoch, e);
+    stoc_epoch_close(e);
+}
+
 static void vectors(void)
 {
+    static const struct {
+        const char *word;
+        void (*line)(const char *);
+    } kinds[] = {{"shard ", shard_line}, {"weighted ", weighted_line}, {"mixed ", mixed_line}, {"", order_line}};
     FILE *f = fopen("../loader/testdata/order.txt", "r");
-    char line[1024];
-    int orders = 0, positions = 0;
+    char line[8192];
+    int lines[4] = {0};
     REQUIRE(f != NULL);
-    while (fgets(line, sizeof line, f)) {
-        struct stoc_order o = {0};
-        uint64_t number, position;
-        int64_t index;
-        int n = 0;
+    while (fgets(line, sizeof line, f) && failures <= 20) {
+        size_t k = 0;
         if (line[0] == '#')
             continue;
-        REQUIRE(sscanf(line, "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 ":%n", &o.kind, &o.samples, &o.seed, &o.window, &o.block, &number, &n) == 6 && n > 0);
-        stoc_epoch *e = open_epoch(o, number);
-        orders++;
-        for (char *at = line + n; sscanf(at, " %" SCNu64 "=%" SCNd64 "%n", &position, &index, &n) == 2; at += n) {
-            int64_t filled = -1;
-            EQUAL(stoc_epoch_at(e, position), index);
-            EQUAL(stoc_epoch_position(e, index), position);
-            EQUAL(stoc_epoch_fill(e, &filled, 1, position, 1), 1);
-            EQUAL(filled, index);
-            positions++;
-        }
-        stoc_epoch_close(e);
-        if (failures > 20)
-            break;
+        while (strncmp(line, kinds[k].word, strlen(kinds[k].word)) != 0)
+            k++;
+        kinds[k].line(line + strlen(kinds[k].word));
+        lines[k]++;
     }
     fclose(f);
-    CHECK(orders == 180 && positions > 800);
+    CHECK(lines[0] == 147 && lines[1] == 41 && lines[2] == 24 && lines[3] == 180);
 }
 
 /* Every sample once; position is the inverse of at; fill gives what at gives, in any step. */
@@ -144,6 +280,149 @@ static void what_cannot_be(void)
     EQUAL(stoc_epoch_open(&cases[0].order, 0, NULL, &error), STOC_EINVAL);
 }
 
+/* Ranks share an epoch whatever the order is; and go on with any number of ranks from where others were. */
+static void ranks_share(void)
+{
+    double weights[] = {1, 2, 3, 0, 4};
+    struct stoc_order orders[2] = {{.struct_bytes = sizeof *orders, .samples = 100, .kind = STOC_ORDER_SHUFFLED}, {.struct_bytes = sizeof *orders, .samples = 37}};
+    uint64_t ratios[2] = {2, 1};
+    struct stoc_mix mix = {.struct_bytes = sizeof mix, .datasets = 2, .orders = orders, .ratios = ratios, .stop = STOC_MIX_ALL};
+    stoc_weights *w = NULL;
+    stoc_epoch *epochs[4] = {open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_SHUFFLED}, 1), open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_BLOCKS, .block = 7, .window = 3}, 1)};
+    EQUAL(stoc_weights_open(weights, 5, &w, &error), 0);
+    EQUAL(stoc_epoch_open_weighted(w, 103, 0, 1, &epochs[2], &error), 0);
+    EQUAL(stoc_epoch_open_mixed(&mix, 1, &epochs[3], &error), 0);
+    for (int k = 0; k < 4; k++) {
+        uint64_t n = (uint64_t)stoc_epoch_length(epochs[k]);
+        int64_t all[1000], one[1000];
+        REQUIRE(n < 900);
+        EQUAL(stoc_epoch_fill(epochs[k], all, 1000, 0, 1), n);
+        for (uint64_t ranks = 1; ranks < 9; ranks++) {
+            uint64_t from = n / ranks, left = n - from;
+            for (uint32_t ends = 0; ends <= STOC_ENDS_DROP; ends++) {
+                uint64_t real = 0;
+                for (uint64_t rank = 0; rank < ranks; rank++) {
+                    struct stoc_shard s = {.struct_bytes = sizeof s, .rank = rank, .ranks = ranks, .from = from, .ends = ends};
+                    EQUAL(stoc_epoch_shard(epochs[k], &s, &error), 0);
+                    EQUAL(stoc_epoch_fill_shard(epochs[k], &s, one, 1000, 0), s.samples);
+                    for (uint64_t i = 0; i < s.samples; i++)
+                        EQUAL(one[i], all[from + (rank + i * ranks) % left]);
+                    CHECK(s.real <= s.samples && s.samples - s.real <= (ends == STOC_ENDS_PAD));
+                    CHECK(ends == STOC_ENDS_UNEVEN || s.samples == (ends == STOC_ENDS_PAD ? (left + ranks - 1) / ranks : left / ranks));
+                    real += s.real;
+                }
+                EQUAL(real, ends == STOC_ENDS_DROP ? left / ranks * ranks : left);
+            }
+        }
+    }
+    for (int k = 0; k < 4; k++) /* the table goes with its last user, in any order */
+        stoc_epoch_close(epochs[k]);
+    stoc_weights_close(w);
+    stoc_weights_close(NULL);
+}
+
+static void shards_that_cannot_be(void)
+{
+    stoc_epoch *e = open_epoch((struct stoc_order){.samples = 5}, 0);
+    static const struct {
+        struct stoc_shard shard;
+        const char *want;
+    } cases[] = {
+        {{.struct_bytes = 8, .ranks = 1}, "struct_bytes: 8"}, {{.ranks = 0}, "rank: 0 of 0"}, {{.ranks = 2, .rank = 2}, "rank: 2 of 2"}, {{.ranks = UINT64_MAX}, "rank: 0 of 18446744073709551615"},
+        {{.ranks = 1, .from = 6}, "from: 6"}, {{.ranks = 1, .ends = 3}, "ends: 3"}, {{.ranks = 1, .reserved = 1}, "reserved is 1"},
+    };
+    int64_t index;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct stoc_shard s = cases[k].shard;
+        if (!s.struct_bytes)
+            s.struct_bytes = sizeof s;
+        EQUAL(stoc_epoch_shard(e, &s, &error), STOC_EINVAL);
+        CHECK(strstr(error.message, cases[k].want));
+    }
+    struct stoc_shard s = {.struct_bytes = sizeof s, .ranks = 1};
+    EQUAL(stoc_epoch_shard(NULL, &s, &error), STOC_ECLOSED);
+    EQUAL(stoc_epoch_shard(e, NULL, NULL), STOC_EINVAL);
+    EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 0), 0); /* it was not filled in */
+    EQUAL(stoc_epoch_shard(e, &s, NULL), 0);
+    EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 4), 1);
+    EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, UINT64_MAX), 0);
+    EQUAL(stoc_epoch_fill_shard(e, &s, NULL, 1, 0), STOC_EINVAL);
+    EQUAL(stoc_epoch_fill_shard(e, NULL, &index, 1, 0), STOC_EINVAL);
+    EQUAL(stoc_epoch_fill_shard(NULL, &s, &index, 1, 0), STOC_ECLOSED);
+    s.samples = UINT64_MAX; /* whatever is in it, it stays within the epoch */
+    EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 0), STOC_EINVAL);
+    s.samples = STOC_MAX_SAMPLES;
+    s.ranks = UINT64_MAX;
+    EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 12345), 1);
+    CHECK(index >= 0 && index < 5);
+    EQUAL(stoc_epoch_length(NULL), STOC_ECLOSED);
+    stoc_epoch_close(e);
+}
+
+static void weights_that_cannot_be(void)
+{
+    static const struct {
+        double weights[3];
+        uint64_t n;
+        const char *want;
+    } cases[] = {
+        {{0}, 0, "weights: 0 are not in 1.."}, {{0, 0, 0}, 3, "all 3 are 0"}, {{1, -1, 1}, 3, "weight 1 is -1"}, {{1, 1, __builtin_nan("")}, 3, "weight 2 is nan"}, {{__builtin_inf()}, 1, "weight 0 is inf"},
+        {{-__builtin_inf()}, 1, "weight 0 is -inf"}, {{1}, STOC_MAX_SAMPLES + 1, "weights: 1099511627777"},
+    };
+    stoc_weights *w;
+    stoc_epoch *e;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        EQUAL(stoc_weights_open(cases[k].weights, cases[k].n, &w, &error), STOC_EINVAL);
+        CHECK(w == NULL && strstr(error.message, cases[k].want));
+    }
+    EQUAL(stoc_weights_open(NULL, 1, &w, &error), STOC_EINVAL);
+    EQUAL(stoc_weights_open(cases[3].weights, 2, NULL, &error), STOC_EINVAL);
+    EQUAL(stoc_weights_open(cases[3].weights, 2, &w, &error), 0);
+    EQUAL(stoc_epoch_open_weighted(w, STOC_MAX_SAMPLES + 1, 0, 0, &e, &error), STOC_EINVAL);
+    CHECK(e == NULL && strstr(error.message, "draws: 1099511627777"));
+    EQUAL(stoc_epoch_open_weighted(NULL, 1, 0, 0, &e, &error), STOC_EINVAL);
+    EQUAL(stoc_epoch_open_weighted(w, 1, 0, 0, NULL, &error), STOC_EINVAL);
+    stoc_weights_close(w);
+}
+
+static void mixes_that_cannot_be(void)
+{
+    struct stoc_order good = {.struct_bytes = sizeof good, .samples = 10}, bad = {.struct_bytes = sizeof bad}, half = {.struct_bytes = sizeof half, .samples = STOC_MAX_SAMPLES / 2 + 1};
+    struct stoc_order most = {.struct_bytes = sizeof most, .samples = STOC_MAX_SAMPLES - 10};
+    const struct {
+        struct stoc_order orders[2];
+        uint64_t ratios[2];
+        struct stoc_mix mix;
+        const char *want;
+    } cases[] = {
+        {{good}, {1}, {.struct_bytes = 8, .datasets = 1}, "struct_bytes: 8"},
+        {{good}, {1}, {.datasets = 0}, "datasets: 0"},
+        {{good}, {1}, {.datasets = 65537}, "datasets: 65537"},
+        {{good, bad}, {1, 1}, {.datasets = 2}, "dataset 1: samples: 0"},
+        {{good, good}, {1, 0}, {.datasets = 2}, "ratio 0 of dataset 1"},
+        {{good, good}, {1 << 30, 1 << 30}, {.datasets = 2}, "ratio 1073741824 of dataset 1"},
+        {{good, good}, {UINT64_MAX, 2}, {.datasets = 2}, "ratio 18446744073709551615 of dataset 0"},
+        {{half, half}, {1, 1}, {.datasets = 2}, "1099511627778 samples in all"},
+        {{good}, {1}, {.datasets = 1, .stop = 3}, "stop: 3"},
+        {{good}, {1}, {.datasets = 1, .reserved = 3}, "reserved is 3"},
+        {{good}, {1}, {.datasets = 1, .length = 3}, "length: 3"},
+        {{good}, {1}, {.datasets = 1, .stop = STOC_MIX_LENGTH}, "length: 0"},
+        {{good, most}, {1 << 29, 1}, {.datasets = 2, .stop = STOC_MIX_ALL}, "until all datasets have been read"},
+    };
+    stoc_epoch *e;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct stoc_mix mix = cases[k].mix;
+        mix.struct_bytes = mix.struct_bytes ? mix.struct_bytes : sizeof mix;
+        mix.orders = cases[k].orders;
+        mix.ratios = cases[k].ratios;
+        EQUAL(stoc_epoch_open_mixed(&mix, 0, &e, &error), STOC_EINVAL);
+        if (e || !strstr(error.message, cases[k].want))
+            COMPLAIN("%s, want %s", error.message, cases[k].want);
+    }
+    EQUAL(stoc_epoch_open_mixed(NULL, 0, &e, &error), STOC_EINVAL);
+    EQUAL(stoc_epoch_open_mixed(&cases[0].mix, 0, NULL, &error), STOC_EINVAL);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -152,5 +431,9 @@ int main(int argc, char **argv)
     RUN(every_sample_once);
     RUN(huge);
     RUN(what_cannot_be);
+    RUN(ranks_share);
+    RUN(shards_that_cannot_be);
+    RUN(weights_that_cannot_be);
+    RUN(mixes_that_cannot_be);
     return end_tests(argv[0]);
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,8 @@ class Concatenation:
     @overload
     def locate(self, indices: int) -> tuple[int, int]: ...
     @overload
-    def locate(self, indices: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
-    def locate(self, indices: int | npt.NDArray[np.integer]) -> tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def locate(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
+    def locate(self, indices: int | npt.NDArray[np.integer[Any]]) -> tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Of which dataset a sample is, and its index there: of one, or of an array of them. Raises SampleIndexError."""
         asked = np.asarray(indices)
         outside = (asked < 0) | (asked >= len(self))

@@ -68,8 +68,8 @@ class WeightedOrder:
         self.samples, self.seed = whole("samples", samples), whole("seed", seed)
         try:
             self.weights: npt.NDArray[np.float64] = np.array(weights, np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidError(f"weights are numbers, one for each sample: {error}") from None
+        except (TypeError, ValueError) as why:
+            raise InvalidError(f"weights are numbers, one for each sample: {why}") from None
         if self.weights.shape != (self.samples,):
             raise InvalidError(f"weights have the shape {self.weights.shape}, of {self.samples} samples; there is one for each sample")
         self.draws = self.samples if draws is None else whole("draws", draws)
