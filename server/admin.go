@@ -160,6 +160,9 @@ func (s *Server) adminHandler(profiles bool) http.Handler {
 	mux.HandleFunc("POST /v1/caches", s.postCache)
 	mux.HandleFunc("PUT /v1/caches/{name}", s.putCache)
 	mux.HandleFunc("DELETE /v1/caches/{name}", s.deleteCache)
+	mux.HandleFunc("POST /v1/caches/{name}/plan", s.postPlan)
+	mux.HandleFunc("GET /v1/caches/{name}/plan", s.getPlans)
+	mux.HandleFunc("DELETE /v1/caches/{name}/plan", s.deletePlans)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		for _, h := range s.hosted() {
 			h.filler.hung() // no answer comes when a filler is locked up
@@ -174,7 +177,7 @@ func (s *Server) adminHandler(profiles bool) http.Handler {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.Handle("GET /metrics", s.metricsHandler())
-	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET /stats, /healthz, /readyz, /metrics"
+	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE /v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
 	if profiles {
 		handleProfiles(mux)
 		there += ", /debug/pprof/"

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 
@@ -67,22 +68,32 @@ func (s *Server) deleteCache(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, map[string]any{"name": name, "removed": true, "unlinked": unlink})
 }
 
-// takeCache reads the body of a request. false: it was answered.
-func (s *Server) takeCache(w http.ResponseWriter, r *http.Request) (o CacheOptions, ok bool) {
+// takeBody reads the body of a request that describes something. false: it was answered.
+func takeBody(w http.ResponseWriter, r *http.Request, what string) (body []byte, ok bool) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if len(body) > maxBody {
-		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a cache is described by at most %d bytes", maxBody))
-		return o, false
+		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a %s is described by at most %d bytes", what, maxBody))
+		return nil, false
 	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, fmt.Sprintf("reading the body: %v", err))
+		return nil, false
+	}
+	return body, true
+}
+
+// takeCache reads the body of a request for a cache. false: it was answered.
+func (s *Server) takeCache(w http.ResponseWriter, r *http.Request) (o CacheOptions, ok bool) {
+	body, ok := takeBody(w, r, "cache")
+	if !ok {
 		return o, false
 	}
 	if s.parse == nil {
 		fail(w, http.StatusNotImplemented, "this server takes its caches from its own program only")
 		return o, false
 	}
-	if o, err = s.parse(body); err != nil {
+	o, err := s.parse(body)
+	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return o, false
 	}
@@ -95,11 +106,11 @@ var refusals = []struct {
 	status int
 	errors []error
 }{
-	{http.StatusNotFound, []error{ErrNoCache}},
-	{http.StatusConflict, []error{ErrHasCache, ErrServed, shm.ErrExists}},
+	{http.StatusNotFound, []error{ErrNoCache, ErrNoPlan}},
+	{http.StatusConflict, []error{ErrHasCache, ErrServed, ErrManyPlans, shm.ErrExists}},
 	{http.StatusInsufficientStorage, []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{http.StatusServiceUnavailable, []error{ErrEnding, context.Canceled}},
-	{http.StatusBadRequest, []error{shm.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
+	{http.StatusBadRequest, []error{shm.ErrInvalid, loader.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
 		unix.EACCES}},
 }
 

@@ -237,6 +237,7 @@ func (h *hosted) leaveUnused() (bool, error) {
 	}
 	err := h.unlink()
 	fault.At("change.left")
+	h.plans.cancel() // they wait for us, and find it gone
 	h.filler.close(removalWait)
 	h.gone = true
 	return true, errors.Join(err, h.cache.Close(), h.segment.Close())

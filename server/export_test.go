@@ -74,3 +74,13 @@ func (s *Server) Readers(name string) int {
 
 // Ending says whether the server has begun to end.
 func (s *Server) Ending() bool { return s.ending() }
+
+// Queued returns how many samples of a cache are wanted and not being read.
+func (s *Server) Queued(name string) int { return s.cache(name).filler.queued() }
+
+// SetPlanIdle changes how long a plan lives that nobody follows, until the test ends.
+func SetPlanIdle(t *testing.T, d time.Duration) {
+	old := planIdle
+	planIdle = d
+	t.Cleanup(func() { planIdle = old })
+}

@@ -27,6 +27,8 @@ type memory struct {
 	latency        time.Duration
 	reads          []atomic.Int32 // of each sample, begun
 	cancelled      atomic.Int32   // reads that ended because their context did
+	onRead         func(i int)    // called when one begins; nil: not
+	variable       bool           // its samples might differ in size
 
 	mu    sync.Mutex
 	gate  map[int]chan struct{} // reads of these samples wait for it
@@ -47,7 +49,11 @@ func content(i, n int) []byte {
 }
 
 func (m *memory) Info() source.Info {
-	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(m.bytes)}}}, false)
+	dims := []uint64{uint64(m.bytes)}
+	if m.variable {
+		dims[0] = shm.VariableDim
+	}
+	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: dims}}, m.variable)
 	if err != nil {
 		panic(err)
 	}
@@ -58,6 +64,9 @@ func (m *memory) Size(i int) (int, error) { return m.bytes, nil }
 
 func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	m.reads[i].Add(1)
+	if m.onRead != nil {
+		m.onRead(i)
+	}
 	m.mu.Lock()
 	gate, failure := m.gate[i], m.fails[i]
 	m.mu.Unlock()
@@ -90,6 +99,13 @@ func (m *memory) hold(t *testing.T, i int) (release func()) {
 }
 
 func (m *memory) begun(i int) int { return int(m.reads[i].Load()) }
+
+func (m *memory) total() (n int) {
+	for i := range m.reads {
+		n += m.begun(i)
+	}
+	return n
+}
 
 // tmpfs is a folder of this test for segments.
 func tmpfs(t *testing.T) string {

@@ -31,6 +31,8 @@ type hosted struct {
 	tally   *tally
 	adopted bool // it was there, warm
 
+	plans plans
+
 	connected atomic.Int64 // connections that have attached to it
 	fromFile  bool         // the configuration has it, so that a reload without it removes it. Protected by the server's changes
 
@@ -243,6 +245,7 @@ func (h *hosted) announce(indices []int64) {
 // shut ends what the server does with the cache, and lets the segment go, which stays. Reads under way have so long; whoever waits for one that takes longer is told that the
 // cache is closing. keepSource leaves the source open, for another cache.
 func (h *hosted) shut(wait time.Duration, keepSource bool) error {
+	h.plans.close()
 	stuck := h.filler.close(wait)
 	h.use.Lock()
 	if h.gone {

@@ -12,8 +12,8 @@ import (
 // ErrPartly is the error of a reload that was taken on but for some caches.
 var ErrPartly = errors.New("all was taken on but this")
 
-// plan is what a reload is going to do.
-type plan struct {
+// reload is what is going to be done when another configuration is taken on.
+type reload struct {
 	named    map[string]bool // the caches of the configuration
 	adjusted []CacheOptions  // what is in force already, but for what can be adjusted
 	coming   []*prepared
@@ -23,7 +23,7 @@ type plan struct {
 // ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open or all
 // together do not fit. Errors of Add and Replace; ErrPartly with those of caches that could not be taken on, when all else was.
 func (s *Server) Reload(ctx context.Context, o Options) error {
-	p, err := s.plan(ctx, &o)
+	p, err := s.intend(ctx, &o)
 	if err != nil {
 		return err
 	}
@@ -63,9 +63,9 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 	return nil
 }
 
-// plan compares a configuration with what is in force, and opens the sources of what is to come.
-func (s *Server) plan(ctx context.Context, o *Options) (p *plan, err error) {
-	p = &plan{named: map[string]bool{}}
+// intend compares a configuration with what is in force, and opens the sources of what is to come.
+func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) {
+	p = &reload{named: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			closeAll(p.coming, s.log)
@@ -103,7 +103,7 @@ func (s *Server) inForce(c *CacheOptions) bool {
 }
 
 // review says which caches the configuration has no more, and whether what it has fits. With changes held.
-func (s *Server) review(p *plan, total uint64) (removed []string, err error) {
+func (s *Server) review(p *reload, total uint64) (removed []string, err error) {
 	for _, c := range p.adjusted {
 		if !s.inForce(&c) {
 			return nil, fmt.Errorf("cache %s was changed by an operator meanwhile; reload again", c.Name)

@@ -6,9 +6,10 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// request is a FETCH or PREFETCH under way.
+// request is a FETCH or PREFETCH under way, or what a plan has read.
 type request struct {
-	connection *connection
+	connection *connection // nil: of a plan
+	plan       *plan       // nil: of a connection
 	id         uint64
 	filler     *filler
 	queue      *queue // that its wants wait in
@@ -31,6 +32,10 @@ func (r *request) finish(w *want, result outcome) {
 	case result.data == nil:
 	case r.prefetch:
 		result.data.release()
+		if r.plan != nil {
+			failure.Code, failure.Text = control.CodeNoSlot, "the cache has no slot for it"
+			r.plan.noSlot()
+		}
 	case r.slotsOnly:
 		result.data.release()
 		failure.Code, failure.Text = control.CodeNoSlot, "the cache has no slot for it"
@@ -44,7 +49,11 @@ func (r *request) finish(w *want, result outcome) {
 	r.remaining--
 	last := r.remaining == 0
 	r.mu.Unlock()
-	if last {
+	switch {
+	case !last:
+	case r.plan != nil:
+		r.plan.ended(r)
+	default:
 		r.connection.ended(r)
 	}
 }

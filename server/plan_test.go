@@ -1,0 +1,454 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// tell sends a request with a body to the admin socket.
+func tell(t *testing.T, s *server.Server, method, path, body string) (code int, answer string) {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
+	}}
+	defer transport.CloseIdleConnections()
+	q, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := (&http.Client{Transport: transport}).Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(text)
+}
+
+// planned is what a server tells of a plan.
+type planned struct {
+	Name                                    string
+	Epoch                                   uint64
+	State                                   string
+	Total, Consumed, Planned                int
+	UnderWay                                int `json:"under_way"`
+	Read, Failed                            int
+	NoRoom                                  int `json:"no_room"`
+	Ahead                                   int
+	Samples, Seed, Window, Block, WorldSize uint64
+	Ranks                                   []uint64
+}
+
+func plansOf(t *testing.T, s *server.Server) (all []planned) {
+	t.Helper()
+	code, body := ask(t, s, "/v1/caches/pets/plan")
+	if err := json.Unmarshal([]byte(body), &all); code != 200 || err != nil {
+		t.Fatal(code, body, err)
+	}
+	return all
+}
+
+// planFor has a plan made of JSON, and returns what it began as.
+func planFor(t *testing.T, s *server.Server, body string) (p planned) {
+	t.Helper()
+	code, answer := tell(t, s, "POST", "/v1/caches/pets/plan", body)
+	if err := json.Unmarshal([]byte(answer), &p); code != 201 || err != nil {
+		t.Fatal(code, answer, err)
+	}
+	return p
+}
+
+// orderOf is what ranks read of an epoch, side by side.
+func orderOf(t *testing.T, o loader.Order, epoch, from, ranks uint64, mine ...uint64) (all []int) {
+	t.Helper()
+	e, err := o.Epoch(epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := from; p < o.Samples; p++ {
+		if slices.Contains(mine, (p-from)%ranks) {
+			all = append(all, int(e.At(p)))
+		}
+	}
+	return all
+}
+
+// sequence makes a source write down in which order it is read.
+func sequence(m *memory) func() []int {
+	var mu sync.Mutex
+	var all []int
+	m.onRead = func(i int) {
+		mu.Lock()
+		all = append(all, i)
+		mu.Unlock()
+	}
+	return func() []int {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// attachTo attaches a client to the cache, by the data socket.
+func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
+	t.Helper()
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	return p, number, view(t, seg)
+}
+
+// With a plan, a reader that goes in its order finds everything there, though the server is never more than so far ahead; without one it finds nothing.
+func TestPlan(t *testing.T) {
+	const samples, ahead = 2000, 100
+	for _, body := range []string{"", `{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`, `{"kind": "blocks", "seed": 7, "epoch": 3, "ahead": 100, "window": 4, "block": 16}`} {
+		m := newMemory(samples, 100)
+		read := sequence(m)
+		s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+		_, _, c := attachTo(t, s)
+		order := loader.Order{Samples: samples, Kind: loader.Shuffled, Seed: 7}
+		if strings.Contains(body, "blocks") {
+			order = loader.Order{Samples: samples, Kind: loader.Blocks, Seed: 7, Window: 4, Block: 16}
+		}
+		indices := orderOf(t, order, 3, 0, 1, 0)
+		if body != "" {
+			if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples || p.Epoch != 3 {
+				t.Fatalf("%+v", p)
+			}
+		}
+		misses, most := 0, 0
+		for k, i := range indices {
+			if body != "" && k%50 == 0 { // the reader is as slow as the server needs it to be
+				eventually(t, "the server is ahead", func() bool { return len(read()) >= min(k+ahead, samples) })
+			}
+			most = max(most, len(read())-k)
+			if _, hit, err := c.View(i); err != nil {
+				t.Fatal(err)
+			} else if !hit {
+				misses++
+			}
+		}
+		if body == "" {
+			if misses != samples {
+				t.Errorf("without a plan %d misses of %d samples: this shows nothing", misses, samples)
+			}
+			continue
+		}
+		if misses != 0 || most > ahead {
+			t.Errorf("%s: %d misses, at most %d ahead", body, misses, most)
+		}
+		if got := read(); !slices.Equal(got, indices) {
+			t.Errorf("%s: it was read in another order", body)
+		}
+		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
+	}
+}
+
+// GET shows how far a plan is, and DELETE ends it: nothing more is read.
+func TestPlanProgress(t *testing.T) {
+	m := newMemory(1000, 100)
+	m.fails[orderOf(t, loader.Order{Samples: 1000}, 0, 0, 1, 0)[5]] = unix.EIO
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	_, _, c := attachTo(t, s)
+	if all := plansOf(t, s); all == nil || len(all) != 0 {
+		t.Errorf("%v, want an empty list", all)
+	}
+	planFor(t, s, `{"kind": "sequential", "ahead": 300, "name": "job"}`)
+	waiting := func(planned, consumed int) func() bool {
+		return func() bool {
+			p := plansOf(t, s)[0]
+			return p.State == "waiting" && p.Planned == planned && p.Consumed == consumed && p.UnderWay == 0
+		}
+	}
+	eventually(t, "300 are read", waiting(300, 0))
+	if p := plansOf(t, s)[0]; p.Read != 299 || p.Failed != 1 || p.NoRoom != 0 || p.Total != 1000 || p.Name != "job" {
+		t.Errorf("%+v", p)
+	}
+	for i := range 40 {
+		c.View(i)
+	}
+	eventually(t, "it follows the reader", waiting(340, 40))
+	planFor(t, s, `{"kind": "sequential", "ahead": 300, "name": "other", "epoch": 1}`)
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=nobody", ""); code != 404 || !strings.Contains(body, "the cache has: job, other") {
+		t.Error(code, body)
+	}
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=job", ""); code != 200 || !strings.Contains(body, `"job"`) {
+		t.Error(code, body)
+	}
+	if all := plansOf(t, s); len(all) != 1 || all[0].Name != "other" {
+		t.Errorf("%+v", all)
+	}
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan", ""); code != 200 || !strings.Contains(body, `"other"`) || len(plansOf(t, s)) != 0 {
+		t.Error(code, body)
+	}
+	before := m.total()
+	for i := range 40 {
+		c.View(40 + i)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if n := m.total(); n != before {
+		t.Errorf("%d reads after the end of all plans", n-before)
+	}
+}
+
+// Fetches go before what is planned.
+func TestPlanComesAfterFetches(t *testing.T) {
+	m := newMemory(1000, 100)
+	read := sequence(m)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	p, number, _ := attachTo(t, s)
+	release := m.hold(t, 0)
+	planFor(t, s, `{"kind": "sequential"}`)
+	eventually(t, "sample 0 is being read, and others wait", func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay > 100 })
+	done := make(chan answer, 1)
+	go func() { done <- p.fetch(number, 0, 900, 901, 902) }()
+	eventually(t, "the fetch waits too", func() bool { return s.Queued("pets") > plansOf(t, s)[0].UnderWay })
+	release()
+	if a := <-done; len(a.failures) != 0 || a.refused != nil {
+		t.Errorf("%+v", a)
+	}
+	if got := read(); !slices.Equal(got[:4], []int{0, 900, 901, 902}) {
+		t.Errorf("read %v first", got[:4])
+	}
+}
+
+// Plans of one cache take turns.
+func TestPlansShare(t *testing.T) {
+	m := newMemory(4000, 100)
+	read := sequence(m)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	release := m.hold(t, 0)
+	planFor(t, s, `{"kind": "sequential", "name": "one", "ahead": 400}`)
+	eventually(t, "one is at it", func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay >= 400 })
+	planFor(t, s, `{"kind": "sequential", "name": "two", "position": 2000, "ahead": 400}`)
+	eventually(t, "two is too", func() bool { return plansOf(t, s)[1].UnderWay >= 400 })
+	release()
+	eventually(t, "both are read", func() bool { return len(read()) == 800 })
+	for _, n := range []int{100, 200, 400, 600} {
+		two := 0
+		for _, i := range read()[:n] {
+			if i >= 2000 {
+				two++
+			}
+		}
+		if two < n/2-2 || two > n/2+2 {
+			t.Errorf("%d of the first %d reads were for the second plan", two, n)
+		}
+	}
+}
+
+// A plan of some ranks reads what these read, side by side, from where the job is.
+func TestPlanOfRanks(t *testing.T) {
+	m := newMemory(500, 100)
+	read := sequence(m)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	want := orderOf(t, loader.Order{Samples: 500, Kind: loader.Shuffled, Seed: 9}, 2, 37, 4, 1, 3)
+	p := planFor(t, s, `{"kind": "shuffled", "seed": 9, "epoch": 2, "position": 37, "world_size": 4, "ranks": [3, 1, 3]}`)
+	if p.Total != len(want) || !slices.Equal(p.Ranks, []uint64{1, 3}) {
+		t.Errorf("%+v, want %d samples", p, len(want))
+	}
+	eventually(t, "all is read", func() bool { return len(plansOf(t, s)) == 0 })
+	if got := read(); !slices.Equal(got, want) {
+		t.Errorf("read %v, want %v", got, want)
+	}
+}
+
+// A job that goes to its next epoch sends its plan anew, under the same name: the old one reads no more.
+func TestPlanReplaced(t *testing.T) {
+	m := newMemory(2000, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	release := m.hold(t, 0)
+	planFor(t, s, `{"kind": "sequential", "ahead": 100}`)
+	eventually(t, "it reads", func() bool { return m.begun(0) == 1 })
+	planFor(t, s, `{"kind": "sequential", "epoch": 1, "position": 1000, "ahead": 50}`)
+	release()
+	eventually(t, "the new one waits", func() bool { p := plansOf(t, s); return p[0].State == "waiting" && p[0].Read == 50 })
+	if p := plansOf(t, s); len(p) != 1 || p[0].Epoch != 1 || m.begun(1049) != 1 || m.begun(1050) != 0 || m.begun(99) != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What has no room is not read: neither in a cache that is full, nor of one that holds the first samples alone.
+func TestPlanWithoutRoom(t *testing.T) {
+	for _, assign := range []shm.Assign{shm.AssignFirstCome, shm.AssignFirstIndices} {
+		m := newMemory(1000, 10000)
+		s, _ := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Assign: assign, Parallel: 1}))
+		_, _, c := attachTo(t, s)
+		slots := int(c.Segment().Slots)
+		if slots < 100 || slots > 500 {
+			t.Fatalf("%d slots show nothing", slots)
+		}
+		planFor(t, s, `{"kind": "sequential", "ahead": 600}`)
+		eventually(t, "it has looked at 600", func() bool { p := plansOf(t, s)[0]; return p.Planned == 600 && p.UnderWay == 0 })
+		p := plansOf(t, s)[0]
+		if over := m.total() - slots; p.Read != slots || p.NoRoom != 600-slots || over > 4 {
+			t.Errorf("assign %d: %+v, and %d reads for nothing", assign, p, over)
+		}
+		if assign == shm.AssignFirstCome && p.State != "full" {
+			t.Errorf("%+v", p)
+		}
+		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
+			t.Fatal(r, err)
+		}
+		for i := range 1000 { // an epoch of a reader
+			c.View(i)
+		}
+		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
+		if n := m.total() - slots; assign == shm.AssignFirstCome && n < 100 {
+			t.Errorf("%d reads after a clear", n)
+		}
+	}
+}
+
+// A cache whose samples differ in size has room as long as a sample fits: that takes a try now and then, and no more.
+func TestPlanOfAFullArena(t *testing.T) {
+	m := newMemory(3000, 5000)
+	m.variable = true
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Parallel: 1}))
+	planFor(t, s, `{"kind": "sequential", "ahead": 3000}`)
+	eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
+	_, _, c := attachTo(t, s)
+	stats, err := c.Stats()
+	if err != nil || stats.Ready < 100 || stats.Ready > 2000 {
+		t.Fatal(stats.Ready, err)
+	}
+	if over := m.total() - int(stats.Ready); over > 10 {
+		t.Errorf("%d reads for nothing", over)
+	}
+}
+
+// A plan that cannot be is refused, with what is wrong.
+func TestPlanRefused(t *testing.T) {
+	m := newMemory(1000, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	for _, c := range []struct {
+		path, body string
+		code       int
+		text       string
+	}{
+		{"pets", `{"kind": "shuffled", "samples": 999}`, 400, "the plan is of 999 samples, and the cache of 1000"},
+		{"pets", `{"kind": "shufled"}`, 400, "there are: sequential, shuffled, windows, blocks"},
+		{"pets", `{}`, 400, "kind"},
+		{"pets", `{"kind": "shuffled", "sead": 1}`, 400, "sead"},
+		{"pets", `{"kind": "shuffled"} {}`, 400, "more behind it"},
+		{"pets", `{"kind": "shuffled"`, 400, "a plan is JSON"},
+		{"pets", `{"kind": "blocks", "window": 2}`, 400, "blocks need a size"},
+		{"pets", `{"kind": "shuffled", "world_size": 2, "ranks": [2]}`, 400, "rank 2 is not in 0..1"},
+		{"pets", `{"kind": "shuffled", "ranks": []}`, 400, "no ranks"},
+		{"pets", `{"kind": "shuffled", "world_size": 100000}`, 400, "100000"},
+		{"pets", `{"kind": "shuffled", "position": 1001}`, 400, "position 1001 of 1000"},
+		{"pets", `{"kind": "shuffled", "ends": "ragged"}`, 400, "uneven, pad, drop"},
+		{"pets", `{"kind": "shuffled", "name": "a/b"}`, 400, "name of the plan"},
+		{"cats", `{"kind": "shuffled"}`, 404, "it has: pets"},
+		{"pets", strings.Repeat(" ", 1<<17), 413, "65536"},
+	} {
+		if code, body := tell(t, s, "POST", "/v1/caches/"+c.path+"/plan", c.body); code != c.code || !strings.Contains(body, c.text) {
+			t.Errorf("%.60s: %d %s; want %d and %q", c.body, code, body, c.code, c.text)
+		}
+	}
+	for _, path := range []string{"/v1/caches/cats/plan", "/v1/caches/cats/plan?plan=x"} {
+		if code, body := tell(t, s, "DELETE", path, ""); code != 404 {
+			t.Error(code, body)
+		}
+	}
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?all=yes", ""); code != 400 || !strings.Contains(body, "only plan") {
+		t.Error(code, body)
+	}
+	if code, body := ask(t, s, "/v1/caches/cats/plan"); code != 404 {
+		t.Error(code, body)
+	}
+	for k := range 16 {
+		planFor(t, s, fmt.Sprintf(`{"kind": "sequential", "ahead": 1, "name": "plan-%d"}`, k))
+	}
+	if code, body := tell(t, s, "POST", "/v1/caches/pets/plan", `{"kind": "sequential", "name": "one-more"}`); code != 409 || !strings.Contains(body, "it has 16 already") {
+		t.Error(code, body)
+	}
+	planFor(t, s, `{"kind": "sequential", "ahead": 1, "name": "plan-3", "epoch": 5}`) // takes the place of one
+	if n := m.total(); n > 3 {
+		t.Errorf("%d reads", n)
+	}
+}
+
+// A plan goes on when the source is opened anew, and ends with its cache and with the server.
+func TestPlanAndChanges(t *testing.T) {
+	m, other := newMemory(3000, 100), newMemory(3000, 100)
+	o := options(t, m, server.CacheOptions{})
+	opened := 0
+	o = server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) {
+		if opened++; opened > 1 {
+			return other, nil
+		}
+		return m, nil
+	})
+	s, stop := start(t, o)
+	_, _, c := attachTo(t, s)
+	planFor(t, s, `{"kind": "sequential", "ahead": 100}`)
+	eventually(t, "it waits", func() bool { return plansOf(t, s)[0].Read == 100 })
+	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // the very same data
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		c.View(i)
+	}
+	eventually(t, "it reads from the new source", func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
+
+	other.fingerprint = "memory-2"
+	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // a cold cache in its place
+		t.Fatal(err)
+	}
+	if all := plansOf(t, s); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
+	other.hold(t, 0)
+	planFor(t, s, `{"kind": "sequential"}`)
+	eventually(t, "it reads", func() bool { return plansOf(t, s)[0].UnderWay > 100 })
+	before := other.total()
+	stop() // while reads are under way: goroutines left are a failure
+	if n := other.total() - before; n > 100 {
+		t.Errorf("%d reads while the server ended", n)
+	}
+	if err := s.Plan("pets", server.PlanOptions{Kind: "sequential"}); err == nil || !strings.Contains(err.Error(), "ending") {
+		t.Error(err)
+	}
+}
+
+// A plan that nobody follows ends by itself.
+func TestPlanThatNobodyFollows(t *testing.T) {
+	server.SetPlanIdle(t, 100*time.Millisecond)
+	m := newMemory(1000, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	_, _, c := attachTo(t, s)
+	planFor(t, s, `{"kind": "sequential", "ahead": 10}`)
+	for i := range 10 { // somebody does for a while
+		time.Sleep(30 * time.Millisecond)
+		c.View(i)
+	}
+	if len(plansOf(t, s)) != 1 {
+		t.Error("it has ended though it was followed")
+	}
+	eventually(t, "it has ended", func() bool { return len(plansOf(t, s)) == 0 })
+	if n := m.total(); n != 20 {
+		t.Errorf("%d reads", n)
+	}
+}
