@@ -209,8 +209,7 @@ class _TrainLoader:
 
     def _batches(self, position: int) -> int:
         """That this rank is given from a position on."""
-        count, size = self._sampler._count(position), self._module.batch_size
-        return count // size if self._module.drop_last else -(-count // size)
+        return self._sampler.batches(self._module.batch_size, self._module.drop_last, position=position)
 
     def __iter__(self) -> Iterator[Any]:
         epoch = self._epoch()
@@ -253,8 +252,8 @@ class _TrainLoader:
         if begun is None or begun.epoch != epoch:
             return self._begin(epoch)
         done = self._done() - begun.batches
-        position = begun.position + done * self._module.batch_size * self._sampler.world_size
-        if position >= self._sampler.order.samples or not self._batches(position):
+        position = self._sampler.position(done * self._module.batch_size)
+        if not self._batches(position):
             return _Place(epoch + 1, 0, 0)
         return _Place(epoch, position, begun.batches + done)
 

@@ -9,12 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from .._errors import InvalidError
-from ..order import Order
+from ..order import Order, Shard
 from ._checksum import crc32c
 from ._indices import IndexSet
 
-ENDS = ("uneven", "pad", "drop")
-_CHUNK = 4096  # positions looked up at once
+_CHUNK = 4096  # indices that are asked for at a time
 
 
 class BlockSampler:
@@ -44,62 +43,51 @@ class BlockSampler:
         self._indices = np.arange(indices) if isinstance(indices, (int, np.integer)) else np.asarray(getattr(indices, "indices", indices))
         if self._indices.ndim != 1 or not self._indices.size or self._indices.dtype.kind not in "iu":
             raise InvalidError(f"indices have shape {self._indices.shape} and dtype {self._indices.dtype}; want one or more whole numbers")
-        if ends not in ENDS:
-            raise InvalidError(f"ends={ends!r} is none of {', '.join(ENDS)}")
-        for name, value, least in (("block_size", block_size, 1), ("window", window, 1), ("world_size", world_size, 1), ("rank", rank, 0)):
-            if not isinstance(value, (int, np.integer)) or value < least:
-                raise InvalidError(f"{name}={value!r}; want a whole number of {least} or more")
-        if rank >= world_size:
-            raise InvalidError(f"rank={rank} is not in 0..{world_size - 1}")
         n = int(self._indices.size)
-        self.order = Order(n, "blocks", seed, int(window), int(block_size)) if shuffle else Order(n, "sequential", seed)
-        self.order.epoch(0)  # says what cannot be
-        self.rank, self.world_size, self.ends = int(rank), int(world_size), ends
+        self.order = Order(n, "blocks", seed, window, block_size) if shuffle else Order(n, "sequential", seed)
+        self.rank, self.world_size = rank, world_size
+        self.ends: Literal["uneven", "pad", "drop"] = ends
         self.epoch = 0
         self._start = 0  # position at which the next pass begins
-        self._from = 0  # at which the last one did
+        self._last: Shard | None = None  # what the last pass went through
         self._given = 0  # by it
+        self._shard(0)  # says what cannot be
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is of this epoch: from its begin, unless load_state_dict said that it goes on in the middle of it."""
         number = operator.index(epoch)
         if number != self.epoch:
-            self.epoch, self._start, self._from, self._given = number, 0, 0, 0
+            self.epoch, self._start, self._last = number, 0, None
 
     def __len__(self) -> int:
         """Indices that the next pass gives this rank."""
-        return self._count(self._start)
+        return len(self._shard(self._start))
 
-    def _count(self, start: int) -> int:
-        left = self.order.samples - start
-        if self.ends == "drop":
-            return left // self.world_size
-        if self.ends == "pad":
-            return -(-left // self.world_size)
-        return max(0, -(-(left - self.rank) // self.world_size))
+    def _shard(self, start: int) -> Shard:
+        """What this rank reads of the epoch from a position on."""
+        return self.order.epoch(self.epoch).shard(self.rank, self.world_size, ends=self.ends, start=start)
+
+    def batches(self, batch_size: int, drop_last: bool = False, *, position: int = 0) -> int:
+        """How many batches a rank makes of the epoch from a position on."""
+        return self._shard(position).batches(batch_size, drop_last)
 
     def __iter__(self) -> Iterator[int]:
-        start, self._start = self._start, 0  # a pass behind this one is a whole one
-        self._from, self._given = start, 0
-        n, step, count = self.order.samples, self.world_size, self._count(start)
-        epoch = self.order.epoch(self.epoch)
-        for done in range(0, count, _CHUNK):
-            take = min(_CHUNK, count - done)
-            first = start + self.rank + done * step
-            positions = epoch.indices(first, take, step) if first < n else np.empty(0, np.int64)
-            if positions.size < take:  # padded: from the start on again
-                over = start + (np.arange(positions.size, take, dtype=np.int64) * step + first - start) % (n - start)
-                positions = np.concatenate([positions, np.array([epoch.at(int(place)) for place in over], np.int64)])
-            for index in self._indices[positions].tolist():
+        shard = self._last = self._shard(self._start)
+        self._start, self._given = 0, 0  # a pass behind this one is a whole one
+        for first in range(0, len(shard), _CHUNK):
+            for index in self._indices[shard.indices(first, _CHUNK)].tolist():
                 self._given += 1
                 yield index
+
+    def position(self, given: int) -> int:
+        """Where all ranks are when each has used up so many indices of the last pass: the position to go on from."""
+        return self._start if self._last is None else self._last.position(given)
 
     def state_dict(self, given: int | None = None) -> dict[str, Any]:
         """Where the epoch is, equal on all ranks when each has given as many. A loader that prefetches takes more indices than its user has seen:
         `given` says how many of the last pass were used up; None: all that were given."""
-        taken = (self._given if given is None else operator.index(given)) * self.world_size
-        position = self._from + taken if taken or self._given else self._start
-        return {"version": 1, "epoch": self.epoch, "position": min(position, self.order.samples), **self._settings()}
+        position = self.position(self._given if given is None else operator.index(given))
+        return {"version": 1, "epoch": self.epoch, "position": position, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next pass goes on where the state was taken, also with another number of ranks. Raises InvalidError if it was of other indices or
@@ -109,7 +97,7 @@ class BlockSampler:
             said = ", ".join(f"{key} is {here} here and {there} there" for key, (there, here) in wrong.items())
             raise InvalidError(f"the state is of another order: {said}; give the same indices and settings, or begin the epoch anew")
         self.epoch, self._start = operator.index(state["epoch"]), operator.index(state["position"])
-        self._from, self._given = self._start, 0
+        self._last = None
 
     def _settings(self) -> dict[str, Any]:
         order = self.order
