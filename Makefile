@@ -76,6 +76,10 @@ bench-peers: build setup-torch ## the same beside stocaching, NumPy, torch and p
 bench-server: setup-bench ## speed of the server beside bare reads, redis-server, memcached and plain files, written to bench/results: 10 minutes
 	$(GO) -C bench run ./cmd/bench -server -peers $(ARGS)
 
+.PHONY: bench-order
+bench-order: build setup-system ## speed and memory of the order of an epoch, written to bench/results
+	$(GO) -C bench run ./cmd/bench -order $(ARGS)
+
 .PHONY: soak
 soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)

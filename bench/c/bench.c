@@ -1,5 +1,5 @@
 /*
- * bench.c - measures the C library: bench samples RUNS FOLDER [quick], bench views RUNS FOLDER [quick] (of the program that is linked statically), bench lifecycle RUNS FOLDER HUGE, or as a worker: bench hits PATH CORE SEED.
+ * bench.c - measures the C library: bench samples RUNS FOLDER [quick], bench views RUNS FOLDER [quick] (of the program that is linked statically), bench lifecycle RUNS FOLDER HUGE, bench orders RUNS FOLDER [quick], or as a worker: bench hits PATH CORE SEED.
  * FOLDER is a folder on a tmpfs of this run's own; HUGE the path of a cache of very many samples, to attach to.
  */
 #include "bench.h"
@@ -148,13 +148,17 @@ int main(int argc, char **argv)
     if (argc == 5 && strcmp(argv[1], "hits") == 0)
         return hits_worker(argv[2], atoi(argv[3]), strtoull(argv[4], NULL, 10));
     if (argc < 4)
-        DIE("usage: bench samples|views RUNS FOLDER [quick] | lifecycle RUNS FOLDER HUGE | hits PATH CORE SEED");
+        DIE("usage: bench samples|views|orders RUNS FOLDER [quick] | lifecycle RUNS FOLDER HUGE | hits PATH CORE SEED");
     runs = atoi(argv[2]);
     directory = argv[3];
     CHECK(runs >= 1);
     if (argc == 5 && strcmp(argv[1], "lifecycle") == 0) {
         create();
         attach(argv[4]);
+        return 0;
+    }
+    if (strcmp(argv[1], "orders") == 0) {
+        orders(argc > 4);
         return 0;
     }
     for (int k = 0; k < 3; k++) {

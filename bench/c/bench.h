@@ -56,6 +56,7 @@ void reads(const struct size *size, const char *view_case, int only_views);
 void stores(const struct size *size);
 void create(void);
 void attach(const char *path);
+void orders(int is_quick);
 int hits_worker(const char *path, int core, uint64_t seed);
 
 #endif

@@ -1,6 +1,6 @@
 // Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
 //
-// There are two groups of rows: what needs no server, and with -server what a server does. For the first it measures the Go client itself, compiles and runs the C programs in
+// There are three groups of rows: what needs no server, with -server what a server does, and with -order the order of an epoch. For the first it measures the Go client itself, compiles and runs the C programs in
 // bench/c, and runs python/bench; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
 //
 // One part after the other, each alone on the machine; a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its
@@ -32,6 +32,8 @@ Measures speed and memory and writes DATE-DESCRIPTION.json and README.md into be
 %s
 With -server it writes DATE-DESCRIPTION-server.json and README.md, and has these parts:
 %s
+With -order it writes DATE-DESCRIPTION-order.json and README.md, and has these parts:
+%s
 Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
 
 Flags:
@@ -47,7 +49,7 @@ func main() {
 	}
 	r := &runner{}
 	var only string
-	var render, server bool
+	var render, server, order bool
 	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
 	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the server: with redis-server and memcached")
 	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
@@ -56,6 +58,7 @@ func main() {
 	flag.StringVar(&r.description, "description", "", "short, becomes part of the file's name (default: processor)")
 	flag.StringVar(&r.out, "out", "", "folder of the results")
 	flag.BoolVar(&server, "server", false, "measure the server, instead of what needs none")
+	flag.BoolVar(&order, "order", false, "measure the order of an epoch")
 	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
 	flag.BoolVar(&render, "render", false, "only make README.md anew, from the newest results in the folder")
 	flag.Usage = func() {
@@ -66,17 +69,20 @@ func main() {
 			}
 			return b.String()
 		}
-		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts))
+		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts))
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() > 0 || r.runs < 0 || r.runs > 99 {
+	if flag.NArg() > 0 || server && order || r.runs < 0 || r.runs > 99 {
 		flag.Usage()
 		os.Exit(2)
 	}
 	r.group, r.all = &report.Clients, clientParts
 	if server {
 		r.group, r.all = &report.Server, serverParts
+	}
+	if order {
+		r.group, r.all, r.peers = &report.Order, orderParts, true // it has no peers that could be missing
 	}
 	if err := r.start(only, render); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -198,7 +204,7 @@ func (r *runner) render() error {
 	}
 	slices.Sort(files)
 	var results []*report.Result
-	for _, group := range []*report.Group{&report.Clients, &report.Server} {
+	for _, group := range report.Groups {
 		var newest *report.Result
 		for _, path := range files {
 			var one report.Result

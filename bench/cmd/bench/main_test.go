@@ -68,6 +68,21 @@ func quickly(t *testing.T, r *runner, only, pattern string) *report.Result {
 	return &result
 }
 
+// A quick run of the order of an epoch: everything is measured.
+func TestQuickOrder(t *testing.T) {
+	r := &runner{quick: true, peers: true, out: t.TempDir(), state: t.TempDir(), group: &report.Order, all: orderParts}
+	if err := r.find(); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
+	result := quickly(t, r, "", "*-order.json")
+	for _, v := range result.Verdicts {
+		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 || v.Row == "memory of an order" && !v.Reached {
+			t.Errorf("%s %s, %s: %s", v.Case, v.Size, v.Ours, v.Result)
+		}
+	}
+}
+
 // A quick run of the server's parts, with redis-server and memcached where they are installed.
 func TestQuickServer(t *testing.T) {
 	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir(), group: &report.Server, all: serverParts}

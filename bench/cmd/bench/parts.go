@@ -33,6 +33,8 @@ var clientParts = []part{
 	{"hits", "hits with 1, 2 and 4 processes in the three languages, perf c2c", true, (*runner).hits},
 }
 
+var orderParts = []part{{"order", "the order of an epoch in C", false, (*runner).orders}}
+
 // part returns the measurements of a part: kept ones with -resume, else new ones, which it keeps.
 func (r *runner) part(p *part) ([]report.Measurement, error) {
 	kept := filepath.Join(r.state, fmt.Sprintf("part-%s%s%s.json", p.name, map[bool]string{true: "-quick"}[r.quick], map[bool]string{true: "-peers"}[r.peers]))
@@ -113,6 +115,14 @@ func (r *runner) inGo(emit func(report.Measurement)) error {
 		}
 	}
 	return nil
+}
+
+func (r *runner) orders(emit func(report.Measurement)) error {
+	arguments := []string{"orders", strconv.Itoa(r.runs), r.dir}
+	if r.quick {
+		arguments = append(arguments, "quick")
+	}
+	return r.run(emit, r.program(), arguments...)
 }
 
 // pythonRun runs some of python/bench.
