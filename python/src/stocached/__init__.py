@@ -1,7 +1,9 @@
 """one cache of training samples in shared memory for all processes of a machine.
 
 from stocached import Cache                 # the native API: NumPy
+from stocached import Loader                # batches of a dataset, cached: NumPy
 from stocached import SharedCache           # the calls of the stocaching library: torch
+from stocached.torch import DataLoader      # torch's DataLoader, with the cache as its transport: torch
 from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
 from stocached.torch import SourceDataset   # reads what a server fills: torch
 """
@@ -32,15 +34,19 @@ from ._errors import (
     ReplacedError,
     SampleIndexError,
     SchemaError,
+    StateError,
     StocachedError,
     StreamError,
     SystemCallError,
     UnsupportedError,
     VersionError,
+    WorkerLostError,
 )
+from ._loader_stats import LoaderStats
 from ._sizes import get_shm_size
 from ._stats import Stats
 from .cache import Cache, SetResult, State
+from .loader import Loader
 from .order import Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder
 
 if TYPE_CHECKING:
@@ -65,6 +71,8 @@ __all__ = [
     "FingerprintError",
     "FormatError",
     "InvalidError",
+    "Loader",
+    "LoaderStats",
     "LostError",
     "MixedOrder",
     "NoServerError",
@@ -78,6 +86,7 @@ __all__ = [
     "Shard",
     "SharedCache",
     "State",
+    "StateError",
     "Stats",
     "StocachedError",
     "StreamError",
@@ -85,6 +94,7 @@ __all__ = [
     "UnsupportedError",
     "VersionError",
     "WeightedOrder",
+    "WorkerLostError",
     "get_shm_size",
 ]
 

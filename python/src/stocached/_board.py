@@ -14,7 +14,7 @@ from . import _native
 from ._errors import make
 from ._shared_file import SharedFile
 
-_HEADER, _TASK_BYTES, _PAGE = 4096, 128, 4096
+_HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 _PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
 
 TASK = np.dtype([(name, np.dtype(kind)) for name, kind in _native.Task._fields_])
@@ -40,6 +40,7 @@ class Board:
         self._memory = self.file.map(0, os.fstat(self.file.fd).st_size)
         self._address = self._memory.ctypes.data
         self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
+        self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
         rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
         self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
 
@@ -95,7 +96,17 @@ class Board:
         """Every worker's `take` says so from now on."""
         _native.board_stop(self._address)
 
+    def announce(self, text: bytes) -> None:
+        """Leaves something that workers find by `notice`; before the tasks that need it."""
+        offset, length = self.put(text)
+        self._notice[0] = offset
+        self._notice[1] = length  # what workers look at
+
     # ------------------------------------------------------------------------------------------------ workers
+
+    def notice(self) -> bytes | None:
+        offset, length = int(self._notice[0]), int(self._notice[1])
+        return bytes(self.get(offset, length)) if length else None
 
     def take(self, worker: int, task: _native.Task, timeout: float) -> bool | None:
         """Fills in the next task; False: none in so many seconds; None: the board was stopped."""

@@ -55,6 +55,7 @@ class CachedSamples:
         self.augment = augment
         self._n = n
         self._warned = False
+        self.given = 0  # samples that came out of the cache here
         with _probe.random_state_kept():
             first = {index: dataset[index] for index in _probe.spread(n)}
             self._tree = Tree(first[0])
@@ -146,7 +147,10 @@ class CachedSamples:
     def _cached(self, i: int) -> Any:
         """A sample out of the cache, None on a miss."""
         value = self.cache.get(i, copy=True)
-        return None if value is None else self._give(value)
+        if value is None:
+            return None
+        self.given += 1
+        return self._give(value)
 
     def _give(self, value: Any) -> Any:
         """A sample from what the cache holds of it."""
@@ -156,10 +160,12 @@ class CachedSamples:
     def _gather(self, wanted: list[int]) -> list[Any]:
         cache, leaves = self.cache, self._tree.leaves
         if isinstance(cache._values, VariableValues):
-            values, _ = cache.gather(wanted)
+            values, hit = cache.gather(wanted)
+            self.given += int(hit.sum())
             return [None if value is None else self._give(value) for value in values]
         arrays = self._batches.take(len(wanted))
         _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
+        self.given += int(hit.sum())
         if not hit.any():
             return [None] * len(wanted)
         columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]

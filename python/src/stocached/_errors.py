@@ -165,6 +165,14 @@ class NondeterministicDatasetError(StocachedError, ValueError):
     """The dataset gave two different samples for one index: a cache would freeze the first."""
 
 
+class WorkerLostError(StocachedError, RuntimeError):
+    """A worker of a loader has died: killed, or its code ended the process. The message names worker, signal and sample."""
+
+
+class StateError(StocachedError, ValueError):
+    """A state that a loader cannot go on from."""
+
+
 class StreamError(StocachedError, RuntimeError):
     """A file of a stream could not be read, or there is nothing to read. `file`, `number` and `item` say where, and are None where it is no file's fault."""
 
@@ -173,7 +181,7 @@ class StreamError(StocachedError, RuntimeError):
         self.file, self.number, self.item = file, number, item
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.file, self.number, self.item)
+        return type(self), (str(self), None, self.number, self.item)  # the file may be anything
 
 
 BY_CODE: dict[int, type[StocachedError]] = {
@@ -216,5 +224,5 @@ def from_struct(error: _native.Error) -> StocachedError:
     return make(error.code, error.message.decode(errors="replace"), error.os_error)
 
 
-for _kind in (StocachedError, NondeterministicDatasetError, StreamError, FetchFailure, *BY_CODE.values()):
+for _kind in (StocachedError, NondeterministicDatasetError, WorkerLostError, StateError, StreamError, FetchFailure, *BY_CODE.values()):
     _kind.__module__ = "stocached"  # where users find them, and what tracebacks show

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch.utils.data
 
 from . import _dtypes
 from ._errors import InvalidError, SampleIndexError
 from ._schema import Array, Field
 from ._spare import Batches
-from ._tree import as_tensor
+from ._tree import Tree, as_tensor
 from .cache import Cache
 
 
@@ -40,6 +41,12 @@ class SourceDataset(torch.utils.data.Dataset[Any]):
         self.transform = transform
         self.timeout = timeout
         self._batches = Batches(() if self.cache.variable else self.cache.fields)
+
+    def tree(self) -> Tree:
+        """How a sample of fixed size is put together."""
+        fields = self.cache.fields
+        values = [_rows(field, np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype))[0] for field in fields]
+        return Tree(values[0] if len(fields) == 1 else dict(zip([field.name for field in fields], values)))
 
     def __len__(self) -> int:
         return self.cache.samples

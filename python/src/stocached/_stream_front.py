@@ -95,4 +95,3 @@ class Front:
 
     def _nothing(self) -> Exception:
         return StreamError(f"a row took {2 * self.rows.places.files} files one after the other, and none had an item")
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,9 @@ class Items:
         kind, keys, children = node
         parts = _parts(value)
         if parts is None or type(value) is not kind or len(parts[0]) != len(keys) or (kind is dict and set(parts[0]) != set(keys)):
-            raise SchemaError(f"a {type(value).__name__} of {list(parts[0]) if parts else value!r}, where the first item had a {kind.__name__} of {list(keys)}")
+            raise SchemaError(
+                f"a {type(value).__name__} of {list(parts[0]) if parts else value!r}, where the first item had a {kind.__name__} of {list(keys)}"
+            )
         for k, (key, child) in enumerate(zip(keys, children)):
             self._walk(child, value[key] if isinstance(value, dict) else value[k], arrays)
 
@@ -99,11 +102,24 @@ class Items:
 
     def arrays(self, memory: Any, rows: int) -> list[Array]:
         """The fields of a batch that lies in `memory`, each contiguous over the rows and aligned."""
-        arrays, offset = [], 0
+        arrays: list[Array] = []
+        offset = 0
         for field in self.fields:
             arrays.append(np.ndarray((rows, *field.shape), field.dtype, memory, offset))
             offset += -(-field.bytes * rows // _ALIGN) * _ALIGN
         return arrays
+
+
+def concatenate(values: Sequence[Any]) -> Any:
+    """Batches of neighbouring rows as one; of arrays, or tensors, or tuples, lists and dicts of them."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: concatenate([value[key] for value in values]) for key in first}
+    if isinstance(first, (tuple, list)):
+        columns = [concatenate(column) for column in zip(*values)]
+        return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
+    torch = sys.modules.get("torch")
+    return torch.cat(list(values)) if torch is not None and isinstance(first, torch.Tensor) else np.concatenate(values)
 
 
 def _array(value: Any, path: str) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from ._errors import InvalidError
 
 
-def read_itself(file: Any, start: int = 0) -> Iterable[Any]:
+def read_itself(file: Any, start: int = 0) -> Iterator[Any]:
     """The reader of files that are iterables, sequences, or functions that return one."""
     if callable(file):
         file = file()
@@ -21,10 +21,10 @@ def read_itself(file: Any, start: int = 0) -> Iterable[Any]:
     return _from(file, start)
 
 
-def _from(file: Any, start: int) -> Iterable[Any]:
+def _from(file: Any, start: int) -> Iterator[Any]:
     if isinstance(file, (Sequence, np.ndarray)):  # can be asked for any item
         return (file[k] for k in range(start, len(file)))
-    items = iter(file)
+    items: Iterator[Any] = iter(file)
     _skip(items, start)
     return items
 
@@ -36,13 +36,13 @@ def _skip(items: Iterator[Any], count: int) -> None:
 
 
 class Reader:
-    """A user's function read(file), which returns an iterable of items, and what it can do: with a parameter `start` it begins at that item, with a parameter `rng`
-    it is given a generator of random numbers."""
+    """A user's function read(file), which returns an iterable of items, and what it can do: with a parameter `start` it begins at that item, with a
+    parameter `rng` it is given a generator of random numbers."""
 
     def __init__(self, read: Callable[..., Iterable[Any]], seed: int) -> None:
         if not callable(read):
             raise InvalidError(f"read={read!r} is no function of a file")
-        self._read, self._seed = read, seed
+        self.read, self._seed = read, seed
         try:
             names = inspect.signature(read).parameters
         except (TypeError, ValueError):  # of C, without a signature
@@ -55,7 +55,7 @@ class Reader:
         if self._random:
             extra["rng"] = np.random.default_rng((self._seed, epoch, number))
         if self._seeks:
-            return iter(self._read(file, start=start, **extra))
-        items = iter(self._read(file, **extra))
+            return iter(self.read(file, start=start, **extra))
+        items = iter(self.read(file, **extra))
         _skip(items, start)
         return items

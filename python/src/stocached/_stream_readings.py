@@ -7,10 +7,15 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ._errors import StreamError
 from ._stream_items import Array, Items
 from ._stream_reader import Reader
+from ._stream_rows import Ints
+
+if TYPE_CHECKING:
+    from .streams import Streams
 
 _END = object()
 
@@ -37,9 +42,14 @@ class Failure:
     message: str
     trace: str
 
+    @property
+    def step(self) -> int:
+        """Of the item that is missing."""
+        return self.turn.step + self.item - self.turn.item
+
 
 class FileFailed(Exception):
-    """A file failed, with errors="raise". The cause is what the user's code raised."""
+    """A file failed, with errors="raise". The cause is what the user's code raised. The row has nothing more to read."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
@@ -67,7 +77,7 @@ class _Reading:
     def close(self) -> None:
         """Lets go of the file. A generator's `finally` runs here."""
         items, self._items = self._items, None
-        if hasattr(items, "close"):
+        if items is not None and hasattr(items, "close"):
             with contextlib.suppress(Exception):  # all that was wanted of it has been had
                 items.close()
 
@@ -75,8 +85,9 @@ class _Reading:
 class Readings:
     """The turns of some rows. A row may have several, which follow each other without a gap."""
 
-    def __init__(self, reader: Reader, files: Sequence[Any], skip: bool) -> None:
-        self._reader, self._files, self._skip = reader, files, skip
+    def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: Ints | None = None) -> None:
+        """doing: two words in which it says which row it is reading, + 1, and which file."""
+        self._reader, self._files, self._skip, self._doing = reader, files, skip, doing
         self._rows: dict[int, deque[_Reading]] = {}
         self.failures: list[Failure] = []  # with skip: those that nobody has been told of
 
@@ -95,6 +106,8 @@ class Readings:
         readings = self._rows.get(row)
         while readings:
             reading = readings[0]
+            if self._doing is not None:
+                self._doing[:] = row + 1, reading.turn.number
             if not reading.failed:
                 try:
                     value = reading.next(self._reader, self._files)
@@ -117,10 +130,9 @@ class Readings:
         reading.failed = True
         message = "".join(traceback.format_exception_only(type(error), error)).strip()
         failure = Failure(reading.turn, reading.item, type(error).__name__, message, "".join(traceback.format_exception(error)))
-        if not self._skip:
-            self.close()
-            raise FileFailed(failure) from error
         reading.close()
+        if not self._skip:
+            raise FileFailed(failure) from error
         self.failures.append(failure)
 
     def close(self) -> None:
@@ -129,3 +141,17 @@ class Readings:
             for reading in readings:
                 reading.close()
         self._rows.clear()
+
+
+def first_item(streams: Streams) -> Items:
+    """What the items of a stream are made of, from the first file that has any. For a rank none of whose rows has one; where lengths are known."""
+    assert streams.lengths is not None
+    reading = _Reading(Turn(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))
+    try:
+        return Items(reading.next(streams.reader, streams.files))
+    except Exception as error:
+        raise StreamError(
+            f"file {number} ({streams.files[number]!r}) does not say what items are made of: {error}", streams.files[number], number, 0
+        ) from error
+    finally:
+        reading.close()

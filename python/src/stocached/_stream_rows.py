@@ -89,7 +89,8 @@ class Rows:
 
 
 def settle(rows: Rows, lengths: Ints) -> list[int]:
-    """One step, where the lengths of all files are known: every waiting row takes files till it has an item or is dry. Returns the rows that took one, in the order of rows."""
+    """One step, where the lengths of all files are known: every waiting row takes files till it has an item or is dry. Returns the rows that took one,
+    in the order of rows. NothingError."""
     waiting = np.flatnonzero((rows.place == NONE) | (rows.item >= lengths[rows.file])).tolist()
     took: set[int] = set()
     rounds = 0

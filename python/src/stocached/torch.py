@@ -9,8 +9,9 @@ import torch.utils.data
 
 from ._cached import CachedSamples
 from ._source_dataset import SourceDataset
+from ._torch_loader import DataLoader
 
-__all__ = ["CachedDataset", "SourceDataset"]
+__all__ = ["CachedDataset", "DataLoader", "SourceDataset"]
 
 
 class CachedDataset(CachedSamples, torch.utils.data.Dataset[Any]):

@@ -1,0 +1,400 @@
+"""What the loader of NumPy batches and that of torch have in common: their extra settings, their state, and which way batches are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from . import _sizes, _worker
+from ._cached import CachedSamples
+from ._errors import InvalidError, StateError
+from ._flavour import Flavour, sample_seed
+from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Transport
+from ._layout import Layout
+from ._loader_stats import LoaderStats, Meter
+from ._rows import RowsIteration
+from ._sampling import OrderSampler, batches_of
+from ._trace import Recorder
+from ._tracing import Tracing
+from ._worker import Augment, Job
+from .order import Order
+
+_AHEAD = 2  # batches, without workers
+_STATE = 1  # version
+
+Ends = Literal["uneven", "pad", "drop"]
+
+
+@dataclasses.dataclass
+class Extras:
+    """Arguments of a loader beyond those of torch."""
+
+    cache: Any = None
+    size: int | str | None = None
+    name: str | None = None
+    fingerprint: str | None = None
+    augment: Callable[..., Any] | None = None
+    batch_augment: Callable[[Any], Any] | None = None
+    worker: Literal["process", "thread"] = "process"
+    restart_workers: bool = False
+    seed: int | None = None
+    order: Any = None
+    rank: int | None = None
+    world_size: int | None = None
+    ends: Ends | None = None
+    prefetch_bytes: int | str = "512MiB"
+    ring_bytes: int | str = "2GiB"
+    gather_threads: int | None = None
+    trace: str | os.PathLike[str] | None = None
+
+    def check(self, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
+        """Raises InvalidError, naming the argument."""
+        if self.worker not in ("process", "thread"):
+            raise InvalidError(f'worker={self.worker!r}; it must be "process" or "thread"')
+        if self.ends not in (None, "uneven", "pad", "drop"):
+            raise InvalidError(f'ends={self.ends!r}; it must be "uneven", "pad" or "drop"')
+        for name in ("augment", "batch_augment"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise InvalidError(f"{name}={getattr(self, name)!r} cannot be called")
+        cached = self.cache is not None or self.size is not None or self.name is not None
+        if iterable and (cached or self.augment is not None or self.seed is not None or self.order is not None):
+            raise InvalidError("cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable")
+        if cached and isinstance(dataset, CachedSamples):
+            raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
+        if self.fingerprint is not None and not cached:
+            raise InvalidError('fingerprint= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+        ordered = self.seed is not None or self.order is not None
+        if ordered and (sampler is not None or batch_sampler is not None):
+            raise InvalidError("seed= and order= are for an order of ours, sampler= and batch_sampler= for one of yours; give one of them")
+        if self.order is not None and shuffle:
+            raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
+        if not ordered and (self.ends is not None or self.rank is not None or self.world_size is not None):
+            raise InvalidError("rank=, world_size= and ends= are for an order of ours: give seed= or order=")
+        if (self.rank is None) != (self.world_size is None):
+            raise InvalidError(f"rank={self.rank}, world_size={self.world_size}: give both, or neither to take them from the environment")
+        if self.gather_threads is not None and not 1 <= self.gather_threads <= 1024:
+            raise InvalidError(f"gather_threads={self.gather_threads}; it must be between 1 and 1024")
+
+    def sampler(self, samples: int, shuffle: bool) -> OrderSampler | None:
+        """The order of ours that is asked for, or None."""
+        if self.seed is None and self.order is None:
+            return None
+        order = self.order
+        if order is None or isinstance(order, str):
+            order = Order(samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=self.seed or 0)
+        elif self.seed is not None:
+            raise InvalidError(f"seed={self.seed} beside order={order!r}, which has a seed of its own; leave out seed=")
+        if order.samples != samples:
+            raise InvalidError(f"order={order!r} is for {order.samples} samples, the dataset has {samples}")
+        rank, world_size = (self.rank, self.world_size) if self.rank is not None and self.world_size is not None else rank_of_environment()
+        return OrderSampler(order, rank, world_size, self.ends or ("pad" if world_size > 1 else "uneven"))
+
+
+def rank_of_environment() -> tuple[int, int]:
+    """Rank and number of ranks: from torch.distributed if it is initialised, else from RANK and WORLD_SIZE, which launchers set; else 0 of 1."""
+    import sys
+
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    try:
+        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        raise InvalidError(f"RANK={os.environ.get('RANK')!r}, WORLD_SIZE={os.environ.get('WORLD_SIZE')!r}: they must be whole numbers") from None
+    if not 0 <= rank < world_size:
+        raise InvalidError(f"RANK={rank} is not in 0..WORLD_SIZE-1, WORLD_SIZE={world_size}")
+    return rank, world_size
+
+
+class LoaderCore:
+    """Mixed into both loaders, whose attributes are those of torch's."""
+
+    dataset: Any
+    batch_size: int | None
+    sampler: Any
+    batch_sampler: Any
+    num_workers: int
+    collate_fn: Any
+    drop_last: bool
+    timeout: float
+    worker_init_fn: Any
+    generator: Any
+    prefetch_factor: int | None
+    persistent_workers: bool
+    in_order: bool
+    settings: dict[str, Any]
+    """The arguments that it was made with."""
+
+    _extras: Extras
+    _flavour: Flavour
+    _iterable: bool
+
+    def _prepare(self, dataset: Any, extras: Extras, flavour: Flavour, cached_kind: type[CachedSamples], default_collate: bool) -> None:
+        """To be called at the end of the constructor; `dataset` as the user gave it."""
+        self._extras, self._flavour = extras, flavour
+        self._meter = Meter()
+        self._default_collate = default_collate
+        self._epoch = 0  # of the next iteration
+        self._resume: Mapping[str, Any] | None = None
+        self._current: weakref.ref[Iteration] | None = None
+        self._kept: Transport | None = None  # of persistent workers
+        self._kept_layout: Layout | None = None
+        self._began: dict[str, Any] = {}  # of the current iteration: what a state needs
+        self._recorder: Recorder | None = None
+        if extras.trace is not None:
+            rank, world_size = (self.sampler.rank, self.sampler.world_size) if isinstance(self.sampler, OrderSampler) else rank_of_environment()
+            self._recorder = Recorder(extras.trace, settings=self.settings, rank=rank, world_size=world_size)
+        self._cached: Any = dataset if isinstance(dataset, CachedSamples) or _is_served(dataset) else None
+        if extras.cache is not None or extras.size is not None or extras.name is not None:
+            self._cached = cached_kind(dataset, extras.cache, size=extras.size, name=extras.name, fingerprint=extras.fingerprint)
+
+    # ------------------------------------------------------------------------------------------------ iterating
+
+    def _new_iteration(self) -> Iteration:
+        current = self._current() if self._current is not None else None
+        if current is not None and self.persistent_workers and not current.ended:
+            current.close()
+            current.ended = True
+        rows = self._by_rows()
+        plan = self._plan(rows)
+        if not self.num_workers and not (rows and plan.layout is not None):
+            return self._began_iteration(PlainIteration(plan))
+        owned = not self.persistent_workers
+        transport = self._kept
+        if transport is None:
+            transport = Transport(plan, self._context(), self._board_tasks(plan), restart=self._extras.restart_workers)
+            if not owned:
+                self._kept = transport
+        elif plan.job.workers:
+            transport.begin_epoch(plan.job.base_seed, plan.job.key)
+        kind = RowsIteration if rows else MadeIteration
+        return self._began_iteration(kind(plan, transport, owned))
+
+    def _began_iteration(self, iteration: Iteration) -> Iteration:
+        self._current = weakref.ref(iteration)
+        return iteration
+
+    def _context(self) -> Any:
+        context = getattr(self, "multiprocessing_context", None)
+        return multiprocessing.get_context(context) if isinstance(context, str) or context is None else context
+
+    def _board_tasks(self, plan: Plan) -> int:
+        return max(64, 4 * (plan.ahead + 1) * max(plan.batch_size or 1, 256))
+
+    def _by_rows(self) -> bool:
+        """Whether batches are put together row by row; else workers, or the training loop, make them whole."""
+        if self._iterable or not self._default_collate or not self._batched():
+            return False
+        if self._cached is not None:
+            if self._extras.augment is not None or getattr(self._cached, "augment", None) is not None:
+                return self.num_workers > 0
+            return self.num_workers > 0 or self._layout_of_cache(1) is not None
+        return self.num_workers > 0 and loads_one_by_one(self.dataset)
+
+    def _batched(self) -> bool:
+        return self.batch_sampler is not None
+
+    def _layout_of_cache(self, rows: int) -> Layout | None:
+        """Of a cache whose samples can be gathered into columns."""
+        cached = self._cached
+        cache = getattr(cached, "cache", None)
+        if cache is None or cache.variable or getattr(cached, "transform", None) is not None:
+            return None
+        tree = cached.tree() if _is_served(cached) else cached._tree
+        if any(leaf.kind in self._flavour.no_columns or leaf.kind in ("str", "bytes") for leaf in tree.leaves):
+            return None
+        return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
+
+    def _plan(self, rows: bool) -> Plan:
+        extras = self._extras
+        wanted, base_seed, key, epoch = self._begin_epoch()
+        fast = rows and extras.augment is None and getattr(self._cached, "augment", None) is None
+        job = Job(
+            dataset=self._cached if self._cached is not None else self.dataset,
+            flavour=self._flavour,
+            iterable=self._iterable,
+            batched=self._batched(),
+            collate=self.collate_fn,
+            drop_last=self.drop_last,
+            augment=None if extras.augment is None else Augment(extras.augment),
+            init=self.worker_init_fn,
+            workers=self.num_workers,
+            base_seed=base_seed,
+            key=key,
+            seed_samples=(rows and extras.worker == "process" and self.num_workers > 0) or (extras.augment is not None and self.num_workers == 0)
+            or (extras.augment is not None and extras.worker == "process"),
+            process=extras.worker == "process",
+        )
+        largest = self.batch_size or 1
+        layout = self._layout_of_cache(largest) if fast and self._cached is not None else self._kept_layout
+        return Plan(
+            job=job,
+            wanted=wanted,
+            batch_size=self.batch_size,
+            ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
+            ahead_bytes=max(_sizes.parse_size(extras.prefetch_bytes), 1),
+            ring_bytes=max(_sizes.parse_size(extras.ring_bytes), 1),
+            timeout=self.timeout,
+            in_order=self.in_order or self.num_workers == 0,
+            batch_augment=extras.batch_augment,
+            threads=extras.gather_threads or max(1, min(4, (os.cpu_count() or 1) // 2)),
+            cached=self._cached,
+            meter=self._meter,
+            trace=None if self._recorder is None else Tracing(self._recorder),
+            epoch=epoch,
+            layout=layout,
+        )
+
+    # ------------------------------------------------------------------------------------------------ epochs and states
+
+    def _base_seed(self) -> int:
+        raise NotImplementedError
+
+    def _generator_state(self) -> Any:
+        raise NotImplementedError
+
+    def _set_generator_state(self, state: Any) -> Any:
+        """Returns what is to be given to `_restore_generator` afterwards."""
+        raise NotImplementedError
+
+    def _restore_generator(self, kept: Any) -> None:
+        raise NotImplementedError
+
+    def _begin_epoch(self) -> tuple[Iterator[Any], int, int, int]:
+        """Indices of one batch after the other, the seed of the workers, the key of samples, and the number of the epoch."""
+        state, self._resume = self._resume, None
+        sampler = self.sampler
+        if isinstance(sampler, OrderSampler) and self._makes_batches():
+            base_seed = self._base_seed()
+            epoch = self._epoch if state is None else int(state["epoch"])
+            sampler.set_epoch(epoch)
+            sampler.start = 0 if state is None else int(state["position"])
+            shard = sampler.shard()
+            self._epoch = epoch + 1
+            self._began = {"epoch": epoch, "shard": shard}
+            seed = getattr(sampler.order, "seed", 0)
+            wanted: Iterator[Any] = batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
+            return wanted, base_seed, sample_seed(seed, epoch, 0), epoch
+        epoch = self._epoch if state is None else int(state["epoch"])
+        self._epoch = epoch + 1
+        skip = 0 if state is None else int(state["batches"])
+        kept = None if state is None else self._set_generator_state(state["generator"])
+        self._began = {"epoch": epoch, "skipped": skip, "generator": self._generator_state()}
+        wanted = iter(self.batch_sampler if self._batched() else self.sampler)
+        base_seed = self._base_seed()
+        if state is not None:
+            if self._iterable:
+                raise StateError("an iterable dataset has no positions to go on from; stocached.streams has, and so has a dataset with len() and [index]")
+            wanted = _skipped(wanted, skip)
+            self._restore_generator(kept)
+        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), 0, 0), epoch
+
+    def _makes_batches(self) -> bool:
+        """Whether batches are `batch_size` samples of our order one after the other."""
+        return self.batch_size is not None or not self._batched()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next iteration, which our order and `augment` depend on; each iteration counts on from there. Passed on to a sampler that has it."""
+        if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**64:
+            raise InvalidError(f"epoch={epoch!r} is not a whole number of 0 to 2**64 - 1")
+        self._epoch, self._resume = int(epoch), None
+        for sampler in (self.sampler, self.batch_sampler):
+            if not isinstance(sampler, OrderSampler) and callable(getattr(sampler, "set_epoch", None)):
+                sampler.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training loop is: the batches that it has got, whatever was prefetched. Plain values, for any checkpoint.
+
+        With seed= or order=: the epoch, and the position that all ranks are behind, the same on each of them if they have got the same number of batches; any
+        number of ranks and workers goes on from there. Else: the state of the generator that the epoch began with, and how many batches to skip."""
+        if self._resume is not None:
+            return dict(self._resume)
+        current = self._current() if self._current is not None else None
+        running = current is not None and not current.ended and self._began
+        state: dict[str, Any] = {"version": _STATE}
+        if isinstance(self.sampler, OrderSampler) and self._makes_batches():
+            state["order"] = repr(self.sampler.order)
+            state["epoch"] = self._epoch
+            state["position"] = 0
+            if running and current is not None:
+                state["epoch"] = self._began["epoch"]
+                state["position"] = self._began["shard"].position(current.read)
+            return state
+        state["order"] = None
+        if running and current is not None:
+            state |= {"epoch": self._began["epoch"], "batches": self._began["skipped"] + current.batches, "generator": self._began["generator"]}
+        else:
+            state |= {"epoch": self._epoch, "batches": 0, "generator": self._generator_state()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where the state was taken. Raises StateError (ValueError) if it is of another order, or of another version."""
+        ordered = isinstance(self.sampler, OrderSampler) and self._makes_batches()
+        if not isinstance(state, Mapping) or state.get("version") != _STATE:
+            raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
+        order = repr(self.sampler.order) if ordered else None
+        if state.get("order") != order:
+            raise StateError(f"the state is of order {state.get('order')}, this loader has {order}; make it with the same samples, kind and seed")
+        needed = ("epoch", "position") if ordered else ("epoch", "batches", "generator")
+        missing = [key for key in needed if key not in state]
+        if missing:
+            raise StateError(f"the state lacks {', '.join(missing)}")
+        self._resume = dict(state)
+
+    # ------------------------------------------------------------------------------------------------ figures, the end
+
+    def stats(self) -> LoaderStats:
+        """What it has done since it was made."""
+        return self._meter.stats()
+
+    @property
+    def cache(self) -> Any:
+        """The cache that samples come from, None if there is none."""
+        return getattr(self._cached, "cache", None)
+
+    def close(self) -> None:
+        """Ends workers that are kept, and writes the trace. The loader can be iterated over again; then they are started anew."""
+        current = self._current() if self._current is not None else None
+        if current is not None:
+            current.close()
+            current.ended = True
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+def _is_served(dataset: Any) -> bool:
+    return type(dataset).__name__ == "SourceDataset" and hasattr(dataset, "cache")
+
+
+def _skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
+    """Without the first `count`; draws one more, so that random numbers of the sampler's start are drawn now."""
+    for _ in range(count):
+        if next(wanted, wanted) is wanted:
+            return iter(())
+    first = next(wanted, wanted)
+    return iter(()) if first is wanted else _behind(first, wanted)
+
+
+def _behind(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def loads_one_by_one(dataset: Any) -> bool:
+    """Whether a dataset gives samples by [index] alone, not batches of them."""
+    if not hasattr(dataset, "__getitems__"):
+        return True
+    # torch's Subset has it only to pass it on
+    return type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset" and loads_one_by_one(dataset.dataset)
+
+
+__all__ = ["Extras", "LoaderCore", "_worker", "loads_one_by_one", "rank_of_environment"]

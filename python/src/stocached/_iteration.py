@@ -1,0 +1,293 @@
+"""One pass over an epoch: the iterator that a loader gives. What it does without workers, and with workers that make whole batches; batches put together
+row by row are in _rows.py."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import _board, _transport, _worker
+from ._board import Board
+from ._errors import ClosedError
+from ._pool import Pool
+from ._ring import Lease, Ring
+from ._worker import Fetcher
+
+_SLICE = 0.05  # seconds of waiting between two looks whether the workers live, and for signals
+
+
+@dataclass
+class Plan:
+    """What an iteration needs to know of its loader."""
+
+    job: _worker.Job
+    wanted: Iterator[Any]  # indices of the next batch, again and again
+    batch_size: int | None
+    ahead: int  # batches
+    ahead_bytes: int
+    ring_bytes: int
+    timeout: float
+    in_order: bool
+    batch_augment: Any
+    threads: int
+    cached: Any  # CachedSamples or None
+    meter: Any
+    trace: Any
+    epoch: int
+    layout: Any = None
+
+
+@dataclass
+class Delivered:
+    """A batch that is ready, and what is to be said of it."""
+
+    data: Any
+    samples: int
+    hits: int = 0
+    bytes: int = 0
+
+
+class Iteration:
+    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and cannot be pickled."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._pid = os.getpid()
+        self._returned = 0  # when the training loop got its last batch, ns
+        self._number = 0  # of the batch that comes next
+        self.read = 0  # samples that the training loop has got
+        self.batches = 0
+        self.ended = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        raise TypeError("ask the loader for its length")
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError("an iteration cannot be pickled; pickle the loader, and its state_dict()")
+
+    def __next__(self) -> Any:
+        if os.getpid() != self._pid:
+            raise ClosedError("this iteration belongs to the process that began it; iterate over the loader anew in this one")
+        plan, start = self._plan, time.monotonic_ns()
+        step = start - self._returned if self._returned else 0
+        if self.ended:
+            raise StopIteration
+        try:
+            batch = self._next()
+            data = batch.data if plan.batch_augment is None else plan.batch_augment(batch.data)
+        except StopIteration:
+            self.ended = True
+            plan.meter.wait(time.monotonic_ns() - start)
+            plan.meter.step(step)
+            self.close()
+            raise
+        except BaseException:
+            self._returned = time.monotonic_ns()
+            raise
+        self.read += batch.samples
+        self.batches += 1
+        self._returned = now = time.monotonic_ns()
+        plan.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
+        if plan.trace is not None:
+            plan.trace.waited(plan.epoch, self.batches - 1, start, now, step, batch)
+        return data
+
+    def _next(self) -> Delivered:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends what goes on in the background. May be called again."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class PlainIteration(Iteration):
+    """Without workers: the training loop's thread does it all, when it asks, as torch does."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        job = plan.job
+        self._fetcher: Fetcher | None = None
+        self._fetcher = job.fetcher()
+
+    def _next(self) -> Delivered:
+        assert self._fetcher is not None
+        wanted, job = next(self._plan.wanted), self._plan.job
+        start = time.monotonic_ns()
+        indices = wanted.tolist() if isinstance(wanted, np.ndarray) else wanted
+        before = self._hits()
+        kept = job.flavour.random_state() if job.augment is not None else None
+        try:
+            data = self._fetcher.fetch(indices)
+        finally:
+            if kept is not None:
+                job.flavour.set_random_state(kept)  # what is random about samples leaves the program's own numbers alone
+        end = time.monotonic_ns()
+        self._plan.meter.load(end - start)
+        return Delivered(job.flavour.pin(data), self._fetcher.count, self._hits() - before)
+
+    def _hits(self) -> int:
+        return getattr(self._plan.cached, "given", 0)
+
+
+@dataclass
+class _Made:
+    """A batch that a worker makes."""
+
+    number: int
+    worker: int
+    first: int
+    lease: Lease | None
+
+
+class Transport:
+    """Workers and the memory they share with us. Belongs to a loader that keeps its workers, or to one iteration."""
+
+    def __init__(self, plan: Plan, context: Any, tasks: int, *, restart: bool) -> None:
+        self.ring = Ring(plan.ring_bytes)
+        self.board = Board(tasks)
+        self.pool = Pool(plan.job, context, self.board, self.ring, restart=restart) if plan.job.workers else None
+        self.room = 0  # bytes of a batch, when some have been seen
+        self.announced: Any = None  # the layout that workers know
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.close()
+
+    def begin_epoch(self, base_seed: int, key: int) -> None:
+        """For workers that were there in the epoch before, and have nothing to do."""
+        assert self.pool is not None
+        tasks = np.zeros(self.pool.job.workers, _board.TASK)
+        tasks["kind"] = _worker.BEGIN
+        positions = []
+        for worker in range(len(tasks)):
+            tasks[worker]["only"] = worker + 1
+            tasks[worker]["argument"], tasks[worker]["index"] = self.board.put_object((base_seed, key))
+            first = self.board.push(tasks[worker : worker + 1])
+            assert first is not None
+            positions.append((first, 1))
+        self.pool.job.base_seed, self.pool.job.key = base_seed, key
+        for position in positions:
+            self.wait([position], 0)
+            self.board.release(*position)
+
+    def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
+        """Which of some batches has all its answers. Raises WorkerLostError, and RuntimeError after `timeout` seconds, 0: none."""
+        assert self.pool is not None
+        end = time.monotonic() + timeout if timeout else None
+        found = self.board.wait(batches, 0)
+        while found is None:
+            found = self.board.wait(batches, _SLICE)
+            if found is None:
+                self.pool.check()
+                if end is not None and time.monotonic() > end:
+                    raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+        return found
+
+    def drain(self, batches: list[tuple[int, int]]) -> None:
+        """Takes back what is not begun, and waits for what is. What the answers hold is thrown away."""
+        for first, tasks in batches:
+            self.board.cancel(first, tasks)
+        for first, tasks in batches:
+            self.wait([(first, tasks)], 0)
+            for answer in self.board.answers(first, tasks):
+                if answer["result"] != _board.CANCELLED and answer["spill_bytes"]:
+                    self.board.drop(int(answer["spill_offset"]), int(answer["spill_bytes"]))
+            self.board.release(first, tasks)
+
+
+class MadeIteration(Iteration):
+    """Workers make whole batches, each its own, in turn: what an own collate_fn, `__getitems__` and iterable datasets need."""
+
+    def __init__(self, plan: Plan, transport: Transport, owned: bool) -> None:
+        super().__init__(plan)
+        self._transport, self._owned = transport, owned
+        self._pending: deque[_Made] = deque()
+        self._alive = set(range(plan.job.workers))
+        self._turns = itertools.cycle(range(plan.job.workers))
+        self._more = True
+        self._fill()
+
+    def _fill(self) -> None:
+        plan, board = self._plan, self._transport.board
+        while self._more and self._alive and len(self._pending) < plan.ahead:
+            if self._pending and self._transport.room * (len(self._pending) + 1) > plan.ahead_bytes:
+                return
+            try:
+                wanted = next(plan.wanted)
+            except StopIteration:
+                self._more = False
+                return
+            worker = next(worker for worker in self._turns if worker in self._alive)
+            lease = self._transport.ring.take() if self._transport.room else None
+            request = board.put_object((wanted.tolist() if isinstance(wanted, np.ndarray) else wanted, self._transport.ring.buffer_bytes if lease else 0))
+            task = np.zeros(1, _board.TASK)
+            task["kind"], task["only"], task["argument"], task["index"] = _worker.BATCH, worker + 1, request[0], request[1]
+            task["buffer"] = lease.number if lease else _worker.NO_BUFFER
+            first = board.push(task)
+            assert first is not None, "the board has room for all batches ahead"
+            self._pending.append(_Made(self._number, worker, first, lease))
+            self._number += 1
+
+    def _next(self) -> Delivered:
+        while True:
+            self._fill()
+            if not self._pending:
+                raise StopIteration
+            at = 0
+            if self._plan.in_order:
+                self._transport.wait([(self._pending[0].first, 1)], self._plan.timeout)
+            else:
+                at = self._transport.wait([(made.first, 1) for made in self._pending], self._plan.timeout)
+            made = self._pending[at]
+            del self._pending[at]
+            batch = self._take(made)
+            if batch is not None:
+                self._fill()
+                return batch
+
+    def _take(self, made: _Made) -> Delivered | None:
+        """None: the worker's part of an iterable dataset is at its end."""
+        transport, board = self._transport, self._transport.board
+        answer = board.answers(made.first, 1)[0].copy()
+        board.release(made.first, 1)
+        offset, length = int(answer["spill_offset"]), int(answer["spill_bytes"])
+        busy = int(answer["ended_ns"]) - int(answer["began_ns"])
+        self._plan.meter.load(max(busy, 0))
+        if self._plan.trace is not None:
+            self._plan.trace.loaded(self._plan.epoch, made.number, np.array([answer]), np.array([-1]))
+        if answer["result"] == _worker.ENDED:
+            self._alive.discard(made.worker)
+            return None
+        if answer["result"] == _worker.ERROR:
+            board.take_object(offset, length).reraise()
+        (data, samples), nbytes = _transport.receive(board, offset, length, made.lease)
+        if not transport.room and nbytes:
+            transport.ring.resize(nbytes + nbytes // 4 + 4096)
+            transport.room = transport.ring.buffer_bytes
+        return Delivered(self._plan.job.flavour.pin(data), samples, 0, nbytes)
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        pending, self._pending = list(getattr(self, "_pending", ())), deque()
+        if getattr(self, "_owned", True):
+            if hasattr(self, "_transport"):
+                self._transport.close()
+        elif pending:
+            self._transport.drain([(made.first, 1) for made in pending])
+        self._more = False
+
+
+__all__ = ["Delivered", "Iteration", "MadeIteration", "PlainIteration", "Plan", "Transport"]

@@ -1,0 +1,337 @@
+"""Batches put together row by row: hits gathered straight out of the cache, everything else by whichever worker is free (docs/loader.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import queue
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _board, _native, _transport, _worker
+from ._errors import SchemaError
+from ._iteration import Delivered, Iteration, Plan, Transport
+from ._layout import Layout
+from ._ring import Lease
+
+Indices = npt.NDArray[np.int64]
+_PATIENCE = 0.5  # seconds
+
+
+class Batch:
+    """One batch on its way."""
+
+    def __init__(self, number: int, wanted: Indices, lease: Lease | None) -> None:
+        self.number, self.wanted, self.lease = number, wanted, lease
+        self.arrays: list[Any] = []  # columns; none as long as nobody knows how samples look
+        self.hit: npt.NDArray[np.bool_] | None = None  # rows that were gathered; None: nothing is
+        self.rows: npt.NDArray[Any] | None = None  # what workers load, None: every row
+        self.first, self.tasks = -1, 0  # on the board
+        self.filled = threading.Event()
+        self.error: BaseException | None = None
+        self._claim = threading.Lock()
+
+    def claim(self) -> bool:
+        """Whether the caller is the one that gathers; false for all others."""
+        return self._claim.acquire(blocking=False)
+
+
+class Gatherer:
+    """Fills the rows that are in the cache. `fill` may be called by any thread; only the first call does the work."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._cache = plan.cached.cache
+        self._threads = plan.threads
+        self._source_timeout = getattr(plan.cached, "timeout", None)
+        self._fetches = not hasattr(plan.cached, "dataset")  # a cache that a server fills
+        self._meter, self._trace, self._epoch = plan.meter, plan.trace, plan.epoch
+
+    def look(self, wanted: Indices) -> npt.NDArray[np.bool_]:
+        """Which samples are in the cache now; not counted."""
+        lengths = np.empty(wanted.size, np.uint64)
+        handle = self._cache._handle
+        found = _native.lengths(handle, wanted.ctypes.data, wanted.size, lengths.ctypes.data)
+        if found < 0:
+            raise self._cache._gather_error(handle, found, wanted)
+        return lengths != _native.NO_LENGTH
+
+    def fill(self, batch: Batch) -> None:
+        if batch.hit is None or not batch.claim():
+            return
+        start = time.monotonic_ns()
+        try:
+            if self._fetches:
+                self._fetch(batch)
+            else:
+                self._gather(batch, batch.hit)
+        except BaseException as error:
+            batch.error = error
+        finally:
+            end = time.monotonic_ns()
+            self._meter.gather(end - start)
+            if self._trace is not None:
+                self._trace.gathered(self._epoch, batch.number, start, end, int(batch.hit.sum()), self._fetches)
+            batch.filled.set()
+
+    def _fetch(self, batch: Batch) -> None:
+        names = [field.name for field in self._cache.fields]
+        out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
+        self._cache.fetch(batch.wanted, out, self._source_timeout)
+
+    def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> None:
+        """Row by row where hits and misses take turns, as the rows between belong to workers."""
+        n = len(hit)
+        if hit.all():
+            self._gather_run(batch, 0, n, hit)
+            return
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], hit, [False]))))
+        for first, end in zip(edges[::2].tolist(), edges[1::2].tolist()):
+            self._gather_run(batch, first, end, hit)
+
+    def _gather_run(self, batch: Batch, first: int, end: int, hit: npt.NDArray[np.bool_]) -> None:
+        cache, arrays, n = self._cache, batch.arrays, end - first
+        handle = cache._handle
+        indices = batch.wanted.ctypes.data + 8 * first
+        hits = hit.ctypes.data + first
+        if len(arrays) == 1 and arrays[0].strides[0] == cache.sample_bytes:
+            array = arrays[0]
+            got = _native.gather(handle, indices, n, -1, array.ctypes.data + first * array.strides[0], array.strides[0], hits, self._threads)
+        else:
+            count = len(arrays)
+            addresses = (ctypes.c_void_p * count)(*(array.ctypes.data + first * array.strides[0] for array in arrays))
+            strides = (ctypes.c_size_t * count)(*(array.strides[0] for array in arrays))
+            got = _native.gather_fields(handle, indices, n, addresses, strides, hits, self._threads)
+        if got < 0:
+            raise cache._gather_error(handle, got, batch.wanted)
+
+
+def _gather_in_background(batches: queue.SimpleQueue[Batch | None], gatherer: Gatherer) -> None:
+    while True:
+        batch = batches.get()
+        if batch is None:
+            return
+        gatherer.fill(batch)
+        del batch  # else its memory is held until the next one comes
+
+
+class RowsIteration(Iteration):
+    def __init__(self, plan: Plan, transport: Transport, owned: bool) -> None:
+        super().__init__(plan)
+        self._transport, self._owned = transport, owned
+        self._pending: deque[Batch] = deque()
+        self._more = True
+        self._layout: Layout | None = plan.layout
+        self._gatherer: Gatherer | None = None
+        self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if self._layout is not None:
+            self._announce(self._layout)
+        if plan.cached is not None and self._layout is not None and plan.job.augment is None:
+            self._gatherer = Gatherer(plan)
+            self._thread = threading.Thread(
+                target=_gather_in_background, args=(self._queue, self._gatherer), daemon=True, name="stocached gather"
+            )
+            self._thread.start()
+        self._fill()
+
+    # ------------------------------------------------------------------------------------------------ what comes next
+
+    def _announce(self, layout: Layout) -> None:
+        transport = self._transport
+        if not transport.ring.buffer_bytes:
+            transport.ring.resize(layout.bytes)
+        if transport.announced is None:
+            transport.announced = layout
+            transport.board.announce(pickle.dumps((layout, transport.ring.buffer_bytes), 5))
+        self._layout = transport.announced
+
+    def _fill(self) -> None:
+        """Plans batches and has them begun, as far ahead as is allowed."""
+        plan = self._plan
+        while self._more and len(self._pending) < plan.ahead:
+            if self._pending and self._transport.ring.buffer_bytes * (len(self._pending) + 1) > plan.ahead_bytes:
+                return
+            try:
+                wanted = next(plan.wanted)
+            except StopIteration:
+                self._more = False
+                return
+            batch = self._begin(wanted if isinstance(wanted, np.ndarray) else np.array(wanted, np.int64))
+            self._pending.append(batch)
+            self._number += 1
+            if batch.hit is not None and self._thread is not None:
+                self._queue.put(batch)
+
+    def _begin(self, wanted: Indices) -> Batch:
+        layout, plan = self._layout, self._plan
+        roomy = layout is not None and len(wanted) <= layout.rows
+        lease = self._transport.ring.take() if roomy else None
+        batch = Batch(self._number, wanted, lease)
+        if layout is not None and (lease is not None or self._gatherer is not None):
+            rows = layout if roomy else layout.resized(len(wanted))
+            batch.arrays = rows.arrays(lease.array() if lease is not None else np.empty(max(rows.bytes, 1), np.uint8), len(wanted))
+        if self._gatherer is not None:
+            if self._gatherer._fetches:
+                batch.hit = np.ones(len(wanted), np.bool_)
+                return batch
+            hit = self._gatherer.look(wanted)
+            if hit.any():
+                batch.hit = hit
+            if hit.all():
+                return batch
+            batch.rows = np.flatnonzero(~hit)
+        if plan.job.workers:
+            self._post(batch)
+        return batch
+
+    def _post(self, batch: Batch) -> None:
+        rows = np.arange(len(batch.wanted)) if batch.rows is None else batch.rows
+        tasks = np.zeros(len(rows), _board.TASK)
+        tasks["kind"], tasks["row"], tasks["index"], tasks["argument"] = _worker.SAMPLE, rows, batch.wanted[rows], self._plan.job.key
+        tasks["buffer"] = _worker.NO_BUFFER if batch.lease is None else batch.lease.number
+        first = self._transport.board.push(tasks)
+        assert first is not None, "the board has room for all batches ahead"
+        batch.first, batch.tasks = first, len(tasks)
+
+    # ------------------------------------------------------------------------------------------------ what is ready
+
+    def _next(self) -> Delivered:
+        self._fill()
+        if not self._pending:
+            raise StopIteration
+        at = 0 if self._plan.in_order else self._any_ready()
+        batch = self._pending[at]
+        if self._gatherer is not None:
+            self._gatherer.fill(batch)
+        if batch.tasks:
+            self._transport.wait([(batch.first, batch.tasks)], self._plan.timeout)
+        if batch.hit is not None:
+            batch.filled.wait()
+        del self._pending[at]
+        self._fill()
+        return self._deliver(batch)
+
+    def _any_ready(self) -> int:
+        waiting = []
+        for k, batch in enumerate(self._pending):
+            if not batch.tasks:
+                return k
+            waiting.append((batch.first, batch.tasks))
+        return self._transport.wait(waiting, self._plan.timeout)
+
+    def _deliver(self, batch: Batch) -> Delivered:
+        plan, n = self._plan, len(batch.wanted)
+        objects: dict[int, list[Any]] = {}  # by row
+        whole: dict[int, Any] = {}
+        if batch.tasks:
+            self._read_answers(batch, objects, whole)
+        if batch.error is not None:
+            raise batch.error
+        hits = 0
+        if batch.hit is not None:
+            hits = int(batch.hit.sum())
+        loaded = batch.rows if batch.rows is not None else np.arange(n) if batch.hit is None else np.empty(0, np.int64)
+        if batch.hit is not None or not batch.tasks:
+            done = np.zeros(n, np.bool_) if batch.hit is None else batch.hit.copy()
+            if batch.tasks:
+                done[loaded] = True
+            for row in np.flatnonzero(~done).tolist():  # without workers, or gone from the cache since we looked
+                self._load(batch, row, objects, whole)
+        layout = self._layout
+        if whole or layout is None or not batch.arrays:
+            data = self._from_samples(batch, objects, whole)
+        else:
+            data = self._from_columns(layout, batch.arrays, objects)
+        sample_bytes = layout.sample_bytes if layout is not None else 0
+        pinned = plan.job.flavour.pin(data)
+        return Delivered(pinned, n, hits, n * sample_bytes)
+
+    def _read_answers(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> None:
+        board, plan = self._transport.board, self._plan
+        answers = board.answers(batch.first, batch.tasks).copy()
+        board.release(batch.first, batch.tasks)
+        rows = range(batch.tasks) if batch.rows is None else batch.rows.tolist()
+        plan.meter.load(int((answers["ended_ns"] - answers["began_ns"]).sum()))
+        if plan.trace is not None:
+            plan.trace.loaded(plan.epoch, batch.number, answers, batch.wanted if batch.rows is None else batch.wanted[batch.rows])
+        if not answers["result"].any():
+            return
+        error = None
+        for row, answer in zip(rows, answers):
+            result, offset, length = int(answer["result"]), int(answer["spill_offset"]), int(answer["spill_bytes"])
+            if result == _worker.ERROR:
+                wrapped = board.take_object(offset, length)
+                error = error or wrapped  # of the first row, as if one after the other were loaded
+            elif result != _worker.ROW:
+                value, _ = _transport.receive(board, offset, length)
+                if result == _worker.WHOLE:
+                    whole[row] = value
+                else:
+                    objects[row] = value
+        if error is not None:
+            error.reraise()
+
+    def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> None:
+        """Here, in the training loop's thread."""
+        start = time.monotonic_ns()
+        index = int(batch.wanted[row])
+        sample = self._plan.job.dataset[index]
+        self._plan.meter.load(time.monotonic_ns() - start)
+        if self._layout is None or not batch.arrays:
+            whole[row] = sample
+            return
+        try:
+            objects[row] = self._layout.write(batch.arrays, row, sample)
+        except SchemaError:
+            whole[row] = sample
+
+    def _from_columns(self, layout: Layout, arrays: list[Any], objects: dict[int, list[Any]]) -> Any:
+        flavour, leaves = self._plan.job.flavour, layout.tree.leaves
+        collated: list[Any] = [None] * len(leaves)
+        for column, array in zip(layout.columns, arrays):
+            collated[column.leaf] = flavour.column(leaves[column.leaf], array)
+        for at, k in enumerate(layout.objects):
+            collated[k] = flavour.collate([objects[row][at] for row in sorted(objects)])
+        return layout.tree.give(collated, tuples=flavour.tuples)
+
+    def _from_samples(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> Any:
+        """Sample by sample: of the first batches, before anybody knows how samples look, and where they are not alike."""
+        samples = []
+        for row in range(len(batch.wanted)):
+            if row in whole:
+                samples.append(whole[row])
+            else:
+                assert self._layout is not None
+                samples.append(self._layout.read(batch.arrays, row, objects.get(row, [])))
+        if self._layout is None:
+            self._learn(samples)
+        return self._plan.job.collate(samples)
+
+    def _learn(self, samples: list[Any]) -> None:
+        layout = Layout.of(samples[0], max(len(samples), self._plan.batch_size or 1), self._plan.job.flavour.no_columns)
+        self._announce(layout)
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        if os.getpid() != self._pid or not hasattr(self, "_queue"):
+            return
+        self._more = False
+        pending, self._pending = list(self._pending), deque()
+        if self._thread is not None:
+            for batch in pending:
+                batch.claim()  # those that are not begun are not filled any more
+            self._queue.put(None)
+            if self._thread is not threading.current_thread():
+                self._thread.join(_PATIENCE)  # one that waits for a server holds its batch, and nothing else
+            self._thread = None
+        if self._owned:
+            self._transport.close()
+        else:
+            self._transport.drain([(batch.first, batch.tasks) for batch in pending if batch.tasks])

@@ -1,0 +1,147 @@
+"""One iteration over a stream: settles steps, has their items read into batches, and gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._errors import StreamError
+from ._ring import Ring
+from ._sizes import parse_size
+from ._stream_crew import Crew
+from ._stream_front import Front, Step
+from ._stream_items import Array, Items
+from ._stream_readings import Failure, FileFailed, Readings, first_item
+
+if TYPE_CHECKING:
+    from .streams import StreamBatch, Streams
+
+
+class Here:
+    """Reads in the thread that asks, for who has no workers."""
+
+    def __init__(self, streams: Streams, front: Front, ring: Ring) -> None:
+        self._streams, self._front, self._ring = streams, front, ring
+        self._known = streams.lengths is not None
+        self._readings = Readings(streams.reader, streams.files, streams.errors == "skip")
+        self._arrays: list[Array] = []
+        for turn in front.begin():
+            self._readings.add(turn)
+
+    def next(self) -> tuple[Step, Items, list[Array]] | None:
+        """As Crew.next."""
+        step, streams = None, self._streams
+        if self._known:
+            step = self._front.known()
+            if step is None:
+                return None
+            if streams.items is None and not step.mask.any():
+                streams.items = first_item(streams)
+            for turn in step.turns:
+                self._readings.add(turn)
+        if streams.items is not None:
+            self._arrays = self._new(streams.items)
+        waiting = [row for row in range(streams.batch_size) if not self._readings.put(row, self._batch)]
+        while not self._known and waiting:
+            turns = self._front.round(waiting)
+            for turn in turns:
+                self._readings.add(turn)
+            waiting = [turn.row for turn in turns if not self._readings.put(turn.row, self._batch)]
+        step = step or self._front.finish()
+        if step is None or streams.items is None:
+            return None
+        arrays, self._arrays = self._arrays, []  # nothing of it stays here
+        return step, streams.items, arrays
+
+    def _batch(self, value: Any) -> tuple[Items, list[Array]]:
+        streams = self._streams
+        if streams.items is None:
+            streams.items = Items(value)
+            self._arrays = self._new(streams.items)
+        return streams.items, self._arrays
+
+    def _new(self, items: Items) -> list[Array]:
+        rows = self._streams.batch_size
+        self._ring.resize(items.nbytes(rows))
+        lease = self._ring.take()
+        return items.arrays(lease.array() if lease is not None else np.empty(items.nbytes(rows), np.uint8), rows)
+
+    def failures(self) -> list[Failure]:
+        """As Crew.failures."""
+        taken, self._readings.failures = self._readings.failures, []
+        return taken
+
+    def close(self) -> None:
+        self._readings.close()
+
+
+class StreamIterator(Iterator["StreamBatch"]):
+    """The batches of one epoch, or without end."""
+
+    def __init__(self, streams: Streams, front: Front) -> None:
+        self._streams, self._epoch = streams, front.rows.places.epoch
+        self._gaps: list[tuple[int, int, int]] = []  # row, first step, end: items that a file that failed does not have
+        self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
+        self._source: Here | Crew | None = None
+        ring, streams.ring = streams.ring or Ring(parse_size(streams.ring_bytes)), None  # one iteration at a time has it
+        self._ring = ring
+        self._source = Crew(streams, front, ring) if streams.num_workers else Here(streams, front, ring)
+
+    def __next__(self) -> StreamBatch:
+        if self._source is None:
+            raise StopIteration
+        try:
+            got = self._source.next()
+        except FileFailed as failed:
+            self.close()
+            raise self._error(failed) from failed.__cause__
+        except BaseException:
+            self.close()
+            raise
+        self._note(self._source.failures())
+        if got is None:
+            self._streams._ended(self._epoch)
+            self.close()
+            raise StopIteration
+        return self._batch(*got)
+
+    def _batch(self, step: Step, items: Items, arrays: list[Array]) -> StreamBatch:
+        from .streams import StreamBatch
+
+        for row, first, end in self._gaps:
+            if first <= step.number < end:
+                step.mask[row] = False
+        if not step.mask.all():
+            for array in arrays:
+                array[~step.mask] = 0
+        self._streams._given(step)
+        return StreamBatch(items.give(arrays), step.mask, step.positions == 0, self._numbers.copy(), step.files, step.positions, step.number)
+
+    def _note(self, failures: list[Failure]) -> None:
+        for failure in failures:
+            turn = failure.turn
+            if turn.length is not None:
+                self._gaps.append((turn.row, failure.step, turn.step + turn.length - turn.item))
+            self._streams._failed(failure)
+
+    def _error(self, failed: FileFailed) -> StreamError:
+        failure, workers = failed.failure, min(self._streams.num_workers, self._streams.batch_size)
+        row, number = failure.turn.row, failure.turn.number
+        file = self._streams.files[number]
+        worker = f", worker {row % workers}" if workers else ""
+        trace = f"\n\n{failure.trace}" if workers else ""  # without workers it is the cause of this error
+        return StreamError(
+            f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}: {failure.message}{trace}", file, number, failure.item
+        )
+
+    def close(self) -> None:
+        """Lets go of files and workers. Called by itself at the end of the epoch, when the iterator is gone, and when the interpreter ends."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+            self._streams.ring = self._ring
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,61 @@
+"""Batches of torch tensors, as torch's own loader makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.utils.data
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils import pin_memory as _pin_memory
+from torch.utils.data._utils import worker as _torch_worker
+from torch.utils.data._utils.collate import default_collate, default_convert
+
+from ._flavour import Flavour
+from ._tree import Leaf, as_tensor
+
+
+class TorchFlavour(Flavour):
+    no_columns = frozenset({"complex"})  # which default_collate refuses
+    tuples = list
+
+    def __init__(self, pin: bool = False, device: str = "") -> None:
+        self._pin, self._device = pin, device
+
+    def collate(self, samples: Sequence[Any]) -> Any:
+        return default_collate(list(samples))
+
+    def convert(self, sample: Any) -> Any:
+        return default_convert(sample)
+
+    def column(self, leaf: Leaf, rows: Any) -> Any:
+        return as_tensor(rows, leaf.code)
+
+    def seed_worker(self, seed: int, worker: int) -> None:
+        super().seed_worker(seed, worker)
+        torch.manual_seed(seed + worker)
+        import numpy as np
+
+        np.random.seed(_torch_worker._generate_state(seed, worker))
+
+    def seed_sample(self, seed: int) -> None:
+        super().seed_sample(seed)
+        torch.default_generator.manual_seed(seed & (2**63 - 1))
+
+    def random_state(self) -> Any:
+        return *super().random_state(), torch.get_rng_state()
+
+    def set_random_state(self, state: Any) -> None:
+        super().set_random_state(state)
+        torch.set_rng_state(state[2])
+
+    def enter_worker(self, worker: int, workers: int, seed: int, dataset: Any) -> None:
+        torch.set_num_threads(1)
+        _torch_worker._worker_info = _torch_worker.WorkerInfo(id=worker, num_workers=workers, seed=seed + worker, dataset=dataset)
+
+    def error(self, error: BaseException, where: str) -> Any:
+        return ExceptionWrapper((type(error), error, error.__traceback__), where=where)
+
+    def pin(self, data: Any) -> Any:
+        return _pin_memory.pin_memory(data, self._device or None) if self._pin else data

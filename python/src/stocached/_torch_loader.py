@@ -1,0 +1,158 @@
+"""The loader of torch batches: `stocached.torch.DataLoader`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.utils.data
+from torch.utils.data._utils.collate import default_collate
+
+from ._cached import CachedSamples
+from ._core import Ends, Extras, LoaderCore
+from ._sampling import OrderSampler
+from ._torch_flavour import TorchFlavour
+
+
+class DataLoader(LoaderCore, torch.utils.data.DataLoader[Any]):
+    """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives the same batches in the same order.
+
+    What is different: hits are gathered straight into the memory of the batch, in the background also with num_workers=0; where the batch is made by the default collate
+    function, its samples are loaded one by one by whichever worker is free, and random numbers in the dataset are seeded for each sample, by the epoch's base
+    seed and its index. Batches are the caller's own; their memory is used again when nothing refers to it any more. It is a torch DataLoader by isinstance.
+
+    cache: a Cache whose fields take the leaves of a sample; or make one here with size= ("32GiB", or bytes) or name= (ranks and jobs that give the same name
+    share it), and fingerprint= (of data and transform). What the dataset gives is cached, so it should not be random: augment= is for that.
+    augment: a function of a sample, or of a sample and a numpy Generator; random numbers depend on (seed, epoch, index) alone: those of torch, numpy and random are
+    seeded for each sample in worker processes, the Generator in threads too. batch_augment: a function of a batch, called when the training loop gets it.
+    worker: "process", or "thread" for datasets that let go of the GIL. restart_workers: a worker that dies is replaced and its sample loaded again, instead of WorkerLostError.
+    seed, order: an order of ours instead of torch's: `seed` shuffles by that seed if shuffle=True; `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder, MixedOrder.
+    It is the same for any number of workers and ranks, and resumes with any. rank, world_size: from torch.distributed or RANK and WORLD_SIZE unless given.
+    ends: where samples do not divide by ranks: "pad" (some are read twice; the default of several ranks), "uneven", "drop".
+    prefetch_bytes: of batches made ahead, at most. ring_bytes: of memory for batches, in use ones included; beyond it they come in memory of their own.
+    gather_threads: that copy hits. trace: a file that a timeline is written to (docs/trace.md).
+
+    Raises what torch's does, InvalidError (ValueError) for what is ours, and what CachedDataset raises when it makes the cache.
+    Concurrency: one thread at a time. Lifetime: workers end with the iteration, or are kept with persistent_workers=True until `close` or the loader's end."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Any = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        cache: Any = None,
+        size: int | str | None = None,
+        name: str | None = None,
+        fingerprint: str | None = None,
+        augment: Callable[..., Any] | None = None,
+        batch_augment: Callable[[Any], Any] | None = None,
+        worker: Literal["process", "thread"] = "process",
+        restart_workers: bool = False,
+        seed: int | None = None,
+        order: Any = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        ends: Ends | None = None,
+        prefetch_bytes: int | str = "512MiB",
+        ring_bytes: int | str = "2GiB",
+        gather_threads: int | None = None,
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        fields = Extras.__dataclass_fields__
+        extras = Extras(**{name: value for name, value in self.settings.items() if name in fields})
+        iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+        extras.check(dataset, iterable, bool(shuffle), sampler, batch_sampler)
+        ordered = None if iterable else extras.sampler(len(dataset), bool(shuffle)) if extras.seed is not None or extras.order is not None else None
+        if ordered is not None:
+            sampler, shuffle = ordered, None
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        self._iterable = iterable
+        accelerator = torch.accelerator.current_accelerator() if pin_memory and torch.accelerator.is_available() else None
+        flavour = TorchFlavour(accelerator is not None, accelerator.type if accelerator is not None else "")
+        self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate)
+
+    def __len__(self) -> int:
+        sampler = self.sampler
+        if isinstance(sampler, OrderSampler) and self.batch_size is not None:
+            return sampler.order.epoch(0).shard(sampler.rank, sampler.world_size, ends=sampler.ends).batches(self.batch_size, self.drop_last)
+        return super().__len__()
+
+    def __iter__(self) -> Any:
+        if self.num_workers > 0:
+            self.check_worker_number_rationality()
+        return self._new_iteration()
+
+    def _get_iterator(self) -> Any:
+        return self._new_iteration()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.settings
+
+    def __setstate__(self, settings: dict[str, Any]) -> None:
+        type(self).__init__(self, **settings)
+
+    def _base_seed(self) -> int:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+
+    def _generator_state(self) -> Any:
+        return torch.get_rng_state() if self.generator is None else self.generator.get_state()
+
+    def _set_generator_state(self, state: Any) -> Any:
+        kept = self._generator_state()
+        self._put_generator_state(state)
+        return kept
+
+    def _restore_generator(self, kept: Any) -> None:
+        if self.generator is None:
+            self._put_generator_state(kept)
+
+    def _put_generator_state(self, state: Any) -> None:
+        if self.generator is None:
+            torch.set_rng_state(state)
+        else:
+            self.generator.set_state(state)
+
+
+def _dataset_kind() -> type[CachedSamples]:
+    from .torch import CachedDataset
+
+    return CachedDataset
+
+
+DataLoader.__module__ = "stocached.torch"  # where users find it
