@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/timeline"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
@@ -40,7 +41,7 @@ var exits = []struct {
 	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, a configuration, an index out of range",
 		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex, config.ErrInvalid}},
 	{exitNotFound, "no such cache or file", []error{shm.ErrNotFound, fs.ErrNotExist}},
-	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be", []error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt}},
+	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be", []error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat}},
 	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk", []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{exitExists, "a cache of that name exists, or something else is in the way, such as another server", []error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
 	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},

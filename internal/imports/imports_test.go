@@ -45,7 +45,7 @@ var rules = map[string]rule{
 	"cclient":        {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
-	"cmd": {append([]string{"server", "client", "loader", "source", "cache", "control", "internal/size"}, low...), []string{"*"}, "the command line is on top"},
+	"cmd": {append([]string{"server", "client", "loader", "source", "cache", "control", "internal/size", "internal/timeline"}, low...), []string{"*"}, "the command line is on top"},
 }
 
 // shown says which folders the tests of a folder may import as well: those whose users it is for, so that its examples are what a user writes.

@@ -47,7 +47,8 @@ func (e *Epoch) Advise() (advice []Advice) {
 	}
 	s := e.steady()
 	add := func(kind string, gain float64, format string, args ...any) {
-		advice = append(advice, Advice{kind, gain, fmt.Sprintf(format, args...)})
+		text := fmt.Sprintf(format, args...)
+		advice = append(advice, Advice{kind, gain, strings.ToUpper(text[:1]) + text[1:] + "."})
 	}
 	if gap := min(e.startup, e.First); gap/e.Seconds() >= starts && e.Workers > 0 && e.Loader.Settings["persistent_workers"] != true {
 		add("start", gap/e.Seconds(), "nothing was loaded for the first %s (%s of the epoch): persistent_workers=True keeps the workers, so that only the first epoch pays for their start",
@@ -197,7 +198,7 @@ func (s *steady) adviseOthers(add adder) {
 			speed = fmt.Sprintf(" (%s/s)", size(float64(s.Bytes)/s.Work.Gather))
 		}
 		add("gather", s.waitFor.Gather/s.total, "the training loop waits %s for hits to be copied, which takes %s of %s%s: samples of fewer bytes (uint8 rather than float32), or more threads that copy, as far as memory bandwidth goes",
-			percent(s.waitFor.Gather/s.total), duration(s.Work.Gather), duration(s.total), speed)
+			percent(s.waitFor.Gather/s.total), duration(s.Work.Gather), duration(s.Seconds()), speed)
 	}
 	if s.waitFor.Transfer >= mostly*s.wait {
 		how := "overlap it with the step (non_blocking=True)"
@@ -209,7 +210,7 @@ func (s *steady) adviseOthers(add adder) {
 	if share := s.waitFor.Other / s.total; share >= batches {
 		each := s.waitFor.Other / float64(s.Batches)
 		count := int(math.Round(float64(s.Samples) / float64(s.Batches)))
-		add("batch", share*3/4, "each batch costs %s beyond its samples, %s of the time: batches of %d, now %d, would save three quarters of that", duration(each), percent(share), 4*count, count)
+		add("batch", share*3/4, "the training loop waits %s for each batch beyond loads and copies, %s of the time: batches of %d, now %d, would save three quarters of that at least", duration(each), percent(share), 4*count, count)
 	}
 }
 

@@ -40,7 +40,7 @@ func PNG(w io.Writer, t *Trace, from, to int64) error {
 	if err != nil {
 		return err
 	}
-	p.draw(t)
+	p.draw(t.between(from, to))
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
 	return encoder.Encode(w, p.image)
 }
@@ -77,7 +77,7 @@ func newPicture(t *Trace, from, to int64) (*picture, error) {
 	for _, l := range t.Loaders {
 		rows += len(l.Tracks)
 	}
-	fixedHeight := 2*edge + titleLine + legendLine + axisHeight + len(t.Loaders)*headLine
+	fixedHeight := edge + edge/4 + titleLine + legendLine + axisHeight + len(t.Loaders)*headLine
 	if all := maxHeight - fixedHeight; rows > 0 && rows*(rowHeight+rowGap) > all {
 		p.row = max(all/rows-rowGap/4, leastRow)
 	}
@@ -104,7 +104,7 @@ func (p *picture) gap() int {
 func (p *picture) draw(t *Trace) {
 	p.fill(p.image.Bounds(), white)
 	y := edge
-	p.text(p.bold, edge, y+30, black, t.title())
+	p.text(p.bold, edge, y+30, black, t.title(p.from, p.to))
 	p.textRight(p.normal, width-edge, y+30, grey, t.subtitle(p.from, p.to))
 	y += titleLine
 	p.legend(t, y)
@@ -128,21 +128,29 @@ func (p *picture) draw(t *Trace) {
 	}
 }
 
-// title says how well the training loops did.
-func (t *Trace) title() string {
-	var step, wait float64
-	samples := 0
-	for _, e := range t.Epochs() {
-		step, wait, samples = step+e.Step, wait+e.Wait, samples+e.Samples
+// title says how well the training loops did between two moments.
+func (t *Trace) title(from, to int64) string {
+	var step, wait int64
+	for _, l := range t.Loaders {
+		if loop := l.Loop(); loop != nil {
+			for k := range loop.Spans {
+				switch s := &loop.Spans[k]; s.Kind {
+				case Step:
+					step += max(min(s.End, to)-max(s.Start, from), 0)
+				case Wait:
+					wait += max(min(s.End, to)-max(s.Start, from), 0)
+				}
+			}
+		}
 	}
 	if step+wait == 0 {
 		return "Timeline"
 	}
-	return fmt.Sprintf("Steps %s, waiting %s of the training loop's time", percent(step/(step+wait)), percent(wait/(step+wait)))
+	return fmt.Sprintf("The training loop waited %s of its time", percent(float64(wait)/float64(step+wait)))
 }
 
 func (t *Trace) subtitle(from, to int64) string {
-	return fmt.Sprintf("%s of %s spans' time", duration(seconds(to-from)), thousands(float64(t.Spans())))
+	return fmt.Sprintf("%s spans in %s", thousands(float64(t.Spans())), duration(seconds(to-from)))
 }
 
 // heading says which loader it is, and how it was set.
@@ -255,7 +263,7 @@ func (p *picture) track(t *Trace, track *Track, y int, share float64) {
 		if n > 0 {
 			c := narrow.colour(x)
 			under := p.image.RGBAAt(p.left+x, y)
-			p.fill(image.Rect(p.left+x, y, p.left+x+1, y+p.row), mix(under, c, min(n, 1)))
+			p.fill(image.Rect(p.left+x, y, p.left+x+1, y+p.row), mix(under, c, min(0.25+0.75*n, 1)))
 		}
 	}
 }

@@ -47,7 +47,7 @@ func Read(r io.Reader) (*Trace, error) {
 	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		unpacked, err := gzip.NewReader(in)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %v", ErrFormat, err)
+			return nil, fmt.Errorf("%w: packed by gzip, but broken: %v", ErrFormat, err)
 		}
 		in = bufio.NewReaderSize(unpacked, 1<<20)
 	}
@@ -123,6 +123,12 @@ func (p *reader) file() error {
 		}
 	}
 	if err := p.expect('}'); err != nil {
+		return err
+	}
+	switch token, err := p.json.Token(); { // to the end of the file, where a packed one has its checksum
+	case err == nil:
+		return fmt.Errorf("%w: %q after its end", ErrFormat, fmt.Sprint(token))
+	case err != io.EOF:
 		return err
 	}
 	if !known || !events {

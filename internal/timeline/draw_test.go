@@ -1,0 +1,283 @@
+package timeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// drawn is the picture of a trace.
+func drawn(t *testing.T, tr *Trace, from, to int64) image.Image {
+	t.Helper()
+	var file bytes.Buffer
+	if err := PNG(&file, tr, from, to); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := png.Decode(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return picture
+}
+
+// has says whether a colour is anywhere in a part of a picture.
+func has(picture image.Image, part image.Rectangle, c color.RGBA) bool {
+	for y := part.Min.Y; y < part.Max.Y; y++ {
+		for x := part.Min.X; x < part.Max.X; x++ {
+			if color.RGBAModel.Convert(picture.At(x, y)) == c {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Ensure that each span is where its times belong, in the colour of its kind: on the row of its track, and nowhere else.
+func TestPicture(t *testing.T) {
+	m := newMade(nil)
+	m.loop(Wait, 0, 0, 0, 100*ms, 8, 0)
+	m.loop(Step, 0, 0, 100*ms, 200*ms, 0, 0)
+	m.load(0, 0, 0, 1, 0, 100*ms)
+	m.load(1, 0, 1, 2, 100*ms, 200*ms) // of an odd batch: lighter
+	tr := m.trace()
+	picture := drawn(t, tr, 0, 200*ms)
+	left, right, top := edge+labelWidth, width-edge-shareWidth, edge+titleLine+legendLine+headLine
+	middle := (left + right) / 2
+	row := func(k int) int { return top + k*(rowHeight+rowGap) + 4 } // above the labels
+	for _, c := range []struct {
+		x, row int
+		want   color.RGBA
+	}{
+		{left + 20, 0, palette[Wait]}, {middle - 20, 0, palette[Wait]}, {middle + 20, 0, palette[Step]}, {right - 20, 0, palette[Step]},
+		{left + 20, 1, palette[Load]}, {middle + 20, 1, faint}, {left + 20, 2, faint}, {middle + 20, 2, batchShade(palette[Load], 1)},
+	} {
+		if got := color.RGBAModel.Convert(picture.At(c.x, row(c.row))); got != c.want {
+			t.Errorf("at %d of row %d: %v, want %v", c.x, c.row, got, c.want)
+		}
+	}
+	second := drawn(t, tr, 100*ms, 200*ms) // a part: the wait is outside
+	if got := color.RGBAModel.Convert(second.At(left+20, row(0))); got != palette[Step] {
+		t.Errorf("from 100 ms on: %v", got)
+	}
+	if has(second, image.Rect(left, row(0), right, row(0)+10), palette[Wait]) {
+		t.Error("a wait that is not in this part")
+	}
+	if b := picture.Bounds(); b.Dx() != width || b.Dy() < row(3) || b.Dy() > row(3)+200 {
+		t.Errorf("size %v", b)
+	}
+}
+
+// Ensure that spans too narrow for a pixel show how dense they are, and that a single one is still seen.
+func TestPictureOfManySpans(t *testing.T) {
+	m := newMade(nil)
+	m.loop(Step, 0, 0, 0, 1000*ms, 0, 0)
+	for k := range 50_000 { // half of the first half second
+		m.load(0, 0, 0, k, int64(k)*10_000, int64(k)*10_000+5000)
+	}
+	m.load(0, 0, 0, 1, 800*ms, 800*ms+1000)
+	begin := time.Now()
+	picture := drawn(t, m.trace(), 0, 1000*ms)
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	left, right := edge+labelWidth, width-edge-shareWidth
+	y := edge + titleLine + legendLine + headLine + rowHeight + rowGap + 4
+	red := func(share float64) float64 {
+		return float64(faint.R) + share*(float64(palette[Load].R)-float64(faint.R))
+	}
+	for _, x := range []int{left + 50, left + 500, (left+right)/2 - 50} {
+		if r, _, _, _ := picture.At(x, y).RGBA(); math.Abs(float64(r>>8)-red(0.25+0.75*0.5)) > 12 {
+			t.Errorf("half covered at %d: red %d, want about %.0f", x, r>>8, red(0.625))
+		}
+	}
+	at := left + (right-left)*8/10
+	if got := color.RGBAModel.Convert(picture.At(at, y)); got == faint {
+		t.Error("a single span of 1 us in a second cannot be seen")
+	}
+	if got := color.RGBAModel.Convert(picture.At(at+40, y)); got != faint {
+		t.Errorf("nothing is there, but %v", got)
+	}
+}
+
+// Ensure that any number of rows makes a picture of bearable size, an empty trace a picture without rows, and long names one that fits.
+func TestPictureOfManyRows(t *testing.T) {
+	m := newMade(nil)
+	for k := range 600 {
+		m.load(k, 0, 0, 1, 0, ms)
+	}
+	if b := drawn(t, m.trace(), 0, ms).Bounds(); b.Dy() > 2*maxHeight {
+		t.Errorf("600 rows: %v", b)
+	}
+	drawn(t, &Trace{}, 0, 0)
+	long := newMade(nil)
+	long.add(firstOther, strings.Repeat("a very long name ", 20), Span{Kind: Gather, End: ms})
+	drawn(t, long.trace(), 0, ms)
+}
+
+// Ensure that ticks are round numbers, few enough to be read, and written with no more digits than they need.
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		length, step int64
+		unit         string
+		digits       int
+	}{{8, 1, "ns", 0}, {1000, 200, "ns", 0}, {100_000, 20_000, "us", 0}, {3 * ms, 500_000, "us", 0}, {1065 * ms, 200 * ms, "ms", 0}, {8_000 * ms, 1000 * ms, "s", 0}, {3_600_000 * ms, 500_000 * ms, "s", 0}, {12_000 * ms, 2000 * ms, "s", 0}} {
+		step := tickStep(c.length, 8)
+		unit, _, digits := tickUnit(step)
+		if step != c.step || unit != c.unit || digits != c.digits {
+			t.Errorf("%d ns: %d, %s, %d digits", c.length, step, unit, digits)
+		}
+	}
+}
+
+// pageOf is the page of a trace, and the data in it.
+func pageOf(t *testing.T, tr *Trace, from, to int64) (string, pageData) {
+	t.Helper()
+	var file bytes.Buffer
+	if err := HTML(&file, tr, from, to); err != nil {
+		t.Fatal(err)
+	}
+	text := file.String()
+	match := regexp.MustCompile(`(?s)<script id="data" type="application/json">(.*?)</script>`).FindStringSubmatch(text)
+	if match == nil {
+		t.Fatalf("no data in\n%.500s", text)
+	}
+	var data pageData
+	if err := json.Unmarshal([]byte(match[1]), &data); err != nil {
+		t.Fatal(err)
+	}
+	return text, data
+}
+
+// Ensure that a page needs nothing from anywhere, and that no name in a trace becomes a part of it.
+func TestPageIsWhole(t *testing.T) {
+	m := newMade(map[string]any{"dataset": "</script><script>alert(1)</script>"})
+	m.loop(Step, 0, 0, 0, ms, 0, 0)
+	m.add(firstOther, "</script><b>", Span{Kind: Other, End: ms})
+	tr := m.trace()
+	tr.names = []string{"<!--</script>"}
+	text, data := pageOf(t, tr, 0, ms)
+	for _, outside := range []string{"http:", "https:", "src=", "@import", "url(", "<link", "import(", "fetch("} {
+		if strings.Contains(text, outside) {
+			t.Errorf("the page has %q", outside)
+		}
+	}
+	if n := strings.Count(text, "</script>"); n != 2 {
+		t.Errorf("%d scripts end", n)
+	}
+	if data.Names[0] != "<!--</script>" || data.Loaders[0].Tracks[1].Name != "</script><b>" {
+		t.Errorf("%+v", data)
+	}
+}
+
+// Ensure that the page gets every span of the part that is drawn, with its numbers, and what the command says.
+func TestPageData(t *testing.T) {
+	tr, err := ReadFile("testdata/run.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := tr.Bounds()
+	_, data := pageOf(t, tr, from, to)
+	decode := func(column string) []byte {
+		b, err := base64.StdEncoding.DecodeString(column)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	spans := 0
+	for k, track := range data.Loaders[0].Tracks {
+		want := tr.Loaders[0].Tracks[k]
+		spans += len(want.Spans)
+		start, index, batch, kind := decode(track.Start), decode(track.Index), decode(track.Batch), decode(track.Kind)
+		for n, s := range want.Spans {
+			if got := math.Float64frombits(binary.LittleEndian.Uint64(start[8*n:])); got != float64(s.Start)/1000 {
+				t.Fatalf("%s: span %d starts at %v, want %v", track.Name, n, got, float64(s.Start)/1000)
+			}
+			if Kind(kind[n]) != s.Kind || int32(binary.LittleEndian.Uint32(batch[4*n:])) != s.Batch {
+				t.Fatalf("%s: span %d is %v", track.Name, n, Kind(kind[n]))
+			}
+			if strings.HasPrefix(track.Name, "worker") && math.Float64frombits(binary.LittleEndian.Uint64(index[8*n:])) != float64(s.Index) {
+				t.Fatalf("%s: span %d is of another sample", track.Name, n)
+			}
+		}
+	}
+	if spans != 585 || data.About != "epoch 2" || len(data.Advice) == 0 || data.Advice[0].Text != Typical(tr.Epochs()).Advise()[0].Text {
+		t.Errorf("%d spans, %+v", spans, data.Advice)
+	}
+	sum := 0.0
+	for _, part := range data.Parts {
+		sum += part.Seconds
+	}
+	near(t, "all parts", sum, Typical(tr.Epochs()).Seconds())
+	a, b, _ := tr.Epoch(0)
+	if _, first := pageOf(t, tr, a, b); first.About != "epoch 0" || first.From != float64(a)/1000 || len(first.Loaders[0].Tracks[2].Start) >= len(data.Loaders[0].Tracks[2].Start) {
+		t.Errorf("of epoch 0: %s from %v", first.About, first.From)
+	}
+}
+
+// Ensure that more spans than a browser takes are refused with what to do.
+func TestPageTooLarge(t *testing.T) {
+	m := newMade(nil)
+	m.add(firstWorker, "worker 0", Span{Kind: Load})
+	m.Tracks[0].Spans = make([]Span, MaxPageSpans+1)
+	if err := HTML(&bytes.Buffer{}, m.trace(), 0, ms); err == nil || !strings.Contains(err.Error(), "2,000,001 spans") || !strings.Contains(err.Error(), "--epoch") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Ensure that the page works in a real browser, where there is one: its script runs to its end, draws all spans, and complains about nothing.
+func TestPageInBrowser(t *testing.T) {
+	browser := ""
+	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome", "chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			browser = path
+			break
+		}
+	}
+	if browser == "" {
+		t.Skip("there is no chromium here: the page was not opened")
+	}
+	tr, err := ReadFile("testdata/run.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := tr.Bounds()
+	text, _ := pageOf(t, tr, from, to)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "page.html")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--user-data-dir="+dir+"/profile", "--window-size=1400,900", "--virtual-time-budget=3000", "--dump-dom", "file://"+path)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	dom, err := cmd.Output()
+	if err != nil {
+		t.Skipf("%s does not run here: %v", browser, err)
+	}
+	for _, want := range []string{"585 spans in 1.0", "WHERE THE TIME WENT", "<li>The training loop waits"} {
+		if !strings.Contains(strings.ToUpper(string(dom)), strings.ToUpper(want)) {
+			t.Errorf("the page does not say %q:\n%s", want, dom[max(0, len(dom)-2000):])
+		}
+	}
+	for line := range strings.Lines(complaints.String()) {
+		if strings.Contains(line, "CONSOLE") {
+			t.Error(line)
+		}
+	}
+}
