@@ -1,0 +1,115 @@
+"""Files for tests of streams, a reader of them, and what the batches must be: a plain reading of docs/streams.md, which shares no code with what is tested."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stocached import Order
+
+
+class Item(NamedTuple):
+    """A structure that workers started afresh can import."""
+
+    data: np.ndarray
+    name: dict[str, Any]
+
+
+def item(file: int, k: int) -> Item:
+    return Item(np.random.default_rng((file, k)).integers(0, 256, (4, 3), np.uint8), {"file": np.int32(file), "k": (np.full(2, k), k)})
+
+
+class Files:
+    """Reads file k, of lengths[k] items. Can be pickled. opened: if a folder is given, each opening of a file leaves a note there."""
+
+    def __init__(self, lengths: list[int], opened: Any = None, slow: float = 0) -> None:
+        self.lengths, self.opened, self.slow = lengths, opened, slow
+
+    def __call__(self, file: int) -> Any:
+        if self.opened is not None:
+            (self.opened / f"{file}-{os.getpid()}-{time.monotonic_ns()}").touch()
+        for k in range(self.lengths[file]):
+            if self.slow:
+                time.sleep(self.slow)
+            yield item(file, k)
+
+
+class SeekingFiles(Files):
+    """The same, from an item on; reads none before it."""
+
+    def __call__(self, file: int, start: int = 0) -> Any:
+        return (item(file, k) for k in range(start, self.lengths[file]))
+
+
+def lengths_of(seed: int, least: int = 1) -> list[int]:
+    """Of 1 to 20 files, some of which are empty."""
+    rng = random.Random(seed)
+    lengths = [rng.choice([0, 0, 1, 1, 2, 5, 13]) for _ in range(rng.randint(least, 20))]
+    return lengths if any(lengths) else [3, *lengths[1:]]
+
+
+def expected(
+    lengths: list[int], rows: int, groups: int = 1, *, epoch: int = 0, seed: int = 0, shuffle: bool = True, ends: str = "pad", steps: int = 10**9
+) -> list[list[Any]]:
+    """For each step the (file, number of the item) that each row gives, None where it has none. Several groups end together."""
+    count = len(lengths)
+
+    def file(place: int) -> int:
+        return Order(count, "shuffled" if shuffle else "sequential", seed).epoch(epoch + place // count).at(place % count)
+
+    following = list(range(groups))
+    reading: list[Any] = [None] * rows
+    result: list[list[Any]] = []
+    while len(result) < steps:
+        waiting = [row for row in range(rows) if reading[row] is None or reading[row][1] == lengths[reading[row][0]]]
+        while waiting:
+            again = []
+            for row in waiting:
+                group = row * groups // rows
+                if following[group] >= count and ends != "cycle":
+                    reading[row] = None
+                    continue
+                reading[row] = [file(following[group]), 0]
+                following[group] += groups
+                if lengths[reading[row][0]] == 0:
+                    again.append(row)
+            waiting = again
+        there = [at is not None for at in reading]
+        if not (all(there) if ends == "drop" else any(there)):
+            break
+        result.append([None if at is None else tuple(at) for at in reading])
+        for at in reading:
+            if at is not None:
+                at[1] += 1
+    return result
+
+
+def check(batch: Any, want: list[Any]) -> None:
+    """A batch is exactly these items."""
+    assert batch.mask.tolist() == [at is not None for at in want]
+    assert batch.files.tolist() == [-1 if at is None else at[0] for at in want]
+    assert batch.positions.tolist() == [-1 if at is None else at[1] for at in want]
+    assert batch.starts.tolist() == [at is not None and at[1] == 0 for at in want]
+    assert type(batch.items) is Item
+    for row, at in enumerate(want):
+        there = batch.items.data[row], batch.items.name["file"][row], batch.items.name["k"][0][row], batch.items.name["k"][1][row]
+        if at is None:
+            assert not any(part.any() for part in there)
+        else:
+            data, name = item(*at)
+            assert all((a == b).all() for a, b in zip(there, (data, name["file"], *name["k"])))
+
+
+def collect(batches: Any, most: int = 10**9) -> list[list[Any]]:
+    """What each batch has, after it was checked to be that."""
+    found = []
+    for batch in batches:
+        found.append([(int(f), int(k)) if there else None for f, k, there in zip(batch.files, batch.positions, batch.mask)])
+        check(batch, found[-1])
+        if len(found) == most:
+            break
+    return found
