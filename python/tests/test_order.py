@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import order_document
 import pytest
 
 from stocached import Concatenation, InvalidError, MixedOrder, Order, SampleIndexError, UnsupportedError, WeightedOrder
@@ -340,3 +341,33 @@ def test_concatenated_datasets():
     for sizes in ([], [0], [-1], [2**40, 1], [1.5]):
         with pytest.raises(InvalidError):
             Concatenation(sizes)
+
+
+def test_document_says_what_the_library_does():
+    """The vectors from the document alone: they can be made from what it says."""
+    for numbers, pairs in LINES["order"]:
+        kind, samples, seed, window, block, number = numbers
+        if kind > 1 and samples > 1000:
+            continue  # windows are walked there
+        for pair in pairs:
+            position, index = map(int, pair.split("="))
+            assert order_document.index_at(kind, samples, seed, window, block, number, position) == index
+    for (samples, seed, _, pattern, number), (_, _, *pairs) in LINES["weighted"]:
+        if samples > 1000:
+            continue
+        at = order_document.draws(weights_of(pattern, samples).tolist(), seed, number)
+        for pair in pairs:
+            position, index = map(int, pair.split("="))
+            assert at(position) == index
+    mixes = []
+    for (seed, stop, length, number, datasets, *each), (positions, _, *pairs) in LINES["mixed"]:
+        if int(positions) > 3000:
+            continue
+        rows = [each[d * 6 : d * 6 + 6] for d in range(datasets)]
+        mix = order_document.Mix([row[:5] for row in rows], [row[5] for row in rows], seed, stop, length)
+        assert mix.length == int(positions)
+        for pair in pairs:
+            position, index = map(int, pair.split("="))
+            assert mix.at(number, position) == index
+        mixes.append(stop)
+    assert {stop: mixes.count(stop) for stop in mixes} == {0: 7, 1: 5, 2: 8}
