@@ -23,6 +23,13 @@ import (
 // serve starts a server of a cache with the samples of a dataset, all of them or so many, and returns how to find it and how to end it.
 func serve(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, stop func()) {
 	t.Helper()
+	o, data, _, stop = serving(t, d, slots)
+	return o, data, stop
+}
+
+// serving is serve, and returns the server too.
+func serving(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, s *server.Server, stop func()) {
+	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	data = filepath.Join(t.TempDir(), "data")
 	settings := source.Settings{"kind": "dir", "path": data}
@@ -64,7 +71,7 @@ func serve(t *testing.T, d *dataset, slots int) (o client.DialOptions, data stri
 		goleak.VerifyNone(t, leaks)
 	}
 	t.Cleanup(stop)
-	return client.DialOptions{SocketsDir: sockets, Timeout: 200 * time.Millisecond}, data, stop
+	return client.DialOptions{SocketsDir: sockets, Timeout: 200 * time.Millisecond}, data, s, stop
 }
 
 func write(t *testing.T, path string, data []byte) {
@@ -172,5 +179,45 @@ func TestServedFailures(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A loader whose order the server has been told finds what it has read ahead; one whose order it has not finds nothing.
+func TestServedByPlan(t *testing.T) {
+	for _, plan := range []bool{false, true} {
+		d := newDataset(600, 500)
+		o, _, s, stop := serving(t, d, 600)
+		c := dial(t, o)
+		order := shuffled(600)
+		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 10, Order: order, Rank: 1, Ranks: 2, Ahead: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan {
+			err := s.Plan("pets", server.PlanOptions{Kind: order.Kind.String(), Seed: order.Seed, WorldSize: 2, Ranks: []uint64{1}, Ahead: 50})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		order0 := wanted(t, order, 0, loader.Shard{Rank: 1, Ranks: 2})
+		n := 0
+		for b, err := range l.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += b.Len()
+			b.Release()
+			eventually(t, "the server has read ahead", func() bool { // of what the loader has asked for: this batch, the one ahead, and the one that is just begun
+				state, err := c.State(order0[min(n+29, len(order0)-1)])
+				return !plan || err != nil || state == client.StateReady
+			})
+		}
+		if s := l.Stats(); n != 300 || plan && s.Misses > 30 || !plan && s.Misses != 300 {
+			t.Errorf("with a plan %v: %+v", plan, s)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		stop()
 	}
 }
