@@ -33,7 +33,7 @@ var Advices = []struct{ Kind, Help string }{
 const (
 	waits   = 0.05 // it waits: below, the loader keeps up
 	mostly  = 0.5  // of the waiting: what it waits for
-	busy    = 0.85 // workers that more of them would help
+	busy    = 0.80 // workers that more of them would help
 	batches = 0.10 // overhead of batches that larger ones would help
 	starts  = 0.10 // for the first batch, before anything was loaded
 	margin  = 0.8  // workers that are kept are no busier than this
