@@ -182,6 +182,38 @@ func TestPermutationIsLikeAShuffle(t *testing.T) {
 	}
 }
 
+// Ensure that permutations of neighbouring epochs, seeds and parts have nothing to do with each other: one after the inverse of the other is a shuffle too.
+func TestPermutationsHaveNothingInCommon(t *testing.T) {
+	after := func(p, q permutation) func(k uint64) uint64 {
+		return func(k uint64) uint64 { return q.at(p.position(k)) }
+	}
+	for name, pair := range map[string]shuffler{
+		"epochs": func(n, trial uint64) func(uint64) uint64 {
+			return after(newPermutation(n, 3, trial, ofSamples, 0), newPermutation(n, 3, trial+1, ofSamples, 0))
+		},
+		"seeds": func(n, trial uint64) func(uint64) uint64 {
+			return after(newPermutation(n, trial, 3, ofSamples, 0), newPermutation(n, trial+1, 3, ofSamples, 0))
+		},
+		"windows": func(n, trial uint64) func(uint64) uint64 {
+			return after(newPermutation(n, 3, 3, ofWindow, trial), newPermutation(n, 3, 3, ofWindow, trial+1))
+		},
+		"blocks and windows": func(n, trial uint64) func(uint64) uint64 {
+			return after(newPermutation(n, 3, trial, ofBlocks, 0), newPermutation(n, 3, trial, ofWindow, 0))
+		},
+		"seed and epoch": func(n, trial uint64) func(uint64) uint64 {
+			return after(newPermutation(n, trial, trial+1, ofSamples, 0), newPermutation(n, trial+1, trial, ofSamples, 0))
+		},
+	} {
+		for _, n := range []uint64{37, 256, 261} {
+			for s, off := range deviations(n, 200_000/n, pair) {
+				if math.Abs(off) > 5 {
+					t.Errorf("%s of %d samples, %s: off by %.1f standard deviations", name, n, statistics[s].name, off)
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkAt(b *testing.B) {
 	for _, n := range []uint64{1281167, 1<<30 + 1, 1e9} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
