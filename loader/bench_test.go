@@ -1,0 +1,96 @@
+package loader_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+)
+
+// BenchmarkAllHit compares batches that are all in the cache with gathering alone, into as many buffers. A nanosecond figure is of one batch.
+func BenchmarkAllHit(b *testing.B) {
+	for _, z := range []struct{ samples, bytes, batch int }{{1500, 196608, 64}, {50000, 3072, 256}} {
+		c, err := client.Create("", client.Options{Samples: z.samples, SampleBytes: z.bytes})
+		if err != nil {
+			b.Fatal(err)
+		}
+		row := make([]byte, z.bytes)
+		for i := range z.samples {
+			row[i%z.bytes]++
+			if r, err := c.Set(i, row, 0); r != client.Stored || err != nil {
+				b.Fatal(r, err)
+			}
+		}
+		order := wanted(b, loader.Order{Samples: uint64(z.samples), Kind: loader.Shuffled, Seed: 7}, 0, loader.Shard{})
+		threads := runtime.GOMAXPROCS(0)
+		b.Run(fmt.Sprint(z.bytes, "/gather"), func(b *testing.B) {
+			var buffers [4][]byte
+			for k := range buffers {
+				buffers[k] = make([]byte, z.batch*z.bytes)
+			}
+			b.SetBytes(int64(z.batch * z.bytes))
+			for n := 0; b.Loop(); n++ {
+				first := n % (z.samples / z.batch) * z.batch
+				if hits, err := c.Gather(order[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil, threads); hits != z.batch || err != nil {
+					b.Fatal(hits, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprint(z.bytes, "/batches"), func(b *testing.B) {
+			l, err := loader.New(loader.FromCache(c, nothing), loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads, Order: loader.Order{Kind: loader.Shuffled, Seed: 7}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(z.batch * z.bytes))
+			b.ResetTimer()
+			for n := 0; n < b.N; {
+				for batch, err := range l.Batches(context.Background()) {
+					if err != nil {
+						b.Fatal(err)
+					}
+					batch.Release()
+					if n++; n == b.N {
+						break
+					}
+				}
+			}
+		})
+		c.Close()
+	}
+}
+
+func nothing(context.Context, int, []byte) ([]byte, error) { panic("a miss") }
+
+// BenchmarkWorkers loads samples that take 1 ms of sleep: a nanosecond figure is of one sample, and ideal/op what it would be without any cost.
+func BenchmarkWorkers(b *testing.B) {
+	const latency = time.Millisecond
+	for workers := 1; workers <= 8; workers++ {
+		b.Run(fmt.Sprint(workers), func(b *testing.B) {
+			d := newDataset(1<<20, 64)
+			d.latency = latency
+			l, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 32, Workers: workers})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			for n := 0; n < b.N; {
+				for batch, err := range l.Batches(context.Background()) {
+					if err != nil {
+						b.Fatal(err)
+					}
+					n += batch.Len()
+					batch.Release()
+					if n >= b.N {
+						break
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)*float64(workers)/1e6, "ms-of-a-worker/op")
+		})
+	}
+}
