@@ -218,8 +218,9 @@ func TestServerThatIsJustEnding(t *testing.T) {
 		}
 		c.Close()
 		began := time.Now()
-		_, err = p.dial(200 * time.Millisecond) // there is none but these any more
-		if !errors.Is(err, client.ErrNoServer) || !strings.Contains(err.Error(), "stocached serve -c") || time.Since(began) < 200*time.Millisecond {
+		_, err = p.dial(200 * time.Millisecond) // there is none but these any more; the time may be over in the middle of a greeting
+		if !errors.Is(err, client.ErrNoServer) || time.Since(began) < 200*time.Millisecond ||
+			!strings.Contains(err.Error(), "stocached serve -c") && !strings.Contains(err.Error(), "did not answer within 200ms") {
 			t.Errorf("%s: %v after %v", name, err, time.Since(began))
 		}
 	}
