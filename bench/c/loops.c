@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 void loop_gather(void *dst, const void *rows, const int64_t *indices, size_t n, size_t bytes)
 {
@@ -41,4 +42,23 @@ uint64_t loop_look(const uint64_t *table, int64_t i, uint64_t *counter)
     uint64_t word = __atomic_load_n(table + 2 * i, __ATOMIC_ACQUIRE);
     __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
     return word;
+}
+
+static int64_t now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void loop_busy(int64_t nanoseconds)
+{
+    for (int64_t end = now(CLOCK_MONOTONIC) + nanoseconds; now(CLOCK_MONOTONIC) < end;)
+        ;
+}
+
+void loop_work(int64_t nanoseconds)
+{
+    for (int64_t end = now(CLOCK_THREAD_CPUTIME_ID) + nanoseconds; now(CLOCK_THREAD_CPUTIME_ID) < end;)
+        ;
 }

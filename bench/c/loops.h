@@ -16,4 +16,10 @@ void loop_gather_2(void *dst, const void *rows, const int64_t *indices, size_t n
 /* The least that a counted lookup in a table in memory takes: loads the word of sample i, one of every 16 bytes, and adds 1 to counter. */
 uint64_t loop_look(const uint64_t *table, int64_t i, uint64_t *counter);
 
+/* Keeps a core busy for so long by the clock: a training step on the processor. */
+void loop_busy(int64_t nanoseconds);
+
+/* Does so much work: busy for so long of this thread's processor time, whoever else runs beside it. */
+void loop_work(int64_t nanoseconds);
+
 #endif

@@ -3,6 +3,8 @@
     python python/bench run --runs 11 --folder TMPFS --huge PATH --loops LIBRARY [--quick] [--peers] [--only WHAT]
     python python/bench hits PATH CORE SEED
     python python/bench memory PATH
+    python python/bench loaders --runs 9 --folder TMPFS --loops LIBRARY --only PART [--quick]
+    python python/bench subject KIND SETTINGS
 
 Measurements go to standard output, one a line as JSON."""
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 
 def main(arguments: list[str]) -> None:
@@ -21,6 +24,14 @@ def main(arguments: list[str]) -> None:
         import worker
 
         return worker.memory(arguments[1])
+    if arguments[:1] == ["subject"] and len(arguments) == 3:
+        import json
+
+        from loaders import subject
+
+        return subject.main(arguments[1], json.loads(arguments[2]))
+    if arguments[:1] == ["loaders"]:
+        return loaders(arguments[1:])
     parser = argparse.ArgumentParser(prog="bench")
     parser.add_argument("run", choices=["run"])
     parser.add_argument("--runs", type=int, default=11, help="of each subject")
@@ -32,6 +43,27 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--only", default="", help="one of reads, puts, epochs, lifecycle")
     options = parser.parse_args(arguments)
     return run(options)
+
+
+def loaders(arguments: list[str]) -> None:
+    """One part of the loader's table: see loaders/rows.py."""
+    import measure
+    from loaders import peers_rows, rows
+
+    parts = rows.PARTS | peers_rows.PARTS
+    parser = argparse.ArgumentParser(prog="bench loaders")
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--folder", required=True, help="on a tmpfs, of this run alone")
+    parser.add_argument("--loops", required=True, help="the library with the bare C loops")
+    parser.add_argument("--only", required=True, choices=parts)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args(arguments)
+    bench = measure.Bench(options.runs)
+
+    def emit(case: str, size: str, subjects: list[Any], note: str = "") -> None:
+        bench.put(case, size, [subject.as_subject() for subject in subjects], note)
+
+    parts[options.only](rows.Run(options.runs, options.folder, options.loops, options.quick, emit))
 
 
 def run(options: argparse.Namespace) -> None:

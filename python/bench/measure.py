@@ -61,6 +61,10 @@ class Bench:
         gc.enable()
         self._print(case, size, note=note, subjects=[_shown(subject) for subject in subjects])
 
+    def put(self, case: str, size: str, subjects: list[dict[str, Any]], note: str = "") -> None:
+        """What has been measured otherwise."""
+        self._print(case, size, note=note, subjects=subjects)
+
     def missing(self, case: str, size: str, why: str) -> None:
         self._print(case, size, missing=why)
 

@@ -1,0 +1,32 @@
+"""Which subjects there are."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# kind: (module, class). A module is imported in the subject's own process only, with whatever it needs.
+KINDS = {
+    "stocached": ("ours", "Ours"),
+    "stocached-first": ("ours", "First"),
+    "gather": ("ours", "Gather"),
+    "loop": ("ours", "Loop"),
+    "torch": ("torches", "Torch"),
+    "torch-first": ("torches", "First"),
+    "decode": ("torches", "Decode"),
+    "work": ("torches", "Work"),
+    "bare": ("torches", "Bare"),
+    "litdata": ("peers", "LitData"),
+    "streaming": ("peers", "Streaming"),
+    "webdataset": ("peers", "WebDataset"),
+    "spdl": ("peers", "Spdl"),
+    "grain": ("peers", "Grain"),
+    "torchdata": ("peers", "TorchData"),
+    "monai": ("peers", "Monai"),
+    "datasets": ("peers", "Datasets"),
+}
+
+
+def make(kind: str, settings: dict[str, Any]) -> Any:
+    module, name = KINDS[kind]
+    return getattr(importlib.import_module(f"loaders.{module}"), name)(**settings)

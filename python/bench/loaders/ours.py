@@ -1,0 +1,168 @@
+"""Subjects of ours: the loader, the gather underneath it, and a bare loop over the same bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+import stocached
+
+from . import sets, subject
+
+
+def filled(folder: str, what: str, n: int, shape: Any, share: float = 1.0) -> stocached.Cache:
+    """A cache of images, with slots for a share of them. All in the cache where the share is 1."""
+    slots = n if share >= 1 else int(n * share)
+    cache = stocached.Cache.create(sets.own_name(what), samples=n, slots=slots, shape=tuple(shape), dtype="uint8", dir=folder)
+    if share >= 1:
+        images = sets.Images(n, shape)
+        for i in range(n):
+            if not cache.put(i, images[i]):
+                raise RuntimeError(f"sample {i} of {n} was not stored")
+    return cache
+
+
+class _Cached(subject.Whole):
+    def __init__(self, folder: str, n: int, shape: Any, what: str) -> None:
+        self.n, self.shape = n, tuple(shape)
+        self.cache = filled(folder, what, n, shape)
+
+    def __del__(self) -> None:
+        if hasattr(self, "cache"):
+            self.cache.unlink()
+
+
+class Ours(subject.Whole):
+    """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images", "jpeg" or "sleep". share: of the samples that have a slot; None: no cache."""
+
+    def __init__(
+        self, *, folder: str, n: int, shape: Any, batch: int, workers: int, share: float | None = 1.0, dataset: str = "images", order: str = "ours", epochs: int = 1,
+        augment: float = 0, step: float = 0, trace: bool = False, loops: str = "", jpegs: str = "", sleep: float = 0, **options: Any,
+    ) -> None:  # fmt: skip
+        import torch
+
+        from stocached.torch import DataLoader
+
+        torch.set_num_threads(1)
+        self.n, self.epochs, self.samples = n, epochs, n * epochs
+        self._check_numbers = dataset == "images"
+        source: Any = {"images": lambda: sets.Images(n, shape, torch.from_numpy), "jpeg": lambda: sets.Jpegs(jpegs, n), "sleep": lambda: sets.Sleeps(n, sleep)}[dataset]()
+        if share is not None and share > 0:
+            self._cache = filled(folder, "ours", n, shape, share if dataset == "images" else 0.999999 if share >= 1 else share)
+            options["cache"] = self._cache
+        if order == "ours":
+            options |= {"seed": 1, "shuffle": True}
+        else:
+            options |= {"shuffle": True, "generator": torch.Generator().manual_seed(1)}
+        if augment:
+            options["augment"] = sets.Augment(loops, augment)
+        if trace:
+            options["trace"] = f"{folder}/{sets.own_name('trace')}.json"
+        if workers:
+            options |= {"persistent_workers": True, "num_workers": workers, "multiprocessing_context": "fork"}
+        self._step = (lambda busy=sets.Loops(loops).busy: busy(int(step * 1e9))) if step else None
+        self.loader = DataLoader(source, batch, **options)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_cache"):
+            self._cache.unlink()
+
+    def epoch(self) -> Iterable[Any]:
+        step = self._step
+        for _ in range(self.epochs):
+            for batch in self.loader:
+                if step is not None:
+                    step()
+                yield batch
+
+    def check(self) -> None:
+        if self._check_numbers:
+            return super().check()
+        n = sum(len(batch) for batch in self.epoch())
+        if n != self.samples:
+            raise RuntimeError(f"{n} samples instead of {self.samples}")
+        return None
+
+
+class Gather(_Cached):
+    """Cache.gather of the same batches in a random order, into a ring of as many batches as the loader has ahead."""
+
+    def __init__(self, *, folder: str, n: int, shape: Any, batch: int, threads: int = 1, ring: int = 4, epochs: int = 1) -> None:
+        super().__init__(folder, n, shape, "gather")
+        self.epochs, self.samples = epochs, n * epochs
+        self._batch, self._threads = batch, threads
+        self._ring = [np.ones((batch, *self.shape), np.uint8) for _ in range(ring)]
+        self._rng = np.random.default_rng(1)
+
+    def epoch(self) -> Iterable[Any]:
+        k = 0
+        for _ in range(self.epochs):
+            order = self._rng.permutation(self.n)
+            for at in range(0, self.n, self._batch):
+                wanted = order[at : at + self._batch]
+                out = self._ring[k % len(self._ring)][: len(wanted)]
+                k += 1
+                if not self.cache.gather(wanted, out=out, threads=self._threads)[1].all():
+                    raise RuntimeError("a miss")
+                yield out
+
+
+class Loop(_Cached):
+    """A memcpy for each sample, in C, from the pages of the cache: what the memory gives."""
+
+    def __init__(self, *, folder: str, n: int, shape: Any, batch: int, loops: str, threads: int = 1, ring: int = 4, epochs: int = 1) -> None:
+        super().__init__(folder, n, shape, "loop")
+        self.epochs, self.samples = epochs, n * epochs
+        self._batch = batch
+        self._bytes = int(np.prod(self.shape))
+        first = self.cache.get(0)
+        self._rows = first.ctypes.data  # sample i is in slot i
+        if self.cache.get(n - 1).ctypes.data != self._rows + (n - 1) * self._bytes:
+            raise RuntimeError("samples do not lie in the order of their indices")
+        ctypes.string_at(self._rows, 1)
+        self._gather = sets.Loops(loops).gather if threads == 1 else sets.Loops(loops).gather_2
+        self._ring = [np.ones((batch, *self.shape), np.uint8) for _ in range(ring)]
+        self._rng = np.random.default_rng(1)
+
+    def epoch(self) -> Iterable[Any]:
+        k = 0
+        for _ in range(self.epochs):
+            order = self._rng.permutation(self.n)
+            for at in range(0, self.n, self._batch):
+                wanted = order[at : at + self._batch]
+                out = self._ring[k % len(self._ring)][: len(wanted)]
+                k += 1
+                self._gather(out.ctypes.data, self._rows, wanted.ctypes.data, len(wanted), self._bytes)
+                yield out
+
+
+class First:
+    """From the first sample that a worker begins to the first batch, of a loader made for it."""
+
+    def __init__(self, *, workers: int, batch: int, sleep: float) -> None:
+        self.samples = batch
+        self._workers, self._batch = workers, batch
+        self._started = sets.Started(4 * batch)
+        self._dataset = sets.Sleeps(4 * batch, sleep, self._started)
+
+    def _make(self) -> Any:
+        from stocached.torch import DataLoader
+
+        return DataLoader(self._dataset, self._batch, num_workers=self._workers, multiprocessing_context="fork")
+
+    def seconds(self) -> float:
+        self._started.clear()
+        iterator = iter(self._make())
+        batch = next(iterator)
+        end = time.monotonic_ns()
+        if len(batch) != self._batch:
+            raise RuntimeError(f"a batch of {len(batch)}")
+        del iterator
+        return (end - self._started.first()) / 1e9
+
+    def check(self) -> None:
+        self.seconds()

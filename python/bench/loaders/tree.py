@@ -1,0 +1,56 @@
+"""Processor time, page faults and memory of a process and all that descend from it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def members(root: int) -> list[int]:
+    """The process and its living descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            fields = _stat(int(entry))
+            if fields is not None:
+                children.setdefault(int(fields[1]), []).append(int(entry))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the state on, None if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def used(root: int) -> tuple[float, int]:
+    """Processor seconds and minor page faults so far: of the living by their clocks, of those that have ended, and were waited for, in ticks of 10 ms."""
+    seconds, faults = 0.0, 0
+    for pid in members(root):
+        fields = _stat(pid)
+        with contextlib.suppress(OSError):
+            seconds += time.clock_gettime(~pid << 3 | 2)  # what clock_getcpuclockid makes of a process id
+            if fields is not None:
+                faults += int(fields[7]) + int(fields[8])
+                seconds += (int(fields[13]) + int(fields[14])) * _TICK
+    return seconds, faults
+
+
+def share(root: int) -> int:
+    """PSS of all of them, in bytes: each page counts once, whoever of them has it mapped."""
+    total = 0
+    for pid in members(root):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) << 10
+    return total

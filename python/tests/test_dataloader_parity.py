@@ -1,0 +1,974 @@
+"""stocached.torch.DataLoader beside torch.utils.data.DataLoader: a table of cases, each a function that makes loaders with whichever class it is given and returns
+what came of it. Both classes must give the same: batches, exceptions, lengths, warnings, worker info, seeds, and where the generators are afterwards.
+
+What ours does differently on purpose is not in the table but in the tests at the end, one for each line of the list in docs/guides/loader.md.
+
+STOCACHED_TEST_PARITY=torch holds torch's class against itself instead: a case that fails then has an outcome that hangs on chance."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+import inspect
+import itertools
+import multiprocessing
+import os
+import pickle
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import parity_datasets as data
+import pytest
+from parity_datasets import N
+from parity_same import difference, outcome, raised, warned
+from torch_helpers import torch
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(60)]
+
+Make = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    run: Callable[[Make, int], Any]
+    workers: tuple[int, ...]
+    thread: bool  # whether it is run with workers that are threads too
+    reference: int | None = None  # workers of torch's side where it has any; None: as many as of ours
+
+
+CASES: list[Case] = []
+
+
+def case(workers: Any = (0, 2), thread: Any = True, over: Any = None, reference: int | None = None) -> Callable[[Any], Any]:
+    """Puts a function (make, workers) or, with `over`, (make, workers, entry) for each entry of a dict or list into the table. `thread` may be a list of
+    entries, and `workers` a function of the entry: what differs between workers is the same for most of a long list, and a process takes its time to start."""
+
+    def add(function: Any) -> Any:
+        name = function.__name__
+        if over is None:
+            CASES.append(Case(name, function, workers, thread, reference))
+        for key in over or ():
+            entry = over[key] if isinstance(over, dict) else key
+            run = functools.partial(_with, function, entry)
+            in_threads = key in thread if isinstance(thread, list) else thread
+            CASES.append(Case(f"{name}[{key}]", run, workers(key) if callable(workers) else workers, in_threads, reference))
+        return function
+
+    return add
+
+
+def _with(function: Any, entry: Any, make: Make, workers: int) -> Any:
+    return function(make, workers, entry)
+
+
+def epochs(loader: Any, n: int = 1) -> Any:
+    """Every batch of n epochs; an exception in the place of the rest of its epoch."""
+    return [outcome(lambda: list(loader)) for _ in range(n)]
+
+
+def one_by_one(iterator: Iterator[Any], most: int = 30, texts: tuple[str, ...] = ()) -> list[Any]:
+    """Goes on after exceptions, as far as StopIteration, which is the last entry."""
+    got: list[Any] = []
+    for _ in range(most):
+        try:
+            got.append(next(iterator))
+        except StopIteration as end:
+            got.append(raised(end))
+            return got
+        except Exception as error:
+            got.append(raised(error, *texts))
+    return got
+
+
+def generators() -> Any:
+    """Where the global generators are: a loader must leave them where torch's would."""
+    return float(torch.rand(())), random.random(), float(np.random.rand())
+
+
+def seeded(seed: int) -> Any:
+    return torch.Generator().manual_seed(seed)
+
+
+def some(workers: int, **options: Any) -> dict[str, Any]:
+    """Options that are only allowed with workers."""
+    return options if workers else {}
+
+
+# ------------------------------------------------------------------------------------------------ samples and batches
+
+
+# Kinds of samples that go through the workers in ways of their own, for what is not run with all of them.
+FEW = [
+    "tensor", "tensor empty", "tensor shapes differ", "tensor requires grad", "array", "array negative stride", "int", "float then int", "str", "tuple",
+    "dict of a dict", "namedtuple", "None", "dataclass", "a key is missing",
+]  # fmt: skip
+
+
+# torch's workers wait for ever with a batch that cannot be pickled.
+@case(over=list(data.SAMPLES), workers=lambda kind: (0,) if kind == "mapping proxy" else (0, 2), thread=FEW, reference=1)
+def collated(make, w, kind):
+    return epochs(make(data.Kind(kind), batch_size=4, num_workers=w))
+
+
+@case(over=list(data.SAMPLES), workers=lambda kind: (0, 2) if kind in FEW else (0,), thread=False, reference=1)
+def not_collated(make, w, kind):
+    return epochs(make(data.Kind(kind, 4), batch_size=None, num_workers=w))
+
+
+@case(over=["tensor", "array", "int", "str", "dict", "namedtuple", "list of its own", "None", "array of strings", "tensor shapes differ"], workers=(0, 1), thread=["tensor"])
+def iterable_collated(make, w, kind):
+    return epochs(make(data.OfKind(kind), batch_size=4, num_workers=w)), epochs(make(data.OfKind(kind), batch_size=None, num_workers=w))
+
+
+SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "defaults": lambda w: {},
+    "batch_size 3": lambda w: dict(batch_size=3),
+    "batch_size 5": lambda w: dict(batch_size=5),
+    "batch_size larger than the dataset": lambda w: dict(batch_size=64),
+    "drop_last": lambda w: dict(batch_size=3, drop_last=True),
+    "drop_last of all": lambda w: dict(batch_size=64, drop_last=True),
+    "batch_size None": lambda w: dict(batch_size=None),
+    "batch_size None shuffle": lambda w: dict(batch_size=None, shuffle=True),
+    "shuffle": lambda w: dict(batch_size=3, shuffle=True),
+    "shuffle drop_last": lambda w: dict(batch_size=3, shuffle=True, drop_last=True),
+    "shuffle generator": lambda w: dict(batch_size=3, shuffle=True, generator=seeded(42)),
+    "shuffle None": lambda w: dict(batch_size=3, shuffle=None),
+    "shuffle 1": lambda w: dict(batch_size=3, shuffle=1),
+    "generator alone": lambda w: dict(batch_size=3, generator=seeded(42)),
+    "sampler list": lambda w: dict(batch_size=2, sampler=[5, 3, 3, 9, 0]),
+    "sampler range": lambda w: dict(batch_size=2, sampler=range(2, 8)),
+    "sampler negative": lambda w: dict(batch_size=2, sampler=[-1, -2]),
+    "sampler tensor": lambda w: dict(batch_size=2, sampler=torch.tensor([1, 5, 2])),
+    "sampler array": lambda w: dict(batch_size=2, sampler=np.array([1, 5, 2])),
+    "sampler empty": lambda w: dict(batch_size=2, sampler=[]),
+    "sampler own": lambda w: dict(batch_size=2, sampler=data.OwnSampler()),
+    "sampler without length": lambda w: dict(batch_size=2, sampler=data.SamplerWithoutLength()),
+    "sampler with drop_last": lambda w: dict(batch_size=2, sampler=data.OwnSampler(), drop_last=True),
+    "sampler and batch_size None": lambda w: dict(batch_size=None, sampler=data.OwnSampler()),
+    "sequential sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.SequentialSampler(data.Plain())),
+    "random sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), generator=seeded(3))),
+    "random sampler of the global seed": lambda w: dict(batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain())),
+    "random sampler with replacement": lambda w: dict(batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), replacement=True, num_samples=23)),
+    "random sampler of more": lambda w: dict(batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), num_samples=23, generator=seeded(3))),
+    "subset sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.SubsetRandomSampler([8, 1, 5], generator=seeded(3))),
+    "weighted sampler": lambda w: dict(
+        batch_size=4, sampler=torch.utils.data.WeightedRandomSampler([0.1, 0.9, 0.4, 3.0], 11, generator=seeded(3))
+    ),
+    "distributed sampler": lambda w: dict(batch_size=2, sampler=torch.utils.data.DistributedSampler(data.Plain(), num_replicas=3, rank=1)),
+    "batch_sampler list": lambda w: dict(batch_sampler=[[0, 1], [2, 3, 4], [9]]),
+    "batch_sampler tuples": lambda w: dict(batch_sampler=[(0, 1), (2,)]),
+    "batch_sampler with an empty batch": lambda w: dict(batch_sampler=[[0, 1], [], [2]], collate_fn=data.as_list),
+    "batch_sampler empty batch collated": lambda w: dict(batch_sampler=[[0, 1], [], [2]]),
+    "batch_sampler of none": lambda w: dict(batch_sampler=[]),
+    "batch_sampler torch": lambda w: dict(
+        batch_sampler=torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(data.Plain(), generator=seeded(5)), 4, True)
+    ),
+    "batch_sampler own": lambda w: dict(batch_sampler=data.OwnBatchSampler()),
+    "batch_sampler of tensors": lambda w: dict(batch_sampler=list(torch.tensor([[0, 1], [2, 3]]))),
+    "index out of range": lambda w: dict(batch_size=2, sampler=[0, 1, 2, 99, 4, 5]),
+    "collate list": lambda w: dict(batch_size=3, collate_fn=data.as_list),
+    "collate dict": lambda w: dict(batch_size=3, collate_fn=data.shapes),
+    "collate lambda": lambda w: dict(batch_size=3, collate_fn=lambda samples: [label for _, label in samples]),
+    "collate padded": lambda w: dict(batch_size=3, collate_fn=data.padded),
+    "collate object": lambda w: dict(batch_size=3, collate_fn=data.CallableCollate(5)),
+    "collate own class": lambda w: dict(batch_size=3, collate_fn=data.own_batch),
+    "collate and batch_size None": lambda w: dict(batch_size=None, collate_fn=data.as_list),
+    "collate default_collate": lambda w: dict(batch_size=3, collate_fn=torch.utils.data.default_collate),
+    "collate None": lambda w: dict(batch_size=3, collate_fn=lambda samples: None),
+    "prefetch_factor 1": lambda w: dict(batch_size=3, **some(w, prefetch_factor=1)),
+    "prefetch_factor 7": lambda w: dict(batch_size=3, **some(w, prefetch_factor=7)),
+    "persistent_workers": lambda w: dict(batch_size=3, shuffle=True, **some(w, persistent_workers=True)),
+    "persistent_workers own sampler": lambda w: dict(batch_sampler=data.OwnBatchSampler(), **some(w, persistent_workers=True)),
+    "in_order": lambda w: dict(batch_size=3, in_order=True),
+    "timeout": lambda w: dict(batch_size=3, **some(w, timeout=30)),
+    "worker_init_fn": lambda w: dict(batch_size=3, worker_init_fn=data.no_init),
+    "pin_memory": lambda w: dict(batch_size=3, pin_memory=True),
+    "pin_memory own class": lambda w: dict(batch_size=3, pin_memory=True, collate_fn=data.own_batch),
+    "pin_memory_device": lambda w: dict(batch_size=3, pin_memory_device="cuda"),
+}
+
+
+@case(
+    over=SETTINGS,
+    thread=["defaults", "batch_size None", "shuffle", "drop_last", "sampler own", "batch_sampler own", "collate dict", "collate and batch_size None",
+            "persistent_workers", "persistent_workers own sampler", "index out of range", "prefetch_factor 1"],
+)  # fmt: skip
+def settings(make, w, options):
+    """Two epochs of everything, and where the generators are before, between and after."""
+    chosen = options(w)
+    loader = make(data.Plain(), num_workers=w, **chosen)
+    got = []
+    for _ in range(2):
+        got += [outcome(lambda: len(loader)), outcome(lambda: list(loader)), generators()]
+    if "generator" in chosen:
+        got.append(chosen["generator"].get_state())
+    return got
+
+
+@case(over=["batch_size 3", "shuffle", "batch_sampler own", "batch_size None"], workers=(1, 5), thread=["shuffle"])
+def settings_of_more_workers(make, w, name):
+    return settings(make, w, SETTINGS[name])
+
+
+def _datasets() -> dict[str, Callable[[], Any]]:
+    u = torch.utils.data if torch is not None else None
+    x = torch.arange(20.0).reshape(10, 2) if torch is not None else None
+    return {
+        "tensor": lambda: x,
+        "array": lambda: np.arange(20).reshape(10, 2),
+        "list": lambda: [x[k] for k in range(10)],
+        "list of numbers": lambda: list(range(10)),
+        "tuple": lambda: tuple(range(10)),
+        "string": lambda: "abcdefghij",
+        "range": lambda: range(10),
+        "empty list": lambda: [],
+        "TensorDataset": lambda: u.TensorDataset(x, torch.arange(10)),
+        "StackDataset": lambda: u.StackDataset(a=u.TensorDataset(x), b=list(range(10))),
+        "StackDataset tuple": lambda: u.StackDataset(list(range(10)), x),
+        "Subset": lambda: u.Subset(data.Plain(), [7, 7, 2, 0, 1]),
+        "Subset of a Subset": lambda: u.Subset(u.Subset(data.Plain(), [7, 5, 2, 0, 1]), [4, 0, 3]),
+        "Subset with __getitems__": lambda: u.Subset(data.Batched(), [7, 5, 2, 0, 1]),
+        "ConcatDataset": lambda: u.ConcatDataset([data.Plain(3), data.Plain(4), data.Plain(2)]),
+        "sum of datasets": lambda: u.TensorDataset(x) + u.TensorDataset(-x),
+        "random_split": lambda: u.random_split(data.Plain(), [0.7, 0.3], generator=seeded(1))[0],
+        "__getitems__": lambda: data.Batched(),
+        "__getitems__ None": lambda: data.BatchedNot(),
+        "__getitems__ fails": lambda: data.BatchedFails(),
+        "no length": lambda: data.NoLength(),
+        "generator": lambda: (k for k in range(10)),
+        "None": lambda: None,
+        "set": lambda: {1, 2, 3},
+    }
+
+
+@case(over=_datasets(), thread=["TensorDataset", "__getitems__", "__getitems__ fails", "no length", "Subset"])
+def datasets(make, w, dataset):
+    def run(**options: Any) -> Any:
+        loader = make(dataset(), num_workers=w, **options)
+        return outcome(lambda: len(loader)), epochs(loader, 1)
+
+    return outcome(lambda: run(batch_size=4)), outcome(lambda: run(batch_size=4, shuffle=True, generator=seeded(7)))
+
+
+@case()
+def indices_of_any_type(make, w):
+    keys = [3, np.int64(4), torch.tensor(5), "six", (7, 8), None, 9.5, True]
+    return epochs(make(data.Echo(), sampler=keys, batch_size=2, num_workers=w)), epochs(make(data.Echo(), sampler=keys, batch_size=None, num_workers=w))
+
+
+@case()
+def dataset_by_name(make, w):
+    dataset = data.Keyed()
+    return epochs(make(dataset, sampler=list(dataset), batch_size=3, num_workers=w))
+
+
+@case()
+def sampler_of_whole_batches(make, w):
+    """batch_size=None with a sampler of lists: the dataset makes the batch."""
+    sampler = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(range(N)), 4, False)
+    return epochs(make(data.Bulk(), batch_size=None, sampler=sampler, num_workers=w), 2)
+
+
+@case(workers=(0,))
+def calls_of_getitems(make, w):
+    dataset = data.Batched()
+    batches = epochs(make(dataset, batch_size=4, num_workers=w))
+    return batches, dataset.calls
+
+
+@case()
+def growing_dataset(make, w):
+    dataset = [torch.ones(2) * k for k in range(4)]
+    loader = make(dataset, num_workers=w)
+    first = epochs(loader)
+    dataset.append(torch.full((2,), 9.0))
+    return first, len(loader), epochs(loader)
+
+
+@case(over=[None, 4])
+def writing_into_batches(make, w, batch_size):
+    """Whose memory a batch is: what is written into one, and whether the dataset sees it."""
+    dataset = torch.zeros(N, 3)
+    for batch in make(dataset, batch_size=batch_size, num_workers=w):
+        batch += 1
+        assert bool((batch == 1).all())
+    return dataset
+
+
+@case()
+def batches_kept(make, w):
+    """Batches that are kept do not change while the loader goes on."""
+    kept = []
+    for _ in range(3):
+        for batch in make(data.Plain(40), batch_size=4, num_workers=w):
+            kept.append((batch, copy.deepcopy(batch)))
+    return [difference(now, then) for now, then in kept]
+
+
+@case()
+def large_samples(make, w):
+    batches = list(make([torch.full((3, 512, 512), k, dtype=torch.uint8) for k in range(6)], batch_size=2, num_workers=w))
+    return [(batch.shape, [int(x) for x in batch.sum((1, 2, 3))]) for batch in batches]
+
+
+# ------------------------------------------------------------------------------------------------ iterable datasets
+
+
+@case(over=[1, 3, 20, 64, None], workers=(0, 1, 2))
+def iterable(make, w, batch_size):
+    loader = make(data.CountingWithoutLength(), batch_size=batch_size, num_workers=w)
+    return outcome(lambda: len(loader)), epochs(loader, 2), generators()
+
+
+@case(workers=(0, 1, 3))
+def iterable_drop_last(make, w):
+    return epochs(make(data.CountingWithoutLength(11), batch_size=4, drop_last=True, num_workers=w), 2)
+
+
+@case(workers=(0, 1, 2, 3))
+def iterable_sharded(make, w):
+    loader = make(data.Sharded(), batch_size=3, num_workers=w)
+    return len(loader), epochs(loader, 2)
+
+
+@case(over=[None, 3, 7], workers=(3,))
+def iterable_uneven(make, w, batch_size):
+    loader = make(data.Uneven(0, 4, 20), batch_size=batch_size, num_workers=w)
+    return len(loader), epochs(loader, 2)
+
+
+@case(workers=(3,))
+def iterable_uneven_drop_last(make, w):
+    return epochs(make(data.Uneven(5, 0, 9), batch_size=4, drop_last=True, num_workers=w, prefetch_factor=4), 2)
+
+
+@case(workers=(2, 3), thread=False)
+def iterable_narrowed_by_worker_init_fn(make, w):
+    return epochs(make(data.SetByInit(3, 20), batch_size=4, num_workers=w, worker_init_fn=data.narrow), 2)
+
+
+@case(workers=(0, 1, 2), thread=False)
+def iterable_that_is_its_own_iterator(make, w):
+    return epochs(make(data.Itself(), batch_size=4, num_workers=w), 2)
+
+
+@case(workers=(0, 2))
+def iterable_endless(make, w):
+    return list(itertools.islice(make(data.Endless(), batch_size=4, num_workers=w), 7))
+
+
+@case(workers=(0, 1))
+def iterable_chain(make, w):
+    chain = data.Counting(5) + data.Counting(3)
+    return epochs(make(chain, batch_size=3, num_workers=w)), epochs(make(torch.utils.data.ChainDataset([data.Counting(2), data.Counting(4)]), num_workers=w))
+
+
+@case(workers=(2,))
+def iterable_persistent_workers(make, w):
+    loader = make(data.Sharded(), batch_size=3, num_workers=w, persistent_workers=True)
+    return epochs(loader, 3)
+
+
+@case(workers=(0,))
+def iterable_allows_shuffle_false(make, w):
+    return epochs(make(data.Counting(), shuffle=False, batch_size=3)), epochs(make(data.Counting(), shuffle=None, batch_size=3))
+
+
+@case(over=[(10, 1), (10, 3), (10, None), (0, 2), (None, 2)], workers=(0, 2))
+def iterable_length(make, w, entry):
+    length, batch_size = entry
+    loaders = [make(data.Counting(10, length), batch_size=batch_size, num_workers=w)]
+    if batch_size is not None:
+        loaders.append(make(data.Counting(10, length), batch_size=batch_size, drop_last=True, num_workers=w))
+    return [outcome(lambda: len(loader)) for loader in loaders]
+
+
+@case(over={"asked": True, "not asked": False}, workers=(0, 2))
+def iterable_length_warning(make, w, asked):
+    """One that says it is shorter than it is: a warning for each batch too many, once somebody asked."""
+    loader = make(data.Counting(10, 4), num_workers=w)
+    if asked:
+        len(loader)
+    with warned(UserWarning, "samples have been fetched") as found:
+        batches = list(loader)
+    return found, batches
+
+
+@case(over=["ValueError", "StopIteration", "KeyError", "ManyArguments"], workers=(0, 2))
+def iterable_fails(make, w, name):
+    texts = ("boom", "fail_here")[: 2 if w else 1]
+    return [
+        one_by_one(make_iter(make, data.FailsIterating(name, after), num_workers=w, batch_size=2), texts=texts) for after in (0, 3)
+    ]
+
+
+@case(over=["ValueError", "KeyError"], workers=(0, 2))
+def iterable_fails_at_once(make, w, name):
+    """__iter__ itself raises. What comes after that is not compared."""
+    return outcome(lambda: next(iter(make(data.FailsIterating(name, None), num_workers=w))), "boom")
+
+
+def make_iter(make: Make, *arguments: Any, **options: Any) -> Any:
+    return iter(make(*arguments, **options))
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+@case(over=data.ERRORS)
+def errors(make, w, name):
+    """In a dataset. With workers the message must hold the traceback of the worker: its text, and where it was raised."""
+    texts = ("boom", "Traceback (most recent call last)", "fail_here") if w else ()
+    if name == "Empty" and w:
+        texts = ("took no argument", *texts[1:])
+    if name in ("UnicodeDecodeError", "FileNotFoundError") and w:
+        texts = texts[1:]
+    iterator = iter(make(data.Fails(name, 5), batch_size=2, num_workers=w))
+    return one_by_one(iterator, most=3, texts=texts)  # batches 0 and 1, then the error
+
+
+@case(over=["ValueError", "ManyArguments"])
+def errors_and_what_comes_after_them(make, w, name):
+    """An epoch goes on after a batch that failed; each failed batch raises once."""
+    return one_by_one(iter(make(data.Fails(name, 2, 3, 6), batch_size=2, num_workers=w)))
+
+
+@case()
+def errors_then_another_epoch(make, w):
+    loader = make(data.Fails("ValueError", 5), batch_size=2, num_workers=w, **some(w, persistent_workers=True))
+    return epochs(loader, 3)
+
+
+@case()
+def errors_of_every_sample(make, w):
+    return one_by_one(iter(make(data.Fails("NotImplementedError", *range(N)), batch_size=3, shuffle=True, num_workers=w)))
+
+
+@case()
+def errors_with_batch_size_none(make, w):
+    return one_by_one(iter(make(data.Fails("KeyError", 1, 3), batch_size=None, num_workers=w, sampler=range(5))))
+
+
+@case()
+def errors_in_collate_fn(make, w):
+    return outcome(lambda: next(iter(make(data.Plain(), num_workers=w, collate_fn=data.failing_collate))), "boom", *some_texts(w))
+
+
+def some_texts(w: int) -> tuple[str, ...]:
+    return ("Traceback (most recent call last)", "fail_here") if w else ()
+
+
+@case()
+def errors_in_worker_init_fn(make, w):
+    return outcome(lambda: next(iter(make(data.Kind("int"), num_workers=w, worker_init_fn=data.failing_init))), "boom", *some_texts(w))
+
+
+@case(workers=(2,))
+def errors_in_worker_init_fn_of_one(make, w):
+    return outcome(lambda: list(make(data.Plain(64), num_workers=w, worker_init_fn=data.failing_init_of_one)), "boom", *some_texts(w))
+
+
+@case(over=[0, 3, 9])
+def errors_in_the_sampler(make, w, after):
+    """They come up in the parent, where they are raised: when, hangs on how far ahead a loader reads, so only the whole epoch is compared."""
+    return outcome(lambda: list(make(data.Plain(), sampler=data.FailingSampler(after), num_workers=w)), "boom")
+
+
+@case(over=["kill", "abort", "exit", "sys.exit"], workers=(2,), thread=False)
+def workers_that_die(make, w, how):
+    return outcome(lambda: list(make(data.Dies(how), num_workers=w)))
+
+
+@case(workers=(2,))
+def timeout(make, w):
+    return outcome(lambda: list(make(data.Sleeps(3, 2), num_workers=w, timeout=1)), "timed out after 1 seconds")
+
+
+@case(workers=(0,))
+def timeout_without_workers(make, w):
+    return outcome(lambda: list(make(data.Plain(), timeout=1)))
+
+
+@case(workers=(2,))
+def timeout_not_reached(make, w):
+    return epochs(make(data.Sleeps(0.01), num_workers=w, timeout=20))
+
+
+# ------------------------------------------------------------------------------------------------ arguments and attributes
+
+ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "num_workers -1": lambda: dict(num_workers=-1),
+    "num_workers str": lambda: dict(num_workers="2"),
+    "num_workers None": lambda: dict(num_workers=None),
+    "timeout -1": lambda: dict(timeout=-1),
+    "prefetch_factor without workers": lambda: dict(prefetch_factor=2),
+    "prefetch_factor -1": lambda: dict(prefetch_factor=-1, num_workers=1),
+    "persistent_workers without workers": lambda: dict(persistent_workers=True),
+    "batch_size 0": lambda: dict(batch_size=0),
+    "batch_size -1": lambda: dict(batch_size=-1),
+    "batch_size float": lambda: dict(batch_size=2.0),
+    "batch_size True": lambda: dict(batch_size=True),
+    "batch_size str": lambda: dict(batch_size="2"),
+    "batch_size None drop_last": lambda: dict(batch_size=None, drop_last=True),
+    "drop_last str": lambda: dict(drop_last="no"),
+    "drop_last 1": lambda: dict(drop_last=1),
+    "sampler and shuffle": lambda: dict(sampler=[1], shuffle=True),
+    "sampler and shuffle False": lambda: dict(sampler=[1], shuffle=False),
+    "batch_sampler and batch_size": lambda: dict(batch_sampler=[[1]], batch_size=2),
+    "batch_sampler and batch_size None": lambda: dict(batch_sampler=[[1]], batch_size=None),
+    "batch_sampler and batch_size 1": lambda: dict(batch_sampler=[[1]], batch_size=1),
+    "batch_sampler and shuffle": lambda: dict(batch_sampler=[[1]], shuffle=True),
+    "batch_sampler and sampler": lambda: dict(batch_sampler=[[1]], sampler=[1]),
+    "batch_sampler and sampler and shuffle": lambda: dict(batch_sampler=[[1]], sampler=[1], shuffle=True),
+    "batch_sampler and drop_last": lambda: dict(batch_sampler=[[1]], drop_last=True),
+    "context without workers": lambda: dict(multiprocessing_context="fork"),
+    "context unknown": lambda: dict(multiprocessing_context="bad", num_workers=1),
+    "context object": lambda: dict(multiprocessing_context=object(), num_workers=1),
+    "context number": lambda: dict(multiprocessing_context=3, num_workers=1),
+    "sampler number": lambda: dict(sampler=3),
+    "generator number": lambda: dict(generator=3),
+    "generator number and shuffle": lambda: dict(generator=3, shuffle=True),
+    "unknown argument": lambda: dict(unheard_of=3),
+    "collate_fn number": lambda: dict(collate_fn=3),
+    "prefetch_factor 0": lambda: dict(prefetch_factor=0, num_workers=1),
+    "keyword only": lambda: dict(arguments=(1, False, None, None, 0, None, False, False, 0, None, None, None, 2)),
+}
+
+
+@case(over=ARGUMENTS, workers=(0,))
+def arguments(make, w, entry):
+    """Each combination is refused, with the same type of error, or taken, and then gives the same; here, or at the first batch."""
+    options = entry()
+    positional = options.pop("arguments", ())
+    return outcome(lambda: list(make(data.Plain(), *positional, **options)))
+
+
+ITERABLE_ARGUMENTS = {
+    "shuffle": dict(shuffle=True),
+    "shuffle 3": dict(shuffle=3),
+    "sampler": dict(sampler=[1]),
+    "sampler and shuffle False": dict(sampler=[1], shuffle=False),
+    "batch_sampler": dict(batch_sampler=[[1]]),
+    "drop_last and None": dict(batch_size=None, drop_last=True),
+}
+
+
+@case(over=ITERABLE_ARGUMENTS, workers=(0,))
+def arguments_of_iterable(make, w, options):
+    return outcome(lambda: list(make(data.Counting(), **options)), "DataLoader with IterableDataset")
+
+
+@case(workers=(0,))
+def arguments_by_position(make, w):
+    loader = make(data.Plain(), 4, False, [3, 1, 2, 5, 6], None, 0, data.as_list, False, True, 0, data.no_init, None, seeded(3))
+    return epochs(loader), loader.batch_size, loader.drop_last, loader.worker_init_fn is data.no_init, loader.generator.initial_seed()
+
+
+@case(workers=(0,))
+def signature(make, w):
+    """Torch's parameters, in its order, with its defaults, are the first of ours."""
+    torchs = [(p.name, p.kind, p.default) for p in inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values()]
+    ours = {p.name: (p.name, p.kind, p.default) for p in inspect.signature(kind_of(make).__init__).parameters.values()}
+    positional = [p for p in torchs if p[1] is not inspect.Parameter.KEYWORD_ONLY]
+    return [ours.get(p[0]) for p in torchs], list(ours.values())[: len(positional)]
+
+
+def kind_of(make: Make) -> Any:
+    return type(make(data.Plain()))
+
+
+ATTRIBUTES = [
+    "batch_size", "drop_last", "num_workers", "timeout", "pin_memory", "pin_memory_device", "prefetch_factor", "persistent_workers", "in_order", "worker_init_fn",
+    "generator", "collate_fn", "_auto_collation", "_dataset_kind", "_iterator",
+]  # fmt: skip
+
+
+def attributes(loader: Any, dataset: Any) -> Any:
+    return (
+        {name: outcome(lambda: getattr(loader, name)) for name in ATTRIBUTES},
+        loader.dataset is dataset,
+        type(loader.sampler).__name__,
+        type(loader.batch_sampler).__name__,
+        type(loader._index_sampler).__name__,
+        type(loader.multiprocessing_context).__name__,
+        isinstance(loader, torch.utils.data.DataLoader),
+        loader.batch_sampler is None or getattr(loader.batch_sampler, "sampler", loader.sampler) is loader.sampler,
+    )
+
+
+@case(over=["defaults", "batch_size 3", "batch_size None", "shuffle", "sampler own", "batch_sampler own", "collate lambda", "timeout", "prefetch_factor 7", "drop_last"], thread=False)
+def attributes_of(make, w, name):
+    dataset = data.Plain()
+    return attributes(make(dataset, num_workers=w, **SETTINGS[name](w)), dataset)
+
+
+@case(workers=(2,))
+def attributes_of_iterable(make, w):
+    dataset = data.Counting()
+    return attributes(make(dataset, num_workers=w, multiprocessing_context="fork"), dataset), attributes(make(dataset, batch_size=None), dataset)
+
+
+@case(over=["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"], workers=(0,))
+def setting_attributes_that_may_not(make, w, name):
+    loader = make(data.Plain())
+    return outcome(lambda: setattr(loader, name, {}), name), epochs(loader)
+
+
+@case(workers=(0, 2))
+def setting_attributes_that_may(make, w):
+    loader = make(data.Plain(), batch_size=4, num_workers=w, shuffle=True)
+    loader.collate_fn = data.as_list
+    loader.generator = seeded(5)
+    loader.worker_init_fn = data.no_init
+    loader.timeout = 30 if w else 0
+    loader.unheard_of = 7
+    first = epochs(loader)
+    loader.num_workers = 0
+    loader.timeout = 0
+    return first, loader.unheard_of, epochs(loader)
+
+
+@case(workers=(2,))
+def setting_multiprocessing_context(make, w):
+    loader = make(data.Plain(), num_workers=w)
+    loader.multiprocessing_context = "fork"
+    return epochs(loader), type(loader.multiprocessing_context).__name__, outcome(lambda: setattr(loader, "multiprocessing_context", "bad"))
+
+
+@case(workers=(0,))
+def class_of(make, w):
+    kind = kind_of(make)
+
+    class Derived(kind):  # type: ignore[misc, valid-type]
+        def __init__(self, dataset: Any) -> None:
+            self.early = 3  # before torch's __init__, as many projects do
+            super().__init__(dataset, batch_size=3)
+
+        def __iter__(self) -> Any:
+            for batch in super().__iter__():
+                yield batch, self.early
+
+    return epochs(Derived(data.Plain())), issubclass(kind, torch.utils.data.DataLoader), kind.__name__, hasattr(kind[int], "__origin__")
+
+
+@case()
+def pickled(make, w):
+    loader = make(data.Plain(), batch_size=3, shuffle=True, num_workers=w, collate_fn=data.shapes)
+    again = pickle.loads(pickle.dumps(loader))
+    torch.manual_seed(3)
+    first = epochs(loader)
+    torch.manual_seed(3)
+    second = epochs(again)
+    assert difference(first, second) is None
+    torch.manual_seed(3)
+    return first, epochs(copy.copy(loader)), epochs(copy.deepcopy(loader)), outcome(lambda: pickle.dumps(iter(loader)))
+
+
+@case(workers=(2,))
+def warning_of_too_many_workers(make, w):
+    with warned(UserWarning, "worker") as found:
+        make(data.Plain(), num_workers=1000)
+    return found
+
+
+@case(workers=(0, 2))
+def warning_of_pin_memory(make, w):
+    with warned(UserWarning, "pin_memory") as found:
+        batches = list(make(data.Plain(), num_workers=w, pin_memory=True, batch_size=4))
+    return found, batches
+
+
+# ------------------------------------------------------------------------------------------------ iterators
+
+
+@case()
+def next_after_the_end(make, w):
+    iterator = iter(make(data.Plain(4), num_workers=w))
+    return list(iterator), one_by_one(iterator), one_by_one(iterator)
+
+
+@case()
+def iterator_itself(make, w):
+    iterator = iter(make(data.Plain(), batch_size=3, num_workers=w))
+    return iter(iterator) is iterator, len(iterator), next(iterator), len(list(iterator))
+
+
+@case()
+def two_iterators_at_once(make, w):
+    loader = make(data.Plain(), batch_size=3, shuffle=True, num_workers=w)
+    return list(zip(loader, loader))
+
+
+@case()
+def nested_iteration(make, w):
+    loader = make(data.Plain(4), batch_size=2, num_workers=w)
+    return [(a, b) for a in loader for b in loader]
+
+
+@case()
+def two_loaders_in_turn(make, w):
+    a = iter(make(data.Plain(), batch_size=2, num_workers=w, generator=seeded(1), shuffle=True))
+    b = iter(make(data.Plain(6), batch_size=3, num_workers=w, generator=seeded(2), shuffle=True))
+    return [next(x) for x in (a, a, b, a, b)], list(a), one_by_one(b)
+
+
+@case(workers=(2,))
+def two_iterators_of_persistent_workers(make, w):
+    """The second takes the workers over, and begins anew."""
+    loader = make(data.Plain(), batch_size=3, num_workers=w, persistent_workers=True)
+    first = iter(loader)
+    got = [next(first), next(first)]
+    second = iter(loader)
+    return got, second is first, list(second), list(loader)
+
+
+@case(over={"kept": True, "new": False}, workers=(2,))
+def break_and_again(make, w, persistent):
+    loader = make(data.Plain(40), batch_size=3, num_workers=w, shuffle=True, generator=seeded(3), persistent_workers=persistent)
+    got = []
+    for _ in range(3):
+        for k, batch in enumerate(loader):
+            got.append(batch)
+            if k == 2:
+                break
+    return got, epochs(loader)
+
+
+@case()
+def exception_in_the_loop(make, w):
+    loader = make(data.Plain(), batch_size=3, num_workers=w)
+
+    def loop() -> None:
+        for _ in loader:
+            raise LookupError("in the training step")
+
+    return outcome(loop), epochs(loader)
+
+
+@case()
+def enumerated_and_zipped(make, w):
+    loader = make(data.Plain(), batch_size=4, num_workers=w)
+    return list(enumerate(loader, 5)), list(zip(range(2), loader)), [len(batch) for batch in reversed(list(loader))]
+
+
+@case(workers=(2,))
+def many_short_epochs(make, w):
+    loader = make(data.Plain(4), batch_size=2, num_workers=w, shuffle=True, persistent_workers=True)
+    return epochs(loader, 12), generators()
+
+
+@case()
+def set_epoch(make, w):
+    """DistributedSampler's: torch's way to other orders each epoch, the same on all ranks."""
+    got = []
+    for rank in range(2):
+        sampler = torch.utils.data.DistributedSampler(data.Plain(11), num_replicas=2, rank=rank, shuffle=True, seed=3)
+        loader = make(data.Plain(11), batch_size=3, sampler=sampler, num_workers=w, **some(w, persistent_workers=True))
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            got.append((len(loader), list(loader)))
+    return got
+
+
+@case(workers=(2,))
+def not_in_order(make, w):
+    """Any order of the batches, but each once and whole."""
+    batches = list(make(data.Plain(), batch_size=3, num_workers=w, in_order=False, persistent_workers=True))
+    return sorted((labels.tolist(), images.tolist()) for images, labels in batches)
+
+
+@case(workers=(3,))
+def not_in_order_iterable(make, w):
+    return sorted(batch.tolist() for batch in make(data.Sharded(), batch_size=3, num_workers=w, in_order=False))
+
+
+# ------------------------------------------------------------------------------------------------ workers
+
+
+@case(workers=(0, 1, 3))
+def worker_info(make, w):
+    """What get_worker_info says: ids, number, seeds that are a base seed and the id, the dataset's own copy, and nothing in the parent."""
+    batches = list(make(data.Info(), batch_size=None, num_workers=w, generator=seeded(11), worker_init_fn=data.no_init if w else None))
+    infos = [info for _, info in batches if info is not None]
+    return (
+        [i for i, _ in batches],
+        len(infos),
+        all(0 <= info[0] < info[1] for info in infos),
+        {info[1] for info in infos},
+        {info[2] - info[0] for info in infos},
+        {info[3] for info in infos},
+        {info[6] for info in infos},  # threads of torch's
+        torch.utils.data.get_worker_info(),
+    )
+
+
+@case(workers=(2,), thread=False)
+def worker_processes(make, w):
+    """Other processes than this one, other ones each epoch unless they are kept, and none left."""
+    got = []
+    for persistent in (False, True):
+        loader = make(data.Info(60), batch_size=None, num_workers=w, persistent_workers=persistent)
+        first, second = ({info[5] for _, info in loader} for _ in range(2))
+        got.append((len(first) <= w, os.getpid() in first, first == second, bool(first & second)))
+    return got
+
+
+@case(workers=(1, 2))
+def worker_info_of_iterable(make, w):
+    loader = make(data.InfoIterable(), batch_size=None, num_workers=w, generator=seeded(11))
+    return list(loader), list(loader)
+
+
+@case(workers=(2,), thread=False)
+def worker_init_fn_changes_the_dataset(make, w):
+    infos = [info for _, info in make(data.Info(60), batch_size=None, num_workers=w, worker_init_fn=data.mark_init)]
+    return {(info[0], info[4]) for info in infos} <= {(0, "worker 0"), (1, "worker 1")}
+
+
+@case(workers=(2,), thread=False)
+def worker_init_fn_runs_once(make, w):
+    got = []
+    for persistent in (False, True):
+        loader = make(data.Inits(20), batch_size=None, num_workers=w, worker_init_fn=data.count_init, persistent_workers=persistent)
+        got.append([set(loader), set(loader)])
+    return got
+
+
+@case(workers=(0, 1, 2), thread=False)
+def seeds_of_workers(make, w):
+    """torch.initial_seed, Python's, torch's and NumPy's first numbers in each worker: of the base seed, which the generator gives, and the worker's id."""
+    loader = make(data.Seeds(), batch_size=None, num_workers=w, generator=seeded(11))
+    torch.manual_seed(1)
+    return list(loader), list(loader), generators()
+
+
+@case(workers=(2,), thread=False)
+def seeds_of_the_global_generator(make, w):
+    return list(make(data.Seeds(), batch_size=None, num_workers=w)), generators()
+
+
+@case(workers=(2,), thread=False)
+def seeds_of_persistent_workers(make, w):
+    loader = make(data.Seeds(), batch_size=None, num_workers=w, persistent_workers=True, generator=seeded(11))
+    return [[entry[:3] for entry in loader] for _ in range(2)]
+
+
+@case(workers=(0,))
+def random_numbers_without_workers(make, w):
+    """Come from the parent's generators, in the order of the samples, as if the loop were written out."""
+    loader = make(data.Random(), batch_size=4)
+    return list(loader), generators(), list(loader), generators()
+
+
+@case(workers=(2,))
+def random_numbers_of_a_seed(make, w):
+    """The same seed gives the same numbers again, another one others, whatever they are."""
+
+    def numbers(seed: int) -> Any:
+        return [batch[1].tolist() for batch in make(data.Random(), batch_size=5, num_workers=w, generator=seeded(seed))]
+
+    first, second, other = numbers(3), numbers(3), numbers(4)
+    return first == second, first == other, len({x for batch in first for x in batch}) == N
+
+
+@case(over={"kept": True, "renewed": False}, workers=(2,), thread=False)
+def changing_the_dataset_between_epochs(make, w, persistent):
+    dataset = data.Mutable(6)
+    loader = make(dataset, num_workers=w, persistent_workers=persistent, batch_size=6)
+    got = []
+    for k in range(3):
+        dataset.value = k
+        got.append(list(loader))
+    return got
+
+
+@case(workers=(0,))
+def changing_the_dataset_between_batches(make, w):
+    """Without workers a change is seen by the next batch: nothing has been loaded ahead."""
+    dataset = data.Mutable(6)
+    got = []
+    for k, batch in enumerate(make(dataset, batch_size=2)):
+        got.append(batch)
+        dataset.value = k + 1
+    return got
+
+
+@case(over=["fork", "forkserver", "spawn"], workers=(2,), thread=False)
+def contexts(make, w, method):
+    loader = make(data.Info(), batch_size=4, num_workers=w, multiprocessing_context=method, generator=seeded(11), collate_fn=data.as_list)
+    batches = list(loader)
+    infos = [info for batch in batches for _, info in batch]
+    return [[i for i, _ in batch] for batch in batches], {info[1] for info in infos}, {info[2] - info[0] for info in infos}
+
+
+@case(workers=(1,), thread=False)
+def contexts_as_objects(make, w):
+    return epochs(make(data.Plain(), batch_size=4, num_workers=w, multiprocessing_context=multiprocessing.get_context("fork")))
+
+
+@case(over={"collate_fn": dict(collate_fn=lambda x: x), "worker_init_fn": dict(worker_init_fn=lambda k: None)}, workers=(1,), thread=False)
+def contexts_that_cannot_pickle(make, w, options):
+    return outcome(lambda: list(make(data.Plain(), num_workers=w, multiprocessing_context="spawn", **options)))
+
+
+# ------------------------------------------------------------------------------------------------ the comparison
+
+
+def _torch(*arguments: Any, **options: Any) -> Any:
+    return torch.utils.data.DataLoader(*arguments, **options)
+
+
+def _ours(worker: str, *arguments: Any, **options: Any) -> Any:
+    if os.environ.get("STOCACHED_TEST_PARITY") == "torch":
+        return torch.utils.data.DataLoader(*arguments, **options)
+    from stocached.torch import DataLoader
+
+    if worker == "thread" and options.get("num_workers"):
+        options["worker"] = "thread"
+    return DataLoader(*arguments, **options)
+
+
+def _run(one: Case, make: Make, workers: int) -> Any:
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            got = one.run(make, workers)
+        finally:
+            gc.collect()
+    return got
+
+
+@functools.lru_cache(maxsize=1)  # the case with threads follows the one with processes
+def _of_torch(index: int, workers: int) -> Any:
+    return _run(CASES[index], _torch, workers)
+
+
+def _entries() -> Iterator[Any]:
+    for index, one in enumerate(CASES):
+        for workers in one.workers:
+            yield pytest.param(index, workers, "process", id=f"{one.name}-{workers}")
+            if workers and one.thread:
+                yield pytest.param(index, workers, "thread", id=f"{one.name}-{workers}-threads")
+
+
+@pytest.mark.parametrize(("index", "workers", "worker"), list(_entries()))
+def test_same(index: int, workers: int, worker: str) -> None:
+    before = set(multiprocessing.active_children())
+    expected = _of_torch(index, min(workers, CASES[index].reference or workers))
+    got = _run(CASES[index], functools.partial(_ours, worker), workers)
+    found = difference(expected, got)
+    assert found is None, found
+    deadline = time.monotonic() + 5
+    while left := [child for child in multiprocessing.active_children() if child not in before and child.is_alive()]:
+        assert time.monotonic() < deadline, f"worker processes are left: {left}"
+        time.sleep(0.01)
