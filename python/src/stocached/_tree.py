@@ -179,49 +179,47 @@ class Tree:
         if self._root == 0 and _items(sample) is None and sample is not None:
             return [sample]  # the leaf is the sample
         leaves: list[Any] = []
-
-        def walk(node: Any, value: Any) -> None:
-            if node is None or isinstance(node, int):
-                if node is not None and self.leaves[node].kind == OBJECT:
-                    leaves.append(value)
-                    return
-                if (node is None) != (value is None) or (node is not None and _items(value) is not None):
-                    raise UnfitError(f"{self.leaves[node].path if node is not None else 'a None'} became {_describe(value)}")
-                if node is not None:
-                    leaves.append(value)
-                return
-            items = _items(value)
-            if (
-                items is None
-                or type(value) is not node.kind
-                or len(items[1]) != len(node.children)
-                or (node.keys and set(items[0]) != set(node.keys))
-            ):
-                raise UnfitError(f"a {node.kind.__name__} of {len(node.children)} became {_describe(value)}")
-            for k, child in enumerate(node.children):
-                walk(child, value[node.keys[k]] if node.keys else items[1][k])
-
-        walk(self._root, sample)
+        self._walk(self._root, sample, leaves)
         return leaves
+
+    # Methods, not closures: a function that names itself is a cycle, which would keep the leaves until the next garbage collection.
+
+    def _walk(self, node: Any, value: Any, leaves: list[Any]) -> None:
+        if node is None or isinstance(node, int):
+            if node is not None and self.leaves[node].kind == OBJECT:
+                leaves.append(value)
+                return
+            if (node is None) != (value is None) or (node is not None and _items(value) is not None):
+                raise UnfitError(f"{self.leaves[node].path if node is not None else 'a None'} became {_describe(value)}")
+            if node is not None:
+                leaves.append(value)
+            return
+        items = _items(value)
+        if (
+            items is None
+            or type(value) is not node.kind
+            or len(items[1]) != len(node.children)
+            or (node.keys and set(items[0]) != set(node.keys))
+        ):
+            raise UnfitError(f"a {node.kind.__name__} of {len(node.children)} became {_describe(value)}")
+        for k, child in enumerate(node.children):
+            self._walk(child, value[node.keys[k]] if node.keys else items[1][k], leaves)
 
     def give(self, leaves: Sequence[Any], *, tuples: type = tuple) -> Any:
         """A sample with these leaves. tuples: what plain tuples are made."""
-        if self._root == 0:
-            return leaves[0]
+        return self._build(self._root, leaves, tuples)
 
-        def build(node: Any) -> Any:
-            if node is None:
-                return None
-            if isinstance(node, int):
-                return leaves[node]
-            children = [build(child) for child in node.children]
-            if node.keys:
-                return dict(zip(node.keys, children))
-            if node.kind is tuple:
-                return tuples(children)
-            return node.kind(*children) if hasattr(node.kind, "_fields") else node.kind(children)
-
-        return build(self._root)
+    def _build(self, node: Any, leaves: Sequence[Any], tuples: type) -> Any:
+        if node is None:
+            return None
+        if isinstance(node, int):
+            return leaves[node]
+        children = [self._build(child, leaves, tuples) for child in node.children]
+        if node.keys:
+            return dict(zip(node.keys, children))
+        if node.kind is tuple:
+            return tuples(children)
+        return node.kind(*children) if hasattr(node.kind, "_fields") else node.kind(children)
 
     def names(self) -> list[str]:
         """A field name for each leaf: its path, or if that is too long or not unique a number."""

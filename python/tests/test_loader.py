@@ -1,0 +1,482 @@
+"""The loader: the same batches however they are made, states, orders, and samples of all kinds."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import math
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import stocached
+from stocached import InvalidError, Loader, Order, SampleIndexError, StateError
+from stocached._ring import Ring
+
+N = 61
+Point = collections.namedtuple("Point", "place value")
+
+
+class Numbers:
+    """Samples that say who they are."""
+
+    def __init__(self, n=N, seconds=0.0):
+        self.n, self.seconds = n, seconds
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        if not 0 <= index < self.n:
+            raise SampleIndexError(f"no sample {index}")
+        if self.seconds:
+            time.sleep(self.seconds)
+        return {"image": np.full((2, 3), index, np.float32), "label": int(index)}
+
+
+def add_noise(sample, generator):
+    return {"image": sample["image"] + generator.random((2, 3), np.float32), "label": sample["label"]}
+
+
+def add_global_noise(sample):
+    return {"image": sample["image"] + np.random.random((2, 3)).astype(np.float32), "label": sample["label"]}
+
+
+def labels(batches):
+    return [batch["label"].tolist() for batch in batches]
+
+
+def same(a, b):
+    assert labels(a) == labels(b)
+    for x, y in zip(a, b):
+        np.testing.assert_array_equal(x["image"], y["image"])
+
+
+WAYS = [(0, "process"), (1, "process"), (2, "process"), (5, "process"), (2, "thread"), (5, "thread")]
+
+
+@pytest.mark.parametrize("augment", [None, add_noise], ids=["plain", "augment"])
+@pytest.mark.parametrize("size", [None, "16MiB", 4_200_000], ids=["uncached", "cached", "part"])
+def test_batches_do_not_depend_on_how_they_are_made(size, augment):
+    expected = None
+    for workers, kind in WAYS:
+        loader = Loader(Numbers(), 7, shuffle=True, seed=5, num_workers=workers, worker=kind, size=size, augment=augment)
+        epochs = [list(loader) for _ in range(3)]
+        assert sorted(sum(labels(epochs[0]), [])) == list(range(N))
+        assert labels(epochs[0]) != labels(epochs[1])
+        if augment is not None:
+            assert not np.array_equal(epochs[0][0]["image"], np.floor(epochs[0][0]["image"])), "nothing was added"
+        expected = expected or epochs
+        for epoch, wanted in zip(epochs, expected):
+            same(epoch, wanted)
+        if size == "16MiB":
+            assert loader.stats().misses == (N if augment is None or workers == 0 else loader.stats().misses)
+        loader.close()
+
+
+def test_global_random_numbers_of_augment_depend_on_seed_epoch_and_index_alone():
+    runs = []
+    for workers in (0, 2, 3):
+        loader = Loader(Numbers(), 8, shuffle=True, seed=9, num_workers=workers, augment=add_global_noise)
+        runs.append([list(loader) for _ in range(2)])
+    for run in runs[1:]:
+        for epoch, wanted in zip(run, runs[0]):
+            same(epoch, wanted)
+    images = {index: image for batch in runs[0][0] for index, image in zip(batch["label"].tolist(), batch["image"])}
+    again = {index: image for batch in runs[0][1] for index, image in zip(batch["label"].tolist(), batch["image"])}
+    assert all(not np.array_equal(images[k], again[k]) for k in range(N)), "the same noise in two epochs"
+
+
+def test_augment_leaves_the_programs_random_numbers_alone():
+    np.random.seed(3)
+    wanted = np.random.random(5)
+    loader = Loader(Numbers(), 8, seed=9, augment=add_global_noise)
+    np.random.seed(3)
+    base = loader._generator_state()
+    for _ in loader:
+        pass
+    loader._put_generator_state(base)
+    np.testing.assert_array_equal(np.random.random(5), wanted)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_ranks_read_each_sample_once(world, drop_last):
+    seen = []
+    for rank in range(world):
+        loader = Loader(Numbers(), 5, shuffle=True, seed=2, rank=rank, world_size=world, ends="uneven", drop_last=drop_last, num_workers=rank % 2)
+        batches = list(loader)
+        assert len(batches) == len(loader)
+        seen += sum(labels(batches), [])
+    assert len(seen) == len(set(seen))
+    assert len(seen) == (N // world // 5 * 5 * world if drop_last else N)
+
+
+def test_padded_ranks_have_as_many_batches():
+    counts = [len(list(Loader(Numbers(), 5, shuffle=True, seed=2, rank=rank, world_size=4))) for rank in range(4)]
+    assert len(set(counts)) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- states
+
+
+@pytest.mark.parametrize(("before", "after"), [((2, 1), (0, 2)), ((0, 2), (3, 1)), ((1, 2), (2, 4)), ((0, 4), (0, 1))])
+def test_resumed_at_every_batch_with_other_workers_and_ranks(before, after):
+    """Nothing is lost and nothing comes twice, whatever the number of workers and ranks was before and is after."""
+    (workers, world), (new_workers, new_world) = before, after
+    settings = {"shuffle": True, "seed": 4, "ends": "uneven", "batch_size": 4}
+    steps = N // world // 4
+    for stop in range(steps + 1):
+        seen, states = [], []
+        for rank in range(world):
+            loader = Loader(Numbers(), num_workers=workers, rank=rank, world_size=world, **settings)
+            batches = iter(loader)
+            for _ in range(stop):
+                seen += next(batches)["label"].tolist()
+            states.append(loader.state_dict())
+            batches.close()
+        assert all(state == states[0] for state in states), "ranks differ in their state"
+        for rank in range(new_world):
+            loader = Loader(Numbers(), num_workers=new_workers, rank=rank, world_size=new_world, **settings)
+            loader.load_state_dict(states[0])
+            assert loader.state_dict() == states[0]
+            seen += sum(labels(loader), [])
+            second = labels(loader)
+            assert second == labels(_at_epoch(Loader(Numbers(), rank=rank, world_size=new_world, **settings), 1))
+        assert sorted(seen) == list(range(N)), f"stopped after {stop} batches"
+
+
+def _at_epoch(loader, epoch):
+    loader.set_epoch(epoch)
+    return loader
+
+
+class Backwards:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        yield from np.random.permutation(self.n).tolist()
+
+    def __len__(self):
+        return self.n
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_foreign_sampler_resumes(workers):
+    np.random.seed(1)
+    loader = Loader(Numbers(), 6, sampler=Backwards(N), num_workers=workers)
+    whole = labels(loader)
+    for stop in range(len(whole) + 1):
+        np.random.seed(1)
+        first = Loader(Numbers(), 6, sampler=Backwards(N), num_workers=workers)
+        batches = iter(first)
+        got = [next(batches)["label"].tolist() for _ in range(stop)]
+        state = first.state_dict()
+        batches.close()
+        np.random.seed(77)
+        second = Loader(Numbers(), 6, sampler=Backwards(N))
+        second.load_state_dict(state)
+        assert got + labels(second) == whole
+
+
+def test_states_of_other_loaders_are_refused():
+    loader = Loader(Numbers(), 6, shuffle=True, seed=1)
+    for state in ({}, {"version": 99}, Loader(Numbers(), 6, shuffle=True, seed=2).state_dict(), Loader(Numbers(), 6, sampler=[1]).state_dict(), 3, None):
+        with pytest.raises(StateError):
+            loader.load_state_dict(state)
+    with pytest.raises(StateError, match="lacks position"):
+        loader.load_state_dict({k: v for k, v in loader.state_dict().items() if k != "position"})
+
+
+def test_state_between_epochs_is_the_next_epochs_start():
+    loader = Loader(Numbers(), 6, shuffle=True, seed=1)
+    first = labels(loader)
+    state = loader.state_dict()
+    second = labels(loader)
+    again = Loader(Numbers(), 6, shuffle=True, seed=1)
+    again.load_state_dict(state)
+    assert labels(again) == second != first
+    again.set_epoch(0)
+    assert labels(again) == first
+
+
+# ---------------------------------------------------------------------------------------------------- kinds of samples
+
+
+class Mixed:
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return Point((np.arange(3) + index, f"sample {index}"), [index * 0.5, {"raw": bytes([index]), "none": None, "set": {index}}])
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
+def test_samples_of_all_kinds(workers, kind):
+    for epoch in range(2):
+        batches = list(Loader(Mixed(), 4, num_workers=workers, worker=kind))
+        assert [len(batch.value[0]) for batch in batches] == [4, 4, 2]
+        batch = batches[1]
+        assert type(batch) is Point
+        np.testing.assert_array_equal(batch.place[0], [[4, 5, 6], [5, 6, 7], [6, 7, 8], [7, 8, 9]])
+        assert batch.place[1] == [f"sample {k}" for k in range(4, 8)]
+        np.testing.assert_array_equal(batch.value[0], [2, 2.5, 3, 3.5])
+        assert batch.value[1] == {"raw": [bytes([k]) for k in range(4, 8)], "none": [None] * 4, "set": [{k} for k in range(4, 8)]}
+
+
+class Odd(Numbers):
+    """Some samples are larger."""
+
+    def __getitem__(self, index):
+        return np.full(5 if index == 23 else 4, index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_differ_in_shape_are_an_error_of_their_batch_alone(workers):
+    batches = iter(Loader(Odd(), 8, num_workers=workers))
+    assert [next(batches)[0, 0] for _ in range(2)] == [0, 8]
+    with pytest.raises(ValueError, match="shape"):
+        next(batches)
+    assert [batch[0, 0] for batch in batches] == list(range(24, N, 8))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_own_collate_function(workers):
+    loader = Loader(Odd(), 8, num_workers=workers, collate_fn=lambda samples: (len(samples), np.concatenate(samples)))
+    batches = list(loader)
+    assert [size for size, _ in batches] == [8] * 7 + [5]
+    np.testing.assert_array_equal(np.concatenate([rows for _, rows in batches]), np.concatenate([Odd()[k] for k in range(N)]))
+
+
+class Stream:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return iter(np.full(3, k) for k in range(self.n))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_iterable_dataset(drop_last):
+    assert [len(batch) for batch in Loader(Stream(10), 4, drop_last=drop_last)] == ([4, 4] if drop_last else [4, 4, 2])
+    # Each worker has the whole of it, as with torch: sharing is the dataset's business.
+    batches = list(Loader(Stream(10), 4, drop_last=drop_last, num_workers=2))
+    assert [batch[0, 0] for batch in batches] == ([0, 0, 4, 4] if drop_last else [0, 0, 4, 4, 8, 8])
+
+
+def test_without_batches():
+    assert [sample["label"] for sample in Loader(Numbers(), None)] == list(range(N))
+    assert [sample["label"] for sample in Loader(Numbers(), None, num_workers=2, shuffle=True, seed=3)] == Order(N, seed=3).epoch(0).indices().tolist()
+
+
+def test_batch_sampler():
+    wanted = [[3, 1], [5], [7, 8, 9, 60]]
+    for workers in (0, 2):
+        assert labels(Loader(Numbers(), batch_sampler=wanted, num_workers=workers)) == wanted
+        assert labels(Loader(Numbers(), batch_sampler=wanted, num_workers=workers, size="16MiB")) == wanted
+
+
+def test_batch_augment_gets_each_batch():
+    for workers in (0, 2):
+        loader = Loader(Numbers(), 8, size="16MiB", num_workers=workers, batch_augment=lambda batch: batch["label"] * 2)
+        assert np.concatenate(list(loader)).tolist() == list(range(0, 2 * N, 2))
+
+
+# ---------------------------------------------------------------------------------------------------- work is shared within a batch
+
+
+class Slow(Numbers):
+    def __getitem__(self, index):
+        time.sleep(1.0 if index == 0 else 0.01)
+        return np.full(2, index)
+
+
+def test_a_slow_sample_delays_only_its_batch():
+    loader = Loader(Slow(40), 8, num_workers=3, in_order=False)
+    batches = iter(loader)
+    start = time.monotonic()
+    firsts = [int(next(batches)[0, 0]) for _ in range(4)]
+    assert time.monotonic() - start < 0.95
+    assert sorted(firsts) == [8, 16, 24, 32]
+    assert int(next(batches)[0, 0]) == 0
+
+
+def test_misses_of_one_batch_are_loaded_side_by_side():
+    """Sixteen samples of 50 ms by 8 workers: two rounds, not sixteen, and not all by the one who began."""
+    batches = iter(Loader(Numbers(32, seconds=0.05), 16, num_workers=8, worker="thread"))
+    start = time.monotonic()
+    next(batches)
+    assert time.monotonic() - start < 0.4
+
+
+def test_gathers_in_the_background():
+    """While the training loop computes, the batches ahead are filled."""
+    loader = Loader(Numbers(), 8, size="16MiB")
+    list(loader)
+    batches = iter(loader)
+    next(batches)
+    for _ in range(200):
+        if all(batch.filled.is_set() for batch in batches._pending):
+            break
+        time.sleep(0.01)
+    assert batches._pending
+    assert all(batch.filled.is_set() for batch in batches._pending)
+    names = [thread.name for thread in threading.enumerate()]
+    assert "stocached gather" in names
+    batches.close()
+
+
+def test_sample_gone_from_the_cache_between_look_and_gather_is_loaded():
+    loader = Loader(Numbers(), 8, size="16MiB", batch_augment=None)
+    list(loader)
+    batches = iter(loader)
+    loader.cache.clear()
+    assert sorted(sum(labels(batches), [])) == list(range(N))
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+def test_lease_outlives_slices_and_views():
+    ring = Ring(1 << 20)
+    ring.resize(4096)
+
+    def leased():
+        lease = ring.take()
+        return lease.array()[64:1088].view(np.float32).reshape(16, 16)
+
+    rows = leased()
+    number = ring._made
+    for keep in (rows[3:], rows.T, rows.reshape(-1)[5:7], memoryview(rows[2]), rows[:, None]):
+        assert len(ring._idle) == 0
+        other = keep
+    del rows
+    assert len(ring._idle) == 0, "somebody still sees the last one"
+    del keep
+    del other
+    assert len(ring._idle) == number
+    again = leased()
+    assert ring._made == number
+    assert len(ring._idle) == number - 1
+    del again
+
+
+def test_batches_that_nobody_keeps_need_no_garbage_collection():
+    """Their memory is used again at once: what is in use, what is ahead, and one more."""
+    gc.collect()
+    gc.disable()
+    try:
+        for workers in (0, 2):
+            batches = iter(Loader(Numbers(), 4, size="16MiB", num_workers=workers))
+            for _ in batches:
+                pass
+            assert batches._transport.ring._made <= batches._plan.ahead + 2
+    finally:
+        gc.enable()
+
+
+def test_ring_is_limited_and_says_so_once():
+    loader = Loader(Numbers(), 4, size="16MiB", ring_bytes=6 * 4096)
+    for _ in loader:
+        pass  # keeps none
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept = list(loader)
+    assert sum("somebody keeps batches" in str(warning.message) for warning in caught) == 1
+    assert labels(kept) == [list(range(k, min(k + 4, N))) for k in range(0, N, 4)]
+
+
+# ---------------------------------------------------------------------------------------------------- figures and arguments
+
+
+def test_stats_count_hits_and_misses():
+    for workers in (0, 2):
+        loader = Loader(Numbers(), 8, size="16MiB", num_workers=workers)
+        list(loader)
+        first = loader.stats()
+        assert (first.batches, first.samples, first.hits, first.misses) == (math.ceil(N / 8), N, 0, N)
+        assert first.bytes == N * (24 + 8)
+        list(loader)
+        second = loader.stats() - first
+        assert (second.hits, second.misses, second.hit_rate) == (N, 0, 1.0)
+        assert second.wait_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_workers": -1}, "num_workers=-1"),
+        ({"timeout": -1}, "timeout=-1"),
+        ({"persistent_workers": True}, "num_workers"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"prefetch_factor": -2}, "prefetch_factor=-2"),
+        ({"worker": "fibre"}, "worker='fibre'"),
+        ({"ends": "round", "seed": 1}, "ends='round'"),
+        ({"ends": "pad", "sampler": [1]}, "seed= or order="),
+        ({"seed": 1, "sampler": [1]}, "sampler="),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 1, "rank": 0}, "world_size=None"),
+        ({"seed": 1, "rank": 2, "world_size": 2}, "rank=2"),
+        ({"order": Order(5)}, "5 samples"),
+        ({"order": "random"}, "random"),
+        ({"order": Order(N), "seed": 2}, "seed=2"),
+        ({"order": "shuffled", "shuffle": True}, "shuffle="),
+        ({"shuffle": True, "sampler": [1]}, "sampler="),
+        ({"batch_sampler": [[1]], "batch_size": 2}, "batch_sampler="),
+        ({"batch_size": None, "drop_last": True}, "batch_size=None"),
+        ({"augment": 3}, "augment=3"),
+        ({"fingerprint": "v1"}, "fingerprint="),
+        ({"prefetch_bytes": "many"}, "many"),
+        ({"gather_threads": 0}, "gather_threads=0"),
+    ],
+)
+def test_wrong_arguments_say_what_is_wrong(settings, message):
+    with pytest.raises(InvalidError, match=message):
+        iter(Loader(Numbers(), **settings))
+
+
+def test_iterable_dataset_has_no_cache():
+    for settings in ({"size": "1GiB"}, {"seed": 1}, {"augment": add_noise}, {"shuffle": True}):
+        with pytest.raises(InvalidError, match="iterable"):
+            Loader(Stream(3), **settings)
+
+
+def test_workers_errors_reach_the_parent_with_their_traceback():
+    for workers, kind in ((0, "process"), (2, "process"), (2, "thread")):
+        batches = iter(Loader(Numbers(), sampler=[1, 2, 99, 3], batch_size=2, num_workers=workers, worker=kind))
+        next(batches)
+        with pytest.raises(SampleIndexError, match="no sample 99") as caught:
+            next(batches)
+        if workers:
+            assert "in __getitem__" in str(caught.value)
+            assert f"worker {kind}" in str(caught.value)
+
+
+def test_trace_holds_every_sample(tmp_path):
+    import json
+
+    path = tmp_path / "run.json"
+    loader = Loader(Numbers(), 8, size="16MiB", num_workers=2, trace=path)
+    for _ in range(2):
+        list(loader)
+    loader.close()
+    spans = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len([span for span in spans if span["name"] == "load"]) == N
+    assert len([span for span in spans if span["name"] == "wait"]) == 2 * math.ceil(N / 8)
+    assert sorted({span["args"]["index"] for span in spans if span["name"] == "load"}) == list(range(N))
+
+
+def test_loader_can_be_pickled():
+    import pickle
+
+    loader = Loader(Numbers(), 8, shuffle=True, seed=3)
+    assert labels(pickle.loads(pickle.dumps(loader))) == labels(loader)
+
+
+def test_version_is_there():
+    assert stocached.Loader is Loader
