@@ -80,6 +80,10 @@ bench-server: setup-bench ## speed of the server beside bare reads, redis-server
 bench-order: build setup-system ## speed and memory of the order of an epoch, written to bench/results
 	$(GO) -C bench run ./cmd/bench -order $(ARGS)
 
+.PHONY: bench-loader
+bench-loader: build setup-system ## speed of the loader in Go beside gathering alone and bare goroutines, written to bench/results
+	$(GO) -C bench run ./cmd/bench -loader $(ARGS)
+
 .PHONY: soak
 soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)

@@ -1,6 +1,6 @@
 // Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
 //
-// There are three groups of rows: what needs no server, with -server what a server does, and with -order the order of an epoch. For the first it measures the Go client itself, compiles and runs the C programs in
+// There are four groups of rows: what needs no server, with -server what a server does, with -order the order of an epoch, and with -loader the loader. For the first it measures the Go client itself, compiles and runs the C programs in
 // bench/c, and runs python/bench; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
 //
 // One part after the other, each alone on the machine; a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its
@@ -34,6 +34,8 @@ With -server it writes DATE-DESCRIPTION-server.json and README.md, and has these
 %s
 With -order it writes DATE-DESCRIPTION-order.json and README.md, and has these parts:
 %s
+With -loader it writes DATE-DESCRIPTION-loader.json and README.md, and has these parts:
+%s
 Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
 
 Flags:
@@ -49,7 +51,7 @@ func main() {
 	}
 	r := &runner{}
 	var only string
-	var render, server, order bool
+	var render, server, order, loader bool
 	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
 	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the server: with redis-server and memcached")
 	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
@@ -59,6 +61,7 @@ func main() {
 	flag.StringVar(&r.out, "out", "", "folder of the results")
 	flag.BoolVar(&server, "server", false, "measure the server, instead of what needs none")
 	flag.BoolVar(&order, "order", false, "measure the order of an epoch")
+	flag.BoolVar(&loader, "loader", false, "measure the loader")
 	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
 	flag.BoolVar(&render, "render", false, "only make README.md anew, from the newest results in the folder")
 	flag.Usage = func() {
@@ -69,11 +72,11 @@ func main() {
 			}
 			return b.String()
 		}
-		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts))
+		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts), list(loaderParts))
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() > 0 || server && order || r.runs < 0 || r.runs > 99 {
+	if flag.NArg() > 0 || server && order || loader && (server || order) || r.runs < 0 || r.runs > 99 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -83,6 +86,9 @@ func main() {
 	}
 	if order {
 		r.group, r.all, r.peers = &report.Order, orderParts, true // it has no peers that could be missing
+	}
+	if loader {
+		r.group, r.all, r.peers = &report.Loader, loaderParts, true // as above
 	}
 	if err := r.start(only, render); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -83,6 +83,19 @@ func TestQuickOrder(t *testing.T) {
 	}
 }
 
+// A quick run of the loader: everything is measured.
+func TestQuickLoader(t *testing.T) {
+	r := &runner{quick: true, peers: true, out: t.TempDir(), state: t.TempDir(), group: &report.Loader, all: loaderParts}
+	if err := r.find(); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range quickly(t, r, "", "*-loader.json").Verdicts {
+		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 {
+			t.Errorf("%s %s, %s: %s", v.Case, v.Size, v.Ours, v.Result)
+		}
+	}
+}
+
 // A quick run of the server's parts, with redis-server and memcached where they are installed.
 func TestQuickServer(t *testing.T) {
 	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir(), group: &report.Server, all: serverParts}

@@ -35,6 +35,8 @@ var clientParts = []part{
 
 var orderParts = []part{{"order", "the order of an epoch in C", false, (*runner).orders}}
 
+var loaderParts = []part{{"batches", "Go: batches, and loads that sleep", false, (*runner).batches}}
+
 // part returns the measurements of a part: kept ones with -resume, else new ones, which it keeps.
 func (r *runner) part(p *part) ([]report.Measurement, error) {
 	kept := filepath.Join(r.state, fmt.Sprintf("part-%s%s%s.json", p.name, map[bool]string{true: "-quick"}[r.quick], map[bool]string{true: "-peers"}[r.peers]))
@@ -123,6 +125,15 @@ func (r *runner) orders(emit func(report.Measurement)) error {
 		arguments = append(arguments, "quick")
 	}
 	return r.run(emit, r.program(), arguments...)
+}
+
+func (r *runner) batches(emit func(report.Measurement)) error {
+	for _, z := range measure.BatchSizes(r.quick) {
+		if err := measure.Batches(z, r.dir, r.runs, emit); err != nil {
+			return err
+		}
+	}
+	return measure.SleepingLoads(r.quick, r.runs, emit)
 }
 
 // pythonRun runs some of python/bench.
