@@ -161,6 +161,13 @@ func (s *steady) adviseCache(add adder) {
 	workers := float64(max(s.workers, 1))
 	want := 1 - (1-have)*min(s.others*workers/s.Work.Load, 1)
 	want = min(math.Ceil(want*100)/100, 1)
+	fate := "be hidden"
+	if s.workers == 0 { // nothing loads beside the step, so that nothing is hidden
+		want = 1
+	}
+	if want == 1 {
+		fate = "be gone"
+	}
 	if want <= have+0.005 {
 		return
 	}
@@ -175,16 +182,16 @@ func (s *steady) adviseCache(add adder) {
 	case s.Loader.Settings["cache"] == nil && s.Loader.Settings["size"] == nil:
 		how = "size= or cache= "
 	default: // it is being filled: what it will hold is in no number here
-		add("cache", gain, "every sample was loaded, as in an epoch that fills a cache: at a hit rate of %.2f loading would take %s instead of %s and be hidden; see if the next epoch's hit rate gets there",
-			want, duration(left), duration(s.Work.Load))
+		add("cache", gain, "every sample was loaded, as in an epoch that fills a cache: at a hit rate of %.2f loading would take %s instead of %s and %s; see if the next epoch's hit rate gets there",
+			want, duration(left), duration(s.Work.Load), fate)
 		return
 	}
 	room := ""
 	if s.Bytes > 0 {
 		room = fmt.Sprintf(" (%s)", size(float64(s.Bytes)*float64(max(s.Loader.WorldSize, 1))*want))
 	}
-	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s instead of %s and be hidden: %sfor %s of the dataset%s",
-		want, have, duration(left), duration(s.Work.Load), how, percent(want), room)
+	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s instead of %s and %s: %sfor %s of the dataset%s",
+		want, have, duration(left), duration(s.Work.Load), fate, how, percent(want), room)
 }
 
 // adviseOthers is for an epoch that waits for something else than loads.

@@ -304,6 +304,9 @@ func TestAdviceFits(t *testing.T) {
 	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "loaded by no worker") || !strings.Contains(a.Text, "num_workers=2") {
 		t.Errorf("without workers: %+v", a)
 	}
+	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "At a hit rate of 1.00, now 0.00, loading would take 0.00 s instead of 1.22 s and be gone") {
+		t.Errorf("without workers nothing is hidden: %+v", a)
+	}
 	j = fewWorkers()
 	j.settings = map[string]any{"size": "8GiB"} // set, and not one hit: this epoch fills it
 	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "see if the next epoch's hit rate gets there") {

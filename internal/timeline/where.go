@@ -174,7 +174,7 @@ type span struct {
 func (l *Loader) work(end int64) *work {
 	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
 	for _, track := range l.Tracks {
-		if track.Number == loopTrack || track.Number >= firstOther {
+		if track.Number >= firstOther {
 			continue
 		}
 		_, isWorker := track.Worker()

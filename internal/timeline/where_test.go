@@ -94,6 +94,13 @@ func TestWhereEdges(t *testing.T) {
 	if _, _, ok := m.trace().Epoch(2); ok {
 		t.Error("there is no epoch 2")
 	}
+	alone := newMade(nil) // without workers the training loop loads and gathers by itself, within its waits
+	alone.loop(Wait, 0, 0, 0, 10*ms, 4, 2)
+	alone.stage(Gather, loopTrack, 0, 0, ms, 3*ms)
+	alone.stage(Load, loopTrack, 0, 0, 3*ms, 9*ms)
+	if e := alone.trace().Epochs()[0]; e.Workers != 0 || e.Work != (Parts{Load: 0.006, Gather: 0.002}) || math.Abs(e.WaitFor.Load-0.006) > 1e-9 || math.Abs(e.WaitFor.Other-0.002) > 1e-9 {
+		t.Errorf("without workers: %+v", e)
+	}
 	none := newMade(nil)
 	none.load(0, 0, 0, 1, 0, ms)
 	if epochs := none.trace().Epochs(); epochs != nil || Typical(epochs) != nil {

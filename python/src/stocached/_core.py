@@ -145,7 +145,7 @@ class LoaderCore:
         self._current: weakref.ref[Iteration] | None = None
         self._kept: Transport | None = None  # of persistent workers
         self._kept_layout: Layout | None = None
-        self._began: dict[str, Any] = {}  # of the current iteration: what a state needs
+        self._next: Iteration | None = None  # of the epoch that comes next, when it has been begun ahead
         self._recorder: Recorder | None = None
         if extras.trace is not None:
             rank, world_size = (self.sampler.rank, self.sampler.world_size) if isinstance(self.sampler, OrderSampler) else rank_of_environment()
@@ -161,24 +161,37 @@ class LoaderCore:
         if current is not None and self.persistent_workers and not current.ended:
             current.close()
             current.ended = True
+        ahead, self._next = self._next, None
+        if ahead is not None:
+            if self._resume is None and ahead.plan.epoch == self._epoch:
+                return self._give(ahead)
+            ahead.close()
+        return self._give(self._make_iteration())
+
+    def _give(self, iteration: Iteration) -> Iteration:
+        self._current = weakref.ref(iteration)
+        self._epoch = iteration.plan.epoch + 1
+        return iteration
+
+    def _make_iteration(self, ahead: bool = False) -> Iteration:
         rows = self._by_rows()
-        plan = self._plan(rows)
+        plan = self._plan(rows, ahead)
         if not self.num_workers and not (rows and plan.layout is not None):
-            return self._began_iteration(PlainIteration(plan))
-        owned = not self.persistent_workers
+            return PlainIteration(plan)
+        owned = not (self.persistent_workers or (plan.follow is not None and not self.num_workers))
         transport = self._kept
         if transport is None:
             transport = Transport(plan, self._context(), self._board_tasks(plan), restart=self._extras.restart_workers)
             if not owned:
                 self._kept = transport
-        elif plan.job.workers:
+        elif plan.job.workers and not rows:
             transport.begin_epoch(plan.job.base_seed, plan.job.key)
-        kind = RowsIteration if rows else MadeIteration
-        return self._began_iteration(kind(plan, transport, owned))
+        return (RowsIteration if rows else MadeIteration)(plan, transport, owned)
 
-    def _began_iteration(self, iteration: Iteration) -> Iteration:
-        self._current = weakref.ref(iteration)
-        return iteration
+    def _begin_next(self) -> None:
+        """Has the first batches of the next epoch made, while the training loop has the last ones of this."""
+        if self._next is None and self._resume is None:
+            self._next = self._make_iteration(ahead=True)
 
     def _context(self) -> Any:
         context = getattr(self, "multiprocessing_context", None)
@@ -211,9 +224,11 @@ class LoaderCore:
             return None
         return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
 
-    def _plan(self, rows: bool) -> Plan:
+    def _plan(self, rows: bool, ahead: bool) -> Plan:
         extras = self._extras
-        wanted, base_seed, key, epoch = self._begin_epoch()
+        wanted, base_seed, key, began = self._begin_epoch()
+        ordered = "shard" in began
+        follows = rows and ordered and not ahead and (self.persistent_workers or not self.num_workers)
         fast = rows and extras.augment is None and getattr(self._cached, "augment", None) is None
         job = Job(
             dataset=self._cached if self._cached is not None else self.dataset,
@@ -247,8 +262,11 @@ class LoaderCore:
             cached=self._cached,
             meter=self._meter,
             trace=None if self._recorder is None else Tracing(self._recorder),
-            epoch=epoch,
+            epoch=began["epoch"],
+            began=began,
+            ordered=ordered,
             layout=layout,
+            follow=_weakly(self) if follows else None,
         )
 
     # ------------------------------------------------------------------------------------------------ epochs and states
@@ -266,26 +284,22 @@ class LoaderCore:
     def _restore_generator(self, kept: Any) -> None:
         raise NotImplementedError
 
-    def _begin_epoch(self) -> tuple[Iterator[Any], int, int, int]:
-        """Indices of one batch after the other, the seed of the workers, the key of samples, and the number of the epoch."""
+    def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any]]:
+        """Indices of one batch after the other, the seed of the workers, the key of samples, and what a state of this epoch needs."""
         state, self._resume = self._resume, None
+        epoch = self._epoch if state is None else int(state["epoch"])
         sampler = self.sampler
         if isinstance(sampler, OrderSampler) and self._makes_batches():
-            base_seed = self._base_seed()
-            epoch = self._epoch if state is None else int(state["epoch"])
             sampler.set_epoch(epoch)
             sampler.start = 0 if state is None else int(state["position"])
             shard = sampler.shard()
-            self._epoch = epoch + 1
-            self._began = {"epoch": epoch, "shard": shard}
             seed = getattr(sampler.order, "seed", 0)
             wanted: Iterator[Any] = batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
-            return wanted, base_seed, sample_seed(seed, epoch, 0), epoch
-        epoch = self._epoch if state is None else int(state["epoch"])
-        self._epoch = epoch + 1
+            # No random number of the program's is drawn: the epoch may be begun ahead.
+            return wanted, sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0), {"epoch": epoch, "shard": shard}
         skip = 0 if state is None else int(state["batches"])
         kept = None if state is None else self._set_generator_state(state["generator"])
-        self._began = {"epoch": epoch, "skipped": skip, "generator": self._generator_state()}
+        began = {"epoch": epoch, "skipped": skip, "generator": self._generator_state()}
         wanted = iter(self.batch_sampler if self._batched() else self.sampler)
         base_seed = self._base_seed()
         if state is not None:
@@ -293,7 +307,7 @@ class LoaderCore:
                 raise StateError("an iterable dataset has no positions to go on from; stocached.streams has, and so has a dataset with len() and [index]")
             wanted = _skipped(wanted, skip)
             self._restore_generator(kept)
-        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), 0, 0), epoch
+        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), 0, 0), began
 
     def _makes_batches(self) -> bool:
         """Whether batches are `batch_size` samples of our order one after the other."""
@@ -316,19 +330,20 @@ class LoaderCore:
         if self._resume is not None:
             return dict(self._resume)
         current = self._current() if self._current is not None else None
-        running = current is not None and not current.ended and self._began
+        running = current if current is not None and not current.ended else None
         state: dict[str, Any] = {"version": _STATE}
         if isinstance(self.sampler, OrderSampler) and self._makes_batches():
             state["order"] = repr(self.sampler.order)
             state["epoch"] = self._epoch
             state["position"] = 0
-            if running and current is not None:
-                state["epoch"] = self._began["epoch"]
-                state["position"] = self._began["shard"].position(current.read)
+            if running is not None:
+                state["epoch"] = running.plan.epoch
+                state["position"] = running.plan.began["shard"].position(running.read)
             return state
         state["order"] = None
-        if running and current is not None:
-            state |= {"epoch": self._began["epoch"], "batches": self._began["skipped"] + current.batches, "generator": self._began["generator"]}
+        if running is not None:
+            began = running.plan.began
+            state |= {"epoch": began["epoch"], "batches": began["skipped"] + running.batches, "generator": began["generator"]}
         else:
             state |= {"epoch": self._epoch, "batches": 0, "generator": self._generator_state()}
         return state
@@ -364,11 +379,26 @@ class LoaderCore:
         if current is not None:
             current.close()
             current.ended = True
+        if self._next is not None:
+            self._next.close()
+            self._next = None
         if self._kept is not None:
             self._kept.close()
             self._kept = None
         if self._recorder is not None:
             self._recorder.close()
+
+
+def _weakly(loader: LoaderCore) -> Callable[[], None]:
+    """`_begin_next` of a loader that nobody needs to keep for it."""
+    reference = weakref.ref(loader)
+
+    def begin_next() -> None:
+        kept = reference()
+        if kept is not None:
+            kept._begin_next()
+
+    return begin_next
 
 
 def _is_served(dataset: Any) -> bool:

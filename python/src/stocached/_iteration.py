@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,10 @@ class Plan:
     meter: Any
     trace: Any
     epoch: int
+    began: dict[str, Any]  # what a state of the epoch needs
+    ordered: bool  # in an order of ours, which may be asked ahead
     layout: Any = None
+    follow: Callable[[], None] | None = None  # to be called when all batches are on their way
 
 
 @dataclass
@@ -66,6 +69,10 @@ class Iteration:
         self.batches = 0
         self.ended = False
 
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
     def __iter__(self) -> Iterator[Any]:
         return self
 
@@ -89,6 +96,8 @@ class Iteration:
             self.ended = True
             plan.meter.wait(time.monotonic_ns() - start)
             plan.meter.step(step)
+            if plan.trace is not None:
+                plan.trace.stepped(plan.epoch, self.batches, start, step)
             self.close()
             raise
         except BaseException:
@@ -135,6 +144,8 @@ class PlainIteration(Iteration):
                 job.flavour.set_random_state(kept)  # what is random about samples leaves the program's own numbers alone
         end = time.monotonic_ns()
         self._plan.meter.load(end - start)
+        if self._plan.trace is not None:
+            self._plan.trace.loaded_here(self._plan.epoch, self.batches, start, end)
         return Delivered(job.flavour.pin(data), self._fetcher.count, self._hits() - before)
 
     def _hits(self) -> int:

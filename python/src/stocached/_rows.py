@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pickle
@@ -15,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _board, _native, _transport, _worker
-from ._errors import SchemaError
+from ._errors import SchemaError, StocachedError
 from ._iteration import Delivered, Iteration, Plan, Transport
 from ._layout import Layout
 from ._ring import Lease
 
 Indices = npt.NDArray[np.int64]
 _PATIENCE = 0.5  # seconds
+_IDLE = 1.0  # seconds
+_HORIZON = 16  # batches that a server is told of before they are asked for
 
 
 class Batch:
@@ -49,7 +52,7 @@ class Gatherer:
         self._cache = plan.cached.cache
         self._threads = plan.threads
         self._source_timeout = getattr(plan.cached, "timeout", None)
-        self._fetches = not hasattr(plan.cached, "dataset")  # a cache that a server fills
+        self.fetches = not hasattr(plan.cached, "dataset")  # a cache that a server fills
         self._meter, self._trace, self._epoch = plan.meter, plan.trace, plan.epoch
 
     def look(self, wanted: Indices) -> npt.NDArray[np.bool_]:
@@ -66,7 +69,7 @@ class Gatherer:
             return
         start = time.monotonic_ns()
         try:
-            if self._fetches:
+            if self.fetches:
                 self._fetch(batch)
             else:
                 self._gather(batch, batch.hit)
@@ -76,13 +79,18 @@ class Gatherer:
             end = time.monotonic_ns()
             self._meter.gather(end - start)
             if self._trace is not None:
-                self._trace.gathered(self._epoch, batch.number, start, end, int(batch.hit.sum()), self._fetches)
+                self._trace.gathered(self._epoch, batch.number, start, end, int(batch.hit.sum()), self.fetches)
             batch.filled.set()
 
     def _fetch(self, batch: Batch) -> None:
         names = [field.name for field in self._cache.fields]
         out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
         self._cache.fetch(batch.wanted, out, self._source_timeout)
+
+    def announce(self, wanted: Indices) -> None:
+        """Has the server read them when it has nothing better to do; that it cannot shows when they are asked for."""
+        with contextlib.suppress(StocachedError):
+            self._cache.prefetch(wanted, 1.0)
 
     def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> None:
         """Row by row where hits and misses take turns, as the rows between belong to workers."""
@@ -111,13 +119,41 @@ class Gatherer:
             raise cache._gather_error(handle, got, batch.wanted)
 
 
-def _gather_in_background(batches: queue.SimpleQueue[Batch | None], gatherer: Gatherer) -> None:
+class Background:
+    """A thread that fills batches ahead, and tells a server what will be asked for. It ends when it has had nothing to do for a while, and begins anew when
+    there is something; whatever it does not come to, the training loop does."""
+
+    def __init__(self, gatherer: Gatherer) -> None:
+        self._gatherer = gatherer
+        self._jobs: queue.SimpleQueue[Batch | Indices | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, job: Batch | Indices) -> None:
+        """A batch to fill, or indices that will be asked for."""
+        self._jobs.put(job)
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather")
+            self._thread.start()
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_PATIENCE)  # one that waits for a server holds its batch, and nothing else
+
+
+def _work(jobs: queue.SimpleQueue[Batch | Indices | None], gatherer: Gatherer) -> None:
     while True:
-        batch = batches.get()
-        if batch is None:
+        try:
+            job = jobs.get(timeout=_IDLE)
+        except queue.Empty:
             return
-        gatherer.fill(batch)
-        del batch  # else its memory is held until the next one comes
+        if job is None:
+            return
+        if isinstance(job, Batch):
+            gatherer.fill(job)
+        else:
+            gatherer.announce(job)
+        del job  # else its memory is held until the next one comes
 
 
 class RowsIteration(Iteration):
@@ -128,16 +164,13 @@ class RowsIteration(Iteration):
         self._more = True
         self._layout: Layout | None = plan.layout
         self._gatherer: Gatherer | None = None
-        self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._background: Background | None = None
+        self._announced: deque[Indices] = deque()  # batches that come next, which a server has been told of
         if self._layout is not None:
             self._announce(self._layout)
         if plan.cached is not None and self._layout is not None and plan.job.augment is None:
             self._gatherer = Gatherer(plan)
-            self._thread = threading.Thread(
-                target=_gather_in_background, args=(self._queue, self._gatherer), daemon=True, name="stocached gather"
-            )
-            self._thread.start()
+            self._background = Background(self._gatherer)
         self._fill()
 
     # ------------------------------------------------------------------------------------------------ what comes next
@@ -157,16 +190,31 @@ class RowsIteration(Iteration):
         while self._more and len(self._pending) < plan.ahead:
             if self._pending and self._transport.ring.buffer_bytes * (len(self._pending) + 1) > plan.ahead_bytes:
                 return
-            try:
-                wanted = next(plan.wanted)
-            except StopIteration:
+            wanted = self._wanted()
+            if wanted is None:
                 self._more = False
+                if plan.follow is not None:
+                    plan.follow()
                 return
-            batch = self._begin(wanted if isinstance(wanted, np.ndarray) else np.array(wanted, np.int64))
+            batch = self._begin(wanted)
             self._pending.append(batch)
             self._number += 1
-            if batch.hit is not None and self._thread is not None:
-                self._queue.put(batch)
+            if batch.hit is not None and self._background is not None:
+                self._background.put(batch)
+
+    def _wanted(self) -> Indices | None:
+        """The indices of the next batch. A server is told of those behind it, where asking the sampler for them changes nothing."""
+        ahead = self._announced
+        horizon = _HORIZON if self._gatherer is not None and self._gatherer.fetches and self._plan.ordered else 0
+        while len(ahead) <= horizon:
+            wanted = next(self._plan.wanted, None)
+            if wanted is None:
+                break
+            indices = wanted if isinstance(wanted, np.ndarray) else np.array(wanted, np.int64)
+            ahead.append(indices)
+            if horizon and self._background is not None:
+                self._background.put(indices)
+        return ahead.popleft() if ahead else None
 
     def _begin(self, wanted: Indices) -> Batch:
         layout, plan = self._layout, self._plan
@@ -177,7 +225,7 @@ class RowsIteration(Iteration):
             rows = layout if roomy else layout.resized(len(wanted))
             batch.arrays = rows.arrays(lease.array() if lease is not None else np.empty(max(rows.bytes, 1), np.uint8), len(wanted))
         if self._gatherer is not None:
-            if self._gatherer._fetches:
+            if self._gatherer.fetches:
                 batch.hit = np.ones(len(wanted), np.bool_)
                 return batch
             hit = self._gatherer.look(wanted)
@@ -282,7 +330,10 @@ class RowsIteration(Iteration):
         start = time.monotonic_ns()
         index = int(batch.wanted[row])
         sample = self._plan.job.dataset[index]
-        self._plan.meter.load(time.monotonic_ns() - start)
+        end = time.monotonic_ns()
+        self._plan.meter.load(end - start)
+        if self._plan.trace is not None:
+            self._plan.trace.loaded_here(self._plan.epoch, batch.number, start, end, index)
         if self._layout is None or not batch.arrays:
             whole[row] = sample
             return
@@ -320,17 +371,15 @@ class RowsIteration(Iteration):
     # ------------------------------------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        if os.getpid() != self._pid or not hasattr(self, "_queue"):
+        if os.getpid() != self._pid or not hasattr(self, "_background"):
             return
         self._more = False
         pending, self._pending = list(self._pending), deque()
-        if self._thread is not None:
+        if self._background is not None:
             for batch in pending:
                 batch.claim()  # those that are not begun are not filled any more
-            self._queue.put(None)
-            if self._thread is not threading.current_thread():
-                self._thread.join(_PATIENCE)  # one that waits for a server holds its batch, and nothing else
-            self._thread = None
+            self._background.close()
+            self._background = None
         if self._owned:
             self._transport.close()
         else:

@@ -72,7 +72,7 @@ class Recorder:
     """Spans of time on tracks, kept in memory until `close` writes them.
 
     Safe from any thread, from signal handlers and finalizers. In a forked child all calls do nothing; the file is the parent's. A recorder that is
-    not closed writes at exit of the interpreter, and lives until then."""
+    not closed writes when nobody has it any more, at the latest at exit of the interpreter."""
 
     def __init__(
         self,
@@ -116,7 +116,6 @@ class Recorder:
         self._dropped_from: int | None = None
         self._closed = False
         _recorders.add(self)
-        atexit.register(self._at_exit)
 
     # ------------------------------------------------------------------------------------------------ recording
 
@@ -262,10 +261,15 @@ class Recorder:
             rows = self._rows()
             tracks, names = list(self._tracks), list(self._names)
             self._forget()
-        atexit.unregister(self._at_exit)
         self._write(rows, tracks, names)
 
-    def _at_exit(self) -> None:
+    def __del__(self) -> None:
+        self._close_late()
+
+    def _close_late(self) -> None:
+        """`close` where nobody can be told but by a warning."""
+        if not hasattr(self, "_closed"):  # the constructor raised
+            return
         try:
             self.close()
         except Exception as error:
@@ -432,7 +436,12 @@ def _forget() -> None:
     for recorder in list(_recorders):
         recorder._lock = threading.RLock()
         recorder._forget()
-        atexit.unregister(recorder._at_exit)
 
 
+def _at_exit() -> None:
+    for recorder in list(_recorders):
+        recorder._close_late()
+
+
+atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_forget)
