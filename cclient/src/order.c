@@ -18,11 +18,15 @@ struct permutation {
     uint8_t table[ORDER_SMALLEST - 1], places[ORDER_SMALLEST - 1]; /* for a small n: of a position, and of an index */
 };
 
+#define WINDOW_BLOCKS 64 /* whose numbers are kept, so that most samples take one permutation instead of two */
+#define UNKNOWN UINT64_MAX
+
 /* A part of an epoch whose samples are shuffled among each other. */
 struct window {
     uint64_t number, first, samples; /* first: position */
     uint64_t short_at;               /* where in it, of its samples in the order of blocks, those begin that the last block lacks; samples: it is not in it */
     struct permutation shuffle;
+    uint64_t blocks[WINDOW_BLOCKS]; /* of the first ones in it: their numbers, as they are asked for; UNKNOWN before */
 };
 
 /* The order of one epoch of one dataset. */
@@ -148,6 +152,8 @@ static void window_of(const struct plain *e, uint64_t number, struct window *w)
     w->samples = window_begin(e, number + 1) - w->first;
     w->short_at = e->short_block / e->window == number ? (e->short_block % e->window + 1) * e->block - e->missing : w->samples;
     key_permutation(&w->shuffle, w->samples, e->order.seed, e->number, OF_WINDOW, number);
+    for (uint64_t k = 0; k < MIN(e->window, WINDOW_BLOCKS) && e->order.kind == STOC_ORDER_BLOCKS; k++)
+        w->blocks[k] = UNKNOWN;
 }
 
 static void window_at(const struct plain *e, uint64_t position, struct window *w)
@@ -159,15 +165,19 @@ static void window_at(const struct plain *e, uint64_t position, struct window *w
 }
 
 /* The index at a position of a window. */
-static uint64_t index_within(const struct plain *e, const struct window *w, uint64_t position)
+static uint64_t index_within(const struct plain *e, struct window *w, uint64_t position)
 {
     uint64_t k = permutation_at(&w->shuffle, position - w->first);
+    if (e->order.kind == STOC_ORDER_WINDOWS)
+        return w->number * e->window + k;
     if (k >= w->short_at)
         k += e->missing;
-    uint64_t block = w->number * e->window + k / e->block;
-    if (e->order.kind == STOC_ORDER_BLOCKS)
-        block = permutation_at(&e->whole, block);
-    return block * e->block + k % e->block;
+    uint64_t within = k / e->block, block;
+    if (within >= WINDOW_BLOCKS)
+        block = permutation_at(&e->whole, w->number * e->window + within);
+    else if ((block = w->blocks[within]) == UNKNOWN)
+        block = w->blocks[within] = permutation_at(&e->whole, w->number * e->window + within);
+    return block * e->block + k - within * e->block;
 }
 
 /* ------------------------------------------------------------------------------------------------ epochs of one dataset */
