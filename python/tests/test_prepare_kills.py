@@ -1,0 +1,216 @@
+"""Preparations that are killed: at each step that they do in the file system, and at random moments with processes of their own.
+
+Whatever was killed when, nothing that is there may pass for the whole dataset, no process stays behind, and the next run makes the same bytes.
+STOCACHED_TEST_KILLS: random kills; more of them take longer."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prepared import VARIABLE, Made, same, sample, tree
+
+from stocached.prepare import BlockStorage, NotPreparedError, prepare
+
+SMALL = {"block_bytes": 4096, "file_bytes": 8192}
+N = 90
+KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "40"))
+STEPS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "close")
+
+
+def forked(work: Callable[[], Any]) -> int:
+    """Runs something in a child that ends without any clean-up of ours."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setsid()  # so that all processes of its own can be found
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def processes_of(session: int) -> list[int]:
+    """Live processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, IndexError):
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def check_not_whole_or_right(storage: BlockStorage, n: int) -> bool:
+    """Whether the dataset is whole; if it is, every sample is right. What is left otherwise is refused."""
+    if not storage.is_prepared():
+        assert not Path(storage.folder).exists()
+        with pytest.raises(NotPreparedError):
+            storage.load_sample(0)
+        return False
+    reader = BlockStorage(storage.folder)
+    assert len(reader) == n
+    assert all(same(made, sample(VARIABLE, k)) for k, made in enumerate(reader.load_samples(range(n))))
+    reader.close()
+    return True
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "d"
+    prepare(Made(N, VARIABLE), BlockStorage(folder, **SMALL))
+    assert len(tree(folder)) >= 4
+    return tree(folder)
+
+
+def test_killed_at_each_step(folder, whole):
+    """Before and behind each call that changes something; each run goes on with what the one before left."""
+    ends = []
+    for after in (False, True):
+        at = 0
+        while True:
+            at += 1
+            storage = BlockStorage(folder / f"{after}-{at}", **SMALL)
+
+            def work(at=at, after=after, storage=storage):
+                left = [at]
+                for name in STEPS:
+                    real = getattr(os, name)
+
+                    def step(*arguments, real=real, **named):
+                        left[0] -= 1
+                        if left[0] == 0 and not after:
+                            os.kill(os.getpid(), signal.SIGKILL)
+                        try:
+                            return real(*arguments, **named)
+                        finally:
+                            if left[0] == 0:
+                                os.kill(os.getpid(), signal.SIGKILL)
+
+                    setattr(os, name, step)
+                prepare(Made(N, VARIABLE), storage)
+
+            child = forked(work)
+            _, status = os.waitpid(child, 0)
+            ended = os.WIFSIGNALED(status)
+            assert ended or os.WEXITSTATUS(status) == 0
+            was_whole = check_not_whole_or_right(storage, N)
+            assert prepare(Made(N, VARIABLE), storage) is not was_whole
+            assert tree(storage.folder) == whole
+            assert not Path(f"{storage.folder}.part").exists()
+            if not ended:
+                break
+        ends.append(at)
+    assert min(ends) > 30, ends  # that many steps there are
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_killed_at_random_until_it_is_whole(folder, whole, processes):
+    """One folder, killed again and again while the work goes on: it comes to an end, and is right."""
+    chance = random.Random(processes)
+    print("seed", processes)
+    done = 0
+    while done < KILLS // 10:
+        storage = BlockStorage(folder / str(done), **SMALL)
+        runs = 0
+        while True:
+            runs += 1
+            child = forked(lambda storage=storage: prepare(Made(N, VARIABLE, seconds=0.001), storage, processes=processes))
+            time.sleep(chance.uniform(0, 0.04 * (1 + runs)))  # the longer it takes, the more time it gets
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            if check_not_whole_or_right(storage, N):
+                break
+        assert tree(storage.folder) == whole
+        assert not Path(f"{storage.folder}.part").exists()
+        done += 1
+
+
+def test_no_process_stays_behind(folder, whole):
+    chance = random.Random(7)
+    for k in range(KILLS // 4 + 1):
+        storage = BlockStorage(folder / str(k), **SMALL)
+        child = forked(lambda storage=storage: prepare(Made(N, VARIABLE, seconds=0.002), storage, processes=2))
+        time.sleep(chance.uniform(0.01, 0.25))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        began = time.monotonic()
+        assert prepare(Made(N, VARIABLE), storage, wait=5) or storage.is_prepared()  # orphans hold no lock
+        assert tree(storage.folder) == whole
+        while processes_of(child) and time.monotonic() - began < 5:
+            time.sleep(0.01)
+        assert processes_of(child) == []
+
+
+def test_a_process_that_is_killed_alone(folder, whole):
+    """Not the one that writes: the preparation ends with an error, and the next one goes on."""
+    storage = BlockStorage(folder / "d", **SMALL)
+
+    class Victim(Made):
+        def samples(self, first, stop):
+            for index, made in enumerate(super().samples(first, stop), first):
+                if index == 70 and not (folder / "killed").exists():
+                    (folder / "killed").write_text("")
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield made
+
+    with pytest.raises(RuntimeError, match="SIGKILL"):
+        prepare(Victim(N, VARIABLE), storage, processes=2)
+    assert not storage.is_prepared()
+    assert prepare(Victim(N, VARIABLE), storage, processes=2)
+    assert tree(storage.folder) == whole
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "empty"])
+def test_what_was_left_is_verified(folder, whole, damage):
+    """A file of an interrupted preparation that is not whole any more is written again."""
+    storage = BlockStorage(folder / "d", **SMALL)
+    storage.start_preparation(Made(N, VARIABLE).dataset_info())
+    for k in range(N - 10):
+        storage.save_sample(k, sample(VARIABLE, k))
+    storage.stop_preparation()
+    path = folder / "d.part" / "00001.stocblk"
+    data = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"cut": data[:-1], "flip": data[:50] + bytes([data[50] ^ 1]) + data[51:], "empty": b""}[damage])
+    first = storage.start_preparation(Made(N, VARIABLE).dataset_info())
+    assert 0 < first < N - 10
+    storage.stop_preparation()
+    assert prepare(Made(N, VARIABLE), storage)
+    assert tree(folder / "d") == whole
+
+
+def test_a_full_disk(folder, whole, monkeypatch):
+    """An error while a block is written: nothing passes for whole, nothing is open, and the next run goes on."""
+    storage = BlockStorage(folder / "d", **SMALL)
+    real, left = os.write, [5]
+
+    def write(fd, data):
+        left[0] -= 1
+        if left[0] == 0:
+            return real(fd, data[:100])  # some of it
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return real(fd, data)
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", write)
+        with pytest.raises(OSError, match="No space left"):
+            prepare(Made(N, VARIABLE), storage)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not storage.is_prepared()
+    assert prepare(Made(N, VARIABLE), storage)
+    assert tree(folder / "d") == whole
