@@ -173,3 +173,54 @@ func TestDropLast(t *testing.T) {
 		t.Error(got, l.State())
 	}
 }
+
+// An order with weights and one of several datasets do as well: the same draws in the same batches, resumed behind any of them.
+func TestOtherOrders(t *testing.T) {
+	const samples = 60
+	d := newDataset(samples, 20)
+	c := newCache(t, d, samples/2)
+	weights := make([]float64, samples)
+	for k := range weights {
+		weights[k] = float64(k % 4)
+	}
+	table, err := loader.NewWeights(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range []loader.Epochs{
+		loader.WeightedOrder{Weights: table, Seed: 5, Draws: 90},
+		loader.MixedOrder{Orders: []loader.Order{{Samples: 20, Kind: loader.Shuffled}, {Samples: 40}}, Ratios: []uint64{3, 1}, Stop: loader.StopLength, Length: 100},
+	} {
+		want := wanted(t, order, 1, loader.Shard{})
+		for before := 1; before < 10; before += 3 {
+			o := loader.Options{BatchSize: 9, Order: order}
+			l := open(t, cached(t, c, d), o)
+			if err := l.SetEpoch(1); err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for b, err := range l.Batches(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantBatch(t, d, b, want[len(got):len(got)+b.Len()])
+				got = append(got, b.Indices()...)
+				b.Release()
+				if len(got) == before*9 {
+					break
+				}
+			}
+			o.BatchSize = 5
+			rest := open(t, cached(t, c, d), o)
+			if err := rest.Resume(l.State()); err != nil {
+				t.Fatal(err)
+			}
+			if got = append(got, readEpoch(t, d, rest)...); !slices.Equal(got, want) {
+				t.Errorf("%T, %d batches: %v, want %v", order, before, got, want)
+			}
+		}
+	}
+	if _, err := loader.New(loader.FromSource(newDataset(61, 20)), loader.Options{BatchSize: 4, Order: loader.WeightedOrder{Weights: table}}); !errors.Is(err, loader.ErrInvalid) {
+		t.Error(err)
+	}
+}
