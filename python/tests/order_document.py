@@ -74,7 +74,7 @@ def index_at(kind: int, n: int, seed: int, window: int, block: int, epoch: int, 
 def draws(weights: list[float], seed: int, epoch: int) -> Callable[[int], int]:
     n = len(weights)
     e = frexp(max(weights))[1]
-    u = [int(fraction * 2**53) * 2 ** (own + 62 + 2000 - e) // 2 ** (53 + 2000) for fraction, own in map(frexp, weights)]
+    u = [int(fraction * 2**53) * 2 ** (own + 62 + 3000 - e) // 2 ** (53 + 3000) for fraction, own in map(frexp, weights)]
     room, m = sum(u), [n * k for k in u]
     shift = room.bit_length() - 64
 

@@ -371,3 +371,27 @@ def test_document_says_what_the_library_does():
             assert mix.at(number, position) == index
         mixes.append(stop)
     assert {stop: mixes.count(stop) for stop in mixes} == {0: 7, 1: 5, 2: 8}
+
+
+def test_random_settings_follow_the_document():
+    random = np.random.default_rng(4)
+    for _ in range(40):
+        rows, ratios = [], []
+        for _ in range(random.integers(1, 12)):
+            kind = int(random.integers(4))
+            samples = int(random.choice([1, 2, 5, 100, 256, 257, 1000] if kind > 1 else [1, 3, 256, 257, 10**5, 2**35]))
+            window, block = (int(random.integers(1, 400)), int(random.integers(1, 50)))
+            rows.append([kind, samples, int(random.integers(2**63)), window if kind > 1 else 0, block if kind == 3 else 0])
+            ratios.append(int(random.integers(1, random.choice([3, 1000, 2**27]))))
+        seed = int(random.integers(2**63))
+        epoch = MixedOrder([order_of(row) for row in rows], ratios, seed, "length", 2**40).epoch(0)
+        document = order_document.Mix(rows, ratios, seed, 2, 0)
+        for position in random.integers(2**40, size=20).tolist():
+            document.turns, document.counts = [document.turn(position)], [0] * len(rows)
+            assert document.at(0, 0) == epoch.at(position), (rows, ratios, seed, position)
+        weights = random.choice([0.0, 1.0, 5e-324, random.random()], 30) * 10.0 ** random.integers(0, 300, 30)
+        weights[int(random.integers(30))] = 1.0
+        at = order_document.draws(weights.tolist(), seed, 5)
+        draws = WeightedOrder(30, weights, seed, 2**40).epoch(5)
+        for position in random.integers(2**40, size=20).tolist():
+            assert at(position) == draws.at(position), (weights, seed, position)
