@@ -160,7 +160,7 @@ func TestPointClientVanishes(t *testing.T) {
 		if a := other.fetch(number, 0, upTo(100)...); len(a.failures) != 0 || len(a.samples) != 100-int(seg.Slots) {
 			t.Errorf("%s: %d failed, %d came", point, len(a.failures), len(a.samples))
 		}
-		if took := time.Since(began); took > 10*time.Second {
+		if took := time.Since(began); took > 25*time.Second { // a client that takes nothing is waited for a little longer
 			t.Errorf("%s: somebody else waited %v", point, took)
 		}
 		fault.SetHook(nil)

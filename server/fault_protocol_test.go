@@ -97,7 +97,7 @@ func TestSlowLoris(t *testing.T) {
 			if remote == nil || remote.Code != control.CodeProtocol || !strings.Contains(remote.Text, "a frame took more than 300ms to arrive") {
 				t.Errorf("%s: %+v", name, remote)
 			}
-			if took := time.Since(began); took > 10*limit {
+			if took := time.Since(began); took > 10*time.Second { // sent to its end, the one in a later frame takes two minutes
 				t.Errorf("%s: it took %v", name, took)
 			}
 		})

@@ -213,10 +213,7 @@ func TestFair(t *testing.T) {
 	greedy, modest := dial(t, s.Dir()), dial(t, s.Dir())
 	a, _ := greedy.attach("pets")
 	b, _ := modest.attach("pets")
-	indices := make([]int64, 4000)
-	for k := range indices {
-		indices[k] = int64(k)
-	}
+	indices := order(1500)
 	id := greedy.id()
 	greedy.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: a, Indices: indices}))
 	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
@@ -227,7 +224,7 @@ func TestFair(t *testing.T) {
 	release()
 	modest.answer(mine, 3)
 	before := 0
-	for i := range 4000 {
+	for i := range indices {
 		before += m.begun(i)
 	}
 	if before > 400 {

@@ -111,7 +111,7 @@ func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
 			t.Errorf("%d of %d failed", len(a.failures), len(indices))
 		}
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 15*time.Second { // some tenths of a second, where nobody else computes
 		t.Errorf("it took %v", took)
 	}
 	release()
