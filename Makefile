@@ -77,7 +77,7 @@ bench-server: setup-bench ## speed of the server beside bare reads, redis-server
 	$(GO) -C bench run ./cmd/bench -server -peers $(ARGS)
 
 .PHONY: bench-order
-bench-order: build setup-system ## speed and memory of the order of an epoch, written to bench/results
+bench-order: build/libstocached.so ## speed and memory of the order of an epoch, written to bench/results
 	$(GO) -C bench run ./cmd/bench -order $(ARGS)
 
 .PHONY: bench-loader
