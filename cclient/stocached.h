@@ -337,7 +337,7 @@ typedef struct stoc_epoch stoc_epoch; /* the order of one epoch. Immutable: any 
 STOC_API int stoc_epoch_open(const struct stoc_order *order, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
 STOC_API void stoc_epoch_close(stoc_epoch *epoch); /* NULL is a harmless no-op */
 
-/* Samples drawn with replacement, each as often as its weight says: finite, not below 0, one of them above. The table takes 16 bytes a sample and some ten nanoseconds a sample to make; weights
+/* Samples drawn with replacement, each as often as its weight says: finite, not below 0, one of them above. The table takes 16 bytes a sample, and 0.1 us a sample to make; weights
  * itself is not kept. Immutable. EINVAL, naming the weight; EMEMORY. An epoch keeps the table alive: it may be closed (NULL is a no-op) before its epochs are. */
 typedef struct stoc_weights stoc_weights;
 STOC_API int stoc_weights_open(const double *weights, uint64_t n, stoc_weights **out, struct stoc_error *error);
