@@ -1,0 +1,167 @@
+"""Figures of a loader, and the bar that shows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from stocached import InvalidError
+from stocached._loader_stats import LoaderStats, Meter
+from stocached._progress import progress
+from stocached.loader import Loader
+
+
+def test_what_is_metered_is_told():
+    meter = Meter()
+    assert meter.stats() == LoaderStats()
+    meter.batch(64, 60, 4, 6400, 1_000_000, 3_000_000)
+    meter.batch(36, 0, 36, 3600, 2_000_000)
+    meter.step(4_000_000)
+    meter.wait(500_000)
+    meter.gather(7)
+    meter.load(9)
+    meter.load(2)
+    stats = meter.stats()
+    assert stats == LoaderStats(
+        batches=2, samples=100, hits=60, misses=40, bytes=10_000, wait_seconds=0.0035, step_seconds=0.007, gather_seconds=7e-9, load_seconds=11e-9
+    )
+    assert stats.hit_rate == 0.6
+    assert stats.seconds == pytest.approx(0.0105)
+    assert stats.waiting == pytest.approx(1 / 3)
+    assert stats.samples_per_second == pytest.approx(100 / 0.0105)
+    assert str(stats) == "100 samples in 2 batches, 60.0% hits, 9,524 samples/s; the training loop waited 0.004 of 0.011 s (33.3%)"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        stats.hits = 3
+
+
+def test_before_anything_nothing_is_divided_by():
+    stats = LoaderStats()
+    assert (stats.hit_rate, stats.waiting, stats.samples_per_second, stats.seconds) == (0, 0, 0, 0)
+
+
+def test_the_difference_is_what_happened_between():
+    meter = Meter()
+    meter.batch(10, 10, 0, 100, 5, 6)
+    before = meter.stats()
+    meter.batch(20, 5, 15, 200, 1_000_000_000, 1_000_000_000)
+    between = meter.stats() - before
+    assert (between.batches, between.samples, between.hits, between.misses, between.bytes) == (1, 20, 5, 15, 200)
+    assert between.hit_rate == 0.25
+    assert between.waiting == pytest.approx(0.5)
+    with pytest.raises(TypeError):
+        between - 3
+
+
+def test_threads_lose_nothing():
+    meter = Meter()
+
+    def work() -> None:
+        for _ in range(5000):
+            meter.batch(1, 1, 0, 2, 1, 1)
+            meter.load(1)
+            meter.gather(2)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    stats = meter.stats()
+    assert (stats.batches, stats.bytes, stats.load_seconds, stats.gather_seconds) == (20_000, 40_000, 20_000 / 1e9, 40_000 / 1e9)
+
+
+class Slow:
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        time.sleep(0.002)
+        return np.full(100, index, np.int32)
+
+
+def test_figures_of_a_real_loader():
+    loader = Loader(Slow(), batch_size=8, num_workers=1, size="8MiB")
+    begin = time.monotonic()
+    for _ in loader:
+        time.sleep(0.005)
+    first, took = loader.stats(), time.monotonic() - begin
+    assert (first.batches, first.samples, first.hits, first.misses) == (5, 40, 3, 37)  # 3 were probed before, and stored as they were
+    assert first.load_seconds >= 37 * 0.002
+    assert 5 * 0.005 <= first.step_seconds <= took
+    assert first.wait_seconds > 0
+    assert first.seconds <= took + 0.001
+    for _ in loader:
+        pass
+    second = loader.stats() - first
+    assert (second.samples, second.hits, second.misses, second.hit_rate) == (40, 40, 0, 1.0)
+    assert second.bytes == 40 * 400
+    assert second.load_seconds == 0
+    assert second.gather_seconds > 0
+    loader.close()
+
+
+def test_progress_shows_the_figures_of_its_epoch():
+    loader = Loader(Slow(), batch_size=8, size="8MiB")
+    list(loader)
+    screen = io.StringIO()
+    batches = list(progress(loader, file=screen, desc="epoch 1", mininterval=0, ncols=120))
+    assert np.array_equal(np.concatenate(batches)[:, 0], np.arange(40))
+    shown = screen.getvalue().split("\r")[-1]
+    assert "epoch 1: 100%" in shown
+    assert "5/5" in shown
+    assert "100% hits" in shown
+    assert "samples/s" in shown
+
+
+def test_progress_that_is_switched_off_or_left_early():
+    loader = Loader(Slow(), batch_size=8)
+    screen = io.StringIO()
+    assert len(list(progress(loader, file=screen, disable=True))) == 5
+    assert screen.getvalue() == ""
+    for _ in progress(loader, file=screen, mininterval=0):
+        break
+    assert "1/5" in screen.getvalue()
+
+
+def test_progress_of_unknown_length():
+    class Endless:
+        def __iter__(self):
+            return iter(np.arange(6, dtype=np.int64))
+
+    screen = io.StringIO()
+    assert len(list(progress(Loader(Endless(), batch_size=2), file=screen, mininterval=0))) == 3
+    assert "3batch" in screen.getvalue()
+
+
+def test_progress_needs_a_loader_of_ours():
+    with pytest.raises(InvalidError, match="a list has none; use tqdm itself"):
+        progress([1, 2, 3])
+
+
+def test_progress_needs_tqdm():
+    program = """
+import sys
+sys.modules["tqdm"] = sys.modules["tqdm.auto"] = None
+from stocached import UnsupportedError
+from stocached._progress import progress
+class Loader:
+    def stats(self): ...
+try:
+    progress(Loader())
+except UnsupportedError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "progress() needs tqdm: pip install tqdm\n", done.stderr
