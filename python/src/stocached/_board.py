@@ -18,8 +18,10 @@ _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 _PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
 
 TASK = np.dtype([(name, np.dtype(kind)) for name, kind in _native.Task._fields_])
+ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("reserved", "u4"), ("argument", "u8")])
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8")])
 CANCELLED = -1
+TAKEN, DONE = 2, 3  # states of a task
 
 _fallocate = _native._bind(ctypes.CDLL(None, use_errno=True), "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
@@ -42,6 +44,8 @@ class Board:
         self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
         self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
         rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
+        self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
+        self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
         self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,10 +88,15 @@ class Board:
         found = self._check(_native.board_held(self._address, worker, positions.ctypes.data, positions.size))
         return [int(position) for position in positions[:found]]
 
-    def index_of(self, position: int) -> int:
-        """The sample index of a task that is not released."""
-        at = _HEADER + (position % self._capacity) * _TASK_BYTES + 24
-        return int(self._memory[at : at + 8].view(np.int64)[0])
+    def asked(self, position: int) -> Any:
+        """What a task that is not released is about, of dtype ASKED."""
+        return self._asked[position % self._capacity]
+
+    def states(self, first: int, tasks: int) -> npt.NDArray[Any]:
+        """The states of tasks, 0 of those that are released."""
+        at = first % self._capacity
+        words = self._words[at : at + tasks].copy()
+        return np.where(words >> np.uint64(24) == first // self._capacity, words & np.uint64(0xFF), 0)
 
     def repost(self, worker: int, position: int) -> None:
         self._check(_native.board_repost(self._address, worker, position))
@@ -149,8 +158,11 @@ class Board:
     def put_object(self, value: Any) -> tuple[int, int]:
         return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
+    def get_object(self, offset: int, length: int) -> Any:
+        return pickle.loads(self.get(offset, length))
+
     def take_object(self, offset: int, length: int) -> Any:
-        value = pickle.loads(self.get(offset, length))
+        value = self.get_object(offset, length)
         self.drop(offset, length)
         return value
 

@@ -15,7 +15,7 @@ from . import _sizes, _worker
 from ._cached import CachedSamples
 from ._errors import InvalidError, StateError
 from ._flavour import Flavour, sample_seed
-from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Transport
+from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress, Transport
 from ._layout import Layout
 from ._loader_stats import LoaderStats, Meter
 from ._rows import RowsIteration
@@ -65,6 +65,10 @@ class Extras:
         cached = self.cache is not None or self.size is not None or self.name is not None
         if iterable and (cached or self.augment is not None or self.seed is not None or self.order is not None):
             raise InvalidError("cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable")
+        if iterable and self.restart_workers:
+            raise InvalidError(
+                "restart_workers=True needs a dataset with len() and [index]; this one is iterable, and a new worker would begin its part anew"
+            )
         if cached and isinstance(dataset, CachedSamples):
             raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
         if self.fingerprint is not None and not cached:
@@ -145,7 +149,10 @@ class LoaderCore:
         self._current: weakref.ref[Iteration] | None = None
         self._kept: Transport | None = None  # of persistent workers
         self._kept_layout: Layout | None = None
+        self._began: dict[str, Any] = {}  # of the iteration that was given last, what a state needs
+        self._progress: Progress | None = None
         self._next: Iteration | None = None  # of the epoch that comes next, when it has been begun ahead
+        self._pid = os.getpid()
         self._recorder: Recorder | None = None
         if extras.trace is not None:
             rank, world_size = (self.sampler.rank, self.sampler.world_size) if isinstance(self.sampler, OrderSampler) else rank_of_environment()
@@ -157,10 +164,18 @@ class LoaderCore:
     # ------------------------------------------------------------------------------------------------ iterating
 
     def _new_iteration(self) -> Iteration:
-        current = self._current() if self._current is not None else None
-        if current is not None and self.persistent_workers and not current.ended:
-            current.close()
-            current.ended = True
+        if self._pid != os.getpid():  # a forked child: another thread of the parent may have held the lock of the meter, and the workers are not ours
+            self._pid, self._meter = os.getpid(), Meter()
+            self._current = self._next = self._kept = None
+        current = self._running()
+        if current is not None and self.persistent_workers:
+            current.end("another iteration over this loader has begun, and with persistent_workers=True there is one at a time")
+        if self._kept is not None and not self._kept.usable:
+            self._kept.close()
+            self._kept = None
+            if self._next is not None:
+                self._next.close()
+                self._next = None
         ahead, self._next = self._next, None
         if ahead is not None:
             if self._resume is None and ahead.plan.epoch == self._epoch:
@@ -168,8 +183,14 @@ class LoaderCore:
             ahead.close()
         return self._give(self._make_iteration())
 
+    def _running(self) -> Iteration | None:
+        """The iteration that was given last, if it goes on."""
+        current = self._current() if self._current is not None else None
+        return current if current is not None and not current.ended else None
+
     def _give(self, iteration: Iteration) -> Iteration:
         self._current = weakref.ref(iteration)
+        self._began, self._progress = iteration.plan.began, iteration.plan.progress
         self._epoch = iteration.plan.epoch + 1
         return iteration
 
@@ -264,6 +285,7 @@ class LoaderCore:
             trace=None if self._recorder is None else Tracing(self._recorder),
             epoch=began["epoch"],
             began=began,
+            progress=Progress(),
             ordered=ordered,
             layout=layout,
             follow=_weakly(self) if follows else None,
@@ -318,32 +340,34 @@ class LoaderCore:
         if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**64:
             raise InvalidError(f"epoch={epoch!r} is not a whole number of 0 to 2**64 - 1")
         self._epoch, self._resume = int(epoch), None
+        if self._running() is None:
+            self._progress = None
         for sampler in (self.sampler, self.batch_sampler):
             if not isinstance(sampler, OrderSampler) and callable(getattr(sampler, "set_epoch", None)):
                 sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training loop is: the batches that it has got, whatever was prefetched. Plain values, for any checkpoint.
+        """Where the training loop is: the batches that it has got, whatever was prefetched, also when it has left the epoch in its middle. Plain values, for
+        any checkpoint.
 
         With seed= or order=: the epoch, and the position that all ranks are behind, the same on each of them if they have got the same number of batches; any
         number of ranks and workers goes on from there. Else: the state of the generator that the epoch began with, and how many batches to skip."""
         if self._resume is not None:
             return dict(self._resume)
-        current = self._current() if self._current is not None else None
-        running = current if current is not None and not current.ended else None
+        progress = self._progress if self._progress is not None and not self._progress.complete else None
+        began = self._began
         state: dict[str, Any] = {"version": _STATE}
         if isinstance(self.sampler, OrderSampler) and self._makes_batches():
             state["order"] = repr(self.sampler.order)
             state["epoch"] = self._epoch
             state["position"] = 0
-            if running is not None:
-                state["epoch"] = running.plan.epoch
-                state["position"] = running.plan.began["shard"].position(running.read)
+            if progress is not None:
+                state["epoch"] = began["epoch"]
+                state["position"] = began["shard"].position(progress.samples)
             return state
         state["order"] = None
-        if running is not None:
-            began = running.plan.began
-            state |= {"epoch": began["epoch"], "batches": began["skipped"] + running.batches, "generator": began["generator"]}
+        if progress is not None:
+            state |= {"epoch": began["epoch"], "batches": began["skipped"] + progress.batches, "generator": began["generator"]}
         else:
             state |= {"epoch": self._epoch, "batches": 0, "generator": self._generator_state()}
         return state
@@ -375,10 +399,9 @@ class LoaderCore:
 
     def close(self) -> None:
         """Ends workers that are kept, and writes the trace. The loader can be iterated over again; then they are started anew."""
-        current = self._current() if self._current is not None else None
+        current = self._running()
         if current is not None:
-            current.close()
-            current.ended = True
+            current.end("the loader was closed")
         if self._next is not None:
             self._next.close()
             self._next = None

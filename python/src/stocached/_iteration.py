@@ -3,9 +3,11 @@ row by row are in _rows.py."""
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +23,16 @@ from ._ring import Lease, Ring
 from ._worker import Fetcher
 
 _SLICE = 0.05  # seconds of waiting between two looks whether the workers live, and for signals
+_LOOK = 0.25  # seconds between two such looks where there is nothing to wait for
+
+
+@dataclass
+class Progress:
+    """What the training loop has got of an epoch."""
+
+    samples: int = 0
+    batches: int = 0
+    complete: bool = False
 
 
 @dataclass
@@ -42,6 +54,7 @@ class Plan:
     trace: Any
     epoch: int
     began: dict[str, Any]  # what a state of the epoch needs
+    progress: Progress
     ordered: bool  # in an order of ours, which may be asked ahead
     layout: Any = None
     follow: Callable[[], None] | None = None  # to be called when all batches are on their way
@@ -58,16 +71,18 @@ class Delivered:
 
 
 class Iteration:
-    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and cannot be pickled."""
+    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and cannot be pickled.
+
+    The loader, the garbage collector, the end of the interpreter and whatever is no Exception (Ctrl-C) close it; so does its own end."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._pid = os.getpid()
         self._returned = 0  # when the training loop got its last batch, ns
         self._number = 0  # of the batch that comes next
-        self.read = 0  # samples that the training loop has got
-        self.batches = 0
+        self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
         self.ended = False
+        _all.add(self)
 
     @property
     def plan(self) -> Plan:
@@ -88,37 +103,67 @@ class Iteration:
         plan, start = self._plan, time.monotonic_ns()
         step = start - self._returned if self._returned else 0
         if self.ended:
+            if self._why is not None:
+                raise ClosedError(self._why)
             raise StopIteration
         try:
             batch = self._next()
             data = batch.data if plan.batch_augment is None else plan.batch_augment(batch.data)
         except StopIteration:
-            self.ended = True
+            plan.progress.complete = True
             plan.meter.wait(time.monotonic_ns() - start)
             plan.meter.step(step)
             if plan.trace is not None:
-                plan.trace.stepped(plan.epoch, self.batches, start, step)
+                plan.trace.stepped(plan.epoch, plan.progress.batches, start, step)
             self.close()
             raise
-        except BaseException:
+        except Exception:
             self._returned = time.monotonic_ns()
             raise
-        self.read += batch.samples
-        self.batches += 1
+        except BaseException as error:  # at any step: a batch may be lost, or its workers still write
+            self.end(f"this iteration was interrupted by {type(error).__name__}; iterate over the loader anew", harshly=True)
+            raise
+        plan.progress.samples += batch.samples
+        plan.progress.batches += 1
         self._returned = now = time.monotonic_ns()
         plan.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
         if plan.trace is not None:
-            plan.trace.waited(plan.epoch, self.batches - 1, start, now, step, batch)
+            plan.trace.waited(plan.epoch, plan.progress.batches - 1, start, now, step, batch)
         return data
 
     def _next(self) -> Delivered:
         raise NotImplementedError
 
+    def end(self, why: str, *, harshly: bool = False) -> None:
+        """Closes it, for a reason that whoever asks for more is told. harshly: with workers that others would go on with."""
+        if not self.ended:
+            self._why = why
+        self._close(harshly)
+
     def close(self) -> None:
-        """Ends what goes on in the background. May be called again."""
+        """Ends what goes on in the background; there are no more batches. May be called again."""
+        self._close(False)
+
+    def _close(self, harshly: bool) -> None:
+        if os.getpid() == getattr(self, "_pid", -1):
+            self.ended = True
+            self._stop(harshly)
+
+    def _stop(self, harshly: bool) -> None:
+        """May be called again, and where the constructor has raised."""
 
     def __del__(self) -> None:
         self.close()
+
+
+_all: weakref.WeakSet[Iteration] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """While threads still run: they write into memory that goes with the interpreter."""
+    for iteration in list(_all):
+        iteration.close()
 
 
 class PlainIteration(Iteration):
@@ -145,7 +190,7 @@ class PlainIteration(Iteration):
         end = time.monotonic_ns()
         self._plan.meter.load(end - start)
         if self._plan.trace is not None:
-            self._plan.trace.loaded_here(self._plan.epoch, self.batches, start, end)
+            self._plan.trace.loaded_here(self._plan.epoch, self._plan.progress.batches, start, end)
         return Delivered(job.flavour.pin(data), self._fetcher.count, self._hits() - before)
 
     def _hits(self) -> int:
@@ -160,6 +205,16 @@ class _Made:
     worker: int
     first: int
     lease: Lease | None
+    request: tuple[int, int]  # in the spill
+
+
+@dataclass
+class _Given:
+    """Tasks that nobody wants the answers of, and the buffer that they write into."""
+
+    first: int
+    tasks: int
+    lease: Lease | None
 
 
 class Transport:
@@ -171,27 +226,53 @@ class Transport:
         self.pool = Pool(plan.job, context, self.board, self.ring, restart=restart) if plan.job.workers else None
         self.room = 0  # bytes of a batch, when some have been seen
         self.announced: Any = None  # the layout that workers know
+        self.closed = False
+        self.pid = os.getpid()
+        self._abandoned: list[_Given] = []
+        self._looked = time.monotonic()
+
+    @property
+    def usable(self) -> bool:
+        """Not closed, not inherited by a forked child, and no worker of it was lost."""
+        return not self.closed and self.pid == os.getpid() and (self.pool is None or self.pool.lost is None)
 
     def close(self) -> None:
+        self.closed = True
         if self.pool is not None:
             self.pool.close()
 
     def begin_epoch(self, base_seed: int, key: int) -> None:
-        """For workers that were there in the epoch before, and have nothing to do."""
+        """For workers that make whole batches, and were there in the epoch before."""
         assert self.pool is not None
-        tasks = np.zeros(self.pool.job.workers, _board.TASK)
-        tasks["kind"] = _worker.BEGIN
-        positions = []
-        for worker in range(len(tasks)):
-            tasks[worker]["only"] = worker + 1
-            tasks[worker]["argument"], tasks[worker]["index"] = self.board.put_object((base_seed, key))
-            first = self.board.push(tasks[worker : worker + 1])
-            assert first is not None
-            positions.append((first, 1))
+        requests, positions = [], []
         self.pool.job.base_seed, self.pool.job.key = base_seed, key
-        for position in positions:
-            self.wait([position], 0)
-            self.board.release(*position)
+        for worker in range(self.pool.job.workers):
+            task = np.zeros(1, _board.TASK)
+            request = self.board.put_object((base_seed, key))
+            task["kind"], task["only"], task["argument"], task["index"] = _worker.BEGIN, worker + 1, *request
+            requests.append(request)
+            positions.append(self.push(task))
+        for request, position in zip(requests, positions):
+            self.wait([(position, 1)], 0)
+            answer = self.board.answers(position, 1)[0].copy()
+            self.board.release(position, 1)
+            self.board.drop(*request)
+            if answer["result"] == _worker.ERROR:
+                self.board.take_object(int(answer["spill_offset"]), int(answer["spill_bytes"])).reraise()
+
+    def push(self, tasks: Any) -> int:
+        """Posts the tasks of a batch."""
+        if self._abandoned:
+            self._reap()
+        first = self.board.push(tasks)
+        while first is None:
+            assert self._abandoned, "the board has room for all batches ahead"
+            given = self._abandoned[0]
+            at = given.first + int(np.argmax(self.board.states(given.first, given.tasks) == _board.TAKEN))
+            self.wait([(at, 1)], 0)
+            self._reap()
+            first = self.board.push(tasks)
+        return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
         """Which of some batches has all its answers. Raises WorkerLostError, and RuntimeError after `timeout` seconds, 0: none."""
@@ -202,20 +283,37 @@ class Transport:
             found = self.board.wait(batches, _SLICE)
             if found is None:
                 self.pool.check()
+                self._looked = time.monotonic()
                 if end is not None and time.monotonic() > end:
                     raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+        self.pool.worked()
         return found
 
-    def drain(self, batches: list[tuple[int, int]]) -> None:
-        """Takes back what is not begun, and waits for what is. What the answers hold is thrown away."""
-        for first, tasks in batches:
-            self.board.cancel(first, tasks)
-        for first, tasks in batches:
-            self.wait([(first, tasks)], 0)
-            for answer in self.board.answers(first, tasks):
-                if answer["result"] != _board.CANCELLED and answer["spill_bytes"]:
-                    self.board.drop(int(answer["spill_offset"]), int(answer["spill_bytes"]))
-            self.board.release(first, tasks)
+    def look(self) -> None:
+        """Raises WorkerLostError also where there is nothing to wait for."""
+        if self.pool is not None and time.monotonic() - self._looked > _LOOK:
+            self.pool.check()
+            self._looked = time.monotonic()
+
+    def abandon(self, first: int, tasks: int, lease: Lease | None) -> None:
+        """Takes back what is not begun. What is goes on, into a buffer that nobody gets before; what it says is thrown away when there is time."""
+        self.board.cancel(first, tasks)
+        self._abandoned.append(_Given(first, tasks, lease))
+
+    def _reap(self) -> None:
+        self._abandoned = [given for given in self._abandoned if not self._reaped(given)]
+
+    def _reaped(self, given: _Given) -> bool:
+        board = self.board
+        states = board.states(given.first, given.tasks)
+        for position in (given.first + np.flatnonzero(states == _board.DONE)).tolist():
+            asked, answer = board.asked(position), board.answers(position, 1)[0]
+            if asked["kind"] != _worker.SAMPLE:
+                board.drop(int(asked["argument"]), int(asked["index"]))
+            if answer["result"] != _board.CANCELLED and answer["spill_bytes"]:
+                board.drop(int(answer["spill_offset"]), int(answer["spill_bytes"]))
+            board.release(position, 1)
+        return not (states == _board.TAKEN).any()
 
 
 class MadeIteration(Iteration):
@@ -242,13 +340,13 @@ class MadeIteration(Iteration):
                 return
             worker = next(worker for worker in self._turns if worker in self._alive)
             lease = self._transport.ring.take() if self._transport.room else None
-            request = board.put_object((wanted.tolist() if isinstance(wanted, np.ndarray) else wanted, self._transport.ring.buffer_bytes if lease else 0))
+            request = board.put_object(
+                (wanted.tolist() if isinstance(wanted, np.ndarray) else wanted, self._transport.ring.buffer_bytes if lease else 0)
+            )
             task = np.zeros(1, _board.TASK)
             task["kind"], task["only"], task["argument"], task["index"] = _worker.BATCH, worker + 1, request[0], request[1]
             task["buffer"] = lease.number if lease else _worker.NO_BUFFER
-            first = board.push(task)
-            assert first is not None, "the board has room for all batches ahead"
-            self._pending.append(_Made(self._number, worker, first, lease))
+            self._pending.append(_Made(self._number, worker, self._transport.push(task), lease, request))
             self._number += 1
 
     def _next(self) -> Delivered:
@@ -256,6 +354,7 @@ class MadeIteration(Iteration):
             self._fill()
             if not self._pending:
                 raise StopIteration
+            self._transport.look()
             at = 0
             if self._plan.in_order:
                 self._transport.wait([(self._pending[0].first, 1)], self._plan.timeout)
@@ -273,6 +372,7 @@ class MadeIteration(Iteration):
         transport, board = self._transport, self._transport.board
         answer = board.answers(made.first, 1)[0].copy()
         board.release(made.first, 1)
+        board.drop(*made.request)
         offset, length = int(answer["spill_offset"]), int(answer["spill_bytes"])
         busy = int(answer["ended_ns"]) - int(answer["began_ns"])
         self._plan.meter.load(max(busy, 0))
@@ -289,16 +389,16 @@ class MadeIteration(Iteration):
             transport.room = transport.ring.buffer_bytes
         return Delivered(self._plan.job.flavour.pin(data), samples, 0, nbytes)
 
-    def close(self) -> None:
-        if os.getpid() != self._pid:
-            return
+    def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()
-        if getattr(self, "_owned", True):
-            if hasattr(self, "_transport"):
-                self._transport.close()
-        elif pending:
-            self._transport.drain([(made.first, 1) for made in pending])
         self._more = False
+        if not hasattr(self, "_transport"):
+            return
+        if self._owned or harshly:
+            self._transport.close()
+        else:
+            for made in pending:
+                self._transport.abandon(made.first, 1, made.lease)
 
 
 __all__ = ["Delivered", "Iteration", "MadeIteration", "PlainIteration", "Plan", "Transport"]

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 import weakref
+from collections import Counter
 from typing import Any
 
 from . import _worker
@@ -20,6 +21,8 @@ from ._worker import Job, Worker
 
 _PATIENCE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _HARSH = 0.2  # and then after SIGTERM
+_SHOWN = 16  # samples of a message at most
+_ATTEMPTS = 5  # workers that one task, or starting one, may cost
 
 
 class Pool:
@@ -30,6 +33,8 @@ class Pool:
     def __init__(self, job: Job, context: Any, board: Board, ring: Ring, *, restart: bool) -> None:
         self.job, self.board, self._ring, self._restart = job, board, ring, restart
         self.restarts = 0
+        self.lost: str | None = None  # why it is of no use any more
+        self._cost: Counter[int] = Counter()  # workers that tasks have cost, by position; those that died between two tasks at -1
         self._context = context or multiprocessing.get_context()
         self._pid = os.getpid()
         self._workers: list[Any] = []
@@ -50,9 +55,7 @@ class Pool:
             )
             worker.start()
         else:
-            worker = threading.Thread(
-                target=Worker(number, self.job, self.board, self._ring).run, args=(lambda: False,), daemon=True, name=f"stocached worker {number}"
-            )
+            worker = threading.Thread(target=Worker(number, self.job, self.board, self._ring).run, daemon=True, name=f"stocached worker {number}")
             worker.start()
         return worker
 
@@ -61,39 +64,68 @@ class Pool:
         return [worker.pid for worker in self._workers] if self.job.process else []
 
     def check(self) -> None:
-        """Replaces workers that have died and has what they held done again; or WorkerLostError, naming worker, signal and sample."""
-        if not self.job.process or os.getpid() != self._pid:
+        """Replaces workers that have died and has what they held done again; or WorkerLostError, naming worker, signal and sample, now and from now on."""
+        if os.getpid() != self._pid:
             return
+        if self.lost is not None:
+            raise WorkerLostError(self.lost)
         for number, worker in enumerate(self._workers):
-            if worker.is_alive():
+            if _alive(worker):
                 continue
             held = self.board.held(number)
-            if not self._restart:
-                raise WorkerLostError(self._obituary(number, worker, held))
+            self._cost.update(held or [-1])
+            attempts = max(self._cost[position] for position in held or [-1])
+            if not self._restart or attempts >= (_ATTEMPTS if held else _ATTEMPTS * self.job.workers):
+                self.lost = self._obituary(number, worker, held, attempts)
+                raise WorkerLostError(self.lost)
             self.restarts += 1
             for position in held:
                 self.board.repost(number, position)
-            worker.close()
+            if self.job.process:
+                with contextlib.suppress(ValueError):
+                    worker.close()
             self._workers[number] = self._start(number)
 
-    def _obituary(self, number: int, worker: Any, held: list[int]) -> str:
-        doing = f"while it loaded sample {self.board.index_of(held[0])}" if held and not self.job.iterable and self._loads_samples() else "while it had work to do"
-        if not held:
-            doing = "between two tasks"
-        how = f"ended with status {worker.exitcode}"
-        if worker.exitcode is not None and worker.exitcode < 0:
+    def worked(self) -> None:
+        """Something has been done since the last call: workers do not die of being started."""
+        self._cost.pop(-1, None)
+
+    def _obituary(self, number: int, worker: Any, held: list[int], attempts: int) -> str:
+        code = worker.exitcode if self.job.process else 0
+        how = f"ended with status {code}"
+        if code is None:
+            how = "is gone, and somebody else has waited for it, so nobody knows why"
+        elif code < 0:
             with contextlib.suppress(ValueError):
-                how = f"was killed by {signal.Signals(-worker.exitcode).name}"
+                how = f"was killed by {signal.Signals(-code).name}"
         hint = {
             -signal.SIGKILL: "; is memory short (dmesg shows whether the kernel killed it)?",
             -signal.SIGSEGV: "; a library that the dataset uses has crashed",
             -signal.SIGBUS: "; a file that it has mapped has become shorter, or /dev/shm is full",
-        }.get(worker.exitcode, "")
-        restart = "; restart_workers=True has a new worker do it again"
-        return f"worker {number} (process {worker.pid}) {how} {doing}{hint}{restart}; DataLoader worker exited unexpectedly"
+        }.get(code, "")
+        advice = "; restart_workers=True has a new worker do it again"
+        if self._restart:
+            advice = f"; it is number {attempts} that this has happened to, so no other is started"
+        elif self.job.iterable:
+            advice = ""
+        who = f"worker {number} (process {worker.pid})" if self.job.process else f"worker thread {number}"
+        return f"{who} {how} {self._doing(held)}{hint}{advice}; DataLoader worker exited unexpectedly"
 
-    def _loads_samples(self) -> bool:
-        return self.job.batched and not self.job.iterable
+    def _doing(self, held: list[int]) -> str:
+        if not held:
+            return "between two tasks"
+        task = self.board.asked(held[0])
+        if task["kind"] == _worker.SAMPLE:
+            return f"while it loaded sample {task['index']}"
+        if task["kind"] == _worker.BEGIN:
+            return "while it began an epoch"
+        if self.job.iterable:
+            return "while it read its part of the dataset"
+        wanted, _ = self.board.get_object(int(task["argument"]), int(task["index"]))
+        if not self.job.batched:
+            return f"while it loaded sample {wanted}"
+        shown = ", ".join(map(str, wanted[:_SHOWN])) + (f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else "")
+        return f"while it made the batch of sample{'s' if len(wanted) > 1 else ''} {shown}"
 
     def close(self) -> None:
         """Ends the workers, within a second; one that is in the middle of a sample does not finish it. May be called again."""
@@ -109,20 +141,32 @@ def _close(pid: int, workers: list[Any], board: Board) -> None:
         until = time.monotonic() + patience
         for process in processes:
             process.join(max(0.0, until - time.monotonic()))
-        processes = [process for process in processes if process.is_alive()]
+        processes = [process for process in processes if _alive(process)]
         if not processes:
             break
         for process in processes:
             if end:
                 getattr(process, end)()
+    until = time.monotonic() + _PATIENCE
     for worker in workers:
         if isinstance(worker, threading.Thread):
             if worker is not threading.current_thread():
-                worker.join(_PATIENCE)
+                worker.join(max(0.0, until - time.monotonic()))  # one in the middle of a sample ends behind it
         else:
             with contextlib.suppress(ValueError):
                 worker.close()
     workers.clear()
+
+
+def _alive(worker: Any) -> bool:
+    if not worker.is_alive():
+        return False
+    if not isinstance(worker, threading.Thread):
+        try:
+            os.kill(worker.pid, 0)
+        except ProcessLookupError:  # with SIGCHLD ignored, or where somebody waits for all children, multiprocessing does not hear of its end
+            return False
+    return True
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

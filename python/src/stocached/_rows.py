@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import pickle
 import queue
 import threading
@@ -243,9 +242,7 @@ class RowsIteration(Iteration):
         tasks = np.zeros(len(rows), _board.TASK)
         tasks["kind"], tasks["row"], tasks["index"], tasks["argument"] = _worker.SAMPLE, rows, batch.wanted[rows], self._plan.job.key
         tasks["buffer"] = _worker.NO_BUFFER if batch.lease is None else batch.lease.number
-        first = self._transport.board.push(tasks)
-        assert first is not None, "the board has room for all batches ahead"
-        batch.first, batch.tasks = first, len(tasks)
+        batch.first, batch.tasks = self._transport.push(tasks), len(tasks)
 
     # ------------------------------------------------------------------------------------------------ what is ready
 
@@ -253,6 +250,7 @@ class RowsIteration(Iteration):
         self._fill()
         if not self._pending:
             raise StopIteration
+        self._transport.look()
         at = 0 if self._plan.in_order else self._any_ready()
         batch = self._pending[at]
         if self._gatherer is not None:
@@ -262,7 +260,11 @@ class RowsIteration(Iteration):
         if batch.hit is not None:
             batch.filled.wait()
         del self._pending[at]
-        self._fill()
+        try:
+            self._fill()
+        except Exception:
+            self._pending.insert(at, batch)  # a sampler's error is no reason to lose it
+            raise
         return self._deliver(batch)
 
     def _any_ready(self) -> int:
@@ -277,20 +279,18 @@ class RowsIteration(Iteration):
         plan, n = self._plan, len(batch.wanted)
         objects: dict[int, list[Any]] = {}  # by row
         whole: dict[int, Any] = {}
-        if batch.tasks:
-            self._read_answers(batch, objects, whole)
+        hits = self._read_answers(batch, objects, whole) if batch.tasks else 0
         if batch.error is not None:
             raise batch.error
-        hits = 0
         if batch.hit is not None:
-            hits = int(batch.hit.sum())
+            hits += int(batch.hit.sum())
         loaded = batch.rows if batch.rows is not None else np.arange(n) if batch.hit is None else np.empty(0, np.int64)
         if batch.hit is not None or not batch.tasks:
             done = np.zeros(n, np.bool_) if batch.hit is None else batch.hit.copy()
             if batch.tasks:
                 done[loaded] = True
             for row in np.flatnonzero(~done).tolist():  # without workers, or gone from the cache since we looked
-                self._load(batch, row, objects, whole)
+                hits += self._load(batch, row, objects, whole)
         layout = self._layout
         if whole or layout is None or not batch.arrays:
             data = self._from_samples(batch, objects, whole)
@@ -300,7 +300,8 @@ class RowsIteration(Iteration):
         pinned = plan.job.flavour.pin(data)
         return Delivered(pinned, n, hits, n * sample_bytes)
 
-    def _read_answers(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> None:
+    def _read_answers(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
+        """Returns how many came out of the cache all the same."""
         board, plan = self._transport.board, self._plan
         answers = board.answers(batch.first, batch.tasks).copy()
         board.release(batch.first, batch.tasks)
@@ -309,7 +310,9 @@ class RowsIteration(Iteration):
         if plan.trace is not None:
             plan.trace.loaded(plan.epoch, batch.number, answers, batch.wanted if batch.rows is None else batch.wanted[batch.rows])
         if not answers["result"].any():
-            return
+            return 0
+        cached = answers["result"] >= _worker.FROM_CACHE
+        answers["result"][cached] -= _worker.FROM_CACHE
         error = None
         for row, answer in zip(rows, answers):
             result, offset, length = int(answer["result"]), int(answer["spill_offset"]), int(answer["spill_bytes"])
@@ -324,23 +327,25 @@ class RowsIteration(Iteration):
                     objects[row] = value
         if error is not None:
             error.reraise()
+        return int(cached.sum())
 
-    def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> None:
-        """Here, in the training loop's thread."""
-        start = time.monotonic_ns()
+    def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
+        """Here, in the training loop's thread. Returns 1 if it came out of the cache all the same."""
+        start, given = time.monotonic_ns(), getattr(self._plan.cached, "given", 0)
         index = int(batch.wanted[row])
         sample = self._plan.job.dataset[index]
         end = time.monotonic_ns()
         self._plan.meter.load(end - start)
         if self._plan.trace is not None:
             self._plan.trace.loaded_here(self._plan.epoch, batch.number, start, end, index)
-        if self._layout is None or not batch.arrays:
-            whole[row] = sample
-            return
         try:
-            objects[row] = self._layout.write(batch.arrays, row, sample)
+            if self._layout is None or not batch.arrays:
+                whole[row] = sample
+            else:
+                objects[row] = self._layout.write(batch.arrays, row, sample)
         except SchemaError:
             whole[row] = sample
+        return int(getattr(self._plan.cached, "given", 0) != given)
 
     def _from_columns(self, layout: Layout, arrays: list[Any], objects: dict[int, list[Any]]) -> Any:
         flavour, leaves = self._plan.job.flavour, layout.tree.leaves
@@ -370,8 +375,8 @@ class RowsIteration(Iteration):
 
     # ------------------------------------------------------------------------------------------------ the end
 
-    def close(self) -> None:
-        if os.getpid() != self._pid or not hasattr(self, "_background"):
+    def _stop(self, harshly: bool) -> None:
+        if not hasattr(self, "_background"):
             return
         self._more = False
         pending, self._pending = list(self._pending), deque()
@@ -380,7 +385,9 @@ class RowsIteration(Iteration):
                 batch.claim()  # those that are not begun are not filled any more
             self._background.close()
             self._background = None
-        if self._owned:
+        if self._owned or harshly:
             self._transport.close()
         else:
-            self._transport.drain([(batch.first, batch.tasks) for batch in pending if batch.tasks])
+            for batch in pending:
+                if batch.tasks:
+                    self._transport.abandon(batch.first, batch.tasks, batch.lease)

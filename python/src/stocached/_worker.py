@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import multiprocessing
-import os
 import pickle
 import signal
 import threading
@@ -19,6 +17,7 @@ from ._board import Board
 from ._errors import SchemaError
 from ._flavour import Flavour, sample_seed
 from ._layout import Layout
+from ._parent import Parent
 from ._ring import Ring
 
 # Kinds of tasks
@@ -26,8 +25,9 @@ SAMPLE, BATCH, BEGIN = 0, 1, 2
 # Results: the sample is in its row; so it is, and what has no column in the spill; it is whole in the spill; an exception is; a batch is; the worker's part
 # of an iterable dataset is at its end
 ROW, ROW_AND_OBJECTS, WHOLE, ERROR, MADE, ENDED = 0, 1, 2, 3, 4, 5
+FROM_CACHE = 16  # added to it where the sample was in the cache after all
 
-_ALIVE = 0.25  # seconds: how often a worker without work looks whether its parent lives
+_NAP = 0.25  # seconds that a worker without work sleeps at a time
 
 
 class Fetcher:
@@ -122,7 +122,7 @@ class Job:
     key: int  # of whatever is random about the samples of this epoch
     seed_samples: bool  # of the global generators; a thread must not
     process: bool
-    parent: int = field(default_factory=os.getpid)
+    parent: Parent = field(default_factory=Parent)
 
     def load(self, index: Any, key: int) -> Any:
         """A sample of a map-style dataset."""
@@ -155,16 +155,12 @@ class _Augmented:
 
 def main(worker: int, job: Job, board: Board, ring: Ring) -> None:
     """Of a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    parent = multiprocessing.parent_process()
-    forked = parent is None or os.getppid() == job.parent
-
-    def orphan() -> bool:
-        return os.getppid() != job.parent if forked else parent is not None and not parent.is_alive()
-
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers,
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and a handler that a forked one inherits is the parent's business
+    job.parent.end_with()
     job.flavour.seed_worker(job.base_seed, worker)
     job.flavour.enter_worker(worker, job.workers, job.base_seed, job.dataset)
-    Worker(worker, job, board, ring).run(orphan)
+    Worker(worker, job, board, ring).run()
 
 
 class Worker:
@@ -175,22 +171,29 @@ class Worker:
         self._fetcher: Fetcher | None = None
         self._broken: Any = None  # an error of the user's init function or of making the iterator, which every task is answered with
 
-    def run(self, orphan: Callable[[], bool]) -> None:
+    def run(self) -> None:
+        """Until the board is stopped."""
         task = _native.Task()
         self._begin(self._job.init)
         while True:
-            got = self._board.take(self._number, task, _ALIVE)
-            if got is None or (not got and orphan()):
+            got = self._board.take(self._number, task, _NAP)
+            if got is None:
                 return
             if got:
                 task.result, task.spill_bytes = ROW, 0
                 try:
                     self._do(task)
                 except BaseException as error:
-                    if self._job.process and isinstance(error, SystemExit):
-                        raise  # the user's code ends this process: the parent sees that
-                    self._answer_error(task, error)
+                    self._answer_error(task, self._survived(error))
                 self._board.done(self._number, task)
+
+    def _survived(self, error: BaseException) -> BaseException:
+        """Raises what ends this process, as the user's code says; the parent sees that. A thread says it of the whole program, which is not its business."""
+        if isinstance(error, SystemExit):
+            if self._job.process:
+                raise error
+            return RuntimeError(f"SystemExit({error.code!r})").with_traceback(error.__traceback__)
+        return error
 
     def _begin(self, init: Callable[[int], None] | None) -> None:
         """A new epoch."""
@@ -200,8 +203,8 @@ class Worker:
             if init is not None:
                 init(self._number)
             self._fetcher = job.fetcher()
-        except Exception as error:
-            self._broken = job.flavour.error(error, job.where(self._number))
+        except BaseException as error:
+            self._broken = job.flavour.error(self._survived(error), job.where(self._number))
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
         where = self._job.where(self._number)
@@ -216,7 +219,7 @@ class Worker:
 
     def _do(self, task: _native.Task) -> None:
         if task.kind == BEGIN:
-            self._job.base_seed, self._job.key = self._board.take_object(task.argument, task.index)
+            self._job.base_seed, self._job.key = self._board.get_object(task.argument, task.index)
             return self._begin(None)
         if self._broken is not None:
             task.result = ERROR
@@ -231,7 +234,7 @@ class Worker:
 
     def _make_batch(self, task: _native.Task) -> None:
         assert self._fetcher is not None
-        wanted, room = self._board.take_object(task.argument, task.index)
+        wanted, room = self._board.get_object(task.argument, task.index)  # it stays there for another worker, should this one be killed
         memory = None
         if room:
             self._ring.buffer_bytes = room
@@ -249,7 +252,14 @@ class Worker:
     # ------------------------------------------------------------------------------------------------ one sample
 
     def _load_sample(self, task: _native.Task) -> None:
+        dataset = self._job.dataset
+        given = getattr(dataset, "given", 0)
         sample = self._job.load(task.index, task.argument)
+        self._write_sample(task, sample)
+        if getattr(dataset, "given", 0) != given and self._job.process:
+            task.result += FROM_CACHE
+
+    def _write_sample(self, task: _native.Task, sample: Any) -> None:
         layout = (self._layout or self._learn_layout()) if task.buffer != NO_BUFFER else None
         if layout is not None:
             try:
