@@ -304,7 +304,7 @@ def test_lengths_that_are_not_true(workers, told, message):
     ("second", "message"),
     [
         (np.zeros(4, np.uint8), r"the item of uint8\[4\], where the first item had the item of uint8\[3\]"),
-        (np.zeros(3, np.int16), r"int16\[3\], where the first"),
+        (np.zeros(3, np.int16), r"the item of int16\[3\], where the first"),
         ({"a": np.zeros(3, np.uint8)}, "the item is dict"),
         ("abc", "the item is str"),
         (None, "the item is NoneType"),

@@ -14,6 +14,7 @@ from ._stream_crew import Crew
 from ._stream_front import Front, Step
 from ._stream_items import Array, Items
 from ._stream_readings import Failure, FileFailed, Readings, first_item
+from ._stream_rows import NONE
 
 if TYPE_CHECKING:
     from .streams import StreamBatch, Streams
@@ -113,6 +114,7 @@ class StreamIterator(Iterator["StreamBatch"]):
         for row, first, end in self._gaps:
             if first <= step.number < end:
                 step.mask[row] = False
+                step.files[row] = step.positions[row] = NONE
         if not step.mask.all():
             for array in arrays:
                 array[~step.mask] = 0

@@ -66,7 +66,7 @@ class Front:
     def round(self, waiting: Sequence[int]) -> list[Turn]:
         """Gives waiting rows, in the order of rows, a file each; those that get none are dry. Where lengths are not known."""
         self._rounds += 1
-        if self._rounds > self._many() and self.rows.places.endless:
+        if self._rounds > self.rows.most_rounds() and self.rows.places.endless:
             raise self._nothing()
         return [self._turn(row) for row in sorted(waiting) if self.rows.take(row)]
 
@@ -94,7 +94,4 @@ class Front:
         return Turn(row - (self._own.start or 0), number, rows.places.epoch_of(int(rows.place[row])), int(rows.item[row]), length, self.step)
 
     def _nothing(self) -> Exception:
-        return StreamError(f"a row took {self._many()} files one after the other, and none had an item")
-
-    def _many(self) -> int:
-        return self.rows.places.many(self.rows.groups.count)
+        return StreamError(f"a row took {self.rows.most_rounds()} files one after the other, and none had an item")

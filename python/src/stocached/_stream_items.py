@@ -84,17 +84,18 @@ class Items:
 
     def give(self, arrays: Sequence[Any]) -> Any:
         """An item of these arrays; also of those of a whole batch, or of tensors."""
+        return self._build(self._root, arrays)
 
-        def build(node: Any) -> Any:
-            if isinstance(node, int):
-                return arrays[node]
-            kind, keys, children = node
-            values = [build(child) for child in children]
-            if issubclass(kind, dict):
-                return dict(zip(keys, values))
-            return kind(*values) if hasattr(kind, "_fields") else kind(values)
-
-        return build(self._root)
+    def _build(
+        self, node: Any, arrays: Sequence[Any]
+    ) -> Any:  # no function within `give`: one that calls itself would keep the arrays till the garbage collector comes
+        if isinstance(node, int):
+            return arrays[node]
+        kind, keys, children = node
+        values = [self._build(child, arrays) for child in children]
+        if issubclass(kind, dict):
+            return dict(zip(keys, values))
+        return kind(*values) if hasattr(kind, "_fields") else kind(values)
 
     def nbytes(self, rows: int) -> int:
         """Of a batch of so many rows."""

@@ -41,11 +41,6 @@ class Places:
         self._order = Order(files, "shuffled" if shuffle else "sequential", seed)
         self._epochs: dict[int, Epoch] = {}
 
-    def many(self, groups: int) -> int:
-        """So many files that a row takes one after the other, and one with an item would be among them if there were any: of one queue, all of them; of several, but
-        for a chance of exp(-64)."""
-        return self.files * (2 if groups == 1 else 64)
-
     def there(self, place: int) -> bool:
         return self.endless or place < self.files
 
@@ -88,6 +83,10 @@ class Rows:
         self.place[row], self.file[row] = place, self.places.file(place)
         return True
 
+    def most_rounds(self) -> int:
+        """Of one step: more than there can be if any file has an item, where there is one group; where there are several, but for a chance of exp(-64)."""
+        return 64 * self.places.files + self.count
+
     def advance(self) -> None:
         """Every row that has a file has given an item."""
         self.item += self.place != NONE
@@ -101,7 +100,7 @@ def settle(rows: Rows, lengths: Ints) -> list[int]:
     rounds = 0
     while waiting:
         rounds += 1
-        if rounds > rows.places.many(rows.groups.count) and rows.places.endless:
+        if rounds > rows.most_rounds() and rows.places.endless:
             raise NothingError
         got = [row for row in waiting if rows.take(row)]
         took.update(got)

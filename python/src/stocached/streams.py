@@ -294,7 +294,7 @@ def _check(s: Streams) -> None:
         ("groups", s.groups, 1),
         ("seed", s.seed, 0),
     ):
-        if not isinstance(value, int) or value < least:
+        if not isinstance(value, int) or not least <= value < 2**64:
             raise InvalidError(f"{name}={value!r} is not a whole number of {least} or more")
     if s.ends not in ENDS:
         raise InvalidError(f"ends={s.ends!r} is none of {', '.join(ENDS)}")

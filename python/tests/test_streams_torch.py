@@ -1,0 +1,126 @@
+"""Streams as an IterableDataset in torch's own DataLoader."""
+
+from __future__ import annotations
+
+import pytest
+from stream_files import Files, Item, collect, expected, lengths_of
+from torch_helpers import TORCH_WARNINGS, torch
+
+from stocached import InvalidError, StreamError
+from stocached.streams import Streams, join
+
+if torch is not None:
+    from torch.utils.data import DataLoader, IterableDataset
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+
+def streams(lengths, batch_size, *, known=False, **settings):
+    return Streams(range(len(lengths)), batch_size, Files(lengths), lengths=lengths if known else None, multiprocessing_context="fork", **settings)
+
+
+def tensors(batches):
+    """Checks that they are tensors, and gives what `collect` takes."""
+    for batch in batches:
+        assert isinstance(batch.items, Item)
+        assert batch.items.data.dtype is torch.uint8
+        assert batch.mask.dtype is torch.bool
+        assert batch.rows.dtype is torch.int64
+        yield batch._replace(
+            items=Item(batch.items.data.numpy(), {"file": batch.items.name["file"].numpy(), "k": tuple(k.numpy() for k in batch.items.name["k"])})
+        )
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
+def test_contiguous_in_torch_s_own_loader(known, workers):
+    """Whole batches of parts, each of which is read by a worker of torch's; the assignment is that without them."""
+    for seed in range(3):
+        lengths = lengths_of(seed)
+        dataset = streams(lengths, 4, known=known, groups=1 if known or workers < 2 else 4, uneven=True, seed=seed).dataset()
+        assert isinstance(dataset, IterableDataset)
+        loader = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None)
+        want = expected(lengths, 4, dataset.streams.groups, seed=seed)
+        if workers < 2 or known:
+            assert collect(tensors(join(loader))) == want
+        else:  # workers end by themselves
+            parts = {}
+            for batch in tensors(loader):
+                parts[batch.step, int(batch.rows[0])] = collect([batch])[0]
+            share = 4 // workers
+            assert parts == {
+                (step, row): rows[row : row + share]
+                for step, rows in enumerate(want)
+                for row in range(0, 4, share)
+                if any(any(later[row : row + share]) for later in want[step:])
+            }
+
+
+def test_own_workers_below_torch_s_loader():
+    lengths = lengths_of(4)
+    loader = DataLoader(streams(lengths, 4, num_workers=3).dataset(), batch_size=None)
+    assert collect(tensors(loader)) == expected(lengths, 4)
+    assert collect(tensors(loader)) == expected(lengths, 4, epoch=1)
+
+
+def test_epochs_and_states_in_workers():
+    lengths = lengths_of(4)
+    loader = DataLoader(streams(lengths, 4, known=True).dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    loader.dataset.set_epoch(3)
+    assert collect(tensors(join(loader))) == expected(lengths, 4, epoch=3)
+    first = streams(lengths, 4, known=True)
+    collect(first, 2)
+    loader.dataset.load_state_dict(first.state_dict())
+    assert collect(tensors(join(loader))) == expected(lengths, 4)[2:]
+    lasting = DataLoader(
+        streams(lengths, 4, known=True).dataset(), batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
+    )
+    for epoch in range(3):
+        assert collect(tensors(join(lasting))) == expected(lengths, 4, epoch=epoch)
+
+
+def test_workers_that_cannot_share_the_rows():
+    for settings, workers, message in (
+        ({}, 2, "lengths are not known: say lengths=, or groups=2"),
+        ({"known": True}, 3, "batch_size=4 rows cannot be dealt to 3 workers"),
+    ):
+        loader = DataLoader(streams([5] * 8, 4, **settings).dataset(), batch_size=None, num_workers=workers, multiprocessing_context="fork")
+        with pytest.raises(InvalidError, match=message):
+            next(iter(loader))
+
+
+def test_join_refuses_what_does_not_belong_together():
+    batches = list(streams([5] * 8, 2, known=True, rank=1, world_size=2))
+    other = list(streams([5] * 8, 2, known=True, rank=0, world_size=2))
+    assert [batch.rows.tolist() for batch in join(part for pair in zip(other, batches) for part in pair)] == [[0, 1, 2, 3]] * len(batches)
+    for parts in ([batches[0], other[0]], [other[0], batches[0], other[1], other[2]]):
+        with pytest.raises(StreamError, match="has rows"):
+            list(join(parts))
+    assert list(join([])) == []
+
+
+def test_items_may_be_tensors():
+    files = [[torch.full((3,), float(k)) for k in range(n)] for n in (2, 3)]
+    batches = list(Streams(files, 2, shuffle=False, num_workers=2, multiprocessing_context="fork").dataset())
+    assert torch.stack([batch.items for batch in batches])[:, :, 0].tolist() == [[0, 0], [1, 1], [0, 2]]
+    assert [batch.mask.tolist() for batch in batches] == [[True, True], [True, True], [False, True]]
+
+
+def test_tensors_that_are_kept_never_change():
+    kept = list(streams([60] * 8, 4, num_workers=2).dataset())
+    assert collect(tensors(kept)) == expected([60] * 8, 4)
+    part = kept[5].items.data[1:, 2].flatten()
+    want = part.tolist()
+    del kept
+    for _ in streams([60] * 8, 4, num_workers=2):
+        pass
+    assert part.tolist() == want
+
+
+def test_rank_of_torch_distributed(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        loader = streams([5] * 4, 2)
+        assert (loader.rank, loader.world_size) == (0, 1)
+    finally:
+        torch.distributed.destroy_process_group()
