@@ -1,0 +1,253 @@
+"""Choosing workers, threads and prefetch by trying: what is chosen, and that nothing else changes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stocached import InvalidError, Order, _autotune
+from stocached._autotune import Trial, autotune
+from stocached.loader import Loader
+
+
+class Sleeping:
+    """Loads that wait for something: any number of workers helps."""
+
+    def __init__(self, seconds: float = 0.003, n: int = 4000, shape: tuple[int, ...] = (8,)) -> None:
+        self.seconds, self.n, self.shape = seconds, n, shape
+        self.pids: set[int] = set()
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        self.pids.add(os.getpid())
+        time.sleep(self.seconds)
+        return np.full(self.shape, index, np.int32)
+
+
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def everything(loader) -> object:
+    """What must not change."""
+    gc.collect()  # an error's traceback holds what its frames had
+    return (
+        loader.state_dict(),
+        loader.stats(),
+        random.getstate(),
+        np.random.get_state()[1].tolist(),
+        children(),
+        threading.active_count(),
+        len(os.listdir("/proc/self/fd")),
+        {name: value if isinstance(value, (int, str, float)) else id(value) for name, value in vars(loader).items()},
+    )
+
+
+def test_more_workers_where_loads_wait():
+    loader = Loader(Sleeping(), batch_size=8, shuffle=True, num_workers=1)
+    before = everything(loader)
+    tuned = autotune(loader, seconds=2.4, workers=[1, 4])
+    assert everything(loader) == before
+    assert tuned.settings == {"num_workers": 4, "prefetch_factor": 2, "gather_threads": None}
+    assert tuned.chosen.samples_per_second > 2 * tuned.current.samples_per_second
+    assert [trial.num_workers for trial in tuned.trials] == [1, 4, 1, 4, 1, 4]
+    assert all(trial.batches >= 3 and 0 < trial.seconds < 2 and trial.first_batch_seconds > 0.003 for trial in tuned.trials)
+    lines = str(tuned).splitlines()
+    assert lines[0].startswith("6 trials in ")
+    assert lines[1].split() == ["workers", "prefetch", "threads", "samples/s", "waiting", "hits", "first", "batch"]
+    assert [line.split()[:2] == ["->", "4"] for line in lines[2:8]] == [False, True] * 3
+    assert lines[8] == "chosen: num_workers=4, prefetch_factor=2"
+    assert "times the" in lines[9]
+    again = Loader(**(loader.settings | tuned.settings))
+    assert next(iter(again)).shape == (8, 8)
+    again.close()
+
+
+def test_no_more_than_the_step_needs():
+    loader = Loader(Sleeping(0.001), batch_size=4, num_workers=3)
+    tuned = autotune(loader, step_seconds=0.03, seconds=2, workers=[1, 2, 3])
+    assert tuned.settings["num_workers"] == 1
+    assert tuned.chosen.waiting < 0.2
+    assert "takes less" in tuned.why
+    assert len(tuned.trials) <= 3 + 4
+
+
+def test_a_step_is_called_with_the_batches():
+    seen = []
+
+    def step(batch) -> None:
+        seen.append(batch[:, 0].tolist())
+        time.sleep(0.01)
+
+    loader = Loader(Sleeping(0.0005), batch_size=4, num_workers=1)
+    tuned = autotune(loader, step=step, seconds=1, workers=[1])
+    assert tuned.chosen.num_workers == 1
+    assert tuned.chosen.samples_per_second < 4 / 0.01
+    assert all(batch == list(range(batch[0], batch[0] + 4)) for batch in seen)  # it is not shuffled, and read on
+
+
+def test_trials_read_other_samples_each():
+    dataset, seen = Sleeping(0.0005, n=100_000), []
+    loader = Loader(dataset, batch_size=4, shuffle=True, seed=5, num_workers=1)
+    autotune(loader, step=lambda batch: seen.extend(batch[:, 0].tolist()), seconds=1, workers=[1, 2])
+    assert len(set(seen)) == len(seen) > 100
+
+
+def test_an_order_of_ours_is_read_as_it_is():
+    order = Order(1000, "blocks", 7, 2, 10)
+    loader = Loader(Sleeping(0.0002, n=1000), batch_size=10, order=order, num_workers=1)
+    seen: list[int] = []
+    autotune(loader, step=lambda batch: seen.extend(batch[:, 0].tolist()), seconds=0.5, workers=[1])
+    assert seen[:40] == order.epoch(2**32).indices(0, 40).tolist()
+    assert loader.state_dict()["epoch"] == 0
+
+
+def test_the_cache_is_looked_into_and_left_alone():
+    dataset = Sleeping(0.002, n=400, shape=(64, 64))
+    loader = Loader(dataset, batch_size=8, shuffle=True, seed=1, num_workers=1, size="16MiB")
+    for batch, _ in enumerate(loader):
+        if batch == 25:
+            break
+    cache = loader.cache
+    before, states, counted = everything(loader), cache.states().tolist(), cache.stats()
+    tuned = autotune(loader, seconds=1.5, workers=[1, 2])
+    assert everything(loader) == before
+    assert cache.states().tolist() == states
+    assert (cache.stats().stored, cache.stats().ready, cache.stats().clients_live) == (counted.stored, counted.ready, counted.clients_live)
+    have = counted.ready / 400
+    assert 0.4 < have < 0.7
+    assert abs(np.mean([trial.hit_rate for trial in tuned.trials]) - have) < 0.25
+    assert any(trial.gather_threads == 2 for trial in tuned.trials) or len(os.sched_getaffinity(0)) == 1 or tuned.chosen.hit_rate <= 0.05
+
+
+def test_an_empty_cache_is_said_to_be_one():
+    cache_of = Loader(Sleeping(0.0002, n=3), batch_size=1, num_workers=1, size="8MiB")
+    cache_of.cache.clear()
+    assert "its cache is empty: these are the rates of a first epoch" in autotune(cache_of, seconds=0.5, workers=[1]).notes
+
+
+def test_the_dataset_is_not_used_here():
+    dataset = Sleeping(0.0005)
+    autotune(Loader(dataset, batch_size=4, num_workers=2), seconds=0.5, workers=[1, 2])
+    assert os.getpid() not in dataset.pids
+    autotune(Loader(dataset, batch_size=4), seconds=0.5, workers=[0])
+    assert os.getpid() in dataset.pids
+
+
+def test_samplers_are_not_asked():
+    class Sampler:
+        asked = 0
+
+        def __iter__(self):
+            Sampler.asked += 1
+            return iter(range(100))
+
+        def __len__(self) -> int:
+            return 100
+
+    class BatchSampler(Sampler):
+        batch_size = 5
+
+        def __iter__(self):
+            Sampler.asked += 1
+            return iter([[1, 2], [3]])
+
+    tuned = autotune(Loader(Sleeping(0.0005), batch_size=4, sampler=Sampler(), num_workers=1), seconds=0.3, workers=[1])
+    assert Sampler.asked == 0
+    assert tuned.notes == ("sampler= is not asked, so that it stays where it is: samples in a shuffled order",)
+    assert "sampler= is not asked" in str(tuned)
+    sizes = set()
+    autotune(
+        Loader(Sleeping(0.0005), batch_sampler=BatchSampler(), num_workers=1), step=lambda batch: sizes.add(len(batch)), seconds=0.3, workers=[1]
+    )
+    assert (Sampler.asked, sizes) == (0, {5})
+    with pytest.raises(InvalidError, match="batch_sampler has no batch_size"):
+        autotune(Loader(Sleeping(), batch_sampler=[[1], [2]]), seconds=0.3)
+
+
+def test_iterable_datasets():
+    class Numbers:
+        def __iter__(self):
+            for number in range(100_000):
+                time.sleep(0.0005)
+                yield np.array([number, os.getpid()])
+
+    pids: set[int] = set()
+    loader = Loader(Numbers(), batch_size=4, num_workers=1)
+    tuned = autotune(loader, step=lambda batch: pids.update(batch[:, 1].tolist()), seconds=0.6, workers=[1, 2])
+    assert tuned.chosen.samples_per_second > 100
+    assert os.getpid() not in pids
+    with pytest.raises(InvalidError, match="an iterable dataset would be read in this process"):
+        autotune(loader, workers=[0, 1])
+
+
+def test_errors_of_the_dataset_come_out_and_leave_nothing():
+    class Broken(Sleeping):
+        def __getitem__(self, index: int) -> np.ndarray:
+            raise KeyError("no such file")
+
+    loader = Loader(Broken(), batch_size=4, num_workers=2)
+    before = everything(loader)
+    with pytest.raises(KeyError, match="no such file"):
+        autotune(loader, seconds=1)
+    assert everything(loader) == before
+
+    def step(_) -> None:
+        raise ZeroDivisionError
+
+    loader = Loader(Sleeping(), batch_size=4, num_workers=2)
+    with pytest.raises(ZeroDivisionError):
+        autotune(loader, step=step, seconds=1)
+    assert children() == before[4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"step": print, "step_seconds": 1}, "give one of them"),
+        ({"step_seconds": -1}, "step_seconds=-1"),
+        ({"seconds": 0}, "seconds=0"),
+        ({"workers": []}, "one at least"),
+        ({"workers": [-1, 2]}, "numbers of 0 or more"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments, message):
+    with pytest.raises(InvalidError, match=message):
+        autotune(Loader(Sleeping(), batch_size=4), **arguments)
+
+
+def test_other_loaders_are_refused():
+    with pytest.raises(InvalidError, match="got a list"):
+        autotune([1, 2])
+    with pytest.raises(InvalidError, match="samples: 0 is not in"):
+        autotune(Loader([], batch_size=4))
+
+
+def trial(workers: int, rate: float, prefetch: int | None = 2, threads: int | None = None) -> Trial:
+    return Trial(workers, prefetch, threads, rate, 0.0, 0.0, 0.1, 10, 1.0)
+
+
+def test_what_takes_least_is_chosen_among_what_is_about_as_good():
+    search = _autotune._Search(None, [])
+    assert search._least([trial(1, 96), trial(2, 98), trial(8, 100)]).num_workers == 2
+    assert search._least([trial(4, 100, threads=4), trial(4, 98, threads=2)]).gather_threads == 2
+    assert search._least([trial(4, 100, prefetch=8), trial(4, 99, prefetch=4)]).prefetch_factor == 4
+    mean = _autotune._mean([trial(2, 90), trial(2, 110)])
+    assert (mean.samples_per_second, mean.batches, mean.seconds) == (100, 20, 2.0)
+
+
+def test_what_is_tried_unless_it_is_said():
+    cpus = len(os.sched_getaffinity(0))
+    tried = _autotune._candidates(Loader(Sleeping(), num_workers=3), None)
+    assert {1, 2, 3, cpus} <= set(tried)
+    assert tried == sorted(tried)
+    assert max(tried) <= max(4 * cpus, 3)
