@@ -343,7 +343,8 @@ def test_memory_is_bounded_when_the_first_part_is_slow(tmp_path):
 
 def test_a_storage_with_the_six_methods_alone_takes_processes():
     class Own(MemoryStorage):
-        packer = lambda self: None
+        def packer(self):
+            return None
 
     storage = Own()
     assert prepare(Made(40), storage, processes=2)

@@ -163,7 +163,7 @@ class DataModule(_Base):  # type: ignore[misc]
         if not len(part):
             return []
         dataset = PreparedDataset(self.storage, part, self.transform)
-        return self._loader(dataset, self._sampler(len(dataset), False), self.eval_batch_size, False)
+        return _Loader(self._loader(dataset, self._sampler(len(dataset), False), self.eval_batch_size, False))
 
     def _sampler(self, samples: int, shuffle: bool) -> BlockSampler:
         block = self.block_size
@@ -187,15 +187,28 @@ def _make_loader(dataset: Any, **options: Any) -> Any:
     return torch.utils.data.DataLoader(dataset, **options)
 
 
-class _TrainLoader:
+class _Loader:
+    """Gives what a loader gives. It is no torch DataLoader, so that Lightning leaves its sampler alone, which knows the ranks already."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+
+class _TrainLoader(_Loader):
     """Gives the batches of an epoch, from its begin or from where a checkpoint stopped.
 
-    Which epoch it is, and how many batches have been trained on, is what the Trainer says: it may have taken a batch and failed in it, and that batch
-    comes again. It is no torch DataLoader, so that Lightning leaves its sampler alone. A pass begins with its first batch, as Lightning makes the
-    iterator before it knows the epoch."""
+    Which epoch it is, and how many batches have been trained on, is what the Trainer says: it may have taken a batch and failed in it, and that batch comes
+    again. A pass begins with its first batch, as Lightning makes the iterator before it knows the epoch."""
 
     def __init__(self, module: DataModule, loader: Any, sampler: BlockSampler) -> None:
-        self._module, self._loader, self._sampler = module, loader, sampler
+        super().__init__(loader)
+        self._module, self._sampler = module, sampler
         self._pass: _Place | None = None  # where the last pass began
         self._resume: _Place | None = None  # where a checkpoint stopped
         self._epochs, self._given = 0, 0  # of this loader, for use without a Trainer
@@ -218,7 +231,7 @@ class _TrainLoader:
             place = _Place(epoch, place.position, self._done())  # as the Trainer counts
         self._pass, self._given = place, 0
         self._sampler.load_state_dict({**self._sampler.state_dict(), "epoch": epoch, "position": place.position})
-        for batch in self._loader:
+        for batch in self.loader:
             self._given += 1
             yield batch
         self._epochs = epoch + 1
