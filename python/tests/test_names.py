@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cclient" / "stocached.h"
 
 NAMES = [
+    "Autotuned",
     "Cache",
     "CacheExistsError",
     "CacheMemoryError",
@@ -36,6 +37,8 @@ NAMES = [
     "FingerprintError",
     "FormatError",
     "InvalidError",
+    "Loader",
+    "LoaderStats",
     "LostError",
     "MixedOrder",
     "NoServerError",
@@ -49,6 +52,7 @@ NAMES = [
     "Shard",
     "SharedCache",
     "State",
+    "StateError",
     "Stats",
     "StocachedError",
     "StreamError",
@@ -56,7 +60,10 @@ NAMES = [
     "UnsupportedError",
     "VersionError",
     "WeightedOrder",
+    "WorkerLostError",
+    "autotune",
     "get_shm_size",
+    "progress",
 ]
 
 
@@ -74,6 +81,8 @@ def test_version_is_the_library_s():
 
 
 BUILT_IN = {
+    "StateError": ValueError,
+    "WorkerLostError": RuntimeError,
     "InvalidError": ValueError,
     "SampleIndexError": IndexError,
     "SchemaError": ValueError,

@@ -79,6 +79,7 @@ class Iteration:
         self._plan = plan
         self._pid = os.getpid()
         self._returned = 0  # when the training loop got its last batch, ns
+        self._step = 0  # how long it was busy with the last one, ns
         self._number = 0  # of the batch that comes next
         self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
         self.ended = False
@@ -101,7 +102,7 @@ class Iteration:
         if os.getpid() != self._pid:
             raise ClosedError("this iteration belongs to the process that began it; iterate over the loader anew in this one")
         plan, start = self._plan, time.monotonic_ns()
-        step = start - self._returned if self._returned else 0
+        self._step = step = start - self._returned if self._returned else 0
         if self.ended:
             if self._why is not None:
                 raise ClosedError(self._why)

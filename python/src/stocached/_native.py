@@ -362,6 +362,7 @@ gather_fields = _bind(_releasing, "stoc_gather_fields", c_int64, Cache, c_void_p
 
 # int64_t stoc_lengths(stoc_cache *cache, const int64_t *indices, size_t n, uint64_t *lengths);
 lengths = _bind(_releasing, "stoc_lengths", c_int64, Cache, c_void_p, c_size_t, c_void_p)
+lengths_held = _bind(_holding, "stoc_lengths", c_int64, Cache, c_void_p, c_size_t, c_void_p)
 
 # int64_t stoc_gather_packed(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, const uint64_t *offsets, const uint64_t *lengths,
 #                            uint8_t *hit, unsigned threads);

@@ -23,6 +23,9 @@ from ._ring import Lease
 Indices = npt.NDArray[np.int64]
 _PATIENCE = 0.5  # seconds
 _IDLE = 1.0  # seconds
+_FEW = 2048  # samples
+_SMALL = 2 * 1024**2  # bytes of a batch that are copied sooner than another thread has been woken
+_SHORT = 100_000  # ns of a step that nothing is to be gained behind
 _HORIZON = 16  # batches that a server is told of before they are asked for
 
 
@@ -58,7 +61,8 @@ class Gatherer:
         """Which samples are in the cache now; not counted."""
         lengths = np.empty(wanted.size, np.uint64)
         handle = self._cache._handle
-        found = _native.lengths(handle, wanted.ctypes.data, wanted.size, lengths.ctypes.data)
+        look = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
+        found = look(handle, wanted.ctypes.data, wanted.size, lengths.ctypes.data)
         if found < 0:
             raise self._cache._gather_error(handle, found, wanted)
         return lengths != _native.NO_LENGTH
@@ -198,8 +202,12 @@ class RowsIteration(Iteration):
             batch = self._begin(wanted)
             self._pending.append(batch)
             self._number += 1
-            if batch.hit is not None and self._background is not None:
+            if batch.hit is not None and self._background is not None and self._hides():
                 self._background.put(batch)
+
+    def _hides(self) -> bool:
+        """Whether a gather in the background is worth its thread: the training loop computes meanwhile, or it is long enough for two."""
+        return not self._returned or self._step > _SHORT or self._gatherer is None or self._gatherer.fetches or self._transport.ring.buffer_bytes > _SMALL
 
     def _wanted(self) -> Indices | None:
         """The indices of the next batch. A server is told of those behind it, where asking the sampler for them changes nothing."""
