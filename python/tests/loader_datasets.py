@@ -1,0 +1,102 @@
+"""Datasets for tests of the loader: samples that say who they are, take their time, or end the process that loads them."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIZE = 500  # items of a sample
+
+
+def sample(index: int) -> np.ndarray:
+    """Items that differ between any two samples, and within one."""
+    return np.arange(SIZE, dtype=np.int64) * 1_000_003 + index
+
+
+def check(batch: np.ndarray) -> list[int]:
+    """The indices of the samples of a batch, every item of which must be right."""
+    indices = batch[:, 0]
+    np.testing.assert_array_equal(batch, np.arange(SIZE, dtype=np.int64) * 1_000_003 + indices[:, None])
+    return indices.tolist()
+
+
+class Numbers:
+    def __init__(self, n: int, seconds: float = 0.0) -> None:
+        self.n, self.seconds = n, seconds
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < self.n:
+            raise IndexError(index)
+        if self.seconds:
+            time.sleep(self.seconds)
+        return sample(index)
+
+
+def die(how: str) -> None:
+    if how == "SIGKILL":
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+    if how == "SIGSEGV":
+        faulthandler.disable()  # pytest's, which would write of it into the tests' output
+        ctypes.string_at(8)
+    if how == "os._exit":
+        os._exit(3)
+    if how == "sys.exit":
+        sys.exit(4)
+    raise AssertionError(f"{how} did not end the process")
+
+
+class Deadly(Numbers):
+    """Sample `at` ends the process that loads it; with `once` only that which comes first."""
+
+    def __init__(self, n: int, at: int, how: str, note: Path, *, once: bool = False, seconds: float = 0.0) -> None:
+        """note: a file that is made then, with the time in it."""
+        super().__init__(n, seconds)
+        self.at, self.how, self.note, self.once = at, how, note, once
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.at:
+            try:
+                with open(self.note, "x") as file:
+                    file.write(str(time.monotonic()))
+            except FileExistsError:
+                first = False
+            else:
+                first = True
+            if first or not self.once:
+                die(self.how)
+        return super().__getitem__(index)
+
+
+class Stream:
+    """An iterable dataset."""
+
+    def __init__(self, samples: Numbers) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Any:
+        return (self.samples[k] for k in range(len(self.samples)))
+
+
+class Asleep(Numbers):
+    """Every sample but the first ones takes a minute."""
+
+    def __init__(self, n: int, awake: int = 0) -> None:
+        super().__init__(n)
+        self.awake = awake
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= self.awake:
+            time.sleep(60)
+        return super().__getitem__(index)

@@ -1,0 +1,74 @@
+"""Processes, descriptors, threads and mappings, as the kernel sees them: what tests of the loader count."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_PATIENCE = 60.0  # seconds after which a wait fails, on a machine however busy
+
+
+def limit(seconds: float) -> float:
+    """So long something may take on a machine that has time for it; more where others make us wait as well."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def lives(pid: int) -> bool:
+    """Whether a process still runs. A dead one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """Processes that live and have this one as their parent."""
+    found: list[int] = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1]) == pid and lives(int(entry)):
+                found.append(int(entry))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def until(condition: Callable[[], bool], what: str) -> float:
+    """Waits for it; seconds that it took."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < _PATIENCE, f"after {_PATIENCE:.0f} s still not so: {what}"
+        time.sleep(0.005)
+    return time.monotonic() - start
+
+
+def gone(pids: Iterable[int]) -> float:
+    """Waits until none of these processes lives; seconds that it took."""
+    mine = list(pids)
+    return until(lambda: not any(map(lives, mine)), f"processes {mine} are gone")
+
+
+def descriptors() -> list[str]:
+    """What the open descriptors of this process lead to."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return sorted(found)
+
+
+def mappings() -> list[str]:
+    """The files of ours that are mapped."""
+    return [line.split(maxsplit=5)[5] for line in Path("/proc/self/maps").read_text().splitlines() if "stocached" in line and "memfd" in line]
+
+
+def resident() -> int:
+    """Bytes of memory that are this process's own: without shared memory and files."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no RssAnon")
