@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._autotune import Autotuned, autotune
 from ._errors import (
     CacheExistsError,
     CacheMemoryError,
@@ -43,6 +44,7 @@ from ._errors import (
     WorkerLostError,
 )
 from ._loader_stats import LoaderStats
+from ._progress import progress
 from ._sizes import get_shm_size
 from ._stats import Stats
 from .cache import Cache, SetResult, State
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 __version__ = _native.version().decode()
 
 __all__ = [
+    "Autotuned",
     "Cache",
     "CacheExistsError",
     "CacheMemoryError",
@@ -95,7 +98,9 @@ __all__ = [
     "VersionError",
     "WeightedOrder",
     "WorkerLostError",
+    "autotune",
     "get_shm_size",
+    "progress",
 ]
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch.utils.data
 
+from ._autotune import autotune
 from ._cached import CachedSamples
 from ._source_dataset import SourceDataset
 from ._torch_loader import DataLoader
 
-__all__ = ["CachedDataset", "DataLoader", "SourceDataset"]
+__all__ = ["CachedDataset", "DataLoader", "SourceDataset", "autotune"]
 
 
 class CachedDataset(CachedSamples, torch.utils.data.Dataset[Any]):
