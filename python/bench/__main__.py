@@ -48,9 +48,9 @@ def main(arguments: list[str]) -> None:
 def loaders(arguments: list[str]) -> None:
     """One part of the loader's table: see loaders/rows.py."""
     import measure
-    from loaders import peers_rows, rows
+    from loaders import peers_rows, rows, streams_rows
 
-    parts = rows.PARTS | peers_rows.PARTS
+    parts = rows.PARTS | peers_rows.PARTS | streams_rows.PARTS
     parser = argparse.ArgumentParser(prog="bench loaders")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--folder", required=True, help="on a tmpfs, of this run alone")
