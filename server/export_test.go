@@ -51,6 +51,13 @@ func SetDrainTimeout(t *testing.T, d time.Duration) {
 	t.Cleanup(func() { drainTimeout = old })
 }
 
+// SetJanitorPause changes how often a server looks after its caches, and so how exactly it keeps read_timeout and remove_unused, until the test ends.
+func SetJanitorPause(t *testing.T, d time.Duration) {
+	old := janitorPause
+	janitorPause = d
+	t.Cleanup(func() { janitorPause = old })
+}
+
 // Turns returns how many wants of a cache are in queues.
 func (s *Server) Turns(name string) (n int) {
 	f := s.cache(name).filler

@@ -2,8 +2,10 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -205,32 +207,42 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
+// listed is a source that lists its reads.
+type listed struct {
+	*memory
+	mu   sync.Mutex
+	list []int
+}
+
+func (l *listed) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	l.mu.Lock()
+	l.list = append(l.list, i)
+	l.mu.Unlock()
+	return l.memory.Read(ctx, i, dst)
+}
+
 // Who asks for little does not wait for who asked for much before.
 func TestFair(t *testing.T) {
+	const much = 4000
 	m := newMemory(5000, 100)
 	release := m.hold(t, 0)
-	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
+	reads := &listed{memory: m}
+	s, _ := start(t, server.WithSource(options(t, m, server.CacheOptions{Parallel: 1}), func(context.Context, source.Settings) (source.Source, error) { return reads, nil }))
 	greedy, modest := dial(t, s.Dir()), dial(t, s.Dir())
 	a, _ := greedy.attach("pets")
 	b, _ := modest.attach("pets")
-	indices := order(1500)
-	id := greedy.id()
-	greedy.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: a, Indices: indices}))
+	id := greedy.startFetch(a, upTo(much)...)
 	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
-	m.latency = 100 * time.Microsecond
-	mine := modest.id()
-	modest.send(control.AppendFetch(nil, control.Fetch, mine, control.FetchBody{Cache: b, Indices: []int64{4500, 4501, 4502}}))
-	time.Sleep(20 * time.Millisecond) // it is queued: if it were not yet, the test would be harder to pass
+	mine := modest.startFetch(b, 4500, 4501, 4502)
+	eventually(t, "both are queued", func() bool { return s.Turns("pets") == much-1+3 })
 	release()
 	modest.answer(mine, 3)
-	before := 0
-	for i := range indices {
-		before += m.begun(i)
-	}
-	if before > 400 {
+	greedy.answer(id, much)
+	reads.mu.Lock()
+	defer reads.mu.Unlock()
+	if before := slices.Index(reads.list, 4502); before > 10 { // they take turns
 		t.Errorf("%d samples of the greedy client were read before 3 of the modest one", before)
 	}
-	greedy.answer(id, len(indices))
 }
 
 // Prefetched samples are read when no fetch waits, and answered at once.

@@ -144,14 +144,14 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 // Ensure that wants that nobody reads, because too many reads hang, are forgotten when they were answered.
 func TestDroppedWantsAreForgotten(t *testing.T) {
 	const samples = 300
-	o, d := hanging(t, samples, 16)
+	o, d := hanging(t, samples, 32)
 	s, _ := start(t, o)
 	for i := range samples {
 		defer d.hold(t, i)()
 	}
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
-	p.fetch(number, 0, order(samples)...) // 64 of them or some more hang
+	p.fetch(number, 0, order(samples)...) // some of them hang
 	if a := p.fetch(number, 0, order(samples)...); len(a.failures) != samples {
 		t.Errorf("%d failed", len(a.failures))
 	}

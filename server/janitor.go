@@ -8,7 +8,7 @@ import (
 
 // janitorPause is how often slots that dead clients left claimed are looked for. Whoever wants such a sample takes it back at once; this is for samples that nobody wants.
 // It also is how exactly read_timeout and remove_unused are kept.
-const janitorPause = time.Second
+var janitorPause = time.Second
 
 // clean looks after all caches, until stop is closed.
 func (s *Server) clean(stop <-chan struct{}) {

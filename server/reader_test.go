@@ -33,6 +33,7 @@ func (d *deaf) Close() error { d.reads.Wait(); return nil }
 // hanging are options of a server with a cache over a deaf source and one over another.
 func hanging(t *testing.T, samples, parallel int) (o server.Options, d *deaf) {
 	t.Helper()
+	server.SetJanitorPause(t, 50*time.Millisecond)
 	d = &deaf{memory: newMemory(samples, 100)}
 	other := newMemory(10, 100)
 	dir := tmpfs(t)
@@ -92,8 +93,8 @@ func TestReadThatHangs(t *testing.T) {
 
 // Ensure that reads that hang do not pile up without bound: past a number of them those who want more are told at once, and when they return all is well again.
 func TestReadsThatHangAreBounded(t *testing.T) {
-	const samples = 300
-	o, d := hanging(t, samples, 16)
+	const samples, parallel = 300, 32
+	o, d := hanging(t, samples, parallel)
 	s, _ := start(t, o)
 	var releases []func()
 	for i := range samples {
@@ -120,10 +121,10 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 	for i := range samples {
 		begun += d.begun(i)
 	}
-	if begun < 64 || begun > 64+16 || atOnce != samples-begun {
+	if begun < 64 || begun > 64+parallel || atOnce != samples-begun {
 		t.Errorf("%d reads were begun, %d were refused at once", begun, atOnce)
 	}
-	if now := runtime.NumGoroutine(); now > before+64+16+20 {
+	if now := runtime.NumGoroutine(); now > before+64+parallel+20 {
 		t.Errorf("%d goroutines, %d before", now, before)
 	}
 	for _, release := range releases {

@@ -164,6 +164,7 @@ func TestReload(t *testing.T) {
 
 // Ensure that a cache that nobody uses is emptied, if that is wanted, at the time that is wanted, and is there for whoever comes.
 func TestRemoveUnused(t *testing.T) {
+	server.SetJanitorPause(t, 50*time.Millisecond)
 	shelf := newShelf()
 	pets := shelf.put(1, 100, 100<<10)
 	shelf.put(2, 100, 100<<10)
@@ -201,14 +202,14 @@ func TestRemoveUnused(t *testing.T) {
 		t.Fatalf("%d bytes", full)
 	}
 	// A connection uses it, and so does a client that has no connection.
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond)
 	if allocated() != full {
 		t.Fatal("it was emptied though a connection has it")
 	}
 	c := view(t, seg)
 	p.socket.Close()
 	q.socket.Close()
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond)
 	if allocated() != full {
 		t.Fatal("it was emptied though a client has it")
 	}
@@ -249,7 +250,7 @@ func TestRemoveUnused(t *testing.T) {
 	seg.Close()
 	eventually(t, "it is emptied again", func() bool { now := empty(); return now != second && now != [16]byte{} })
 	third := empty()
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond)
 	if empty() != third {
 		t.Error("an empty cache was replaced by another one")
 	}
