@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,14 +54,14 @@ def everything(loader) -> object:
 
 
 def test_more_workers_where_loads_wait():
-    loader = Loader(Sleeping(), batch_size=8, shuffle=True, num_workers=1)
+    loader = Loader(Sleeping(0.02), batch_size=4, shuffle=True, num_workers=1)
     before = everything(loader)
     tuned = autotune(loader, seconds=2.4, workers=[1, 4])
     assert everything(loader) == before
     assert tuned.settings == {"num_workers": 4, "prefetch_factor": 2, "gather_threads": None}
-    assert tuned.chosen.samples_per_second > 2 * tuned.current.samples_per_second
+    assert tuned.chosen.samples_per_second > 1.5 * tuned.current.samples_per_second
     assert [trial.num_workers for trial in tuned.trials] == [1, 4, 1, 4, 1, 4]
-    assert all(trial.batches >= 3 and 0 < trial.seconds < 2 and trial.first_batch_seconds > 0.003 for trial in tuned.trials)
+    assert all(trial.batches >= 3 and trial.seconds > 0 and trial.first_batch_seconds > 0.02 for trial in tuned.trials)
     lines = str(tuned).splitlines()
     assert lines[0].startswith("6 trials in ")
     assert lines[1].split() == ["workers", "prefetch", "threads", "samples/s", "waiting", "hits", "first", "batch"]
@@ -68,17 +69,54 @@ def test_more_workers_where_loads_wait():
     assert lines[8] == "chosen: num_workers=4, prefetch_factor=2"
     assert "times the" in lines[9]
     again = Loader(**(loader.settings | tuned.settings))
-    assert next(iter(again)).shape == (8, 8)
+    assert next(iter(again)).shape == (4, 8)
     again.close()
 
 
 def test_no_more_than_the_step_needs():
-    loader = Loader(Sleeping(0.001), batch_size=4, num_workers=3)
-    tuned = autotune(loader, step_seconds=0.03, seconds=2, workers=[1, 2, 3])
-    assert tuned.settings["num_workers"] == 1
-    assert tuned.chosen.waiting < 0.2
-    assert "takes less" in tuned.why
-    assert len(tuned.trials) <= 3 + 4
+    tuned = autotune(Loader(Sleeping(0.001), batch_size=2, num_workers=3), step_seconds=0.1, seconds=3, workers=[1, 2, 3])
+    assert all(trial.waiting < 0.5 for trial in tuned.trials)
+    assert tuned.settings["num_workers"] < 3 or "as good" in tuned.why
+
+
+class Model:
+    """A machine whose speed is a rule, so that what is chosen depends on no clock: loads of 10 ms, batches of 10, `cpus` of them at once."""
+
+    cpus, threads, notes = 8, 1, ()
+
+    def __init__(self, own: Trial, step: float = 0.0, hits: float = 0.0) -> None:
+        self.own, self.step, self.hits = own, step, hits
+        self.has_step = step > 0
+
+    def measure(self, setting: Trial) -> Trial:
+        load = 0.1 * (1 - self.hits) / min(max(setting.num_workers, 1), self.cpus)
+        load += self.hits * 0.001 / (setting.gather_threads or self.threads)
+        if setting.num_workers and (setting.prefetch_factor or 2) < 4:
+            load *= 1.1  # single slow samples
+        took = max(load, self.step) if setting.num_workers else load + self.step
+        return replace(setting, samples_per_second=10 / took, waiting=1 - self.step / took, hit_rate=self.hits, batches=5, seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "step", "hits", "chosen"),
+    [
+        ((1, 2), 0.0, 0.0, (8, 2, None)),  # as many as there are CPUs: 16 give no more
+        ((8, 2), 0.0, 0.0, (8, 2, None)),  # as it is
+        ((32, 2), 0.0, 0.0, (8, 2, None)),  # fewer do as well
+        ((1, 2), 0.05, 0.0, (4, 2, None)),  # 0.0275 s a batch: 2 workers take 0.055
+        ((2, 2), 0.05, 0.0, (4, 2, None)),
+        ((4, 2), 0.2, 0.0, (1, 2, None)),
+        ((0, None), 0.0, 0.0, (8, 2, None)),
+        ((1, 2), 0.0, 1.0, (1, 2, 8)),  # nothing but gathers
+    ],
+)
+def test_what_is_chosen(own, step, hits, chosen):
+    setting = Trial(own[0], own[1], None, 0, 0, 0, 0, 0, 0)
+    search = _autotune._Search(Model(setting, step, hits), [1, 2, 4, 8, 16, 32])
+    tuned, current, why = search.run()
+    assert current.num_workers == own[0]
+    assert (tuned.num_workers, tuned.prefetch_factor, tuned.gather_threads) == chosen, why
+    assert tuned.samples_per_second >= 0.95 * max(trial.samples_per_second for trial in search.trials) or tuned.waiting <= 0.05
 
 
 def test_a_step_is_called_with_the_batches():
@@ -233,11 +271,12 @@ def test_other_loaders_are_refused():
 
 
 def trial(workers: int, rate: float, prefetch: int | None = 2, threads: int | None = None) -> Trial:
-    return Trial(workers, prefetch, threads, rate, 0.0, 0.0, 0.1, 10, 1.0)
+    return Trial(workers, prefetch, threads, rate, 1.0, 0.0, 0.1, 10, 1.0)
 
 
 def test_what_takes_least_is_chosen_among_what_is_about_as_good():
     search = _autotune._Search(None, [])
+    assert search._least([replace(trial(1, 80), waiting=0.04), replace(trial(2, 100), waiting=0.0)]).num_workers == 1  # the rest is the step's
     assert search._least([trial(1, 96), trial(2, 98), trial(8, 100)]).num_workers == 2
     assert search._least([trial(4, 100, threads=4), trial(4, 98, threads=2)]).gather_threads == 2
     assert search._least([trial(4, 100, prefetch=8), trial(4, 99, prefetch=4)]).prefetch_factor == 4

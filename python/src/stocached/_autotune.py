@@ -21,6 +21,7 @@ from .cache import Cache, _unpickle
 
 _ENOUGH = 0.97  # of the best: what takes less for it is taken
 _BETTER = 1.03  # times as good: less is noise
+_HIDDEN = 0.05  # of the time: a training loop that waits less has what it needs, and what it still lacks of the best is the step's
 _LEAST = 3  # batches of a trial
 _LONGEST = 4  # times what a trial should take: for batches that take long
 _TRIALS = 12  # that the time is divided by
@@ -179,13 +180,13 @@ class _Search:
             by_workers.append(trial)
             gained = trial.samples_per_second > best * _BETTER
             without_gain = 0 if gained else without_gain + (number > own.num_workers)
-            if (trial.waiting < 0.02 and bench.has_step) or without_gain >= 2:
+            if trial.waiting <= _HIDDEN or without_gain >= 2:
                 break
         chosen = self._least(by_workers)
         if chosen.hit_rate > 0.05:
             threads = [replace(chosen, gather_threads=2**k) for k in range(10) if 2**k <= bench.cpus and 2**k != bench.threads]
             chosen = self._best(chosen, threads)
-        if bench.has_step and chosen.num_workers > 0 and chosen.waiting > 0.02:  # loading alone waits for the workers, however far ahead they are
+        if bench.has_step and chosen.num_workers > 0 and chosen.waiting > _HIDDEN:  # loading alone waits for the workers, however far ahead they are
             factors = [replace(chosen, prefetch_factor=factor) for factor in (4, 8) if factor > (chosen.prefetch_factor or 2)]
             chosen = self._best(chosen, factors)
         if chosen.settings == own.settings:
@@ -204,7 +205,7 @@ class _Search:
     def _least(self, trials: Sequence[Trial]) -> Trial:
         """The one that takes least of those that are about as good as the best."""
         enough = _ENOUGH * max(trial.samples_per_second for trial in trials)
-        return min((trial for trial in trials if trial.samples_per_second >= enough), key=_cost)
+        return min((trial for trial in trials if trial.samples_per_second >= enough or trial.waiting <= _HIDDEN), key=_cost)
 
     def _confirm(self, chosen: Trial, by_workers: Sequence[Trial]) -> tuple[Trial, Trial, str]:
         """Measures the chosen one and the loader's own once more, in turn, as one trial of each may be luck."""
@@ -212,7 +213,8 @@ class _Search:
         again = [self._try(own), self._try(chosen), self._try(own), self._try(chosen)]
         mine, theirs = _mean(again[1::2]), _mean(again[::2])
         ratio = mine.samples_per_second / theirs.samples_per_second if theirs.samples_per_second else math.inf
-        if ratio < (_ENOUGH if _cost(chosen) < _cost(own) else _BETTER):
+        less = _cost(chosen) < _cost(own)
+        if ratio < (_ENOUGH if less else _BETTER) and not (less and mine.waiting <= _HIDDEN):
             return theirs, theirs, f"the settings that it has are as good: {_rate(theirs)}; {_arguments(mine)} gave {mine.samples_per_second:,.0f}"
         why = f"{_rate(mine)}, {ratio:.2f} times the {theirs.samples_per_second:,.0f} of {_arguments(theirs)}"
         if ratio <= _BETTER:
