@@ -4,8 +4,8 @@
 
 A fenced block is run when its first line says so after the language: ```python run, ```go run, ```sh run or ```c run. A block that follows at once
 and says ```text output must be what it printed; in it, a line of "..." stands for any number of lines, "..." within a line for any text. Blocks that say
-```python torch need torch and are skipped, and counted, where it is not installed. Each block runs in a folder of its own, in this order per document, with
-our bin/, .venv/bin and build/ in reach. A relative link to a file that does not exist fails too. Needs nothing but the standard library.
+```python torch or ```python lightning need that package and are skipped, and counted, where it is not installed. Each block runs in a folder of its own, in
+this order per document, with our bin/, .venv/bin and build/ in reach. A relative link to a file that does not exist fails too. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 120  # for one block; the slowest compiles a Go program
 
-FENCE = re.compile(r"^```(\w+) (run|torch|output)\s*$")
+FENCE = re.compile(r"^```(\w+) (run|torch|lightning|output)\s*$")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
 
 
@@ -33,7 +33,7 @@ class Example:
     document: Path
     line: int
     language: str
-    needs_torch: bool
+    needs: str | None  # a package that may be missing
     code: str
     output: str | None = None
 
@@ -55,7 +55,7 @@ def examples(document: Path) -> list[Example]:
         if fence[2] == "output":
             found[-1].output = body
         else:
-            found.append(Example(document, k + 1, fence[1], fence[2] == "torch", body))
+            found.append(Example(document, k + 1, fence[1], None if fence[2] == "run" else fence[2], body))
         k = end + 1
     return found
 
@@ -122,14 +122,13 @@ def main(names: list[str]) -> int:
     documents = [ROOT / name for name in names if name.endswith(".md")]
     documents += sorted(path for name in names if not name.endswith(".md") for path in (ROOT / name).rglob("*.md"))
     passed, failed, skipped = 0, 0, 0
-    has_torch = importlib.util.find_spec("torch") is not None
     for document in documents:
         for link in dead_links(document):
             print(f"FAILED {link}")
             failed += 1
         for example in examples(document):
-            if example.needs_torch and not has_torch:
-                print(f"SKIPPED [1] {example}: torch is not installed")
+            if example.needs is not None and importlib.util.find_spec(example.needs) is None:
+                print(f"SKIPPED [1] {example}: {example.needs} is not installed")
                 skipped += 1
                 continue
             with tempfile.TemporaryDirectory(prefix="example-") as folder:

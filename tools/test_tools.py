@@ -178,7 +178,7 @@ def test_examples_are_found_with_their_output(tmp_path: Path) -> None:
     )
     first, second = docs.examples(document)
     assert (first.language, first.code, first.output, first.line) == ("python", "print(1)\n", "1\n", 2)
-    assert second.needs_torch and second.output is None
+    assert second.needs == "torch" and second.output is None
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_output_is_compared(expected: str, printed: str, same: bool) -> None:
 
 def test_a_wrong_example_fails(tmp_path: Path) -> None:
     for code, output, wrong in (("echo a", "a\n", None), ("echo a", "b\n", "printed"), ("echo a; false", None, "exit status 1")):
-        result = docs.run(docs.Example(tmp_path / "page.md", 1, "sh", False, code, output), tmp_path)
+        result = docs.run(docs.Example(tmp_path / "page.md", 1, "sh", None, code, output), tmp_path)
         assert (result is None) if wrong is None else (result is not None and wrong in result)
 
 
