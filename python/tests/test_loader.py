@@ -49,6 +49,10 @@ def labels(batches):
     return [batch["label"].tolist() for batch in batches]
 
 
+def flat(lists):
+    return [item for items in lists for item in items]
+
+
 def same(a, b):
     assert labels(a) == labels(b)
     for x, y in zip(a, b):
@@ -65,7 +69,7 @@ def test_batches_do_not_depend_on_how_they_are_made(size, augment):
     for workers, kind in WAYS:
         loader = Loader(Numbers(), 7, shuffle=True, seed=5, num_workers=workers, worker=kind, size=size, augment=augment)
         epochs = [list(loader) for _ in range(3)]
-        assert sorted(sum(labels(epochs[0]), [])) == list(range(N))
+        assert sorted(flat(labels(epochs[0]))) == list(range(N))
         assert labels(epochs[0]) != labels(epochs[1])
         if augment is not None:
             assert not np.array_equal(epochs[0][0]["image"], np.floor(epochs[0][0]["image"])), "nothing was added"
@@ -110,7 +114,7 @@ def test_ranks_read_each_sample_once(world, drop_last):
         loader = Loader(Numbers(), 5, shuffle=True, seed=2, rank=rank, world_size=world, ends="uneven", drop_last=drop_last, num_workers=rank % 2)
         batches = list(loader)
         assert len(batches) == len(loader)
-        seen += sum(labels(batches), [])
+        seen += flat(labels(batches))
     assert len(seen) == len(set(seen))
     assert len(seen) == (N // world // 5 * 5 * world if drop_last else N)
 
@@ -143,7 +147,7 @@ def test_resumed_at_every_batch_with_other_workers_and_ranks(before, after):
             loader = Loader(Numbers(), num_workers=new_workers, rank=rank, world_size=new_world, **settings)
             loader.load_state_dict(states[0])
             assert loader.state_dict() == states[0]
-            seen += sum(labels(loader), [])
+            seen += flat(labels(loader))
             second = labels(loader)
             assert second == labels(_at_epoch(Loader(Numbers(), rank=rank, world_size=new_world, **settings), 1))
         assert sorted(seen) == list(range(N)), f"stopped after {stop} batches"
@@ -185,7 +189,14 @@ def test_foreign_sampler_resumes(workers):
 
 def test_states_of_other_loaders_are_refused():
     loader = Loader(Numbers(), 6, shuffle=True, seed=1)
-    for state in ({}, {"version": 99}, Loader(Numbers(), 6, shuffle=True, seed=2).state_dict(), Loader(Numbers(), 6, sampler=[1]).state_dict(), 3, None):
+    for state in (
+        {},
+        {"version": 99},
+        Loader(Numbers(), 6, shuffle=True, seed=2).state_dict(),
+        Loader(Numbers(), 6, sampler=[1]).state_dict(),
+        3,
+        None,
+    ):
         with pytest.raises(StateError):
             loader.load_state_dict(state)
     with pytest.raises(StateError, match="lacks position"):
@@ -217,7 +228,7 @@ class Mixed:
 
 @pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
 def test_samples_of_all_kinds(workers, kind):
-    for epoch in range(2):
+    for _ in range(2):
         batches = list(Loader(Mixed(), 4, num_workers=workers, worker=kind))
         assert [len(batch.value[0]) for batch in batches] == [4, 4, 2]
         batch = batches[1]
@@ -270,7 +281,9 @@ def test_iterable_dataset(drop_last):
 
 def test_without_batches():
     assert [sample["label"] for sample in Loader(Numbers(), None)] == list(range(N))
-    assert [sample["label"] for sample in Loader(Numbers(), None, num_workers=2, shuffle=True, seed=3)] == Order(N, seed=3).epoch(0).indices().tolist()
+    assert [sample["label"] for sample in Loader(Numbers(), None, num_workers=2, shuffle=True, seed=3)] == Order(N, seed=3).epoch(
+        0
+    ).indices().tolist()
 
 
 def test_batch_sampler():
@@ -335,7 +348,7 @@ def test_sample_gone_from_the_cache_between_look_and_gather_is_loaded():
     list(loader)
     batches = iter(loader)
     loader.cache.clear()
-    assert sorted(sum(labels(batches), [])) == list(range(N))
+    assert sorted(flat(labels(batches))) == list(range(N))
 
 
 # ---------------------------------------------------------------------------------------------------- memory

@@ -81,8 +81,6 @@ def test_version_is_the_library_s():
 
 
 BUILT_IN = {
-    "StateError": ValueError,
-    "WorkerLostError": RuntimeError,
     "InvalidError": ValueError,
     "SampleIndexError": IndexError,
     "SchemaError": ValueError,

@@ -17,7 +17,7 @@ from ._shared_file import SharedFile
 _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 _PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
 
-TASK = np.dtype([(name, np.dtype(kind)) for name, kind in _native.Task._fields_])
+TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("reserved", "u4"), ("argument", "u8")])
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8")])
 CANCELLED = -1
@@ -65,7 +65,7 @@ class Board:
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int | None:
         """Which of some batches (first position, tasks) is the first that has all its answers, after waiting at most so many seconds for one. None: none has;
         comes back early for signals."""
-        native = (_native.Batch * len(batches))(*batches)
+        native = (_native.Batch * len(batches))(*(_native.Batch(first, tasks) for first, tasks in batches))
         call = _native.board_wait if timeout > 0 else _native.board_look
         found = self._check(call(self._address, native, len(batches), int(timeout * 1000)))
         return found if found < len(batches) else None

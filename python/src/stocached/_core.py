@@ -263,7 +263,8 @@ class LoaderCore:
             workers=self.num_workers,
             base_seed=base_seed,
             key=key,
-            seed_samples=(rows and extras.worker == "process" and self.num_workers > 0) or (extras.augment is not None and self.num_workers == 0)
+            seed_samples=(rows and extras.worker == "process" and self.num_workers > 0)
+            or (extras.augment is not None and self.num_workers == 0)
             or (extras.augment is not None and extras.worker == "process"),
             process=extras.worker == "process",
         )
@@ -326,7 +327,9 @@ class LoaderCore:
         base_seed = self._base_seed()
         if state is not None:
             if self._iterable:
-                raise StateError("an iterable dataset has no positions to go on from; stocached.streams has, and so has a dataset with len() and [index]")
+                raise StateError(
+                    "an iterable dataset has no positions to go on from; stocached.streams has, and so has a dataset with len() and [index]"
+                )
             wanted = _skipped(wanted, skip)
             self._restore_generator(kept)
         return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), 0, 0), began

@@ -115,4 +115,3 @@ class Flavour:
 
     def pin(self, data: Any) -> Any:
         return data
-

@@ -68,7 +68,7 @@ class Layout:
 
     def arrays(self, memory: Array, rows: int) -> list[Array]:
         """For each column the array of its first `rows` rows, over a buffer."""
-        return [np.ndarray((rows, *column.shape), column.dtype, memory, column.offset) for column in self.columns]  # type: ignore[arg-type]
+        return [np.ndarray((rows, *column.shape), column.dtype, memory, column.offset) for column in self.columns]
 
     def write(self, arrays: list[Array], row: int, sample: Any) -> list[Any]:
         """Puts a sample into a row; returns what has no column. UnfitError (SchemaError) if it is not like the first one; the row may be half written then."""

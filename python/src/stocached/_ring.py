@@ -94,7 +94,8 @@ class Ring:
         if not self._told:
             self._told = True
             warnings.warn(
-                f"stocached: the {self._made} batches of {_sizes.show_size(self.buffer_bytes)} that shared memory was set aside for are all in use, so somebody keeps "
-                f"batches. Further ones come in memory of their own, which is slower. Copy what is to be kept, or raise ring_bytes={self._most}",
+                f"stocached: the {self._made} batches of {_sizes.show_size(self.buffer_bytes)} that shared memory was set aside for are all in use, "
+                f"so somebody keeps batches. Further ones come in memory of their own, which is slower. Copy what is to be kept, or raise "
+                f"ring_bytes={self._most}",
                 stacklevel=2,
             )

@@ -65,7 +65,8 @@ class Gatherer:
         found = look(handle, wanted.ctypes.data, wanted.size, lengths.ctypes.data)
         if found < 0:
             raise self._cache._gather_error(handle, found, wanted)
-        return lengths != _native.NO_LENGTH
+        hit: npt.NDArray[np.bool_] = lengths != _native.NO_LENGTH
+        return hit
 
     def fill(self, batch: Batch) -> None:
         if batch.hit is None or not batch.claim():
@@ -207,7 +208,13 @@ class RowsIteration(Iteration):
 
     def _hides(self) -> bool:
         """Whether a gather in the background is worth its thread: the training loop computes meanwhile, or it is long enough for two."""
-        return not self._returned or self._step > _SHORT or self._gatherer is None or self._gatherer.fetches or self._transport.ring.buffer_bytes > _SMALL
+        return (
+            not self._returned
+            or self._step > _SHORT
+            or self._gatherer is None
+            or self._gatherer.fetches
+            or self._transport.ring.buffer_bytes > _SMALL
+        )
 
     def _wanted(self) -> Indices | None:
         """The indices of the next batch. A server is told of those behind it, where asking the sampler for them changes nothing."""
@@ -300,10 +307,8 @@ class RowsIteration(Iteration):
             for row in np.flatnonzero(~done).tolist():  # without workers, or gone from the cache since we looked
                 hits += self._load(batch, row, objects, whole)
         layout = self._layout
-        if whole or layout is None or not batch.arrays:
-            data = self._from_samples(batch, objects, whole)
-        else:
-            data = self._from_columns(layout, batch.arrays, objects)
+        by_columns = layout is not None and batch.arrays and not whole
+        data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
         sample_bytes = layout.sample_bytes if layout is not None else 0
         pinned = plan.job.flavour.pin(data)
         return Delivered(pinned, n, hits, n * sample_bytes)
@@ -355,8 +360,10 @@ class RowsIteration(Iteration):
             whole[row] = sample
         return int(getattr(self._plan.cached, "given", 0) != given)
 
-    def _from_columns(self, layout: Layout, arrays: list[Any], objects: dict[int, list[Any]]) -> Any:
-        flavour, leaves = self._plan.job.flavour, layout.tree.leaves
+    def _from_columns(self, arrays: list[Any], objects: dict[int, list[Any]]) -> Any:
+        layout, flavour = self._layout, self._plan.job.flavour
+        assert layout is not None
+        leaves = layout.tree.leaves
         collated: list[Any] = [None] * len(leaves)
         for column, array in zip(layout.columns, arrays):
             collated[column.leaf] = flavour.column(leaves[column.leaf], array)

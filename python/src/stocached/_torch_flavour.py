@@ -7,13 +7,18 @@ from typing import Any
 
 import torch
 import torch.utils.data
-from torch._utils import ExceptionWrapper
-from torch.utils.data._utils import pin_memory as _pin_memory
-from torch.utils.data._utils import worker as _torch_worker
-from torch.utils.data._utils.collate import default_collate, default_convert
+from torch import _utils
+from torch.utils.data import _utils as _data_utils
 
 from ._flavour import Flavour
 from ._tree import Leaf, as_tensor
+
+# Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
+_collate: Any = _data_utils.collate.default_collate
+_convert: Any = _data_utils.collate.default_convert
+_pin_memory: Any = _data_utils.pin_memory.pin_memory
+_torch_worker: Any = _data_utils.worker
+_exception_wrapper: Any = _utils.ExceptionWrapper
 
 
 class TorchFlavour(Flavour):
@@ -24,10 +29,10 @@ class TorchFlavour(Flavour):
         self._pin, self._device = pin, device
 
     def collate(self, samples: Sequence[Any]) -> Any:
-        return default_collate(list(samples))
+        return _collate(list(samples))
 
     def convert(self, sample: Any) -> Any:
-        return default_convert(sample)
+        return _convert(sample)
 
     def column(self, leaf: Leaf, rows: Any) -> Any:
         return as_tensor(rows, leaf.code)
@@ -55,7 +60,7 @@ class TorchFlavour(Flavour):
         _torch_worker._worker_info = _torch_worker.WorkerInfo(id=worker, num_workers=workers, seed=seed + worker, dataset=dataset)
 
     def error(self, error: BaseException, where: str) -> Any:
-        return ExceptionWrapper((type(error), error, error.__traceback__), where=where)
+        return _exception_wrapper((type(error), error, error.__traceback__), where=where)
 
     def pin(self, data: Any) -> Any:
-        return _pin_memory.pin_memory(data, self._device or None) if self._pin else data
+        return _pin_memory(data, self._device or None) if self._pin else data

@@ -19,23 +19,28 @@ from ._torch_flavour import TorchFlavour
 class DataLoader(LoaderCore, torch.utils.data.DataLoader[Any]):
     """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives the same batches in the same order.
 
-    What is different: hits are gathered straight into the memory of the batch, in the background also with num_workers=0; where the batch is made by the default collate
-    function, its samples are loaded one by one by whichever worker is free, and random numbers in the dataset are seeded for each sample, by the epoch's base
-    seed and its index. Batches are the caller's own; their memory is used again when nothing refers to it any more. It is a torch DataLoader by isinstance.
+    What is different: hits are gathered straight into the memory of the batch, in the background also with num_workers=0; where the batch is made by
+    the default collate function, its samples are loaded one by one by whichever worker is free, and random numbers in the dataset are seeded for each
+    sample, by the epoch's base seed and its index. Batches are the caller's own; their memory is used again when nothing refers to it any more. It is a
+    torch DataLoader by isinstance.
 
-    cache: a Cache whose fields take the leaves of a sample; or make one here with size= ("32GiB", or bytes) or name= (ranks and jobs that give the same name
-    share it), and fingerprint= (of data and transform). What the dataset gives is cached, so it should not be random: augment= is for that.
-    augment: a function of a sample, or of a sample and a numpy Generator; random numbers depend on (seed, epoch, index) alone: those of torch, numpy and random are
-    seeded for each sample in worker processes, the Generator in threads too. batch_augment: a function of a batch, called when the training loop gets it.
-    worker: "process", or "thread" for datasets that let go of the GIL. restart_workers: a worker that dies is replaced and its sample loaded again, instead of WorkerLostError.
-    seed, order: an order of ours instead of torch's: `seed` shuffles by that seed if shuffle=True; `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder, MixedOrder.
-    It is the same for any number of workers and ranks, and resumes with any. rank, world_size: from torch.distributed or RANK and WORLD_SIZE unless given.
-    ends: where samples do not divide by ranks: "pad" (some are read twice; the default of several ranks), "uneven", "drop".
+    cache: a Cache whose fields take the leaves of a sample; or make one here with size= ("32GiB", or bytes) or name= (ranks and jobs that give the same
+    name share it), and fingerprint= (of data and transform). What the dataset gives is cached, so it should not be random: augment= is for that.
+    augment: a function of a sample, or of a sample and a numpy Generator; random numbers depend on (seed, epoch, index) alone: those of torch, numpy and
+    random are seeded for each sample in worker processes, the Generator in threads too. batch_augment: a function of a batch, called when the training
+    loop gets it.
+    worker: "process", or "thread" for datasets that let go of the GIL. restart_workers: a worker that dies is replaced and its sample loaded again,
+    instead of WorkerLostError.
+    seed, order: an order of ours instead of torch's: `seed` shuffles by that seed if shuffle=True; `order` is "sequential", "shuffled", or a
+    stocached.Order, WeightedOrder or MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
+    rank, world_size: from torch.distributed or RANK and WORLD_SIZE unless given. ends: where samples do not divide by ranks: "pad" (some are read twice;
+    the default of several ranks), "uneven", "drop".
     prefetch_bytes: of batches made ahead, at most. ring_bytes: of memory for batches, in use ones included; beyond it they come in memory of their own.
     gather_threads: that copy hits. trace: a file that a timeline is written to (docs/trace.md).
 
     Raises what torch's does, InvalidError (ValueError) for what is ours, and what CachedDataset raises when it makes the cache.
-    Concurrency: one thread at a time. Lifetime: workers end with the iteration, or are kept with persistent_workers=True until `close` or the loader's end."""
+    Concurrency: one thread at a time. Lifetime: workers end with the iteration, or are kept with persistent_workers=True until `close` or the loader's
+    end."""
 
     def __init__(
         self,

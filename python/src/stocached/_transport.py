@@ -27,9 +27,10 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         torch = self._torch
-        if torch is not None and type(value) is torch.Tensor and value.layout is torch.strided and not (value.is_quantized or value.requires_grad):
-            if value.device.type == "cpu" and str(value.dtype) in _PLAIN:
-                return _tensor, (_schema.tensor_as_array(value.contiguous()), _dtypes.code_of(value.dtype))
+        if torch is None or type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_quantized or value.requires_grad:
+            return NotImplemented
+        if value.device.type == "cpu" and str(value.dtype) in _PLAIN:
+            return _tensor, (_schema.tensor_as_array(value.contiguous()), _dtypes.code_of(value.dtype))
         return NotImplemented
 
 
@@ -100,5 +101,3 @@ def receive(board: Board, offset: int, length: int, lease: Lease | None = None) 
         buffers.append(source[used : used + nbytes])
         used += nbytes
     return pickle.loads(text, buffers=buffers), sum(sizes)
-
-

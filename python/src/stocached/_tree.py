@@ -195,12 +195,7 @@ class Tree:
                 leaves.append(value)
             return
         items = _items(value)
-        if (
-            items is None
-            or type(value) is not node.kind
-            or len(items[1]) != len(node.children)
-            or (node.keys and set(items[0]) != set(node.keys))
-        ):
+        if items is None or type(value) is not node.kind or len(items[1]) != len(node.children) or (node.keys and set(items[0]) != set(node.keys)):
             raise UnfitError(f"a {node.kind.__name__} of {len(node.children)} became {_describe(value)}")
         for k, child in enumerate(node.children):
             self._walk(child, value[node.keys[k]] if node.keys else items[1][k], leaves)

@@ -18,9 +18,9 @@ from ._sampling import Batcher, OrderSampler
 class Loader(LoaderCore):
     """Batches of a dataset, loaded ahead by workers or out of a cache.
 
-    The arguments that torch's DataLoader has mean what they mean there; see `stocached.torch.DataLoader`, which gives tensors. Batches are NumPy arrays: of
-    (batch, *shape) for each array of a sample, of (batch,) for each number, lists of strings, bytes and other objects, in the dicts and tuples that a sample is.
-    They are the caller's own, and may be kept: their memory is used again when nothing refers to it any more.
+    The arguments that torch's DataLoader has mean what they mean there; see `stocached.torch.DataLoader`, which gives tensors. Batches are NumPy arrays:
+    of (batch, *shape) for each array of a sample, of (batch,) for each number, lists of strings, bytes and other objects, in the dicts and tuples that a
+    sample is. They are the caller's own, and may be kept: their memory is used again when nothing refers to it any more.
 
     dataset: with len() and [index], or iterable. seed: shuffle=True alone takes one from `generator`, or from numpy.random.
     Concurrency: one thread at a time. Forked children may iterate anew. Can be pickled, without workers and without where it stands."""
@@ -115,7 +115,11 @@ class Loader(LoaderCore):
                 return n
             return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
         if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
-            return self.sampler.order.epoch(0).shard(self.sampler.rank, self.sampler.world_size, ends=self.sampler.ends).batches(self.batch_size, self.drop_last)
+            return (
+                self.sampler.order.epoch(0)
+                .shard(self.sampler.rank, self.sampler.world_size, ends=self.sampler.ends)
+                .batches(self.batch_size, self.drop_last)
+            )
         return len(self.batch_sampler if self._batched() else self.sampler)
 
     def __iter__(self) -> Iterator[Any]:
