@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import runpy
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -440,3 +442,9 @@ def test_seeking_readers_read_nothing_twice():
     lengths = [50] * 4
     plain, seeking = streams(lengths, 2, read=Files(lengths)), streams(lengths, 2, read=SeekingFiles(lengths))
     assert collect(plain) == collect(seeking)
+
+
+def test_the_picture_is_what_the_guide_says():
+    root = Path(__file__).resolve().parents[2]
+    drawn = runpy.run_path(str(root / "tools" / "draw_streams.py"))
+    assert (root / "docs" / "images" / "streams.svg").read_text() == drawn["draw"](drawn["batches"]())
