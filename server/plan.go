@@ -70,7 +70,7 @@ type plan struct {
 	cancel  context.CancelFunc
 	wake    chan struct{} // has something in it when what was asked for has come
 	queue   queue
-	held    atomic.Bool // what is in the queue is to be given up, as there is no room for it
+	held    atomic.Bool // what is in the queue is to be given up: there is no room for it, or the plan was ended
 
 	mu       sync.Mutex // protects what follows
 	round    uint64     // samples of each rank that were looked at
@@ -243,6 +243,12 @@ func (p *plan) run() {
 	p.host.plans.remove(p)
 	a := p.answer()
 	p.host.log.Info("a plan is over", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned, "read", a.Read, "failed", a.Failed, "no_room", a.NoRoom)
+}
+
+// stop ends the plan: nothing more is read for it from here on.
+func (p *plan) stop() {
+	p.held.Store(true)
+	p.cancel()
 }
 
 // giveUp cancels what was asked for.
@@ -454,7 +460,7 @@ func (s *plans) add(p *plan) error {
 	case s.closed:
 		return ErrEnding
 	case old != nil:
-		old.cancel()
+		old.stop()
 	case len(s.all) >= maxPlans:
 		return fmt.Errorf("%w: it has %d already (%s); end one (DELETE), or give this one the name of one that it is to replace", ErrManyPlans, len(s.all), s.names())
 	}
@@ -493,7 +499,7 @@ func (s *plans) end(name string) (ended []string, err error) {
 	ended = []string{}
 	for key, p := range s.all {
 		if name == "" || key == name {
-			p.cancel()
+			p.stop()
 			delete(s.all, key)
 			ended = append(ended, key)
 		}
@@ -519,7 +525,7 @@ func (s *plans) cancel() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, p := range s.all {
-		p.cancel()
+		p.stop()
 	}
 }
 

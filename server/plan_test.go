@@ -300,9 +300,14 @@ func TestPlanWithoutRoom(t *testing.T) {
 			t.Fatalf("%d slots show nothing", slots)
 		}
 		planFor(t, s, `{"kind": "sequential", "ahead": 600}`)
-		eventually(t, "it has looked at 600", func() bool { p := plansOf(t, s)[0]; return p.Planned == 600 && p.UnderWay == 0 })
+		eventually(t, "it has looked at 600", func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
 		p := plansOf(t, s)[0]
-		if over := m.total() - slots; p.Read != slots || p.NoRoom != 600-slots || over > 4 {
+		most := 4 // read before it was known
+		if assign == shm.AssignFirstIndices {
+			most = 0
+		}
+		over := m.total() - slots
+		if p.Read != slots || p.NoRoom != 600-slots || over > most {
 			t.Errorf("assign %d: %+v, and %d reads for nothing", assign, p, over)
 		}
 		if assign == shm.AssignFirstCome && p.State != "full" {
@@ -393,7 +398,7 @@ func TestPlanRefused(t *testing.T) {
 // A plan goes on when the source is opened anew, and ends with its cache and with the server.
 func TestPlanAndChanges(t *testing.T) {
 	m, other := newMemory(3000, 100), newMemory(3000, 100)
-	o := options(t, m, server.CacheOptions{})
+	o := options(t, m, server.CacheOptions{Parallel: 1})
 	opened := 0
 	o = server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) {
 		if opened++; opened > 1 {
@@ -420,12 +425,12 @@ func TestPlanAndChanges(t *testing.T) {
 	if all := plansOf(t, s); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
-	other.hold(t, 0)
+	other.latency = time.Millisecond
 	planFor(t, s, `{"kind": "sequential"}`)
 	eventually(t, "it reads", func() bool { return plansOf(t, s)[0].UnderWay > 100 })
 	before := other.total()
 	stop() // while reads are under way: goroutines left are a failure
-	if n := other.total() - before; n > 100 {
+	if n := other.total() - before; n > 200 {
 		t.Errorf("%d reads while the server ended", n)
 	}
 	if err := s.Plan("pets", server.PlanOptions{Kind: "sequential"}); err == nil || !strings.Contains(err.Error(), "ending") {
