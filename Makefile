@@ -21,8 +21,8 @@ STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && 
 # -r: every skip is told, with its reason, and every failure once more at the end.
 PYTEST = $(PY) -m pytest -rsfE
 
-# What hangs ends by then, and tells where: no package takes a minute and a half on two cores.
-GO_TEST = $(GO) test -v -timeout 5m
+# What hangs ends by then, and tells where: no package takes a minute and a half on two cores. Tests that run beside others wait most of the time.
+GO_TEST = $(GO) test -v -timeout 5m -parallel 6
 
 export PYTHON GO TORCH
 
@@ -84,6 +84,14 @@ bench-order: build/libstocached.so ## speed and memory of the order of an epoch,
 bench-loader: build setup-system ## speed of the loader in Go beside gathering alone and bare goroutines, written to bench/results
 	$(GO) -C bench run ./cmd/bench -loader $(ARGS)
 
+.PHONY: bench-dataloader
+bench-dataloader: build setup-torch setup-demo ## speed of the loader in Python beside torch's over stocaching, and its memory, written to bench/results
+	$(GO) -C bench run ./cmd/bench -dataloader $(ARGS)
+
+.PHONY: bench-others
+bench-others: build setup-torch setup-others ## the same beside litdata, mosaicml-streaming, webdataset, SPDL, Grain, torchdata, MONAI and HF datasets
+	BENCH_PYTHON=$(CURDIR)/.venv-peers/bin/python $(GO) -C bench run ./cmd/bench -others $(ARGS)
+
 .PHONY: soak
 soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
@@ -115,7 +123,7 @@ test-go-race: ## Go under the race detector
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
 	$(GO_TEST) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir
 	$(GO_TEST) -tags faultpoints -run TestPoint ./server
-	$(GO_TEST) -tags faultpoints -parallel 6 -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
+	$(GO_TEST) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
 
 .PHONY: test-model
 test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C
@@ -198,6 +206,10 @@ lint-generate generate-check: ## generated files are up to date
 setup-system:
 	@tools/setup.sh system
 
+.PHONY: setup-others
+setup-others: setup-torch
+	@tools/setup.sh others
+
 .PHONY: setup-bench
 setup-bench:
 	@tools/setup.sh bench
@@ -226,5 +238,5 @@ endif
 
 .PHONY: clean
 clean: ## removes everything that make made, the virtual environment and the tools too
-	rm -rf bin build $(VENV) $(TOOLS)
+	rm -rf bin build $(VENV) .venv-peers $(TOOLS)
 	@if [ -e cclient/Makefile ]; then $(MAKE) --no-print-directory -C cclient clean; fi

@@ -37,6 +37,7 @@ func (s *served) stop() (resume func()) {
 
 // Ensure that many goroutines may ask at once through one handle: those for which the connection has no room wait, by number of requests as by number of indices.
 func TestManyFetchesThroughOneHandle(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	s := slowServed(t, n)
 	c := s.dial()
@@ -62,6 +63,7 @@ func TestManyFetchesThroughOneHandle(t *testing.T) {
 
 // Ensure that nobody is refused a fetch because of what was to be read later.
 func TestFetchAfterManyPrefetches(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	s := slowServed(t, n)
 	c := s.dial()
@@ -75,6 +77,7 @@ func TestFetchAfterManyPrefetches(t *testing.T) {
 
 // Ensure that a server which is stopped while it is sent a large request holds nobody up beyond the end of a context, and that what it was not sent by then it never is.
 func TestLargeRequestToAStoppedServer(t *testing.T) {
+	t.Parallel()
 	s := slowServed(t, 100)
 	c := s.dial()
 	wantFetch(t, c, []int{99})
@@ -110,6 +113,7 @@ func TestLargeRequestToAStoppedServer(t *testing.T) {
 
 // Ensure that goroutines who need a connection wait for a server together, each no longer than its context lets it; and that a server which does not answer is none, and too late.
 func TestGoroutinesWaitTogether(t *testing.T) {
+	t.Parallel()
 	for _, stopped := range []bool{false, true} {
 		s := slowServed(t, 100)
 		const timeout = 2 * time.Second

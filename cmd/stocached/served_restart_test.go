@@ -15,6 +15,7 @@ import (
 // Ensure that programs live through restarts of their server: a fetch that meets a server that is ending, ends under it, or is not there yet, waits for the next one and gets every
 // sample.
 func TestFetchAcrossRestarts(t *testing.T) {
+	t.Parallel()
 	const n = 3000
 	s := configureServed(t, fmt.Sprintf("size: 8MB, parallel: 8, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 2ms}}", servedBytes))
 	s.write(n)

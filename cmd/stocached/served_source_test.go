@@ -242,6 +242,7 @@ func TestServedSourceThatDoesNotOpen(t *testing.T) {
 
 // Ensure that a slow cache of a server leaves the others alone, and that the server ends with the reads under way, and begins no more.
 func TestServedSlowSource(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
 	s.write(100)

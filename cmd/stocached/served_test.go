@@ -268,6 +268,7 @@ func TestFetch(t *testing.T) {
 
 // Ensure that hits go on without a server, that what needs it says how to start it, and that a client finds a new one by itself.
 func TestFetchWithoutServer(t *testing.T) {
+	t.Parallel()
 	s := newServed(t, 100, "all")
 	c := s.dial()
 	wantFetch(t, c, rand.Perm(50))

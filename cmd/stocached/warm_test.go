@@ -211,6 +211,7 @@ func TestWarmUntilFull(t *testing.T) {
 
 // Ensure that an arena is filled until a sample finds no room, and that this is no failure.
 func TestWarmArena(t *testing.T) {
+	t.Parallel()
 	const n = 600
 	tree := func(folder string) {
 		for i := range n {
@@ -320,6 +321,7 @@ func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
 
 // Ensure that a fill whose server ends or is killed in the middle ends with an error that says so, that the cache keeps what it has, and that the same command goes on from there.
 func TestWarmServerKilled(t *testing.T) {
+	t.Parallel()
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
 	kept := uint64(0)
@@ -360,6 +362,7 @@ func TestWarmServerKilled(t *testing.T) {
 
 // Ensure that a fill whose server stands still in the middle ends and says so, that a slow one is waited for, and that it goes on from there.
 func TestWarmServerStops(t *testing.T) {
+	t.Parallel()
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
 	c := d.attach("pets")
@@ -389,6 +392,7 @@ func TestWarmServerStops(t *testing.T) {
 
 // Ensure that a fill goes on under the next server, if that comes soon.
 func TestWarmServerBack(t *testing.T) {
+	t.Parallel()
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
 	c := d.attach("pets")
@@ -418,6 +422,7 @@ func TestWarmServerBack(t *testing.T) {
 
 // Ensure that Ctrl-C ends a fill at once and cleanly, that the server does not go on for nobody, and that what is filled stays.
 func TestWarmInterrupted(t *testing.T) {
+	t.Parallel()
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
 	c := d.attach("pets")
@@ -453,6 +458,7 @@ func TestWarmInterrupted(t *testing.T) {
 
 // Ensure that others may fill meanwhile, and that a sample that somebody else is filling for ever is told.
 func TestWarmBesideOthers(t *testing.T) {
+	t.Parallel()
 	const n = 3000
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", ""))
 	c := d.attach("pets")
@@ -500,6 +506,7 @@ func TestWarmChangedSource(t *testing.T) {
 
 // Ensure that people see how far it is.
 func TestWarmBar(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
 	stderr, written := terminal(t)
