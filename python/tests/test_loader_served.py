@@ -1,0 +1,77 @@
+"""The loader over a cache that a server fills: batches are fetched in the background, and the server is told what comes next."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from served import expected
+from torch_helpers import TORCH_WARNINGS, torch
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+
+def loader(name, **options):
+    from stocached.torch import DataLoader, SourceDataset
+
+    return DataLoader(SourceDataset(name), **{"batch_size": 10, "shuffle": True, "seed": 3, **options})
+
+
+def rows(batches):
+    return torch.cat(list(batches))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_served_cache(server, workers):
+    server.records(95)
+    loads = loader(server.name, num_workers=workers)
+    for epoch in range(3):
+        wanted = loads.sampler.order.epoch(epoch).indices()
+        batches = [batch.clone() for batch in loads]
+        assert [len(batch) for batch in batches] == [10] * 9 + [5]
+        assert (rows(batches).numpy() == expected(wanted.tolist())).all()
+    assert server.metric("stocached_fills_total") == 95, "a sample was read twice"
+
+
+def test_the_server_reads_ahead_in_the_loaders_order(server):
+    """Two batches have been asked for when the loop holds the first one; of those behind them the server knows by hints alone."""
+    server.records(400)
+    batches = iter(loader(server.name))
+    next(batches)
+    end = time.monotonic() + 10
+    while server.metric("stocached_fills_total") < 100 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert server.metric("stocached_fills_total") >= 100
+    batches.close()
+
+
+def test_torchs_order_is_not_drawn_ahead(server):
+    """Only an order of ours may be asked ahead: another sampler would draw its random numbers too early."""
+    server.records(400)
+    batches = iter(loader(server.name, seed=None))
+    next(batches)
+    time.sleep(0.5)
+    assert server.metric("stocached_fills_total") <= 40
+    batches.close()
+
+
+def test_server_that_ends_in_the_middle_of_an_epoch_is_waited_for(server):
+    server.records(100)
+    batches = iter(loader(server.name))
+    first = [next(batches).clone() for _ in range(2)]
+    server.kill()
+    server.start()
+    whole = torch.cat(first + [batch.clone() for batch in batches])
+    assert sorted(whole[:, 0].tolist()) == sorted(expected(range(100))[:, 0].tolist())
+
+
+def test_transform_runs_in_workers(server):
+    from stocached.torch import DataLoader, SourceDataset
+
+    server.records(60)
+    loads = DataLoader(SourceDataset(server.name, transform=float_of), batch_size=20, num_workers=2)
+    assert (rows(loads).numpy() == expected(range(60)) / 2).all()
+
+
+def float_of(sample):
+    return sample.float() / 2
