@@ -118,6 +118,7 @@ test-go: ## Go without cgo; the model has a target of its own
 test-go-race: ## Go under the race detector
 	$(GO_TEST) -race -short ./shm ./policy ./client ./control ./server/... ./source/...
 	$(GO_TEST) -race -short -skip "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' cache/multi_test.go | paste -sd '|')" ./cache
+	$(GO_TEST) -race -run "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' loader/batches_test.go loader/end_test.go loader/release_test.go loader/resume_test.go loader/served_test.go | paste -sd '|')" ./loader
 
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
