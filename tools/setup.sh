@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs and is missing; a second run finds everything there and says nothing.
-#   tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | lint
+#   tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | others | lint
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -115,6 +115,16 @@ torch)
         pip_install peers 'stocaching, which ours is compared with' python/bench/requirements.txt -- --no-deps -r python/bench/requirements.txt
     fi
     ;;
+others)
+    # Loaders of other projects, apart from ours: they bring a hundred packages. torch is that of the other environment, which is behind theirs on the path.
+    peers=.venv-peers stamp=.venv-peers/.installed
+    [ -n "$(find "$stamp" -newer python/bench/requirements-peers.txt 2>/dev/null)" ] && exit
+    echo "stocached: installing other projects' loaders into $peers (minutes)"
+    [ -x "$peers/bin/python" ] || "$python" -m venv "$peers"
+    "$py" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$("$peers/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stocached.pth"
+    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r python/bench/requirements-peers.txt
+    touch "$stamp"
+    ;;
 lint)
     command -v curl >/dev/null || install_packages curl # the examples of the documents ask a server with it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
@@ -123,5 +133,5 @@ lint)
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | lint" ;;
+*) fail "usage: tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | others | lint" ;;
 esac

@@ -185,7 +185,7 @@ func (r *Result) boundOf(v *Verdict) string {
 func (r *Result) notes(row string) []string {
 	var notes []string
 	for _, v := range r.Verdicts {
-		if note := cmp.Or(caseNotes[v.Case], serverNotes[v.Case], orderNotes[v.Case], loaderNotes[v.Case]); v.Row == row && note != "" && !slices.Contains(notes, v.Case+": "+note) {
+		if note := cmp.Or(caseNotes[v.Case], serverNotes[v.Case], orderNotes[v.Case], loaderNotes[v.Case], dataLoaderNotes[v.Case]); v.Row == row && note != "" && !slices.Contains(notes, v.Case+": "+note) {
 			notes = append(notes, v.Case+": "+note)
 		}
 		for _, m := range r.Measurements {

@@ -36,6 +36,10 @@ With -order it writes DATE-DESCRIPTION-order.json and README.md, and has these p
 %s
 With -loader it writes DATE-DESCRIPTION-loader.json and README.md, and has these parts:
 %s
+With -dataloader it writes DATE-DESCRIPTION-dataloader.json and README.md, and has these parts:
+%s
+With -others it writes DATE-DESCRIPTION-others.json and README.md, and has these parts:
+%s
 Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
 
 Flags:
@@ -51,7 +55,7 @@ func main() {
 	}
 	r := &runner{}
 	var only string
-	var render, server, order, loader bool
+	var render, server, order, loader, dataLoader, others bool
 	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
 	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the server: with redis-server and memcached")
 	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
@@ -61,7 +65,9 @@ func main() {
 	flag.StringVar(&r.out, "out", "", "folder of the results")
 	flag.BoolVar(&server, "server", false, "measure the server, instead of what needs none")
 	flag.BoolVar(&order, "order", false, "measure the order of an epoch")
-	flag.BoolVar(&loader, "loader", false, "measure the loader")
+	flag.BoolVar(&loader, "loader", false, "measure the loader in Go")
+	flag.BoolVar(&dataLoader, "dataloader", false, "measure the loader in Python beside torch's and stocaching")
+	flag.BoolVar(&others, "others", false, "measure the loaders of other projects, which must be installed, beside it")
 	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
 	flag.BoolVar(&render, "render", false, "only make README.md anew, from the newest results in the folder")
 	flag.Usage = func() {
@@ -72,11 +78,11 @@ func main() {
 			}
 			return b.String()
 		}
-		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts), list(loaderParts))
+		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts), list(loaderParts), list(dataLoaderParts), list(othersParts))
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() > 0 || server && order || loader && (server || order) || r.runs < 0 || r.runs > 99 {
+	if flag.NArg() > 0 || count(server, order, loader, dataLoader, others) > 1 || r.runs < 0 || r.runs > 99 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -90,10 +96,27 @@ func main() {
 	if loader {
 		r.group, r.all, r.peers = &report.Loader, loaderParts, true // as above
 	}
+	if dataLoader {
+		r.group, r.all, r.peers = &report.DataLoader, dataLoaderParts, true
+	}
+	if others {
+		r.group, r.all, r.peers = &report.Others, othersParts, true
+	}
 	if err := r.start(only, render); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// count returns how many are true.
+func count(all ...bool) int {
+	n := 0
+	for _, one := range all {
+		if one {
+			n++
+		}
+	}
+	return n
 }
 
 // runner is one run of the program.
