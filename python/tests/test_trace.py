@@ -112,6 +112,35 @@ def test_what_is_recorded_is_in_the_file(tmp_path):
     assert len(file["traceEvents"]) == 2 + 2 * 2 + 4
 
 
+def test_laps_are_a_step_and_a_wait(tmp_path):
+    recorder = Recorder(tmp_path / "a.json")
+    at = recorder._origin
+    recorder.lap(at, at, at + 2_000_000, 3, 0, 64, 60, 640)  # before the first batch there was no step
+    recorder.lap(at + 2_000_000, at + 5_000_000, at + 6_000_000, 3, 1, 32, 0, 320)
+    recorder.put(recorder.track(LOOP), recorder.name("load"), at + 5_250_000, at + 5_500_000, 3, 1, 17)
+    recorder.spans(
+        np.array([recorder.track(worker(k)) for k in (1, 0, 1)]),
+        "load",
+        [at, at, at + 1000],
+        [at + 1000] * 2 + [at + 2000],
+        [5, 6, 7],
+        epoch=3,
+        batch=0,
+    )
+    recorder.close()
+    file = read(tmp_path / "a.json")
+    first, step, second, load = spans_of(file, LOOP)
+    assert (first["name"], first["ts"], first["dur"]) == ("wait", 0, 2000)
+    assert first["args"] == {"epoch": 3, "batch": 0, "samples": 64, "hits": 60, "misses": 4, "bytes": 640}
+    assert (step["name"], step["ts"], step["dur"], step["args"]) == ("step", 2000, 3000, {"epoch": 3, "batch": 0})
+    assert (second["name"], second["ts"], second["dur"]) == ("wait", 5000, 1000)
+    assert second["args"] == {"epoch": 3, "batch": 1, "samples": 32, "hits": 0, "misses": 32, "bytes": 320}
+    assert (load["name"], load["ts"], load["args"]) == ("load", 5250, {"epoch": 3, "batch": 1, "index": 17})
+    assert [span["args"]["index"] for span in spans_of(file, worker(1))] == [5, 7]
+    assert [span["args"]["index"] for span in spans_of(file, worker(0))] == [6]
+    assert {event["args"]["name"] for event in file["traceEvents"] if event["name"] == "thread_name"} == {LOOP, worker(0), worker(1)}
+
+
 def test_adjacent_spans_never_overlap_whatever_their_times(tmp_path):
     recorder = Recorder(tmp_path / "a.json")
     cuts = recorder._origin + np.cumsum(np.random.default_rng(3).integers(1, 2_000, 20_000))

@@ -129,7 +129,7 @@ class Iteration:
         self._returned = now = time.monotonic_ns()
         plan.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
         if plan.trace is not None:
-            plan.trace.waited(plan.epoch, plan.progress.batches - 1, start, now, step, batch)
+            plan.trace.lap(start - step, start, now, plan.epoch, plan.progress.batches - 1, batch.samples, batch.hits, batch.bytes)
         return data
 
     def _next(self) -> Delivered:

@@ -83,7 +83,7 @@ class Gatherer:
             end = time.monotonic_ns()
             self._meter.gather(end - start)
             if self._trace is not None:
-                self._trace.gathered(self._epoch, batch.number, start, end, int(batch.hit.sum()), self.fetches)
+                self._trace.gathered(self._epoch, batch.number, start, end, np.count_nonzero(batch.hit), self.fetches)
             batch.filled.set()
 
     def _fetch(self, batch: Batch) -> None:

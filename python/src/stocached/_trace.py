@@ -52,6 +52,15 @@ _ROW = np.dtype(
 _FORMAT = struct.Struct("=qqqqqiiiiii")
 _pack = _FORMAT.pack_into
 assert _FORMAT.size == _ROW.itemsize == 64
+_MORE = ("epoch", "batch", "samples", "hits", "misses", "bytes")  # arguments of `spans`
+_NONE = -1
+_UNKNOWN = np.array((0, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0), _ROW)
+_LOOP, _LAP, _STEP, _WAIT = (
+    1,
+    1,
+    2,
+    3,
+)  # numbers that every recorder has: the track of the training loop, what `lap` puts, and the two spans that become of it
 _SHIFT = 10
 _CHUNK = 1 << _SHIFT  # rows of a chunk: 64 KiB
 _MASK = _CHUNK - 1
@@ -105,8 +114,8 @@ class Recorder:
         self._unix = time.time_ns()
         self._pid = os.getpid()
         self._lock = threading.RLock()  # of all that is rare; reentrant, as a finalizer may record while this thread records
-        self._tracks: dict[str, int] = {}  # numbers from 1: a row whose track is 0 is not written yet
-        self._names: dict[str, int] = {}
+        self._tracks: dict[str, int] = {LOOP: _LOOP}  # numbers from 1: a row whose track is 0 is not written yet
+        self._names: dict[str, int] = {"": _LAP, "step": _STEP, "wait": _WAIT}
         self._next = itertools.count().__next__  # the next row: one step of the interpreter, so that span() needs no lock
         self._chunks: list[NDArray[Any]] = []  # of _CHUNK rows each, less where the limit is
         self._rooms: list[memoryview] = []  # their bytes
@@ -135,31 +144,69 @@ class Recorder:
         bytes: int = -1,
     ) -> None:
         """Records that `name` went on on `track` from start_ns to end_ns of time.monotonic_ns(). What is -1 is unknown."""
+        try:
+            track_number, name_number = self._tracks[track], self._names[name]
+        except KeyError:
+            track_number, name_number = self.track(track), self.name(name)
+        self.put(track_number, name_number, start_ns, end_ns, epoch, batch, index, samples, hits, misses, bytes)
+
+    def track(self, name: str) -> int:
+        """The number of a track, for `put` and `spans`. It gets one if it has none yet."""
+        with self._lock:
+            return self._tracks.setdefault(name, len(self._tracks) + 1)
+
+    def name(self, name: str) -> int:
+        """The number of a name of spans, for `put`."""
+        with self._lock:
+            return self._names.setdefault(name, len(self._names) + 1)
+
+    def put(
+        self,
+        track: int,
+        name: int,
+        start_ns: int,
+        end_ns: int,
+        epoch: int = -1,
+        batch: int = -1,
+        index: int = -1,
+        samples: int = -1,
+        hits: int = -1,
+        misses: int = -1,
+        bytes: int = -1,
+    ) -> None:
+        """`span` for those who record each batch: by the numbers of track and name."""
+        row = self._next()
+        try:
+            _pack(self._rooms[row >> _SHIFT], (row & _MASK) << 6, start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name)
+        except (IndexError, struct.error):  # a new chunk, or the limit
+            self._put(row, start_ns, (start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name))
+
+    def lap(self, step_ns: int, wait_ns: int, end_ns: int, epoch: int, batch: int, samples: int, hits: int, bytes: int) -> None:
+        """The training loop was busy from step_ns to wait_ns, and waited to end_ns for a batch: two spans in one row, as each batch has them."""
         row = self._next()
         try:
             _pack(
                 self._rooms[row >> _SHIFT],
                 (row & _MASK) << 6,
-                start_ns,
+                step_ns,
                 end_ns,
-                index,
+                wait_ns,
                 batch,
                 bytes,
                 epoch,
                 samples,
                 hits,
-                misses,
-                self._tracks[track],
-                self._names[name],
+                samples - hits,
+                _LOOP,
+                _LAP,
             )
-        except (KeyError, IndexError, struct.error):  # a new name, a new chunk, or the limit
-            self._span(row, track, name, start_ns, (start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses))
+        except (IndexError, struct.error):
+            self._put(row, step_ns, (step_ns, end_ns, wait_ns, batch, bytes, epoch, samples, hits, samples - hits, _LOOP, _LAP))
 
-    def _span(self, row: int, track: str, name: str, start_ns: int, values: tuple[int, ...]) -> None:
+    def _put(self, row: int, start_ns: int, values: tuple[int, ...]) -> None:
         with self._lock:
             if self._closed:
                 return
-            self._enter(track, name)
             while len(self._rooms) <= row >> _SHIFT:
                 self._grow()
             room, at = self._rooms[row >> _SHIFT], (row & _MASK) << 6
@@ -167,50 +214,45 @@ class Recorder:
                 self._drop(1, start_ns)
                 return
             try:
-                _pack(room, at, *values, self._tracks[track], self._names[name])
+                _pack(room, at, *values)
             except struct.error as error:
-                raise InvalidError(f"a span of {track!r} cannot be recorded: {error}") from None
+                raise InvalidError(f"a span cannot be recorded: {error}") from None
 
     def spans(
         self,
-        track: str,
+        track: str | NDArray[np.int64],
         name: str,
         starts: ArrayLike,
         ends: ArrayLike,
         indices: ArrayLike | None = None,
         *,
-        epoch: ArrayLike = -1,
-        batch: ArrayLike = -1,
-        samples: ArrayLike = -1,
-        hits: ArrayLike = -1,
-        misses: ArrayLike = -1,
-        bytes: ArrayLike = -1,
+        epoch: ArrayLike = _NONE,
+        batch: ArrayLike = _NONE,
+        samples: ArrayLike = _NONE,
+        hits: ArrayLike = _NONE,
+        misses: ArrayLike = _NONE,
+        bytes: ArrayLike = _NONE,
     ) -> None:
-        """Records many spans of one kind: arrays of equal length, or one value for all. They are copied."""
-        rows = np.empty(len(np.atleast_1d(starts)), _ROW)
-        for column, values in zip(
-            ("start", "end", "index", *(name for name in _ARGS if name != "index")),
-            (starts, ends, -1 if indices is None else indices, epoch, batch, samples, hits, misses, bytes),
-        ):
+        """Records many spans of one name: arrays of equal length, or one value for all. They are copied. track: a name, or numbers that `track` gave."""
+        rows = np.empty(np.size(starts), _ROW)
+        rows[:] = _UNKNOWN
+        for column, values in zip(("start", "end", "index", *_MORE), (starts, ends, indices, epoch, batch, samples, hits, misses, bytes)):
+            if values is None or values is _NONE:
+                continue
             try:
                 rows[column] = values
             except ValueError:
                 raise InvalidError(f"{column}: {np.size(values)} values for {len(rows)} spans") from None
+        rows["track"], rows["name"] = self.track(track) if isinstance(track, str) else track, self.name(name)
         with self._lock:
             if self._closed:
                 return
-            self._enter(track, name)
-            rows["track"], rows["name"] = self._tracks[track], self._names[name]
             fit = min(len(rows), self._limit - self._reserved)
             if fit < len(rows):
                 self._drop(len(rows) - fit, int(rows["start"][fit:].min()))
             if fit > 0:
                 self._bulk.append(rows[:fit])
                 self._reserved += fit
-
-    def _enter(self, track: str, name: str) -> None:
-        self._tracks.setdefault(track, len(self._tracks) + 1)
-        self._names.setdefault(name, len(self._names) + 1)
 
     def _grow(self) -> None:
         size = max(0, min(_CHUNK, self._limit - self._reserved))
@@ -228,7 +270,7 @@ class Recorder:
         self._rooms, self._chunks, self._bulk = [], [], []
 
     def __len__(self) -> int:
-        """Spans that are kept."""
+        """Spans that are kept; a lap is one."""
         with self._lock:
             return sum(int(np.count_nonzero(rows["track"])) for rows in (*self._chunks, *self._bulk))
 
@@ -278,7 +320,7 @@ class Recorder:
     def _rows(self) -> NDArray[Any]:
         """All rows in the order of the file: by start, a span before those within it. Rounded to ticks, from the origin."""
         rows: NDArray[Any] = np.concatenate([np.empty(0, _ROW), *self._chunks, *self._bulk])
-        rows = rows[rows["track"] > 0]
+        rows = _split(rows[rows["track"] > 0])
         for column in ("start", "end"):
             rows[column] = (rows[column] - self._origin + TICK // 2) // TICK * TICK
         np.maximum(rows["end"], rows["start"], out=rows["end"])
@@ -328,8 +370,10 @@ class Recorder:
         name = "rank 0" if self._world_size == 1 else f"rank {self._rank} of {self._world_size}"
         yield json.dumps({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": name}})
         yield json.dumps({"ph": "M", "pid": 1, "name": "process_sort_index", "args": {"sort_index": self._rank}})
-        numbers = track_numbers(tracks)
-        for track, number in sorted(zip(tracks, numbers), key=lambda pair: pair[1]):
+        numbers, used = track_numbers(tracks), set(np.unique(rows["track"]).tolist())
+        for track, number in sorted(
+            ((track, number) for k, (track, number) in enumerate(zip(tracks, numbers)) if k + 1 in used), key=lambda pair: pair[1]
+        ):
             thread = {"ph": "M", "pid": 1, "tid": 10000 + number}
             yield json.dumps({**thread, "name": "thread_name", "args": {"name": track}})
             yield json.dumps({**thread, "name": "thread_sort_index", "args": {"sort_index": number}})
@@ -346,6 +390,19 @@ class Recorder:
 
     def __repr__(self) -> str:
         return f"<stocached trace {self.path}: {len(self)} spans{f', {self._dropped} dropped' if self._dropped else ''}>"
+
+
+def _split(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows with a step and a wait for each lap."""
+    lap = rows["name"] == _LAP
+    steps, waits = rows[lap], rows[lap]
+    steps["name"], waits["name"] = _STEP, _WAIT
+    steps["end"] = waits["start"] = steps["index"]  # where the step ended
+    steps["batch"] -= 1  # it was about the batch before
+    for column in ("index", "bytes", "samples", "hits", "misses"):
+        steps[column] = -1
+    waits["index"] = -1
+    return np.concatenate([rows[~lap], steps[steps["end"] > steps["start"]], waits])
 
 
 def track_numbers(tracks: Iterable[str]) -> list[int]:

@@ -16,46 +16,28 @@ class Tracing:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._workers: dict[int, str] = {}
         self._loop = threading.get_ident()  # what the training loop does itself lies within its waits
-
-    def waited(self, epoch: int, number: int, start: int, now: int, step: int, batch: Any) -> None:
-        """The training loop was busy for `step` ns until `start`, and waited until `now` for a batch."""
-        recorder = self._recorder
-        self.stepped(epoch, number, start, step)
-        recorder.span(
-            _trace.LOOP,
-            "wait",
-            start,
-            now,
-            epoch=epoch,
-            batch=number,
-            samples=batch.samples,
-            hits=batch.hits,
-            misses=batch.samples - batch.hits,
-            bytes=batch.bytes,
-        )
+        self._tracks = [recorder.track(name) for name in (_trace.LOOP, _trace.GATHER, _trace.SERVER)]
+        self._names = [recorder.name(name) for name in ("step", "gather", "fetch", "load")]
+        self._workers = np.empty(0, np.int64)  # their tracks
+        self.lap = recorder.lap
 
     def stepped(self, epoch: int, number: int, start: int, step: int) -> None:
         """The training loop was busy with the batch before `number` for `step` ns until `start`."""
         if step:
-            self._recorder.span(_trace.LOOP, "step", start - step, start, epoch=epoch, batch=number - 1)
+            self._recorder.put(self._tracks[0], self._names[0], start - step, start, epoch, number - 1)
 
     def gathered(self, epoch: int, number: int, start: int, end: int, hits: int, fetched: bool) -> None:
-        track, name = (_trace.SERVER, "fetch") if fetched else (_trace.GATHER, "gather")
-        if threading.get_ident() == self._loop:
-            track = _trace.LOOP
-        self._recorder.span(track, name, start, end, epoch=epoch, batch=number, hits=hits)
+        track = 0 if threading.get_ident() == self._loop else 2 if fetched else 1
+        self._recorder.put(self._tracks[track], self._names[2 if fetched else 1], start, end, epoch, number, -1, -1, hits)
 
     def loaded_here(self, epoch: int, number: int, start: int, end: int, index: int = -1) -> None:
         """The training loop loaded by itself."""
-        self._recorder.span(_trace.LOOP, "load", start, end, epoch=epoch, batch=number, index=index)
+        self._recorder.put(self._tracks[0], self._names[3], start, end, epoch, number, index)
 
     def loaded(self, epoch: int, number: int, answers: Any, indices: Any) -> None:
         """Answers of workers, and the samples they are about (-1: a whole batch)."""
-        for worker in np.unique(answers["worker"]).tolist():
-            mine = answers["worker"] == worker
-            track = self._workers.get(worker)
-            if track is None:
-                track = self._workers[worker] = _trace.worker(worker)
-            self._recorder.spans(track, "load", answers["began_ns"][mine], answers["ended_ns"][mine], indices[mine], epoch=epoch, batch=number)
+        workers = answers["worker"]
+        if workers.size and workers.max() >= self._workers.size:
+            self._workers = np.array([self._recorder.track(_trace.worker(k)) for k in range(int(workers.max()) + 1)])
+        self._recorder.spans(self._workers[workers], "load", answers["began_ns"], answers["ended_ns"], indices, epoch=epoch, batch=number)
