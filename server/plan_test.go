@@ -457,3 +457,16 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 		t.Errorf("%d reads", n)
 	}
 }
+
+// A plan is no use of its cache: one that nobody uses but a plan is emptied, and the plan ends with it.
+func TestPlanOfAnUnusedCache(t *testing.T) {
+	m := newMemory(1000, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{RemoveUnused: 100 * time.Millisecond}))
+	planFor(t, s, `{"kind": "sequential", "ahead": 300}`)
+	eventually(t, "it has read", func() bool { return m.total() == 300 })
+	eventually(t, "it is over", func() bool { return len(plansOf(t, s)) == 0 })
+	_, _, c := attachTo(t, s)
+	if stats, err := c.Stats(); err != nil || stats.Ready != 0 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+}
