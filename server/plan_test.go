@@ -461,7 +461,7 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 // A plan is no use of its cache: one that nobody uses but a plan is emptied, and the plan ends with it.
 func TestPlanOfAnUnusedCache(t *testing.T) {
 	m := newMemory(1000, 100)
-	s, _ := start(t, options(t, m, server.CacheOptions{RemoveUnused: 100 * time.Millisecond}))
+	s, _ := start(t, options(t, m, server.CacheOptions{RemoveUnused: time.Second}))
 	planFor(t, s, `{"kind": "sequential", "ahead": 300}`)
 	eventually(t, "it has read", func() bool { return m.total() == 300 })
 	eventually(t, "it is over", func() bool { return len(plansOf(t, s)) == 0 })
