@@ -288,6 +288,8 @@ class LoaderCore:
             began=began,
             progress=Progress(),
             ordered=ordered,
+            sampler=self.batch_sampler if self._batched() else self.sampler,
+            reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
             layout=layout,
             follow=_weakly(self) if follows else None,
         )

@@ -7,6 +7,7 @@ import atexit
 import itertools
 import os
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -56,6 +57,8 @@ class Plan:
     began: dict[str, Any]  # what a state of the epoch needs
     progress: Progress
     ordered: bool  # in an order of ours, which may be asked ahead
+    sampler: Any  # that says how many batches there are, if it does
+    reported: int | None  # samples that an iterable dataset has said it has, if it was asked
     layout: Any = None
     follow: Callable[[], None] | None = None  # to be called when all batches are on their way
 
@@ -93,7 +96,8 @@ class Iteration:
         return self
 
     def __len__(self) -> int:
-        raise TypeError("ask the loader for its length")
+        """Batches of the whole epoch; TypeError if the sampler has no length."""
+        return len(self._plan.sampler)
 
     def __reduce__(self) -> Any:
         raise NotImplementedError("an iteration cannot be pickled; pickle the loader, and its state_dict()")
@@ -130,6 +134,12 @@ class Iteration:
         plan.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
         if plan.trace is not None:
             plan.trace.lap(start - step, start, now, plan.epoch, plan.progress.batches - 1, batch.samples, batch.hits, batch.bytes)
+        if plan.reported is not None and plan.progress.batches > plan.reported:
+            warnings.warn(
+                f"Length of IterableDataset {plan.job.dataset} was reported to be {plan.reported} (when accessing len(dataloader)), but "
+                f"{plan.progress.batches} samples have been fetched. With several workers, each must give its own part: see get_worker_info()",
+                stacklevel=2,
+            )
         return data
 
     def _next(self) -> Delivered:

@@ -380,9 +380,11 @@ class RowsIteration(Iteration):
             else:
                 assert self._layout is not None
                 samples.append(self._layout.read(batch.arrays, row, objects.get(row, [])))
+        data = self._plan.job.collate(samples)  # first: whatever is wrong with the samples, its error is the one that users know
         if self._layout is None:
-            self._learn(samples)
-        return self._plan.job.collate(samples)
+            with contextlib.suppress(SchemaError):  # of kinds that no row takes
+                self._learn(samples)
+        return data
 
     def _learn(self, samples: list[Any]) -> None:
         layout = Layout.of(samples[0], max(len(samples), self._plan.batch_size or 1), self._plan.job.flavour.no_columns)

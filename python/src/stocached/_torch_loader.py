@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data
@@ -15,8 +16,10 @@ from ._core import Ends, Extras, LoaderCore
 from ._sampling import OrderSampler
 from ._torch_flavour import TorchFlavour
 
+_Sample = TypeVar("_Sample", covariant=True)
 
-class DataLoader(LoaderCore, torch.utils.data.DataLoader[Any]):
+
+class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives the same batches in the same order.
 
     What is different: hits are gathered straight into the memory of the batch, in the background also with num_workers=0; where the batch is made by
@@ -121,6 +124,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[Any]):
     def __iter__(self) -> Any:
         if self.num_workers > 0:
             self.check_worker_number_rationality()
+        if self.pin_memory and not torch.accelerator.is_available():
+            warnings.warn("pin_memory=True, but no accelerator is found: batches come in memory that is not pinned", stacklevel=2)
         return self._new_iteration()
 
     def _get_iterator(self) -> Any:
@@ -136,6 +141,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[Any]):
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
     def _generator_state(self) -> Any:
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            raise TypeError(f"generator={self.generator!r}; it must be a torch.Generator")
         return torch.get_rng_state() if self.generator is None else self.generator.get_state()
 
     def _set_generator_state(self, state: Any) -> Any:
