@@ -270,7 +270,9 @@ def test_arguments_that_cannot_be(tmp_path):
         ({"ends": "uneven"}, "pad or drop"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"eval_batch_size": 1.5}, "eval_batch_size=1.5"),
-        ({"loader": {"shuffle": True}}, "shuffle"),
+        ({"loader": {"shuffle": True}}, "loader= has shuffle, which the DataModule says itself"),
+        ({"loader": {"augment": moved}}, "loader= has augment, give it in train_loader="),
+        ({"train_loader": {"order": "shuffled"}}, "train_loader= has order"),
     ]:
         with pytest.raises(InvalidError, match=text):
             module(storage, **change)
@@ -286,6 +288,36 @@ def test_options_of_the_loader(tmp_path):
     assert data.val_dataloader().loader.persistent_workers
     assert data.val_dataloader().loader.prefetch_factor == 3
     assert isinstance(Numbered(3), Made)
+
+
+def moved(made, random):
+    return {**made, "x": made["x"] + random.random(dtype="float32")}
+
+
+def test_a_cache_and_augmentation(tmp_path):
+    """In the second epoch samples come out of the cache, each with another augmentation; evaluation has none of it unless it is asked for."""
+    storage = BlockStorage(tmp_path / "data")
+
+    class Keeps(Model):
+        def __init__(self):
+            super().__init__()
+            self.moves = {}
+
+        def training_step(self, batch, number):
+            for index, x in zip(batch["index"].tolist(), batch["x"]):
+                move = x.numpy() - storage.load_sample(index)["x"]
+                assert abs(move - move[0]).max() < 1e-3
+                self.moves.setdefault(index, set()).add(round(float(move[0]), 3))
+            return super().training_step(batch, number)
+
+    model, data = Keeps(), module(storage, train_loader={"size": "16MiB", "augment": moved})
+    run = trainer(tmp_path, 3)
+    run.fit(model, datamodule=data)
+    assert len(model.moves) == 24
+    assert all(0 <= move < 1 for moves in model.moves.values() for move in moves)
+    assert sum(len(moves) for moves in model.moves.values()) > 60  # of 72, some of which may be close
+    stats = run.train_dataloader.loader.stats()
+    assert stats.hits >= 48
 
 
 def test_without_lightning():

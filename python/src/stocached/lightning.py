@@ -19,6 +19,10 @@ __all__ = ["DataModule"]
 
 _SEEDS = {"lightning.pytorch": "lightning.fabric.utilities.seed", "pytorch_lightning": "lightning_fabric.utilities.seed"}
 
+# Arguments of the loader that follow from those of the DataModule.
+_OURS = {"dataset", "batch_size", "sampler", "batch_sampler", "shuffle", "num_workers", "drop_last", "order", "seed", "rank", "world_size", "ends"}
+_OF_TRAINING = {"cache", "name", "fingerprint", "augment", "batch_augment", "trace"}  # and what makes no sense for two datasets, or for validation
+
 
 def _find_lightning() -> Any:
     """The Lightning that the program uses: there may be two, whose classes do not know each other."""
@@ -33,6 +37,9 @@ def _find_lightning() -> Any:
 
 
 _lightning = _find_lightning()
+
+from .torch import DataLoader  # noqa: E402  behind Lightning, whose absence is to be told first
+
 _Base: Any = _lightning.LightningDataModule
 
 
@@ -75,13 +82,16 @@ class DataModule(_Base):  # type: ignore[misc]
         transform: Callable[[Any], Any] | None = None,
         train_transform: Callable[[Any], Any] | None = None,
         loader: Mapping[str, Any] | None = None,
+        train_loader: Mapping[str, Any] | None = None,
     ) -> None:
         """preparer: None where the storage is prepared by others. storage: one that all processes see, such as BlockStorage.
         batch_size: of a rank; eval_batch_size: for validation and test, None: the same. num_workers: of each loader. processes: that prepare.
         validation, test, stratify: as stocached.prepare.split takes them, with the field of that name as the labels; split: a ready one instead.
         seed: of split and order. shuffle, block_size, window: of the training samples, as BlockSampler; block_size None: as many as a block of the
         storage has, at most what leaves 256 blocks. ends: when samples do not divide by the ranks: "pad": some come twice, "drop": some are left out.
-        transform: for every sample; train_transform: for training, instead. loader: further arguments of torch's DataLoader, such as pin_memory.
+        transform: for every sample; train_transform: for training, instead.
+        loader: further arguments of stocached.torch.DataLoader, such as pin_memory=; train_loader: those for training alone, such as size= for a cache,
+        augment= or trace=.
 
         Raises InvalidError."""
         super().__init__()
@@ -90,9 +100,11 @@ class DataModule(_Base):  # type: ignore[misc]
         for name, value in (("batch_size", batch_size), ("eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size)):
             if not isinstance(value, int) or value < 1:
                 raise InvalidError(f"{name}={value!r}; want a whole number of 1 or more")
-        own = {"batch_size", "sampler", "batch_sampler", "shuffle", "num_workers", "drop_last", "dataset"} & set(loader or {})
-        if own:
-            raise InvalidError(f"loader= has {', '.join(sorted(own))}, which the DataModule says itself")
+        for what, options, taken in (("loader", loader, _OURS | _OF_TRAINING), ("train_loader", train_loader, _OURS)):
+            wrong = sorted(taken & set(options or {}))
+            if wrong:
+                where = "give it in train_loader=" if wrong[0] in _OF_TRAINING else "which the DataModule says itself"
+                raise InvalidError(f"{what}= has {wrong[0]}, {where}")
         if not isinstance(storage, DataStorage) or not isinstance(preparer, (DataPreparer, type(None))):
             raise InvalidError(
                 f"a DataModule is made of a DataPreparer and a DataStorage, not of {type(preparer).__name__} and {type(storage).__name__}"
@@ -106,7 +118,7 @@ class DataModule(_Base):  # type: ignore[misc]
         self.ends: Literal["pad", "drop"] = ends
         self.drop_last = drop_last
         self.transform, self.train_transform = transform, train_transform or transform
-        self.loader = dict(loader or {})
+        self.loader, self.train_loader = dict(loader or {}), dict(train_loader or {})
         self._train: _TrainLoader | None = None
         self._resumed: dict[str, Any] | None = None
 
@@ -131,7 +143,7 @@ class DataModule(_Base):  # type: ignore[misc]
         dataset = PreparedDataset(self.storage, self._split().train, self.train_transform)
         shuffle = self.shuffle and not getattr(self.trainer, "overfit_batches", 0)
         sampler = self._sampler(len(dataset), shuffle)
-        self._train = _TrainLoader(self, self._loader(dataset, sampler, self.batch_size, self.drop_last), sampler)
+        self._train = _TrainLoader(self, self._loader(dataset, sampler, self.batch_size, self.drop_last, self.train_loader), sampler)
         if self._resumed is not None:
             self._train.load_state_dict(self._resumed)
         return self._train
@@ -163,7 +175,7 @@ class DataModule(_Base):  # type: ignore[misc]
         if not len(part):
             return []
         dataset = PreparedDataset(self.storage, part, self.transform)
-        return _Loader(self._loader(dataset, self._sampler(len(dataset), False), self.eval_batch_size, False))
+        return _Loader(self._loader(dataset, self._sampler(len(dataset), False), self.eval_batch_size, False, {}))
 
     def _sampler(self, samples: int, shuffle: bool) -> BlockSampler:
         block = self.block_size
@@ -173,18 +185,12 @@ class DataModule(_Base):  # type: ignore[misc]
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
         return BlockSampler(samples, block, shuffle, self.window, seed=self.seed, rank=rank, world_size=world_size, ends=self.ends)
 
-    def _loader(self, dataset: PreparedDataset, sampler: BlockSampler, batch_size: int, drop_last: bool) -> Any:
-        options = dict(self.loader)
+    def _loader(self, dataset: PreparedDataset, sampler: BlockSampler, batch_size: int, drop_last: bool, more: Mapping[str, Any]) -> Any:
+        options = {**self.loader, **more}
         if options.get("worker_init_fn") is None and os.environ.get("PL_SEED_WORKERS", "0") == "1":  # seed_everything(workers=True)
             seeds = importlib.import_module(_SEEDS[_lightning.__name__])
             options["worker_init_fn"] = functools.partial(seeds.pl_worker_init_function, rank=sampler.rank)
-        return _make_loader(dataset, batch_size=batch_size, sampler=sampler, num_workers=self.num_workers, drop_last=drop_last, **options)
-
-
-def _make_loader(dataset: Any, **options: Any) -> Any:
-    import torch.utils.data
-
-    return torch.utils.data.DataLoader(dataset, **options)
+        return DataLoader(dataset, batch_size=batch_size, sampler=sampler, num_workers=self.num_workers, drop_last=drop_last, **options)
 
 
 class _Loader:
@@ -222,7 +228,7 @@ class _TrainLoader(_Loader):
 
     def _batches(self, position: int) -> int:
         """That this rank is given from a position on."""
-        return self._sampler.batches(self._module.batch_size, self._module.drop_last, position=position)
+        return self._sampler.shard(position).batches(self._module.batch_size, self._module.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         epoch = self._epoch()
@@ -230,6 +236,7 @@ class _TrainLoader(_Loader):
         if self._fit_loop() is not None:
             place = _Place(epoch, place.position, self._done())  # as the Trainer counts
         self._pass, self._given = place, 0
+        self.loader.set_epoch(epoch)  # which random augmentations depend on
         self._sampler.load_state_dict({**self._sampler.state_dict(), "epoch": epoch, "position": place.position})
         for batch in self.loader:
             self._given += 1
@@ -265,7 +272,7 @@ class _TrainLoader(_Loader):
         if begun is None or begun.epoch != epoch:
             return self._begin(epoch)
         done = self._done() - begun.batches
-        position = self._sampler.position(done * self._module.batch_size)
+        position = self._sampler.shard(begun.position).position(done * self._module.batch_size)
         if not self._batches(position):
             return _Place(epoch + 1, 0, 0)
         return _Place(epoch, position, begun.batches + done)

@@ -51,7 +51,7 @@ class BlockSampler:
         self._start = 0  # position at which the next pass begins
         self._last: Shard | None = None  # what the last pass went through
         self._given = 0  # by it
-        self._shard(0)  # says what cannot be
+        self.shard(0)  # says what cannot be
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is of this epoch: from its begin, unless load_state_dict said that it goes on in the middle of it."""
@@ -61,32 +61,24 @@ class BlockSampler:
 
     def __len__(self) -> int:
         """Indices that the next pass gives this rank."""
-        return len(self._shard(self._start))
+        return len(self.shard(self._start))
 
-    def _shard(self, start: int) -> Shard:
+    def shard(self, start: int) -> Shard:
         """What this rank reads of the epoch from a position on."""
         return self.order.epoch(self.epoch).shard(self.rank, self.world_size, ends=self.ends, start=start)
 
-    def batches(self, batch_size: int, drop_last: bool = False, *, position: int = 0) -> int:
-        """How many batches a rank makes of the epoch from a position on."""
-        return self._shard(position).batches(batch_size, drop_last)
-
     def __iter__(self) -> Iterator[int]:
-        shard = self._last = self._shard(self._start)
+        shard = self._last = self.shard(self._start)
         self._start, self._given = 0, 0  # a pass behind this one is a whole one
         for first in range(0, len(shard), _CHUNK):
             for index in self._indices[shard.indices(first, _CHUNK)].tolist():
                 self._given += 1
                 yield index
 
-    def position(self, given: int) -> int:
-        """Where all ranks are when each has used up so many indices of the last pass: the position to go on from."""
-        return self._start if self._last is None else self._last.position(given)
-
     def state_dict(self, given: int | None = None) -> dict[str, Any]:
         """Where the epoch is, equal on all ranks when each has given as many. A loader that prefetches takes more indices than its user has seen:
         `given` says how many of the last pass were used up; None: all that were given."""
-        position = self.position(self._given if given is None else operator.index(given))
+        position = self._start if self._last is None else self._last.position(self._given if given is None else operator.index(given))
         return {"version": 1, "epoch": self.epoch, "position": position, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
