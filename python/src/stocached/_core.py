@@ -283,7 +283,7 @@ class LoaderCore:
             threads=extras.gather_threads or max(1, min(4, (os.cpu_count() or 1) // 2)),
             cached=self._cached,
             meter=self._meter,
-            trace=None if self._recorder is None else Tracing(self._recorder),
+            trace=None if self._recorder is None else Tracing(self._recorder, extras.augment is not None or getattr(self._cached, "augment", None) is not None),
             epoch=began["epoch"],
             began=began,
             progress=Progress(),

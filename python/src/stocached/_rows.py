@@ -254,6 +254,8 @@ class RowsIteration(Iteration):
 
     def _post(self, batch: Batch) -> None:
         rows = np.arange(len(batch.wanted)) if batch.rows is None else batch.rows
+        if not len(rows):
+            return  # a sampler of batches may give an empty one
         tasks = np.zeros(len(rows), _board.TASK)
         tasks["kind"], tasks["row"], tasks["index"], tasks["argument"] = _worker.SAMPLE, rows, batch.wanted[rows], self._plan.job.key
         tasks["buffer"] = _worker.NO_BUFFER if batch.lease is None else batch.lease.number
@@ -307,7 +309,7 @@ class RowsIteration(Iteration):
             for row in np.flatnonzero(~done).tolist():  # without workers, or gone from the cache since we looked
                 hits += self._load(batch, row, objects, whole)
         layout = self._layout
-        by_columns = layout is not None and batch.arrays and not whole
+        by_columns = layout is not None and batch.arrays and not whole and n > 0
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
         sample_bytes = layout.sample_bytes if layout is not None else 0
         pinned = plan.job.flavour.pin(data)
@@ -349,8 +351,9 @@ class RowsIteration(Iteration):
         sample = self._plan.job.dataset[index]
         end = time.monotonic_ns()
         self._plan.meter.load(end - start)
+        hit = getattr(self._plan.cached, "given", 0) != given
         if self._plan.trace is not None:
-            self._plan.trace.loaded_here(self._plan.epoch, batch.number, start, end, index)
+            self._plan.trace.loaded_here(self._plan.epoch, batch.number, start, end, index, hit)
         try:
             if self._layout is None or not batch.arrays:
                 whole[row] = sample
@@ -358,7 +361,7 @@ class RowsIteration(Iteration):
                 objects[row] = self._layout.write(batch.arrays, row, sample)
         except SchemaError:
             whole[row] = sample
-        return int(getattr(self._plan.cached, "given", 0) != given)
+        return int(hit)
 
     def _from_columns(self, arrays: list[Any], objects: dict[int, list[Any]]) -> Any:
         layout, flavour = self._layout, self._plan.job.flavour
