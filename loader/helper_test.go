@@ -25,6 +25,7 @@ import (
 type dataset struct {
 	samples  int
 	bytes    int // of every sample; 0: they differ
+	scale    int // of sizes that differ; 0: 1
 	latency  time.Duration
 	jitter   bool // reads end in another order than they began
 	reads    []atomic.Int32
@@ -54,7 +55,7 @@ func (d *dataset) size(i int) int {
 	if d.bytes > 0 {
 		return d.bytes
 	}
-	return (i*7919)%200 + i%3 // some have none
+	return ((i*7919)%200 + i%3) * max(d.scale, 1) // some have none
 }
 
 func (d *dataset) want(i int) []byte { return content(i, d.size(i)) }

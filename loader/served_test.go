@@ -46,6 +46,9 @@ func serving(t *testing.T, d *dataset, slots int) (o client.DialOptions, data st
 		}
 	} else {
 		options.Size = 16 << 20
+		if slots < d.samples {
+			options.Size = 6 << 20
+		}
 		for i := range d.samples {
 			write(t, filepath.Join(data, fmt.Sprintf("%06d.bin", i)), d.want(i))
 		}
@@ -122,20 +125,28 @@ func TestServed(t *testing.T) {
 
 // Samples without a slot come from the server each time.
 func TestServedWithoutRoom(t *testing.T) {
-	d := newDataset(300, 20000)
-	o, _, _ := serve(t, d, 100)
-	c := dial(t, o)
-	if n := c.Slots(); n < 50 || n >= 250 {
-		t.Fatalf("%d slots show nothing", n)
-	}
-	l := open(t, loader.FromServer(c), loader.Options{BatchSize: 16, Order: shuffled(300)})
-	for range 3 {
-		if got := readEpoch(t, d, l); len(got) != 300 {
-			t.Error(len(got))
+	for _, bytes := range []int{20000, 0} {
+		d := newDataset(300, bytes)
+		d.scale = 200
+		o, _, stop := serve(t, d, 100)
+		c := dial(t, o)
+		l := open(t, loader.FromServer(c), loader.Options{BatchSize: 16, Order: shuffled(300)})
+		for range 2 {
+			if got := readEpoch(t, d, l); len(got) != 300 {
+				t.Error(len(got))
+			}
 		}
-	}
-	if s := l.Stats(); s.Hits != 2*uint64(c.Slots()) {
-		t.Errorf("%+v with %d slots", s, c.Slots())
+		stats, err := c.Stats()
+		if err != nil || stats.Ready < 30 || stats.Ready > 250 {
+			t.Fatalf("%d samples in the cache show nothing; %v", stats.Ready, err)
+		}
+		if s := l.Stats(); bytes > 0 && s.Hits != stats.Ready || s.Hits < stats.Ready/2 || s.Hits+s.Misses != 600 {
+			t.Errorf("%+v with room for %d", s, stats.Ready)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		stop()
 	}
 }
 
