@@ -149,6 +149,7 @@ class LoaderCore:
         self._current: weakref.ref[Iteration] | None = None
         self._kept: Transport | None = None  # of persistent workers
         self._kept_layout: Layout | None = None
+        self._seeds = (0, 0)  # of workers that are kept: their base seed, drawn once as torch does, and how many epochs they have begun with it
         self._began: dict[str, Any] = {}  # of the iteration that was given last, what a state needs
         self._progress: Progress | None = None
         self._next: Iteration | None = None  # of the epoch that comes next, when it has been begun ahead
@@ -195,8 +196,8 @@ class LoaderCore:
         return iteration
 
     def _make_iteration(self, ahead: bool = False) -> Iteration:
-        rows = self._by_rows()
-        plan = self._plan(rows, ahead)
+        plan = self._plan(self._by_rows(), ahead)
+        rows = plan.by_rows
         if not self.num_workers and not (rows and plan.layout is not None):
             return PlainIteration(plan)
         owned = not (self.persistent_workers or (plan.follow is not None and not self.num_workers))
@@ -249,6 +250,8 @@ class LoaderCore:
         extras = self._extras
         wanted, base_seed, key, began = self._begin_epoch()
         ordered = "shard" in began
+        if rows and not ordered and self._cached is None:
+            wanted, rows = _numbered(wanted)
         follows = rows and ordered and not ahead and (self.persistent_workers or not self.num_workers)
         fast = rows and extras.augment is None and getattr(self._cached, "augment", None) is None
         job = Job(
@@ -283,11 +286,14 @@ class LoaderCore:
             threads=extras.gather_threads or max(1, min(4, (os.cpu_count() or 1) // 2)),
             cached=self._cached,
             meter=self._meter,
-            trace=None if self._recorder is None else Tracing(self._recorder, extras.augment is not None or getattr(self._cached, "augment", None) is not None),
+            trace=None
+            if self._recorder is None
+            else Tracing(self._recorder, extras.augment is not None or getattr(self._cached, "augment", None) is not None),
             epoch=began["epoch"],
             began=began,
             progress=Progress(),
             ordered=ordered,
+            by_rows=rows,
             sampler=self.batch_sampler if self._batched() else self.sampler,
             reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
             layout=layout,
@@ -326,7 +332,8 @@ class LoaderCore:
         kept = None if state is None else self._set_generator_state(state["generator"])
         began = {"epoch": epoch, "skipped": skip, "generator": self._generator_state()}
         wanted = iter(self.batch_sampler if self._batched() else self.sampler)
-        base_seed = self._base_seed()
+        base_seed, turn = self._draw_seeds(state)
+        began["seeds"] = (base_seed, turn)
         if state is not None:
             if self._iterable:
                 raise StateError(
@@ -334,7 +341,18 @@ class LoaderCore:
                 )
             wanted = _skipped(wanted, skip)
             self._restore_generator(kept)
-        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), 0, 0), began
+        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), turn, 0), began
+
+    def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
+        """The base seed of an epoch and how many have had it before; drawn where torch draws it, so that the generator stands where torch's would."""
+        if state is not None and state.get("seeds") is not None:
+            base_seed, turn = map(int, state["seeds"])
+        elif state is None and self.persistent_workers and self._kept is not None:
+            base_seed, turn = self._seeds[0], self._seeds[1] + 1
+        else:
+            base_seed, turn = self._base_seed(), 0
+        self._seeds = (base_seed, turn)
+        return self._seeds
 
     def _makes_batches(self) -> bool:
         """Whether batches are `batch_size` samples of our order one after the other."""
@@ -373,8 +391,11 @@ class LoaderCore:
         state["order"] = None
         if progress is not None:
             state |= {"epoch": began["epoch"], "batches": began["skipped"] + progress.batches, "generator": began["generator"]}
+            seeds = began["seeds"]
         else:
             state |= {"epoch": self._epoch, "batches": 0, "generator": self._generator_state()}
+            seeds = (self._seeds[0], self._seeds[1] + 1)
+        state["seeds"] = seeds if self.persistent_workers and self._kept is not None else None
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -431,6 +452,14 @@ def _weakly(loader: LoaderCore) -> Callable[[], None]:
 
 def _is_served(dataset: Any) -> bool:
     return type(dataset).__name__ == "SourceDataset" and hasattr(dataset, "cache")
+
+
+def _numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
+    """The same batches, and whether the first one's indices are numbers: names and tuples go to the dataset as they are, with their batch."""
+    first = next(wanted, wanted)
+    if first is wanted:
+        return iter(()), True
+    return _behind(first, wanted), all(hasattr(type(index), "__index__") for index in first)
 
 
 def _skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:

@@ -57,6 +57,7 @@ class Plan:
     began: dict[str, Any]  # what a state of the epoch needs
     progress: Progress
     ordered: bool  # in an order of ours, which may be asked ahead
+    by_rows: bool  # batches are put together row by row, else made whole
     sampler: Any  # that says how many batches there are, if it does
     reported: int | None  # samples that an iterable dataset has said it has, if it was asked
     layout: Any = None

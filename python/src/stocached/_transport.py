@@ -29,6 +29,8 @@ class _Pickler(pickle.Pickler):
         torch = self._torch
         if torch is None or type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_quantized or value.requires_grad:
             return NotImplemented
+        if value.is_nested:
+            return NotImplemented
         if value.device.type == "cpu" and str(value.dtype) in _PLAIN:
             return _tensor, (_schema.tensor_as_array(value.contiguous()), _dtypes.code_of(value.dtype))
         return NotImplemented
