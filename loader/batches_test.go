@@ -111,6 +111,32 @@ func TestLoadWithMemoryOfItsOwn(t *testing.T) {
 	}
 }
 
+// Memory that Load gives is never written to.
+func TestLoadKeepsItsMemory(t *testing.T) {
+	for _, bytes := range []int{100, 0} {
+		d := newDataset(200, bytes)
+		files := make([][]byte, d.samples)
+		for i := range files {
+			files[i] = d.want(i)
+		}
+		c := newCache(t, d, 20)
+		l := open(t, loader.FromCache(c, func(_ context.Context, i int, dst []byte) ([]byte, error) {
+			if i%3 == 0 {
+				return append(dst, d.want(i)...), nil
+			}
+			return files[i], nil
+		}), loader.Options{BatchSize: 6, Order: shuffled(200), Workers: 2})
+		for range 2 {
+			readEpoch(t, d, l)
+		}
+		for i := range files {
+			if string(files[i]) != string(d.want(i)) {
+				t.Fatalf("the memory that sample %d came in was written to", i)
+			}
+		}
+	}
+}
+
 // A slow sample keeps its own batch back and no other sample: those behind it are loaded meanwhile, and come in order.
 func TestSlowSample(t *testing.T) {
 	d := newDataset(32, 10)

@@ -43,8 +43,9 @@ type Fetcher interface {
 	FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error
 }
 
-// Load appends sample i to dst and returns the result, as the functions of package strconv do: a batch's memory is behind dst, and has room for a sample where all are of one size. It
-// is called from many goroutines. It MUST return soon after ctx has ended: the end of a loop over batches waits for it.
+// Load appends sample i to dst and returns the result, as the functions of package strconv do: a batch's memory is behind dst, and has room for a sample where all are of one size. Or it
+// returns memory of its own, which is copied at once and never written to. It is called from many goroutines. It MUST NOT keep dst, and MUST return soon after ctx has ended: the end of a
+// loop over batches waits for it.
 type Load func(ctx context.Context, i int, dst []byte) ([]byte, error)
 
 // FromSource reads every sample from a source.

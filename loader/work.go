@@ -117,8 +117,8 @@ func (w *worker) put(b *buffer, k int) error {
 	switch {
 	case b.size < 0:
 		copy(b.place(k, len(data)), data)
-		if cap(data) <= roomBytes {
-			w.scratch = data // large ones are not kept
+		if n := len(data); n > cap(w.scratch) && n <= roomBytes { // of our own: data may be Load's
+			w.scratch = make([]byte, 0, n)
 		}
 	case len(data) != b.size:
 		return fmt.Errorf("%d bytes came, and samples have %d", len(data), b.size)
