@@ -176,7 +176,7 @@ func TestReadRefuses(t *testing.T) {
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"name":"step"}]}`, "ts, and dur"},
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":-1,"name":"step"}]}`, "ts, and dur"},
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1e300,"dur":1,"name":"step"}]}`, "thirty years"},
-		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"batch":-5}}]}`, "batch -5"},
+		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"batch":-5}}]}`, "numbers below 0"},
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"batch":"x"}}]}`, "after 1 events"},
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"epoch":99999999999}}]}`, "after 1 events"},
 	} {
