@@ -114,7 +114,7 @@ def test_killed_at_random_moments():
     before = held()
     for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "40"))):
         batches = iter(streams(lengths, 4, 2))
-        pids = sorted(children())
+        pids = [worker.process.pid for worker in batches._source._lead._workers]
         timer = threading.Timer(rng.random() * 0.05, os.kill, (rng.choice(pids), signal.SIGKILL))
         timer.start()
         try:

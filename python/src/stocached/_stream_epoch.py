@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,41 +27,44 @@ class Here:
         self._streams, self._front, self._ring = streams, front, ring
         self._known = streams.lengths is not None
         self._readings = Readings(streams.reader, streams.files, streams.errors == "skip")
-        self._arrays: list[Array] = []
+        self.items = streams.items  # this is a Batch
+        self.arrays: Sequence[Array] = ()
         for turn in front.begin():
             self._readings.add(turn)
 
-    def next(self) -> tuple[Step, Items, list[Array]] | None:
+    def next(self) -> tuple[Step, Items, Sequence[Array]] | None:
         """As Crew.next."""
-        step, streams = None, self._streams
+        step = None
         if self._known:
             step = self._front.known()
             if step is None:
                 return None
-            if streams.items is None and not step.mask.any():
-                streams.items = first_item(streams)
+            if self.items is None and not step.mask.any():
+                self._know(first_item(self._streams))
             for turn in step.turns:
                 self._readings.add(turn)
-        if streams.items is not None:
-            self._arrays = self._new(streams.items)
-        waiting = [row for row in range(streams.batch_size) if not self._readings.put(row, self._batch)]
+        if self.items is not None:
+            self.arrays = self._new(self.items)
+        put = self._readings.put
+        waiting = [row for row in range(self._streams.batch_size) if not put(row, self)]
         while not self._known and waiting:
             turns = self._front.round(waiting)
             for turn in turns:
                 self._readings.add(turn)
-            waiting = [turn.row for turn in turns if not self._readings.put(turn.row, self._batch)]
+            waiting = [turn.row for turn in turns if not put(turn.row, self)]
         step = step or self._front.finish()
-        if step is None or streams.items is None:
+        if step is None or self.items is None:
             return None
-        arrays, self._arrays = self._arrays, []  # nothing of it stays here
-        return step, streams.items, arrays
+        arrays, self.arrays = self.arrays, ()  # nothing of it stays here
+        return step, self.items, arrays
 
-    def _batch(self, value: Any) -> tuple[Items, list[Array]]:
-        streams = self._streams
-        if streams.items is None:
-            streams.items = Items(value)
-            self._arrays = self._new(streams.items)
-        return streams.items, self._arrays
+    def learn(self, row: int, value: Any) -> None:
+        """As Batch.learn."""
+        self.arrays = self._new(self._know(Items(value)))
+
+    def _know(self, items: Items) -> Items:
+        self.items = self._streams.items = items
+        return items
 
     def _new(self, items: Items) -> list[Array]:
         rows = self._streams.batch_size
@@ -108,7 +111,7 @@ class StreamIterator(Iterator["StreamBatch"]):
             raise StopIteration
         return self._batch(*got)
 
-    def _batch(self, step: Step, items: Items, arrays: list[Array]) -> StreamBatch:
+    def _batch(self, step: Step, items: Items, arrays: Sequence[Array]) -> StreamBatch:
         from .streams import StreamBatch
 
         for row, first, end in self._gaps:

@@ -14,6 +14,7 @@ from ._errors import SchemaError
 
 Array = npt.NDArray[Any]
 _ALIGN = 64  # bytes: of each field in a batch
+_NUMPY = (np.ndarray, np.generic)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Items:
         self._root = self._learn(item, "")
         if not self.fields:
             raise SchemaError(f"an item {item!r} has no arrays in it")
+        self._kinds = [(field.dtype, field.shape) for field in self.fields]
 
     def _learn(self, value: Any, path: str) -> Any:
         parts = _parts(value)
@@ -59,36 +61,52 @@ class Items:
         keys, values = parts
         return type(value), keys, [self._learn(child, f"{path}.{key}" if path else str(key)) for key, child in zip(keys, values)]
 
-    def take(self, item: Any) -> list[Array]:
-        """The arrays of an item, one a field. SchemaError if the item is put together otherwise, or one of them has another shape or dtype."""
-        arrays: list[Array] = []
-        self._walk(self._root, item, arrays)
-        return arrays
+    def take(self, item: Any) -> list[Any]:
+        """The arrays (or NumPy's scalars) of an item, one a field. SchemaError if it is put together otherwise, or one has another shape or dtype."""
+        leaves: list[Any] = []
+        if type(self._root) is int:
+            leaves.append(item)
+        else:
+            self._flatten(self._root, item, leaves)
+        for k, leaf in enumerate(leaves):
+            dtype, shape = self._kinds[k]
+            if not (isinstance(leaf, _NUMPY) and leaf.dtype == dtype and leaf.shape == shape):
+                leaves[k] = self._fitted(self.fields[k], leaf)
+        return leaves
 
-    def _walk(self, node: Any, value: Any, arrays: list[Array]) -> None:
-        if isinstance(node, int):
-            field = self.fields[node]
-            array = _array(value, field.path)
-            if array.dtype != field.dtype or array.shape != field.shape:
-                raise SchemaError(f"{Field(field.path, array.dtype, array.shape)}, where the first item had {field}")
-            arrays.append(array)
-            return
+    def _flatten(self, node: Any, value: Any, leaves: list[Any]) -> None:
         kind, keys, children = node
+        if type(value) is not kind or len(value) != len(keys):
+            raise self._unlike(node, value)
+        if isinstance(value, dict):
+            try:
+                value = [value[key] for key in keys]
+            except KeyError:
+                raise self._unlike(node, value) from None
+        for child, part in zip(children, value):
+            if type(child) is int:
+                leaves.append(part)
+            else:
+                self._flatten(child, part, leaves)
+
+    def _unlike(self, node: Any, value: Any) -> SchemaError:
         parts = _parts(value)
-        if parts is None or type(value) is not kind or len(parts[0]) != len(keys) or (kind is dict and set(parts[0]) != set(keys)):
-            raise SchemaError(
-                f"a {type(value).__name__} of {list(parts[0]) if parts else value!r}, where the first item had a {kind.__name__} of {list(keys)}"
-            )
-        for k, (key, child) in enumerate(zip(keys, children)):
-            self._walk(child, value[key] if isinstance(value, dict) else value[k], arrays)
+        what = f"a {type(value).__name__} of {list(parts[0])}" if parts else f"{type(value).__name__}"
+        return SchemaError(f"{what}, where the first item had a {node[0].__name__} of {list(node[1])}")
+
+    def _fitted(self, field: Field, leaf: Any) -> Array:
+        """A leaf that is no array of NumPy's, as one."""
+        array = _array(leaf, field.path)
+        if array.dtype != field.dtype or array.shape != field.shape:
+            raise SchemaError(f"{Field(field.path, array.dtype, array.shape)}, where the first item had {field}")
+        return array
 
     def give(self, arrays: Sequence[Any]) -> Any:
         """An item of these arrays; also of those of a whole batch, or of tensors."""
         return self._build(self._root, arrays)
 
-    def _build(
-        self, node: Any, arrays: Sequence[Any]
-    ) -> Any:  # no function within `give`: one that calls itself would keep the arrays till the garbage collector comes
+    def _build(self, node: Any, arrays: Sequence[Any]) -> Any:
+        """A method, as a function within `give` that calls itself would keep the arrays till the garbage collector comes."""
         if isinstance(node, int):
             return arrays[node]
         kind, keys, children = node

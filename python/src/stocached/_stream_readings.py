@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._errors import StreamError
 from ._stream_items import Array, Items
 from ._stream_reader import Reader
-from ._stream_rows import Ints
 
 if TYPE_CHECKING:
     from .streams import Streams
@@ -59,33 +58,44 @@ class FileFailed(Exception):
 class _Reading:
     """One turn, as far as it has come."""
 
+    __slots__ = ("failed", "item", "items", "length", "turn")
+
     def __init__(self, turn: Turn) -> None:
-        self.turn, self.item, self.failed = turn, turn.item, False
-        self._items: Iterator[Any] | None = None
+        self.turn, self.item, self.length, self.failed = turn, turn.item, turn.length, False
+        self.items: Iterator[Any] | None = None
 
     def next(self, reader: Reader, files: Sequence[Any]) -> Any:
         """The item that is next, or _END. Opens the file if it is not open."""
-        turn = self.turn
-        if self._items is None:
-            self._items = reader.open(files[turn.number], turn.number, turn.epoch, self.item)
-        value = next(self._items, _END)
-        if turn.length is not None and (value is _END) != (self.item >= turn.length):
+        if self.items is None:
+            self.items = reader.open(files[self.turn.number], self.turn.number, self.turn.epoch, self.item)
+        value = next(self.items, _END)
+        if self.length is not None and (value is _END) != (self.item >= self.length):
             what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
-            raise ValueError(f"the file {what}, and lengths= says {turn.length}")
+            raise ValueError(f"the file {what}, and lengths= says {self.length}")
         return value
 
     def close(self) -> None:
         """Lets go of the file. A generator's `finally` runs here."""
-        items, self._items = self._items, None
+        items, self.items = self.items, None
         if items is not None and hasattr(items, "close"):
             with contextlib.suppress(Exception):  # all that was wanted of it has been had
                 items.close()
 
 
+class Batch(Protocol):
+    """Where items are put."""
+
+    items: Items | None
+    arrays: Sequence[Array]  # of each field, with a place for every row; if `items` are known
+
+    def learn(self, row: int, value: Any) -> None:
+        """Sets both, of which an item of that row is the first that anybody sees."""
+
+
 class Readings:
     """The turns of some rows. A row may have several, which follow each other without a gap."""
 
-    def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: Ints | None = None) -> None:
+    def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: memoryview | None = None) -> None:
         """doing: two words in which it says which row it is reading, + 1, and which file."""
         self._reader, self._files, self._skip, self._doing = reader, files, skip, doing
         self._rows: dict[int, deque[_Reading]] = {}
@@ -99,27 +109,26 @@ class Readings:
         readings = self._rows.get(row)
         return readings[0].turn if readings else None
 
-    def put(self, row: int, arrays_for: Callable[[Any], tuple[Items, Sequence[Array]]]) -> bool:
-        """Puts a row's next item into its place in the batch. False: the row's files have no more; it has no file now.
-
-        arrays_for: gives structure and arrays of the batch, of which each has a place for every row; it is given the item. FileFailed."""
+    def put(self, row: int, batch: Batch) -> bool:
+        """Puts a row's next item into its place in the batch. False: the row's files have no more; it has no file now. FileFailed."""
         readings = self._rows.get(row)
         while readings:
             reading = readings[0]
             if self._doing is not None:
-                self._doing[:] = row + 1, reading.turn.number
+                self._doing[0], self._doing[1] = row + 1, reading.turn.number
             if not reading.failed:
                 try:
                     value = reading.next(self._reader, self._files)
                     if value is not _END:
-                        items, arrays = arrays_for(value)
-                        for array, part in zip(arrays, items.take(value)):
+                        if batch.items is None:
+                            batch.learn(row, value)
+                        for array, part in zip(batch.arrays, batch.items.take(value), strict=True):  # type: ignore[union-attr]
                             array[row] = part
                         reading.item += 1
                         return True
                 except Exception as error:
                     self._fail(reading, error)
-            if reading.failed and reading.turn.length is not None and reading.item < reading.turn.length:
+            if reading.failed and reading.length is not None and reading.item < reading.length:
                 reading.item += 1  # an item that is missing; the row waits it out, so that the assignment stays what it was
                 return True
             reading.close()

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from ._ring import Ring
 from ._shared_file import SharedFile
 from ._stream_items import Array, Items
@@ -115,7 +113,7 @@ class _Worker:
         self._poll = select.poll()
         self._poll.register(link.fileno(), select.POLLIN)
         self._watch(job.parent)
-        self._doing = job.doing.map(0, PAGE).view(np.int64)[2 * job.number : 2 * job.number + 2]
+        self._doing = job.doing.map(0, PAGE).data.cast("q")[2 * job.number : 2 * job.number + 2]
         self._readings = Readings(job.reader, job.files, job.skip, self._doing)
         self._heap: list[tuple[int, int]] = []  # next step and row, of rows that have files
         self._horizon = job.step + 1  # steps below it may be read; the first one at once, as its first item says what a buffer is
@@ -124,7 +122,9 @@ class _Worker:
         self._turns = 0
         self._resting: list[tuple[int, int]] = []
         self._told = (job.step, 0)
-        self._items: Items | None = None
+        self._step = -1  # that `arrays` belong to
+        self.items: Items | None = None  # this is a Batch
+        self.arrays: Sequence[Array] = ()
 
     def _watch(self, parent: int) -> None:
         """A parent that dies closes its end of the pipe, but for a copy that another child of it may have inherited."""
@@ -139,10 +139,14 @@ class _Worker:
 
     def run(self) -> None:
         while True:
-            while not self._heap or self._heap[0][0] >= self._horizon or self._poll.poll(0):
+            while not self._may_read() or self._poll.poll(0):
                 self._hear()
             self._read(*self._heap[0])
             self._report()
+
+    def _may_read(self) -> bool:
+        """There is an item to read, and if it is known what items are made of, memory for it."""
+        return bool(self._heap) and self._heap[0][0] < self._horizon and (self.items is None or self._heap[0][0] in self._buffers)
 
     def close(self) -> None:
         self._readings.close()
@@ -169,8 +173,8 @@ class _Worker:
                     heapq.heappush(self._heap, (turn.step, turn.row))
                 self._readings.add(turn)
         elif isinstance(message, Layout):
-            self._items = message.items
-            self._job.ring.resize(self._items.nbytes(self._job.rows))
+            self.items = message.items
+            self._job.ring.resize(self.items.nbytes(self._job.rows))
         elif isinstance(message, Grant):
             self._buffers[message.step] = message.buffer
             self._buffers.pop(message.step - 2 * self._job.ahead, None)
@@ -178,8 +182,10 @@ class _Worker:
             self._report()
 
     def _read(self, step: int, row: int) -> None:
+        if self.items is not None and step != self._step:
+            self._turn_to(step)
         try:
-            more = self._readings.put(row, lambda value: self._batch(row, step, value))
+            more = self._readings.put(row, self)
         except FileFailed as failed:
             self._readings.failures.append(failed.failure)
             heapq.heappop(self._heap)
@@ -191,16 +197,22 @@ class _Worker:
                 self._resting.append((row, step))
         self._doing[0] = 0
 
-    def _batch(self, row: int, step: int, value: Any) -> tuple[Items, list[Array]]:
-        if self._items is None:
-            self.say(Layout(row, Items(value)))
-        while self._items is None or step not in self._buffers:
-            self._hear()
+    def _turn_to(self, step: int) -> None:
+        """The arrays are those of this step's batch."""
+        assert self.items is not None
+        self._step = step
         buffer = self._buffers[step]
-        arrays = self._arrays.get(buffer)
-        if arrays is None:
-            arrays = self._arrays[buffer] = self._items.arrays(self._job.ring.buffer(buffer), self._job.rows)
-        return self._items, arrays
+        if buffer not in self._arrays:
+            self._arrays[buffer] = self.items.arrays(self._job.ring.buffer(buffer), self._job.rows)
+        self.arrays = self._arrays[buffer]
+
+    def learn(self, row: int, value: Any) -> None:
+        """As Batch.learn. The parent decides."""
+        self.say(Layout(row, Items(value)))
+        step = self._heap[0][0]
+        while self.items is None or step not in self._buffers:
+            self._hear()
+        self._turn_to(step)
 
     def _report(self) -> None:
         low = self._heap[0][0] if self._heap else self._horizon
