@@ -158,11 +158,12 @@ class BlockStorage(DataStorage):
         return len(self.reader)
 
     def block_samples(self) -> int:
-        """Samples of a block, of most of them where they differ in size: what suits BlockSampler as its block."""
+        """Samples of a block, on average where they differ in size: what suits BlockSampler as its block."""
         reader = self.reader
-        return (
-            max(1, len(reader) // sum(file.blocks for file in reader.files)) if len(reader.files) > 1 or reader.files[0].blocks > 1 else len(reader)
-        )
+        if reader.document.description.variable or reader.document.description.compression != "none":
+            return -(-len(reader) // sum(file.blocks for file in reader.files))
+        firsts = reader.files[0].footer.spans["first"]  # but for the last one, blocks of samples of one size have as many
+        return int(firsts[1] - firsts[0]) if firsts.size > 1 else reader.files[0].samples
 
     def close(self) -> None:
         """Closes the files; the next load opens them again. Nobody may be loading."""

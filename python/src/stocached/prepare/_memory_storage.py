@@ -21,6 +21,9 @@ class MemoryStorage(DataStorage):
     Loads may be done by any number of threads; a preparation is for one."""
 
     def __init__(self) -> None:
+        self._empty()
+
+    def _empty(self) -> None:
         self._info: DatasetInfo | None = None
         self._whole = False
         self._data = bytearray()
@@ -67,7 +70,7 @@ class MemoryStorage(DataStorage):
 
     def stop_preparation(self) -> None:
         if not self._whole:
-            self.__init__()  # type: ignore[misc]
+            self._empty()
 
     def load_dataset_info(self) -> DatasetInfo:
         if not self._whole:
