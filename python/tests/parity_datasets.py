@@ -87,13 +87,15 @@ SAMPLES: dict[str, Callable[[int], Any]] = {
     "array negative stride": lambda i: np.arange(4)[::-1],
     "array not contiguous": lambda i: np.arange(12).reshape(3, 4).T + i,
     "array of strings": lambda i: np.array(["a", "b"]),
-    "array of objects": lambda i: np.array([object()]),
+    "array of objects": lambda i: np.array([None, "a"]),
     "array shapes differ": lambda i: np.zeros(1 + i % 2),
     "array dtypes differ": lambda i: np.zeros(2, np.float32 if i % 2 == 0 else np.float64),
     "array datetime": lambda i: np.array(["2026-01-01"], "datetime64[D]"),
     "array structured": lambda i: np.zeros(2, [("a", "i4"), ("b", "f4")]),
-    **{f"scalar {name}": (lambda kind: lambda i: kind(i))(getattr(np, name)) for name in
-       ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool_")},
+    **{
+        f"scalar {name}": (lambda kind: lambda i: kind(i))(getattr(np, name))
+        for name in ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool_")
+    },
     # numbers and text
     "int": lambda i: i,
     "int negative": lambda i: -i,
@@ -517,6 +519,18 @@ class Info(Plain):
         return i, (info.id, info.num_workers, info.seed, info.dataset is self, self.mark, os.getpid(), torch.get_num_threads())
 
 
+class WhoLoads(Plain):
+    """The worker of each sample, which takes its time."""
+
+    def __init__(self, n: int, seconds: float) -> None:
+        super().__init__(n)
+        self.seconds = seconds
+
+    def __getitem__(self, i: int) -> Any:
+        time.sleep(self.seconds)
+        return torch.utils.data.get_worker_info().id
+
+
 class InfoIterable(_Iterable):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
@@ -528,7 +542,14 @@ class Seeds(_Iterable):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
-        yield (info.id if info else None, torch.initial_seed() if info else None, info.seed if info else None, random.random(), float(torch.rand(())), np.random.rand())
+        yield (
+            info.id if info else None,
+            torch.initial_seed() if info else None,
+            info.seed if info else None,
+            random.random(),
+            float(torch.rand(())),
+            np.random.rand(),
+        )
 
 
 class Random(Plain):

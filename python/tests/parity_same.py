@@ -71,6 +71,8 @@ def _first(found: Any) -> str | None:
 
 
 def _tensors(a: Any, b: Any, path: str) -> str | None:
+    if a.is_nested or b.is_nested:
+        return difference([a.is_nested, *a.unbind()], [b.is_nested, *b.unbind()], path)
     if (a.dtype, a.shape, a.layout, a.device) != (b.dtype, b.shape, b.layout, b.device):
         return f"{path}: {a.dtype} {tuple(a.shape)} {a.layout} {a.device}, ours {b.dtype} {tuple(b.shape)} {b.layout} {b.device}"
     if a.requires_grad != b.requires_grad or a.is_pinned() != b.is_pinned():

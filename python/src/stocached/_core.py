@@ -141,6 +141,11 @@ class LoaderCore:
 
     def _prepare(self, dataset: Any, extras: Extras, flavour: Flavour, cached_kind: type[CachedSamples], default_collate: bool) -> None:
         """To be called at the end of the constructor; `dataset` as the user gave it."""
+        if self._iterable and extras.worker == "thread" and self.num_workers > 1:
+            raise InvalidError(
+                f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
+                'tells workers apart that are processes; use worker="process", or num_workers=1'
+            )
         self._extras, self._flavour = extras, flavour
         self._meter = Meter()
         self._default_collate = default_collate
