@@ -54,7 +54,11 @@ func (e *Epoch) Position(index uint64) uint64 {
 // Fill writes the indices at positions first, first + step, ... to dst, as long as there are any, and returns how many.
 func (e *Epoch) Fill(dst []int, first, step uint64) int {
 	var m memory
-	for k := range dst {
+	done := 0
+	if e.plain != nil && e.Kind == Shuffled {
+		done = e.plain.whole.fill(dst, first, step)
+	}
+	for k := done; k < len(dst); k++ {
 		position := first + uint64(k)*step
 		if position >= e.positions {
 			return k
