@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loader_datasets import Deadly, Numbers, Stream, check
+from loader_datasets import Deadly, Numbers, Stream, read
 from processes import gone, limit, until
 
 from stocached import InvalidError, Loader, WorkerLostError
@@ -77,14 +77,14 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
 def test_workers_that_are_kept_are_made_anew_after_one_was_lost(settings):
     loader = Loader(Numbers(60), 4, num_workers=2, persistent_workers=True, **settings)
-    assert sum(map(check, loader), []) == list(range(60))
+    assert read(loader) == list(range(60))
     pids = loader._kept.pool.pids
     os.kill(pids[0], signal.SIGKILL)
     gone(pids[:1])
     with pytest.raises(WorkerLostError, match=rf"worker 0 \(process {pids[0]}\) was killed by SIGKILL"):
         time.sleep(0.3)  # so long it may take to be noticed
         list(loader)  # begun ahead or not
-    assert sum(map(check, loader), []) == list(range(60))
+    assert read(loader) == list(range(60))
     gone(pids)
     loader.close()
 
@@ -96,7 +96,7 @@ def test_workers_that_are_kept_are_made_anew_after_one_was_lost(settings):
 def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
     loader = Loader(Deadly(40, 21, how, tmp_path / "note", once=True), num_workers=2, restart_workers=True, persistent_workers=True, **settings)
     for _ in range(2):
-        assert sum((check(np.atleast_2d(batch)) for batch in loader), []) == list(range(40))
+        assert read(loader) == list(range(40))
     assert loader._kept.pool.restarts == 1
     loader.close()
 
@@ -105,7 +105,7 @@ def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
 def test_worker_killed_between_epochs_is_restarted(settings):
     loader = Loader(Numbers(40), 4, num_workers=2, restart_workers=True, persistent_workers=True, **settings)
     for epoch in range(3):
-        assert sum(map(check, loader), []) == list(range(40))
+        assert read(loader) == list(range(40))
         os.kill(loader._kept.pool.pids[epoch % 2], signal.SIGKILL)
     loader.close()
 

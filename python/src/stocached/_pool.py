@@ -172,6 +172,16 @@ def _alive(worker: Any) -> bool:
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
+def _disown() -> None:
+    """In a child of os.fork: multiprocessing would end the workers when it exits, as if they were its own."""
+    for pool in list(_pools):
+        for worker in pool._workers:
+            getattr(multiprocessing.process, "_children", set()).discard(worker)
+
+
+os.register_at_fork(after_in_child=_disown)
+
+
 @atexit.register
 def _close_all() -> None:
     for pool in list(_pools):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from loader_datasets import Numbers, check
+from loader_datasets import Numbers, read
 from processes import children, lives
 
 import stocached
@@ -56,10 +56,7 @@ def main() -> None:
     epochs = 0
     while done.value < kills or epochs < 2:
         wanted = loader.sampler.order.epoch(epochs).indices().tolist()
-        got: list[int] = []
-        for batch in loader:
-            got += check(batch)
-        assert got == wanted, f"epoch {epochs} is not what it should be"
+        assert read(loader) == wanted, f"epoch {epochs} is not what it should be"
         epochs += 1
     killer.join(10)
     restarts = loader._kept.pool.restarts

@@ -1,0 +1,115 @@
+"""Leaves epochs in the middle, again and again: breaks.py WAY TIMES. Whatever is left over is an error. Prints the seconds that leaving took at most, and by how
+many bytes memory has grown."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from loader_datasets import Numbers, check
+from processes import children, descriptors, mappings, resident, until
+
+import stocached
+
+WARM = 30  # times at most, after which nothing may grow any more
+GROWTH = 4 << 20  # bytes: what the allocator's arenas vary by
+
+
+def stack(samples):
+    return np.stack(samples)
+
+
+SETTINGS = {
+    "cached": {"size": "16MiB"},
+    "drawn": {"size": "16MiB", "sampler": list(range(400))},
+    "persistent": {"num_workers": 2, "persistent_workers": True},
+    "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": stack},
+    "thread": {"num_workers": 2, "worker": "thread"},
+    "threads": {"num_workers": 2, "worker": "thread", "persistent_workers": True, "size": "16MiB"},
+    "fresh": {"num_workers": 2},
+    "made": {"num_workers": 2, "collate_fn": stack},
+    "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
+}
+
+
+class Stopped(Exception):
+    pass
+
+
+def leave(loader, turn: int) -> None:
+    """The ways to leave a loop."""
+    way = turn % 4
+    if way == 0:
+        for k, batch in enumerate(loader):
+            check(batch)
+            if k == turn % 7:
+                break
+    elif way == 1:
+        try:
+            for k, batch in enumerate(loader):
+                check(batch)
+                if k == turn % 5:
+                    raise Stopped
+        except Stopped:
+            pass
+    elif way == 2:
+        batches = iter(loader)
+        cycle = [batches]
+        cycle.append(cycle)
+        check(next(batches))
+        del batches, cycle
+        gc.collect()
+    else:
+        batches = iter(loader)
+        check(next(batches))
+        batches.close()
+
+
+def census() -> dict:
+    gc.collect()
+    return {"processes": len(children(os.getpid())), "threads": threading.active_count(), "descriptors": descriptors(), "mappings": len(mappings())}
+
+
+def main() -> None:
+    way, times = sys.argv[1], int(sys.argv[2])
+    warm = min(WARM, times)
+    empty = census()
+    loader = stocached.Loader(Numbers(400), 8, **SETTINGS[way])
+    if way == "forkserver":  # it and the tracker of resources stay, as the interpreter has it
+        leave(loader, 0)
+        loader.close()
+        empty = census()
+    slowest = 0.0
+    before, memory = None, 0
+    for turn in range(warm + times):
+        if turn == warm:
+            until(lambda: threading.active_count() <= 3, "threads that gather end")
+            before, memory = census(), resident()
+        start = time.monotonic()
+        leave(loader, turn)
+        slowest = max(slowest, time.monotonic() - start)
+    after, grown = census(), resident() - memory
+    # Mapped buffers and their threads may be more or fewer at either moment; their number has a bound.
+    assert after["processes"] == before["processes"], (before, after)
+    assert set(after["descriptors"]) == set(before["descriptors"]), (before, after)
+    assert len(after["descriptors"]) <= len(before["descriptors"]) + 2, (before, after)
+    assert after["threads"] <= before["threads"] + 1, (before, after)
+    assert after["mappings"] <= before["mappings"] + 4, (before, after)
+    assert grown < GROWTH, f"memory has grown by {grown} bytes in {times} epochs"
+    del loader
+    gc.collect()
+    until(lambda: threading.active_count() == 1, "all threads have ended")
+    end = census()
+    assert end == empty, f"left over: {empty} became {end}"
+    print(f"{slowest:.3f} {grown}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A training program that ends, or is ended, in the middle of an epoch: endings.py WORKERS METHOD ENDING. It prints its process and those of its workers first.
+
+ENDING: wait (for a signal, in next()), persistent (the same with workers that are kept), busy (for a signal, in the loop's body), end, exit, os._exit, error
+(with an iterator alive), gather (end while hits are gathered in the background)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from loader_datasets import Asleep, Numbers, check
+from processes import children, until
+
+import stocached
+
+
+def main() -> None:
+    workers, method, ending = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    if ending == "gather":
+        gather()
+        return
+    settings = {"worker": "thread"} if method == "thread" else {"multiprocessing_context": method}
+    loader = stocached.Loader(Asleep(100, awake=4), 2, num_workers=workers, persistent_workers=ending == "persistent", **settings)
+    global batches  # alive until the interpreter's very end
+    batches = iter(loader)
+    assert check(next(batches)) == [0, 1]
+    assert check(next(batches)) == [2, 3]
+    pool = batches._transport.pool
+    until(lambda: all(pool.board.held(k) for k in range(workers)), "every worker is in the middle of a sample")
+    tell = threading.Timer(0.3, print, [os.getpid(), *pool.pids], {"flush": True})
+    tell.start()
+    if ending in ("wait", "persistent", "busy"):
+        interrupted(loader, ending)  # it is told of when it waits
+    tell.join()
+    if ending == "exit":
+        for _ in range(3):
+            sys.exit(7)
+    elif ending == "os._exit":
+        os._exit(8)
+    elif ending == "error":
+        raise ValueError("something is wrong")
+
+
+def interrupted(loader, ending: str) -> None:
+    global batches
+    start = time.monotonic()
+    try:
+        if ending == "busy":
+            time.sleep(60)
+        else:
+            next(batches)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    else:
+        raise AssertionError(f"no KeyboardInterrupt in {time.monotonic() - start} s")
+    if ending == "busy":
+        return
+    with pytest.raises(stocached.ClosedError, match="KeyboardInterrupt"):  # rather than that the epoch is over
+        next(batches)
+    state = loader.state_dict()
+    assert state["position"] == 4, state
+    if ending == "persistent":  # a notebook: the cell is run again
+        batches = iter(loader)
+        assert check(next(batches)) == [0, 1]
+        batches.close()
+        loader.close()
+        assert children(os.getpid()) == []
+
+
+def gather() -> None:
+    global batches
+    loader = stocached.Loader(Numbers(2000), 100, size="64MiB", prefetch_factor=None)
+    for _ in loader:
+        pass
+    print(os.getpid(), flush=True)
+    batches = iter(loader)
+    for _ in range(1 + os.getpid() % 7):
+        check(next(batches))
+
+
+if __name__ == "__main__":
+    main()

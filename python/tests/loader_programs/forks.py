@@ -1,0 +1,88 @@
+"""Forks in the middle of an epoch: forks.py WAY. The child may not use the iteration, may begin its own, and ends in each of the ways there are; the parent
+goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from loader_datasets import Numbers, check, read
+from processes import children, lives
+
+import stocached
+
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python from 3.12 on, of forks while threads run
+
+
+def stack(samples):
+    return np.stack(samples)
+
+
+SETTINGS = {
+    "plain": {},
+    "cached": {"size": "16MiB"},
+    "fresh": {"num_workers": 2},
+    "persistent": {"num_workers": 2, "persistent_workers": True},
+    "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": stack},
+    "thread": {"num_workers": 2, "worker": "thread", "size": "16MiB"},
+}
+ENDS = ["return", "exit", "os._exit", "error"]
+
+
+def child(loader, batches, end: str) -> None:
+    with pytest.raises(stocached.ClosedError, match="iterate over the loader anew"):
+        next(batches)
+    if end in ("return", "exit"):
+        for _ in range(2):
+            assert sorted(read(loader)) == list(range(80))
+        loader.close()
+        assert children(os.getpid()) == []
+    batches.close()
+    if end == "error":
+        del batches
+        loader.close()
+        raise KeyError("of the child")
+    if end == "os._exit":
+        os._exit(0)
+    sys.exit(0)
+
+
+def main() -> None:
+    loader = stocached.Loader(Numbers(80), 4, shuffle=True, seed=3, **SETTINGS[sys.argv[1]])
+    for epoch in range(2):
+        got, batches, forks = [], iter(loader), iter(ENDS)
+        for number, batch in enumerate(batches):
+            got += check(batch)
+            end = next(forks, None) if number % 3 == 0 else None
+            if end is None:
+                continue
+            pid = os.fork()
+            if pid == 0:
+                if end == "error":
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                try:
+                    child(loader, batches, end)
+                except (AssertionError, pytest.fail.Exception):
+                    traceback.print_exc()
+                    os._exit(99)
+            _, status = os.waitpid(pid, 0)
+            assert os.waitstatus_to_exitcode(status) == (1 if end == "error" else 0), (end, status)
+        assert got == loader.sampler.order.epoch(epoch).indices().tolist()
+    pool = loader._kept.pool if loader._kept is not None else None
+    pids = pool.pids if pool is not None else []
+    assert all(map(lives, pids))
+    loader.close()
+    assert not any(map(lives, pids))
+    assert children(os.getpid()) == []
+    print("whole")
+
+
+if __name__ == "__main__":
+    main()
