@@ -364,8 +364,6 @@ class Dies(Plain):
         if i == 5 and os.getpid() != self.parent:
             if self.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            elif self.how == "abort":
-                os.kill(os.getpid(), signal.SIGABRT)
             elif self.how == "exit":
                 os._exit(3)
             else:

@@ -61,7 +61,7 @@ def difference(a: Any, b: Any, path: str = "outcome") -> str | None:
     if isinstance(a, (list, tuple)) or type(a).__name__ in ("deque", "UserList"):
         found = _first(difference(x, y, f"{path}[{k}]") for k, (x, y) in enumerate(zip(a, b)))
         return found or (None if len(a) == len(b) else f"{path}: {len(a)} items, ours {len(b)}: {a!r:.300} and {b!r:.300}")
-    if a == b or a != a and b != b:
+    if a == b or (a != a and b != b):
         return None
     return f"{path}: {a!r:.300}, ours {b!r:.300}"
 

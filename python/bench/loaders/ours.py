@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -14,15 +15,17 @@ import stocached
 from . import sets, subject
 
 
-def filled(folder: str, what: str, n: int, shape: Any, share: float = 1.0) -> stocached.Cache:
-    """A cache of images, with slots for a share of them. All in the cache where the share is 1."""
-    slots = n if share >= 1 else int(n * share)
-    cache = stocached.Cache.create(sets.own_name(what), samples=n, slots=slots, shape=tuple(shape), dtype="uint8", dir=folder)
-    if share >= 1:
-        images = sets.Images(n, shape)
-        for i in range(n):
-            if not cache.put(i, images[i]):
-                raise RuntimeError(f"sample {i} of {n} was not stored")
+def empty(folder: str, what: str, n: int, shape: Any, slots: int) -> stocached.Cache:
+    return stocached.Cache.create(sets.own_name(what), samples=n, slots=slots, shape=tuple(shape), dtype="uint8", dir=folder)
+
+
+def filled(folder: str, what: str, n: int, shape: Any) -> stocached.Cache:
+    """A cache of images, all of them in it."""
+    cache = empty(folder, what, n, shape, n)
+    images = sets.Images(n, shape)
+    for i in range(n):
+        if not cache.put(i, images[i]):
+            raise RuntimeError(f"sample {i} of {n} was not stored")
     return cache
 
 
@@ -37,11 +40,12 @@ class _Cached(subject.Whole):
 
 
 class Ours(subject.Whole):
-    """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images", "jpeg" or "sleep". share: of the samples that have a slot; None: no cache."""
+    """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images", "jpeg" or "sleep". share: of the samples that have a
+    slot; None: no cache."""
 
     def __init__(
-        self, *, folder: str, n: int, shape: Any, batch: int, workers: int, share: float | None = 1.0, dataset: str = "images", order: str = "ours", epochs: int = 1,
-        augment: float = 0, step: float = 0, trace: bool = False, loops: str = "", jpegs: str = "", sleep: float = 0, **options: Any,
+        self, *, folder: str, n: int, shape: Any, batch: int, workers: int, share: float | None = 1.0, dataset: str = "images", order: str = "ours",
+        epochs: int = 1, augment: float = 0, step: float = 0, trace: bool = False, loops: str = "", jpegs: str = "", sleep: float = 0, **options: Any,
     ) -> None:  # fmt: skip
         import torch
 
@@ -50,9 +54,13 @@ class Ours(subject.Whole):
         torch.set_num_threads(1)
         self.n, self.epochs, self.samples = n, epochs, n * epochs
         self._check_numbers = dataset == "images"
-        source: Any = {"images": lambda: sets.Images(n, shape, torch.from_numpy), "jpeg": lambda: sets.Jpegs(jpegs, n), "sleep": lambda: sets.Sleeps(n, sleep)}[dataset]()
+        source: Any = {
+            "images": lambda: sets.Images(n, shape, torch.from_numpy),
+            "jpeg": lambda: sets.Jpegs(jpegs, n),
+            "sleep": lambda: sets.Sleeps(n, sleep),
+        }[dataset]()
         if share is not None and share > 0:
-            self._cache = filled(folder, "ours", n, shape, share if dataset == "images" else 0.999999 if share >= 1 else share)
+            self._cache = filled(folder, "ours", n, shape) if dataset == "images" else empty(folder, "ours", n, shape, int(n * share))
             options["cache"] = self._cache
         if order == "ours":
             options |= {"seed": 1, "shuffle": True}
@@ -64,7 +72,7 @@ class Ours(subject.Whole):
             options["trace"] = f"{folder}/{sets.own_name('trace')}.json"
         if workers:
             options |= {"persistent_workers": True, "num_workers": workers, "multiprocessing_context": "fork"}
-        self._step = (lambda busy=sets.Loops(loops).busy: busy(int(step * 1e9))) if step else None
+        self._step = functools.partial(sets.Loops(loops).busy, int(step * 1e9)) if step else None
         self.loader = DataLoader(source, batch, **options)
 
     def __del__(self) -> None:

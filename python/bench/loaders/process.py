@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -82,10 +83,8 @@ class Process:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self._process.wait()
             assert self._process.stdout is not None
             self._process.stdout.close()
@@ -106,7 +105,11 @@ class Derived:
     cpu: list[float] = field(default_factory=list)
 
     def as_subject(self) -> dict[str, Any]:
-        return {"name": self.name, "samples": self.samples, "value": self.value} | ({"unit": self.unit} if self.unit else {}) | ({"cpu": self.cpu} if self.cpu else {})
+        return (
+            {"name": self.name, "samples": self.samples, "value": self.value}
+            | ({"unit": self.unit} if self.unit else {})
+            | ({"cpu": self.cpu} if self.cpu else {})
+        )
 
 
 def alternate(runs: int, *subjects: Process) -> None:

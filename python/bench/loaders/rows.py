@@ -99,7 +99,12 @@ def augment(run: Run) -> None:
     ]
     alternate(run.runs, *subjects)
     ideal = Derived("200 us / 2", n, [100e-6] * run.runs)
-    run.emit("loader/augment", "196,608 bytes", [*subjects, ideal], note="200 us of processor time a sample, in C; the ideal has nobody else on the two cores")
+    run.emit(
+        "loader/augment",
+        "196,608 bytes",
+        [*subjects, ideal],
+        note="200 us of processor time a sample, in C; the ideal has nobody else on the two cores",
+    )
 
 
 def cold(run: Run) -> None:
@@ -122,7 +127,12 @@ def _cold(run: Run, n: int, at: dict[str, Any], jpegs: str) -> None:
     alternate(run.runs, ours, torchs, decode, *shares.values(), gather)
     run.emit("loader/cold", "JPEG", [ours, torchs, decode])
     spent = [Derived(subject.name, n, subject.cpu) for subject in (ours, torchs, decode)]
-    run.emit("loader/miss", "JPEG", spent, note="processor time of all processes a sample, in place of the time that passes: what a miss costs beyond the decoding")
+    run.emit(
+        "loader/miss",
+        "JPEG",
+        spent,
+        note="processor time of all processes a sample, in place of the time that passes: what a miss costs beyond the decoding",
+    )
     for c, subject in shares.items():
         model = Derived("(1 - c) cold + c gather", n, [(1 - c) * a + c * b for a, b in zip(ours.value, gather.value)])
         run.emit("loader/share", f"c = {c:g}", [Derived("stocached", n, subject.value, cpu=subject.cpu), model])
@@ -133,7 +143,12 @@ def first(run: Run) -> None:
     settings = {"workers": 4, "batch": 64, "sleep": 0.01 if not run.quick else 0.001}
     subjects = [Process("stocached", "stocached-first", **settings), Process("torch", "torch-first", **settings)]
     alternate(run.runs, *subjects)
-    run.emit("loader/first", "64 x 10 ms", subjects, note="4 workers, from the first sample that one of them begins; a sample's share of it. 160 ms are the least")
+    run.emit(
+        "loader/first",
+        "64 x 10 ms",
+        subjects,
+        note="4 workers, from the first sample that one of them begins; a sample's share of it. 160 ms are the least",
+    )
 
 
 def scale(run: Run) -> None:
@@ -156,7 +171,16 @@ def trace(run: Run) -> None:
     n = run.n(1500, 200)
     at = run.images(n)
     small_n = run.n(1600, 160)
-    slow: dict[str, Any] = {"n": small_n, "shape": (64,), "batch": 16, "dataset": "sleep", "sleep": 0.001, "folder": run.folder, "workers": 4, "share": None}
+    slow: dict[str, Any] = {
+        "n": small_n,
+        "shape": (64,),
+        "batch": 16,
+        "dataset": "sleep",
+        "sleep": 0.001,
+        "folder": run.folder,
+        "workers": 4,
+        "share": None,
+    }
     for size, pair in (("all hit", {**at, "workers": 0, "epochs": 8}), ("1 ms a miss", slow)):
         subjects = [Process("with trace=", "stocached", **pair, trace=True), Process("without", "stocached", **pair)]
         alternate(2 * run.runs, *subjects)
@@ -171,8 +195,17 @@ def parts_of_memory(run: Run) -> None:
     for w in (0, 2, 4):
         ours = memory(Process("stocached", "stocached", **at, workers=w, ring_bytes=ring, prefetch_bytes=ring // 2))
         bare = memory(Process("bare", "bare", workers=w))
-        subjects = [Derived("stocached", n, [ours / 1e6], "MB"), Derived("its parts", n, [(bare + payload + ring) / 1e6], "MB"), Derived("bare processes", n, [bare / 1e6], "MB")]
-        run.emit("loader/memory", f"{w} workers", subjects, note="parts: bare processes that have imported torch, as many as there are workers and one; what is cached; 64 MiB of batches")
+        subjects = [
+            Derived("stocached", n, [ours / 1e6], "MB"),
+            Derived("its parts", n, [(bare + payload + ring) / 1e6], "MB"),
+            Derived("bare processes", n, [bare / 1e6], "MB"),
+        ]
+        run.emit(
+            "loader/memory",
+            f"{w} workers",
+            subjects,
+            note="parts: bare processes that have imported torch, as many as there are workers and one; what is cached; 64 MiB of batches",
+        )
 
 
 PARTS: dict[str, Callable[[Run], None]] = {

@@ -69,6 +69,6 @@ def main(kind: str, settings: dict[str, Any]) -> None:
             answer(samples=made.samples, seconds=made.seconds())
         else:
             start, n = time.perf_counter(), 0
-            for batch in made.epoch():
+            for _ in made.epoch():
                 n += 1
             answer(samples=made.samples, seconds=time.perf_counter() - start, batches=n)

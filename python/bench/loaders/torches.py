@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import time
@@ -42,8 +43,8 @@ class Torch(subject.Whole):
     limit: samples of a run, drawn anew each time, where a whole epoch takes too long."""
 
     def __init__(
-        self, *, n: int, shape: Any, batch: int, workers: int, dataset: str = "stocaching", limit: int = 0, epochs: int = 1, augment: float = 0, step: float = 0,
-        loops: str = "", jpegs: str = "", folder: str = "", sleep: float = 0,
+        self, *, n: int, shape: Any, batch: int, workers: int, dataset: str = "stocaching", limit: int = 0, epochs: int = 1, augment: float = 0,
+        step: float = 0, loops: str = "", jpegs: str = "", folder: str = "", sleep: float = 0,
     ) -> None:  # fmt: skip
         work = sets.Augment(loops, augment) if augment else None
         self.n, self.epochs = n, epochs
@@ -67,7 +68,7 @@ class Torch(subject.Whole):
         options: dict[str, Any] = {"sampler": sets.Some(n, limit)} if limit else {"shuffle": True}
         if workers:
             options |= {"persistent_workers": True, "num_workers": workers, "multiprocessing_context": "fork"}
-        self._step = (lambda busy=sets.Loops(loops).busy: busy(int(step * 1e9))) if step else None
+        self._step = functools.partial(sets.Loops(loops).busy, int(step * 1e9)) if step else None
         self.loader = DataLoader(source, batch, **options)
 
     def __del__(self) -> None:
