@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -292,7 +293,8 @@ class _Bench:
 
     def measure(self, setting: Trial) -> Trial:
         """Reads batches for about the time of a trial, after a first few that come from an empty pipeline."""
-        with _probe.random_state_kept():
+        with _probe.random_state_kept(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than CPUs, on purpose
             loader = type(self._loader)(**(self._made | setting.settings))
             try:
                 return self._run(loader, setting)
