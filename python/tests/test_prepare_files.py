@@ -17,6 +17,8 @@ from served import program
 from stocached import CorruptError, UnsupportedError, VersionError, _native
 from stocached._dtypes import NAMES
 from stocached.prepare import BlockStorage, DatasetInfo, NotPreparedError, _zstd, prepare
+from stocached.prepare._block_reader import read_document
+from stocached.prepare._block_writer import BlockWriter, Packed
 from stocached.prepare._checksum import as_bytes, crc32c
 
 SMALL = {"block_bytes": 4096, "file_bytes": 16384}
@@ -104,6 +106,50 @@ def test_sizes_at_the_edges(tmp_path):
     made = BlockStorage(tmp_path / "go").load_dataset_info()
     prepare(Edges(made.fingerprint, made.kind, made.notes), BlockStorage(tmp_path / "again", **SMALL))
     assert tree(tmp_path / "go") == tree(tmp_path / "again")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_sizes(tmp_path, seed):
+    """Any sizes, blocks and files: Go packs the samples into the same bytes."""
+    random = np.random.default_rng(seed)
+    n, top = int(random.integers(1, 400)), int(random.choice([1, 50, 5000, 30_000]))
+    sizes = random.integers(0, top, n, endpoint=True).tolist()
+    block, file = int(random.choice([4096, 8192, 65536])), int(random.choice([4096, 10_000, 200_000]))
+
+    class Sized(Made):
+        def __init__(self, name="sized", kind="prepared", notes=None):
+            self.info = DatasetInfo({"data": ((None,), "uint8")}, n, name, True, notes or {}, kind)
+
+        def dataset_info(self):
+            return self.info
+
+        def samples(self, first, stop):
+            yield from (np.full(size, k, np.uint8) for k, size in enumerate(sizes[first:stop], first))
+
+    prepare(Sized(), BlockStorage(tmp_path / "d"))
+    stocached("pack", tmp_path / "d", tmp_path / "go", "--block-size", block, "--file-size", file)
+    made = BlockStorage(tmp_path / "go").load_dataset_info()
+    storage = BlockStorage(tmp_path / "python", block_bytes=block, file_bytes=file)
+    prepare(Sized(made.fingerprint, made.kind, made.notes), storage)
+    assert tree(tmp_path / "go") == tree(tmp_path / "python")
+    order = random.permutation(n).tolist()
+    assert [sample.size for sample in storage.load_samples(order)] == [sizes[k] for k in order]
+
+
+def test_tiny_samples_fill_blocks_and_files_by_number(tmp_path):
+    """65,536 samples a block and 1,048,576 a file, as Go has it."""
+    n = 1_048_576 + 70_000
+    (tmp_path / "bytes").write_bytes(bytes(n))
+    stocached("pack", tmp_path / "bytes", tmp_path / "go", "--kind", "raw", "--source", "sample_bytes=1")
+    document = read_document(str(tmp_path / "go"))
+    packed = Packed(b"\0", 1, crc32c(b"\0"))
+    with BlockWriter(str(tmp_path / "python"), document.description, document.notes) as writer:
+        for _ in range(n):
+            writer.append(packed)
+        writer.finish()
+    assert [file.samples for file in document.files] == [1_048_576, 70_000]
+    assert [file.blocks for file in document.files] == [16, 2]
+    assert tree(tmp_path / "go") == tree(tmp_path / "python")
 
 
 def test_all_dtypes(tmp_path):
