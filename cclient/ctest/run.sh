@@ -33,7 +33,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 here=$(pwd)
 
-exports_only_ours() { ! nm -D --defined-only "$1" | grep -v ' stoc_[a-z_]*@@STOCACHED_1$' | grep -v ' A STOCACHED_1'; }
+exports_only_ours() { ! nm -D --defined-only "$1" | grep -v ' stoc_[a-z0-9_]*@@STOCACHED_1$' | grep -v ' A STOCACHED_1'; }
 
 needs_no_new_glibc() {
     newest=$(objdump -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -t. -k1,1n -k2,2n | tail -1)
@@ -44,9 +44,10 @@ needs_no_new_glibc() {
 has_soname() { objdump -p "$1" | grep -q 'SONAME *libstocached.so.1$'; }
 needs_only_libc() { ! objdump -p "$1" | grep NEEDED | grep -v -e 'libc\.so' -e 'libpthread\.so' -e 'ld-linux'; }
 
-# The library's writable data: the lists of handles and of connections that are made for one, and a mutex; nothing that could differ between parent and child.
+# The library's writable data: the lists of handles and of connections that are made for one, a mutex, and which checksum function the processor can; nothing that could differ between
+# parent and child.
 little_writable_data() { # symbols in .data and .bss of ours
-    ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' | grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$' -e ' dialling$'
+    ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' | grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$' -e ' dialling$' -e ' chosen\.[0-9]*$'
 }
 
 header_alone() { # header_alone <compiler> <standard>
