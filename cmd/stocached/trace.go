@@ -28,7 +28,7 @@ var epochColumns = columns[*timeline.Epoch]{
 	{"workers_busy", "busy", false, "part of the time that they did, on average", func(e *timeline.Epoch) any { return workersBusy(e) }},
 	{"step_seconds", "", false, "the training loop had a batch", func(e *timeline.Epoch) any { return duration(e.Step) }},
 	{"wait_seconds", "", false, "it waited for one", func(e *timeline.Epoch) any { return duration(e.Wait) }},
-	{"first_batch_seconds", "", false, "of these, for the first", func(e *timeline.Epoch) any { return duration(e.First) }},
+	{"first_batch_seconds", "", false, "of these, for the epoch to begin and its first batch", func(e *timeline.Epoch) any { return duration(e.First) }},
 	{"longest_load_seconds", "", false, "the sample that took longest", func(e *timeline.Epoch) any { return duration(e.LongestLoad) }},
 }
 

@@ -20,7 +20,7 @@ type Epoch struct {
 
 	Step  float64 // of the training loop
 	Wait  float64 // likewise
-	First float64 // of these: for the first batch
+	First float64 // of these: for the first batch, and before for the epoch to begin
 	// WaitFor divides Wait by what the batch that was waited for still needed.
 	WaitFor Parts
 	// Work is what the epoch's samples cost, whenever it was done and however many did it at once.
@@ -32,6 +32,7 @@ type Epoch struct {
 	LongestLoad float64
 
 	gathers, loads int     // tracks that gathered; samples that were loaded
+	begins         int     // waits until the first batch came
 	startup        float64 // until the first span of its work began
 	firstFor       Parts   // of WaitFor: of the first batch
 }
@@ -125,7 +126,7 @@ func (l *Loader) epochs() (epochs []*Epoch) {
 		waits[s.Epoch] = append(waits[s.Epoch], s)
 		if s.Samples > 0 { // not the wait for the end of an epoch
 			if e.Batches == 0 {
-				e.First = e.Wait
+				e.First, e.begins = e.Wait, len(waits[s.Epoch])
 			}
 			e.Batches++
 			e.Samples += int(s.Samples)
@@ -139,7 +140,7 @@ func (l *Loader) epochs() (epochs []*Epoch) {
 	for _, e := range epochs {
 		w.into(e)
 		of := waits[int32(e.Number)]
-		first := min(len(of), 1)
+		first := e.begins
 		e.firstFor = w.attribute(of[:first])
 		e.WaitFor = e.firstFor.plus(w.attribute(of[first:]), 1)
 	}

@@ -101,6 +101,15 @@ func TestWhereEdges(t *testing.T) {
 	if e := alone.trace().Epochs()[0]; e.Workers != 0 || e.Work != (Parts{Load: 0.006, Gather: 0.002}) || math.Abs(e.WaitFor.Load-0.006) > 1e-9 || math.Abs(e.WaitFor.Other-0.002) > 1e-9 {
 		t.Errorf("without workers: %+v", e)
 	}
+	begun := newMade(nil) // workers start, and then the first batch is waited for
+	begun.loop(Wait, 0, -1, 0, 30*ms, -1, 0)
+	begun.loop(Wait, 0, 0, 30*ms, 50*ms, 4, 0)
+	begun.load(0, 0, 0, 1, 35*ms, 45*ms)
+	begun.loop(Step, 0, 0, 50*ms, 60*ms, 0, 0)
+	begun.loop(Wait, 0, 1, 60*ms, 62*ms, 4, 4)
+	if e := begun.trace().Epochs()[0]; e.Batches != 2 || math.Abs(e.First-0.050) > 1e-9 || math.Abs(e.startup-0.035) > 1e-9 || math.Abs(e.firstFor.Other-0.040) > 1e-9 || math.Abs(e.firstFor.Load-0.010) > 1e-9 || math.Abs(e.WaitFor.Other-0.042) > 1e-9 {
+		t.Errorf("with a start: %+v", e)
+	}
 	none := newMade(nil)
 	none.load(0, 0, 0, 1, 0, ms)
 	if epochs := none.trace().Epochs(); epochs != nil || Typical(epochs) != nil {

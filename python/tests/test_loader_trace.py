@@ -76,7 +76,9 @@ def test_everything_is_recorded(tmp_path, way):
     assert about["settings"]["num_workers"] == arguments["num_workers"]
     assert about["settings"]["dataset"] == "test_loader_trace.Pictures"
     loop = spans_of(file, LOOP)
-    waits = [span for span in loop if span["name"] == "wait"]
+    starts = [span for span in loop if span["name"] == "wait" and "batch" not in span["args"]]
+    assert [span["args"] for span in starts] == [{"epoch": epoch} for epoch in range(EPOCHS)]
+    waits = [span for span in loop if span["name"] == "wait" and "batch" in span["args"]]
     steps = [span for span in loop if span["name"] == "step"]
     each = batches // EPOCHS
     assert [(span["args"]["epoch"], span["args"]["batch"]) for span in waits] == [(epoch, batch) for epoch in range(EPOCHS) for batch in range(each)]
@@ -112,7 +114,7 @@ def test_iterable_datasets(tmp_path):
         pass
     loader.close()
     file = read(tmp_path / "a.json")
-    assert sum(span["args"]["samples"] for span in spans_of(file, LOOP) if span["name"] == "wait") == N
+    assert sum(span["args"]["samples"] for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]) == N
     assert len(spans_of(file, "worker 0")) >= N // BATCH
 
 
@@ -120,7 +122,7 @@ def test_a_loader_that_nobody_keeps(tmp_path):
     for batch in Loader(Pictures(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json"):
         assert len(batch) == BATCH
     file = read(tmp_path / "a.json")
-    assert len([span for span in spans_of(file, LOOP) if span["name"] == "wait"]) == N // BATCH
+    assert len([span for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]]) == N // BATCH
 
 
 def test_left_early(tmp_path):
@@ -130,7 +132,7 @@ def test_left_early(tmp_path):
     for _ in loader:
         pass
     del loader
-    waits = [span for span in spans_of(read(tmp_path / "a.json.gz"), LOOP) if span["name"] == "wait"]
+    waits = [span for span in spans_of(read(tmp_path / "a.json.gz"), LOOP) if span["name"] == "wait" and "batch" in span["args"]]
     assert [span["args"]["epoch"] for span in waits] == [0] + [1] * (N // BATCH)
 
 
@@ -155,7 +157,7 @@ for k, batch in enumerate(loader):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert done.returncode == dict(exit=0, error=1, interrupt=-signal.SIGINT)[how], done.stderr
-    waits = [span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] == "wait"]
+    waits = [span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] == "wait" and "batch" in span["args"]]
     assert len(waits) == 3
     assert os.listdir(tmp_path) == ["a.json"]
 

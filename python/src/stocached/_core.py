@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, cast
@@ -170,6 +171,7 @@ class LoaderCore:
     # ------------------------------------------------------------------------------------------------ iterating
 
     def _new_iteration(self) -> Iteration:
+        start = time.monotonic_ns()
         if self._pid != os.getpid():  # a forked child: another thread of the parent may have held the lock of the meter, and the workers are not ours
             self._pid, self._meter = os.getpid(), Meter()
             self._current = self._next = self._kept = None
@@ -185,23 +187,28 @@ class LoaderCore:
         ahead, self._next = self._next, None
         if ahead is not None:
             if self._resume is None and ahead.plan.epoch == self._epoch:
-                return self._give(ahead)
+                return self._give(ahead, start)
             ahead.close()
-        return self._give(self._make_iteration())
+        return self._give(self._make_iteration(), start)
 
     def _running(self) -> Iteration | None:
         """The iteration that was given last, if it goes on."""
         current = self._current() if self._current is not None else None
         return current if current is not None and not current.ended else None
 
-    def _give(self, iteration: Iteration) -> Iteration:
+    def _give(self, iteration: Iteration, start: int) -> Iteration:
+        """start: when the training loop asked, which waits for workers to start."""
+        end = time.monotonic_ns()
+        self._meter.wait(end - start)
+        if iteration.plan.trace is not None:
+            iteration.plan.trace.began(iteration.plan.epoch, start, end)
         self._current = weakref.ref(iteration)
         self._began, self._progress = iteration.plan.began, iteration.plan.progress
         self._epoch = iteration.plan.epoch + 1
         return iteration
 
-    def _make_iteration(self, ahead: bool = False) -> Iteration:
-        plan = self._plan(self._by_rows(), ahead)
+    def _make_iteration(self) -> Iteration:
+        plan = self._plan(self._by_rows())
         rows = plan.by_rows
         if not self.num_workers and not (rows and plan.layout is not None):
             return PlainIteration(plan)
@@ -218,7 +225,7 @@ class LoaderCore:
     def _begin_next(self) -> None:
         """Has the first batches of the next epoch made, while the training loop has the last ones of this."""
         if self._next is None and self._resume is None:
-            self._next = self._make_iteration(ahead=True)
+            self._next = self._make_iteration()
 
     def _context(self) -> Any:
         context = getattr(self, "multiprocessing_context", None)
@@ -251,13 +258,13 @@ class LoaderCore:
             return None
         return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
 
-    def _plan(self, rows: bool, ahead: bool) -> Plan:
+    def _plan(self, rows: bool) -> Plan:
         extras = self._extras
         wanted, base_seed, key, began = self._begin_epoch()
         ordered = "shard" in began
         if rows and not ordered and self._cached is None:
             wanted, rows = _numbered(wanted)
-        follows = rows and ordered and not ahead and (self.persistent_workers or not self.num_workers)
+        follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         fast = rows and extras.augment is None and getattr(self._cached, "augment", None) is None
         job = Job(
             dataset=self._cached if self._cached is not None else self.dataset,

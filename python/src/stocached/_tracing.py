@@ -10,7 +10,7 @@ import numpy as np
 from . import _trace, _worker
 from ._trace import Recorder
 
-_NAMES = ("step", "gather", "fetch", "load", "augment")
+_NAMES = ("step", "gather", "fetch", "load", "augment", "wait")
 
 
 class Tracing:
@@ -25,6 +25,10 @@ class Tracing:
         self._names = [recorder.name(name) for name in _NAMES]
         self._workers = np.empty(0, np.int64)  # their tracks
         self.lap = recorder.lap
+
+    def began(self, epoch: int, start: int, end: int) -> None:
+        """The training loop waited for an epoch to begin: workers were started."""
+        self._recorder.put(self._tracks[0], self._names[5], start, end, epoch)
 
     def stepped(self, epoch: int, number: int, start: int, step: int) -> None:
         """The training loop was busy with the batch before `number` for `step` ns until `start`."""
