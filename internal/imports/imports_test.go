@@ -51,6 +51,9 @@ var rules = map[string]rule{
 // shown says which folders the tests of a folder may import as well: those whose users it is for, so that its examples are what a user writes.
 var shown = map[string][]string{"loader": {"client", "server"}}
 
+// helpers are what tests of any folder may import.
+var helpers = []string{"go.uber.org/goleak"}
+
 // cloud SDKs, by the beginnings of their module paths.
 var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/", "google.golang.org/api"}
 
@@ -96,6 +99,8 @@ func TestCheckSees(t *testing.T) {
 		{"loader/a.go", module + "/client", "it works without a server"},
 		{"loader/a_test.go", module + "/client", ""},
 		{"loader/a_test.go", module + "/cmd/stocached", "it works without a server"},
+		{"loader/a_test.go", "go.uber.org/goleak", ""},
+		{"loader/a.go", "go.uber.org/goleak", "it works without a server"},
 		{"server/a.go", module + "/cmd/stocached", "server/a.go imports cmd"},
 		{"server/a.go", "github.com/minio/minio-go/v7", "cloud SDK"},
 		{"source/s3/a.go", "github.com/minio/minio-go/v7", ""},
@@ -197,6 +202,9 @@ func violation(file, imported string) string {
 	}
 	if slices.ContainsFunc(cloud, func(prefix string) bool { return strings.HasPrefix(imported, prefix) }) && !slices.Contains(r.others, "cloud") {
 		return fmt.Sprintf("%s imports the cloud SDK %s: those live under source/ only", file, imported)
+	}
+	if strings.HasSuffix(file, "_test.go") && slices.Contains(helpers, imported) {
+		return ""
 	}
 	if slices.Contains(r.others, "*") || slices.ContainsFunc(r.others, func(m string) bool { return within(imported, m) }) {
 		return ""
