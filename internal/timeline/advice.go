@@ -159,6 +159,9 @@ func (s *steady) adviseCache(add adder) {
 	}
 	have := float64(s.Hits) / float64(s.Hits+s.Misses)
 	workers := float64(max(s.workers, 1))
+	if s.workers > 0 && s.Work.Load/workers <= s.others { // workers have time enough: what is waited for is something else than how much there is to load
+		return
+	}
 	want := 1 - (1-have)*min(s.others*workers/s.Work.Load, 1)
 	want = min(math.Ceil(want*100)/100, 1)
 	fate := "be hidden"
@@ -172,8 +175,11 @@ func (s *steady) adviseCache(add adder) {
 		return
 	}
 	left := s.Work.Load * (1 - want) / (1 - have)
-	gain := 1 - max(left/workers, s.others)/s.total
-	if gain <= 0.02 {
+	gain := (s.Work.Load/workers - max(left/workers, s.others)) / s.total
+	if s.workers == 0 {
+		gain = (s.Work.Load - left) / s.total
+	}
+	if gain = min(gain, 1); gain <= 0.02 {
 		return
 	}
 	how := "a larger size= "

@@ -327,6 +327,14 @@ func TestAdviceFits(t *testing.T) {
 	if a := j.advice("prefetch"); a != nil {
 		t.Errorf("enough ahead already: %+v", a)
 	}
+	j = slowSamples() // workers have time, and 16 of 21 are hits: a hit more would change nothing
+	j.size, j.misses = 21, 5
+	for k := 40; k < 320; k += 40 {
+		j.slow[k+1] = 75
+	}
+	if a := j.advice("cache"); a != nil || j.epoch().steady().waiting() < waits {
+		t.Errorf("waits %v for slow samples: %+v", j.epoch().steady().waiting(), a)
+	}
 	j = fewWorkers()
 	j.batches = 2
 	if a := j.epoch().Advise(); a != nil {
