@@ -37,20 +37,10 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 # ---------------------------------------------------------------------------------------------------- leaving an epoch
 
 
-@pytest.mark.parametrize(
-    ("way", "times"),
-    [
-        ("cached", 1000),
-        ("drawn", 200),
-        ("persistent", 300),
-        ("batches", 200),
-        ("thread", 300),
-        ("threads", 200),
-        ("fresh", 16),
-        ("made", 16),
-        ("forkserver", 2),
-    ],
-)
+TIMES = {"cached": 1000, "drawn": 100, "persistent": 250, "batches": 100, "thread": 250, "threads": 100, "fresh": 12, "made": 12, "forkserver": 2}
+
+
+@pytest.mark.parametrize(("way", "times"), list(TIMES.items()))
 def test_epochs_left_in_the_middle_leave_nothing(way, times):
     """By break, by an error, by the garbage collector, by close(): processes, threads, descriptors and mappings are as before, and memory does not grow."""
     slowest, _ = map(float, program("breaks", way, MANY or times).split())
@@ -109,10 +99,16 @@ def test_close_of_the_loader_ends_workers_and_its_iteration_says_so():
             next(batches)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"size": "16MiB"}, {"num_workers": 2}, {"num_workers": 2, "collate_fn": stack}, {"num_workers": 2, "worker": "thread", "size": "16MiB"}],
-)
+CONCURRENT = [
+    {},
+    {"size": "16MiB"},
+    {"num_workers": 2},
+    {"num_workers": 2, "collate_fn": stack},
+    {"num_workers": 2, "worker": "thread", "size": "16MiB"},
+]
+
+
+@pytest.mark.parametrize("settings", CONCURRENT, ids=["plain", "cached", "rows", "batches", "threads"])
 def test_two_iterations_of_one_loader_at_once(settings):
     """Each has workers of its own, as with torch."""
     loader = Loader(Numbers(60), 4, shuffle=True, seed=2, **settings)
@@ -364,8 +360,8 @@ def test_threads_in_the_middle_of_a_sample_are_left_alone():
     assert [check(batch) for batch in kept] == [[0, 1, 2, 3]] * 4
 
 
-def test_iterable_dataset_in_threads():
-    assert sorted(read(Loader(Stream(Numbers(10)), 4, num_workers=2, worker="thread"))) == sorted(2 * list(range(10)))
+def test_iterable_dataset_in_a_thread():
+    assert read(Loader(Stream(Numbers(10)), 4, num_workers=1, worker="thread")) == list(range(10))
 
 
 def test_a_thread_that_is_gone_is_an_error():

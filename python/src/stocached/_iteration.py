@@ -250,6 +250,7 @@ class Transport:
 
     def close(self) -> None:
         self.closed = True
+        self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
 

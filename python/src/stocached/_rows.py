@@ -166,7 +166,7 @@ class RowsIteration(Iteration):
         self._transport, self._owned = transport, owned
         self._pending: deque[Batch] = deque()
         self._more = True
-        self._layout: Layout | None = plan.layout
+        self._layout: Layout | None = plan.layout if plan.layout is not None else transport.announced
         self._gatherer: Gatherer | None = None
         self._background: Background | None = None
         self._announced: deque[Indices] = deque()  # batches that come next, which a server has been told of
@@ -197,8 +197,6 @@ class RowsIteration(Iteration):
             wanted = self._wanted()
             if wanted is None:
                 self._more = False
-                if plan.follow is not None:
-                    plan.follow()
                 return
             batch = self._begin(wanted)
             self._pending.append(batch)
@@ -265,6 +263,8 @@ class RowsIteration(Iteration):
 
     def _next(self) -> Delivered:
         self._fill()
+        if not self._more:
+            self._follow()
         if not self._pending:
             raise StopIteration
         self._transport.look()
@@ -279,10 +279,18 @@ class RowsIteration(Iteration):
         del self._pending[at]
         try:
             self._fill()
+            if not self._more:
+                self._follow()
         except Exception:
             self._pending.insert(at, batch)  # a sampler's error is no reason to lose it
             raise
         return self._deliver(batch)
+
+    def _follow(self) -> None:
+        """Has the next epoch begun, once. Not before somebody asks for batches of this one, which may itself have been begun ahead."""
+        follow, self._plan.follow = self._plan.follow, None
+        if follow is not None:
+            follow()
 
     def _any_ready(self) -> int:
         waiting = []

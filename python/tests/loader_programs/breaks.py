@@ -1,5 +1,5 @@
-"""Leaves epochs in the middle, again and again: breaks.py WAY TIMES. Whatever is left over is an error. Prints the seconds that leaving took at most, and by how
-many bytes memory has grown."""
+"""Leaves epochs in the middle, again and again: breaks.py WAY TIMES. Whatever is left over is an error. Prints how many seconds leaving took at
+most, and by how many bytes memory has grown."""
 
 from __future__ import annotations
 
