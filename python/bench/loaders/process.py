@@ -115,8 +115,10 @@ class Derived:
 def alternate(runs: int, *subjects: Process) -> None:
     """Starts them all, runs each once and has it check its samples, then all in turn, every other round backwards; a drift of the machine meets all alike."""
     try:
-        for subject in subjects:  # one after the other: what one does to start must not slow the next one's
-            subject.start().ready()
+        for subject in subjects:
+            subject.start()
+        for subject in subjects:
+            subject.ready()
         for turn in range(-1, runs):
             for subject in subjects if turn % 2 == 0 else reversed(subjects):
                 gc.collect()
