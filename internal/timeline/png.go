@@ -146,7 +146,11 @@ func (t *Trace) title(from, to int64) string {
 	if step+wait == 0 {
 		return "Timeline"
 	}
-	return fmt.Sprintf("The training loop waited %s of its time", percent(float64(wait)/float64(step+wait)))
+	whose := "The training loop waited %s of its time"
+	if len(t.Loaders) > 1 {
+		whose = "The training loops waited %s of their time"
+	}
+	return fmt.Sprintf(whose, percent(float64(wait)/float64(step+wait)))
 }
 
 func (t *Trace) subtitle(from, to int64) string {
