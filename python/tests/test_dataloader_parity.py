@@ -652,7 +652,7 @@ def attributes_of(make, w, name):
     return attributes(make(dataset, num_workers=w, **SETTINGS[name](w)), dataset)
 
 
-@case(workers=(2,))
+@case(workers=(2,), thread=False)
 def attributes_of_iterable(make, w):
     dataset = data.Counting()
     return attributes(make(dataset, num_workers=w, multiprocessing_context="fork"), dataset), attributes(make(dataset, batch_size=None), dataset)
