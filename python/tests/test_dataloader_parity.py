@@ -29,7 +29,7 @@ from parity_datasets import N
 from parity_same import Raised, difference, outcome, raised, warned
 from torch_helpers import TORCH_WARNINGS, torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(60), *TORCH_WARNINGS]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120), *TORCH_WARNINGS]
 
 Make = Callable[..., Any]
 
@@ -222,8 +222,17 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
+# What says nothing of workers that another entry does not say.
+WITHOUT_WORKERS = [
+    "batch_size 5", "batch_size larger than the dataset", "shuffle drop_last", "shuffle None", "shuffle 1", "sampler range", "sampler negative", "sampler array",
+    "sequential sampler", "random sampler of the global seed", "random sampler with replacement", "subset sampler", "distributed sampler", "batch_sampler tuples",
+    "batch_sampler with an empty batch", "collate lambda", "collate object", "collate default_collate", "pin_memory_device", "in_order",
+]  # fmt: skip
+
+
 @case(
     over=SETTINGS,
+    workers=lambda name: (0,) if name in WITHOUT_WORKERS else (0, 2),
     thread=["defaults", "batch_size None", "shuffle", "drop_last", "sampler own", "batch_sampler own", "collate dict", "collate and batch_size None",
             "persistent_workers", "persistent_workers own sampler", "index out of range", "prefetch_factor 1"],
 )  # fmt: skip
@@ -461,7 +470,11 @@ def make_iter(make: Make, *arguments: Any, **options: Any) -> Any:
 
 
 # torch's workers wait for ever with an exception that cannot be pickled.
-@case(over=data.ERRORS, workers=lambda name: (0,) if name == "Local" else (0, 2))
+@case(
+    over=data.ERRORS,
+    workers=lambda name: (0,) if name == "Local" else (0, 2),
+    thread=["ValueError", "KeyError", "StopIteration", "ManyArguments", "WithMessage", "from"],
+)
 def errors(make, w, name):
     """In a dataset. With workers the message must hold the traceback of the worker: its text, and where it was raised."""
     texts = ("boom", "Traceback (most recent call last)", "fail_here") if w else ()
@@ -943,7 +956,7 @@ def changing_the_dataset_between_batches(make, w):
     return got
 
 
-@case(over=["fork", "forkserver", "spawn"], workers=(2,), thread=False)
+@case(over=["fork", "forkserver", "spawn"], workers=(1,), thread=False)
 def contexts(make, w, method):
     loader = make(data.Info(), batch_size=4, num_workers=w, multiprocessing_context=method, generator=seeded(11), collate_fn=data.as_list)
     batches = list(loader)
