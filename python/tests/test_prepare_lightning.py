@@ -49,7 +49,7 @@ def run(tmp_path: Path, out: str, *flags: str, **settings: Any) -> Any:
     file.write_text(json.dumps({"folder": str(tmp_path), "out": str(tmp_path / out), **settings}))
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, Path(__file__).with_name("lightning_run.py"), file, *flags]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(path.read_text()) for path in sorted(tmp_path.glob(f"{out}-*.json"))]
 
@@ -83,14 +83,16 @@ def test_two_ranks(tmp_path):
     assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
     assert len((tmp_path / "calls").read_text().splitlines()) == len(parts)  # and not again
 
-    # One rank goes on with what two have begun.
-    alone = {"devices": 1, "reload_dataloaders_every_n_epochs": 1}
-    (one,) = run(tmp_path, "alone", n=n, epochs=3, trainer=alone, data=data, resume=str(files[2]))
+    # One rank, in this process, goes on with what two have begun.
+    one = Model()
+    going = trainer(tmp_path, 3, devices=1, reload_dataloaders_every_n_epochs=1)
+    going.fit(one, datamodule=DataModule(Numbered(n), BlockStorage(tmp_path / "data", block_bytes=4096), **data), ckpt_path=files[2])
     before = [index for rank in ranks for entry in rank["trained"][:3] for index in entry[-1]]
-    assert Counter(before + in_epoch([one], 0)) == Counter(sets.train)
+    alone = [{"trained": one.trained, "validated": one.validated}]
+    assert Counter(before + in_epoch(alone, 0)) == Counter(sets.train)
     for epoch in (1, 2):
-        assert Counter(in_epoch([one], epoch)) == Counter(sets.train)
-        assert Counter(in_epoch([one], epoch, "validated")) == Counter(sets.validation)
+        assert Counter(in_epoch(alone, epoch)) == Counter(sets.train)
+        assert Counter(in_epoch(alone, epoch, "validated")) == Counter(sets.validation)
 
 
 def test_the_other_lightning(tmp_path):
