@@ -118,8 +118,8 @@ FEW = [
 
 # Workers of torch's make batches in shared memory, which refuses these or changes their type. Those of ours give what both give without workers.
 AS_WITHOUT_WORKERS = [
-    "tensor requires grad", "tensor leaf requires grad", "parameter", "tensor dtypes differ", "tensor ints then floats", "array dtypes differ",
-    "tensor then array",
+    "tensor requires grad", "tensor leaf requires grad", "parameter", "tensor dtypes differ", "tensor ints then floats",
+    "array dtypes differ", "tensor then array",
 ]  # fmt: skip
 
 
@@ -224,9 +224,10 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
 
 # What says nothing of workers that another entry does not say.
 WITHOUT_WORKERS = [
-    "batch_size 5", "batch_size larger than the dataset", "shuffle drop_last", "shuffle None", "shuffle 1", "sampler range", "sampler negative", "sampler array",
-    "sequential sampler", "random sampler of the global seed", "random sampler with replacement", "subset sampler", "distributed sampler", "batch_sampler tuples",
-    "batch_sampler with an empty batch", "collate lambda", "collate object", "collate default_collate", "pin_memory_device", "in_order",
+    "batch_size 5", "batch_size larger than the dataset", "shuffle drop_last", "shuffle None", "shuffle 1", "sampler range",
+    "sampler negative", "sampler array", "sequential sampler", "random sampler of the global seed", "random sampler with replacement",
+    "subset sampler", "distributed sampler", "batch_sampler tuples", "batch_sampler with an empty batch", "collate lambda",
+    "collate object", "collate default_collate", "pin_memory_device", "in_order",
 ]  # fmt: skip
 
 
