@@ -74,6 +74,7 @@ class Ours(subject.Whole):
             options |= {"persistent_workers": True, "num_workers": workers, "multiprocessing_context": "fork"}
         self._step = functools.partial(sets.Loops(loops).busy, int(step * 1e9)) if step else None
         self.loader = DataLoader(source, batch, **options)
+        self._turn = 0
 
     def __del__(self) -> None:
         if hasattr(self, "_cache"):
@@ -81,6 +82,8 @@ class Ours(subject.Whole):
 
     def epoch(self) -> Iterable[Any]:
         step = self._step
+        self._turn += 1000  # away from the epoch whose first batches were made ahead while the others ran: they would cost nothing
+        self.loader.set_epoch(self._turn)
         for _ in range(self.epochs):
             for batch in self.loader:
                 if step is not None:
