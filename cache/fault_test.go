@@ -456,8 +456,9 @@ func hold(t *testing.T, point string, n int) (arrived chan struct{}, release fun
 	left.Store(int64(n))
 	fault.SetHook(func(p string) {
 		if p == point {
+			stays := left.Add(-1) >= 0 // before it is announced, or whoever hears of it might come by first and stay instead
 			arrived <- struct{}{}
-			if left.Add(-1) >= 0 {
+			if stays {
 				<-gate
 			}
 		}
