@@ -93,10 +93,12 @@ bench-others: build setup-torch setup-others ## the same beside litdata, mosaicm
 	BENCH_PYTHON=$(CURDIR)/.venv-peers/bin/python $(GO) -C bench run ./cmd/bench -others $(ARGS)
 
 .PHONY: soak
-soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations
+soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations, LOADER_KILLS=2000 of workers
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./cmd/stocached
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/test_prepare_kills.py
+	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/test_loader_kills.py \
+		python/tests/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
 
 # ------------------------------------------------------------------------------------------------ tests
 
