@@ -92,25 +92,25 @@ goroutine 17 [chan receive]:
 testing.(*T).Run(0x1, {0x2?, 0x4?}, 0x5)
 \t/usr/local/go/src/testing/testing.go:2109 +0x4e5
 github.com/stocached/stocached/server.TestHang(0x6?)
-\t/home/me/server/x_test.go:5 +0x26
+\t/source/server/x_test.go:5 +0x26
 
 goroutine 18 [select, 3 minutes]:
 net.(*conn).Read(...)
 \t/usr/local/go/src/net/net.go:1
 github.com/stocached/stocached/server.(*Server).drain(0x1)
-\t/home/me/server/drain.go:206 +0x85
+\t/source/server/drain.go:206 +0x85
 github.com/stocached/stocached/server.TestHang.func1(0x2?)
-\t/home/me/server/x_test.go:5 +0x6f
+\t/source/server/x_test.go:5 +0x6f
 created by testing.(*T).Run in goroutine 17
 \t/usr/local/go/src/testing/testing.go:2101 +0x4c5
 
 goroutine 19 gp=0x1 m=nil [sleep]:
 github.com/stocached/stocached/server.wait()
-\t/home/me/server/wait.go:7 +0x26
+\t/source/server/wait.go:7 +0x26
 
 goroutine 20 [sleep]:
 github.com/stocached/stocached/server.wait()
-\t/home/me/server/wait.go:7 +0x26
+\t/source/server/wait.go:7 +0x26
 FAIL\tgithub.com/stocached/stocached/server\t240.025s
 FAIL
 """
