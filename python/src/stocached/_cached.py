@@ -11,7 +11,7 @@ from . import _dtypes, _native, _probe
 from ._errors import InvalidError, SampleIndexError, SchemaError
 from ._named import create_or_attach
 from ._schema import Field
-from ._spare import Batches
+from ._spare import Batches, Samples
 from ._tree import Tree
 from ._values import VariableValues
 from .cache import Cache
@@ -65,6 +65,7 @@ class CachedSamples:
             self.cache = cache or self._make(name, fields, sizes, size, fingerprint)
             self._check_fields(fields)
             self._batches = Batches(self.cache.fields)
+            self._raw = Samples(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
                 _probe.check_fresh(self._tree, dataset.__getitem__, self._cached, self.cache)
 
@@ -146,7 +147,14 @@ class CachedSamples:
 
     def _cached(self, i: int) -> Any:
         """A sample out of the cache, None on a miss."""
-        value = self.cache.get(i, copy=True)
+        cache = self.cache
+        if cache.variable:
+            value = cache.get(i, copy=True)
+        else:
+            raw, address = self._raw.take()
+            handle = cache._handle
+            hit = cache._get_into(handle, i, address, cache.sample_bytes, None)
+            value = cache._values.decode(raw, True) if handle.check(hit, i) else None
         if value is None:
             return None
         self.given += 1

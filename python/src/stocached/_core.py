@@ -212,7 +212,7 @@ class LoaderCore:
         rows = plan.by_rows
         if not self.num_workers and not (rows and plan.layout is not None):
             return PlainIteration(plan)
-        owned = not (self.persistent_workers or (plan.follow is not None and not self.num_workers))
+        owned = self.num_workers > 0 and not self.persistent_workers
         transport = self._kept
         if transport is None:
             transport = Transport(plan, self._context(), self._board_tasks(plan), restart=self._extras.restart_workers)
@@ -266,6 +266,7 @@ class LoaderCore:
             wanted, rows = _numbered(wanted)
         follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         fast = rows and extras.augment is None and getattr(self._cached, "augment", None) is None
+        augment = None if extras.augment is None else Augment(extras.augment)
         job = Job(
             dataset=self._cached if self._cached is not None else self.dataset,
             flavour=self._flavour,
@@ -273,14 +274,12 @@ class LoaderCore:
             batched=self._batched(),
             collate=self.collate_fn,
             drop_last=self.drop_last,
-            augment=None if extras.augment is None else Augment(extras.augment),
+            augment=augment,
             init=self.worker_init_fn,
             workers=self.num_workers,
             base_seed=base_seed,
             key=key,
-            seed_samples=(rows and extras.worker == "process" and self.num_workers > 0)
-            or (extras.augment is not None and self.num_workers == 0)
-            or (extras.augment is not None and extras.worker == "process"),
+            seed_samples=self._seeds_samples(rows, augment),
             process=extras.worker == "process",
         )
         largest = self.batch_size or 1
@@ -295,7 +294,7 @@ class LoaderCore:
             timeout=self.timeout,
             in_order=self.in_order or self.num_workers == 0,
             batch_augment=extras.batch_augment,
-            threads=extras.gather_threads or max(1, min(4, (os.cpu_count() or 1) // 2)),
+            threads=extras.gather_threads or min(4, os.cpu_count() or 1),
             cached=self._cached,
             meter=self._meter,
             trace=None
@@ -311,6 +310,15 @@ class LoaderCore:
             layout=layout,
             follow=_weakly(self) if follows else None,
         )
+
+    def _seeds_samples(self, rows: bool, augment: Augment | None) -> bool:
+        """Whether the global generators are seeded for each sample: not those of other threads, and not where nothing can be drawn from them, as a cached
+        dataset is not random and augment has a generator of its own."""
+        if self.num_workers and self._extras.worker == "thread":
+            return False
+        if augment is None:
+            return rows and self.num_workers > 0 and self._cached is None
+        return self._cached is None or not augment.takes_generator
 
     # ------------------------------------------------------------------------------------------------ epochs and states
 

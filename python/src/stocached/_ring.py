@@ -24,9 +24,9 @@ class Lease:
 
     __slots__ = ("__array_interface__", "__weakref__", "_give_back", "_memory", "number")
 
-    def __init__(self, number: int, memory: Raw, give_back: Callable[[int], None]) -> None:
+    def __init__(self, number: int, memory: Raw, address: int, give_back: Callable[[int], None]) -> None:
         self.number, self._memory, self._give_back = number, memory, give_back
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (memory.size,), "data": (memory.ctypes.data, False)}
+        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (memory.size,), "data": (address, False)}
 
     def array(self) -> Raw:
         """All of it as bytes. To be called once: the lease lives as long as this array and whatever is made of it."""
@@ -41,23 +41,21 @@ class Ring:
 
     `take` and `buffer` are for one thread at a time; leases may end in any thread, at any moment, in the garbage collector as well."""
 
-    def __init__(self, most: int, *, on_map: Callable[[Raw], None] | None = None, on_idle: Callable[[int], bool] | None = None) -> None:
-        """most: bytes of all buffers together, beyond which batches come in plain memory.
-        on_map: is called with each buffer that is new in this process. on_idle: says whether one that was given back may be used again by now."""
+    def __init__(self, most: int) -> None:
+        """most: bytes of all buffers together, beyond which batches come in plain memory."""
         self.file = SharedFile("ring")
         self.buffer_bytes = 0
         self._most = most
-        self._on_map, self._on_idle = on_map, on_idle
         self._start()
 
     def _start(self) -> None:
-        self._buffers: dict[int, Raw] = {}
+        self._buffers: dict[int, tuple[Raw, int]] = {}  # with their addresses
         self._idle: deque[int] = deque()  # the one given back last is in the processor's cache, most likely
         self._made = 0
         self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"file": self.file, "buffer_bytes": self.buffer_bytes, "_most": self._most, "_on_map": None, "_on_idle": None}
+        return {"file": self.file, "buffer_bytes": self.buffer_bytes, "_most": self._most}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -69,26 +67,29 @@ class Ring:
 
     def buffer(self, number: int) -> Raw:
         """The memory of a buffer, in whichever process."""
-        memory = self._buffers.get(number)
-        if memory is None:
-            memory = self._buffers[number] = self.file.map(number * self.buffer_bytes, self.buffer_bytes)
-            if self._on_map is not None:
-                self._on_map(memory)
-        return memory
+        return self._buffer(number)[0]
+
+    def _buffer(self, number: int) -> tuple[Raw, int]:
+        pair = self._buffers.get(number)
+        if pair is None:
+            memory = self.file.map(number * self.buffer_bytes, self.buffer_bytes)
+            pair = self._buffers[number] = memory, memory.ctypes.data
+        return pair
 
     def take(self) -> Lease | None:
         """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time."""
-        for _ in range(len(self._idle)):
-            number = self._idle.pop()
-            if self._on_idle is None or self._on_idle(number):
-                return Lease(number, self.buffer(number), self._idle.append)
-            self._idle.appendleft(number)
+        if self._idle:
+            return self._lease(self._idle.pop())
         if (self._made + 1) * self.buffer_bytes > self._most and self._made > 0:
             self._tell()
             return None
         number, self._made = self._made, self._made + 1
         self.file.grow(self._made * self.buffer_bytes)
-        return Lease(number, self.buffer(number), self._idle.append)
+        return self._lease(number)
+
+    def _lease(self, number: int) -> Lease:
+        memory, address = self._buffer(number)
+        return Lease(number, memory, address, self._idle.append)
 
     def _tell(self) -> None:
         if not self._told:

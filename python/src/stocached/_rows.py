@@ -19,12 +19,12 @@ from ._errors import SchemaError, StocachedError
 from ._iteration import Delivered, Iteration, Plan, Transport
 from ._layout import Layout
 from ._ring import Lease
+from .cache import _address
 
 Indices = npt.NDArray[np.int64]
 _PATIENCE = 0.5  # seconds
 _IDLE = 1.0  # seconds
 _FEW = 2048  # samples
-_SMALL = 2 * 1024**2  # bytes of a batch that are copied sooner than another thread has been woken
 _SHORT = 100_000  # ns of a step that nothing is to be gained behind
 _HORIZON = 16  # batches that a server is told of before they are asked for
 
@@ -32,13 +32,15 @@ _HORIZON = 16  # batches that a server is told of before they are asked for
 class Batch:
     """One batch on its way."""
 
-    def __init__(self, number: int, wanted: Indices, lease: Lease | None) -> None:
-        self.number, self.wanted, self.lease = number, wanted, lease
+    def __init__(self, number: int, wanted: Indices) -> None:
+        self.number, self.wanted = number, wanted
+        self.lease: Lease | None = None
         self.arrays: list[Any] = []  # columns; none as long as nobody knows how samples look
         self.hit: npt.NDArray[np.bool_] | None = None  # rows that were gathered; None: nothing is
         self.rows: npt.NDArray[Any] | None = None  # what workers load, None: every row
         self.first, self.tasks = -1, 0  # on the board
-        self.filled = threading.Event()
+        self.found = 0  # rows that the gather has found
+        self.filled: threading.Event | None = None  # where another thread may gather
         self.error: BaseException | None = None
         self._claim = threading.Lock()
 
@@ -62,7 +64,7 @@ class Gatherer:
         lengths = np.empty(wanted.size, np.uint64)
         handle = self._cache._handle
         look = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
-        found = look(handle, wanted.ctypes.data, wanted.size, lengths.ctypes.data)
+        found = look(handle, _address(wanted), wanted.size, _address(lengths))
         if found < 0:
             raise self._cache._gather_error(handle, found, wanted)
         hit: npt.NDArray[np.bool_] = lengths != _native.NO_LENGTH
@@ -73,54 +75,50 @@ class Gatherer:
             return
         start = time.monotonic_ns()
         try:
-            if self.fetches:
-                self._fetch(batch)
-            else:
-                self._gather(batch, batch.hit)
+            batch.found = self._fetch(batch) if self.fetches else self._gather(batch, batch.hit)
         except BaseException as error:
             batch.error = error
         finally:
             end = time.monotonic_ns()
             self._meter.gather(end - start)
             if self._trace is not None:
-                self._trace.gathered(self._epoch, batch.number, start, end, np.count_nonzero(batch.hit), self.fetches)
-            batch.filled.set()
+                self._trace.gathered(self._epoch, batch.number, start, end, batch.found, self.fetches)
+            if batch.filled is not None:
+                batch.filled.set()
 
-    def _fetch(self, batch: Batch) -> None:
+    def _fetch(self, batch: Batch) -> int:
         names = [field.name for field in self._cache.fields]
         out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
         self._cache.fetch(batch.wanted, out, self._source_timeout)
+        return len(batch.wanted)
 
     def announce(self, wanted: Indices) -> None:
         """Has the server read them when it has nothing better to do; that it cannot shows when they are asked for."""
         with contextlib.suppress(StocachedError):
             self._cache.prefetch(wanted, 1.0)
 
-    def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> None:
+    def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> int:
         """Row by row where hits and misses take turns, as the rows between belong to workers."""
-        n = len(hit)
-        if hit.all():
-            self._gather_run(batch, 0, n, hit)
-            return
+        if batch.rows is None:
+            return self._gather_run(batch, 0, len(hit), hit)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], hit, [False]))))
-        for first, end in zip(edges[::2].tolist(), edges[1::2].tolist()):
-            self._gather_run(batch, first, end, hit)
+        return sum(self._gather_run(batch, first, end, hit) for first, end in zip(edges[::2].tolist(), edges[1::2].tolist()))
 
-    def _gather_run(self, batch: Batch, first: int, end: int, hit: npt.NDArray[np.bool_]) -> None:
+    def _gather_run(self, batch: Batch, first: int, end: int, hit: npt.NDArray[np.bool_]) -> int:
         cache, arrays, n = self._cache, batch.arrays, end - first
         handle = cache._handle
-        indices = batch.wanted.ctypes.data + 8 * first
-        hits = hit.ctypes.data + first
+        indices, hits = _address(batch.wanted) + 8 * first, _address(hit) + first
         if len(arrays) == 1 and arrays[0].strides[0] == cache.sample_bytes:
-            array = arrays[0]
-            got = _native.gather(handle, indices, n, -1, array.ctypes.data + first * array.strides[0], array.strides[0], hits, self._threads)
+            stride = arrays[0].strides[0]
+            got = _native.gather(handle, indices, n, -1, _address(arrays[0]) + first * stride, stride, hits, self._threads)
         else:
             count = len(arrays)
-            addresses = (ctypes.c_void_p * count)(*(array.ctypes.data + first * array.strides[0] for array in arrays))
+            addresses = (ctypes.c_void_p * count)(*(_address(array) + first * array.strides[0] for array in arrays))
             strides = (ctypes.c_size_t * count)(*(array.strides[0] for array in arrays))
             got = _native.gather_fields(handle, indices, n, addresses, strides, hits, self._threads)
         if got < 0:
             raise cache._gather_error(handle, got, batch.wanted)
+        return int(got)
 
 
 class Background:
@@ -134,6 +132,8 @@ class Background:
 
     def put(self, job: Batch | Indices) -> None:
         """A batch to fill, or indices that will be asked for."""
+        if isinstance(job, Batch):
+            job.filled = threading.Event()
         self._jobs.put(job)
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather")
@@ -160,6 +160,15 @@ def _work(jobs: queue.SimpleQueue[Batch | Indices | None], gatherer: Gatherer) -
         del job  # else its memory is held until the next one comes
 
 
+def _missing(batch: Batch) -> list[int]:
+    """Rows that nobody has filled."""
+    there = np.zeros(len(batch.wanted), np.bool_) if batch.hit is None else batch.hit.copy()
+    if batch.tasks:
+        there[slice(None) if batch.rows is None else batch.rows] = True
+    missing: list[int] = np.flatnonzero(~there).tolist()
+    return missing
+
+
 class RowsIteration(Iteration):
     def __init__(self, plan: Plan, transport: Transport, owned: bool) -> None:
         super().__init__(plan)
@@ -169,6 +178,7 @@ class RowsIteration(Iteration):
         self._layout: Layout | None = plan.layout if plan.layout is not None else transport.announced
         self._gatherer: Gatherer | None = None
         self._background: Background | None = None
+        self._all_hit = False  # the last batch: the next is taken to be, and what is missing is loaded here
         self._announced: deque[Indices] = deque()  # batches that come next, which a server has been told of
         if self._layout is not None:
             self._announce(self._layout)
@@ -201,18 +211,12 @@ class RowsIteration(Iteration):
             batch = self._begin(wanted)
             self._pending.append(batch)
             self._number += 1
-            if batch.hit is not None and self._background is not None and self._hides():
+            if batch.hit is not None and batch.arrays and self._background is not None:
                 self._background.put(batch)
 
     def _hides(self) -> bool:
-        """Whether a gather in the background is worth its thread: the training loop computes meanwhile, or it is long enough for two."""
-        return (
-            not self._returned
-            or self._step > _SHORT
-            or self._gatherer is None
-            or self._gatherer.fetches
-            or self._transport.ring.buffer_bytes > _SMALL
-        )
+        """Whether something is to be gained by a gather in the background: the training loop computes meanwhile, or nobody knows yet."""
+        return not self._returned or self._step > _SHORT
 
     def _wanted(self) -> Indices | None:
         """The indices of the next batch. A server is told of those behind it, where asking the sampler for them changes nothing."""
@@ -229,26 +233,37 @@ class RowsIteration(Iteration):
         return ahead.popleft() if ahead else None
 
     def _begin(self, wanted: Indices) -> Batch:
-        layout, plan = self._layout, self._plan
-        roomy = layout is not None and len(wanted) <= layout.rows
-        lease = self._transport.ring.take() if roomy else None
-        batch = Batch(self._number, wanted, lease)
-        if layout is not None and (lease is not None or self._gatherer is not None):
-            rows = layout if roomy else layout.resized(len(wanted))
-            batch.arrays = rows.arrays(lease.array() if lease is not None else np.empty(max(rows.bytes, 1), np.uint8), len(wanted))
-        if self._gatherer is not None:
-            if self._gatherer.fetches:
-                batch.hit = np.ones(len(wanted), np.bool_)
-                return batch
-            hit = self._gatherer.look(wanted)
-            if hit.any():
+        plan, gatherer = self._plan, self._gatherer
+        batch = Batch(self._number, wanted)
+        if gatherer is not None and gatherer.fetches:
+            batch.hit = np.ones(len(wanted), np.bool_)
+        elif gatherer is not None:
+            hit = np.ones(len(wanted), np.bool_) if self._all_hit else gatherer.look(wanted)
+            there = np.count_nonzero(hit)
+            if there:
                 batch.hit = hit
-            if hit.all():
-                return batch
-            batch.rows = np.flatnonzero(~hit)
+            if there == len(wanted) and not self._hides():
+                return batch  # gets the memory that is in the processor's cache when its turn comes
+            batch.rows = None if there == len(wanted) else np.flatnonzero(~hit)
+        self._give_room(batch)
+        if batch.hit is not None and batch.rows is None:
+            return batch
         if plan.job.workers:
             self._post(batch)
         return batch
+
+    def _give_room(self, batch: Batch) -> None:
+        """Memory for its columns, if anybody knows how samples look."""
+        layout, n = self._layout, len(batch.wanted)
+        if layout is None:
+            return
+        roomy = n <= layout.rows
+        batch.lease = self._transport.ring.take() if roomy else None
+        if batch.lease is not None:
+            batch.arrays = layout.arrays(batch.lease.array(), n)
+        elif self._gatherer is not None:
+            rows = layout if roomy else layout.resized(n)
+            batch.arrays = rows.arrays(np.empty(max(rows.bytes, 1), np.uint8), n)
 
     def _post(self, batch: Batch) -> None:
         rows = np.arange(len(batch.wanted)) if batch.rows is None else batch.rows
@@ -270,11 +285,13 @@ class RowsIteration(Iteration):
         self._transport.look()
         at = 0 if self._plan.in_order else self._any_ready()
         batch = self._pending[at]
+        if batch.hit is not None and not batch.arrays:
+            self._give_room(batch)
         if self._gatherer is not None:
             self._gatherer.fill(batch)
         if batch.tasks:
             self._transport.wait([(batch.first, batch.tasks)], self._plan.timeout)
-        if batch.hit is not None:
+        if batch.filled is not None:
             batch.filled.wait()
         del self._pending[at]
         try:
@@ -307,18 +324,14 @@ class RowsIteration(Iteration):
         hits = self._read_answers(batch, objects, whole) if batch.tasks else 0
         if batch.error is not None:
             raise batch.error
-        if batch.hit is not None:
-            hits += int(batch.hit.sum())
-        loaded = batch.rows if batch.rows is not None else np.arange(n) if batch.hit is None else np.empty(0, np.int64)
-        if batch.hit is not None or not batch.tasks:
-            done = np.zeros(n, np.bool_) if batch.hit is None else batch.hit.copy()
-            if batch.tasks:
-                done[loaded] = True
-            for row in np.flatnonzero(~done).tolist():  # without workers, or gone from the cache since we looked
-                hits += self._load(batch, row, objects, whole)
+        hits += batch.found
+        self._all_hit = batch.found == n
+        if batch.found + batch.tasks < n:  # without workers, or gone from the cache since we looked
+            hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))
         layout = self._layout
         by_columns = layout is not None and batch.arrays and not whole and n > 0
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
+        batch.arrays, batch.lease = [], None  # the background's queue may hold the batch for a while yet
         sample_bytes = layout.sample_bytes if layout is not None else 0
         pinned = plan.job.flavour.pin(data)
         return Delivered(pinned, n, hits, n * sample_bytes)

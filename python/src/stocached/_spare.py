@@ -57,6 +57,17 @@ class Spare:
         return array, address
 
 
+class Samples(Spare):
+    """Bytes of single samples. A pickled one starts anew."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(lambda: np.empty(nbytes, np.uint8), nbytes)
+        self._nbytes = nbytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Samples, (self._nbytes,)
+
+
 class Batches:
     """Arrays for whole batches of samples of fixed size. A pickled one starts anew."""
 

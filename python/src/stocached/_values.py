@@ -47,6 +47,7 @@ class FixedValues:
 
     def __init__(self, fields: tuple[Field, ...], sample_bytes: int) -> None:
         self.fields, self.sample_bytes = fields, sample_bytes
+        self._places = [(_exact(field), field.dtype, field.offset, _strides(field)) for field in fields if field.fixed]
 
     def parts(self, value: Any) -> list[Part]:
         parts: list[Part] = []
@@ -62,7 +63,7 @@ class FixedValues:
 
     def arrays(self, base: Raw, rows: int, stride: int) -> list[Array]:
         """One array (rows, *shape) for each field, over memory that holds a sample every `stride` bytes."""
-        return [np.ndarray((rows, *_exact(field)), field.dtype, base, field.offset, (stride, *_strides(field))) for field in self.fields]
+        return [np.ndarray((rows, *shape), dtype, base, offset, (stride, *strides)) for shape, dtype, offset, strides in self._places]
 
     def decode(self, raw: Raw, copy: bool) -> Any:
         """The value in the bytes of one sample, without copying them: `copy` says whether they are the caller's own."""
