@@ -1045,9 +1045,10 @@ def test_workers_that_die(how: str) -> None:
     from stocached import WorkerLostError
 
     assert issubclass(WorkerLostError, RuntimeError)
+    before = set(multiprocessing.active_children())
     got = outcome(lambda: list(_loader(data.Dies(how), num_workers=2)), "DataLoader worker", "worker")
     assert got == Raised("WorkerLostError", (True, True))
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.parametrize("worker", ["process", "thread"])

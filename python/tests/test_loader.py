@@ -468,6 +468,7 @@ def test_workers_errors_reach_the_parent_with_their_traceback():
         if workers:
             assert "in __getitem__" in str(caught.value)
             assert f"worker {kind}" in str(caught.value)
+        batches.close()
 
 
 def test_trace_holds_every_sample(tmp_path):
