@@ -166,7 +166,7 @@ def test_killed_by_hand_in_the_middle_of_a_sample():
 @pytest.mark.parametrize("way", ["rows", "cached", "batches"])
 def test_two_hundred_kills_at_random_moments(way):
     """STOCACHED_TEST_KILLS makes it more, for `make soak`."""
-    kills = int(os.environ.get("STOCACHED_TEST_KILLS", "200" if way == "cached" else "50"))
+    kills = int(os.environ.get("STOCACHED_TEST_KILLS", "200" if way == "cached" else "25"))
     result = subprocess.run([sys.executable, PROGRAM, way, str(kills)], capture_output=True, text=True, timeout=60 + kills, check=False)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     killed, restarts, epochs = map(int, result.stdout.split())

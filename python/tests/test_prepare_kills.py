@@ -20,7 +20,7 @@ from stocached.prepare import BlockStorage, NotPreparedError, prepare
 
 SMALL = {"block_bytes": 4096, "file_bytes": 8192}
 N = 90
-KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "40"))
+KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))
 STEPS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "close")
 
 

@@ -112,7 +112,7 @@ def test_killed_at_random_moments():
     rng = random.Random(7)
     kills = 0
     before = held()
-    for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "30"))):
+    for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
         batches = iter(streams(lengths, 4, 2))
         pids = [worker.process.pid for worker in batches._source._lead._workers]
         timer = threading.Timer(rng.random() * 0.05, os.kill, (rng.choice(pids), signal.SIGKILL))
@@ -177,7 +177,7 @@ def test_nothing_is_left_behind_a_break(known):
     rng = random.Random(3)
     collect(loader, 1)
     before = held()
-    for _ in range(int(os.environ.get("STOCACHED_TEST_BREAKS", "30"))):
+    for _ in range(int(os.environ.get("STOCACHED_TEST_BREAKS", "12"))):
         most = rng.randrange(4)
         for k, _batch in enumerate(loader):
             if k >= most:
