@@ -25,12 +25,25 @@ def lives(pid: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """Processes that live and have this one as their parent."""
-    lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
-    if lists:
-        found = [int(child) for file in lists for child in file.read_text().split()]
+    if Path("/proc/self/task", str(os.getpid()), "children").exists():
+        found = [child for thread in _threads(pid) for child in _children(pid, thread)]
     else:  # a kernel built without: slow
         found = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _parent(int(entry)) == pid]
     return [child for child in found if lives(child)]
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _children(pid: int, thread: str) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):  # the thread has ended
+        return []
 
 
 def _parent(pid: int) -> int:
