@@ -225,7 +225,7 @@ def test_the_limit_is_of_single_and_many_spans_together(tmp_path):
 
 def test_many_threads_at_once_lose_nothing(tmp_path):
     recorder = Recorder(tmp_path / "a.json")
-    origin, threads, each = recorder._origin, 6, 5000
+    origin, threads, each = recorder._origin, 6, 10_000
 
     def record(number: int) -> None:
         for k in range(each):
@@ -239,6 +239,9 @@ def test_many_threads_at_once_lose_nothing(tmp_path):
             thread.start()
         recorder.flush()  # in the middle
         between = read(tmp_path / "a.json")
+        while any(thread.is_alive() for thread in running):
+            rows = recorder._rows()
+            np.testing.assert_array_equal(rows["end"] - rows["start"], 500, "a span that is half written")
         for thread in running:
             thread.join()
     finally:

@@ -319,8 +319,11 @@ class Recorder:
 
     def _rows(self) -> NDArray[Any]:
         """All rows in the order of the file: by start, a span before those within it. Rounded to ticks, from the origin."""
-        rows: NDArray[Any] = np.concatenate([np.empty(0, _ROW), *self._chunks, *self._bulk])
-        rows = _split(rows[rows["track"] > 0])
+        parts = [np.empty(0, _ROW), *self._chunks, *self._bulk]
+        # NumPy lets go of the GIL while it copies, so that a row may be half written then. One that was begun before the first copy ended is whole in the second.
+        written = np.concatenate([part["track"] for part in parts]) > 0
+        rows: NDArray[Any] = np.concatenate(parts)
+        rows = _split(rows[written])
         for column in ("start", "end"):
             rows[column] = (rows[column] - self._origin + TICK // 2) // TICK * TICK
         np.maximum(rows["end"], rows["start"], out=rows["end"])
