@@ -12,7 +12,7 @@ GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs, in this order. Each name is a target of its own: `make test-c` runs one of them.
 TESTS := test-go test-go-race test-go-faults test-model test-c test-conform test-languages test-python test-torch test-stress test-demo
-LINTS := lint-go lint-python lint-cross lint-generate test-docs
+LINTS := lint-go+lint-python lint-cross+test-docs lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
 STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && \
@@ -20,6 +20,8 @@ STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && 
 
 # -r: every skip is told, with its reason, and every failure once more at the end.
 PYTEST = $(PY) -m pytest -rsfE
+# Tests wait much of their time: so many of them run beside each other.
+SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8))) --dist worksteal
 
 # What hangs ends by then, and tells where: no package takes a minute and a half on two cores. Tests that run beside others wait most of the time.
 GO_TEST = $(GO) test -v -timeout 5m -parallel 6
@@ -147,7 +149,7 @@ test-languages: build setup-python ## 8 processes in Go, C and Python on one ser
 
 .PHONY: test-python
 test-python: setup-python bin/stocached ## Python without torch
-	$(PYTEST) python/tests -m 'not torch'
+	$(PYTEST) $(SIDE_BY_SIDE) python/tests -m 'not torch'
 
 .PHONY: test-torch
 ifeq ($(TORCH),0)
@@ -155,7 +157,7 @@ test-torch: setup-python
 	@$(PY) tools/count_skipped.py TORCH=0 python/tests -m torch
 else
 test-torch: setup-torch bin/stocached ## Python with torch; installs it (several GB, about a minute) where it is missing
-	$(PYTEST) python/tests -m torch
+	$(PYTEST) $(SIDE_BY_SIDE) python/tests -m torch
 endif
 
 .PHONY: test-stress

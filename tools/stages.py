@@ -1,10 +1,10 @@
 """Runs make targets one after the other as the stages of a test run, and ends with a table and a closing line.
 
-    python3 tools/stages.py test-go test-c ...
+    python3 tools/stages.py test-go test-c lint-go+lint-python ...
 
-The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. Tests are counted from the lines that go test -v,
-pytest and our own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is listed with its reason, and every
-failure with what it said, once more below the table: there it is found where only the end of the output is kept.
+Those joined by a plus run side by side. The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. Tests are counted
+from the lines that go test -v, pytest and our own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is
+listed with its reason, and every failure with what it said, once more below the table: there it is found where only the end of the output is kept.
 Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard library.
 """
 
@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,7 +133,11 @@ def main(names: list[str]) -> int:
     if not names:
         print(__doc__)
         return 2
-    stages = [run(name) for name in names]
+    stages = []
+    for group in names:
+        together = group.split("+")
+        with ThreadPoolExecutor(len(together)) as pool:
+            stages += pool.map(run, together)
     print("\n" + table(stages) + "\n")
     for stage in stages:
         for skip in stage.skips:
