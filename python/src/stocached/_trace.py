@@ -320,7 +320,7 @@ class Recorder:
     def _rows(self) -> NDArray[Any]:
         """All rows in the order of the file: by start, a span before those within it. Rounded to ticks, from the origin."""
         parts = [np.empty(0, _ROW), *self._chunks, *self._bulk]
-        # NumPy lets go of the GIL while it copies, so that a row may be half written then. One that was begun before the first copy ended is whole in the second.
+        # NumPy lets go of the GIL while it copies: a row may be half written then. One that the first copy has begun is whole in the second.
         written = np.concatenate([part["track"] for part in parts]) > 0
         rows: NDArray[Any] = np.concatenate(parts)
         rows = _split(rows[written])
