@@ -65,12 +65,14 @@ class Process:
         cpu, faults = tree.used(self.pid)
         answer = self.ask("run" if keep else "check")
         if not keep:
-            return
+            return tree.rest(self.pid)
         n = self.samples = int(answer["samples"])
         after_cpu, after_faults = tree.used(self.pid)
+        tree.rest(self.pid)
         self.value.append(answer["seconds"] / n)
         self.cpu.append(max(after_cpu - cpu, 0.0) / n)
         self.faults.append(max(after_faults - faults, 0) / n)
+        return None
 
     def end(self) -> None:
         """Also ends what it has left behind."""
@@ -133,7 +135,6 @@ def memory(subject: Process) -> int:
     try:
         subject.start().ready()
         subject.run(keep=False)
-        time.sleep(0.2)
         return tree.share(subject.pid)
     finally:
         subject.end()

@@ -45,6 +45,18 @@ def used(root: int) -> tuple[float, int]:
     return seconds, faults
 
 
+def rest(root: int) -> None:
+    """Waits, at most 5 seconds, until they rest: a loader may begin its next epoch while nobody asks for it, and would slow down whoever is measured next."""
+    quiet, before = 0, used(root)[0]
+    for _ in range(250):
+        time.sleep(0.02)
+        now = used(root)[0]
+        quiet = quiet + 1 if now - before < 0.001 else 0
+        before = now
+        if quiet == 2:
+            return
+
+
 def share(root: int) -> int:
     """PSS of all of them, in bytes: each page counts once, whoever of them has it mapped."""
     total = 0
