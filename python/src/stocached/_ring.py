@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _sizes
+from . import _mapping, _sizes
 from ._shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
@@ -37,13 +37,13 @@ class Lease:
 
 
 class Ring:
-    """Buffers of equal size in shared memory, given out as leases. Workers see them by number.
+    """Buffers of equal size, given out as leases: in shared memory, where workers that are processes see them by number, or in this process's own.
 
     `take` and `buffer` are for one thread at a time; leases may end in any thread, at any moment, in the garbage collector as well."""
 
-    def __init__(self, most: int) -> None:
-        """most: bytes of all buffers together, beyond which batches come in plain memory."""
-        self.file = SharedFile("ring")
+    def __init__(self, most: int, *, shared: bool = True) -> None:
+        """most: bytes of all buffers together, beyond which batches come in plain memory. shared: with other processes."""
+        self.file = SharedFile("ring") if shared else None
         self.buffer_bytes = 0
         self._most = most
         self._start()
@@ -72,7 +72,8 @@ class Ring:
     def _buffer(self, number: int) -> tuple[Raw, int]:
         pair = self._buffers.get(number)
         if pair is None:
-            memory = self.file.map(number * self.buffer_bytes, self.buffer_bytes)
+            length = self.buffer_bytes
+            memory = _mapping.private(length) if self.file is None else self.file.map(number * length, length)
             pair = self._buffers[number] = memory, memory.ctypes.data
         return pair
 
@@ -84,7 +85,8 @@ class Ring:
             self._tell()
             return None
         number, self._made = self._made, self._made + 1
-        self.file.grow(self._made * self.buffer_bytes)
+        if self.file is not None:
+            self.file.grow(self._made * self.buffer_bytes)
         return self._lease(number)
 
     def _lease(self, number: int) -> Lease:
@@ -95,7 +97,7 @@ class Ring:
         if not self._told:
             self._told = True
             warnings.warn(
-                f"stocached: the {self._made} batches of {_sizes.show_size(self.buffer_bytes)} that shared memory was set aside for are all in use, "
+                f"stocached: the {self._made} batches of {_sizes.show_size(self.buffer_bytes)} that memory was set aside for are all in use, "
                 f"so somebody keeps batches. Further ones come in memory of their own, which is slower. Copy what is to be kept, or raise "
                 f"ring_bytes={self._most}",
                 stacklevel=2,

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _native
+from . import _mapping
 from ._errors import NoServerError, SystemCallError
-
-_FAILED = ctypes.c_void_p(-1).value
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_mmap = _native._bind(_LIBC, "mmap", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-_munmap = _native._bind(_LIBC, "munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class SharedFile:
@@ -46,23 +39,7 @@ class SharedFile:
 
     def map(self, offset: int, length: int) -> npt.NDArray[np.uint8]:
         """A part of it as bytes; mapped for as long as the array, or one made of it, is referred to. `offset` is a multiple of the page size."""
-        address = _mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self.fd, offset)
-        if address is None or address == _FAILED:
-            raise SystemCallError(f"the loader's shared memory cannot be mapped: {length} bytes at {offset}: {os.strerror(ctypes.get_errno())}")
-        return np.asarray(_Mapping(address, length))
-
-
-class _Mapping:
-    """Memory that is unmapped when the last array of it is gone. Python's own mmap keeps a descriptor open for each, and a ring has many."""
-
-    __slots__ = ("__array_interface__", "_address", "_length")
-
-    def __init__(self, address: int, length: int) -> None:
-        self._address, self._length = address, length
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, False)}
-
-    def __del__(self, unmap: Any = _munmap) -> None:
-        unmap(self._address, self._length)
+        return _mapping.of_file(self.fd, offset, length)
 
 
 def _open(kind: type[SharedFile], pid: int, fd: int, device: int, inode: int) -> SharedFile:

@@ -89,7 +89,8 @@ class StreamIterator(Iterator["StreamBatch"]):
         self._gaps: list[tuple[int, int, int]] = []  # row, first step, end: items that a file that failed does not have
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
         self._source: Here | Crew | None = None
-        ring, streams.ring = streams.ring or Ring(parse_size(streams.ring_bytes)), None  # one iteration at a time has it
+        ring = streams.ring or Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
+        streams.ring = None  # one iteration at a time has it
         self._ring = ring
         self._source = Crew(streams, front, ring) if streams.num_workers else Here(streams, front, ring)
 
