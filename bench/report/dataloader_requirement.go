@@ -12,6 +12,8 @@ const (
 	rowScale      = "loads that sleep for 1 ms, 1 to 8 workers"
 	rowTimeline   = "timeline on"
 	rowTree       = "memory of the process tree"
+	rowTransport  = "streams: items that cost nothing, rows that stay contiguous"
+	rowWithin     = "streams: items of 1 ms, workers that share each batch"
 
 	rowOthers       = "loaders of other projects, all hit, 2 workers"
 	rowOthersMemory = "memory of their process trees"
@@ -59,6 +61,16 @@ var DataLoaderRequirements = []Requirement{
 	{Row: rowTimeline, Case: "loader/trace", Ours: "with trace=", Base: "without", Sense: Within, Need: 1.01},
 
 	{Row: rowTree, Case: "loader/memory", Ours: "stocached", Base: "its parts", Sense: Within, Need: 1},
+
+	{Row: rowTransport, Case: "streams/transport", Ours: "stocached, 0 workers", Base: "torch, 0 workers", Sense: Shown},
+	{Row: rowTransport, Case: "streams/transport", Ours: "stocached, 1 worker", Base: "torch, 1 worker", Sense: Shown},
+	{Row: rowTransport, Case: "streams/transport", Ours: "stocached, 2 workers", Base: "torch, side by side, 2 workers", Sense: Shown},
+
+	{Row: rowWithin, Case: "streams/workers", Ours: "stocached, 1 worker", Base: "1 ms / 1", Sense: Shown},
+	{Row: rowWithin, Case: "streams/workers", Ours: "stocached, 2 workers", Base: "1 ms / 2", Sense: Shown},
+	{Row: rowWithin, Case: "streams/workers", Ours: "stocached, 4 workers", Base: "1 ms / 4", Sense: Shown},
+	{Row: rowWithin, Case: "streams/workers", Ours: "stocached, 4 workers", Base: "torch, 1 worker", Sense: Shown},
+	{Row: rowWithin, Case: "streams/workers", Ours: "stocached, 4 workers", Base: "torch, side by side, 4 workers", Sense: Shown},
 }
 
 // OthersRequirements is the table of the loaders of other projects.
@@ -71,7 +83,7 @@ var OthersRequirements = []Requirement{
 	{Row: rowOthers, Case: "loader/peers", Ours: "Grain", Base: "stocached", Sense: Shown},
 	{Row: rowOthers, Case: "loader/peers", Ours: "mosaicml-streaming", Base: "stocached", Sense: Shown},
 	{Row: rowOthers, Case: "loader/peers", Ours: "webdataset", Base: "stocached", Sense: Shown},
-	{Row: rowOthers, Case: "loader/peers", Ours: "litdata", Base: "stocached", Sense: Shown},
+	{Row: rowOthers, Case: "loader/peers", Ours: "LitData", Base: "stocached", Sense: Shown},
 	{Row: rowOthers, Case: "loader/peers", Ours: "stocaching + torch", Base: "stocached", Sense: Shown},
 
 	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "SPDL", Base: "stocached", Sense: Shown},
@@ -81,7 +93,7 @@ var OthersRequirements = []Requirement{
 	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "Grain", Base: "stocached", Sense: Shown},
 	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "mosaicml-streaming", Base: "stocached", Sense: Shown},
 	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "webdataset", Base: "stocached", Sense: Shown},
-	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "litdata", Base: "stocached", Sense: Shown},
+	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "LitData", Base: "stocached", Sense: Shown},
 	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "stocaching + torch", Base: "stocached", Sense: Shown},
 }
 
@@ -94,6 +106,8 @@ var dataLoaderNotes = map[string]string{
 	"loader/share":        "caches with slots for a share c, filled by an epoch before. Beside each epoch: what it would take if the others were as cold as without a cache, and these came as from gather",
 	"loader/scale":        "batches of 16; beside the time of one worker, divided by their number",
 	"loader/trace":        "twice as many runs as of the others",
+	"streams/transport":   "batches of 64 rows, each of which goes on with its file. *torch*: an IterableDataset that puts batches together, in one worker at most, as each of its workers makes batches of its own; *side by side*: each worker has some of the rows, and the training loop puts their parts together",
+	"streams/workers":     "batches of 8 rows; the start of the workers is part of each run",
 	"loader/peers":        "1,500 samples of 196,608 bytes in batches of 64, shuffled, on a tmpfs, in each one's own best format; workers are kept between epochs. *the best of them*: of each round",
 	"loader/peers-memory": "PSS of the process and its workers after an epoch, all libraries and what they cached included. Files that are read and not mapped lie in the page cache and count nowhere",
 }

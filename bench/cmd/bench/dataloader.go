@@ -19,6 +19,8 @@ var (
 		inLoaders("scale", "1 to 8 workers"),
 		inLoaders("trace", "timelines"),
 		inLoaders("memory", "memory of the process tree"),
+		inLoaders("streams", "streams of items that cost nothing"),
+		inLoaders("streams-workers", "streams of items that take their time"),
 	}
 	othersParts = []part{
 		inLoaders("peers", "all of them, everything local and warm"),

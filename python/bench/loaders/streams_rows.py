@@ -40,4 +40,4 @@ def within_a_batch(run: Run) -> None:
     run.emit("streams/workers", "1 ms an item", [*subjects, *ideal], note="8 rows; the start of the workers is part of each run")
 
 
-PARTS: dict[str, Callable[[Run], None]] = {"streams-transport": transport, "streams-workers": within_a_batch}
+PARTS: dict[str, Callable[[Run], None]] = {"loader-streams": transport, "loader-streams-workers": within_a_batch}
