@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 from typing import Any
@@ -15,15 +14,12 @@ from ._errors import make
 from ._shared_file import SharedFile
 
 _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
-_PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("reserved", "u4"), ("argument", "u8")])
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8")])
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
-
-_fallocate = _native._bind(ctypes.CDLL(None, use_errno=True), "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class Board:
@@ -153,7 +149,7 @@ class Board:
 
     def drop(self, offset: int, length: int) -> None:
         """Gives their memory back."""
-        _fallocate(self.spill.fd, _PUNCH, offset, -(-max(length, 1) // _PAGE) * _PAGE)
+        self.spill.punch(offset, -(-max(length, 1) // _PAGE) * _PAGE)
 
     def put_object(self, value: Any) -> tuple[int, int]:
         return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))

@@ -233,7 +233,10 @@ class Transport:
     """Workers and the memory they share with us. Belongs to a loader that keeps its workers, or to one iteration."""
 
     def __init__(self, plan: Plan, context: Any, tasks: int, *, restart: bool) -> None:
-        self.ring = Ring(plan.ring_bytes, shared=plan.job.workers > 0 and plan.job.process)
+        self.ring = self.own = Ring(plan.ring_bytes, shared=plan.job.workers > 0 and plan.job.process)
+        if self.ring.shared:
+            self.own = Ring(plan.ring_bytes, shared=False)  # for batches that no worker has a part in
+            self.ring.share_limit(self.own)
         self.board = Board(tasks)
         self.pool = Pool(plan.job, context, self.board, self.ring, restart=restart) if plan.job.workers else None
         self.room = 0  # bytes of a batch, when some have been seen

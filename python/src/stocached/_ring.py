@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,10 @@ from ._shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
 _PAGE = 4096
+
+
+def _none() -> None:
+    """In place of a weak reference to nothing."""
 
 
 class Lease:
@@ -46,6 +51,7 @@ class Ring:
         self.file = SharedFile("ring") if shared else None
         self.buffer_bytes = 0
         self._most = most
+        self._beside: Callable[[], Ring | None] = _none
         self._start()
 
     def _start(self) -> None:
@@ -59,11 +65,20 @@ class Ring:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._beside = _none
         self._start()
 
     def resize(self, buffer_bytes: int) -> None:
         """To be called before the first `take`, and never again."""
         self.buffer_bytes = -(-max(buffer_bytes, 1) // _PAGE) * _PAGE
+
+    @property
+    def shared(self) -> bool:
+        return self.file is not None
+
+    def share_limit(self, other: Ring) -> None:
+        """Buffers of both that are out count together, and idle ones of either give their memory back when the other needs more."""
+        self._beside, other._beside = weakref.ref(other), weakref.ref(self)
 
     def buffer(self, number: int) -> Raw:
         """The memory of a buffer, in whichever process."""
@@ -81,24 +96,38 @@ class Ring:
         """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time."""
         if self._idle:
             return self._lease(self._idle.pop())
-        if (self._made + 1) * self.buffer_bytes > self._most and self._made > 0:
-            self._tell()
+        beside = self._beside()
+        out = 0 if beside is None else beside._made - len(beside._idle)
+        if (self._made + out + 1) * self.buffer_bytes > self._most and self._made > 0:
+            if not self._told:
+                self._told = True
+                if beside is not None:
+                    beside._told = True
+                self._tell(self._made + out)
             return None
+        if beside is not None:
+            beside._rest()
         number, self._made = self._made, self._made + 1
         if self.file is not None:
             self.file.grow(self._made * self.buffer_bytes)
         return self._lease(number)
 
+    def _rest(self) -> None:
+        """Gives the memory of idle buffers back, until they are taken again."""
+        for number in list(self._idle):
+            if self.file is None:
+                _mapping.forget(self.buffer(number))
+            else:
+                self.file.punch(number * self.buffer_bytes, self.buffer_bytes)
+
     def _lease(self, number: int) -> Lease:
         memory, address = self._buffer(number)
         return Lease(number, memory, address, self._idle.append)
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
-            warnings.warn(
-                f"stocached: the {self._made} batches of {_sizes.show_size(self.buffer_bytes)} that memory was set aside for are all in use, "
-                f"so somebody keeps batches. Further ones come in memory of their own, which is slower. Copy what is to be kept, or raise "
-                f"ring_bytes={self._most}",
-                stacklevel=2,
-            )
+    def _tell(self, made: int) -> None:
+        warnings.warn(
+            f"stocached: the {made} batches of {_sizes.show_size(self.buffer_bytes)} that memory was set aside for are all in use, "
+            f"so somebody keeps batches. Further ones come in memory of their own, which is slower. Copy what is to be kept, or raise "
+            f"ring_bytes={self._most}",
+            stacklevel=2,
+        )

@@ -193,6 +193,7 @@ class RowsIteration(Iteration):
         transport = self._transport
         if not transport.ring.buffer_bytes:
             transport.ring.resize(layout.bytes)
+            transport.own.resize(layout.bytes)
         if transport.announced is None:
             transport.announced = layout
             transport.board.announce(pickle.dumps((layout, transport.ring.buffer_bytes), 5))
@@ -258,7 +259,8 @@ class RowsIteration(Iteration):
         if layout is None:
             return
         roomy = n <= layout.rows
-        batch.lease = self._transport.ring.take() if roomy else None
+        ring = self._transport.ring if batch.hit is None or batch.rows is not None else self._transport.own
+        batch.lease = ring.take() if roomy else None
         if batch.lease is not None:
             batch.arrays = layout.arrays(batch.lease.array(), n)
         elif self._gatherer is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _mapping
+from . import _mapping, _native
 from ._errors import NoServerError, SystemCallError
+
+_PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
+_fallocate = _native._bind(ctypes.CDLL(None, use_errno=True), "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class SharedFile:
@@ -36,6 +40,10 @@ class SharedFile:
                 os.ftruncate(self.fd, size)
             except OSError as error:
                 raise SystemCallError(f"the loader's shared memory cannot be {size} bytes: {error}") from error
+
+    def punch(self, offset: int, length: int) -> None:
+        """Gives the memory of a part back; it is zeros then. Both are multiples of the page size."""
+        _fallocate(self.fd, _PUNCH, offset, length)
 
     def map(self, offset: int, length: int) -> npt.NDArray[np.uint8]:
         """A part of it as bytes; mapped for as long as the array, or one made of it, is referred to. `offset` is a multiple of the page size."""
