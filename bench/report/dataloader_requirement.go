@@ -45,6 +45,7 @@ var DataLoaderRequirements = []Requirement{
 	{Row: rowAugment, Case: "loader/augment", Ours: "stocached", Base: "stocaching, 2 workers", Sense: Faster, Need: 1},
 	{Row: rowAugment, Case: "loader/augment", Ours: "stocached, threads", Base: "200 us / 2", Sense: Shown},
 	{Row: rowAugment, Case: "loader/augment", Ours: "stocached", Base: "the work alone, 2 processes", Sense: Shown},
+	{Row: rowAugment, Case: "loader/augment", Ours: "stocached", Base: "the work and two copies, 2 processes", Sense: Shown},
 
 	{Row: rowCold, Case: "loader/cold", Ours: "stocached", Base: "torch, 2 workers", Sense: Faster, Need: 1.05},
 	{Row: rowCold, Case: "loader/miss", Ours: "stocached", Base: "decode alone, 2 processes", Sense: Above, Need: 40e-6, Unit: "us"},

@@ -354,6 +354,28 @@ def test_sample_gone_from_the_cache_between_look_and_gather_is_loaded():
 # ---------------------------------------------------------------------------------------------------- memory
 
 
+def test_two_rings_have_one_limit():
+    shared, own = Ring(5 * 4096), Ring(5 * 4096, shared=False)
+    shared.resize(4096)
+    own.resize(4096)
+    shared.share_limit(own)
+    leases = [ring.take() for ring in (shared, own, shared, own, shared)]
+    assert None not in leases
+    with pytest.warns(UserWarning, match="the 5 batches of 4,096 bytes"):
+        assert own.take() is None
+    assert shared.take() is None
+    first = leases.pop(0)
+    first.array()[:] = 1
+    del first
+    leases.append(own.take())
+    assert leases[-1] is not None, "the shared ring has one out less"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert shared.take() is None, "who has been told is not told again"
+    del leases[0]
+    assert not shared.take().array().any(), "the memory of an idle buffer went back when the other ring needed more"
+
+
 def test_lease_outlives_slices_and_views():
     ring = Ring(1 << 20)
     ring.resize(4096)

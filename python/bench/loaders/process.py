@@ -10,7 +10,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import Any
 

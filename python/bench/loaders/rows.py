@@ -99,6 +99,7 @@ def augment(run: Run) -> None:
         Process("stocached, threads", "stocached", **at, workers=2, epochs=2, augment=200, loops=run.loops, worker="thread"),
         Process("stocaching, 2 workers", "torch", **at, workers=2, augment=200, loops=run.loops),
         Process("the work alone, 2 processes", "work", n=2 * n, augment=200, loops=run.loops, processes=2),
+        Process("the work and two copies, 2 processes", "work", n=2 * n, augment=200, loops=run.loops, processes=2, shape=at["shape"]),
     ]
     alternate(run.runs, *subjects)
     ideal = Derived("200 us / 2", n, [100e-6] * run.runs)

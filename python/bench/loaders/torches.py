@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -143,15 +144,25 @@ class Decode(_Split):
 
 
 class Work(_Split):
-    """The work of augment= alone."""
+    """The work of augment= alone; with a shape, between two copies of such a sample: from 1,500 to one of its own, and from there to its row of a batch."""
 
-    def __init__(self, *, n: int, loops: str, augment: float, processes: int) -> None:
+    def __init__(self, *, n: int, loops: str, augment: float, processes: int, shape: Any = None) -> None:
         super().__init__(processes)
         self.samples = n
         self._augment = sets.Augment(loops, augment)
+        if shape is not None:
+            rng = np.random.default_rng(1)
+            self._samples, self._batch, self._own = (np.ones((rows, *shape), np.uint8) for rows in (1500, 256, 1))
+            self._order = rng.permutation(1500).tolist()
+        self._shape = shape
 
     def one(self, i: int) -> None:
-        self._augment(None)
+        if self._shape is None:
+            self._augment(None)
+        else:
+            np.copyto(self._own[0], self._samples[self._order[i % 1500]])
+            self._augment(None)
+            np.copyto(self._batch[i % 256], self._own[0])
 
 
 class Bare:

@@ -94,17 +94,17 @@ class Ring:
 
     def take(self) -> Lease | None:
         """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time."""
-        if self._idle:
-            return self._lease(self._idle.pop())
         beside = self._beside()
-        out = 0 if beside is None else beside._made - len(beside._idle)
-        if (self._made + out + 1) * self.buffer_bytes > self._most and self._made > 0:
+        out = self._made - len(self._idle) + (0 if beside is None else beside._made - len(beside._idle))
+        if (out + 1) * self.buffer_bytes > self._most and out > 0:
             if not self._told:
                 self._told = True
                 if beside is not None:
                     beside._told = True
-                self._tell(self._made + out)
+                self._tell(out)
             return None
+        if self._idle:
+            return self._lease(self._idle.pop())
         if beside is not None:
             beside._rest()
         number, self._made = self._made, self._made + 1
