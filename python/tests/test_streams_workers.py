@@ -311,11 +311,7 @@ def test_a_forked_child_leaves_the_workers_alone():
     want = expected(lengths, 4)
     batches = iter(streams(lengths, 4, 2))
     found = collect(batches, 2)
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    child = os.fork()
     if child == 0:
         del batches
         gc.collect()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _threads
 from ._errors import InvalidError, StreamError
 from ._ring import Lease, Ring
 from ._shared_file import SharedFile
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .streams import Streams
 
 _GRACE = 0.3  # seconds for a worker to finish its item and end by itself, before it is told to
+_PATIENCE = 0.5  # seconds for the leading thread to end before a fork: it may wait for a worker that takes no message
 _FAR = 2**62  # a step that never comes
 
 
@@ -84,12 +86,14 @@ class _Lead:
         self._words = self._doing.map(0, PAGE).view(np.int64)
         self._woken, self._wake = os.pipe()
         self._workers: list[_Worker] = []
-        self._thread = threading.Thread(target=self._run, name="stocached streams", daemon=True)
+        self._forking = False  # the thread is to end, and to begin anew behind a fork
+        self._thread: threading.Thread | None = None  # that leads
         try:
             self._start_workers()
             with self._lock:
                 self._begin()
-            self._thread.start()
+                self._begin_thread()
+            _threads.keep_from_forks(self)
         except BaseException:
             self.close()
             raise
@@ -141,6 +145,38 @@ class _Lead:
 
     # ------------------------------------------------------------------------------------------------ the leading thread
 
+    def _begin_thread(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="stocached streams", daemon=True)
+        self._thread.start()
+
+    def before_fork(self) -> None:
+        if not self._lock.acquire(timeout=_PATIENCE):
+            return
+        try:
+            thread = self._thread
+            if thread is None or self._closed or os.getpid() != self._pid:
+                return
+            self._forking = True
+            os.write(self._wake, b"x")
+        finally:
+            self._lock.release()
+        _threads.join(thread, _PATIENCE)
+
+    def after_fork(self) -> None:
+        with self._lock:
+            if self._forking and not self._closed:
+                self._forking = False
+                os.read(self._woken, 1)
+                if self._thread is None:
+                    self._begin_thread()
+
+    def _ends(self) -> bool:
+        """Whether the thread that was woken is to end."""
+        with self._lock:
+            if self._forking or self._closed:
+                self._thread = None
+            return self._thread is None
+
     def _run(self) -> None:
         links = {worker.link: worker for worker in self._workers}
         while not self._closed:
@@ -152,7 +188,9 @@ class _Lead:
                 raise
             for link in ready:
                 if link == self._woken or self._closed:
-                    return
+                    if self._ends():
+                        return
+                    break
                 self._hear(links, link)
 
     def _hear(self, links: dict[Any, _Worker], link: Any) -> None:
@@ -353,11 +391,11 @@ class _Lead:
         if os.getpid() != self._pid or self._closed:
             return
         with self._lock:
-            self._closed = True
+            self._closed, thread = True, self._thread
             self._changed.notify_all()
         os.write(self._wake, b"x")
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if thread is not None:
+            _threads.join(thread)
         for worker in self._workers:
             worker.link.close()  # it ends when it looks there
         self._end_processes()

@@ -1,0 +1,54 @@
+"""Threads of ours end before the process forks: a child gets locks as other threads hold them at that moment, and Python 3.12 and later warn of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import Protocol
+
+_LINGER = 0.05  # seconds
+_STEP = 0.0001  # seconds
+
+
+class Leader(Protocol):
+    """Who has such a thread."""
+
+    def before_fork(self) -> None:
+        """Ends it, if it can without long waiting. Called in the thread that forks, which may be any."""
+
+    def after_fork(self) -> None:
+        """Goes on as before; called in the same thread, of the parent alone."""
+
+
+_leaders: weakref.WeakSet[Leader] = weakref.WeakSet()
+
+
+def keep_from_forks(leader: Leader) -> None:
+    """Has its thread end before each fork from now on, as long as somebody has the leader."""
+    _leaders.add(leader)
+
+
+def join(thread: threading.Thread, timeout: float | None = None) -> None:
+    """Waits for the end of a thread, that of the kernel's thread included: before Python 3.13 it comes a moment later, and forks look at it.
+    timeout: seconds; None: as long as it takes. Does nothing for the current thread and for one that was not started."""
+    if thread.ident is None or thread is threading.current_thread():
+        return
+    thread.join(timeout)
+    task, until = f"/proc/self/task/{thread.native_id}", time.monotonic() + _LINGER
+    while not thread.is_alive() and os.path.exists(task) and time.monotonic() < until:
+        time.sleep(_STEP)
+
+
+def _before() -> None:
+    for leader in list(_leaders):
+        leader.before_fork()
+
+
+def _after() -> None:
+    for leader in list(_leaders):
+        leader.after_fork()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_leaders.clear)
