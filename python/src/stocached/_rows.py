@@ -122,27 +122,57 @@ class Gatherer:
 
 
 class Background:
-    """A thread that fills batches ahead, and tells a server what will be asked for. It ends when it has had nothing to do for a while, and begins anew when
-    there is something; whatever it does not come to, the training loop does."""
+    """A thread that fills batches ahead, and tells a server what will be asked for. It ends when it has had nothing to do for a while, and before a fork of
+    the process, and begins anew when there is something; whatever it does not come to, the training loop does."""
 
     def __init__(self, gatherer: Gatherer) -> None:
         self._gatherer = gatherer
         self._jobs: queue.SimpleQueue[Batch | Indices | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        _threads.keep_from_forks(self)
 
     def put(self, job: Batch | Indices) -> None:
         """A batch to fill, or indices that will be asked for."""
         if isinstance(job, Batch):
             job.filled = threading.Event()
         self._jobs.put(job)
+        self._begin()
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._join()
+
+    def before_fork(self) -> None:
+        if self._thread is not None:
+            waiting = self._take_back()
+            self._jobs.put(None)
+            self._join()
+            self._take_back()  # a None that nobody was there to take
+            for job in waiting:
+                self._jobs.put(job)
+
+    def after_fork(self) -> None:
+        if not self._jobs.empty():
+            self._begin()
+
+    def _begin(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather")
             self._thread.start()
 
-    def close(self) -> None:
-        self._jobs.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_PATIENCE)  # one that waits for a server holds its batch, and nothing else
+    def _join(self) -> None:
+        if self._thread is not None:
+            _threads.join(self._thread, _PATIENCE)  # one that waits for a server holds its batch, and nothing else
+
+    def _take_back(self) -> list[Batch | Indices]:
+        """What has not been begun."""
+        jobs = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if job is not None:
+                    jobs.append(job)
+        return jobs
 
 
 def _work(jobs: queue.SimpleQueue[Batch | Indices | None], gatherer: Gatherer) -> None:
