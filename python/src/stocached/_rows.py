@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _board, _native, _transport, _worker
+from . import _board, _native, _threads, _transport, _worker
 from ._errors import SchemaError, StocachedError
 from ._iteration import Delivered, Iteration, Plan, Transport
 from ._layout import Layout
