@@ -457,6 +457,9 @@ STOC_API void stoc_board_stop(void *memory);
 /* Anybody. So many bytes of a file of the caller's that nobody else is given: their offset, a multiple of 4096. */
 STOC_API int64_t stoc_board_spill(void *memory, uint64_t bytes);
 
+/* Anybody. memcpy of a sample to its row of a batch: rows are in no processor cache, so it fetches ahead what it writes to. The two must not overlap. */
+STOC_API void stoc_board_copy(void *row, const void *sample, size_t bytes);
+
 /* ------------------------------------------------------------------------------------------------ look */
 
 /* Compares READY samples first..first+n-1 with their checksums. Returns how many are corrupt; *bad (may be NULL) is the first of them. Not counted as hits. */

@@ -106,6 +106,25 @@ static void batches_lie_side_by_side(void)
     drop_board(b, 0);
 }
 
+/* Every length around the steps of the copy, to and from every place in a line; nothing beside it changes. */
+static void copied(void)
+{
+    enum { MOST = 4096 + 400, ROOM = MOST + 256 };
+    static unsigned char from[ROOM], to[ROOM];
+    for (size_t k = 0; k < ROOM; k++)
+        from[k] = (unsigned char)(k * 31 % 255);
+    for (size_t bytes = 0; bytes <= MOST; bytes += bytes < 4000 && bytes > 300 ? 333 : 1)
+        for (size_t place = 0; place < 64; place += 7) {
+            memset(to, 255, sizeof to);
+            stoc_board_copy(to + 64 + place, from + 64 - place, bytes);
+            EQUAL(memcmp(to + 64 + place, from + 64 - place, bytes), 0);
+            for (size_t k = 0; k < 64 + place; k++)
+                EQUAL(to[k], 255);
+            for (size_t k = 64 + place + bytes; k < MIN(ROOM, 64 + place + bytes + 128); k++)
+                EQUAL(to[k], 255);
+        }
+}
+
 static void refused(void)
 {
     void *b = new_board(16, 0);
@@ -375,6 +394,7 @@ int main(int argc, char **argv)
 #endif
     RUN(one_by_one);
     RUN(batches_lie_side_by_side);
+    RUN(copied);
     RUN(refused);
     RUN(cancelled);
     RUN(posted_anew);

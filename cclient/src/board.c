@@ -329,3 +329,5 @@ int64_t stoc_board_spill(void *memory, uint64_t bytes)
         return STOC_EINVAL;
     return (int64_t)atomic_fetch_add(&b->spill, (bytes + BOARD_PAGE - 1) / BOARD_PAGE * BOARD_PAGE);
 }
+
+void stoc_board_copy(void *row, const void *sample, size_t bytes) { copy_plain(row, sample, bytes); }

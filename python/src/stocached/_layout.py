@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from . import _native
 from ._tree import OBJECT, Tree, UnfitError
+from .cache import _address
 
 _ALIGN = 64
+_LARGE = 16384  # bytes that two thirds of the time of NumPy's copy are saved for
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -77,7 +80,10 @@ class Layout:
             value = self.tree.leaves[column.leaf].to_cache(leaves[column.leaf])
             if value.shape != column.shape:
                 raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}")
-            array[row, ...] = value
+            if column.bytes >= _LARGE and value.dtype == column.dtype and value.flags.c_contiguous:
+                _native.board_copy(_address(array) + row * column.bytes, _address(value), column.bytes)
+            else:
+                array[row, ...] = value
         return [leaves[k] for k in self.objects]
 
     def read(self, arrays: list[Array], row: int, objects: list[Any]) -> Any:

@@ -492,6 +492,9 @@ board_stop = _bind(_holding, "stoc_board_stop", None, c_void_p)
 # int64_t stoc_board_spill(void *memory, uint64_t bytes);
 board_spill = _bind(_holding, "stoc_board_spill", c_int64, c_void_p, c_uint64)
 
+# void stoc_board_copy(void *row, const void *sample, size_t bytes);
+board_copy = _bind(_releasing, "stoc_board_copy", None, c_void_p, c_void_p, c_size_t)
+
 # int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
 verify = _bind(_releasing, "stoc_verify", c_int64, Cache, c_uint64, c_uint64, POINTER(c_uint64), POINTER(c_int64))
 
