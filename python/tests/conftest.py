@@ -31,6 +31,10 @@ _SOCKETS = tempfile.TemporaryDirectory(prefix="stocached-test-", dir="/tmp")
 os.environ["STOCACHED_SOCKETS_DIR"] = f"{_SOCKETS.name}/run"
 
 
+def pytest_unconfigure() -> None:
+    _SOCKETS.cleanup()
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder on a tmpfs for named caches; whatever a test leaves there goes with it."""
