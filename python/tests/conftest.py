@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -28,11 +29,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test meets a server of the user. It is one place for all tests, as the process that forkserver starts keeps the environment of its first use.
 _SOCKETS = tempfile.TemporaryDirectory(prefix="stocached-test-", dir="/tmp")
+atexit.register(_SOCKETS.cleanup)
 os.environ["STOCACHED_SOCKETS_DIR"] = f"{_SOCKETS.name}/run"
-
-
-def pytest_unconfigure() -> None:
-    _SOCKETS.cleanup()
 
 
 @pytest.fixture
