@@ -439,7 +439,7 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
         if (!geometry_of(flags, o->samples, 0, STOC_UNIT_BYTES, records, STOC_UNIT_BYTES, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes)
-            return fail(error, STOC_EMEMORY, 0, "an arena of one unit for %llu samples makes a segment of %llu bytes, over the limit of %llu; raise limit_bytes to that at least",
+            return fail(error, STOC_EMEMORY, 0, "an arena of one unit for %llu samples makes a segment of %llu bytes, over the limit of %llu; raise the limit to that at least",
                         (unsigned long long)o->samples, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
         payload = MIN(payload, STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
@@ -464,7 +464,7 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
         if (!geometry_of(flags, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
-        return fail(error, STOC_EMEMORY, 0, "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; raise limit_bytes to that at least",
+        return fail(error, STOC_EMEMORY, 0, "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; raise the limit to that at least",
                     (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
     }
     if (!fits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import operator
 import os
 import time
 import weakref
@@ -24,7 +25,8 @@ from ._sampling import OrderSampler, batches_of
 from ._trace import Recorder
 from ._tracing import Tracing
 from ._worker import Augment, Job
-from .order import Order
+from .cache import Cache
+from .order import KINDS, Order
 
 _AHEAD = 2  # batches, without workers
 _STATE = 1  # version
@@ -63,6 +65,12 @@ class Extras:
         for name in ("augment", "batch_augment"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidError(f"{name}={getattr(self, name)!r} cannot be called")
+        if self.cache is not None and not isinstance(self.cache, Cache):
+            raise InvalidError(f"cache={self.cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)")
+        if isinstance(self.order, str) and self.order not in KINDS:
+            raise InvalidError(f"order={self.order!r} is none of {', '.join(KINDS)}")
+        for name in ("prefetch_bytes", "ring_bytes"):
+            _sizes.parse_size(getattr(self, name), name)
         cached = self.cache is not None or self.size is not None or self.name is not None
         if iterable and (cached or self.augment is not None or self.seed is not None or self.order is not None):
             raise InvalidError("cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable")
@@ -147,6 +155,10 @@ class LoaderCore:
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
                 'tells workers apart that are processes; use worker="process", or num_workers=1'
             )
+        try:
+            self.num_workers = operator.index(self.num_workers)
+        except TypeError:
+            raise InvalidError(f"num_workers={self.num_workers!r} is not a whole number") from None
         self._extras, self._flavour = extras, flavour
         self._meter = Meter()
         self._default_collate = default_collate
@@ -408,7 +420,7 @@ class LoaderCore:
                 state["epoch"] = began["epoch"]
                 state["position"] = began["shard"].position(progress.samples)
             return state
-        state["order"] = None
+        state |= {"order": None, "samples": self._samples()}
         if progress is not None:
             state |= {"epoch": began["epoch"], "batches": began["skipped"] + progress.batches, "generator": began["generator"]}
             seeds = began["seeds"]
@@ -418,6 +430,13 @@ class LoaderCore:
         state["seeds"] = seeds if self.persistent_workers and self._kept is not None else None
         return state
 
+    def _samples(self) -> int | None:
+        """Of the dataset; None where it does not say."""
+        try:
+            return None if self._iterable else len(self.dataset)
+        except (TypeError, NotImplementedError):
+            return None
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on where the state was taken. Raises StateError (ValueError) if it is of another order, or of another version."""
         ordered = isinstance(self.sampler, OrderSampler) and self._makes_batches()
@@ -425,11 +444,15 @@ class LoaderCore:
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(self.sampler.order) if ordered else None
         if state.get("order") != order:
-            raise StateError(f"the state is of order {state.get('order')}, this loader has {order}; make it with the same samples, kind and seed")
+            theirs, ours = (value or "a sampler, without seed= or order=" for value in (state.get("order"), order))
+            raise StateError(f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed=")
         needed = ("epoch", "position") if ordered else ("epoch", "batches", "generator")
         missing = [key for key in needed if key not in state]
         if missing:
             raise StateError(f"the state lacks {', '.join(missing)}")
+        samples, ours = state.get("samples"), self._samples()
+        if samples is not None and ours is not None and samples != ours:
+            raise StateError(f"the state is of a dataset of {samples} samples, this loader's has {ours}; its batches would be others")
         self._resume = dict(state)
 
     # ------------------------------------------------------------------------------------------------ figures, the end

@@ -45,7 +45,7 @@ def difference(tree: Tree, a: Any, b: Any) -> str | None:
         return str(error)
     for leaf, x, y in pairs:
         if type(x) is not type(y) or not same(x, y):
-            return f"{leaf.path!r} differs" if leaf.path else "its values differ"
+            return f"its value {leaf.path!r} differs" if leaf.path else "its values differ"
     return None
 
 
@@ -57,7 +57,7 @@ def check_repeatable(tree: Tree, load: Callable[[int], Any], first: dict[int, An
             raise NondeterministicDatasetError(
                 f"sample {index} of the dataset was loaded twice and {where}: a cache would freeze the first result for ever. "
                 "Move the random part of the transform to augment=, which is applied to every sample after it comes from the cache; "
-                "allow_random=True caches it as it is"
+                "CachedDataset(dataset, allow_random=True) caches it as it is"
             )
 
 
@@ -73,6 +73,6 @@ def check_fresh(tree: Tree, load: Callable[[int], Any], cached: Callable[[int], 
         if where is not None:
             check_repeatable(tree, load, {index: new})
             raise FingerprintError(
-                f"cache {cache.name!r} holds other data than this dataset gives: of sample {index}, {where}. The dataset or its transform has changed since "
-                "the cache was filled; remove the cache, or use another name"
+                f"cache {cache.name!r} holds other data than this dataset gives: sample {index} was compared, and {where}. The dataset or its transform "
+                "has changed since the cache was filled; remove the cache, or use another name"
             )

@@ -14,19 +14,19 @@ _UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)}
 _UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)} | {"kB": 1000}
 
 
-def parse_size(size: str | SupportsIndex) -> int:
-    """Bytes: an integer as it is, or a string such as "2GiB", "1.5 GiB", "500MB" (units of 1000), "4096"."""
+def parse_size(size: str | SupportsIndex, name: str = "size") -> int:
+    """Bytes: an integer as it is, or a string such as "2GiB", "1.5 GiB", "500MB" (units of 1000), "4096". name: of the argument, for InvalidError."""
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
         if not match or match[2] not in _UNITS:
-            raise InvalidError(f'size {size!r} is not a size; write bytes, or a number and a unit: "512MiB", "1.5GiB", "2TiB", "500MB"')
+            raise InvalidError(f'{name}={size!r} is not a size; write bytes, or a number and a unit: "512MiB", "1.5GiB", "2TiB", "500MB"')
         return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
     try:
         count = operator.index(size)
     except TypeError:
-        raise InvalidError(f'size is {size!r}; it must be whole bytes or a string such as "2GiB"') from None
+        raise InvalidError(f'{name}={size!r}; it must be whole bytes or a string such as "2GiB"') from None
     if not 0 <= count < 2**63:
-        raise InvalidError(f"size is {count} bytes; it must be between 0 and 2**63 - 1")
+        raise InvalidError(f"{name}={count} bytes; it must be between 0 and 2**63 - 1")
     return count
 
 

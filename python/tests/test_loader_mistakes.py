@@ -1,0 +1,95 @@
+"""What a loader says to settings that cannot be: the argument's name, the numbers, and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import numpy as np
+import pytest
+
+from stocached import CacheMemoryError, InvalidError, Loader, NondeterministicDatasetError, StateError
+
+
+class Numbers:
+    def __init__(self, n=40):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        return np.full((3, 8, 8), index, np.float32), index
+
+
+class Unsized:
+    def __getitem__(self, index):
+        return index
+
+
+class Random(Numbers):
+    def __getitem__(self, index):
+        return np.full(3, random.random()), index
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"order": "blcok"}, "order='blcok' is none of sequential, shuffled, windows, blocks"),
+        ({"cache": "faces"}, "cache='faces' is no Cache; give name="),
+        ({"ring_bytes": "much"}, "ring_bytes='much' is not a size"),
+        ({"ring_bytes": 1.5}, "ring_bytes=1.5; it must be whole bytes"),
+        ({"prefetch_bytes": -1}, "prefetch_bytes=-1 bytes; it must be between 0"),
+        ({"size": "32 GBytes"}, "size='32 GBytes' is not a size; write bytes, or a number and a unit"),
+        ({"num_workers": 2.0}, "num_workers=2.0 is not a whole number"),
+    ],
+)
+def test_a_wrong_setting_is_named_when_the_loader_is_made(settings, message):
+    with pytest.raises(InvalidError, match=message):
+        Loader(Numbers(), 8, **settings)
+
+
+def test_whole_numbers_of_numpy_are_workers():
+    with contextlib.closing(Loader(Numbers(), 8, num_workers=np.int64(1))) as loader:
+        assert sum(len(labels) for _, labels in loader) == 40
+
+
+def test_a_cache_too_small_for_one_sample_says_what_it_takes():
+    with pytest.raises(CacheMemoryError, match="over the limit of 1048576; raise the limit to that at least") as raised:
+        Loader(Numbers(), 8, size="1MiB")
+    assert "limit_bytes" not in str(raised.value)  # which is no argument in Python
+
+
+def test_what_is_advised_against_randomness_can_be_done():
+    with pytest.raises(NondeterministicDatasetError, match="its value '0' differs.*augment=.*CachedDataset\\(dataset, allow_random=True\\)"):
+        Loader(Random(), 8, size="8MiB")
+    torch = pytest.importorskip("stocached.torch")
+    with contextlib.closing(torch.DataLoader(torch.CachedDataset(Random(), allow_random=True), 8)) as loader:
+        assert sum(len(labels) for _, labels in loader) == 40
+
+
+def test_the_state_of_a_sampler_is_of_as_many_samples():
+    first = Loader(Numbers(40), 8, sampler=range(40))
+    next(iter(first))
+    state = first.state_dict()
+    with pytest.raises(StateError, match="of a dataset of 40 samples, this loader's has 48"):
+        Loader(Numbers(48), 8, sampler=range(48)).load_state_dict(state)
+    second = Loader(Numbers(40), 8, sampler=range(40))
+    second.load_state_dict(state)
+    assert sum(len(labels) for _, labels in second) == 32
+
+
+def test_the_state_of_a_dataset_without_a_length():
+    first = Loader(Unsized(), 2, sampler=[1, 2, 3, 4])
+    next(iter(first))
+    second = Loader(Unsized(), 2, sampler=[1, 2, 3, 4])
+    second.load_state_dict(first.state_dict())
+    assert [batch.tolist() for batch in second] == [[3, 4]]
+
+
+def test_a_state_with_and_without_an_order_of_ours():
+    with_order, without = Loader(Numbers(), 8, shuffle=True, seed=1), Loader(Numbers(), 8, sampler=range(40))
+    with pytest.raises(StateError, match="this loader has a sampler, without seed= or order=; make it with"):
+        without.load_state_dict(with_order.state_dict())
+    with pytest.raises(StateError, match="the state is of a sampler, without seed= or order=, this loader has Order"):
+        with_order.load_state_dict(without.state_dict())
