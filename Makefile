@@ -94,6 +94,10 @@ bench-dataloader: build setup-torch setup-demo ## speed of the loader in Python 
 bench-others: build setup-torch setup-others ## the same beside litdata, mosaicml-streaming, webdataset, SPDL, Grain, torchdata, MONAI and HF datasets
 	BENCH_PYTHON=$(CURDIR)/.venv-peers/bin/python $(GO) -C bench run ./cmd/bench -others $(ARGS)
 
+.PHONY: charts
+charts: setup-torch setup-demo ## the time-lines of the loader and of streams beside torch's, in docs/images: measures for minutes; ARGS=--quick for seconds
+	@$(PY) tools/draw_experiments.py $(ARGS)
+
 .PHONY: soak
 soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations, LOADER_KILLS=2000 of workers
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
