@@ -53,6 +53,11 @@ class Board:
 
     # ------------------------------------------------------------------------------------------------ the parent
 
+    @property
+    def most(self) -> int:
+        """Tasks of one batch."""
+        return self._capacity // 2
+
     def push(self, tasks: npt.NDArray[Any]) -> int | None:
         """Posts the tasks (of dtype TASK) of a batch; the position of the first, or None: no room before others are released."""
         first = int(_native.board_push(self._address, tasks.ctypes.data, len(tasks)))

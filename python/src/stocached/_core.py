@@ -21,7 +21,7 @@ from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress
 from ._layout import Layout
 from ._loader_stats import LoaderStats, Meter
 from ._rows import RowsIteration
-from ._sampling import OrderSampler, batches_of
+from ._sampling import OrderSampler, batches_of, listed
 from ._trace import Recorder
 from ._tracing import Tracing
 from ._worker import Augment, Job
@@ -98,6 +98,8 @@ class Extras:
         """The order of ours that is asked for, or None."""
         if self.seed is None and self.order is None:
             return None
+        if samples < 1:
+            raise InvalidError("the dataset is empty, so there is no order of its samples")
         order = self.order
         if order is None or isinstance(order, str):
             order = Order(samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=self.seed or 0)
@@ -166,7 +168,6 @@ class LoaderCore:
         self._resume: Mapping[str, Any] | None = None
         self._current: weakref.ref[Iteration] | None = None
         self._kept: Transport | None = None  # of persistent workers
-        self._kept_layout: Layout | None = None
         self._seeds = (0, 0)  # of workers that are kept: their base seed, drawn once as torch does, and how many epochs they have begun with it
         self._began: dict[str, Any] = {}  # of the iteration that was given last, what a state needs
         self._progress: Progress | None = None
@@ -201,7 +202,12 @@ class LoaderCore:
             if self._resume is None and ahead.plan.epoch == self._epoch:
                 return self._give(ahead, start)
             ahead.close()
-        return self._give(self._make_iteration(), start)
+        resume = self._resume
+        try:
+            return self._give(self._make_iteration(), start)
+        except BaseException:
+            self._resume = resume  # for whoever tries again
+            raise
 
     def _running(self) -> Iteration | None:
         """The iteration that was given last, if it goes on."""
@@ -230,9 +236,16 @@ class LoaderCore:
             transport = Transport(plan, self._context(), self._board_tasks(plan), restart=self._extras.restart_workers)
             if not owned:
                 self._kept = transport
-        elif plan.job.workers and not rows:
-            transport.begin_epoch(plan.job.base_seed, plan.job.key)
-        return (RowsIteration if rows else MadeIteration)(plan, transport, owned)
+        try:
+            if transport.begun and plan.job.workers and not rows:
+                transport.begin_epoch(plan.job.base_seed, plan.job.key)
+            transport.begun = True
+            return (RowsIteration if rows else MadeIteration)(plan, transport, owned)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C, at any step: workers may have been asked for what nobody knows of
+            transport.close()
+            raise
 
     def _begin_next(self) -> None:
         """Has the first batches of the next epoch made, while the training loop has the last ones of this."""
@@ -295,7 +308,7 @@ class LoaderCore:
             process=extras.worker == "process",
         )
         largest = self.batch_size or 1
-        layout = self._layout_of_cache(largest) if fast and self._cached is not None else self._kept_layout
+        layout = self._layout_of_cache(largest) if fast and self._cached is not None else None
         return Plan(
             job=job,
             wanted=wanted,
@@ -363,16 +376,19 @@ class LoaderCore:
         skip = 0 if state is None else int(state["batches"])
         kept = None if state is None else self._set_generator_state(state["generator"])
         began = {"epoch": epoch, "skipped": skip, "generator": self._generator_state()}
-        wanted = iter(self.batch_sampler if self._batched() else self.sampler)
-        base_seed, turn = self._draw_seeds(state)
-        began["seeds"] = (base_seed, turn)
-        if state is not None:
-            if self._iterable:
-                raise StateError(
-                    "an iterable dataset has no positions to go on from; stocached.streams has, and so has a dataset with len() and [index]"
-                )
-            wanted = _skipped(wanted, skip)
-            self._restore_generator(kept)
+        try:
+            wanted = iter(self.batch_sampler if self._batched() else self.sampler)
+            base_seed, turn = self._draw_seeds(state)
+            began["seeds"] = (base_seed, turn)
+            if state is not None:
+                if self._iterable:
+                    raise StateError(
+                        "an iterable dataset has no positions to go on from; stocached.streams has, and so has a dataset with len() and [index]"
+                    )
+                wanted = _skipped(wanted, skip)
+        finally:
+            if state is not None:
+                self._restore_generator(kept)
         return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), turn, 0), began
 
     def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
@@ -502,7 +518,8 @@ def _numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
     first = next(wanted, wanted)
     if first is wanted:
         return iter(()), True
-    return _behind(first, wanted), all(hasattr(type(index), "__index__") for index in first)
+    first = listed(first)
+    return _behind(first, wanted), all(hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first)
 
 
 def _skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import threading
 import time
 import warnings
 import weakref
@@ -21,6 +22,7 @@ from ._board import Board
 from ._errors import ClosedError
 from ._pool import Pool
 from ._ring import Lease, Ring
+from ._sampling import listed
 from ._worker import Fetcher
 
 _SLICE = 0.05  # seconds of waiting between two looks whether the workers live, and for signals
@@ -82,9 +84,12 @@ class Iteration:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._pid = os.getpid()
+        self._turn = threading.RLock()  # threads that share an iteration get its batches one after the other
         self._returned = 0  # when the training loop got its last batch, ns
         self._step = 0  # how long it was busy with the last one, ns
-        self._number = 0  # of the batch that comes next
+        self._number = 0  # of the batch that is planned next
+        self._planned = 0  # samples of those before
+        self._given = 0  # batches
         self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
         self.ended = False
         _all.add(self)
@@ -106,6 +111,10 @@ class Iteration:
     def __next__(self) -> Any:
         if os.getpid() != self._pid:
             raise ClosedError("this iteration belongs to the process that began it; iterate over the loader anew in this one")
+        with self._turn:
+            return self._take()
+
+    def _take(self) -> Any:
         plan, start = self._plan, time.monotonic_ns()
         self._step = step = start - self._returned if self._returned else 0
         if self.ended:
@@ -114,13 +123,13 @@ class Iteration:
             raise StopIteration
         try:
             batch = self._next()
-            data = batch.data if plan.batch_augment is None else plan.batch_augment(batch.data)
+            data = batch.data if plan.batch_augment is None else self._augmented(batch.data)
         except StopIteration:
             plan.progress.complete = True
             plan.meter.wait(time.monotonic_ns() - start)
             plan.meter.step(step)
             if plan.trace is not None:
-                plan.trace.stepped(plan.epoch, plan.progress.batches, start, step)
+                plan.trace.stepped(plan.epoch, self._given, start, step)
             self.close()
             raise
         except Exception:
@@ -129,22 +138,32 @@ class Iteration:
         except BaseException as error:  # at any step: a batch may be lost, or its workers still write
             self.end(f"this iteration was interrupted by {type(error).__name__}; iterate over the loader anew", harshly=True)
             raise
-        plan.progress.samples += batch.samples
-        plan.progress.batches += 1
+        plan.progress.samples, plan.progress.batches = self._behind()
+        self._given += 1
         self._returned = now = time.monotonic_ns()
         plan.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
         if plan.trace is not None:
-            plan.trace.lap(start - step, start, now, plan.epoch, plan.progress.batches - 1, batch.samples, batch.hits, batch.bytes)
-        if plan.reported is not None and plan.progress.batches > plan.reported:
+            plan.trace.lap(start - step, start, now, plan.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes)
+        if plan.reported is not None and self._given > plan.reported:
             warnings.warn(
                 f"Length of IterableDataset {plan.job.dataset} was reported to be {plan.reported} (when accessing len(dataloader)), but "
-                f"{plan.progress.batches} samples have been fetched. With several workers, each must give its own part: see get_worker_info()",
-                stacklevel=2,
+                f"{self._given} samples have been fetched. With several workers, each must give its own part: see get_worker_info()",
+                stacklevel=3,
             )
         return data
 
     def _next(self) -> Delivered:
         raise NotImplementedError
+
+    def _augmented(self, data: Any) -> Any:
+        try:
+            return self._plan.batch_augment(data)
+        except StopIteration as error:  # would end the epoch, as if there were no more batches
+            raise RuntimeError("batch_augment raised StopIteration") from error
+
+    def _behind(self) -> tuple[int, int]:
+        """Samples and batches that nobody waits for any more: those before the first batch that is on its way."""
+        return self._planned, self._number
 
     def end(self, why: str, *, harshly: bool = False) -> None:
         """Closes it, for a reason that whoever asks for more is told. harshly: with workers that others would go on with."""
@@ -191,7 +210,9 @@ class PlainIteration(Iteration):
         assert self._fetcher is not None
         wanted, job = next(self._plan.wanted), self._plan.job
         start = time.monotonic_ns()
-        indices = wanted.tolist() if isinstance(wanted, np.ndarray) else wanted
+        self._number += 1
+        indices = wanted.tolist() if isinstance(wanted, np.ndarray) else listed(wanted) if job.batched else wanted
+        self._planned += len(indices) if job.batched else 1
         before = self._hits()
         kept = job.flavour.random_state() if job.augment is not None else None
         try:
@@ -202,7 +223,7 @@ class PlainIteration(Iteration):
         end = time.monotonic_ns()
         self._plan.meter.load(end - start)
         if self._plan.trace is not None:
-            self._plan.trace.loaded_here(self._plan.epoch, self._plan.progress.batches, start, end)
+            self._plan.trace.loaded_here(self._plan.epoch, self._given, start, end)
         return Delivered(job.flavour.pin(data), self._fetcher.count, self._hits() - before)
 
     def _hits(self) -> int:
@@ -214,6 +235,7 @@ class _Made:
     """A batch that a worker makes."""
 
     number: int
+    before: int  # samples
     worker: int
     first: int
     lease: Lease | None
@@ -241,6 +263,7 @@ class Transport:
         self.pool = Pool(plan.job, context, self.board, self.ring, restart=restart) if plan.job.workers else None
         self.room = 0  # bytes of a batch, when some have been seen
         self.announced: Any = None  # the layout that workers know
+        self.begun = False  # somebody has iterated by it
         self.closed = False
         self.pid = os.getpid()
         self._abandoned: list[_Given] = []
@@ -267,7 +290,7 @@ class Transport:
             request = self.board.put_object((base_seed, key))
             task["kind"], task["only"], task["argument"], task["index"] = _worker.BEGIN, worker + 1, *request
             requests.append(request)
-            positions.append(self.push(task))
+            positions.append(self.push_one(task))
         for request, position in zip(requests, positions):
             self.wait([(position, 1)], 0)
             answer = self.board.answers(position, 1)[0].copy()
@@ -276,18 +299,29 @@ class Transport:
             if answer["result"] == _worker.ERROR:
                 self.board.take_object(int(answer["spill_offset"]), int(answer["spill_bytes"])).reraise()
 
-    def push(self, tasks: Any) -> int:
-        """Posts the tasks of a batch."""
+    def ahead(self, plan: Plan) -> int:
+        """How many batches may be on their way: the ring needs room for that which the training loop has and that which it gets, too."""
+        if not self.ring.buffer_bytes:
+            return plan.ahead
+        return min(plan.ahead, max(plan.ahead_bytes // self.ring.buffer_bytes, 1), max(self.ring.most - 2, 1))
+
+    def push(self, tasks: Any) -> int | None:
+        """Posts the tasks of a batch. None: no room before those of others are released that are on their way."""
         if self._abandoned:
             self._reap()
         first = self.board.push(tasks)
-        while first is None:
-            assert self._abandoned, "the board has room for all batches ahead"
+        while first is None and self._abandoned:
             given = self._abandoned[0]
-            at = given.first + int(np.argmax(self.board.states(given.first, given.tasks) == _board.TAKEN))
-            self.wait([(at, 1)], 0)
+            taken = np.flatnonzero(self.board.states(given.first, given.tasks) == _board.TAKEN)
+            if taken.size:
+                self.wait([(given.first + int(taken[0]), 1)], 0)
             self._reap()
             first = self.board.push(tasks)
+        return first
+
+    def push_one(self, task: Any) -> int:
+        first = self.push(task)
+        assert first is not None, "the board has room for a task of each batch ahead, and one of each worker"
         return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
@@ -342,30 +376,36 @@ class MadeIteration(Iteration):
         self._alive = set(range(plan.job.workers))
         self._turns = itertools.cycle(range(plan.job.workers))
         self._more = True
+        self._ready: Delivered | None = None  # a batch that was taken before the sampler failed
         self._fill()
+
+    def _behind(self) -> tuple[int, int]:
+        return (self._pending[0].before, self._pending[0].number) if self._pending else super()._behind()
 
     def _fill(self) -> None:
         plan, board = self._plan, self._transport.board
-        while self._more and self._alive and len(self._pending) < plan.ahead:
-            if self._pending and self._transport.room * (len(self._pending) + 1) > plan.ahead_bytes:
-                return
+        most = self._transport.ahead(plan)
+        while self._more and self._alive and len(self._pending) < most:
             try:
                 wanted = next(plan.wanted)
             except StopIteration:
                 self._more = False
                 return
+            indices = wanted.tolist() if isinstance(wanted, np.ndarray) else listed(wanted) if plan.job.batched else wanted
             worker = next(worker for worker in self._turns if worker in self._alive)
             lease = self._transport.ring.take() if self._transport.room else None
-            request = board.put_object(
-                (wanted.tolist() if isinstance(wanted, np.ndarray) else wanted, self._transport.ring.buffer_bytes if lease else 0)
-            )
+            request = board.put_object((indices, self._transport.ring.buffer_bytes if lease else 0))
             task = np.zeros(1, _board.TASK)
             task["kind"], task["only"], task["argument"], task["index"] = _worker.BATCH, worker + 1, request[0], request[1]
             task["buffer"] = lease.number if lease else _worker.NO_BUFFER
-            self._pending.append(_Made(self._number, worker, self._transport.push(task), lease, request))
+            self._pending.append(_Made(self._number, self._planned, worker, self._transport.push_one(task), lease, request))
             self._number += 1
+            self._planned += len(indices) if plan.job.batched else 1
 
     def _next(self) -> Delivered:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            return ready
         while True:
             self._fill()
             if not self._pending:
@@ -380,7 +420,11 @@ class MadeIteration(Iteration):
             del self._pending[at]
             batch = self._take(made)
             if batch is not None:
-                self._fill()
+                try:
+                    self._fill()
+                except Exception:
+                    self._ready = batch  # a sampler's error is no reason to lose it
+                    raise
                 return batch
 
     def _take(self, made: _Made) -> Delivered | None:
@@ -407,7 +451,7 @@ class MadeIteration(Iteration):
 
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()
-        self._more = False
+        self._more, self._ready = False, None
         if not hasattr(self, "_transport"):
             return
         if self._owned or harshly:

@@ -16,6 +16,7 @@ from ._shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
 _PAGE = 4096
+_LEAST = 3  # batches that a training loop which keeps none needs memory for
 
 
 def _none() -> None:
@@ -80,6 +81,11 @@ class Ring:
         """Buffers of both that are out count together, and idle ones of either give their memory back when the other needs more."""
         self._beside, other._beside = weakref.ref(other), weakref.ref(self)
 
+    @property
+    def most(self) -> int:
+        """Buffers that may be out."""
+        return max(self._most // max(self.buffer_bytes, 1), 1)
+
     def buffer(self, number: int) -> Raw:
         """The memory of a buffer, in whichever process."""
         return self._buffer(number)[0]
@@ -96,7 +102,7 @@ class Ring:
         """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time."""
         beside = self._beside()
         out = self._made - len(self._idle) + (0 if beside is None else beside._made - len(beside._idle))
-        if (out + 1) * self.buffer_bytes > self._most and out > 0:
+        if out >= self.most:
             if not self._told:
                 self._told = True
                 if beside is not None:
@@ -125,9 +131,15 @@ class Ring:
         return Lease(number, memory, address, self._idle.append)
 
     def _tell(self, made: int) -> None:
-        warnings.warn(
-            f"stocached: the {made} batches of {_sizes.show_size(self.buffer_bytes)} that memory was set aside for are all in use, "
-            f"so somebody keeps batches. Further ones come in memory of their own, which is slower. Copy what is to be kept, or raise "
-            f"ring_bytes={self._most}",
-            stacklevel=2,
-        )
+        size, slower = _sizes.show_size(self.buffer_bytes), "Further ones come in memory of their own, which is slower."
+        if self.most < _LEAST:
+            text = (
+                f"ring_bytes={self._most} is room for {made} of the batches of {size}, and {_LEAST} are needed: of that which the training loop has, of that "
+                f"which it gets, and of one that is made meanwhile. {slower} Raise it to {_LEAST * self.buffer_bytes} or more"
+            )
+        else:
+            text = (
+                f"the {made} batches of {size} that memory was set aside for are all in use, so somebody keeps batches. {slower} Copy what is to be "
+                f"kept, or raise ring_bytes={self._most}"
+            )
+        warnings.warn(f"stocached: {text}", stacklevel=2)

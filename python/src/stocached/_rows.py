@@ -19,6 +19,7 @@ from ._errors import SchemaError, StocachedError
 from ._iteration import Delivered, Iteration, Plan, Transport
 from ._layout import Layout
 from ._ring import Lease
+from ._sampling import listed
 from .cache import _address
 
 Indices = npt.NDArray[np.int64]
@@ -32,13 +33,20 @@ _HORIZON = 16  # batches that a server is told of before they are asked for
 class Batch:
     """One batch on its way."""
 
-    def __init__(self, number: int, wanted: Indices) -> None:
-        self.number, self.wanted = number, wanted
+    def __init__(self, number: int, before: int, wanted: Indices) -> None:
+        self.number, self.before, self.wanted = number, before, wanted  # before: samples of the batches before
         self.lease: Lease | None = None
         self.arrays: list[Any] = []  # columns; none as long as nobody knows how samples look
         self.hit: npt.NDArray[np.bool_] | None = None  # rows that were gathered; None: nothing is
         self.rows: npt.NDArray[Any] | None = None  # what workers load, None: every row
         self.first, self.tasks = -1, 0  # on the board
+        self.posted: npt.NDArray[Any] | None = None  # rows that these are for
+        self.left: npt.NDArray[Any] | None = None  # rows that workers load and the board had no room for yet
+        self.loaded = 0  # rows that workers have loaded
+        self.again = 0  # of these, out of the cache all the same
+        self.objects: dict[int, list[Any]] = {}  # what has no column, by row
+        self.whole: dict[int, Any] = {}  # samples that are not in their rows
+        self.failed: Any = None  # a worker's error
         self.found = 0  # rows that the gather has found
         self.filled: threading.Event | None = None  # where another thread may gather
         self.error: BaseException | None = None
@@ -193,7 +201,7 @@ def _work(jobs: queue.SimpleQueue[Batch | Indices | None], gatherer: Gatherer) -
 def _missing(batch: Batch) -> list[int]:
     """Rows that nobody has filled."""
     there = np.zeros(len(batch.wanted), np.bool_) if batch.hit is None else batch.hit.copy()
-    if batch.tasks:
+    if batch.loaded:
         there[slice(None) if batch.rows is None else batch.rows] = True
     missing: list[int] = np.flatnonzero(~there).tolist()
     return missing
@@ -212,7 +220,7 @@ class RowsIteration(Iteration):
         self._announced: deque[Indices] = deque()  # batches that come next, which a server has been told of
         if self._layout is not None:
             self._announce(self._layout)
-        if plan.cached is not None and self._layout is not None and plan.job.augment is None:
+        if plan.cached is not None and plan.layout is not None:  # not where the layout was learnt from samples, which are no columns of the cache
             self._gatherer = Gatherer(plan)
             self._background = Background(self._gatherer)
         self._fill()
@@ -231,17 +239,22 @@ class RowsIteration(Iteration):
 
     def _fill(self) -> None:
         """Plans batches and has them begun, as far ahead as is allowed."""
-        plan = self._plan
-        while self._more and len(self._pending) < plan.ahead:
-            if self._pending and self._transport.ring.buffer_bytes * (len(self._pending) + 1) > plan.ahead_bytes:
-                return
+        most = self._transport.ahead(self._plan)
+        while self._more and len(self._pending) < most:
+            if self._pending and self._pending[-1].left is not None:
+                return  # the board is full
             wanted = self._wanted()
             if wanted is None:
                 self._more = False
                 return
-            batch = self._begin(wanted)
+            try:
+                batch = self._begin(wanted)
+            except BaseException:
+                self._announced.appendleft(wanted)
+                raise
             self._pending.append(batch)
             self._number += 1
+            self._planned += len(wanted)
             if batch.hit is not None and batch.arrays and self._background is not None:
                 self._background.put(batch)
 
@@ -257,15 +270,22 @@ class RowsIteration(Iteration):
             wanted = next(self._plan.wanted, None)
             if wanted is None:
                 break
-            indices = wanted if isinstance(wanted, np.ndarray) else np.array(wanted, np.int64)
+            indices = wanted if isinstance(wanted, np.ndarray) and self._plan.ordered else self._indices(wanted)
             ahead.append(indices)
             if horizon and self._background is not None:
                 self._background.put(indices)
         return ahead.popleft() if ahead else None
 
+    def _indices(self, wanted: Any) -> Indices:
+        """Of a sampler that is not ours; negative ones count from the end, as the dataset takes them."""
+        indices = np.array(listed(wanted), np.int64)
+        if self._plan.cached is not None and indices.size and indices.min() < 0:
+            indices[indices < 0] += len(self._plan.cached)
+        return indices
+
     def _begin(self, wanted: Indices) -> Batch:
         plan, gatherer = self._plan, self._gatherer
-        batch = Batch(self._number, wanted)
+        batch = Batch(self._number, self._planned, wanted)
         if gatherer is not None and gatherer.fetches:
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
@@ -279,7 +299,8 @@ class RowsIteration(Iteration):
         self._give_room(batch)
         if batch.hit is not None and batch.rows is None:
             return batch
-        if plan.job.workers:
+        if plan.job.workers and len(wanted):  # a sampler of batches may give an empty one
+            batch.left = np.arange(len(wanted)) if batch.rows is None else batch.rows
             self._post(batch)
         return batch
 
@@ -298,13 +319,17 @@ class RowsIteration(Iteration):
             batch.arrays = rows.arrays(np.empty(max(rows.bytes, 1), np.uint8), n)
 
     def _post(self, batch: Batch) -> None:
-        rows = np.arange(len(batch.wanted)) if batch.rows is None else batch.rows
-        if not len(rows):
-            return  # a sampler of batches may give an empty one
+        """Has workers load what is left of its rows, as many as the board takes at once, if it has room."""
+        left, most = batch.left, self._transport.board.most
+        assert left is not None
+        rows = left[:most]
         tasks = np.zeros(len(rows), _board.TASK)
         tasks["kind"], tasks["row"], tasks["index"], tasks["argument"] = _worker.SAMPLE, rows, batch.wanted[rows], self._plan.job.key
         tasks["buffer"] = _worker.NO_BUFFER if batch.lease is None else batch.lease.number
-        batch.first, batch.tasks = self._transport.push(tasks), len(tasks)
+        first = self._transport.push(tasks)
+        if first is not None:
+            batch.first, batch.tasks, batch.posted = first, len(tasks), rows
+            batch.left = left[most:] if len(left) > most else None
 
     # ------------------------------------------------------------------------------------------------ what is ready
 
@@ -321,6 +346,12 @@ class RowsIteration(Iteration):
             self._give_room(batch)
         if self._gatherer is not None:
             self._gatherer.fill(batch)
+        while batch.left is not None:
+            if batch.tasks:
+                self._transport.wait([(batch.first, batch.tasks)], self._plan.timeout)
+                self._read_answers(batch)
+            if batch.left is not None:
+                self._post(batch)  # there is room: what came before is read, and nothing is begun behind it
         if batch.tasks:
             self._transport.wait([(batch.first, batch.tasks)], self._plan.timeout)
         if batch.filled is not None:
@@ -337,65 +368,70 @@ class RowsIteration(Iteration):
 
     def _follow(self) -> None:
         """Has the next epoch begun, once. Not before somebody asks for batches of this one, which may itself have been begun ahead."""
-        follow, self._plan.follow = self._plan.follow, None
-        if follow is not None:
-            follow()
+        follow, pending, transport = self._plan.follow, self._pending, self._transport
+        if follow is None or (pending and (pending[-1].left is not None or len(pending) + transport.ahead(self._plan) > transport.ring.most - 2)):
+            return  # these need the board, or the ring
+        self._plan.follow = None
+        follow()
 
     def _any_ready(self) -> int:
         waiting = []
         for k, batch in enumerate(self._pending):
+            if batch.left is not None and k:
+                break  # it is the last one, and needs the board, which those before it have
             if not batch.tasks:
                 return k
             waiting.append((batch.first, batch.tasks))
         return self._transport.wait(waiting, self._plan.timeout)
 
+    def _behind(self) -> tuple[int, int]:
+        return (self._pending[0].before, self._pending[0].number) if self._pending else super()._behind()
+
     def _deliver(self, batch: Batch) -> Delivered:
         plan, n = self._plan, len(batch.wanted)
-        objects: dict[int, list[Any]] = {}  # by row
-        whole: dict[int, Any] = {}
-        hits = self._read_answers(batch, objects, whole) if batch.tasks else 0
+        if batch.tasks:
+            self._read_answers(batch)
+        if batch.failed is not None:
+            batch.failed.reraise()
         if batch.error is not None:
             raise batch.error
-        hits += batch.found
+        objects, whole, hits = batch.objects, batch.whole, batch.again + batch.found
         self._all_hit = batch.found == n
-        if batch.found + batch.tasks < n:  # without workers, or gone from the cache since we looked
+        if batch.found + batch.loaded < n:  # without workers, or gone from the cache since we looked
             hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))
         layout = self._layout
         by_columns = layout is not None and batch.arrays and not whole and n > 0
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
-        batch.arrays, batch.lease = [], None  # the background's queue may hold the batch for a while yet
+        batch.arrays, batch.lease, batch.objects, batch.whole = [], None, {}, {}  # the background's queue may hold the batch for a while yet
         sample_bytes = layout.sample_bytes if layout is not None else 0
         pinned = plan.job.flavour.pin(data)
         return Delivered(pinned, n, hits, n * sample_bytes)
 
-    def _read_answers(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
-        """Returns how many came out of the cache all the same."""
-        board, plan = self._transport.board, self._plan
+    def _read_answers(self, batch: Batch) -> None:
+        """What became of its tasks, which have all been answered."""
+        board, plan, rows = self._transport.board, self._plan, batch.posted
+        assert rows is not None
         answers = board.answers(batch.first, batch.tasks).copy()
         board.release(batch.first, batch.tasks)
-        rows = range(batch.tasks) if batch.rows is None else batch.rows.tolist()
+        batch.loaded += batch.tasks
+        batch.tasks = 0
         plan.meter.load(int((answers["ended_ns"] - answers["began_ns"]).sum()))
         if plan.trace is not None:
-            plan.trace.loaded(plan.epoch, batch.number, answers, batch.wanted if batch.rows is None else batch.wanted[batch.rows])
+            plan.trace.loaded(plan.epoch, batch.number, answers, batch.wanted[rows])
         if not answers["result"].any():
-            return 0
+            return
         cached = answers["result"] >= _worker.FROM_CACHE
         answers["result"][cached] -= _worker.FROM_CACHE
-        error = None
-        for row, answer in zip(rows, answers):
+        batch.again += int(cached.sum())
+        for row, answer in zip(rows.tolist(), answers):
             result, offset, length = int(answer["result"]), int(answer["spill_offset"]), int(answer["spill_bytes"])
             if result == _worker.ERROR:
                 wrapped = board.take_object(offset, length)
-                error = error or wrapped  # of the first row, as if one after the other were loaded
+                batch.failed = batch.failed or wrapped  # of the first row, as if one after the other were loaded
+                batch.left = None
             elif result != _worker.ROW:
                 value, _ = _transport.receive(board, offset, length)
-                if result == _worker.WHOLE:
-                    whole[row] = value
-                else:
-                    objects[row] = value
-        if error is not None:
-            error.reraise()
-        return int(cached.sum())
+                (batch.whole if result == _worker.WHOLE else batch.objects)[row] = value
 
     def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
         """Here, in the training loop's thread. Returns 1 if it came out of the cache all the same."""

@@ -48,6 +48,11 @@ def batches_of(shard: Shard, batch_size: int, drop_last: bool) -> Iterator[npt.N
             yield many[at : at + batch_size]
 
 
+def listed(wanted: Any) -> Any:
+    """The indices of a batch, which a sampler may give in anything that can be iterated over, as what can be iterated over again."""
+    return wanted if isinstance(wanted, (list, tuple)) or hasattr(wanted, "__array__") else list(wanted)
+
+
 class Batcher:
     """Batches of what a sampler gives, as torch's BatchSampler makes them."""
 

@@ -1,0 +1,328 @@
+"""The loader with what its users rarely have: samplers of their own kinds, batches larger than the board, states after errors, small rings, caches that cannot
+be gathered from."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from loader_datasets import Numbers, check, read
+from processes import until
+
+from stocached import InvalidError, Loader
+from stocached._cached import CachedSamples
+
+
+def stack(samples):
+    return np.stack(samples)
+
+
+def drained(batches):
+    """The first sample of each batch, and the names of errors."""
+    got = []
+    while len(got) < 50:
+        try:
+            got.append(check(next(batches))[0])
+        except StopIteration:
+            return got
+        except Exception as error:
+            got.append(type(error).__name__)
+    raise AssertionError(got)
+
+
+# ---------------------------------------------------------------------------------------------------- caches that cannot be gathered from
+
+
+def add(sample):
+    return sample + 1000
+
+
+class Longer(Numbers):
+    def __getitem__(self, index):
+        return np.full(4 + index % 3, index)
+
+
+class Named(Numbers):
+    def __getitem__(self, index):
+        return {"number": np.full(4, index), "name": f"number {index}"}
+
+
+def test_augment_of_the_dataset_is_not_lost_in_later_epochs():
+    loader = Loader(CachedSamples(Numbers(16), size="16MiB", augment=add), 4, num_workers=2, persistent_workers=True)
+    for _ in range(4):
+        assert [batch[:, 0].tolist() for batch in loader] == [[1000 + k for k in range(at, at + 4)] for at in range(0, 16, 4)]
+    loader.close()
+
+
+@pytest.mark.parametrize("dataset", [Longer(16), Named(16)], ids=["variable", "strings"])
+def test_samples_that_are_no_columns_in_later_epochs(dataset):
+    loader = Loader(dataset, 1, size="16MiB", num_workers=2, persistent_workers=True)
+    first = [str(batch) for batch in loader]
+    for _ in range(3):
+        assert [str(batch) for batch in loader] == first
+    loader.close()
+
+
+# ---------------------------------------------------------------------------------------------------- samplers
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("size", [None, "16MiB"], ids=["uncached", "cached"])
+def test_negative_indices_count_from_the_end(workers, size):
+    class Both(Numbers):
+        def __getitem__(self, index):
+            return super().__getitem__(index % self.n)
+
+    loader = Loader(Both(8), 2, sampler=[-1, np.int64(-8), 3, -3], num_workers=workers, size=size)
+    for _ in range(3):
+        assert [check(batch) for batch in loader] == [[7, 0], [3, 5]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("collate", [None, stack], ids=["rows", "batches"])
+@pytest.mark.parametrize("kind", [set, tuple, iter, np.array], ids=["set", "tuple", "iterator", "array"])
+def test_batches_of_a_sampler_may_be_anything_that_can_be_iterated_over(workers, collate, kind):
+    loader = Loader(Numbers(8), batch_sampler=[kind([1, 2]), kind([3]), kind([4, 5])], num_workers=workers, collate_fn=collate)
+    assert [check(batch) for batch in loader] == [[1, 2], [3], [4, 5]]
+
+
+class Pairs(Numbers):
+    def __getitem__(self, index):
+        return super().__getitem__(int(index[0]) + int(index[1]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_indices_that_are_arrays_reach_the_dataset_as_they_are(workers):
+    loader = Loader(Pairs(8), 2, sampler=[np.array([1, 2]), np.array([0, 4]), np.array([5, 0])], num_workers=workers)
+    assert [check(batch) for batch in loader] == [[3, 4], [5]]
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["in order", "as they come"])
+@pytest.mark.parametrize("size", [None, "16MiB"], ids=["uncached", "cached"])
+@pytest.mark.parametrize(("count", "batch"), [(5, 1500), (3, 2100)], ids=["many of them", "one alone"])
+def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_order):
+    many = [list(range(at, at + batch)) for at in range(0, count * batch, batch)]
+
+    class Small(Numbers):
+        def __getitem__(self, index):
+            return np.array([index, -index])
+
+    loader = Loader(Small(count * batch), batch_sampler=many, num_workers=3, prefetch_factor=1, size=size, in_order=in_order)
+    batches = iter(loader)
+    assert batches._transport.board._capacity == 4096
+    got = [rows.tolist() for rows in batches]
+    assert sorted(got) == [[[k, -k] for k in indices] for indices in many]
+    assert not in_order or got == sorted(got)
+
+
+@pytest.mark.parametrize("collate", [None, stack], ids=["rows", "batches"])
+def test_error_in_a_large_batch_is_of_this_batch_alone(collate):
+    class Holes(Numbers):
+        def __getitem__(self, index):
+            if index == 1000:
+                raise KeyError(index)
+            return np.full(2, index)
+
+    many = [range(at, at + 2100) for at in range(0, 6300, 2100)]
+    loader = Loader(Holes(6300), batch_sampler=many, num_workers=3, prefetch_factor=1, collate_fn=collate)
+    batches = iter(loader)
+    with pytest.raises(KeyError, match="1000"):
+        next(batches)
+    assert [batch[:, 0].tolist() for batch in batches] == [list(many[1]), list(many[2])]
+
+
+def test_sampler_that_fails_loses_no_batch_that_a_worker_has_made():
+    def batches():
+        for first in range(0, 24, 4):
+            yield list(range(first, first + 4))
+        raise KeyError("no more")
+
+    got = drained(iter(Loader(Numbers(40), batch_sampler=batches(), num_workers=2, collate_fn=stack)))
+    assert [one for one in got if one != "KeyError"] == [0, 4, 8, 12, 16, 20]
+    assert got.count("KeyError") == 1
+
+
+def test_empty_dataset_says_so():
+    with pytest.raises(InvalidError, match="the dataset is empty"):
+        Loader([], 4)
+    with pytest.raises(InvalidError, match="the dataset is empty"):
+        Loader([], 4, shuffle=True, size="16MiB")
+    assert list(Loader([], 4, sampler=[], num_workers=1)) == []
+
+
+# ---------------------------------------------------------------------------------------------------- states
+
+
+class Holes(Numbers):
+    def __getitem__(self, index):
+        if index == 5:
+            raise ValueError("five")
+        return super().__getitem__(index)
+
+
+WAYS = [{}, {"num_workers": 2}, {"num_workers": 2, "collate_fn": stack}, {"num_workers": 2, "worker": "thread"}]
+IDS = ["here", "rows", "batches", "threads"]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["ours", "own"])
+@pytest.mark.parametrize("settings", WAYS, ids=IDS)
+def test_state_behind_a_batch_that_failed(settings, own):
+    order = {"sampler": list(range(16))} if own else {"seed": 1}
+    loader = Loader(Holes(16), 4, **order, **settings)
+    batches = iter(loader)
+    assert check(next(batches))[0] == 0
+    with pytest.raises(ValueError, match="five"):
+        next(batches)
+    again = Loader(Numbers(16), 4, **order)
+    again.load_state_dict(loader.state_dict())
+    assert read(again) == list(range(4, 16)), "whoever goes on from the error tries the batch once more"
+    assert check(next(batches))[0] == 8
+    again.load_state_dict(loader.state_dict())
+    assert read(again) == list(range(12, 16)), "whoever has gone on behind it gets what comes then"
+
+
+def test_state_behind_a_batch_that_batch_augment_failed_for():
+    calls = []
+
+    def augment(batch):
+        calls.append(None)
+        if len(calls) == 2:
+            raise ValueError("two")
+        return batch
+
+    loader = Loader(Numbers(16), 4, seed=1, batch_augment=augment)
+    assert drained(iter(loader))[:3] == [0, "ValueError", 8]
+    calls.clear()
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(ValueError, match="two"):
+        next(batches)
+    next(batches)
+    assert loader.state_dict()["position"] == 12
+
+
+def test_batch_augment_that_raises_stop_iteration_does_not_end_the_epoch():
+    def augment(batch):
+        return next(iter([])) if batch[0, 0] == 4 else batch
+
+    assert drained(iter(Loader(Numbers(16), 4, batch_augment=augment))) == [0, "RuntimeError", 8, 12]
+
+
+class Late(Numbers):
+    def __getitem__(self, index):
+        if index == 2:
+            time.sleep(1.0)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
+@pytest.mark.parametrize("order", [{"seed": 1}, {"sampler": list(range(16))}], ids=["ours", "own"])
+def test_state_where_batches_overtake_one_loses_none(order, settings):
+    loader = Loader(Late(16), 2, num_workers=3, in_order=False, **order, **settings)
+    batches = iter(loader)
+    got = [check(next(batches))[0] for _ in range(3)]
+    assert 2 not in got, "it takes a second"
+    state = loader.state_dict()
+    batches.close()
+    again = Loader(Numbers(16), 2, **order)
+    again.load_state_dict(state)
+    assert read(again) == list(range(2, 16))
+
+
+class Once:
+    """A sampler that fails the first time."""
+
+    def __init__(self) -> None:
+        self.failed = False
+
+    def __iter__(self):
+        if not self.failed:
+            self.failed = True
+            raise OSError("once")
+        return iter(range(16))
+
+    def __len__(self) -> int:
+        return 16
+
+
+def test_state_is_not_lost_where_iterating_fails():
+    before = Loader(Numbers(16), 4, sampler=list(range(16)))
+    batches = iter(before)
+    next(batches)
+    after = Loader(Numbers(16), 4, sampler=Once())
+    after.load_state_dict(before.state_dict())
+    np.random.seed(7)
+    state = np.random.get_state()[1].tolist()
+    with pytest.raises(OSError, match="once"):
+        read(after)
+    assert np.random.get_state()[1].tolist() == state, "the program's random numbers are its own"
+    assert read(after) == list(range(4, 16))
+
+
+# ---------------------------------------------------------------------------------------------------- small rings, interruptions
+
+
+@pytest.mark.parametrize("settings", [{}, {"persistent_workers": True}, {"collate_fn": stack}], ids=["rows", "kept", "batches"])
+@pytest.mark.parametrize("buffers", [3, 4, 6])
+def test_small_rings_have_less_made_ahead_and_blame_nobody(buffers, settings):
+    loader = Loader(Numbers(80), 4, seed=1, num_workers=2, ring_bytes=buffers * 24576, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            assert sorted(read(loader)) == list(range(80))
+    loader.close()
+
+
+def test_ring_that_is_too_small_for_any_loop_says_how_large_it_must_be():
+    loader = Loader(Numbers(80), 4, num_workers=2, ring_bytes=16384)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert read(loader) == list(range(80))
+    told = [str(warning.message) for warning in caught]
+    assert len(told) == 1
+    assert "3 are needed" in told[0]
+    assert "Raise it to 49152" in told[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read(Loader(Numbers(80), 4, num_workers=2, ring_bytes=49152)) == list(range(80))
+
+
+def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
+    loader = Loader(Late(16), 2, num_workers=2, persistent_workers=True, collate_fn=stack)
+    batches = iter(loader)
+    check(next(batches))
+    until(lambda: loader._kept.pool.board.held(1), "the second batch is being made, which takes a second")
+    signals = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    signals.start()
+    with pytest.raises(KeyboardInterrupt):
+        iter(loader)  # waits for that batch
+    signals.join()
+    assert not loader._kept.usable, "who knows what its workers were asked for"
+    assert check(next(iter(loader))) == [0, 1]
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_cache_that_is_emptied_in_the_middle_of_an_epoch(workers):
+    loader = Loader(Numbers(40), 4, size="16MiB", num_workers=workers)
+    assert read(loader) == list(range(40))
+    got = []
+    for batch in loader:
+        got += check(batch)
+        loader.cache.clear()
+    assert got == list(range(40))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_cache_that_is_closed_in_the_middle_of_an_epoch(workers):
+    loader = Loader(Numbers(40), 4, size="16MiB", num_workers=workers)
+    read(loader)
+    batches = iter(loader)
+    next(batches)
+    loader.cache.close()
+    assert "ClosedError" in drained(batches)
