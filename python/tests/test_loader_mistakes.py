@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -93,3 +94,23 @@ def test_a_state_with_and_without_an_order_of_ours():
         without.load_state_dict(with_order.state_dict())
     with pytest.raises(StateError, match="the state is of a sampler, without seed= or order=, this loader has Order"):
         with_order.load_state_dict(without.state_dict())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_workers": 2}, {"num_workers": 2, "size": "8MiB"}, {"size": "8MiB"}, {"num_workers": 2, "collate_fn": list}]
+)
+def test_threads_that_share_an_iteration_get_each_sample_once(settings):
+    with contextlib.closing(Loader(Numbers(400), 4, **settings)) as loader:
+        batches, seen = iter(loader), []
+
+        def take():
+            for batch in batches:
+                seen.append([label for _, label in batch] if "collate_fn" in settings else batch[1].tolist())
+
+        threads = [threading.Thread(target=take, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        assert sorted(label for labels in seen for label in labels) == list(range(400))

@@ -112,9 +112,9 @@ class Iteration:
         if os.getpid() != self._pid:
             raise ClosedError("this iteration belongs to the process that began it; iterate over the loader anew in this one")
         with self._turn:
-            return self._take()
+            return self._in_turn()
 
-    def _take(self) -> Any:
+    def _in_turn(self) -> Any:
         plan, start = self._plan, time.monotonic_ns()
         self._step = step = start - self._returned if self._returned else 0
         if self.ended:
