@@ -129,6 +129,10 @@ class Epoch:
         return sorted({load.process for load in self.loads} - {os.getpid()})
 
 
+Runs = dict[tuple[str, int], Epoch]  # by kind of loader and number of workers
+Measured = Callable[[str, int, int], Epoch]  # of kind, workers and size
+
+
 def run(loader: Iterable[Any], loads: Loads, step: float) -> Epoch:
     """One epoch. Batches are pairs, the second of them the samples' numbers."""
     loads.take()
@@ -353,7 +357,7 @@ def save(figure: Figure, path: Path) -> None:
     small.save(path, optimize=True)
 
 
-def draw_workers(runs: dict[tuple[str, int], Epoch], workers: list[int], path: Path) -> None:
+def draw_workers(runs: Runs, workers: list[int], path: Path) -> None:
     batches = len(runs[TORCH, 0].arrivals)
     left, width, gap, line, high = 1.25, 4.15, 0.25, 0.205, 9.45
     sections = [(f"{count} worker{'s' * (count != 1)}", count, OURS) for count in SHOWN] + [
@@ -400,7 +404,7 @@ def draw_workers(runs: dict[tuple[str, int], Epoch], workers: list[int], path: P
     save(figure, path)
 
 
-def draw_panels(figure: Figure, runs: dict[tuple[str, int], Epoch], workers: list[int], top: float) -> None:
+def draw_panels(figure: Figure, runs: Runs, workers: list[int], top: float) -> None:
     kinds = ((TORCH, "torch", INK), (OURS, "stocached", BLUE), (CACHED, "stocached with size=, second epoch", BATCHES[2]))
     seconds = [(label, tint, "-o", [runs[kind, count].seconds for count in workers]) for kind, label, tint in kinds]
     steps = len(runs[TORCH, 0].arrivals) * STEP
@@ -411,7 +415,7 @@ def draw_panels(figure: Figure, runs: dict[tuple[str, int], Epoch], workers: lis
     lines(place(figure, 5.4, top, 4.2, 1.75), "milliseconds to the first batch", workers, first, (0, 1.6 * max(max(curve[3]) for curve in first)))
 
 
-def draw_streams(runs: dict[tuple[str, int], Epoch], items: int, path: Path) -> None:
+def draw_streams(runs: Runs, items: int, path: Path) -> None:
     left, width, gap, line, high = 1.2, 2.75, 0.15, 0.25, 8.35
     figure = chart(
         "Workers within a batch of streams",
@@ -473,22 +477,15 @@ def draw_streams(runs: dict[tuple[str, int], Epoch], items: int, path: Path) -> 
 # ------------------------------------------------------------------------------------------------ all of it
 
 
-def quietest(runs: list[Epoch]) -> Epoch:
-    """The quickest of them, as others at work on the machine only ever make one slower."""
-    return min(runs, key=lambda epoch: epoch.seconds)
-
-
-def measure(
-    one: Callable[[str, int, int], Epoch], kinds: Iterable[str], workers: Iterable[int], size: int, repeats: int
-) -> dict[tuple[str, int], Epoch]:
-    """An epoch for each kind and number of workers. Kinds take turns."""
+def measure(one: Measured, kinds: Iterable[str], workers: Iterable[int], size: int, repeats: int, cost: Callable[[Epoch], float]) -> Runs:
+    """An epoch for each kind and number of workers: the one that cost least, as others at work on the machine only add to it. Kinds take turns."""
     runs: dict[tuple[str, int], list[Epoch]] = {}
     for _, count, kind in itertools.product(range(repeats), workers, kinds):
         runs.setdefault((kind, count), []).append(one(kind, count, size))
-    return {key: quietest(found) for key, found in runs.items()}
+    return {key: min(found, key=cost) for key, found in runs.items()}
 
 
-def table(runs: dict[tuple[str, int], Epoch], streams: dict[tuple[str, int], Epoch], items: int) -> str:
+def table(runs: Runs, streams: Runs, items: int) -> str:
     told = ["workers  loader               epoch      first batch"]
     told += [f"{count:7}  {kind:17} {epoch.seconds:7.3f} s {1e3 * epoch.first:11.1f} ms" for (kind, count), epoch in runs.items()]
     told.append("\nworkers  streams                                  items/s  rows go on")
@@ -510,8 +507,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*suggested max number of worker.*")  # they sleep
     workers = sorted(SHOWN) if arguments.quick else list(range(9))
     batches, items, repeats = (2, 2, 1) if arguments.quick else (10, 30, arguments.repeats)
-    runs = measure(warm_epoch, (TORCH, OURS, CACHED), workers, batches, repeats)
-    streams = measure(stream, STREAMS, SHOWN_STREAMS, items, repeats)
+    runs = measure(warm_epoch, (TORCH, OURS, CACHED), workers, batches, repeats, lambda epoch: epoch.seconds)
+    streams = measure(stream, STREAMS, SHOWN_STREAMS, items, repeats, lambda epoch: -epoch.rate)
     print(table(runs, streams, items))
     with plt.rc_context({"font.size": 10, "text.color": INK}):
         draw_workers(runs, workers, arguments.out / "workers.png")

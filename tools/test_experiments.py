@@ -54,6 +54,8 @@ def test_an_epoch_that_lacks_a_sample_is_refused() -> None:
         experiments.check(epoch, "torch", 3, 3)
 
 
-def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, "--out", tmp_path / "gone"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and "there is no such folder; make it first" in done.stderr
+def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--out", str(tmp_path / "gone")])
+    with pytest.raises(SystemExit, match="2"):
+        experiments.main()
+    assert "there is no such folder; make it first" in capsys.readouterr().err
