@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from stocached import CacheMemoryError, InvalidError, Loader, NondeterministicDatasetError, StateError
+from stocached.prepare import BlockStorage
+from stocached.streams import Streams
 
 
 class Numbers:
@@ -114,3 +116,10 @@ def test_threads_that_share_an_iteration_get_each_sample_once(settings):
             thread.join(20)
             assert not thread.is_alive()
         assert sorted(label for labels in seen for label in labels) == list(range(400))
+
+
+def test_sizes_of_streams_and_of_prepared_datasets_are_named_too(tmp_path):
+    with pytest.raises(InvalidError, match="ring_bytes='x' is not a size"):
+        Streams([[1, 2]], 1, ring_bytes="x")
+    with pytest.raises(InvalidError, match="file_bytes=-1 bytes; it must be between 0"):
+        BlockStorage(tmp_path / "prepared", file_bytes=-1)

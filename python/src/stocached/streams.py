@@ -301,7 +301,7 @@ def _check(s: Streams) -> None:
     if s.errors not in ERRORS:
         raise InvalidError(f"errors={s.errors!r} is none of {', '.join(ERRORS)}")
     check_workers(s.num_workers)
-    parse_size(s.ring_bytes)
+    parse_size(s.ring_bytes, "ring_bytes")
     if s.timeout < 0:
         raise InvalidError(f"timeout={s.timeout} is below 0")
     if s.rows % s.groups:

@@ -46,7 +46,7 @@ class BlockStorage(DataStorage):
         self.folder = os.path.abspath(os.fspath(folder))
         self.verify = bool(verify)
         self.compression = compression
-        self.block_bytes, self.file_bytes = parse_size(block_bytes), parse_size(file_bytes)
+        self.block_bytes, self.file_bytes = parse_size(block_bytes, "block_bytes"), parse_size(file_bytes, "file_bytes")
         self._lock = threading.Lock()  # guards the opening
         self._reader: BlockReader | None = None
         self._writer: BlockWriter | None = None
