@@ -133,7 +133,7 @@ def main(names: list[str]) -> int:
     if not names:
         print(__doc__)
         return 2
-    stages = []
+    stages: list[Stage] = []
     for group in names:
         together = group.split("+")
         with ThreadPoolExecutor(len(together)) as pool:
