@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import traceback
+from _random import Random as _Generator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from . import _schema
 from ._tree import Leaf
 
 _GOLDEN, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
+_generator: Any = random.seed.__self__  # type: ignore[attr-defined]  # the one that the module's functions share
 
 
 def mix(x: int) -> int:
@@ -25,10 +28,12 @@ def mix(x: int) -> int:
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
     """The seed of whatever is random about a sample: of (seed, epoch, index) alone, so that it does not matter who loads it."""
-    key = mix((seed + _GOLDEN) & _MASK)
-    for word in (epoch, index):
-        key = mix(((key ^ word) + _GOLDEN) & _MASK)
-    return key
+    return mix(((_epoch_seed(seed, epoch) ^ index) + _GOLDEN) & _MASK)
+
+
+@functools.lru_cache(maxsize=16)
+def _epoch_seed(seed: int, epoch: int) -> int:
+    return mix(((mix((seed + _GOLDEN) & _MASK) ^ epoch) + _GOLDEN) & _MASK)
 
 
 class WorkerError:
@@ -96,7 +101,8 @@ class Flavour:
 
     def seed_sample(self, seed: int) -> None:
         """Random numbers for one sample."""
-        random.seed(seed)
+        _Generator.seed(_generator, seed)  # random.seed, without the half of its time that it takes to find out that this is an int
+        _generator.gauss_next = None
         np.random.seed(seed & 0xFFFFFFFF)
 
     def random_state(self) -> Any:

@@ -14,6 +14,7 @@ from .cache import _address
 
 _ALIGN = 64
 _LARGE = 16384  # bytes that two thirds of the time of NumPy's copy are saved for
+_NUMBERS = {"bool": bool, "int": int, "float": float}
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -26,6 +27,7 @@ class Column:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     bytes: int
+    number: type | None  # of Python, that it holds
 
 
 class Layout:
@@ -44,7 +46,7 @@ class Layout:
                 continue
             shape, dtype = value
             nbytes = dtype.itemsize * prod(shape)
-            self.columns.append(Column(k, offset, shape, dtype, nbytes))
+            self.columns.append(Column(k, offset, shape, dtype, nbytes, _NUMBERS.get(tree.leaves[k].kind)))
             offset += -(-nbytes * rows // _ALIGN) * _ALIGN
         self.bytes = offset
         self.sample_bytes = sum(column.bytes for column in self.columns)
@@ -77,7 +79,14 @@ class Layout:
         """Puts a sample into a row; returns what has no column. UnfitError (SchemaError) if it is not like the first one; the row may be half written then."""
         leaves = self.tree.take(sample)
         for column, array in zip(self.columns, arrays):
-            value = self.tree.leaves[column.leaf].to_cache(leaves[column.leaf])
+            value = leaves[column.leaf]
+            if type(value) is column.number:
+                try:
+                    array[row] = value
+                except OverflowError:
+                    raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} is {value}, which takes more than 64 bits") from None
+                continue
+            value = self.tree.leaves[column.leaf].to_cache(value)
             if value.shape != column.shape:
                 raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}")
             if column.bytes >= _LARGE and value.dtype == column.dtype and value.flags.c_contiguous:

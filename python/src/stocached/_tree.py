@@ -20,6 +20,7 @@ from ._errors import InvalidError, SchemaError
 from ._schema import Array, Field
 
 OBJECT = "object"  # the kind of a leaf that no cache holds: a batch carries it pickled
+_PLAIN = (bool, int, float, complex, str, bytes, np.ndarray)  # types of leaves
 _NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
 
 
@@ -154,6 +155,12 @@ class Tree:
         self.leaves: list[Leaf] = []
         self._objects = objects
         self._root = self._learn(sample, "")
+        self._flat: tuple[Any, tuple[Any, ...]] | None = None  # of samples that are a plain tuple, list or dict of leaves: which, and the keys
+        root: Any = self._root
+        if isinstance(root, _Branch) and root.kind in (tuple, list, dict) and root.children == tuple(range(len(self.leaves))):
+            self._flat = root.kind, root.keys
+        tensor = _tensor_type()
+        self._plain = frozenset((*_PLAIN, tensor) if tensor is not None else _PLAIN)
 
     def _learn(self, value: Any, path: str) -> Any:
         if value is None and not self._objects:
@@ -178,8 +185,28 @@ class Tree:
         """The leaves of a sample in their order. UnfitError if it is put together otherwise."""
         if self._root == 0 and _items(sample) is None and sample is not None:
             return [sample]  # the leaf is the sample
+        flat = self._take_flat(sample)
+        if flat is not None:
+            return flat
         leaves: list[Any] = []
         self._walk(self._root, sample, leaves)
+        return leaves
+
+    def _take_flat(self, sample: Any) -> list[Any] | None:
+        """The leaves of a sample as most are, in a quarter of the time."""
+        if self._flat is None:
+            return None
+        kind, keys = self._flat
+        if type(sample) is not kind or len(sample) != len(self.leaves):
+            return None
+        try:
+            leaves = [sample[key] for key in keys] if keys else list(sample)
+        except KeyError:
+            return None
+        plain = self._plain
+        for value in leaves:
+            if type(value) not in plain:
+                return None
         return leaves
 
     # Methods, not closures: a function that names itself is a cycle, which would keep the leaves until the next garbage collection.
