@@ -266,7 +266,7 @@ def test_arguments_that_make_no_sense(arguments, message):
 def test_other_loaders_are_refused():
     with pytest.raises(InvalidError, match="got a list"):
         autotune([1, 2])
-    with pytest.raises(InvalidError, match="samples: 0 is not in"):
+    with pytest.raises(InvalidError, match="the dataset is empty"):
         autotune(Loader([], batch_size=4))
 
 

@@ -144,7 +144,7 @@ def fork() -> None:
 def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork():
     gate = Gate()
     background = Background(gate)  # type: ignore[arg-type]
-    batches = [Batch(number, None) for number in range(3)]  # type: ignore[arg-type]
+    batches = [Batch(number, 0, None) for number in range(3)]  # type: ignore[arg-type]
     for batch in batches:
         background.put(batch)
     until(lambda: len(gate.began) == 1, "the thread is busy")

@@ -504,7 +504,7 @@ def test_an_exception_after_another(server, cache):
     calls = []
 
     def twice(options, error):
-        call = next(call for call in gc.get_objects() if isinstance(call, _fetch._Call) and call.options is options)
+        call = next(call for call in gc.get_objects() if type(call) is _fetch._Call and call.options is options)
         call.raised = LookupError("the first one")
         calls.append(call)
         raise KeyboardInterrupt
