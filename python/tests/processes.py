@@ -32,6 +32,11 @@ def children(pid: int) -> list[int]:
     return [child for child in found if lives(child)]
 
 
+def unreaped() -> set[int]:
+    """Processes that the main thread has started and that nobody has waited for, dead ones too; some may be of other tests."""
+    return set(_children(os.getpid(), str(os.getpid())))
+
+
 def _threads(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")

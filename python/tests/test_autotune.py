@@ -8,10 +8,10 @@ import random
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import unreaped
 
 from stocached import InvalidError, Order, _autotune
 from stocached._autotune import Trial, autotune
@@ -34,10 +34,6 @@ class Sleeping:
         return np.full(self.shape, index, np.int32)
 
 
-def children() -> set[str]:
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
-
-
 def everything(loader) -> object:
     """What must not change."""
     gc.collect()  # an error's traceback holds what its frames had
@@ -46,7 +42,7 @@ def everything(loader) -> object:
         loader.stats(),
         random.getstate(),
         np.random.get_state()[1].tolist(),
-        children(),
+        unreaped(),
         threading.active_count(),
         len(os.listdir("/proc/self/fd")),
         {name: value if isinstance(value, (int, str, float)) else id(value) for name, value in vars(loader).items()},
@@ -245,7 +241,7 @@ def test_errors_of_the_dataset_come_out_and_leave_nothing():
     loader = Loader(Sleeping(), batch_size=4, num_workers=2)
     with pytest.raises(ZeroDivisionError):
         autotune(loader, step=step, seconds=1)
-    assert children() == before[4]
+    assert unreaped() == before[4]
 
 
 @pytest.mark.parametrize(

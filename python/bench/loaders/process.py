@@ -63,15 +63,14 @@ class Process:
     def run(self, keep: bool) -> None:
         cpu, faults = tree.used(self.pid)
         answer = self.ask("run" if keep else "check")
-        if not keep:
-            return tree.rest(self.pid)
-        n = self.samples = int(answer["samples"])
         after_cpu, after_faults = tree.used(self.pid)
         tree.rest(self.pid)
+        if not keep:
+            return
+        n = self.samples = int(answer["samples"])
         self.value.append(answer["seconds"] / n)
         self.cpu.append(max(after_cpu - cpu, 0.0) / n)
         self.faults.append(max(after_faults - faults, 0) / n)
-        return None
 
     def end(self) -> None:
         """Also ends what it has left behind."""

@@ -148,13 +148,7 @@ class CachedSamples:
     def _cached(self, i: int) -> Any:
         """A sample out of the cache, None on a miss."""
         cache = self.cache
-        if cache.variable:
-            value = cache.get(i, copy=True)
-        else:
-            raw, address = self._raw.take()
-            handle = cache._handle
-            hit = cache._get_into(handle, i, address, cache.sample_bytes, None)
-            value = cache._values.decode(raw, True) if handle.check(hit, i) else None
+        value = cache.get(i, copy=True) if cache.variable else cache._copy_into(i, *self._raw.take())
         if value is None:
             return None
         self.given += 1

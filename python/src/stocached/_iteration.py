@@ -197,6 +197,12 @@ def _close_all() -> None:
         iteration.close()
 
 
+def _request(wanted: Any, batched: bool) -> tuple[Any, int]:
+    """What a fetcher is asked for when a sampler gives this, and how many samples that are."""
+    indices = wanted.tolist() if isinstance(wanted, np.ndarray) else listed(wanted) if batched else wanted
+    return indices, len(indices) if batched else 1
+
+
 class PlainIteration(Iteration):
     """Without workers: the training loop's thread does it all, when it asks, as torch does."""
 
@@ -211,8 +217,8 @@ class PlainIteration(Iteration):
         wanted, job = next(self._plan.wanted), self._plan.job
         start = time.monotonic_ns()
         self._number += 1
-        indices = wanted.tolist() if isinstance(wanted, np.ndarray) else listed(wanted) if job.batched else wanted
-        self._planned += len(indices) if job.batched else 1
+        indices, samples = _request(wanted, job.batched)
+        self._planned += samples
         before = self._hits()
         kept = job.flavour.random_state() if job.augment is not None else None
         try:
@@ -391,7 +397,7 @@ class MadeIteration(Iteration):
             except StopIteration:
                 self._more = False
                 return
-            indices = wanted.tolist() if isinstance(wanted, np.ndarray) else listed(wanted) if plan.job.batched else wanted
+            indices, samples = _request(wanted, plan.job.batched)
             worker = next(worker for worker in self._turns if worker in self._alive)
             lease = self._transport.ring.take() if self._transport.room else None
             request = board.put_object((indices, self._transport.ring.buffer_bytes if lease else 0))
@@ -400,7 +406,7 @@ class MadeIteration(Iteration):
             task["buffer"] = lease.number if lease else _worker.NO_BUFFER
             self._pending.append(_Made(self._number, self._planned, worker, self._transport.push_one(task), lease, request))
             self._number += 1
-            self._planned += len(indices) if plan.job.batched else 1
+            self._planned += samples
 
     def _next(self) -> Delivered:
         ready, self._ready = self._ready, None

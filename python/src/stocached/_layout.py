@@ -83,9 +83,9 @@ class Layout:
             if type(value) is column.number:
                 try:
                     array[row] = value
+                    continue
                 except OverflowError:
-                    raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} is {value}, which takes more than 64 bits") from None
-                continue
+                    pass  # to_cache says what is wrong
             value = self.tree.leaves[column.leaf].to_cache(value)
             if value.shape != column.shape:
                 raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}")

@@ -15,10 +15,10 @@ from ._errors import SystemCallError
 
 _FAILED = ctypes.c_void_p(-1).value
 _HUGE = 2 << 20  # bytes of a huge page
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_mmap = _native._bind(_LIBC, "mmap", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-_munmap = _native._bind(_LIBC, "munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
-_madvise = _native._bind(_LIBC, "madvise", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+LIBC = ctypes.CDLL(None, use_errno=True)
+_mmap = _native._bind(LIBC, "mmap", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_munmap = _native._bind(LIBC, "munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+_madvise = _native._bind(LIBC, "madvise", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def of_file(fd: int, offset: int, length: int) -> npt.NDArray[np.uint8]:

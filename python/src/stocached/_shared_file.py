@@ -13,7 +13,7 @@ from . import _mapping, _native
 from ._errors import NoServerError, SystemCallError
 
 _PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
-_fallocate = _native._bind(ctypes.CDLL(None, use_errno=True), "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_fallocate = _native._bind(_mapping.LIBC, "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class SharedFile:

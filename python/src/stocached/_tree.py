@@ -20,8 +20,8 @@ from ._errors import InvalidError, SchemaError
 from ._schema import Array, Field
 
 OBJECT = "object"  # the kind of a leaf that no cache holds: a batch carries it pickled
-_PLAIN = (bool, int, float, complex, str, bytes, np.ndarray)  # types of leaves
 _NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
+_PLAIN = (*_NUMBERS, str, bytes, np.ndarray)  # types of leaves
 
 
 class UnfitError(SchemaError):

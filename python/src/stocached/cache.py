@@ -311,9 +311,7 @@ class Cache:
         handle = self._handle
         if not self.variable:
             raw = np.empty(self.sample_bytes, np.uint8)
-            if handle.check(self._get_into(handle, i, _address(raw), raw.size, None), i) == _native.MISS:
-                return None
-            return self._values.decode(raw, True)
+            return self._copy_into(i, raw, _address(raw))
         length = ctypes.c_size_t(0)
         wanted, lengths = np.array([i]), np.zeros(1, np.uint64)  # held here: their memory is the library's during the call
         for _ in range(_RETRIES):
@@ -328,6 +326,13 @@ class Cache:
                 return None
             return self._values.decode(raw[: length.value], True)
         return None
+
+    def _copy_into(self, i: int, raw: npt.NDArray[np.uint8], address: int) -> Any:
+        """A sample of fixed size, over memory of the caller's that has as many bytes, and lies there; None on a miss."""
+        handle = self._handle
+        if handle.check(self._get_into(handle, i, address, self.sample_bytes, None), i) == _native.MISS:
+            return None
+        return self._values.decode(raw, True)
 
     def __contains__(self, index: SupportsIndex) -> bool:
         """Whether the sample is in the cache now. Not counted as a hit or miss; an index out of range is simply not in it."""
