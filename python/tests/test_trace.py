@@ -256,6 +256,41 @@ def test_many_threads_at_once_lose_nothing(tmp_path):
         assert early == list(range(len(early)))
 
 
+def test_a_flush_has_no_holes(tmp_path):
+    """A thread is about to write its first span, into the first chunk, when the file is written: its second one is not there without the first."""
+    recorder = Recorder(tmp_path / "a.json")
+    at = recorder._origin
+    rows_of_late = [recorder._next()]
+    for k in range(2500):
+        recorder.span(LOOP, "step", at + 1000 * k, at + 1000 * k + 500, index=k)
+    rows_of_late.insert(0, recorder._next())
+    assert len(recorder._rooms) == 3
+    number, name = recorder.track("late"), recorder.name("load")
+
+    class Rooms(list):
+        """Lets the late thread go on between two chunks."""
+
+        def between(self, rooms):
+            for room in rooms:
+                yield room
+                if rows_of_late:
+                    recorder._next = rows_of_late.pop
+                    recorder.put(number, name, at, at + 500, index=0)
+                    recorder.put(number, name, at + 1000, at + 1500, index=1)
+
+        def __iter__(self):
+            return self.between(super().__iter__())
+
+        def __reversed__(self):
+            return self.between(super().__reversed__())
+
+    recorder._rooms = Rooms(recorder._rooms)
+    rows = recorder._rows()
+    assert rows["index"][rows["track"] == number].tolist() == [0]
+    again = recorder._rows()
+    assert again["index"][again["track"] == number].tolist() == [0, 1]
+
+
 def test_flush_goes_on_and_close_ends(tmp_path):
     path = tmp_path / "a.json"
     recorder = Recorder(path)

@@ -319,11 +319,12 @@ class Recorder:
 
     def _rows(self) -> NDArray[Any]:
         """All rows in the order of the file: by start, a span before those within it. Rounded to ticks, from the origin."""
-        parts = [np.empty(0, _ROW), *self._chunks, *self._bulk]
-        # NumPy lets go of the GIL while it copies: a row may be half written then. One that the first copy has begun is whole in the second.
-        written = np.concatenate([part["track"] for part in parts]) > 0
-        rows: NDArray[Any] = np.concatenate(parts)
-        rows = _split(rows[written])
+        # `tobytes` holds the GIL, so that no row is half written in its copy. The last chunk comes first: whatever a thread put there, its spans in the
+        # chunks before were written already, and the file has a beginning of what a thread does, without holes.
+        copies = [np.frombuffer(room.tobytes(), _ROW) for room in reversed(self._rooms)]
+        rows: NDArray[Any] = np.concatenate([np.empty(0, _ROW), *reversed(copies), *self._bulk])
+        del copies
+        rows = _split(rows[rows["track"] > 0])
         for column in ("start", "end"):
             rows[column] = (rows[column] - self._origin + TICK // 2) // TICK * TICK
         np.maximum(rows["end"], rows["start"], out=rows["end"])
