@@ -47,11 +47,11 @@ static void one_by_one(void)
 {
     void *b = new_board(16, 0);
     struct stoc_task task;
-    EQUAL(stoc_board_take(b, 0, 0, &task), 0);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 0);
     EQUAL(post(b, 50, 3), 0);
     EQUAL(wait_for(b, 0, 3, 0), 1);
     for (int k = 0; k < 3; k++) {
-        EQUAL(stoc_board_take(b, 4, 1000, &task), 1);
+        EQUAL(stoc_board_take(b, 4, 1000, &task, 1), 1);
         EQUAL(task.position, k);
         EQUAL(task.first, 0);
         EQUAL(task.index, 50 + k);
@@ -61,8 +61,8 @@ static void one_by_one(void)
         EQUAL(task.argument, 1000 + k);
         EQUAL(stoc_board_release(b, 0, 3), STOC_BUSY);
         task.result = 10 + k, task.spill_offset = 4096, task.spill_bytes = 9;
-        EQUAL(stoc_board_done(b, 4, &task), 0);
-        EQUAL(stoc_board_done(b, 4, &task), STOC_ELOST);
+        EQUAL(stoc_board_done(b, 4, &task, 1), 0);
+        EQUAL(stoc_board_done(b, 4, &task, 1), STOC_ELOST);
         EQUAL(ANSWER(b, k)->result, 10 + k);
         EQUAL(ANSWER(b, k)->worker, 4);
         EQUAL(ANSWER(b, k)->spill_bytes, 9);
@@ -70,7 +70,7 @@ static void one_by_one(void)
     }
     EQUAL(wait_for(b, 0, 3, 1000), 0);
     EQUAL(stoc_board_release(b, 0, 3), 0);
-    EQUAL(stoc_board_take(b, 4, 0, &task), 0);
+    EQUAL(stoc_board_take(b, 4, 0, &task, 1), 0);
     drop_board(b, 0);
 }
 
@@ -83,9 +83,9 @@ static void batches_lie_side_by_side(void)
     EQUAL(post(b, 0, 3), STOC_EMEMORY); /* only 2 places are left before the end, and those behind are in use */
     EQUAL(post(b, 0, 2), 14);
     for (int k = 0; k < 16; k++) {
-        EQUAL(stoc_board_take(b, 1, 0, &task), 1);
+        EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
         EQUAL(task.position, k);
-        EQUAL(stoc_board_done(b, 1, &task), 0);
+        EQUAL(stoc_board_done(b, 1, &task, 1), 0);
     }
     EQUAL(post(b, 0, 1), STOC_EMEMORY);
     EQUAL(stoc_board_release(b, 0, 8), 0);
@@ -94,14 +94,14 @@ static void batches_lie_side_by_side(void)
     EQUAL(post(b, 0, 7), 16);
     EQUAL(post(b, 0, 8), 23);
     for (int k = 0; k < 15; k++) {
-        EQUAL(stoc_board_take(b, 1, 0, &task), 1);
-        EQUAL(stoc_board_done(b, 1, &task), 0);
+        EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
+        EQUAL(stoc_board_done(b, 1, &task, 1), 0);
     }
     EQUAL(stoc_board_release(b, 16, 7), 0);
     EQUAL(stoc_board_release(b, 23, 8), 0);
     EQUAL(post(b, 0, 5), 32); /* one place is left before the end */
     EQUAL(post(b, 0, 8), 37);
-    EQUAL(stoc_board_take(b, 1, 0, &task), 1);
+    EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
     EQUAL(task.position, 32);
     drop_board(b, 0);
 }
@@ -138,8 +138,8 @@ static void refused(void)
     EQUAL(stoc_board_push(no_board, &task, 1), STOC_EINVAL);
     EQUAL(stoc_board_push(b, &task, 0), STOC_EINVAL);
     EQUAL(stoc_board_push(b, &task, 9), STOC_EINVAL);
-    EQUAL(stoc_board_take(NULL, 0, 0, &task), STOC_EINVAL);
-    EQUAL(stoc_board_take(b, 65536, 0, &task), STOC_EINVAL);
+    EQUAL(stoc_board_take(NULL, 0, 0, &task, 1), STOC_EINVAL);
+    EQUAL(stoc_board_take(b, 65536, 0, &task, 1), STOC_EINVAL);
     EQUAL(stoc_board_wait(b, NULL, 1, 0), STOC_EINVAL);
     EQUAL(stoc_board_wait(b, &none, 1, 0), STOC_EINVAL);
     EQUAL(stoc_board_spill(b, UINT64_MAX), STOC_EINVAL);
@@ -148,7 +148,7 @@ static void refused(void)
     EQUAL(stoc_board_spill(b, 4097), 8192);
     EQUAL(stoc_board_spill(b, 1), 16384);
     stoc_board_stop(b);
-    EQUAL(stoc_board_take(b, 0, 1000, &task), STOC_ECLOSED);
+    EQUAL(stoc_board_take(b, 0, 1000, &task, 1), STOC_ECLOSED);
     drop_board(b, 0);
 }
 
@@ -157,17 +157,17 @@ static void cancelled(void)
     void *b = new_board(16, 0);
     struct stoc_task task;
     EQUAL(post(b, 0, 4), 0);
-    EQUAL(stoc_board_take(b, 0, 0, &task), 1);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
     EQUAL(stoc_board_cancel(b, 0, 4), 1);
     EQUAL(wait_for(b, 0, 4, 0), 1);
-    EQUAL(stoc_board_done(b, 0, &task), 0);
+    EQUAL(stoc_board_done(b, 0, &task, 1), 0);
     EQUAL(wait_for(b, 0, 4, 1000), 0);
     for (int k = 1; k < 4; k++)
         EQUAL(ANSWER(b, k)->result, STOC_TASK_CANCELLED);
     EQUAL(stoc_board_release(b, 0, 4), 0);
-    EQUAL(stoc_board_take(b, 0, 0, &task), 0);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 0);
     EQUAL(post(b, 100, 2), 4);
-    EQUAL(stoc_board_take(b, 0, 0, &task), 1);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
     EQUAL(task.index, 100);
     drop_board(b, 0);
 }
@@ -178,10 +178,10 @@ static void posted_anew(void)
     struct stoc_task mine, other;
     uint64_t held[4];
     EQUAL(post(b, 0, 4), 0);
-    EQUAL(stoc_board_take(b, 3, 0, &mine), 1);
+    EQUAL(stoc_board_take(b, 3, 0, &mine, 1), 1);
     for (int k = 1; k < 4; k++) {
-        EQUAL(stoc_board_take(b, 5, 0, &other), 1);
-        EQUAL(stoc_board_done(b, 5, &other), 0);
+        EQUAL(stoc_board_take(b, 5, 0, &other, 1), 1);
+        EQUAL(stoc_board_done(b, 5, &other, 1), 0);
     }
     EQUAL(stoc_board_held(b, 3, held, 4), 1);
     EQUAL(held[0], 0);
@@ -189,11 +189,11 @@ static void posted_anew(void)
     EQUAL(stoc_board_held(b, 3, NULL, 0), 1);
     EQUAL(stoc_board_repost(b, 5, 0), STOC_ELOST);
     EQUAL(stoc_board_repost(b, 3, 0), 0);
-    EQUAL(stoc_board_done(b, 3, &mine), STOC_ELOST);
-    EQUAL(stoc_board_take(b, 5, 0, &other), 1);
+    EQUAL(stoc_board_done(b, 3, &mine, 1), STOC_ELOST);
+    EQUAL(stoc_board_take(b, 5, 0, &other, 1), 1);
     EQUAL(other.position, 0);
     EQUAL(other.index, 0);
-    EQUAL(stoc_board_done(b, 5, &other), 0);
+    EQUAL(stoc_board_done(b, 5, &other, 1), 0);
     EQUAL(wait_for(b, 0, 4, 0), 0);
     drop_board(b, 0);
 }
@@ -206,24 +206,77 @@ static void for_one_worker_alone(void)
     EQUAL(stoc_board_push(b, &for_two, 1), 0);
     EQUAL(stoc_board_push(b, &for_none, 1), 1);
     EQUAL(post(b, 50, 1), 2);
-    EQUAL(stoc_board_take(b, 0, 0, &task), 1);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
     EQUAL(task.position, 1);
     EQUAL(stoc_board_wait(b, both, 2, 0), 2);
-    EQUAL(stoc_board_done(b, 0, &task), 0);
+    EQUAL(stoc_board_done(b, 0, &task, 1), 0);
     EQUAL(stoc_board_wait(b, both, 2, 1000), 1);
-    EQUAL(stoc_board_take(b, 0, 0, &task), 1);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
     EQUAL(task.position, 2);
-    EQUAL(stoc_board_take(b, 0, 0, &task), 0);
-    EQUAL(stoc_board_take(b, 2, 0, &task), 1);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 0);
+    EQUAL(stoc_board_take(b, 2, 0, &task, 1), 1);
     EQUAL(task.position, 0);
-    EQUAL(stoc_board_done(b, 2, &task), 0);
+    EQUAL(stoc_board_done(b, 2, &task, 1), 0);
     EQUAL(stoc_board_wait(b, both, 2, 1000), 0);
+    drop_board(b, 0);
+}
+
+static void several_at_once(void)
+{
+    void *b = new_board(16, 0);
+    struct stoc_task tasks[8] = {{0}};
+    uint64_t held[8];
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 0), STOC_EINVAL);
+    EQUAL(stoc_board_done(b, 1, tasks, 0), STOC_EINVAL);
+    EQUAL(post(b, 0, 5), 0);
+    EQUAL(post(b, 50, 3), 5);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 3), 3);
+    EQUAL(stoc_board_take(b, 2, 0, tasks + 3, 4), 2); /* not those of the next batch */
+    for (int k = 0; k < 5; k++) {
+        EQUAL(tasks[k].position, k);
+        EQUAL(tasks[k].index, k);
+        EQUAL(tasks[k].argument, 1000 + k);
+        tasks[k].result = 10 + k;
+    }
+    CHECK(ANSWER(b, 0)->began_ns > 0);
+    EQUAL(ANSWER(b, 1)->began_ns, 0);
+    ANSWER(b, 1)->began_ns = ANSWER(b, 0)->began_ns + 7;
+    EQUAL(stoc_board_done(b, 1, tasks, 3), 0);
+    EQUAL(ANSWER(b, 0)->ended_ns, ANSWER(b, 1)->began_ns); /* as far as the worker has said when it began which */
+    CHECK(ANSWER(b, 1)->ended_ns > ANSWER(b, 1)->began_ns);
+    EQUAL(ANSWER(b, 2)->began_ns, ANSWER(b, 2)->ended_ns);
+    EQUAL(stoc_board_held(b, 2, held, 8), 2);
+    EQUAL(stoc_board_repost(b, 2, held[0]), 0);
+    EQUAL(stoc_board_done(b, 2, tasks + 3, 2), STOC_ELOST);
+    EQUAL(ANSWER(b, 4)->result, 14); /* the other is answered */
+    EQUAL(wait_for(b, 0, 5, 0), 1);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* one that somebody may have died of is taken alone, */
+    EQUAL(tasks[0].position, 3);
+    EQUAL(stoc_board_done(b, 1, tasks, 1), 0);
+    EQUAL(wait_for(b, 0, 5, 0), 0);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 3);
+    for (int k = 5; k < 8; k++)
+        EQUAL(stoc_board_repost(b, 1, (uint64_t)k), 0);
+    for (int k = 0; k < 3; k++) {
+        EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* and not with others either */
+        EQUAL(tasks[0].index, 50 + k);
+        CHECK(ANSWER(b, 5 + k)->began_ns > 0);
+        EQUAL(stoc_board_done(b, 1, tasks, 1), 0);
+    }
+    EQUAL(stoc_board_release(b, 0, 5), 0);
+    EQUAL(stoc_board_release(b, 5, 3), 0);
+    EQUAL(post(b, 90, 8), 8);
+    EQUAL(post(b, 98, 3), 16); /* in places that had tasks to be taken alone */
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 8);
+    EQUAL(stoc_board_done(b, 1, tasks, 8), 0);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 3);
+    EQUAL(tasks[2].index, 100);
     drop_board(b, 0);
 }
 
 /* ------------------------------------------------------------------------------------------------ many at once */
 
-enum { BATCH = 32, AHEAD = 4, WORKERS = 4 };
+enum { BATCH = 32, AHEAD = 4, WORKERS = 4, RUN_LENGTH = 7 };
 
 struct crowd {
     void *board;
@@ -233,17 +286,21 @@ struct crowd {
 
 static void work(struct crowd *crowd, uint32_t worker)
 {
-    struct stoc_task task;
-    for (;;) {
-        int got = stoc_board_take(crowd->board, worker, 1000, &task);
+    struct stoc_task tasks[RUN_LENGTH];
+    for (uint32_t most = 1;; most = most % RUN_LENGTH + 1) {
+        int got = stoc_board_take(crowd->board, worker, 1000, tasks, most);
         if (got == STOC_ECLOSED)
             return;
-        if (got != 1)
+        if (got < 1)
             continue;
-        task.result = (int32_t)(task.index * 3);
-        task.spill_bytes = 0;
-        if (stoc_board_done(crowd->board, worker, &task) == 0)
-            atomic_fetch_add(&crowd->times[task.index], 1);
+        CHECK(got <= (int)most);
+        for (int k = 0; k < got; k++) {
+            CHECK(tasks[k].first == tasks[0].first && tasks[k].position == tasks[0].position + (uint64_t)k);
+            tasks[k].result = (int32_t)(tasks[k].index * 3);
+        }
+        if (stoc_board_done(crowd->board, worker, tasks, (uint32_t)got) == 0)
+            for (int k = 0; k < got; k++)
+                atomic_fetch_add(&crowd->times[tasks[k].index], 1);
     }
 }
 
@@ -308,7 +365,7 @@ static int bury(struct crowd *crowd, pid_t *pids)
         if (waitpid(pids[w], NULL, WNOHANG) != pids[w])
             continue;
         int64_t n = stoc_board_held(crowd->board, w, held, BATCH);
-        CHECK(n == 0 || n == 1);
+        CHECK(n >= 0 && n <= RUN_LENGTH);
         for (int64_t k = 0; k < n; k++)
             EQUAL(stoc_board_repost(crowd->board, w, held[k]), 0);
         pids[w] = start_worker(crowd, w, NULL);
@@ -399,6 +456,7 @@ int main(int argc, char **argv)
     RUN(cancelled);
     RUN(posted_anew);
     RUN(for_one_worker_alone);
+    RUN(several_at_once);
     RUN(threads_share_every_batch);
     RUN(stop_wakes_those_who_sleep);
     RUN(workers_killed_at_random);

@@ -23,7 +23,8 @@ struct entry {
     _Atomic uint32_t left, only;
     uint64_t first;
     int64_t index;
-    uint32_t row, buffer, kind, reserved;
+    uint32_t row, buffer, kind;
+    _Atomic uint32_t alone;
     uint64_t argument;
     _Alignas(64) int32_t result;
     uint32_t worker;
@@ -117,6 +118,8 @@ int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
         e->buffer = tasks[k].buffer;
         e->kind = tasks[k].kind;
         e->argument = tasks[k].argument;
+        e->began_ns = 0;
+        atomic_store_explicit(&e->alone, 0, memory_order_relaxed);
         atomic_store_explicit(&e->left, k ? 0 : (uint32_t)n, memory_order_relaxed);
         atomic_store_explicit(&e->only, tasks[k].only, memory_order_relaxed);
     }
@@ -129,44 +132,62 @@ int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
     return (int64_t)first;
 }
 
-/* The next task for a worker; false: there is none. */
-static bool board_claim(struct board *b, uint32_t worker, struct stoc_task *task)
+enum claim { CLAIM_GONE, CLAIM_NOT_OURS, CLAIM_OURS };
+
+/* Takes the task of a position. more: only one of the batch of the position before, that nobody has died of. */
+static enum claim board_claim_at(struct board *b, uint32_t worker, uint64_t position, bool more, struct stoc_task *task)
 {
-    bool behind = true; /* all of those before this one are taken: `head` may be moved */
-    for (uint64_t position = atomic_load(&b->head); position < atomic_load(&b->tail); position++) {
-        struct entry *e = entry_at(b, position);
-        uint64_t posted = task_word(b, position, 0, TASK_POSTED), head = position;
-        bool mine = false, there = atomic_load_explicit(&e->word, memory_order_acquire) == posted;
-        if (there) {
-            uint32_t only = atomic_load_explicit(&e->only, memory_order_relaxed);
-            mine = (!only || only == worker + 1) && atomic_compare_exchange_strong(&e->word, &posted, task_word(b, position, worker, TASK_TAKEN));
-        }
-        if (mine) {
-            STOC_FAULT("board.taken");
-            e->began_ns = monotonic_ns();
-            *task = (struct stoc_task){.position = position, .first = e->first, .index = e->index, .row = e->row, .buffer = e->buffer, .kind = e->kind, .argument = e->argument};
-        }
-        behind = behind && (mine || !there);
-        if (behind)
-            atomic_compare_exchange_strong(&b->head, &head, position + 1);
-        if (mine)
-            return true;
-    }
-    return false;
+    struct entry *e = entry_at(b, position);
+    uint64_t posted = task_word(b, position, 0, TASK_POSTED);
+    if (atomic_load_explicit(&e->word, memory_order_acquire) != posted)
+        return CLAIM_GONE;
+    uint32_t only = atomic_load_explicit(&e->only, memory_order_relaxed);
+    if (only && only != worker + 1)
+        return CLAIM_NOT_OURS;
+    /* Only the first of a batch has something left, and it has as long as it is posted itself. */
+    if (more && (atomic_load_explicit(&e->left, memory_order_relaxed) || atomic_load_explicit(&e->alone, memory_order_relaxed)))
+        return CLAIM_NOT_OURS;
+    if (!atomic_compare_exchange_strong(&e->word, &posted, task_word(b, position, worker, TASK_TAKEN)))
+        return CLAIM_GONE;
+    STOC_FAULT("board.taken");
+    *task = (struct stoc_task){.position = position, .first = e->first, .index = e->index, .row = e->row, .buffer = e->buffer, .kind = e->kind, .argument = e->argument};
+    return CLAIM_OURS;
 }
 
-int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *task)
+/* The next task for a worker, and those right behind it, n at most; how many. */
+static uint32_t board_claim(struct board *b, uint32_t worker, struct stoc_task *tasks, uint32_t n)
+{
+    bool behind = true; /* all of those before this one are taken: `head` may be moved */
+    uint32_t got = 0;
+    for (uint64_t position = atomic_load(&b->head); got < n && position < atomic_load(&b->tail); position++) {
+        uint64_t head = position;
+        enum claim claim = board_claim_at(b, worker, position, got > 0, &tasks[got]);
+        if (claim == CLAIM_OURS && !got++) {
+            struct entry *e = entry_at(b, position);
+            e->began_ns = monotonic_ns();
+            n = atomic_load_explicit(&e->alone, memory_order_relaxed) ? 1 : n;
+        } else if (claim != CLAIM_OURS && got)
+            break;
+        behind = behind && claim != CLAIM_NOT_OURS;
+        if (behind)
+            atomic_compare_exchange_strong(&b->head, &head, position + 1);
+    }
+    return got;
+}
+
+int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n)
 {
     struct board *b = board_of(memory);
-    if (!b || worker > UINT16_MAX || !task)
+    if (!b || worker > UINT16_MAX || !tasks || !n || n > BOARD_MOST)
         return STOC_EINVAL;
     if (atomic_load(&b->stopped))
         return STOC_ECLOSED;
-    if (board_claim(b, worker, task))
-        return 1;
+    uint32_t got = board_claim(b, worker, tasks, n);
+    if (got)
+        return (int)got;
     uint32_t bell = atomic_load(&b->bell);
     atomic_fetch_add(&b->sleepers, 1);
-    bool got = board_claim(b, worker, task);
+    got = board_claim(b, worker, tasks, n);
     if (!got && !atomic_load(&b->stopped)) {
         STOC_FAULT("board.sleep");
         futex_wait(&b->bell, bell, timeout_ms);
@@ -174,14 +195,11 @@ int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct s
     atomic_fetch_sub(&b->sleepers, 1);
     if (!got && atomic_load(&b->stopped))
         return STOC_ECLOSED;
-    return got || board_claim(b, worker, task);
+    return (int)(got ? got : board_claim(b, worker, tasks, n));
 }
 
-int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *task)
+static int board_answer(struct board *b, uint32_t worker, const struct stoc_task *task, uint64_t ended_ns)
 {
-    struct board *b = board_of(memory);
-    if (!b || !task)
-        return STOC_EINVAL;
     struct entry *e = entry_at(b, task->position), *first = entry_at(b, task->first);
     uint64_t taken = task_word(b, task->position, worker, TASK_TAKEN);
     if (atomic_load(&e->word) != taken)
@@ -190,7 +208,8 @@ int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *task)
     e->worker = worker;
     e->spill_offset = task->spill_offset;
     e->spill_bytes = task->spill_bytes;
-    e->ended_ns = monotonic_ns();
+    e->began_ns = e->began_ns ? e->began_ns : ended_ns;
+    e->ended_ns = ended_ns;
     STOC_FAULT("board.answer");
     if (!atomic_compare_exchange_strong(&e->word, &taken, task_word(b, task->position, worker, TASK_DONE)))
         return STOC_ELOST;
@@ -201,6 +220,21 @@ int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *task)
             futex_wake(&b->finished, INT_MAX);
     }
     return 0;
+}
+
+int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n)
+{
+    struct board *b = board_of(memory);
+    if (!b || !tasks || !n)
+        return STOC_EINVAL;
+    uint64_t now = monotonic_ns();
+    int code = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        uint64_t next = k + 1 < n ? entry_at(b, tasks[k + 1].position)->began_ns : 0; /* ours, or of somebody who has it now: a time in any case */
+        int answered = board_answer(b, worker, &tasks[k], next ? next : now);
+        code = answered ? answered : code;
+    }
+    return code;
 }
 
 /* How many of the tasks have no answer. Moves `head` back to the first that waits behind it. */
@@ -305,8 +339,13 @@ int stoc_board_repost(void *memory, uint32_t worker, uint64_t position)
     struct board *b = board_of(memory);
     if (!b)
         return STOC_EINVAL;
+    struct entry *e = entry_at(b, position);
     uint64_t taken = task_word(b, position, worker, TASK_TAKEN);
-    if (!atomic_compare_exchange_strong(&entry_at(b, position)->word, &taken, task_word(b, position, 0, TASK_POSTED)))
+    if (atomic_load(&e->word) != taken)
+        return STOC_ELOST;
+    e->began_ns = 0;
+    atomic_store_explicit(&e->alone, 1, memory_order_relaxed);
+    if (!atomic_compare_exchange_strong(&e->word, &taken, task_word(b, position, 0, TASK_POSTED)))
         return STOC_ELOST;
     board_undone(b, position, 1);
     return 0;

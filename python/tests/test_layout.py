@@ -107,3 +107,58 @@ def test_seeds_of_samples_are_those_of_the_document():
         for word in (epoch, index):
             key = mix(((key ^ word) + 0x9E3779B97F4A7C15) % 2**64)
         assert sample_seed(seed, epoch, index) == key
+
+
+@pytest.mark.parametrize("rows", [[4, 5, 6], [1, 2, 6]], ids=["side by side", "apart"])
+@pytest.mark.parametrize(
+    "sample",
+    [IMAGE, (IMAGE, 3), {"a": IMAGE, "b": (True, 2.5)}, np.float32(3), (np.arange(3, dtype=">i2"), 7), np.zeros((0, 3)), 5],
+    ids=["array", "pair", "dict", "scalar", "big-endian", "empty", "number"],
+)
+def test_several_at_once_lie_as_each_alone(sample, rows):
+    layout = Layout.of(sample, 8)
+
+    def other(value: Any, by: int) -> Any:
+        if isinstance(value, dict):
+            return {key: other(item, by) for key, item in value.items()}
+        if isinstance(value, tuple):
+            return tuple(other(item, by) for item in value)
+        return (
+            not value
+            if value is True
+            else type(value)(value + by)
+            if isinstance(value, np.generic)
+            else (value + by).astype(value.dtype)
+            if isinstance(value, np.ndarray)
+            else value + by
+        )
+
+    samples = [other(sample, by) for by in (1, 2, 3)]
+    together, alone = layout.arrays(np.zeros(layout.bytes, np.uint8), 8), layout.arrays(np.zeros(layout.bytes, np.uint8), 8)
+    for row, one in zip(rows, samples):
+        layout.write(alone, row, one)
+    done = layout.write_many(together, rows, samples)
+    assert done == (not isinstance(sample, np.generic) and not (isinstance(sample, tuple) and sample[0].dtype.byteorder == ">"))
+    if done:
+        for one, two in zip(together, alone):
+            np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("sample", "others"),
+    [
+        (IMAGE, [IMAGE[:2]]),
+        (IMAGE, [IMAGE[:, :1]]),
+        (IMAGE, [IMAGE.astype(np.int16)]),
+        (IMAGE, [(IMAGE,)]),
+        ((IMAGE, 3), [(IMAGE, 3.5)]),
+        ((IMAGE, 3), [(IMAGE, True)]),
+        ((IMAGE, 3), [(IMAGE, 2**70)]),
+        ((IMAGE, "a"), [(IMAGE, "b")]),
+        (np.zeros(70000, np.uint8), [np.zeros(70000, np.uint8)]),
+    ],
+)
+def test_what_cannot_be_done_at_once_is_not(sample, others):
+    layout = Layout.of(sample, 8)
+    assert not layout.write_many(layout.arrays(np.zeros(layout.bytes, np.uint8), 8), [0, 1], [sample, *others])
+    assert not layout.write_many(layout.arrays(np.zeros(layout.bytes, np.uint8), 8), [0, 1], [*others, *others])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 from typing import Any
@@ -16,7 +17,7 @@ from ._shared_file import SharedFile
 _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
-ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("reserved", "u4"), ("argument", "u8")])
+ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("alone", "u4"), ("argument", "u8")])
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8")])
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
@@ -43,6 +44,7 @@ class Board:
         self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
         self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
         self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
+        self._began = self._answers["began_ns"]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.file, "spill": self.spill}
@@ -84,10 +86,11 @@ class Board:
         return self._check(_native.board_cancel(self._address, first, tasks))
 
     def held(self, worker: int) -> list[int]:
-        """Positions of tasks that a worker which is dead had taken."""
+        """Positions of tasks that a worker which is dead had taken, the one that it was at first."""
         positions = np.zeros(self._capacity, np.uint64)
         found = self._check(_native.board_held(self._address, worker, positions.ctypes.data, positions.size))
-        return [int(position) for position in positions[:found]]
+        held: list[int] = positions[:found].tolist()
+        return sorted(held, key=lambda position: -int(self._began[position % self._capacity]))
 
     def asked(self, position: int) -> Any:
         """What a task that is not released is about, of dtype ASKED."""
@@ -118,14 +121,19 @@ class Board:
         offset, length = int(self._notice[0]), int(self._notice[1])
         return bytes(self.get(offset, length)) if length else None
 
-    def take(self, worker: int, task: _native.Task, timeout: float) -> bool | None:
-        """Fills in the next task; False: none in so many seconds; None: the board was stopped."""
-        got = _native.board_take(self._address, worker, 0, task) or _native.board_take_wait(self._address, worker, int(timeout * 1000), task)
-        return None if got == _native.ECLOSED else bool(self._check(got))
+    def take(self, worker: int, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
+        """Fills in the next task and those right behind it, of one batch: how many, 0: none in so many seconds; None: the board was stopped."""
+        got = _native.board_take(self._address, worker, 0, tasks, most)
+        got = got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most)
+        return None if got == _native.ECLOSED else self._check(got)
 
-    def done(self, worker: int, task: _native.Task) -> None:
+    def begin(self, position: int, now_ns: int) -> None:
+        """Of several tasks that were taken together, another one is begun; the first is when it is taken."""
+        self._began[position % self._capacity] = now_ns
+
+    def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
         """Answers. A task that is not this worker's any more is nobody's business."""
-        _native.board_done(self._address, worker, task)
+        _native.board_done(self._address, worker, tasks, count)
 
     # ------------------------------------------------------------------------------------------------ the spill
 

@@ -6,17 +6,17 @@ import functools
 import random
 import sys
 import traceback
-from _random import Random as _Generator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _schema
+from ._generators import Generator, NumpyGenerator, PythonGenerator
 from ._tree import Leaf
 
 _GOLDEN, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
-_generator: Any = random.seed.__self__  # type: ignore[attr-defined]  # the one that the module's functions share
 
 
 def mix(x: int) -> int:
@@ -29,6 +29,15 @@ def mix(x: int) -> int:
 def sample_seed(seed: int, epoch: int, index: int) -> int:
     """The seed of whatever is random about a sample: of (seed, epoch, index) alone, so that it does not matter who loads it."""
     return mix(((_epoch_seed(seed, epoch) ^ index) + _GOLDEN) & _MASK)
+
+
+def sample_seeds(seed: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """`sample_seed` of many."""
+    x = (np.uint64(_epoch_seed(seed, epoch)) ^ indices.view(np.uint64)) + np.uint64(_GOLDEN)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed: npt.NDArray[np.uint64] = x ^ x >> np.uint64(31)
+    return mixed
 
 
 @functools.lru_cache(maxsize=16)
@@ -99,11 +108,14 @@ class Flavour:
         random.seed(seed + worker)
         np.random.seed(np.random.SeedSequence((seed, worker)).generate_state(4))
 
+    def generators(self) -> list[Generator]:
+        """Those that are seeded for each sample."""
+        return [PythonGenerator(), NumpyGenerator()]
+
     def seed_sample(self, seed: int) -> None:
         """Random numbers for one sample."""
-        _Generator.seed(_generator, seed)  # random.seed, without the half of its time that it takes to find out that this is an int
-        _generator.gauss_next = None
-        np.random.seed(seed & 0xFFFFFFFF)
+        for generator in self.generators():
+            generator.seed(seed)
 
     def random_state(self) -> Any:
         return random.getstate(), np.random.get_state()

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._tree import OBJECT, Tree, UnfitError
+from ._tree import OBJECT, PLAIN_NUMBERS, Tree, UnfitError
 from .cache import _address
 
 _ALIGN = 64
 _LARGE = 16384  # bytes that two thirds of the time of NumPy's copy are saved for
-_NUMBERS = {"bool": bool, "int": int, "float": float}
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -46,7 +45,7 @@ class Layout:
                 continue
             shape, dtype = value
             nbytes = dtype.itemsize * prod(shape)
-            self.columns.append(Column(k, offset, shape, dtype, nbytes, _NUMBERS.get(tree.leaves[k].kind)))
+            self.columns.append(Column(k, offset, shape, dtype, nbytes, PLAIN_NUMBERS.get(tree.leaves[k].kind)))
             offset += -(-nbytes * rows // _ALIGN) * _ALIGN
         self.bytes = offset
         self.sample_bytes = sum(column.bytes for column in self.columns)
@@ -94,6 +93,23 @@ class Layout:
             else:
                 array[row, ...] = value
         return [leaves[k] for k in self.objects]
+
+    def write_many(self, arrays: list[Array], rows: list[int], samples: list[Any]) -> bool:
+        """Puts small samples into ascending rows, in a fifth of the time that one after the other takes. False: that cannot be done with these; some of the
+        rows may have been written."""
+        if self.objects or self.sample_bytes >= _LARGE:
+            return False
+        where = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows
+        try:
+            taken = [self.tree.take(sample) for sample in samples]
+            for column, array in zip(self.columns, arrays):
+                values = self.tree.leaves[column.leaf].stacked([leaves[column.leaf] for leaves in taken])
+                if values is None or (column.number is None and values.shape[1:] != column.shape):
+                    return False
+                array[where] = values
+        except Exception:  # `write` says which, and why
+            return False
+        return True
 
     def read(self, arrays: list[Array], row: int, objects: list[Any]) -> Any:
         """The sample of a row again, over the memory of the batch."""

@@ -463,12 +463,12 @@ board_init = _bind(_holding, "stoc_board_init", c_int, c_void_p, c_uint32)
 # int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
 board_push = _bind(_holding, "stoc_board_push", c_int64, c_void_p, c_void_p, c_size_t)
 
-# int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *task);
-board_take = _bind(_holding, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task))
-board_take_wait = _bind(_releasing, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task))
+# int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
+board_take = _bind(_holding, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task), c_uint32)
+board_take_wait = _bind(_releasing, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task), c_uint32)
 
-# int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *task);
-board_done = _bind(_holding, "stoc_board_done", c_int, c_void_p, c_uint32, POINTER(Task))
+# int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n);
+board_done = _bind(_holding, "stoc_board_done", c_int, c_void_p, c_uint32, POINTER(Task), c_uint32)
 
 # int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
 board_wait = _bind(_releasing, "stoc_board_wait", c_int64, c_void_p, POINTER(Batch), c_size_t, c_uint32)

@@ -73,8 +73,9 @@ class Pool:
             if _alive(worker):
                 continue
             held = self.board.held(number)
-            self._cost.update(held or [-1])
-            attempts = max(self._cost[position] for position in held or [-1])
+            at = held[0] if held else -1
+            self._cost[at] += 1
+            attempts = self._cost[at]
             if not self._restart or attempts >= (_ATTEMPTS if held else _ATTEMPTS * self.job.workers):
                 self.lost = self._obituary(number, worker, held, attempts)
                 raise WorkerLostError(self.lost)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from . import _board, _native, _threads, _transport, _worker
 from ._errors import SchemaError, StocachedError
+from ._flavour import sample_seeds
 from ._iteration import Delivered, Iteration, Plan, Transport
 from ._layout import Layout
 from ._ring import Lease
@@ -324,7 +325,10 @@ class RowsIteration(Iteration):
         assert left is not None
         rows = left[:most]
         tasks = np.zeros(len(rows), _board.TASK)
-        tasks["kind"], tasks["row"], tasks["index"], tasks["argument"] = _worker.SAMPLE, rows, batch.wanted[rows], self._plan.job.key
+        indices = batch.wanted[rows]
+        tasks["kind"], tasks["row"], tasks["index"] = _worker.SAMPLE, rows, indices
+        if self._plan.job.random:
+            tasks["argument"] = sample_seeds(self._plan.job.key, 0, indices)
         tasks["buffer"] = _worker.NO_BUFFER if batch.lease is None else batch.lease.number
         first = self._transport.push(tasks)
         if first is not None:
@@ -423,13 +427,14 @@ class RowsIteration(Iteration):
         cached = answers["result"] >= _worker.FROM_CACHE
         answers["result"][cached] -= _worker.FROM_CACHE
         batch.again += int(cached.sum())
-        for row, answer in zip(rows.tolist(), answers):
+        told = np.flatnonzero(answers["result"])  # that have more to say than that the sample is in its row
+        for row, answer in zip(rows[told].tolist(), answers[told]):
             result, offset, length = int(answer["result"]), int(answer["spill_offset"]), int(answer["spill_bytes"])
             if result == _worker.ERROR:
                 wrapped = board.take_object(offset, length)
                 batch.failed = batch.failed or wrapped  # of the first row, as if one after the other were loaded
                 batch.left = None
-            elif result != _worker.ROW:
+            else:
                 value, _ = _transport.receive(board, offset, length)
                 (batch.whole if result == _worker.WHOLE else batch.objects)[row] = value
 

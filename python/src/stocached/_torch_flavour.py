@@ -11,6 +11,7 @@ from torch import _utils
 from torch.utils.data import _utils as _data_utils
 
 from ._flavour import Flavour
+from ._generators import Generator
 from ._tree import Leaf, as_tensor
 
 # Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
@@ -19,6 +20,16 @@ _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
 _torch_worker: Any = _data_utils.worker
 _exception_wrapper: Any = _utils.ExceptionWrapper
+
+
+class TorchGenerator:
+    """That of torch for the CPU."""
+
+    def seed(self, seed: int) -> None:
+        torch.default_generator.manual_seed(seed & (2**63 - 1))
+
+    def watch(self) -> None:
+        """Reading its state takes longer than seeding it."""
 
 
 class TorchFlavour(Flavour):
@@ -44,9 +55,8 @@ class TorchFlavour(Flavour):
 
         np.random.seed(_torch_worker._generate_state(seed, worker))
 
-    def seed_sample(self, seed: int) -> None:
-        super().seed_sample(seed)
-        torch.default_generator.manual_seed(seed & (2**63 - 1))
+    def generators(self) -> list[Generator]:
+        return [*super().generators(), TorchGenerator()]
 
     def random_state(self) -> Any:
         return *super().random_state(), torch.get_rng_state()

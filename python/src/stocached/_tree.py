@@ -21,6 +21,7 @@ from ._schema import Array, Field
 
 OBJECT = "object"  # the kind of a leaf that no cache holds: a batch carries it pickled
 _NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
+PLAIN_NUMBERS = {"bool": bool, "int": int, "float": float}
 _PLAIN = (*_NUMBERS, str, bytes, np.ndarray)  # types of leaves
 
 
@@ -52,6 +53,17 @@ class Leaf:
         if kind in ("bool", "int", "float", "complex"):
             return np.asarray(value, _dtypes.NUMPY[code])
         return _schema.as_array(value)
+
+    def stacked(self, values: list[Any]) -> Any:
+        """Those of several samples in one array, or a list of numbers; None if that is not as simple as it is for most."""
+        types = {*map(type, values)}
+        if self.kind == "tensor":
+            simple = types == {_tensor_type()} and {value.dtype for value in values} == {_tensor_dtype(self.code)}
+            return _schema.tensor_as_array(sys.modules["torch"].stack(values)) if simple else None
+        if self.kind == "array":
+            simple = types == {np.ndarray} and {value.dtype for value in values} == {_dtypes.NUMPY[self.code]}
+            return np.stack(values) if simple else None
+        return values if types == {PLAIN_NUMBERS.get(self.kind)} else None
 
     def from_cache(self, value: Any) -> Any:
         """The object again, from an array (bytes for fields of bytes) that is the caller's own."""

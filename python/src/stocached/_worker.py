@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +16,10 @@ import numpy as np
 
 from . import _native, _transport
 from ._board import Board
+from ._cached import CachedSamples
 from ._errors import SchemaError
 from ._flavour import Flavour, sample_seed
+from ._generators import Seeding
 from ._layout import Layout
 from ._parent import Parent
 from ._ring import Ring
@@ -28,6 +32,8 @@ ROW, ROW_AND_OBJECTS, WHOLE, ERROR, MADE, ENDED = 0, 1, 2, 3, 4, 5
 FROM_CACHE = 16  # added to it where the sample was in the cache after all
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
+_MOST = 32  # tasks that are taken at a time,
+_TOGETHER = 1_000_000  # if they take no more ns than this together: else the other workers are to have some
 
 
 class Fetcher:
@@ -124,14 +130,26 @@ class Job:
     process: bool
     parent: Parent = field(default_factory=Parent)
 
-    def load(self, index: Any, key: int) -> Any:
-        """A sample of a map-style dataset."""
-        if self.augment is None and not self.seed_samples:
-            return self.dataset[index]
-        seed = sample_seed(key, 0, index)
-        if self.seed_samples:
-            self.flavour.seed_sample(seed)
+    @property
+    def random(self) -> bool:
+        """Whether samples depend on their seeds."""
+        return self.augment is not None or self.seed_samples
+
+    @functools.cached_property
+    def cached(self) -> CachedSamples | None:
+        """The dataset, if it is nothing but a cache of another one."""
+        plain = isinstance(self.dataset, CachedSamples) and type(self.dataset).__getitem__ is CachedSamples.__getitem__
+        return self.dataset if plain else None
+
+    def load(self, index: Any, seed: int) -> Any:
+        """A sample of a map-style dataset; its seed is that of `sample_seed`."""
         sample = self.dataset[index]
+        return sample if self.augment is None else self.augment(sample, seed)
+
+    def finish(self, index: int, seed: int, sample: Any) -> Any:
+        """`load` of what `cached.peek` gave: a sample, or None."""
+        assert self.cached is not None
+        sample = self.cached.finish(index, sample)
         return sample if self.augment is None else self.augment(sample, seed)
 
     def fetcher(self) -> Fetcher:
@@ -150,7 +168,11 @@ class _Augmented:
         self._job = job
 
     def __getitem__(self, index: Any) -> Any:
-        return self._job.load(index, self._job.key)
+        job = self._job
+        seed = sample_seed(job.key, 0, index)
+        if job.seed_samples:
+            job.flavour.seed_sample(seed)
+        return job.load(index, seed)
 
 
 def main(worker: int, job: Job, board: Board, ring: Ring) -> None:
@@ -169,23 +191,22 @@ class Worker:
         self._layout: Layout | None = None
         self._rows: dict[int, list[Any]] = {}  # by buffer
         self._fetcher: Fetcher | None = None
+        self._seeding = Seeding(job.flavour.generators())
+        self._pace = float(_TOGETHER)  # ns that a sample takes, of late
+        self._most = 1  # tasks to take at a time
         self._broken: Any = None  # an error of the user's init function or of making the iterator, which every task is answered with
 
     def run(self) -> None:
         """Until the board is stopped."""
-        task = _native.Task()
+        tasks = (_native.Task * _MOST)()
         self._begin(self._job.init)
         while True:
-            got = self._board.take(self._number, task, _NAP)
-            if got is None:
+            count = self._board.take(self._number, tasks, self._most, _NAP)
+            if count is None:
                 return
-            if got:
-                task.result, task.spill_bytes = ROW, 0
-                try:
-                    self._do(task)
-                except BaseException as error:
-                    self._answer_error(task, self._survived(error))
-                self._board.done(self._number, task)
+            if count:
+                self._do(tasks[:count])
+                self._board.done(self._number, tasks, count)
 
     def _survived(self, error: BaseException) -> BaseException:
         """Raises what ends this process, as the user's code says; the parent sees that. A thread says it of the whole program, which is not its business."""
@@ -217,18 +238,30 @@ class Worker:
         task.result = ERROR
         task.spill_offset, task.spill_bytes = self._board.put(wrapped)
 
-    def _do(self, task: _native.Task) -> None:
+    def _do(self, tasks: list[_native.Task]) -> None:
+        """All are of one kind. Results are ROW, and nothing in the spill, unless something else is said."""
+        if tasks[0].kind == SAMPLE and self._broken is None:
+            return self._load_samples(tasks)
+        for task in tasks:
+            self._try(self._do_one, task)
+        return None
+
+    def _try(self, do: Callable[..., None], task: _native.Task, *more: Any) -> None:
+        """Answers with an error what cannot be done."""
+        try:
+            do(task, *more)
+        except BaseException as error:
+            self._answer_error(task, self._survived(error))
+
+    def _do_one(self, task: _native.Task) -> None:
         if task.kind == BEGIN:
             self._job.base_seed, self._job.key = self._board.get_object(task.argument, task.index)
-            return self._begin(None)
-        if self._broken is not None:
+            self._begin(None)
+        elif self._broken is not None:
             task.result = ERROR
             task.spill_offset, task.spill_bytes = self._board.put_object(self._broken)
-        elif task.kind == BATCH:
-            self._make_batch(task)
         else:
-            self._load_sample(task)
-        return None
+            self._make_batch(task)
 
     # ------------------------------------------------------------------------------------------------ a whole batch
 
@@ -249,17 +282,44 @@ class Worker:
         task.spill_offset, task.spill_bytes = _transport.send(self._board, (data, self._fetcher.count), memory)
         task.result = MADE
 
-    # ------------------------------------------------------------------------------------------------ one sample
+    # ------------------------------------------------------------------------------------------------ samples
 
-    def _load_sample(self, task: _native.Task) -> None:
-        dataset = self._job.dataset
-        given = getattr(dataset, "given", 0)
-        sample = self._job.load(task.index, task.argument)
-        self._write_sample(task, sample)
-        if getattr(dataset, "given", 0) != given and self._job.process:
-            task.result += FROM_CACHE
+    def _load_samples(self, tasks: list[_native.Task]) -> None:
+        start = time.monotonic_ns()
+        loaded: list[tuple[_native.Task, Any]] = []
+        hits: list[_native.Task] = []
+        found = self._job.cached.peek_several([task.index for task in tasks]) if self._job.cached is not None and len(tasks) > 1 else None
+        for k, task in enumerate(tasks):
+            if k:
+                self._board.begin(task.position, time.monotonic_ns())
+            self._try(self._load, task, None if found is None else found[k:], loaded, hits)
+        if len(loaded) < 2 or not self._write_many(loaded):
+            for task, sample in loaded:
+                self._try(self._write, task, sample)
+        for task in hits:
+            if task.result != ERROR:
+                task.result += FROM_CACHE
+        self._pace += ((time.monotonic_ns() - start) / len(tasks) - self._pace) / 2
+        self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
 
-    def _write_sample(self, task: _native.Task, sample: Any) -> None:
+    def _load(self, task: _native.Task, found: list[Any] | None, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
+        """found: of this task and those behind it."""
+        job, index, seed = self._job, task.index, task.argument
+        load = again = functools.partial(job.load, index, seed)
+        if job.cached is not None:
+            sample = job.cached.peek(index) if found is None else found[0]
+            if sample is not None:
+                hits.append(task)
+            load = functools.partial(job.finish, index, seed, sample)
+        loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
+
+    def _write_many(self, loaded: list[tuple[_native.Task, Any]]) -> bool:
+        buffer = loaded[0][0].buffer  # that of the batch, and so of all
+        layout = (self._layout or self._learn_layout()) if buffer != NO_BUFFER else None
+        rows, samples = [task.row for task, _ in loaded], [sample for _, sample in loaded]
+        return layout is not None and layout.write_many(self._arrays(layout, buffer), rows, samples)
+
+    def _write(self, task: _native.Task, sample: Any) -> None:
         layout = (self._layout or self._learn_layout()) if task.buffer != NO_BUFFER else None
         if layout is not None:
             try:

@@ -1,0 +1,125 @@
+"""Cheap samples are taken, loaded, written and answered several at a time; slow ones one by one. Errors and deaths are of one sample all the same."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from loader_datasets import Deadly, Numbers, check, read
+
+from stocached import Loader, WorkerLostError
+from stocached._board import Board
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """How many samples workers that are threads have answered at a time."""
+    counts: list[int] = []
+    done = Board.done
+
+    def counted(board, worker, tasks, count):
+        counts.append(count)
+        done(board, worker, tasks, count)
+
+    monkeypatch.setattr(Board, "done", counted)
+    return counts
+
+
+def test_cheap_samples_are_done_many_at_a_time(runs):
+    assert read(Loader(Numbers(2000), 64, num_workers=1, worker="thread")) == list(range(2000))
+    assert sum(runs) == 2000
+    assert runs[0] == 1  # nobody knows yet what a sample takes
+    assert max(runs) > 1
+
+
+def test_slow_samples_are_done_one_by_one(runs):
+    assert read(Loader(Numbers(60, 0.003), 20, num_workers=3, worker="thread")) == list(range(60))
+    assert set(runs) == {1}
+
+
+@pytest.mark.parametrize("cached", [False, True], ids=["uncached", "cached"])
+def test_every_task_of_the_ring_is_a_row_of_its_batch_alone(cached):
+    loader = Loader(Numbers(1000), 7, shuffle=True, seed=2, num_workers=2, size="16MiB" if cached else None, augment=plus_one if cached else None)
+    for _ in range(3):
+        seen = [index for batch in loader for index in check(batch - 1 if cached else batch)]
+        assert sorted(seen) == list(range(1000))
+    if cached:
+        assert loader.stats().hits >= 2000
+
+
+def plus_one(sample):
+    sample += 1
+    return sample
+
+
+class Few(Numbers):
+    """Errors, and samples that are not like the others, between cheap ones."""
+
+    def __getitem__(self, index):
+        if index in (70, 71, 93):
+            raise ValueError(f"no sample {index}")
+        sample = super().__getitem__(index)
+        return sample[:, None] if index == 120 else sample.astype(np.float32) if index == 123 else sample
+
+
+@pytest.mark.parametrize("worker", ["process", "thread"])
+def test_errors_and_odd_samples_between_others(worker):
+    loader = Loader(Few(160), 8, num_workers=2, worker=worker)
+    batches = iter(loader)
+    seen, errors = [], []
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            break
+        except ValueError as error:
+            errors.append(str(error).strip().splitlines()[-1])
+        else:
+            seen += check(batch)
+    assert errors[:2] == ["ValueError: no sample 70", "ValueError: no sample 93"]
+    assert "no sample 71" not in "".join(errors)  # the first of its batch is told
+    assert len(errors) == 3  # that of other shapes cannot be stacked either
+    assert seen == [index for index in range(160) if index // 8 not in (8, 11, 15)]
+
+
+@pytest.mark.parametrize("at", [64, 70, 95])
+def test_a_death_among_cheap_samples_is_of_one_of_them(at, tmp_path):
+    with pytest.raises(WorkerLostError, match=rf"while it loaded sample {at}\b"):
+        list(Loader(Deadly(128, at, "os._exit", tmp_path / "note"), 32, num_workers=1))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_after_a_death_all_are_there_once(workers, tmp_path):
+    loader = Loader(Deadly(400, 170, "SIGKILL", tmp_path / "note", once=True), 32, num_workers=workers, restart_workers=True)
+    assert read(loader) == list(range(400))
+
+
+def test_one_that_kills_every_worker_costs_five_and_its_neighbours_none(tmp_path):
+    loader = Loader(Deadly(400, 170, "SIGKILL", tmp_path / "note"), 32, num_workers=1, restart_workers=True)
+    batches = iter(loader)
+    seen = [check(next(batches)) for _ in range(5)]
+    with pytest.raises(WorkerLostError, match=r"while it loaded sample 170.*it is number 5 that this has happened to"):
+        next(batches)
+    assert seen == [list(range(32 * k, 32 * k + 32)) for k in range(5)]
+
+
+class Uneven(Numbers):
+    def __getitem__(self, index):
+        time.sleep(0.2 if index % 50 == 49 else 0)
+        return super().__getitem__(index)
+
+
+def test_times_are_of_each_sample(tmp_path):
+    loader = Loader(Uneven(300), 50, num_workers=1, trace=tmp_path / "run.json")
+    recorder = loader._recorder
+    list(loader)
+    spans = recorder._rows()
+    loads = spans[(spans["index"] >= 0) & (spans["end"] > spans["start"])]
+    took = {int(span["index"]): (int(span["end"]) - int(span["start"])) / 1e9 for span in loads}
+    assert sorted(took) == list(range(300))
+    slow = sorted(index for index, seconds in took.items() if seconds > 0.15)
+    assert slow == list(range(49, 300, 50))
+    ends = sorted((int(span["start"]), int(span["end"])) for span in loads)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends)), "one worker does one thing at a time"
