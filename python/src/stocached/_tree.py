@@ -5,6 +5,7 @@ together again with the Python types that they had. Leaves become fields of a ca
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,11 +113,9 @@ def _tensor_dtype(code: int, dtypes: dict[int, Any] = {}) -> Any:  # noqa: B006 
 
 def as_tensor(array: Array, code: int) -> torch.Tensor:
     """The tensor over the memory of an array, with items as the field's code says."""
-    import torch
-
-    if code == _dtypes.BFLOAT16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    module: Any = sys.modules.get("torch") or importlib.import_module("torch")
+    tensor: torch.Tensor = module.from_numpy(array.view(np.int16) if code == _dtypes.BFLOAT16 else array)
+    return tensor.view(module.bfloat16) if code == _dtypes.BFLOAT16 else tensor
 
 
 def _kind_of(value: Any, path: str) -> tuple[str, int]:
@@ -241,6 +240,9 @@ class Tree:
 
     def give(self, leaves: Sequence[Any], *, tuples: type = tuple) -> Any:
         """A sample with these leaves. tuples: what plain tuples are made."""
+        if self._flat is not None:
+            kind, keys = self._flat
+            return dict(zip(keys, leaves)) if kind is dict else tuples(leaves) if kind is tuple else list(leaves)
         return self._build(self._root, leaves, tuples)
 
     def _build(self, node: Any, leaves: Sequence[Any], tuples: type) -> Any:

@@ -67,9 +67,10 @@ class FixedValues:
 
     def decode(self, raw: Raw, copy: bool) -> Any:
         """The value in the bytes of one sample, without copying them: `copy` says whether they are the caller's own."""
-        rows = self.arrays(raw, 1, self.sample_bytes)
-        values = {field.name: shown(field, row[0, ...], copy) for field, row in zip(self.fields, rows)}
-        return values if len(values) > 1 else values[self.fields[0].name]
+        arrays: list[Array] = [np.ndarray(shape, dtype, raw, offset) for shape, dtype, offset, _ in self._places]
+        if len(arrays) == 1:
+            return shown(self.fields[0], arrays[0], copy)
+        return {field.name: shown(field, array, copy) for field, array in zip(self.fields, arrays)}
 
 
 def _exact(field: Field) -> tuple[int, ...]:

@@ -289,13 +289,14 @@ class Worker:
         loaded: list[tuple[_native.Task, Any]] = []
         hits: list[_native.Task] = []
         found = self._job.cached.peek_several([task.index for task in tasks]) if self._job.cached is not None and len(tasks) > 1 else None
+        layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
                 self._board.begin(task.position, time.monotonic_ns())
             self._try(self._load, task, None if found is None else found[k:], loaded, hits)
-        if len(loaded) < 2 or not self._write_many(loaded):
-            for task, sample in loaded:
-                self._try(self._write, task, sample)
+            if layout is None or not layout.small:  # while it is in the processor's cache, and so that the next one has its memory
+                self._write_all(loaded, layout)
+        self._write_all(loaded, layout)
         for task in hits:
             if task.result != ERROR:
                 task.result += FROM_CACHE
@@ -313,14 +314,16 @@ class Worker:
             load = functools.partial(job.finish, index, seed, sample)
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
 
-    def _write_many(self, loaded: list[tuple[_native.Task, Any]]) -> bool:
-        buffer = loaded[0][0].buffer  # that of the batch, and so of all
-        layout = (self._layout or self._learn_layout()) if buffer != NO_BUFFER else None
-        rows, samples = [task.row for task, _ in loaded], [sample for _, sample in loaded]
-        return layout is not None and layout.write_many(self._arrays(layout, buffer), rows, samples)
+    def _write_all(self, loaded: list[tuple[_native.Task, Any]], layout: Layout | None) -> None:
+        """Puts samples into their rows, of one batch, and forgets them."""
+        if layout is not None and len(loaded) > 1:
+            arrays, rows = self._arrays(layout, loaded[0][0].buffer), [task.row for task, _ in loaded]
+            if layout.write_many(arrays, rows, [sample for _, sample in loaded]):
+                loaded.clear()
+        while loaded:
+            self._try(self._write, *loaded.pop(0), layout)
 
-    def _write(self, task: _native.Task, sample: Any) -> None:
-        layout = (self._layout or self._learn_layout()) if task.buffer != NO_BUFFER else None
+    def _write(self, task: _native.Task, sample: Any, layout: Layout | None) -> None:
         if layout is not None:
             try:
                 objects = layout.write(self._arrays(layout, task.buffer), task.row, sample)
