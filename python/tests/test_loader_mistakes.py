@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import random
 import threading
 
@@ -45,6 +46,17 @@ class Random(Numbers):
         ({"prefetch_bytes": -1}, "prefetch_bytes=-1 bytes; it must be between 0"),
         ({"size": "32 GBytes"}, "size='32 GBytes' is not a size; write bytes, or a number and a unit"),
         ({"num_workers": 2.0}, "num_workers=2.0 is not a whole number"),
+        ({"num_workers": "2"}, "num_workers='2' is not a whole number"),
+        ({"num_workers": -1}, "num_workers=-1; it must be 0 or more"),
+        ({"prefetch_factor": "2", "num_workers": 1}, "prefetch_factor='2' is not a whole number"),
+        ({"timeout": "1"}, "timeout='1'; it must be seconds"),
+        ({"timeout": float("nan")}, "timeout=nan; it must be seconds"),
+        ({"gather_threads": "a"}, "gather_threads='a' is not a whole number"),
+        ({"gather_threads": 0}, "gather_threads=0; it must be between 1 and 1024"),
+        ({"trace": True}, "trace=True; it must be the path of the file to write"),
+        ({"trace": 5}, "trace=5; it must be the path"),
+        ({"size": 0}, "size=0 is room for no sample; leave out size="),
+        ({"size": "0GiB"}, "size='0GiB' is room for no sample"),
     ],
 )
 def test_a_wrong_setting_is_named_when_the_loader_is_made(settings, message):
@@ -123,3 +135,29 @@ def test_sizes_of_streams_and_of_prepared_datasets_are_named_too(tmp_path):
         Streams([[1, 2]], 1, ring_bytes="x")
     with pytest.raises(InvalidError, match="file_bytes=-1 bytes; it must be between 0"):
         BlockStorage(tmp_path / "prepared", file_bytes=-1)
+
+
+class Scaled(Loader):
+    """Made otherwise than a Loader, with attributes set before and after it is one."""
+
+    def __init__(self, numbers, scale):
+        self.scale = scale
+        super().__init__(numbers, 8, shuffle=True, seed=3)
+        self.name = f"scaled by {scale}"
+
+
+def test_a_subclass_with_a_constructor_of_its_own_can_be_pickled():
+    loader = Scaled(Numbers(), 7)
+    next(iter(loader))
+    loader.set_epoch(0)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert (type(copy), copy.scale, copy.name) == (Scaled, 7, "scaled by 7")
+    assert [labels.tolist() for _, labels in copy] == [labels.tolist() for _, labels in loader]
+    again = pickle.loads(pickle.dumps(copy))
+    assert (again.scale, again.batch_size) == (7, 8)
+
+
+def test_what_cannot_be_sent_to_spawned_workers_is_said_with_what_to_do():
+    loader = Loader(Numbers(), 8, num_workers=1, multiprocessing_context="spawn", augment=lambda sample: sample)
+    with pytest.raises((AttributeError, pickle.PicklingError), match=r"lambda.*started by spawn are sent the dataset.*define them in a module"):
+        iter(loader)

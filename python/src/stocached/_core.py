@@ -58,6 +58,11 @@ class Extras:
 
     def check(self, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
         """Raises InvalidError, naming the argument."""
+        check_whole("gather_threads", self.gather_threads, 1, 1024)
+        if isinstance(self.trace, bool) or (self.trace is not None and not isinstance(self.trace, (str, os.PathLike))):
+            raise InvalidError(f'trace={self.trace!r}; it must be the path of the file to write, such as "run.json"')
+        if self.size is not None and _sizes.parse_size(self.size) == 0:
+            raise InvalidError(f"size={self.size!r} is room for no sample; leave out size= for a loader without a cache")
         if self.worker not in ("process", "thread"):
             raise InvalidError(f'worker={self.worker!r}; it must be "process" or "thread"')
         if self.ends not in (None, "uneven", "pad", "drop"):
@@ -91,8 +96,6 @@ class Extras:
             raise InvalidError("rank=, world_size= and ends= are for an order of ours: give seed= or order=")
         if (self.rank is None) != (self.world_size is None):
             raise InvalidError(f"rank={self.rank}, world_size={self.world_size}: give both, or neither to take them from the environment")
-        if self.gather_threads is not None and not 1 <= self.gather_threads <= 1024:
-            raise InvalidError(f"gather_threads={self.gather_threads}; it must be between 1 and 1024")
 
     def sampler(self, samples: int, shuffle: bool) -> OrderSampler | None:
         """The order of ours that is asked for, or None."""
@@ -109,6 +112,18 @@ class Extras:
             raise InvalidError(f"order={order!r} is for {order.samples} samples, the dataset has {samples}")
         rank, world_size = (self.rank, self.world_size) if self.rank is not None and self.world_size is not None else rank_of_environment()
         return OrderSampler(order, rank, world_size, self.ends or ("pad" if world_size > 1 else "uneven"))
+
+
+def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Raises InvalidError if an argument is neither None nor a whole number within these."""
+    if value is None:
+        return
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidError(f"{name}={value!r} is not a whole number") from None
+    if number < least or (most is not None and number > most):
+        raise InvalidError(f"{name}={number}; it must be {f'{least} or more' if most is None else f'between {least} and {most}'}")
 
 
 def rank_of_environment() -> tuple[int, int]:
@@ -150,17 +165,17 @@ class LoaderCore:
     _flavour: Flavour
     _iterable: bool
 
-    def _prepare(self, dataset: Any, extras: Extras, flavour: Flavour, cached_kind: type[CachedSamples], default_collate: bool) -> None:
-        """To be called at the end of the constructor; `dataset` as the user gave it."""
+    def _prepare(
+        self, dataset: Any, extras: Extras, flavour: Flavour, cached_kind: type[CachedSamples], default_collate: bool, before: frozenset[str]
+    ) -> None:
+        """To be called at the end of the constructor; `dataset` as the user gave it; before: the attributes that were there at its beginning."""
         if self._iterable and extras.worker == "thread" and self.num_workers > 1:
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
                 'tells workers apart that are processes; use worker="process", or num_workers=1'
             )
-        try:
-            self.num_workers = operator.index(self.num_workers)
-        except TypeError:
-            raise InvalidError(f"num_workers={self.num_workers!r} is not a whole number") from None
+        check_whole("num_workers", self.num_workers, 0)
+        self.num_workers = operator.index(self.num_workers)
         self._extras, self._flavour = extras, flavour
         self._meter = Meter()
         self._default_collate = default_collate
@@ -180,6 +195,15 @@ class LoaderCore:
         self._cached: Any = dataset if isinstance(dataset, CachedSamples) or _is_served(dataset) else None
         if extras.cache is not None or extras.size is not None or extras.name is not None:
             self._cached = cached_kind(dataset, extras.cache, size=extras.size, name=extras.name, fingerprint=extras.fingerprint)
+        self._own = frozenset(self.__dict__) - before | {"_own"}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it was made with, and what a subclass has beside that. Workers, and how far an epoch is, are not copied; `state_dict` says that."""
+        return {"settings": self.settings, "more": {name: value for name, value in self.__dict__.items() if name not in self._own}}
+
+    def _restore(self, make: Callable[..., None], state: dict[str, Any]) -> None:
+        make(self, **state["settings"])
+        self.__dict__.update(state["more"])
 
     # ------------------------------------------------------------------------------------------------ iterating
 

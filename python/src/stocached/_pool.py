@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -53,7 +54,16 @@ class Pool:
             worker = self._context.Process(
                 target=_worker.main, args=(number, self.job, self.board, self._ring), daemon=True, name=f"stocached worker {number}"
             )
-            worker.start()
+            try:
+                worker.start()
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                method = self._context.get_start_method()
+                if method == "fork":
+                    raise
+                raise type(error)(
+                    f"{error}: workers that are started by {method} are sent the dataset, collate_fn, augment and worker_init_fn pickled, which lambdas and "
+                    'functions within functions cannot be; define them in a module, or give multiprocessing_context="fork"'
+                ) from error
         else:
             worker = threading.Thread(target=Worker(number, self.job, self.board, self._ring).run, daemon=True, name=f"stocached worker {number}")
             worker.start()

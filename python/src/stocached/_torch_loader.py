@@ -84,6 +84,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        before = frozenset(self.__dict__) - {"settings"}
         fields = Extras.__dataclass_fields__
         extras = Extras(**{name: value for name, value in self.settings.items() if name in fields})
         iterable = isinstance(dataset, torch.utils.data.IterableDataset)
@@ -113,7 +114,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         self._iterable = iterable
         accelerator = torch.accelerator.current_accelerator() if pin_memory and torch.accelerator.is_available() else None
         flavour = TorchFlavour(accelerator is not None, accelerator.type if accelerator is not None else "")
-        self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate)
+        self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate, before)
 
     def __len__(self) -> int:
         sampler = self.sampler
@@ -131,11 +132,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     def _get_iterator(self) -> Any:
         return self._new_iteration()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.settings
-
-    def __setstate__(self, settings: dict[str, Any]) -> None:
-        type(self).__init__(self, **settings)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._restore(DataLoader.__init__, state)
 
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())

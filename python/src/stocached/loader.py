@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ._cached import CachedSamples
-from ._core import Ends, Extras, LoaderCore
+from ._core import Ends, Extras, LoaderCore, check_whole
 from ._errors import InvalidError
 from ._flavour import Flavour
 from ._sampling import Batcher, OrderSampler
@@ -62,6 +62,7 @@ class Loader(LoaderCore):
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        before = frozenset(self.__dict__) - {"settings"}
         _check(num_workers, timeout, prefetch_factor, persistent_workers, batch_size)
         iterable = not hasattr(dataset, "__getitem__")
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
@@ -98,7 +99,7 @@ class Loader(LoaderCore):
         flavour = Flavour()
         default = collate_fn is None and self._batched()
         self.collate_fn = collate_fn or (flavour.collate if self._batched() else flavour.convert)
-        self._prepare(dataset, extras, flavour, CachedSamples, default)
+        self._prepare(dataset, extras, flavour, CachedSamples, default, before)
 
     def _order(self, dataset: Any, shuffle: bool, extras: Extras) -> OrderSampler:
         if extras.seed is None and extras.order is None:
@@ -125,11 +126,8 @@ class Loader(LoaderCore):
     def __iter__(self) -> Iterator[Any]:
         return self._new_iteration()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.settings
-
-    def __setstate__(self, settings: dict[str, Any]) -> None:
-        type(self).__init__(self, **settings)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._restore(Loader.__init__, state)
 
     def __repr__(self) -> str:
         return f"<stocached.Loader of {self.dataset!r}, batches of {self.batch_size}, {self.num_workers} workers>"
@@ -166,12 +164,10 @@ class _Endless:
 
 
 def _check(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool, batch_size: int | None) -> None:
-    if num_workers < 0:
-        raise InvalidError(f"num_workers={num_workers}; it must be 0 or more")
-    if timeout < 0:
-        raise InvalidError(f"timeout={timeout}; it must be 0 (none) or more")
-    if prefetch_factor is not None and prefetch_factor < 0:
-        raise InvalidError(f"prefetch_factor={prefetch_factor}; it must be 0 or more")
+    check_whole("num_workers", num_workers, 0)
+    check_whole("prefetch_factor", prefetch_factor, 0)
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InvalidError(f"timeout={timeout!r}; it must be seconds, 0 (none) or more")
     if persistent_workers and num_workers == 0:
         raise InvalidError("persistent_workers=True needs num_workers of 1 or more")
     if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
