@@ -326,3 +326,41 @@ def test_cache_that_is_closed_in_the_middle_of_an_epoch(workers):
     next(batches)
     loader.cache.close()
     assert "ClosedError" in drained(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
+    """As much as the first of them takes; larger ones come in memory of their own."""
+    wanted = [[4, 0, 2], [5], [9, 8, 7, 6, 3, 1], [0, 4], [3, 2, 1]]
+    loader = Loader(Numbers(10), batch_sampler=wanted, num_workers=workers, persistent_workers=workers > 0, size="16MiB")
+    for _ in range(4):
+        batches = iter(loader)
+        kept, got = [], []
+        for batch in batches:
+            kept.append((batch, batch.copy()))
+            got.append(check(batch))
+        assert got == wanted
+        for batch, copy in kept:
+            np.testing.assert_array_equal(batch, copy)
+        addresses = {batch.ctypes.data for batch, _ in kept}
+    ring = batches._transport.own
+    assert ring.buffer_bytes >= 3 * 8 * 500
+    assert addresses & {address for _, address in ring._buffers.values()}, "no batch of the last epoch lies in the ring"
+    loader.close()
+
+
+def test_a_sampler_without_batches_and_one_that_fails_at_once():
+    def broken():
+        raise KeyError("no batches today")
+        yield
+
+    class Once:
+        def __iter__(self):
+            return broken()
+
+    for size in (None, "16MiB"):
+        assert list(Loader(Numbers(10), batch_sampler=[], size=size)) == []
+        with pytest.raises(KeyError, match="no batches today"):
+            next(iter(Loader(Numbers(10), batch_sampler=Once(), size=size)))
+        with pytest.raises(KeyError, match="no batches today"):
+            next(iter(Loader(Numbers(10), batch_sampler=Once(), size=size, num_workers=1)))

@@ -220,13 +220,21 @@ class RowsIteration(Iteration):
         self._all_hit = False  # the last batch: the next is taken to be, and what is missing is loaded here
         self._announced: deque[Indices] = deque()  # batches that come next, which a server has been told of
         if self._layout is not None:
-            self._announce(self._layout)
+            self._announce(self._layout if plan.batch_size is not None else self._roomy(self._layout))
         if plan.cached is not None and plan.layout is not None:  # not where the layout was learnt from samples, which are no columns of the cache
             self._gatherer = Gatherer(plan)
             self._background = Background(self._gatherer)
         self._fill()
 
     # ------------------------------------------------------------------------------------------------ what comes next
+
+    def _roomy(self, layout: Layout) -> Layout:
+        """For batches of a sampler of the user's as large as the first one is; larger ones come in memory of their own."""
+        first = self._wanted()
+        if first is None:
+            return layout
+        self._announced.appendleft(first)
+        return layout.resized(max(len(first), layout.rows))
 
     def _announce(self, layout: Layout) -> None:
         transport = self._transport
