@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import shutil
 import signal
@@ -23,6 +24,9 @@ except ImportError:  # not installed: the sources, with the library that `make b
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PYTHON / "src"), os.environ.get("PYTHONPATH")]))
     sys.path.insert(0, str(_PYTHON / "src"))
 
+
+# Many tests have a dataset of their own, a local class, which only forked workers can be handed; Python from 3.14 on forks no more unless told.
+multiprocessing.set_start_method("fork", force=True)
 
 # A shell that starts us in the background has us ignore Ctrl-C, and our children too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,8 @@ from stocached._rows import Background, Batch
 
 # Seen by the last function that is called before a fork, where Python 3.12 and later look as well. OpenBLAS ends its threads later still.
 HEAD = f"""
-    import os, sys
+    import multiprocessing, os, sys
+    multiprocessing.set_start_method("fork")  # as it is by itself before Python 3.14
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     threads = []
     os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
