@@ -11,8 +11,10 @@ TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs, in this order, those joined by a plus side by side. Each name is a target of its own: `make test-c` runs one of them.
-TESTS := test-go+test-bench test-go-race test-go-faults test-model test-c test-conform test-languages test-python test-torch test-stress test-demo
+TESTS := test-go+test-bench test-go-race test-go-faults+test-model test-c test-conform+test-languages test-python test-torch test-demo test-stress
 LINTS := lint-go+lint-python lint-cross+test-docs lint-generate
+# As both, with the linters beside the test that waits most.
+CI := $(TESTS:test-stress=test-stress+lint-go+lint-python) $(filter-out lint-go+lint-python,$(LINTS))
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
 STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && \
@@ -21,7 +23,7 @@ STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && 
 # -r: every skip is told, with its reason, and every failure once more at the end.
 PYTEST = $(PY) -m pytest -rsfE
 # Tests wait much of their time: so many of them run beside each other.
-SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8))) --dist worksteal
+SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist worksteal
 
 # What hangs ends by then, and tells where: no package takes a minute and a half on two cores. Tests that run beside others wait most of the time.
 GO_TEST = $(GO) test -v -timeout 5m -parallel 6
@@ -114,7 +116,7 @@ test: setup-test ## every test: Go, C, model, Python, torch; TORCH=0 skips torch
 
 .PHONY: ci
 ci: setup-test setup-lint ## what .ci/run runs: test, lint and the examples of the documents
-	@$(PYTHON) tools/stages.py $(TESTS) $(LINTS)
+	@$(PYTHON) tools/stages.py $(CI)
 
 .PHONY: test-go
 test-go: ## Go without cgo; the model has a target of its own
