@@ -978,12 +978,15 @@ def contexts_that_cannot_pickle(make, w, options):
 # ------------------------------------------------------------------------------------------------ the comparison
 
 
+AGAINST_ITSELF = os.environ.get("STOCACHED_TEST_PARITY") == "torch"
+
+
 def _torch(*arguments: Any, **options: Any) -> Any:
     return torch.utils.data.DataLoader(*arguments, **options)
 
 
 def _ours(worker: str, *arguments: Any, **options: Any) -> Any:
-    if os.environ.get("STOCACHED_TEST_PARITY") == "torch":
+    if AGAINST_ITSELF:
         return torch.utils.data.DataLoader(*arguments, **options)
     from stocached.torch import DataLoader
 
@@ -1017,8 +1020,9 @@ def _entries() -> Iterator[Any]:
 @pytest.mark.parametrize(("index", "workers", "worker"), list(_entries()))
 def test_same(index: int, workers: int, worker: str) -> None:
     before = set(multiprocessing.active_children())
-    expected = _of_torch(index, workers if CASES[index].reference is None else min(workers, CASES[index].reference))
-    got = _run(CASES[index], functools.partial(_ours, worker), workers)
+    reference = workers if CASES[index].reference is None else min(workers, CASES[index].reference)
+    expected = _of_torch(index, reference)
+    got = _run(CASES[index], functools.partial(_ours, worker), reference if AGAINST_ITSELF else workers)
     found = difference(expected, got)
     assert found is None, found
     deadline = time.monotonic() + 5

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from loader_datasets import Deadly, Numbers, check, read
 
-from stocached import Loader, WorkerLostError
+from stocached import CorruptError, Loader, WorkerLostError
 from stocached._board import Board
+from stocached._cached import CachedSamples
+from stocached._worker import Worker
 
 
 @pytest.fixture
@@ -123,3 +125,42 @@ def test_times_are_of_each_sample(tmp_path):
     assert slow == list(range(49, 300, 50))
     ends = sorted((int(span["start"]), int(span["end"])) for span in loads)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends)), "one worker does one thing at a time"
+
+
+@pytest.mark.parametrize("worker", ["process", "thread"])
+def test_a_cache_that_fails_is_an_error_of_the_sample(worker, monkeypatch):
+    peek = CachedSamples.peek
+
+    def fail(*_):
+        raise CorruptError("several")
+
+    def fail_once(cached, index):
+        if index == 77:
+            raise CorruptError("sample 77")
+        return peek(cached, index)
+
+    loader = Loader(Numbers(160), 8, num_workers=2, worker=worker, size="16MiB", augment=plus_one)
+    list(loader)
+    monkeypatch.setattr(CachedSamples, "peek_several", fail)
+    monkeypatch.setattr(CachedSamples, "peek", fail_once)
+    seen, errors = [], []
+    batches = iter(loader)
+    while True:
+        try:
+            seen += check(next(batches) - 1)
+        except StopIteration:
+            break
+        except CorruptError as error:
+            errors.append("sample 77" in str(error))
+    assert errors == [True]
+    assert seen == [index for index in range(160) if index // 8 != 9]
+
+
+def test_what_goes_wrong_beside_the_samples_is_an_error_and_no_death(monkeypatch):
+    def fail(*_):
+        raise OSError(5, "no layout")
+
+    loader = Loader(Numbers(64), 8, num_workers=1)
+    monkeypatch.setattr(Worker, "_learn_layout", fail)
+    with pytest.raises(OSError, match="no layout"):
+        list(loader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import pickle
@@ -33,6 +34,7 @@ FROM_CACHE = 16  # added to it where the sample was in the cache after all
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
 _MOST = 32  # tasks that are taken at a time,
+_UNSEEN = object()
 _TOGETHER = 1_000_000  # if they take no more ns than this together: else the other workers are to have some
 
 
@@ -240,11 +242,15 @@ class Worker:
 
     def _do(self, tasks: list[_native.Task]) -> None:
         """All are of one kind. Results are ROW, and nothing in the spill, unless something else is said."""
-        if tasks[0].kind == SAMPLE and self._broken is None:
-            return self._load_samples(tasks)
-        for task in tasks:
-            self._try(self._do_one, task)
-        return None
+        if tasks[0].kind != SAMPLE or self._broken is not None:
+            for task in tasks:
+                self._try(self._do_one, task)
+            return
+        try:
+            self._load_samples(tasks)
+        except BaseException as error:  # of none of them by itself
+            for task in tasks:
+                self._answer_error(task, self._survived(error))
 
     def _try(self, do: Callable[..., None], task: _native.Task, *more: Any) -> None:
         """Answers with an error what cannot be done."""
@@ -288,12 +294,15 @@ class Worker:
         start = time.monotonic_ns()
         loaded: list[tuple[_native.Task, Any]] = []
         hits: list[_native.Task] = []
-        found = self._job.cached.peek_several([task.index for task in tasks]) if self._job.cached is not None and len(tasks) > 1 else None
+        found = None
+        if self._job.cached is not None and len(tasks) > 1:
+            with contextlib.suppress(Exception):  # else one by one, which says whose it is
+                found = self._job.cached.peek_several([task.index for task in tasks])
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
                 self._board.begin(task.position, time.monotonic_ns())
-            self._try(self._load, task, None if found is None else found[k:], loaded, hits)
+            self._try(self._load, task, _UNSEEN if found is None else found[k], loaded, hits)
             if layout is None or not layout.small:  # while it is in the processor's cache, and so that the next one has its memory
                 self._write_all(loaded, layout)
         self._write_all(loaded, layout)
@@ -303,12 +312,12 @@ class Worker:
         self._pace += ((time.monotonic_ns() - start) / len(tasks) - self._pace) / 2
         self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
 
-    def _load(self, task: _native.Task, found: list[Any] | None, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
-        """found: of this task and those behind it."""
+    def _load(self, task: _native.Task, found: Any, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
+        """found: what the cache has, if anybody has looked."""
         job, index, seed = self._job, task.index, task.argument
         load = again = functools.partial(job.load, index, seed)
         if job.cached is not None:
-            sample = job.cached.peek(index) if found is None else found[0]
+            sample = job.cached.peek(index) if found is _UNSEEN else found
             if sample is not None:
                 hits.append(task)
             load = functools.partial(job.finish, index, seed, sample)
