@@ -25,12 +25,13 @@ def stack(samples):
     return np.stack(samples)
 
 
+FORK = {"multiprocessing_context": "fork"}  # the default before Python 3.14; a forked child cannot use the forkserver of its parent
 SETTINGS = {
     "plain": {},
     "cached": {"size": "16MiB"},
-    "fresh": {"num_workers": 2},
-    "persistent": {"num_workers": 2, "persistent_workers": True},
-    "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": stack},
+    "fresh": {"num_workers": 2, **FORK},
+    "persistent": {"num_workers": 2, "persistent_workers": True, **FORK},
+    "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": stack, **FORK},
     "thread": {"num_workers": 2, "worker": "thread", "size": "16MiB"},
 }
 ENDS = ["return", "exit", "os._exit", "error"]

@@ -51,8 +51,9 @@ def main() -> None:
     killer.start()
     settings = {"batches": {"collate_fn": stack}, "cached": {"size": 4_600_000}, "rows": {}}[way]  # the cache takes a part of them
     loader = stocached.Loader(
-        Numbers(SAMPLES, seconds=0.002), BATCH, shuffle=True, seed=1, num_workers=WORKERS, persistent_workers=True, restart_workers=True, **settings
-    )
+        Numbers(SAMPLES, seconds=0.002), BATCH, shuffle=True, seed=1, num_workers=WORKERS, persistent_workers=True, restart_workers=True,
+        multiprocessing_context=context, **settings,
+    )  # fmt: skip
     epochs = 0
     while done.value < kills or epochs < 2:
         wanted = loader.sampler.order.epoch(epochs).indices().tolist()
