@@ -87,6 +87,9 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 		}
 		return v, fmt.Errorf("case %s of size %q has no subject %q or %q", m.Case, m.Size, r.Ours, r.Base)
 	}
+	if v.Unit == "" {
+		v.Unit = ours.Unit
+	}
 	v.OursValue, v.OursCPU, v.OursFaults = SpreadOf(ours.Value), SpreadOf(ours.CPU).Median, SpreadOf(ours.Faults).Median
 	if base != nil && len(base.CPU) > 0 {
 		v.CPURatio = SpreadOf(ratiosOf(ours.CPU, base.CPU, r.Sense.ofRatio())).Median
