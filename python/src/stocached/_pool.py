@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
@@ -14,7 +13,7 @@ import weakref
 from collections import Counter
 from typing import Any
 
-from . import _worker
+from . import _sent, _worker
 from ._board import Board
 from ._errors import WorkerLostError
 from ._ring import Ring
@@ -54,16 +53,8 @@ class Pool:
             worker = self._context.Process(
                 target=_worker.main, args=(number, self.job, self.board, self._ring), daemon=True, name=f"stocached worker {number}"
             )
-            try:
+            with _sent.explained(self._context.get_start_method(), "the dataset, collate_fn, augment and worker_init_fn"):
                 worker.start()
-            except (pickle.PicklingError, AttributeError, TypeError) as error:
-                method = self._context.get_start_method()
-                if method == "fork":
-                    raise
-                raise type(error)(
-                    f"{error}: workers that are started by {method} are sent the dataset, collate_fn, augment and worker_init_fn pickled, which lambdas and "
-                    'functions within functions cannot be; define them in a module, or give multiprocessing_context="fork"'
-                ) from error
         else:
             worker = threading.Thread(target=Worker(number, self.job, self.board, self._ring).run, daemon=True, name=f"stocached worker {number}")
             worker.start()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _threads
+from . import _sent, _threads
 from ._errors import InvalidError, StreamError
 from ._ring import Lease, Ring
 from ._shared_file import SharedFile
@@ -352,7 +352,8 @@ class _Lead:
             others = [*(worker.link for worker in self._workers), mine] if forks else []
             process = context.Process(target=main, args=(theirs, others, job), name=f"stocached-streams-{number}", daemon=True)
             try:
-                process.start()
+                with _sent.explained(context.get_start_method(), "the reader, the files and worker_init_fn"):
+                    process.start()
             except BaseException:
                 mine.close()
                 raise

@@ -1,0 +1,21 @@
+"""What worker processes are sent that are not forked."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def explained(method: str, sent: str) -> Iterator[None]:
+    """Around the start of a process by this method. An error of pickling says what is `sent`, and what to do."""
+    try:
+        yield
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if method == "fork":
+            raise
+        raise type(error)(
+            f"{error}: workers that are started by {method} are sent {sent} pickled, which lambdas and functions within functions cannot be; define them in a "
+            'module, or give multiprocessing_context="fork"'
+        ) from error
