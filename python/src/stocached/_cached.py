@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _dtypes, _native, _probe
 from ._errors import InvalidError, SampleIndexError, SchemaError
+from ._layout import LARGE
 from ._named import create_or_attach
 from ._schema import Field
 from ._spare import Batches, Samples
@@ -18,7 +19,6 @@ from .cache import Cache
 
 _GENEROUS = 1.25  # room in a variable-size cache whose size nobody gave, against the largest of the samples that were probed
 _CONTROL = 64 * 1024**2  # bytes beside it
-_SMALL, _SEVERAL = 16384, 32  # bytes of samples that several are copied of at once, and how many at most
 
 
 class CachedSamples:
@@ -125,11 +125,11 @@ class CachedSamples:
             sample = self._load(i)
         return sample if self.augment is None else self.augment(sample)
 
-    def peek_several(self, indices: list[int]) -> list[Any] | None:
-        """`peek` of up to 32 samples, in a fraction of the time if they are small. None: they are not, and better looked at one by one."""
-        if self.cache.variable or self.cache.sample_bytes > _SMALL:
+    def peek_several(self, indices: list[int], room: int) -> list[Any] | None:
+        """`peek` of up to `room` samples, in a fraction of the time if they are small. None: they are not, and better looked at one by one."""
+        if self.cache.variable or self.cache.sample_bytes >= LARGE:
             return None
-        return self._gather(indices, _SEVERAL)
+        return self._gather(indices, room)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples of a batch: one gather for those in the cache, the others one by one from the dataset."""

@@ -58,7 +58,8 @@ class Extras:
 
     def check(self, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
         """Raises InvalidError, naming the argument."""
-        check_whole("gather_threads", self.gather_threads, 1, 1024)
+        if self.gather_threads is not None:
+            whole("gather_threads", self.gather_threads, 1, 1024)
         if isinstance(self.trace, bool) or (self.trace is not None and not isinstance(self.trace, (str, os.PathLike))):
             raise InvalidError(f'trace={self.trace!r}; it must be the path of the file to write, such as "run.json"')
         if self.size is not None and _sizes.parse_size(self.size) == 0:
@@ -114,16 +115,15 @@ class Extras:
         return OrderSampler(order, rank, world_size, self.ends or ("pad" if world_size > 1 else "uneven"))
 
 
-def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Raises InvalidError if an argument is neither None nor a whole number within these."""
-    if value is None:
-        return
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The argument, or InvalidError if it is no whole number within these."""
     try:
         number = operator.index(value)
     except TypeError:
         raise InvalidError(f"{name}={value!r} is not a whole number") from None
     if number < least or (most is not None and number > most):
         raise InvalidError(f"{name}={number}; it must be {f'{least} or more' if most is None else f'between {least} and {most}'}")
+    return number
 
 
 def rank_of_environment() -> tuple[int, int]:
@@ -174,8 +174,7 @@ class LoaderCore:
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
                 'tells workers apart that are processes; use worker="process", or num_workers=1'
             )
-        check_whole("num_workers", self.num_workers, 0)
-        self.num_workers = operator.index(self.num_workers)
+        self.num_workers = whole("num_workers", self.num_workers, 0)
         self._extras, self._flavour = extras, flavour
         self._meter = Meter()
         self._default_collate = default_collate

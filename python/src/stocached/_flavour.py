@@ -76,6 +76,7 @@ class Flavour:
 
     no_columns: frozenset[str] = frozenset()  # kinds of leaves that are no column of a batch
     tuples: type = tuple  # what a tuple of a sample is in a batch
+    generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # those that are seeded for each sample
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """The batch of some samples: arrays of arrays and of numbers, lists of strings, bytes and other objects; dicts and tuples as the samples have them.
@@ -108,13 +109,9 @@ class Flavour:
         random.seed(seed + worker)
         np.random.seed(np.random.SeedSequence((seed, worker)).generate_state(4))
 
-    def generators(self) -> list[Generator]:
-        """Those that are seeded for each sample."""
-        return [PythonGenerator(), NumpyGenerator()]
-
     def seed_sample(self, seed: int) -> None:
         """Random numbers for one sample."""
-        for generator in self.generators():
+        for generator in self.generators:
             generator.seed(seed)
 
     def random_state(self) -> Any:

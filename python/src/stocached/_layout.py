@@ -13,7 +13,7 @@ from ._tree import OBJECT, PLAIN_NUMBERS, Tree, UnfitError
 from .cache import _address
 
 _ALIGN = 64
-_LARGE = 16384  # bytes that two thirds of the time of NumPy's copy are saved for
+LARGE = 16384  # bytes of a sample that is copied by itself, in two thirds of the time of NumPy's copy
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -49,7 +49,7 @@ class Layout:
             offset += -(-nbytes * rows // _ALIGN) * _ALIGN
         self.bytes = offset
         self.sample_bytes = sum(column.bytes for column in self.columns)
-        self.small = self.sample_bytes < _LARGE and not self.objects  # several may be written at once
+        self.small = self.sample_bytes < LARGE and not self.objects  # several may be written at once
 
     @classmethod
     def of(cls, sample: Any, rows: int, no_columns: frozenset[str] = frozenset()) -> Layout:
@@ -89,7 +89,7 @@ class Layout:
             value = self.tree.leaves[column.leaf].to_cache(value)
             if value.shape != column.shape:
                 raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}")
-            if column.bytes >= _LARGE and value.dtype == column.dtype and value.flags.c_contiguous:
+            if column.bytes >= LARGE and value.dtype == column.dtype and value.flags.c_contiguous:
                 _native.board_copy(_address(array) + row * column.bytes, _address(value), column.bytes)
             else:
                 array[row, ...] = value

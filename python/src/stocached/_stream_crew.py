@@ -333,7 +333,7 @@ class _Lead:
         context = streams.multiprocessing_context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        forks = context.get_start_method() == "fork"
+        method = context.get_start_method()
         for number in range(min(streams.num_workers, streams.batch_size)):
             mine, theirs = context.Pipe()
             job = Job(
@@ -349,10 +349,10 @@ class _Lead:
                 self._ring,
                 self._doing,
             )
-            others = [*(worker.link for worker in self._workers), mine] if forks else []
+            others = [*(worker.link for worker in self._workers), mine] if method == "fork" else []
             process = context.Process(target=main, args=(theirs, others, job), name=f"stocached-streams-{number}", daemon=True)
             try:
-                with _sent.explained(context.get_start_method(), "the reader, the files and worker_init_fn"):
+                with _sent.explained(method, "the reader, the files and worker_init_fn"):
                     process.start()
             except BaseException:
                 mine.close()

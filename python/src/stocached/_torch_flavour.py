@@ -11,7 +11,6 @@ from torch import _utils
 from torch.utils.data import _utils as _data_utils
 
 from ._flavour import Flavour
-from ._generators import Generator
 from ._tree import Leaf, as_tensor
 
 # Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
@@ -35,6 +34,7 @@ class TorchGenerator:
 class TorchFlavour(Flavour):
     no_columns = frozenset({"complex"})  # which default_collate refuses
     tuples = list
+    generators = (*Flavour.generators, TorchGenerator())
 
     def __init__(self, pin: bool = False, device: str = "") -> None:
         self._pin, self._device = pin, device
@@ -54,9 +54,6 @@ class TorchFlavour(Flavour):
         import numpy as np
 
         np.random.seed(_torch_worker._generate_state(seed, worker))
-
-    def generators(self) -> list[Generator]:
-        return [*super().generators(), TorchGenerator()]
 
     def random_state(self) -> Any:
         return *super().random_state(), torch.get_rng_state()

@@ -33,8 +33,8 @@ ROW, ROW_AND_OBJECTS, WHOLE, ERROR, MADE, ENDED = 0, 1, 2, 3, 4, 5
 FROM_CACHE = 16  # added to it where the sample was in the cache after all
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
+_UNSEEN = object()  # a sample that nobody has looked for in the cache
 _MOST = 32  # tasks that are taken at a time,
-_UNSEEN = object()
 _TOGETHER = 1_000_000  # if they take no more ns than this together: else the other workers are to have some
 
 
@@ -145,13 +145,14 @@ class Job:
 
     def load(self, index: Any, seed: int) -> Any:
         """A sample of a map-style dataset; its seed is that of `sample_seed`."""
-        sample = self.dataset[index]
-        return sample if self.augment is None else self.augment(sample, seed)
+        return self._augmented(self.dataset[index], seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:
         """`load` of what `cached.peek` gave: a sample, or None."""
         assert self.cached is not None
-        sample = self.cached.finish(index, sample)
+        return self._augmented(self.cached.finish(index, sample), seed)
+
+    def _augmented(self, sample: Any, seed: int) -> Any:
         return sample if self.augment is None else self.augment(sample, seed)
 
     def fetcher(self) -> Fetcher:
@@ -193,7 +194,7 @@ class Worker:
         self._layout: Layout | None = None
         self._rows: dict[int, list[Any]] = {}  # by buffer
         self._fetcher: Fetcher | None = None
-        self._seeding = Seeding(job.flavour.generators())
+        self._seeding = Seeding(job.flavour.generators)
         self._pace = float(_TOGETHER)  # ns that a sample takes, of late
         self._most = 1  # tasks to take at a time
         self._broken: Any = None  # an error of the user's init function or of making the iterator, which every task is answered with
@@ -297,7 +298,7 @@ class Worker:
         found = None
         if self._job.cached is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # else one by one, which says whose it is
-                found = self._job.cached.peek_several([task.index for task in tasks])
+                found = self._job.cached.peek_several([task.index for task in tasks], _MOST)
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
