@@ -215,6 +215,29 @@ def test_state_between_epochs_is_the_next_epochs_start():
     assert labels(again) == first
 
 
+@pytest.mark.parametrize("order", [{"shuffle": True, "seed": 1}, {"sampler": range(N)}], ids=["ours", "own"])
+def test_set_epoch_of_the_epoch_of_a_state_goes_on_where_it_is(order):
+    """A training loop that goes on says `set_epoch(epoch)` before each epoch, the one that it was in included."""
+    loader = Loader(Numbers(), 6, **order)
+    loader.set_epoch(3)
+    batches = iter(loader)
+    first = [next(batches)["label"].tolist() for _ in range(4)]
+    state = loader.state_dict()
+    wanted = [first + labels(batches), labels(loader)]
+    again = Loader(Numbers(), 6, **order)
+    again.load_state_dict(state)
+    got = []
+    for epoch in (3, 4):
+        again.set_epoch(epoch)
+        got.append(labels(again))
+    assert [first + got[0], got[1]] == wanted
+    again.set_epoch(3)
+    assert labels(again) == wanted[0], "the state is used up"
+    again.load_state_dict(state)
+    again.set_epoch(4)
+    assert labels(again) == wanted[1], "another epoch begins at its start"
+
+
 # ---------------------------------------------------------------------------------------------------- kinds of samples
 
 

@@ -163,6 +163,23 @@ def test_iterations_and_epochs():
     assert collect(loader) == expected(lengths, 2, epoch=8)
 
 
+def test_set_epoch_of_the_epoch_of_a_state_goes_on_where_it_is():
+    lengths = [2, 3, 4, 1]
+    loader = streams(lengths, 2)
+    loader.set_epoch(3)
+    collect(loader, 2)
+    state = loader.state_dict()
+    again = streams(lengths, 2)
+    again.load_state_dict(state)
+    again.set_epoch(3)
+    assert collect(again) == expected(lengths, 2, epoch=3)[2:]
+    again.set_epoch(3)
+    assert collect(again) == expected(lengths, 2, epoch=3)  # the state is used up
+    again.load_state_dict(state)
+    again.set_epoch(4)
+    assert collect(again) == expected(lengths, 2, epoch=4)
+
+
 def test_state_of_several_iterations_is_that_of_the_last_batch():
     loader = streams([9] * 4, 2)
     first = iter(loader)

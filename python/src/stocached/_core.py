@@ -430,12 +430,14 @@ class LoaderCore:
         return self.batch_size is not None or not self._batched()
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration, which our order and `augment` depend on; each iteration counts on from there. Passed on to a sampler that has it."""
+        """The epoch of the next iteration, which our order and `augment` depend on; each iteration counts on from there. It begins at its start, but for the
+        epoch of a state that was loaded: that goes on where the state is. Passed on to a sampler that has it."""
         if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**64:
             raise InvalidError(f"epoch={epoch!r} is not a whole number of 0 to 2**64 - 1")
-        self._epoch, self._resume = int(epoch), None
-        if self._running() is None:
-            self._progress = None
+        if self._resume is None or int(self._resume["epoch"]) != epoch:
+            self._epoch, self._resume = int(epoch), None
+            if self._running() is None:
+                self._progress = None
         for sampler in (self.sampler, self.batch_sampler):
             if not isinstance(sampler, OrderSampler) and callable(getattr(sampler, "set_epoch", None)):
                 sampler.set_epoch(epoch)

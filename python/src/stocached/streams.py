@@ -133,9 +133,12 @@ class Streams:
         return steps(rows, self.lengths, self.ends == "drop")
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration reads this epoch from its start. Each iteration moves on by one by itself."""
+        """The next iteration reads this epoch: from its start, but for the epoch of a state that was loaded, which goes on where the state is. Each
+        iteration moves on by one by itself."""
         if not isinstance(epoch, int) or epoch < 0:
             raise InvalidError(f"epoch={epoch!r} is not a whole number of 0 or more")
+        if self._loaded is not None and self._loaded.epoch == epoch:
+            return
         self._next, self._loaded = epoch, None
         self._at = self._start(epoch)
 
