@@ -250,6 +250,12 @@ class LoaderCore:
 
     def _make_iteration(self) -> Iteration:
         plan = self._plan(self._by_rows())
+        iteration = self._iteration_of(plan)
+        if self._iterable:
+            _skip_batches(iteration, plan.began["skipped"])
+        return iteration
+
+    def _iteration_of(self, plan: Plan) -> Iteration:
         rows = plan.by_rows
         if not self.num_workers and not (rows and plan.layout is not None):
             return PlainIteration(plan)
@@ -403,11 +409,7 @@ class LoaderCore:
             wanted = iter(self.batch_sampler if self._batched() else self.sampler)
             base_seed, turn = self._draw_seeds(state)
             began["seeds"] = (base_seed, turn)
-            if state is not None:
-                if self._iterable:
-                    raise StateError(
-                        "an iterable dataset has no positions to go on from; stocached.streams has, and so has a dataset with len() and [index]"
-                    )
+            if state is not None and not self._iterable:
                 wanted = _skipped(wanted, skip)
         finally:
             if state is not None:
@@ -416,8 +418,9 @@ class LoaderCore:
 
     def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
         """The base seed of an epoch and how many have had it before; drawn where torch draws it, so that the generator stands where torch's would."""
-        if state is not None and state.get("seeds") is not None:
-            base_seed, turn = map(int, state["seeds"])
+        given = None if state is None else state.get("seeds")
+        if given is not None and given[1]:
+            base_seed, turn = map(int, given)
         elif state is None and self.persistent_workers and self._kept is not None:
             base_seed, turn = self._seeds[0], self._seeds[1] + 1
         else:
@@ -447,7 +450,8 @@ class LoaderCore:
         any checkpoint.
 
         With seed= or order=: the epoch, and the position that all ranks are behind, the same on each of them if they have got the same number of batches; any
-        number of ranks and workers goes on from there. Else: the state of the generator that the epoch began with, and how many batches to skip."""
+        number of ranks and workers goes on from there. Else: the state of the generator that the epoch began with, and how many batches to skip; those of an
+        iterable dataset are read again, by the same number of workers, and thrown away."""
         if self._resume is not None:
             return dict(self._resume)
         progress = self._progress if self._progress is not None and not self._progress.complete else None
@@ -464,11 +468,14 @@ class LoaderCore:
         state |= {"order": None, "samples": self._samples()}
         if progress is not None:
             state |= {"epoch": began["epoch"], "batches": began["skipped"] + progress.batches, "generator": began["generator"]}
-            seeds = began["seeds"]
+            state["seeds"] = began["seeds"]
         else:
             state |= {"epoch": self._epoch, "batches": 0, "generator": self._generator_state()}
-            seeds = (self._seeds[0], self._seeds[1] + 1)
-        state["seeds"] = seeds if self.persistent_workers and self._kept is not None else None
+            kept = self.persistent_workers and self._kept is not None
+            state["seeds"] = (self._seeds[0], self._seeds[1] + 1) if kept else None
+        state["batch_size"] = self.batch_size
+        if self._iterable:
+            state["workers"] = self.num_workers  # each has a part of it
         return state
 
     def _samples(self) -> int | None:
@@ -494,6 +501,19 @@ class LoaderCore:
         samples, ours = state.get("samples"), self._samples()
         if samples is not None and ours is not None and samples != ours:
             raise StateError(f"the state is of a dataset of {samples} samples, this loader's has {ours}; its batches would be others")
+        if not ordered and state["batches"] and state.get("batch_size", self.batch_size) != self.batch_size:
+            raise StateError(
+                f"the state is behind {state['batches']} batches of batch_size={state['batch_size']}, this loader's have batch_size={self.batch_size}: those "
+                "are other samples. Give the same batch_size=; seed= or order= go on with any"
+            )
+        if self._iterable and state["batches"]:
+            if state.get("workers") != self.num_workers:
+                raise StateError(
+                    f"the state is of num_workers={state.get('workers')}, this loader has {self.num_workers}: each worker reads its own part of an iterable "
+                    "dataset, so its batches would be others; stocached.streams goes on with any number"
+                )
+            if not self.in_order:
+                raise StateError("batches of an iterable dataset that overtake each other have no position to go on from; make it with in_order=True")
         self._resume = dict(state)
 
     # ------------------------------------------------------------------------------------------------ figures, the end
@@ -554,6 +574,19 @@ def _skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
             return iter(())
     first = next(wanted, wanted)
     return iter(()) if first is wanted else _behind(first, wanted)
+
+
+def _skip_batches(iteration: Iteration, count: int) -> None:
+    """Reads the first batches of an iterable dataset again, and throws them away."""
+    try:
+        for done in range(count):
+            try:
+                iteration._next()
+            except StopIteration:
+                raise StateError(f"the state is behind batch {count} of an epoch, and the dataset has given {done}; is it another one?") from None
+    except BaseException as error:
+        iteration.end(f"it could not go on where its state was: {type(error).__name__}", harshly=True)
+        raise
 
 
 def _behind(first: Any, rest: Iterator[Any]) -> Iterator[Any]:

@@ -140,6 +140,8 @@ class Iteration:
             raise
         plan.progress.samples, plan.progress.batches = self._behind()
         self._given += 1
+        if plan.job.iterable:  # of those that were asked for, some are none: the worker's part had ended
+            plan.progress.batches = self._given
         self._returned = now = time.monotonic_ns()
         plan.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
         if plan.trace is not None:

@@ -1,0 +1,123 @@
+"""States of loaders whose order is not ours: of iterable datasets, and of other sizes of batches."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from torch_helpers import TORCH_WARNINGS, torch
+
+from stocached import StateError
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+
+class Parts(torch.utils.data.IterableDataset):
+    """Workers have parts of different lengths, some of them none; each sample has a random number of its worker's."""
+
+    def __init__(self, count=17):
+        self.count = count
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
+        for k in range(self.count):
+            if k % 7 % workers == worker:
+                yield torch.tensor([k, int(torch.randint(10**9, ()))])
+
+
+def loader(count=17, **settings):
+    from stocached.torch import DataLoader
+
+    return DataLoader(Parts(count), generator=torch.Generator().manual_seed(3), **{"batch_size": 3, **settings})
+
+
+def lists(batches):
+    return [batch.tolist() for batch in batches]
+
+
+@pytest.mark.parametrize(
+    ("workers", "settings"), [(1, {}), (2, {"batch_size": None}), (2, {"persistent_workers": True}), (3, {"prefetch_factor": 5}), (8, {})]
+)
+def test_an_iterable_dataset_goes_on_behind_its_batches(workers, settings):
+    """The batches before are read again by as many workers, with the same random numbers, and thrown away."""
+    loads = loader(num_workers=workers, **settings)
+    first, second = lists(loads), lists(loads)
+    assert sorted(k for batch in first for k, _ in ([batch] if settings.get("batch_size", 3) is None else batch)) == list(range(17))
+    for stop in {1, len(first) - 2, len(first) - 1, len(first)}:  # at the end parts of workers have ended, and what they are asked for is nothing
+        before = loader(num_workers=workers, **settings)
+        batches = iter(before)
+        got = [next(batches).tolist() for _ in range(stop)]
+        state = copy.deepcopy(before.state_dict())
+        batches.close()
+        after = loader(num_workers=workers, **settings)
+        torch.randint(10**9, (5,), generator=after.generator)
+        after.load_state_dict(state)
+        assert got + lists(after) == first, f"stopped behind {stop} batches"
+        if "persistent_workers" not in settings:
+            assert lists(after) == second
+        before.close()
+        after.close()
+    loads.close()
+
+
+def test_an_iterable_dataset_without_workers():
+    loads = loader()
+    batches = iter(loads)
+    got = [int(k) for _ in range(2) for k in next(batches)[:, 0]]
+    again = loader()
+    again.load_state_dict(loads.state_dict())
+    got += [int(k) for batch in again for k in batch[:, 0]]
+    assert got == list(range(17))
+    again.load_state_dict(loads.state_dict())  # twice from one state, and one that was taken behind it
+    batches = iter(again)
+    next(batches)
+    third = loader()
+    third.load_state_dict(again.state_dict())
+    assert lists(third)[0][0][0] == 9
+
+
+def test_between_epochs_any_number_of_workers_goes_on():
+    loads = loader(num_workers=2)
+    list(loads)
+    state = loads.state_dict()
+    again = loader(num_workers=0, batch_size=4, in_order=False)
+    again.load_state_dict(state)
+    assert [batch[:, 0].tolist() for batch in again] == [[*range(k, min(k + 4, 17))] for k in range(0, 17, 4)]
+
+
+def test_what_an_iterable_dataset_cannot_go_on_from():
+    loads = loader(num_workers=2)
+    batches = iter(loads)
+    next(batches), next(batches), next(batches)
+    state = loads.state_dict()
+    batches.close()
+    with pytest.raises(StateError, match="num_workers=2, this loader has 3"):
+        loader(num_workers=3).load_state_dict(state)
+    with pytest.raises(StateError, match="in_order=True"):
+        loader(num_workers=2, in_order=False).load_state_dict(state)
+    with pytest.raises(StateError, match="behind 3 batches of batch_size=3, this loader's have batch_size=4"):
+        loader(num_workers=2, batch_size=4).load_state_dict(state)
+    shorter = loader(4, num_workers=2)
+    shorter.load_state_dict(state)
+    for _ in range(2):  # it is not forgotten
+        with pytest.raises(StateError, match="behind batch 3 of an epoch, and the dataset has given 2"):
+            iter(shorter)
+
+
+def test_a_sampler_of_the_users_does_not_go_on_with_batches_of_another_size():
+    from stocached.torch import DataLoader
+
+    data = torch.arange(53)
+    first = DataLoader(data, 4, shuffle=True)
+    batches = iter(first)
+    next(batches)
+    with pytest.raises(StateError, match="behind 1 batches of batch_size=4, this loader's have batch_size=9: those are other samples"):
+        DataLoader(data, 9, shuffle=True).load_state_dict(first.state_dict())
+    # With an order of ours the state is a position.
+    first = DataLoader(data, 4, shuffle=True, seed=1)
+    batches = iter(first)
+    seen = next(batches).tolist()
+    again = DataLoader(data, 9, shuffle=True, seed=1)
+    again.load_state_dict(first.state_dict())
+    assert sorted(seen + [int(k) for batch in again for k in batch]) == data.tolist()
