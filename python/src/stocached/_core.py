@@ -417,7 +417,8 @@ class LoaderCore:
         return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), turn, 0), began
 
     def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
-        """The base seed of an epoch and how many have had it before; drawn where torch draws it, so that the generator stands where torch's would."""
+        """The base seed of an epoch and how many have had it before; drawn where torch draws it, so that the generator stands where torch's would: in
+        an epoch of a state as well, unless kept workers had the seed before."""
         given = None if state is None else state.get("seeds")
         if given is not None and given[1]:
             base_seed, turn = map(int, given)
