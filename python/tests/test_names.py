@@ -60,9 +60,11 @@ NAMES = [
     "UnsupportedError",
     "VersionError",
     "WeightedOrder",
+    "WorkerInfo",
     "WorkerLostError",
     "autotune",
     "get_shm_size",
+    "get_worker_info",
     "progress",
 ]
 

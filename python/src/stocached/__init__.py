@@ -47,6 +47,7 @@ from ._loader_stats import LoaderStats
 from ._progress import progress
 from ._sizes import get_shm_size
 from ._stats import Stats
+from ._worker_info import WorkerInfo, get_worker_info
 from .cache import Cache, SetResult, State
 from .loader import Loader
 from .order import Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder
@@ -97,9 +98,11 @@ __all__ = [
     "UnsupportedError",
     "VersionError",
     "WeightedOrder",
+    "WorkerInfo",
     "WorkerLostError",
     "autotune",
     "get_shm_size",
+    "get_worker_info",
     "progress",
 ]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _schema
+from . import _schema, _worker_info
 from ._generators import Generator, NumpyGenerator, PythonGenerator
 from ._tree import Leaf
 
@@ -123,6 +123,7 @@ class Flavour:
 
     def enter_worker(self, worker: int, workers: int, seed: int, dataset: Any) -> None:
         """To be called in a worker process before anything of the user's."""
+        _worker_info.enter(worker, workers, seed, dataset)
 
     def error(self, error: BaseException, where: str) -> Any:
         """For the way to the parent; something with reraise()."""
