@@ -20,6 +20,7 @@ from ._flavour import Flavour, sample_seed
 from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress, Transport
 from ._layout import Layout
 from ._loader_stats import LoaderStats, Meter
+from ._ranks import rank_of
 from ._rows import RowsIteration
 from ._sampling import OrderSampler, batches_of, listed
 from ._trace import Recorder
@@ -95,8 +96,6 @@ class Extras:
             raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
         if not ordered and (self.ends is not None or self.rank is not None or self.world_size is not None):
             raise InvalidError("rank=, world_size= and ends= are for an order of ours: give seed= or order=")
-        if (self.rank is None) != (self.world_size is None):
-            raise InvalidError(f"rank={self.rank}, world_size={self.world_size}: give both, or neither to take them from the environment")
 
     def sampler(self, samples: int, shuffle: bool) -> OrderSampler | None:
         """The order of ours that is asked for, or None."""
@@ -111,7 +110,7 @@ class Extras:
             raise InvalidError(f"seed={self.seed} beside order={order!r}, which has a seed of its own; leave out seed=")
         if order.samples != samples:
             raise InvalidError(f"order={order!r} is for {order.samples} samples, the dataset has {samples}")
-        rank, world_size = (self.rank, self.world_size) if self.rank is not None and self.world_size is not None else rank_of_environment()
+        rank, world_size = rank_of(self.rank, self.world_size)
         return OrderSampler(order, rank, world_size, self.ends or ("pad" if world_size > 1 else "uneven"))
 
 
@@ -124,22 +123,6 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     if number < least or (most is not None and number > most):
         raise InvalidError(f"{name}={number}; it must be {f'{least} or more' if most is None else f'between {least} and {most}'}")
     return number
-
-
-def rank_of_environment() -> tuple[int, int]:
-    """Rank and number of ranks: from torch.distributed if it is initialised, else from RANK and WORLD_SIZE, which launchers set; else 0 of 1."""
-    import sys
-
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    try:
-        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    except ValueError:
-        raise InvalidError(f"RANK={os.environ.get('RANK')!r}, WORLD_SIZE={os.environ.get('WORLD_SIZE')!r}: they must be whole numbers") from None
-    if not 0 <= rank < world_size:
-        raise InvalidError(f"RANK={rank} is not in 0..WORLD_SIZE-1, WORLD_SIZE={world_size}")
-    return rank, world_size
 
 
 class LoaderCore:
@@ -189,7 +172,7 @@ class LoaderCore:
         self._pid = os.getpid()
         self._recorder: Recorder | None = None
         if extras.trace is not None:
-            rank, world_size = (self.sampler.rank, self.sampler.world_size) if isinstance(self.sampler, OrderSampler) else rank_of_environment()
+            rank, world_size = (self.sampler.rank, self.sampler.world_size) if isinstance(self.sampler, OrderSampler) else rank_of()
             self._recorder = Recorder(extras.trace, settings=self.settings, rank=rank, world_size=world_size)
         self._cached: Any = dataset if isinstance(dataset, CachedSamples) or _is_served(dataset) else None
         if extras.cache is not None or extras.size is not None or extras.name is not None:
@@ -603,4 +586,4 @@ def loads_one_by_one(dataset: Any) -> bool:
     return type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset" and loads_one_by_one(dataset.dataset)
 
 
-__all__ = ["Extras", "LoaderCore", "_worker", "loads_one_by_one", "rank_of_environment"]
+__all__ = ["Extras", "LoaderCore", "_worker", "loads_one_by_one"]

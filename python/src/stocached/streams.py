@@ -4,8 +4,6 @@ docs/guides/streams.md shows how to use it; docs/streams.md says which file a ro
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ import numpy.typing as npt
 
 from . import _stream_state
 from ._errors import InvalidError, StreamError
+from ._ranks import rank_of
 from ._ring import Ring
 from ._sizes import parse_size
 from ._stream_crew import check_workers
@@ -104,7 +103,7 @@ class Streams:
         self.num_workers, self.prefetch_batches, self.timeout = num_workers, prefetch_batches, timeout
         self.ring_bytes = ring_bytes
         self.worker_init_fn, self.multiprocessing_context, self.uneven = worker_init_fn, multiprocessing_context, uneven
-        self.rank, self.world_size = ranks(rank, world_size)
+        self.rank, self.world_size = rank_of(rank, world_size)
         self.lengths = None if lengths is None else _lengths(lengths, files)
         self.groups = groups if groups is not None else 1 if lengths is not None else self.world_size
         _check(self)
@@ -259,20 +258,6 @@ def _joined(parts: list[StreamBatch], rows: int) -> StreamBatch:
         return parts[0]
     *columns, steps = zip(*parts)
     return StreamBatch._make([*map(concatenate, columns), steps[0]])
-
-
-def ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """What the user says, or torch.distributed if it runs, or the environment of its launchers, or 0 of 1."""
-    if (rank is None) != (world_size is None):
-        raise InvalidError(f"rank={rank} and world_size={world_size}: say both or neither")
-    if rank is None or world_size is None:
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-            return int(torch.distributed.get_rank()), int(torch.distributed.get_world_size())
-        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if not 0 <= rank < world_size:
-        raise InvalidError(f"rank={rank} is not in 0..{world_size - 1}")
-    return rank, world_size
 
 
 def _lengths(lengths: Any, files: Sequence[Any]) -> npt.NDArray[np.int64]:
