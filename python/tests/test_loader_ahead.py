@@ -1,0 +1,111 @@
+"""What a loader makes ahead: as many batches as it is told and as there is room for, and the first ones of the next epoch."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from processes import until
+
+from stocached import Loader, Order
+
+N, BATCH = 100, 2
+
+
+class Large:
+    """64 KiB a sample; for threads, as it writes down what is loaded."""
+
+    def __init__(self):
+        self.loaded = []
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        self.loaded.append(index)
+        return np.full(1 << 16, index, np.uint8)
+
+
+def stack(samples):
+    return np.stack(samples)
+
+
+def loads(dataset, **settings):
+    return Loader(dataset, BATCH, num_workers=2, worker="thread", prefetch_factor=10, **settings)
+
+
+def settled(loaded):
+    """How many are loaded when no more come."""
+    count, since = -1, time.monotonic()
+    while time.monotonic() - since < 0.3:
+        if len(loaded) != count:
+            count, since = len(loaded), time.monotonic()
+        time.sleep(0.01)
+    return count
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}, {"size": "6MiB"}], ids=["rows", "batches", "part of them cached"])
+def test_no_more_is_loaded_ahead_than_its_bytes_allow(settings):
+    """The first 20 batches are begun before anybody knows how large they are; behind them four of 128 KiB are, or as many as there were."""
+    for limit, ahead in (("512KiB", 4), ("512MiB", 20), (1, 1)):
+        dataset = Large()
+        loader = loads(dataset, prefetch_bytes=limit, **settings)
+        dataset.loaded.clear()  # what was probed
+        batches = iter(loader)
+        for _ in range(24):
+            next(batches)
+        count = settled(dataset.loaded)
+        assert count <= BATCH * (24 + ahead)
+        if "collate_fn" not in settings:  # their memory is a quarter larger
+            assert count == BATCH * (24 + ahead)
+        batches.close()
+
+
+@pytest.mark.parametrize(("limit", "ahead"), [("512MiB", 2), ("256KiB", 2), ("255KiB", 1)])
+def test_no_more_is_gathered_ahead_than_its_bytes_allow(limit, ahead):
+    loader = Loader(Large(), BATCH, size="16MiB", prefetch_bytes=limit)
+    batches = iter(loader)
+    next(batches)
+    assert len(batches._pending) == ahead
+
+
+def test_the_next_epoch_begins_while_the_training_loop_has_the_last_batches():
+    dataset = Large()
+    loader = loads(dataset, shuffle=True, seed=5, persistent_workers=True)
+    batches = iter(loader)
+    for _ in range(N // BATCH):
+        next(batches)
+    wanted = Order(N, seed=5).epoch(1).indices().tolist()
+    assert settled(dataset.loaded) == N + 20 * BATCH
+    assert sorted(dataset.loaded[N:]) == sorted(wanted[: 20 * BATCH])
+    assert loader.state_dict()["epoch"] == 0, "the state is that of the training loop"
+    assert loader.state_dict()["position"] == N
+    assert next(batches, None) is None
+    assert [batch[:, 0].tolist() for batch in loader] == [wanted[at : at + BATCH] for at in range(0, N, BATCH)]
+    assert settled(dataset.loaded) == 2 * N + 20 * BATCH, "a sample was loaded twice"
+    loader.close()
+
+
+def test_the_next_epoch_is_gathered_without_workers():
+    loader = Loader(Large(), BATCH, shuffle=True, seed=5, size="16MiB")
+    for _ in loader:
+        pass
+    batches = iter(loader)
+    for _ in range(N // BATCH):
+        next(batches)
+    begun = loader._next
+    until(lambda: all(batch.filled is not None and batch.filled.is_set() for batch in begun._pending), "its first batches are gathered")
+    assert len(begun._pending) == 2
+    assert next(batches, None) is None
+    assert iter(loader) is begun
+
+
+def test_a_sampler_of_the_users_is_not_asked_before_its_epoch():
+    dataset = Large()
+    loader = loads(dataset, sampler=range(N), persistent_workers=True)
+    batches = iter(loader)
+    for _ in range(N // BATCH):
+        next(batches)
+    assert settled(dataset.loaded) == N
+    loader.close()
