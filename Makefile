@@ -173,6 +173,10 @@ endif
 test-stress: build/libstocached.so setup-python ## 2,000 random SIGKILLs among processes in Go, C and Python
 	$(STRESS) -kills 2000 -seconds 240
 
+.PHONY: test-cuda
+test-cuda: setup-torch ## batches in memory that CUDA reads from; needs a GPU, and is no part of `make test`
+	$(PYTEST) python/tests/cuda_machine.py
+
 .PHONY: test-demo
 test-demo: setup-demo demo-readers ## the demo and the scripts in tools/
 	$(PYTEST) demo tools

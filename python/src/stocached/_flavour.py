@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import _schema, _worker_info
 from ._generators import Generator, NumpyGenerator, PythonGenerator
+from ._ring import Device
 from ._tree import Leaf
 
 _GOLDEN, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
@@ -77,6 +78,7 @@ class Flavour:
     no_columns: frozenset[str] = frozenset()  # kinds of leaves that are no column of a batch
     tuples: type = tuple  # what a tuple of a sample is in a batch
     generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # those that are seeded for each sample
+    pins: bool = False  # whether batches go into pinned memory
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """The batch of some samples: arrays of arrays and of numbers, lists of strings, bytes and other objects; dicts and tuples as the samples have them.
@@ -130,4 +132,9 @@ class Flavour:
         return WorkerError(error, where)
 
     def pin(self, data: Any) -> Any:
+        """A batch in pinned memory: what is not there already is copied."""
         return data
+
+    def device(self) -> Device | None:
+        """With which the memory of batches is to be registered."""
+        return None

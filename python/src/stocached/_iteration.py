@@ -157,6 +157,18 @@ class Iteration:
     def _next(self) -> Delivered:
         raise NotImplementedError
 
+    def _pinned(self, data: Any, number: int, samples: int, nbytes: int = -1) -> Any:
+        plan = self._plan
+        if not plan.job.flavour.pins:
+            return data
+        start = time.monotonic_ns()
+        data = plan.job.flavour.pin(data)
+        end = time.monotonic_ns()
+        plan.meter.transfer(end - start)
+        if plan.trace is not None:
+            plan.trace.transferred(plan.epoch, number, start, end, samples, nbytes)
+        return data
+
     def _augmented(self, data: Any) -> Any:
         try:
             return self._plan.batch_augment(data)
@@ -232,7 +244,7 @@ class PlainIteration(Iteration):
         self._plan.meter.load(end - start)
         if self._plan.trace is not None:
             self._plan.trace.loaded_here(self._plan.epoch, self._given, start, end)
-        return Delivered(job.flavour.pin(data), self._fetcher.count, self._hits() - before)
+        return Delivered(self._pinned(data, self._number - 1, samples), self._fetcher.count, self._hits() - before)
 
     def _hits(self) -> int:
         return getattr(self._plan.cached, "given", 0)
@@ -263,8 +275,10 @@ class Transport:
     """Workers and the memory they share with us. Belongs to a loader that keeps its workers, or to one iteration."""
 
     def __init__(self, plan: Plan, context: Any, tasks: int, *, restart: bool) -> None:
-        self.ring = self.own = Ring(plan.ring_bytes, shared=plan.job.workers > 0 and plan.job.process)
-        if self.ring.shared:
+        device, shared = plan.job.flavour.device(), plan.job.workers > 0 and plan.job.process
+        # What a device reads is no private memory, which is copied behind its back when the program forks.
+        self.ring = self.own = Ring(plan.ring_bytes, shared=shared or device is not None, device=device)
+        if shared and device is None:
             self.own = Ring(plan.ring_bytes, shared=False)  # for batches that no worker has a part in
             self.ring.share_limit(self.own)
         self.board = Board(tasks)
@@ -455,7 +469,7 @@ class MadeIteration(Iteration):
         if not transport.room and nbytes:
             transport.ring.resize(nbytes + nbytes // 4 + 4096)
             transport.room = transport.ring.buffer_bytes
-        return Delivered(self._plan.job.flavour.pin(data), samples, 0, nbytes)
+        return Delivered(self._pinned(data, made.number, samples, nbytes), samples, 0, nbytes)
 
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()

@@ -21,6 +21,7 @@ class LoaderStats:
     step_seconds: float = 0.0  # the training loop had a batch and did not ask for the next
     gather_seconds: float = 0.0  # hits were copied into batches, summed over threads
     load_seconds: float = 0.0  # misses were loaded, summed over workers
+    transfer_seconds: float = 0.0  # batches went into pinned memory, while the training loop waited
 
     @property
     def hit_rate(self) -> float:
@@ -58,12 +59,12 @@ class LoaderStats:
 class Meter:
     """Adds up what a loader does. Safe from any thread; a forked child must make one of its own. Times are nanoseconds."""
 
-    __slots__ = ("_batches", "_bytes", "_gather", "_hits", "_load", "_lock", "_misses", "_samples", "_step", "_wait")
+    __slots__ = ("_batches", "_bytes", "_gather", "_hits", "_load", "_lock", "_misses", "_samples", "_step", "_transfer", "_wait")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._batches = self._samples = self._hits = self._misses = self._bytes = 0
-        self._wait = self._step = self._gather = self._load = 0
+        self._wait = self._step = self._gather = self._load = self._transfer = 0
 
     def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
         """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it asked."""
@@ -94,6 +95,10 @@ class Meter:
         with self._lock:
             self._load += ns
 
+    def transfer(self, ns: int) -> None:
+        with self._lock:
+            self._transfer += ns
+
     def stats(self) -> LoaderStats:
         with self._lock:
             return LoaderStats(
@@ -106,4 +111,5 @@ class Meter:
                 step_seconds=self._step / 1e9,
                 gather_seconds=self._gather / 1e9,
                 load_seconds=self._load / 1e9,
+                transfer_seconds=self._transfer / 1e9,
             )

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,26 @@ from ._shared_file import SharedFile
 Raw = npt.NDArray[np.uint8]
 _PAGE = 4096
 _LEAST = 3  # batches that a training loop which keeps none needs memory for
+
+
+class Mark(Protocol):
+    """A moment in the work of a device."""
+
+    def reached(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+
+class Device(Protocol):
+    """What reads batches by itself, and goes on with that when the program has forgotten them."""
+
+    def register(self, memory: Raw) -> Raw:
+        """The same memory, which the device may read from for as long as the array lives. Raises RuntimeError if it may not."""
+        ...
+
+    def mark(self) -> Mark:
+        """Behind all work that it was given until now."""
+        ...
 
 
 def _none() -> None:
@@ -45,19 +65,25 @@ class Lease:
 class Ring:
     """Buffers of equal size, given out as leases: in shared memory, where workers that are processes see them by number, or in this process's own.
 
+    With a device, buffers are registered with it, and used again when it has read them as well: behind a mark that is set when `take` first sees that a
+    lease has ended. That is later than its end, in the thread that gives the device its work, and no finalizer calls a driver.
+
     `take` and `buffer` are for one thread at a time; leases may end in any thread, at any moment, in the garbage collector as well."""
 
-    def __init__(self, most: int, *, shared: bool = True) -> None:
+    def __init__(self, most: int, *, shared: bool = True, device: Device | None = None) -> None:
         """most: bytes of all buffers together, beyond which batches come in plain memory. shared: with other processes."""
         self.file = SharedFile("ring") if shared else None
         self.buffer_bytes = 0
         self._most = most
         self._beside: Callable[[], Ring | None] = _none
-        self._start()
+        self._start(device)
 
-    def _start(self) -> None:
+    def _start(self, device: Device | None) -> None:
+        self._device, self._registers = device, device is not None
         self._buffers: dict[int, tuple[Raw, int]] = {}  # with their addresses
         self._idle: deque[int] = deque()  # the one given back last is in the processor's cache, most likely
+        self._released: deque[int] = deque()  # that the device may still read from
+        self._marked: deque[tuple[Mark, list[int]]] = deque()  # and those behind a mark, the oldest first
         self._made = 0
         self._told = False
 
@@ -67,7 +93,12 @@ class Ring:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._beside = _none
-        self._start()
+        self._start(None)
+
+    def enter_worker(self) -> None:
+        """To be called in a process that is forked to be a worker: the device is its parent's alone, and so is how memory is mapped that it reads."""
+        if self._device is not None:
+            self._start(None)
 
     def resize(self, buffer_bytes: int) -> None:
         """To be called before the first `take`, and never again."""
@@ -95,13 +126,34 @@ class Ring:
         if pair is None:
             length = self.buffer_bytes
             memory = _mapping.private(length) if self.file is None else self.file.map(number * length, length)
+            if self._registers:
+                memory = self._registered(memory)
             pair = self._buffers[number] = memory, memory.ctypes.data
         return pair
 
+    def _registered(self, memory: Raw) -> Raw:
+        assert self._device is not None
+        try:
+            return self._device.register(memory)
+        except RuntimeError as error:
+            self._registers = False
+            warnings.warn(
+                f'stocached: memory for batches cannot be pinned where it lies, so batches are copied into pinned memory, as by pin_memory="copy": {error}',
+                stacklevel=2,
+            )
+            return memory
+
     def take(self) -> Lease | None:
-        """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time."""
+        """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time. Waits for the device rather than that."""
+        if self._device is not None:
+            self._take_back(self._device)
         beside = self._beside()
         out = self._made - len(self._idle) + (0 if beside is None else beside._made - len(beside._idle))
+        if out >= self.most and self._marked:
+            mark, numbers = self._marked.popleft()
+            mark.wait()
+            self._idle.extend(numbers)
+            out -= len(numbers)
         if out >= self.most:
             if not self._told:
                 self._told = True
@@ -118,6 +170,14 @@ class Ring:
             self.file.grow(self._made * self.buffer_bytes)
         return self._lease(number)
 
+    def _take_back(self, device: Device) -> None:
+        """What the device has read. Leases that end after the mark was set are left for the next time."""
+        released = len(self._released)
+        if released:
+            self._marked.append((device.mark(), [self._released.popleft() for _ in range(released)]))
+        while self._marked and self._marked[0][0].reached():
+            self._idle.extend(self._marked.popleft()[1])
+
     def _rest(self) -> None:
         """Gives the memory of idle buffers back, until they are taken again."""
         for number in list(self._idle):
@@ -128,7 +188,7 @@ class Ring:
 
     def _lease(self, number: int) -> Lease:
         memory, address = self._buffer(number)
-        return Lease(number, memory, address, self._idle.append)
+        return Lease(number, memory, address, self._idle.append if self._device is None else self._released.append)
 
     def _tell(self, made: int) -> None:
         size, slower = _sizes.show_size(self.buffer_bytes), "Further ones come in memory of their own, which is slower."

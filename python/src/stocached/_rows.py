@@ -400,7 +400,7 @@ class RowsIteration(Iteration):
         return (self._pending[0].before, self._pending[0].number) if self._pending else super()._behind()
 
     def _deliver(self, batch: Batch) -> Delivered:
-        plan, n = self._plan, len(batch.wanted)
+        n = len(batch.wanted)
         if batch.tasks:
             self._read_answers(batch)
         if batch.failed is not None:
@@ -416,8 +416,7 @@ class RowsIteration(Iteration):
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
         batch.arrays, batch.lease, batch.objects, batch.whole = [], None, {}, {}  # the background's queue may hold the batch for a while yet
         sample_bytes = layout.sample_bytes if layout is not None else 0
-        pinned = plan.job.flavour.pin(data)
-        return Delivered(pinned, n, hits, n * sample_bytes)
+        return Delivered(self._pinned(data, batch.number, n, n * sample_bytes), n, hits, n * sample_bytes)
 
     def _read_answers(self, batch: Batch) -> None:
         """What became of its tasks, which have all been answered."""

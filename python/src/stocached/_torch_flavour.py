@@ -11,6 +11,7 @@ from torch import _utils
 from torch.utils.data import _utils as _data_utils
 
 from ._flavour import Flavour
+from ._ring import Device
 from ._tree import Leaf, as_tensor
 
 # Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
@@ -36,8 +37,10 @@ class TorchFlavour(Flavour):
     tuples = list
     generators = (*Flavour.generators, TorchGenerator())
 
-    def __init__(self, pin: bool = False, device: str = "") -> None:
-        self._pin, self._device = pin, device
+    def __init__(self, accelerator: str = "", *, in_place: bool = False) -> None:
+        """accelerator: that batches are pinned for, "": none. in_place: where they lie, if it can be done."""
+        self._accelerator, self._in_place = accelerator, in_place
+        self.pins = accelerator != ""
 
     def collate(self, samples: Sequence[Any]) -> Any:
         return _collate(list(samples))
@@ -70,4 +73,11 @@ class TorchFlavour(Flavour):
         return _exception_wrapper((type(error), error, error.__traceback__), where=where)
 
     def pin(self, data: Any) -> Any:
-        return _pin_memory(data, self._device or None) if self._pin else data
+        return _pin_memory(data, self._accelerator) if self.pins else data
+
+    def device(self) -> Device | None:
+        if not (self._in_place and self._accelerator == "cuda"):
+            return None
+        from ._pinned import Cuda
+
+        return Cuda()

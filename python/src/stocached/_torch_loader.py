@@ -13,6 +13,7 @@ from torch.utils.data._utils.collate import default_collate
 
 from ._cached import CachedSamples
 from ._core import Ends, Extras, LoaderCore
+from ._errors import InvalidError
 from ._sampling import OrderSampler
 from ._torch_flavour import TorchFlavour
 
@@ -39,6 +40,9 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     rank, world_size: from torch.distributed or RANK and WORLD_SIZE unless given. ends: where samples do not divide by ranks: "pad" (some are read twice;
     the default of several ranks), "uneven", "drop".
     prefetch_bytes: of batches made ahead, at most. ring_bytes: of memory for batches, in use ones included; beyond it they come in memory of their own.
+    pin_memory: with CUDA, the memory of batches is registered with the driver and not copied; a batch's memory is used again when what was given to the
+    current streams before the `next()` behind its end is done, so a copy on another stream must be waited for while the batch is kept. "copy": each batch
+    is copied into memory of torch's, which knows all streams.
     gather_threads: that copy hits. trace: a file that a timeline is written to (docs/trace.md).
 
     Raises what torch's does, InvalidError (ValueError) for what is ours, and what CachedDataset raises when it makes the cache.
@@ -54,7 +58,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         batch_sampler: Any = None,
         num_workers: int = 0,
         collate_fn: Any = None,
-        pin_memory: bool = False,
+        pin_memory: bool | Literal["copy"] = False,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -87,6 +91,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         before = frozenset(self.__dict__) - {"settings"}
         fields = Extras.__dataclass_fields__
         extras = Extras(**{name: value for name, value in self.settings.items() if name in fields})
+        if isinstance(pin_memory, str) and pin_memory != "copy":
+            raise InvalidError(f'pin_memory={pin_memory!r}; it must be True, False, or "copy"')
         iterable = isinstance(dataset, torch.utils.data.IterableDataset)
         extras.check(dataset, iterable, bool(shuffle), sampler, batch_sampler)
         ordered = None if iterable else extras.sampler(len(dataset), bool(shuffle)) if extras.seed is not None or extras.order is not None else None
@@ -100,7 +106,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
             batch_sampler,
             num_workers,
             collate_fn,
-            pin_memory,
+            bool(pin_memory),
             drop_last,
             timeout,
             worker_init_fn,
@@ -113,7 +119,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         )
         self._iterable = iterable
         accelerator = torch.accelerator.current_accelerator() if pin_memory and torch.accelerator.is_available() else None
-        flavour = TorchFlavour(accelerator is not None, accelerator.type if accelerator is not None else "")
+        flavour = TorchFlavour("" if accelerator is None else accelerator.type, in_place=pin_memory != "copy")
         self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate, before)
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from . import _trace, _worker
 from ._trace import Recorder
 
-_NAMES = ("step", "gather", "fetch", "load", "augment", "wait")
+_NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer")
 
 
 class Tracing:
@@ -38,6 +38,10 @@ class Tracing:
     def gathered(self, epoch: int, number: int, start: int, end: int, hits: int, fetched: bool) -> None:
         track = 0 if threading.get_ident() == self._loop else 2 if fetched else 1
         self._recorder.put(self._tracks[track], self._names[2 if fetched else 1], start, end, epoch, number, -1, -1, hits)
+
+    def transferred(self, epoch: int, number: int, start: int, end: int, samples: int, nbytes: int) -> None:
+        """The training loop had a batch go into pinned memory."""
+        self._recorder.put(self._tracks[0], self._names[6], start, end, epoch, number, -1, samples, -1, -1, nbytes)
 
     def loaded_here(self, epoch: int, number: int, start: int, end: int, index: int = -1, hit: bool = False) -> None:
         """The training loop loaded by itself, or got it out of the cache."""

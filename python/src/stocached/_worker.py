@@ -183,6 +183,7 @@ def main(worker: int, job: Job, board: Board, ring: Ring) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers,
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and a handler that a forked one inherits is the parent's business
     job.parent.end_with()
+    ring.enter_worker()
     job.flavour.seed_worker(job.base_seed, worker)
     job.flavour.enter_worker(worker, job.workers, job.base_seed, job.dataset)
     Worker(worker, job, board, ring).run()

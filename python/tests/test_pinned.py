@@ -1,0 +1,329 @@
+"""Batches in memory that a device reads from: what the ring does for it, with one that is as slow as can be. A real one is tested by cuda_machine.py."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from lazy_device import LazyDevice
+from torch_helpers import TORCH_WARNINGS, torch
+
+from stocached._errors import InvalidError
+from stocached._ring import Ring
+
+ROOM = 5  # batches in the ring
+WORKERS = [0, 2]
+
+
+# ---------------------------------------------------------------------------------------------------- the ring alone
+
+
+def ring_of(device, most=ROOM):
+    ring = Ring(most * 4096, device=device)
+    ring.resize(4096)
+    return ring
+
+
+def test_buffer_is_used_again_when_the_device_has_read_it():
+    device, copies = LazyDevice(), []
+    ring = ring_of(device)
+    for k in range(4 * ROOM):
+        batch = ring.take().array()
+        batch[:] = k
+        device.copy(batch, copies)
+        del batch
+    device.run()
+    assert [copy.tolist() for copy in copies] == [[k] * 4096 for k in range(4 * ROOM)]
+    assert device.most_registered == ROOM, "it waits for the device rather than take more memory than the limit"
+
+
+def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
+    device = LazyDevice()
+    ring = ring_of(device)
+    for _ in range(10):
+        batch = ring.take().array()
+        device.copy(batch, [])
+        device.run()
+        del batch
+    assert device.most_registered == 1
+
+
+def test_lease_that_ends_while_the_mark_is_set_is_not_behind_it():
+    device = LazyDevice()
+    ring = ring_of(device)
+    first, second = ring.take(), ring.take()
+    late = [second.array()]
+    numbers = first.number, second.number
+    del first, second
+    mark = device.mark
+
+    def ends_within():
+        made = mark()
+        if late:
+            device.copy(late.pop(), [])
+        return made
+
+    device.mark = ends_within
+    third = ring.take()
+    assert third.number == numbers[0], "whose work is done"
+    assert ring.take().number not in numbers, "the copy out of the second is still to come"
+
+
+def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
+    device, copies = LazyDevice(), []
+    ring = ring_of(device)
+    batch = ring.take().array()
+    batch[:] = 7
+    device.copy(batch, copies)
+    del ring
+    gc.collect()
+    assert device.reads(batch), "somebody still sees it"
+    del batch
+    gc.collect()
+    assert device.registered == {}
+    assert (copies[0] == 7).all(), "it was unregistered behind the copy"
+
+
+def test_memory_that_cannot_be_registered_is_said_once():
+    device = LazyDevice()
+    device.refuses_from = 1
+    ring = ring_of(device)
+    first = ring.take().array()
+    with pytest.warns(UserWarning, match='as by pin_memory="copy": out of pages'):
+        second = ring.take().array()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        third = ring.take().array()
+    assert [device.reads(array) for array in (first, second, third)] == [True, False, False]
+    copies = []
+    first[:] = 3
+    device.copy(first, copies)
+    del first
+    assert ring.take().number != 0, "what was registered before is waited for all the same"
+    device.run()
+    assert (copies[0] == 3).all()
+
+
+def test_forked_child_leaves_the_device_alone():
+    device = LazyDevice()
+    ring = ring_of(device)
+    lease = ring.take()
+    number = lease.number
+    lease.array()[:] = 9
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            ring.enter_worker()
+            same = bool((ring.buffer(number) == 9).all())  # mapped anew, and the same memory
+            ring.buffer(number + 1 if ring.file.grow((number + 2) * 4096) is None else number)  # register would raise here
+            status = 0 if same else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(device.registered) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- the loader
+
+
+class Device:
+    """Where the flavour below finds it: it is no part of what goes to workers."""
+
+    device: LazyDevice
+
+
+class Images:
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, k):
+        return np.full((3, 40, 40), k % 251, np.uint8), k
+
+
+def own_collate(samples):
+    return torch.utils.data.default_collate(samples)
+
+
+def arrived(copies, labels):
+    """The indices, when every picture is seen to be that of its index."""
+    assert len(copies) == len(labels)
+    for pixels, numbers in zip(copies, labels):
+        assert (pixels == (numbers % 251).astype(np.uint8)[:, None, None, None]).all()
+    return np.concatenate(labels).tolist()
+
+
+@pytest.fixture
+def loader(monkeypatch):
+    """The loader with a lazy device in place of CUDA."""
+    from stocached import _torch_loader
+    from stocached._torch_flavour import TorchFlavour
+
+    class Lazy(TorchFlavour):
+        def __init__(self, accelerator, *, in_place):
+            super().__init__("lazy")
+            self.in_place = in_place
+
+        def device(self):
+            return Device.device if self.in_place else None
+
+        def pin(self, data):
+            return [self.pinned(tensor) for tensor in data]
+
+        def pinned(self, tensor):
+            return tensor if Device.device.reads(tensor.numpy()) else torch.from_numpy(Device.device.register(tensor.numpy().copy()))
+
+    Device.device = LazyDevice()
+    monkeypatch.setattr(_torch_loader, "TorchFlavour", Lazy)
+    return _torch_loader.DataLoader
+
+
+def marked(test):
+    for mark in (pytest.mark.torch, *TORCH_WARNINGS):
+        test = mark(test)
+    return test
+
+
+@marked
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"size": "8MiB"}, {"size": "8MiB", "worker": "thread"}, {"collate_fn": own_collate}],
+    ids=["no cache", "cache", "threads", "own collate"],
+)
+def test_batches_that_are_given_up_at_once_arrive(loader, workers, extra):
+    device, copies, labels = Device.device, [], []
+    made = loader(Images(), 8, shuffle=True, seed=1, num_workers=workers, ring_bytes=ROOM * 8 * 5000, persistent_workers=workers > 0, **extra)
+    for _ in range(3):  # the second and third out of the cache, if there is one
+        for pixels, numbers in made:
+            device.copy(pixels.numpy(), copies)
+            device.copy(numbers.numpy(), labels)
+    device.run()
+    for epoch in range(3):
+        part = slice(12 * epoch, 12 * epoch + 12)
+        assert sorted(arrived(copies[part], labels[part])) == list(range(96))
+    made.close()
+
+
+@marked
+@pytest.mark.parametrize("workers", WORKERS)
+def test_hits_are_not_copied_once_more(loader, workers):
+    device = Device.device
+    made = loader(Images(), 8, seed=1, num_workers=workers, size="8MiB", persistent_workers=workers > 0)
+    list(made)
+    for batch in made:
+        memory = [lease for lease in device.registered.items() if lease[1] == made._kept.ring.buffer_bytes]
+        assert len(memory) == len(device.registered), "no memory is pinned for a batch alone"
+        assert all(device.reads(tensor.numpy()) for tensor in batch)
+    made.close()
+
+
+@marked
+@pytest.mark.parametrize("workers", WORKERS)
+def test_copy_keeps_the_ring_from_the_device(loader, workers):
+    device = Device.device
+    made = loader(Images(), 8, num_workers=workers, size="8MiB", pin_memory="copy")
+    for _ in range(2):
+        for batch in made:
+            assert all(device.reads(tensor.numpy()) for tensor in batch)
+    assert device.marks == 0
+    del batch
+    gc.collect()
+    assert device.registered == {}, "memory of the batch alone, gone with it"
+    assert made.pin_memory is True
+    assert made.stats().transfer_seconds > 0
+
+
+@marked
+def test_nothing_stays_registered(loader):
+    device = Device.device
+    for workers in WORKERS:
+        made = loader(Images(), 8, num_workers=workers, size="8MiB")
+        for end in (12, 3):
+            for k, _ in enumerate(made, 1):
+                if k == end:
+                    break
+        del made, _
+        gc.collect()
+        assert device.registered == {}
+    assert device.most_registered > 0
+
+
+@marked
+def test_worker_that_is_replaced_writes_into_the_same_memory(loader):
+    device, copies, labels = Device.device, [], []
+    made = loader(Images(), 8, num_workers=2, ring_bytes=ROOM * 8 * 5000, restart_workers=True)
+    batches = iter(made)
+    for k, (pixels, numbers) in enumerate(batches):
+        if k == 4:
+            os.kill(batches._transport.pool.pids[0], signal.SIGKILL)
+        device.copy(pixels.numpy(), copies)
+        device.copy(numbers.numpy(), labels)
+    device.run()
+    assert sorted(arrived(copies, labels)) == list(range(96))
+
+
+@marked
+def test_transfers_are_in_stats_and_timeline(loader, tmp_path):
+    import json
+
+    path = tmp_path / "run.json"
+    made = loader(Images(), 8, size="8MiB", trace=path)
+    list(made)
+    list(made)
+    made.close()
+    spans = [span for span in json.loads(path.read_text())["traceEvents"] if span["name"] == "transfer"]
+    assert [(span["args"]["epoch"], span["args"]["batch"], span["args"]["samples"]) for span in spans] == [
+        (e, b, 8) for e in range(2) for b in range(12)
+    ]
+    assert spans[-1]["args"]["bytes"] == 8 * (3 * 40 * 40 + 8)
+    assert made.stats().transfer_seconds == pytest.approx(sum(span["dur"] for span in spans) / 1e6, rel=0.2, abs=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------------- CUDA itself
+
+
+@marked
+def test_which_batches_are_registered_with_cuda():
+    from stocached._pinned import Cuda
+    from stocached._torch_flavour import TorchFlavour
+
+    assert isinstance(TorchFlavour("cuda", in_place=True).device(), Cuda)
+    assert TorchFlavour("cuda").device() is None
+    assert TorchFlavour("xpu", in_place=True).device() is None
+    assert TorchFlavour("", in_place=True).device() is None
+    assert not TorchFlavour().pins
+
+
+@marked
+def test_without_a_device_cuda_refuses_and_the_ring_goes_on():
+    program = """
+import warnings
+import torch
+from stocached._pinned import Cuda
+from stocached._ring import Ring
+ring = Ring(1 << 20, device=Cuda())
+ring.resize(8192)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    batch = ring.take().array()
+assert batch.size == 8192 and len(said) == 1, said
+print(said[0].message)
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "memory for batches cannot be pinned where it lies" in done.stdout
+
+
+@marked
+def test_pin_memory_that_is_none():
+    from stocached.torch import DataLoader
+
+    with pytest.raises(InvalidError, match="pin_memory='pinned'; it must be True, False, or \"copy\""):
+        DataLoader(Images(), pin_memory="pinned")
