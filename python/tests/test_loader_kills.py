@@ -122,7 +122,7 @@ def dies_at_once(worker):
 
 
 def test_workers_that_die_of_being_started_are_not_started_for_ever():
-    with pytest.raises(WorkerLostError, match=r"status 9 between two tasks; it is number \d+"):
+    with pytest.raises(WorkerLostError, match=r"status 9 before its first task; it is number \d+"):
         list(Loader(Numbers(40), 4, num_workers=2, restart_workers=True, worker_init_fn=dies_at_once))
 
 

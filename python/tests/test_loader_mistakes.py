@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import pickle
 import random
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -161,3 +163,42 @@ def test_what_cannot_be_sent_to_spawned_workers_is_said_with_what_to_do():
     loader = Loader(Numbers(), 8, num_workers=1, multiprocessing_context="spawn", augment=lambda sample: sample)
     with pytest.raises((AttributeError, pickle.PicklingError), match=r"lambda.*started by spawn are sent the dataset.*define them in a module"):
         iter(loader)
+
+
+UNGUARDED = """
+from stocached import Loader
+from stocached.streams import Streams
+
+class Numbers:
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return index
+
+def read(file):
+    yield from range(file)
+
+if {streams}:
+    batches = Streams([3, 4], 2, read, num_workers=2, multiprocessing_context={method!r})
+else:
+    batches = Loader(Numbers(), 8, num_workers=2, multiprocessing_context={method!r})
+print(len(list(batches)), "batches")
+"""
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["loader", "streams"])
+@pytest.mark.parametrize(("kind", "method"), [("script", "spawn"), ("script", "forkserver"), ("notebook", "spawn")])
+def test_programs_that_workers_cannot_import_anew_are_told_so(kind, method, streams, tmp_path):
+    """A script without a guard starts workers in each worker; classes of a notebook (or of python -c) are nowhere to import."""
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(method=method, streams=streams))
+    command = [sys.executable, script] if kind == "script" else [sys.executable, "-c", script.read_text()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.rstrip().splitlines()[-1]
+    assert ("exited with status 1; worker" if streams else "ended with status 1 before its first task") in last
+    assert f"started by {method} import the program anew" in last
+    assert "restart_workers" not in last
+    assert "__main__" in last
+    assert 'multiprocessing_context="fork"' in last

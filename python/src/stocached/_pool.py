@@ -34,6 +34,7 @@ class Pool:
         self.job, self.board, self._ring, self._restart = job, board, ring, restart
         self.restarts = 0
         self.lost: str | None = None  # why it is of no use any more
+        self._worked = False  # any of them, ever
         self._cost: Counter[int] = Counter()  # workers that tasks have cost, by position; those that died between two tasks at -1
         self._context = context or multiprocessing.get_context()
         self._pid = os.getpid()
@@ -90,6 +91,7 @@ class Pool:
 
     def worked(self) -> None:
         """Something has been done since the last call: workers do not die of being started."""
+        self._worked = True
         self._cost.pop(-1, None)
 
     def _obituary(self, number: int, worker: Any, held: list[int], attempts: int) -> str:
@@ -110,12 +112,16 @@ class Pool:
             advice = f"; it is number {attempts} that this has happened to, so no other is started"
         elif self.job.iterable:
             advice = ""
+        method = self._context.get_start_method() if self.job.process else "fork"
+        if not held and not self._worked and code and code > 0 and method != "fork":
+            hint = f"; {_sent.imported_anew(method)}"
+            advice = advice if self._restart else ""
         who = f"worker {number} (process {worker.pid})" if self.job.process else f"worker thread {number}"
         return f"{who} {how} {self._doing(held)}{hint}{advice}; DataLoader worker exited unexpectedly"
 
     def _doing(self, held: list[int]) -> str:
         if not held:
-            return "between two tasks"
+            return "between two tasks" if self._worked else "before its first task"
         task = self.board.asked(held[0])
         if task["kind"] == _worker.SAMPLE:
             return f"while it loaded sample {task['index']}"

@@ -1,4 +1,4 @@
-"""What worker processes are sent that are not forked."""
+"""What worker processes are sent, and import, that are not forked."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ def explained(method: str, sent: str) -> Iterator[None]:
             f"{error}: workers that are started by {method} are sent {sent} pickled, which lambdas and functions within functions cannot be; define them in a "
             'module, or give multiprocessing_context="fork"'
         ) from error
+
+
+def imported_anew(method: str) -> str:
+    """What may be wrong where a worker of this method ends before it has done anything."""
+    return (
+        f'workers that are started by {method} import the program anew, so what it does belongs under if __name__ == "__main__":, and what they need of a '
+        'notebook into a module; or give multiprocessing_context="fork"'
+    )

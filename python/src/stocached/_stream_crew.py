@@ -333,7 +333,7 @@ class _Lead:
         context = streams.multiprocessing_context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        method = context.get_start_method()
+        self._method = method = context.get_start_method()
         for number in range(min(streams.num_workers, streams.batch_size)):
             mine, theirs = context.Pipe()
             job = Job(
@@ -371,7 +371,11 @@ class _Lead:
             how = f"was killed by {name}" + (", perhaps because memory ran out" if -code == signal.SIGKILL else "")
         else:
             how = f"exited with status {code}"
-        return StreamError(f"worker {worker.number} (process {pid}) {how}; {self._doing_of(worker)}", *self._file_of(worker))
+        where = self._file_of(worker)
+        doing = self._doing_of(worker)
+        if code and code > 0 and where[1] is None and self._method != "fork":
+            doing += f"; {_sent.imported_anew(self._method)}"
+        return StreamError(f"worker {worker.number} (process {pid}) {how}; {doing}", *where)
 
     def _doing_of(self, worker: _Worker) -> str:
         file, number, _ = self._file_of(worker)
