@@ -1,8 +1,8 @@
 """Runs make targets one after the other as the stages of a test run, and ends with a table and a closing line.
 
-    python3 tools/stages.py test-go test-c lint-go+lint-python ...
+    python3 tools/stages.py test-c setup-torch,test-torch+test-go,test-go-race ...
 
-Those joined by a plus run side by side. The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. Tests are counted
+Those joined by a plus run side by side, and those joined by a comma one after the other beside them. The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. Tests are counted
 from the lines that go test -v, pytest and our own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is
 listed with its reason, and every failure with what it said, once more below the table: there it is found where only the end of the output is kept.
 Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard library.
@@ -100,9 +100,9 @@ def run(name: str) -> Stage:
     stage.count(lines, status)
     if stage.failed:
         stage.failures = failures(lines)
-        for line in extract(lines):
-            print(f"   | {line}")
-        print(f"   failed with status {status}; the whole output is in {log}; make {name} runs it again", flush=True)
+        shown = [f"   {name} failed with status {status}; the whole output is in {log}; make {name} runs it again"]
+        shown = [f"   | {line}" for line in extract(lines)] + shown
+        print("\n".join(shown), flush=True)  # at once: others run beside it
     return stage
 
 
@@ -135,9 +135,10 @@ def main(names: list[str]) -> int:
         return 2
     stages: list[Stage] = []
     for group in names:
-        together = group.split("+")
-        with ThreadPoolExecutor(len(together)) as pool:
-            stages += pool.map(run, together)
+        lanes = group.split("+")
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            for lane in pool.map(lambda lane: [run(name) for name in lane.split(",")], lanes):
+                stages += lane
     print("\n" + table(stages) + "\n")
     for stage in stages:
         for skip in stage.skips:

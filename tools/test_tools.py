@@ -171,6 +171,20 @@ def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
             assert "why it broke" in table and "failed in bad:\n  why it broke\n" in below
 
 
+def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> None:
+    # first and beside wait for each other; late reads what first left
+    wait = "\t@touch {0}-began; for k in $$(seq 600); do [ ! -e {1}-began ] || exit 0; sleep 0.1; done; exit 1\n"
+    makefile = "first:\n" + wait.format("first", "beside") + "beside:\n" + wait.format("beside", "first")
+    (tmp_path / "Makefile").write_text(makefile + "late:\n\t@test -e first-began && touch late-began\nlast:\n\t@test -e late-began; exit 3\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = [sys.executable, Path(stages.__file__), "first,late+beside", "last"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 1
+    rows = [line.split()[:2] for line in done.stdout.split("seconds\n", 1)[1].splitlines() if line]
+    assert rows[1:5] == [["first", "pass"], ["late", "pass"], ["beside", "pass"], ["last", "FAIL"]]
+    assert "   last failed with status 2" in done.stdout
+
+
 def test_examples_are_found_with_their_output(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text(
