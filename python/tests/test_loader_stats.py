@@ -112,6 +112,28 @@ def test_figures_of_a_real_loader():
     loader.close()
 
 
+def stack(samples):
+    return np.stack(samples)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"collate_fn": stack}, {"collate_fn": stack, "augment": np.negative}, {"batch_size": None}, {}],
+    ids=["own", "augmented", "none", "rows"],
+)
+@pytest.mark.parametrize(("workers", "worker"), [(0, "process"), (2, "process"), (4, "thread")])
+def test_hits_are_counted_whoever_makes_the_batches(workers, worker, settings):
+    loader = Loader(Slow(), **{"batch_size": 8, **settings}, num_workers=workers, worker=worker, size="8MiB")
+    figures = []
+    for _ in range(3):
+        before = loader.stats()
+        for _ in loader:
+            pass
+        figures.append(loader.stats() - before)
+    assert [(epoch.hits, epoch.misses) for epoch in figures] == [(0, 40), (40, 0), (40, 0)]
+    loader.close()
+
+
 def test_progress_shows_the_figures_of_its_epoch():
     loader = Loader(Slow(), batch_size=8, size="8MiB")
     list(loader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,15 @@ from .cache import Cache
 
 _GENEROUS = 1.25  # room in a variable-size cache whose size nobody gave, against the largest of the samples that were probed
 _CONTROL = 64 * 1024**2  # bytes beside it
+
+
+class _Count(threading.local):
+    """A number for each thread; pickled, it begins at 0."""
+
+    value = 0
+
+    def __reduce__(self) -> tuple[type[_Count], tuple[()]]:
+        return _Count, ()
 
 
 class CachedSamples:
@@ -56,7 +66,7 @@ class CachedSamples:
         self.augment = augment
         self._n = n
         self._warned = False
-        self.given = 0  # samples that came out of the cache here
+        self._given = _Count()
         with _probe.random_state_kept():
             first = {index: dataset[index] for index in _probe.spread(n)}
             self._tree = Tree(first[0])
@@ -112,6 +122,11 @@ class CachedSamples:
 
     # ------------------------------------------------------------------------------------------------ samples
 
+    @property
+    def given(self) -> int:
+        """Samples that came out of the cache in this thread."""
+        return self._given.value
+
     def __len__(self) -> int:
         return self._n
 
@@ -161,7 +176,7 @@ class CachedSamples:
         value = cache.get(i, copy=True) if cache.variable else cache._copy_into(i, *self._raw.take())
         if value is None:
             return None
-        self.given += 1
+        self._given.value += 1
         return self._give(value)
 
     def _give(self, value: Any) -> Any:
@@ -174,11 +189,11 @@ class CachedSamples:
         cache, leaves = self.cache, self._tree.leaves
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
-            self.given += int(hit.sum())
+            self._given.value += int(hit.sum())
             return [None if value is None else self._give(value) for value in values]
         arrays = [array[: len(wanted)] for array in self._batches.take(room)]
         _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
-        self.given += int(hit.sum())
+        self._given.value += int(hit.sum())
         if not hit.any():
             return [None] * len(wanted)
         columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]

@@ -465,11 +465,11 @@ class MadeIteration(Iteration):
             return None
         if answer["result"] == _worker.ERROR:
             board.take_object(offset, length).reraise()
-        (data, samples), nbytes = _transport.receive(board, offset, length, made.lease)
+        (data, samples, hits), nbytes = _transport.receive(board, offset, length, made.lease)
         if not transport.room and nbytes:
             transport.ring.resize(nbytes + nbytes // 4 + 4096)
             transport.room = transport.ring.buffer_bytes
-        return Delivered(self._pinned(data, made.number, samples, nbytes), samples, 0, nbytes)
+        return Delivered(self._pinned(data, made.number, samples, nbytes), samples, hits, nbytes)
 
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()

@@ -280,6 +280,7 @@ class Worker:
         if room:
             self._ring.buffer_bytes = room
             memory = self._ring.buffer(task.buffer)
+        given = getattr(self._job.dataset, "given", 0)
         try:
             data = self._fetcher.fetch(wanted)
         except StopIteration:
@@ -287,7 +288,8 @@ class Worker:
                 raise
             task.result = ENDED
             return
-        task.spill_offset, task.spill_bytes = _transport.send(self._board, (data, self._fetcher.count), memory)
+        hits = getattr(self._job.dataset, "given", 0) - given
+        task.spill_offset, task.spill_bytes = _transport.send(self._board, (data, self._fetcher.count, hits), memory)
         task.result = MADE
 
     # ------------------------------------------------------------------------------------------------ samples
