@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -93,7 +94,8 @@ class WeightedOrder:
         return epoch
 
     def __repr__(self) -> str:
-        return f"WeightedOrder(samples={self.samples}, seed={self.seed}, draws={self.draws})"
+        weights = f"<{zlib.crc32(self.weights.tobytes()):08x}>"  # tells other weights apart, in states of loaders too
+        return f"WeightedOrder(samples={self.samples}, weights={weights}, seed={self.seed}, draws={self.draws})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WeightedOrder):
