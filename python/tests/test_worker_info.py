@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import stocached
@@ -37,6 +38,41 @@ def test_what_it_says():
     assert list(Loader(Parts(5, seen=True), None)) == [None]
     assert list(Loader(Parts(5, seen=True), None, num_workers=1, worker="thread")) == [None]
     assert stocached.get_worker_info() is None
+
+
+class Opened:
+    """Reads from what a worker has opened for itself."""
+
+    file = None
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        if self.file is None and stocached.get_worker_info() is not None:
+            raise RuntimeError("nobody has opened the file")
+        return np.full(3, index)
+
+
+def open_file(worker):
+    info = stocached.get_worker_info()
+    assert info.id == worker
+    info.dataset.file = "a file"
+
+
+def stack(samples):
+    return np.stack(samples)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"size": "16MiB"}, {"size": "16MiB", "persistent_workers": True}, {"size": "16MiB", "collate_fn": stack}], ids=str
+)
+def test_its_dataset_is_that_of_the_user(settings):
+    """Not the cache around it: functions for the start of a worker open the dataset's files."""
+    loader = Loader(Opened(), 5, num_workers=2, worker_init_fn=open_file, **settings)
+    for _ in range(2):
+        assert sorted(int(row[0]) for batch in loader for row in batch) == list(range(40))
+    loader.close()
 
 
 @pytest.mark.torch

@@ -306,6 +306,7 @@ class LoaderCore:
         augment = None if extras.augment is None else Augment(extras.augment)
         job = Job(
             dataset=self._cached if self._cached is not None else self.dataset,
+            wrapped=self._cached is not None and self._cached is not self.dataset,
             flavour=self._flavour,
             iterable=self._iterable,
             batched=self._batched(),

@@ -118,6 +118,7 @@ class Job:
     """All that a worker needs to know; pickled for those that are not forked."""
 
     dataset: Any
+    wrapped: bool  # it is that of the loader, around the user's
     flavour: Flavour
     iterable: bool
     batched: bool
@@ -185,7 +186,7 @@ def main(worker: int, job: Job, board: Board, ring: Ring) -> None:
     job.parent.end_with()
     ring.enter_worker()
     job.flavour.seed_worker(job.base_seed, worker)
-    job.flavour.enter_worker(worker, job.workers, job.base_seed, job.dataset)
+    job.flavour.enter_worker(worker, job.workers, job.base_seed, job.dataset.dataset if job.wrapped else job.dataset)
     Worker(worker, job, board, ring).run()
 
 
