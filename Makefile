@@ -10,11 +10,12 @@ PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 
-# What `make test` runs, in this order, those joined by a plus side by side. Each name is a target of its own: `make test-c` runs one of them.
-TESTS := test-go+test-bench test-go-race test-go-faults+test-model test-c test-conform+test-languages test-python test-torch test-demo test-stress
+# What `make test` runs, in this order: those joined by a plus side by side, and those joined by a comma one after the other beside them. Each name is
+# a target of its own: `make test-c` runs one of them. Go needs neither torch nor the demo: they are installed meanwhile.
+TESTS := setup-rest,test-bench+test-go,test-go-race,test-go-faults test-c+test-model,test-conform,test-languages test-python test-torch test-demo test-stress
 LINTS := lint-go+lint-python lint-cross+test-docs lint-generate
-# As both, with the linters beside the test that waits most.
-CI := $(TESTS:test-stress=test-stress+lint-go+lint-python) $(filter-out lint-go+lint-python,$(LINTS))
+# As both, with what else there is beside the stress, which lasts three minutes whatever it is given.
+CI := setup-lint,$(filter-out test-demo test-stress,$(TESTS)) test-stress+lint-go,lint-cross,test-docs+lint-python,test-demo lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
 STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && \
@@ -111,11 +112,11 @@ soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=5000
 # ------------------------------------------------------------------------------------------------ tests
 
 .PHONY: test
-test: setup-test ## every test: Go, C, model, Python, torch; TORCH=0 skips torch
+test: setup-first ## every test: Go, C, model, Python, torch; TORCH=0 skips torch
 	@$(PYTHON) tools/stages.py $(TESTS)
 
 .PHONY: ci
-ci: setup-test setup-lint ## what .ci/run runs: test, lint and the examples of the documents
+ci: setup-first ## what .ci/run runs: test, lint and the examples of the documents
 	@$(PYTHON) tools/stages.py $(CI)
 
 .PHONY: test-go
@@ -241,7 +242,7 @@ setup-c-tests: setup-system
 setup-promtool:
 	@tools/setup.sh promtool
 
-.PHONY: setup-python setup-demo setup-torch setup-test setup-lint
+.PHONY: setup-python setup-demo setup-torch setup-lint setup-first setup-rest
 setup-python: setup-system
 	@tools/setup.sh python
 setup-demo: setup-python
@@ -250,9 +251,11 @@ setup-torch: setup-python
 	@tools/setup.sh torch
 setup-lint: setup-python
 	@GOLANGCI_VERSION=$(GOLANGCI_VERSION) tools/setup.sh lint
-setup-test: setup-c-tests setup-promtool setup-demo
+# What the first tests need, and what can wait.
+setup-first: setup-c-tests setup-promtool setup-python build
+setup-rest: setup-demo
 ifneq ($(TORCH),0)
-setup-test: setup-torch
+setup-rest: setup-torch
 endif
 
 .PHONY: clean
