@@ -287,7 +287,7 @@ def test_wrong_use(server, cache):
         (lambda: cache.fetch([1], timeout=-1), stocached.InvalidError, "timeout is -1"),
         (lambda: cache.fetch([1], timeout="soon"), stocached.InvalidError, "timeout is 'soon'"),
         (lambda: cache.fetch([1], timeout=float("nan")), stocached.InvalidError, "timeout is nan"),
-        (lambda: cache.fetch([1], threads=-1), stocached.InvalidError, "threads is -1"),
+        (lambda: cache.fetch([1], threads=-1), stocached.InvalidError, "threads=-1 is not a whole number"),
     ):
         with pytest.raises(kind, match=message):
             call()

@@ -8,8 +8,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from ._epoch import whole
 from ._errors import InvalidError, SampleIndexError
+from ._numbers import whole
 
 
 class Concatenation:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
-import operator
 import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, cast
-
-import numpy as np
 
 from . import _sizes, _worker
 from ._cached import CachedSamples
@@ -20,6 +17,7 @@ from ._flavour import Flavour, sample_seed
 from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress, Transport
 from ._layout import Layout
 from ._loader_stats import LoaderStats, Meter
+from ._numbers import whole
 from ._ranks import rank_of
 from ._rows import RowsIteration
 from ._sampling import OrderSampler, batches_of, listed
@@ -114,17 +112,6 @@ class Extras:
         return OrderSampler(order, rank, world_size, self.ends or ("pad" if world_size > 1 else "uneven"))
 
 
-def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The argument, or InvalidError if it is no whole number within these."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidError(f"{name}={value!r} is not a whole number") from None
-    if number < least or (most is not None and number > most):
-        raise InvalidError(f"{name}={number}; it must be {f'{least} or more' if most is None else f'between {least} and {most}'}")
-    return number
-
-
 class LoaderCore:
     """Mixed into both loaders, whose attributes are those of torch's."""
 
@@ -157,7 +144,7 @@ class LoaderCore:
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
                 'tells workers apart that are processes; use worker="process", or num_workers=1'
             )
-        self.num_workers = whole("num_workers", self.num_workers, 0)
+        self.num_workers = whole("num_workers", self.num_workers)
         self._extras, self._flavour = extras, flavour
         self._meter = Meter()
         self._default_collate = default_collate
@@ -420,10 +407,9 @@ class LoaderCore:
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration, which our order and `augment` depend on; each iteration counts on from there. It begins at its start, but for the
         epoch of a state that was loaded: that goes on where the state is. Passed on to a sampler that has it."""
-        if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**64:
-            raise InvalidError(f"epoch={epoch!r} is not a whole number of 0 to 2**64 - 1")
+        epoch = whole("epoch", epoch)
         if self._resume is None or int(self._resume["epoch"]) != epoch:
-            self._epoch, self._resume = int(epoch), None
+            self._epoch, self._resume = epoch, None
             if self._running() is None:
                 self._progress = None
         for sampler in (self.sampler, self.batch_sampler):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from . import _errors, _native
 from ._errors import InvalidError, SampleIndexError
+from ._numbers import whole
 
 if TYPE_CHECKING:
     from .order import AnyOrder
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 ENDS = ("uneven", "pad", "drop")
 
 _CHUNK = 4096  # indices that are asked for at a time where they are handed out one by one
-
-
-def whole(name: str, value: Any) -> int:
-    """A whole number of 0 to 2**64 - 1, whatever its type. Raises InvalidError."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**64:
-        raise InvalidError(f"{name}={value!r} is not a whole number of 0 to 2**64 - 1")
-    return number
 
 
 class Epoch:

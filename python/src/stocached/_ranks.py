@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from ._epoch import whole
 from ._errors import InvalidError
+from ._numbers import whole
 
 
 def rank_of(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:

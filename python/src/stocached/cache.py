@@ -21,6 +21,7 @@ import numpy.typing as npt
 from . import _dtypes, _errors, _fetch, _handle, _native, _schema, _sizes
 from ._errors import CacheNotFoundError, CacheTimeoutError, CorruptError, FetchFailure, InvalidError, NoServerError, SampleIndexError, SchemaError
 from ._handle import Handle
+from ._numbers import whole
 from ._once import Once
 from ._schema import Field
 from ._stats import Stats
@@ -28,6 +29,7 @@ from ._values import Array, FixedValues, Part, VariableValues
 
 _SMALL = 64 * 1024  # bytes: copying less than this takes less than handing the GIL over and back
 _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
+_MOST = 2**63 - 1  # samples, slots and bytes
 _LEAVE = 1.0  # seconds: how long a program that ends waits for calls in its daemon threads
 _RETRIES = 16  # of a view or copy whose sample is replaced each time it is looked at; then it is a miss
 
@@ -158,17 +160,17 @@ class Cache:
             raise InvalidError('a variable-size cache needs size=, such as size="2GiB": nobody knows yet how large its samples are')
         native_fields = _schema.to_native(made)
         options = _native.Options(
-            samples=_natural("samples", samples, 1),
+            samples=whole("samples", samples, 1, _MOST),
             limit_bytes=0 if size is None else max(_sizes.parse_size(size), 1),  # 0 would mean no limit
-            slots=0 if slots is None else _natural("slots", slots, 1),
-            sample_bytes=_natural("sample_bytes", sample_bytes, 1) if variable and sample_bytes is not None else 0,
+            slots=0 if slots is None else whole("slots", slots, 1, _MOST),
+            sample_bytes=whole("sample_bytes", sample_bytes, 1, _MOST) if variable and sample_bytes is not None else 0,
             fields=native_fields,
             field_count=len(native_fields),
             assign=_native.FIRST_INDICES if assign == "first-indices" else _native.FIRST_COME,
             variable=bool(variable),
             reserve=bool(reserve),
             unlink_last=unlink == "last",
-            client_records=0 if clients is None else _natural("clients", clients, 1, 2**32 - 1),
+            client_records=0 if clients is None else whole("clients", clients, 1, 2**32 - 1),
             directory=None if dir is None else os.fsencode(dir),
             fingerprint=None if fingerprint is None else _text("fingerprint", fingerprint),
         )
@@ -355,7 +357,7 @@ class Cache:
         """The number of hits, and what `gather` returns."""
         n = wanted.size
         hit = np.empty(n, np.bool_)
-        threads = _natural("threads", threads, 0, 1024)
+        threads = whole("threads", threads, 0, 1024)
         if type(out) is np.ndarray and out.dtype is self._row_dtype and out.shape[1:] == self._row_shape and len(out) == n > 0:
             # An array that fits as it is, most likely: for small samples, looking closer takes a tenth of what copying does.
             try:
@@ -636,16 +638,6 @@ def _shown_row(field: Field, column: Array, slot: int) -> Any:
 def _moved(failures: Sequence[FetchFailure], positions: npt.NDArray[np.int64]) -> Sequence[FetchFailure]:
     """Failures of a part of a batch, with their positions in the whole."""
     return [dataclasses.replace(failure, position=int(positions[failure.position])) for failure in failures]
-
-
-def _natural(what: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidError(f"{what} is {value!r}; it must be a whole number") from None
-    if not least <= number <= most:
-        raise InvalidError(f"{what} is {number}; it must be between {least} and {most}")
-    return number
 
 
 def _text(what: str, value: Any) -> bytes:

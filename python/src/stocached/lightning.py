@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._errors import InvalidError
+from ._numbers import whole
 from .prepare import BlockSampler, DataPreparer, DataStorage, NotPreparedError, PreparedDataset, Split, prepare, split
 
 __all__ = ["DataModule"]
@@ -97,9 +98,6 @@ class DataModule(_Base):  # type: ignore[misc]
         super().__init__()
         if ends not in ("pad", "drop"):
             raise InvalidError(f"ends={ends!r}; ranks need as many batches as each other: pad or drop")
-        for name, value in (("batch_size", batch_size), ("eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size)):
-            if not isinstance(value, int) or value < 1:
-                raise InvalidError(f"{name}={value!r}; want a whole number of 1 or more")
         for what, options, taken in (("loader", loader, _OURS | _OF_TRAINING), ("train_loader", train_loader, _OURS)):
             wrong = sorted(taken & set(options or {}))
             if wrong:
@@ -110,7 +108,8 @@ class DataModule(_Base):  # type: ignore[misc]
                 f"a DataModule is made of a DataPreparer and a DataStorage, not of {type(preparer).__name__} and {type(storage).__name__}"
             )
         self.preparer, self.storage = preparer, storage
-        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size or batch_size
+        self.batch_size = whole("batch_size", batch_size, 1)
+        self.eval_batch_size = self.batch_size if eval_batch_size is None else whole("eval_batch_size", eval_batch_size, 1)
         self.num_workers, self.processes = num_workers, processes
         self.validation, self.test, self.stratify = validation, test, stratify
         self.split = split

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ._cached import CachedSamples
-from ._core import Ends, Extras, LoaderCore, whole
+from ._core import Ends, Extras, LoaderCore
 from ._errors import InvalidError
 from ._flavour import Flavour
+from ._numbers import whole
 from ._sampling import Batcher, OrderSampler
 
 
@@ -164,9 +165,9 @@ class _Endless:
 
 
 def _check(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool, batch_size: int | None) -> None:
-    whole("num_workers", num_workers, 0)
+    whole("num_workers", num_workers)
     if prefetch_factor is not None:
-        whole("prefetch_factor", prefetch_factor, 0)
+        whole("prefetch_factor", prefetch_factor)
     if not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise InvalidError(f"timeout={timeout!r}; it must be seconds, 0 (none) or more")
     if persistent_workers and num_workers == 0:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from . import _errors, _native
 from ._concatenation import Concatenation
-from ._epoch import Epoch, Shard, whole
+from ._epoch import Epoch, Shard
 from ._errors import InvalidError
+from ._numbers import whole
 
 __all__ = ["KINDS", "STOPS", "AnyOrder", "Concatenation", "Epoch", "MixedOrder", "Order", "Shard", "WeightedOrder"]
 

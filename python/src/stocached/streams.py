@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import _stream_state
 from ._errors import InvalidError, StreamError
+from ._numbers import whole
 from ._ranks import rank_of
 from ._ring import Ring
 from ._sizes import parse_size
@@ -98,14 +99,16 @@ class Streams:
         groups: int | None = None,
         uneven: bool = False,
     ) -> None:
-        self.files, self.batch_size, self.shuffle, self.seed = files, batch_size, shuffle, seed
+        self.files, self.batch_size = files, whole("batch_size", batch_size, 1)
+        self.shuffle, self.seed = shuffle, whole("seed", seed)
         self.ends, self.errors = ends, errors
-        self.num_workers, self.prefetch_batches, self.timeout = num_workers, prefetch_batches, timeout
+        self.num_workers, self.prefetch_batches = whole("num_workers", num_workers), whole("prefetch_batches", prefetch_batches, 1)
+        self.timeout = timeout
         self.ring_bytes = ring_bytes
         self.worker_init_fn, self.multiprocessing_context, self.uneven = worker_init_fn, multiprocessing_context, uneven
         self.rank, self.world_size = rank_of(rank, world_size)
         self.lengths = None if lengths is None else _lengths(lengths, files)
-        self.groups = groups if groups is not None else 1 if lengths is not None else self.world_size
+        self.groups = whole("groups", groups, 1) if groups is not None else 1 if lengths is not None else self.world_size
         _check(self)
         self.reader = Reader(read if read is not None else read_itself, seed)
         self.failures: list[StreamFailure] = []
@@ -134,8 +137,7 @@ class Streams:
     def set_epoch(self, epoch: int) -> None:
         """The next iteration reads this epoch: from its start, but for the epoch of a state that was loaded, which goes on where the state is. Each
         iteration moves on by one by itself."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise InvalidError(f"epoch={epoch!r} is not a whole number of 0 or more")
+        epoch = whole("epoch", epoch)
         if self._loaded is not None and self._loaded.epoch == epoch:
             return
         self._next, self._loaded = epoch, None
@@ -275,15 +277,6 @@ def _check(s: Streams) -> None:
     """Every complaint about settings."""
     if len(s.files) == 0:
         raise InvalidError("there are no files")
-    for name, value, least in (
-        ("batch_size", s.batch_size, 1),
-        ("num_workers", s.num_workers, 0),
-        ("prefetch_batches", s.prefetch_batches, 1),
-        ("groups", s.groups, 1),
-        ("seed", s.seed, 0),
-    ):
-        if not isinstance(value, int) or not least <= value < 2**64:
-            raise InvalidError(f"{name}={value!r} is not a whole number of {least} or more")
     if s.ends not in ENDS:
         raise InvalidError(f"ends={s.ends!r} is none of {', '.join(ENDS)}")
     if s.errors not in ERRORS:
