@@ -162,19 +162,28 @@ func (s *steady) adviseCache(add adder) {
 	if s.workers > 0 && s.Work.Load/workers <= s.others { // workers have time enough: what is waited for is something else than how much there is to load
 		return
 	}
-	want := 1 - (1-have)*min(s.others*workers/s.Work.Load, 1)
-	want = min(math.Ceil(want*100)/100, 1)
+	miss, hit := (s.Work.Load-s.augment)/(1-have), 0.0 // what loading would take if all samples were one: of hits, the random part
+	if s.Hits > 0 {
+		hit = s.augment / have
+	}
+	if miss <= hit {
+		return
+	}
+	want := math.Ceil(100*(miss-s.others*workers)/(miss-hit)) / 100
 	fate := "be hidden"
 	if s.workers == 0 { // nothing loads beside the step, so that nothing is hidden
 		want = 1
 	}
-	if want == 1 {
+	if want = min(want, 1); want == 1 {
 		fate = "be gone"
+		if s.Loader.Settings["augment"] != nil || hit > 0 {
+			fate = "be augment= alone"
+		}
 	}
 	if want <= have+0.005 {
 		return
 	}
-	left := s.Work.Load * (1 - want) / (1 - have)
+	left := miss*(1-want) + hit*want
 	gain := (s.Work.Load/workers - max(left/workers, s.others)) / s.total
 	if s.workers == 0 {
 		gain = (s.Work.Load - left) / s.total
@@ -182,22 +191,30 @@ func (s *steady) adviseCache(add adder) {
 	if gain = min(gain, 1); gain <= 0.02 {
 		return
 	}
-	how := "a larger size= "
+	given := func(name string) bool { return s.Loader.Settings[name] != nil }
+	unsized := !given("cache") && !given("size")
+	how, unknown := "a larger size= ", ""
+	if given("augment") && s.augment == 0 {
+		unknown = " beside what augment= takes"
+	}
 	switch {
-	case s.Hits > 0:
-	case s.Loader.Settings["cache"] == nil && s.Loader.Settings["size"] == nil:
+	case s.Hits == 0 && unsized && !given("name"):
 		how = "size= or cache= "
-	default: // it is being filled: what it will hold is in no number here
-		add("cache", gain, "every sample was loaded, as in an epoch that fills a cache: at a hit rate of %.2f loading would take %s instead of %s and %s; see if the next epoch's hit rate gets there",
-			want, duration(left), duration(s.Work.Load), fate)
+	case s.Hits == 0 || unsized && given("name"): // it is being filled: what it will hold is in no number here. With a name alone, all
+		filled := "every sample was loaded, as in an epoch that fills a cache"
+		if s.Hits > 0 {
+			filled = fmt.Sprintf("%s of the samples were loaded, as in an epoch that fills a cache", percent(1-have))
+		}
+		add("cache", gain, "%s: at a hit rate of %.2f loading would take %s%s instead of %s and %s; see if the next epoch's hit rate gets there",
+			filled, want, duration(left), unknown, duration(s.Work.Load), fate)
 		return
 	}
 	room := ""
-	if s.Bytes > 0 {
+	if s.Bytes > 0 && !given("augment") { // which may make others of them
 		room = fmt.Sprintf(" (%s)", size(float64(s.Bytes)*float64(max(s.Loader.WorldSize, 1))*want))
 	}
-	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s instead of %s and %s: %sfor %s of the dataset%s",
-		want, have, duration(left), duration(s.Work.Load), fate, how, percent(want), room)
+	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s%s instead of %s and %s: %sfor %s of the dataset%s",
+		want, have, duration(left), unknown, duration(s.Work.Load), fate, how, percent(want), room)
 }
 
 // adviseOthers is for an epoch that waits for something else than loads.

@@ -32,6 +32,7 @@ type Epoch struct {
 	LongestLoad float64
 
 	gathers, loads int     // tracks that gathered; samples that were loaded
+	augment        float64 // of Work.Load: the random part of samples out of the cache
 	begins         int     // waits until the first batch came
 	startup        float64 // until the first span of its work began
 	firstFor       Parts   // of WaitFor: of the first batch
@@ -154,8 +155,9 @@ type batch struct{ epoch, number int32 }
 
 // work is what a loader did beside the training loop.
 type work struct {
-	loader *Loader
-	spans  map[int32]*[stages]float64 // by epoch, in seconds
+	loader  *Loader
+	spans   map[int32]*[stages]float64 // by epoch, in seconds
+	augment map[int32]float64          // likewise, of the first stage
 	longest,
 	firstStart map[int32]int64
 	loads   map[int32]int
@@ -173,7 +175,7 @@ type span struct {
 }
 
 func (l *Loader) work(end int64) *work {
-	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
+	w := &work{loader: l, spans: map[int32]*[stages]float64{}, augment: map[int32]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
 	for _, track := range l.Tracks {
 		if track.Number >= firstOther {
 			continue
@@ -193,7 +195,11 @@ func (l *Loader) work(end int64) *work {
 			if w.spans[s.Epoch] == nil {
 				w.spans[s.Epoch], w.gathers[s.Epoch], w.firstStart[s.Epoch] = &[stages]float64{}, map[int]bool{}, s.Start
 			}
-			w.spans[s.Epoch][stage] += seconds(max(s.End-max(s.Start, top[stage]), 0))
+			took := seconds(max(s.End-max(s.Start, top[stage]), 0))
+			w.spans[s.Epoch][stage] += took
+			if s.Kind == Augment {
+				w.augment[s.Epoch] += took
+			}
 			top[stage] = max(top[stage], s.End)
 			w.firstStart[s.Epoch] = min(w.firstStart[s.Epoch], s.Start)
 			if s.Kind == Load {
@@ -226,7 +232,7 @@ func (w *work) into(e *Epoch) {
 		e.Work = parts(*done, 0)
 		e.startup = max(seconds(w.firstStart[number]-e.From), 0)
 	}
-	e.LongestLoad, e.loads, e.gathers = seconds(w.longest[number]), w.loads[number], len(w.gathers[number])
+	e.LongestLoad, e.loads, e.gathers, e.augment = seconds(w.longest[number]), w.loads[number], len(w.gathers[number]), w.augment[number]
 	e.Workers = len(w.workers)
 	if whole := seconds(e.To-e.From) * float64(e.Workers); whole > 0 {
 		for _, busy := range w.workers {
