@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
@@ -35,6 +36,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _SOCKETS = tempfile.TemporaryDirectory(prefix="stocached-test-", dir="/tmp")
 atexit.register(_SOCKETS.cleanup)
 os.environ["STOCACHED_SOCKETS_DIR"] = f"{_SOCKETS.name}/run"
+
+
+# Importing torch takes seconds in each process that runs tests, and every fork of one longer: where its tests are left out, files of nothing else are not read.
+_ALL_NEED_TORCH = re.compile(r"^pytestmark = \[?pytest\.mark\.torch\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    left_out = config.option.markexpr == "not torch" and collection_path.suffix == ".py" and _ALL_NEED_TORCH.search(collection_path.read_text())
+    return True if left_out else None
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Batches in memory that a device reads from: what the ring does for it, with one that is as slow as can be. A real one is tested by cuda_machine.py."""
+"""Batches in memory that a device reads from: what the loader does for it, with one that is as slow as can be. The ring alone: test_pinned_ring.py;
+a real device: cuda_machine.py."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -15,122 +15,11 @@ from lazy_device import LazyDevice
 from torch_helpers import TORCH_WARNINGS, torch
 
 from stocached._errors import InvalidError
-from stocached._ring import Ring
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 ROOM = 5  # batches in the ring
 WORKERS = [0, 2]
-
-
-# ---------------------------------------------------------------------------------------------------- the ring alone
-
-
-def ring_of(device, most=ROOM):
-    ring = Ring(most * 4096, device=device)
-    ring.resize(4096)
-    return ring
-
-
-def test_buffer_is_used_again_when_the_device_has_read_it():
-    device, copies = LazyDevice(), []
-    ring = ring_of(device)
-    for k in range(4 * ROOM):
-        batch = ring.take().array()
-        batch[:] = k
-        device.copy(batch, copies)
-        del batch
-    device.run()
-    assert [copy.tolist() for copy in copies] == [[k] * 4096 for k in range(4 * ROOM)]
-    assert device.most_registered == ROOM, "it waits for the device rather than take more memory than the limit"
-
-
-def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
-    device = LazyDevice()
-    ring = ring_of(device)
-    for _ in range(10):
-        batch = ring.take().array()
-        device.copy(batch, [])
-        device.run()
-        del batch
-    assert device.most_registered == 1
-
-
-def test_lease_that_ends_while_the_mark_is_set_is_not_behind_it():
-    device = LazyDevice()
-    ring = ring_of(device)
-    first, second = ring.take(), ring.take()
-    late = [second.array()]
-    numbers = first.number, second.number
-    del first, second
-    mark = device.mark
-
-    def ends_within():
-        made = mark()
-        if late:
-            device.copy(late.pop(), [])
-        return made
-
-    device.mark = ends_within
-    third = ring.take()
-    assert third.number == numbers[0], "whose work is done"
-    assert ring.take().number not in numbers, "the copy out of the second is still to come"
-
-
-def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
-    device, copies = LazyDevice(), []
-    ring = ring_of(device)
-    batch = ring.take().array()
-    batch[:] = 7
-    device.copy(batch, copies)
-    del ring
-    gc.collect()
-    assert device.reads(batch), "somebody still sees it"
-    del batch
-    gc.collect()
-    assert device.registered == {}
-    assert (copies[0] == 7).all(), "it was unregistered behind the copy"
-
-
-def test_memory_that_cannot_be_registered_is_said_once():
-    device = LazyDevice()
-    device.refuses_from = 1
-    ring = ring_of(device)
-    first = ring.take().array()
-    with pytest.warns(UserWarning, match='as by pin_memory="copy": out of pages'):
-        second = ring.take().array()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        third = ring.take().array()
-    assert [device.reads(array) for array in (first, second, third)] == [True, False, False]
-    copies = []
-    first[:] = 3
-    device.copy(first, copies)
-    del first
-    assert ring.take().number != 0, "what was registered before is waited for all the same"
-    device.run()
-    assert (copies[0] == 3).all()
-
-
-def test_forked_child_leaves_the_device_alone():
-    device = LazyDevice()
-    ring = ring_of(device)
-    lease = ring.take()
-    number = lease.number
-    lease.array()[:] = 9
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            ring.enter_worker()
-            same = bool((ring.buffer(number) == 9).all())  # mapped anew, and the same memory
-            ring.buffer(number + 1 if ring.file.grow((number + 2) * 4096) is None else number)  # register would raise here
-            status = 0 if same else 2
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-    assert len(device.registered) == 1
-
-
-# ---------------------------------------------------------------------------------------------------- the loader
 
 
 class Device:
@@ -184,13 +73,6 @@ def loader(monkeypatch):
     return _torch_loader.DataLoader
 
 
-def marked(test):
-    for mark in (pytest.mark.torch, *TORCH_WARNINGS):
-        test = mark(test)
-    return test
-
-
-@marked
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
     "extra",
@@ -211,7 +93,6 @@ def test_batches_that_are_given_up_at_once_arrive(loader, workers, extra):
     made.close()
 
 
-@marked
 @pytest.mark.parametrize("workers", WORKERS)
 def test_hits_are_not_copied_once_more(loader, workers):
     device = Device.device
@@ -224,7 +105,6 @@ def test_hits_are_not_copied_once_more(loader, workers):
     made.close()
 
 
-@marked
 @pytest.mark.parametrize("workers", WORKERS)
 def test_copy_keeps_the_ring_from_the_device(loader, workers):
     device = Device.device
@@ -240,7 +120,6 @@ def test_copy_keeps_the_ring_from_the_device(loader, workers):
     assert made.stats().transfer_seconds > 0
 
 
-@marked
 def test_nothing_stays_registered(loader):
     device = Device.device
     for workers in WORKERS:
@@ -255,7 +134,6 @@ def test_nothing_stays_registered(loader):
     assert device.most_registered > 0
 
 
-@marked
 def test_worker_that_is_replaced_writes_into_the_same_memory(loader):
     device, copies, labels = Device.device, [], []
     made = loader(Images(), 8, num_workers=2, ring_bytes=ROOM * 8 * 5000, restart_workers=True)
@@ -269,7 +147,6 @@ def test_worker_that_is_replaced_writes_into_the_same_memory(loader):
     assert sorted(arrived(copies, labels)) == list(range(96))
 
 
-@marked
 def test_transfers_are_in_stats_and_timeline(loader, tmp_path):
     import json
 
@@ -289,7 +166,6 @@ def test_transfers_are_in_stats_and_timeline(loader, tmp_path):
 # ---------------------------------------------------------------------------------------------------- CUDA itself
 
 
-@marked
 def test_which_batches_are_registered_with_cuda():
     from stocached._pinned import Cuda
     from stocached._torch_flavour import TorchFlavour
@@ -301,7 +177,6 @@ def test_which_batches_are_registered_with_cuda():
     assert not TorchFlavour().pins
 
 
-@marked
 def test_without_a_device_cuda_refuses_and_the_ring_goes_on():
     program = """
 import warnings
@@ -321,7 +196,6 @@ print(said[0].message)
     assert "memory for batches cannot be pinned where it lies" in done.stdout
 
 
-@marked
 def test_pin_memory_that_is_none():
     from stocached.torch import DataLoader
 

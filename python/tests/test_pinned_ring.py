@@ -1,0 +1,120 @@
+"""Memory of batches that a device reads from, with one that is as slow as can be: the ring alone, which needs no torch. The loader's: test_pinned.py."""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+
+import pytest
+from lazy_device import LazyDevice
+
+from stocached._ring import Ring
+
+ROOM = 5  # batches in the ring
+
+
+def ring_of(device, most=ROOM):
+    ring = Ring(most * 4096, device=device)
+    ring.resize(4096)
+    return ring
+
+
+def test_buffer_is_used_again_when_the_device_has_read_it():
+    device, copies = LazyDevice(), []
+    ring = ring_of(device)
+    for k in range(4 * ROOM):
+        batch = ring.take().array()
+        batch[:] = k
+        device.copy(batch, copies)
+        del batch
+    device.run()
+    assert [copy.tolist() for copy in copies] == [[k] * 4096 for k in range(4 * ROOM)]
+    assert device.most_registered == ROOM, "it waits for the device rather than take more memory than the limit"
+
+
+def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
+    device = LazyDevice()
+    ring = ring_of(device)
+    for _ in range(10):
+        batch = ring.take().array()
+        device.copy(batch, [])
+        device.run()
+        del batch
+    assert device.most_registered == 1
+
+
+def test_lease_that_ends_while_the_mark_is_set_is_not_behind_it():
+    device = LazyDevice()
+    ring = ring_of(device)
+    first, second = ring.take(), ring.take()
+    late = [second.array()]
+    numbers = first.number, second.number
+    del first, second
+    mark = device.mark
+
+    def ends_within():
+        made = mark()
+        if late:
+            device.copy(late.pop(), [])
+        return made
+
+    device.mark = ends_within
+    third = ring.take()
+    assert third.number == numbers[0], "whose work is done"
+    assert ring.take().number not in numbers, "the copy out of the second is still to come"
+
+
+def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
+    device, copies = LazyDevice(), []
+    ring = ring_of(device)
+    batch = ring.take().array()
+    batch[:] = 7
+    device.copy(batch, copies)
+    del ring
+    gc.collect()
+    assert device.reads(batch), "somebody still sees it"
+    del batch
+    gc.collect()
+    assert device.registered == {}
+    assert (copies[0] == 7).all(), "it was unregistered behind the copy"
+
+
+def test_memory_that_cannot_be_registered_is_said_once():
+    device = LazyDevice()
+    device.refuses_from = 1
+    ring = ring_of(device)
+    first = ring.take().array()
+    with pytest.warns(UserWarning, match='as by pin_memory="copy": out of pages'):
+        second = ring.take().array()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        third = ring.take().array()
+    assert [device.reads(array) for array in (first, second, third)] == [True, False, False]
+    copies = []
+    first[:] = 3
+    device.copy(first, copies)
+    del first
+    assert ring.take().number != 0, "what was registered before is waited for all the same"
+    device.run()
+    assert (copies[0] == 3).all()
+
+
+def test_forked_child_leaves_the_device_alone():
+    device = LazyDevice()
+    ring = ring_of(device)
+    lease = ring.take()
+    number = lease.number
+    lease.array()[:] = 9
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            ring.enter_worker()
+            same = bool((ring.buffer(number) == 9).all())  # mapped anew, and the same memory
+            ring.buffer(number + 1 if ring.file.grow((number + 2) * 4096) is None else number)  # register would raise here
+            status = 0 if same else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(device.registered) == 1
