@@ -77,10 +77,15 @@ def test_a_cache_too_small_for_one_sample_says_what_it_takes():
     assert "limit_bytes" not in str(raised.value)  # which is no argument in Python
 
 
-def test_what_is_advised_against_randomness_can_be_done():
+def test_randomness_is_told_with_what_can_be_done():
     with pytest.raises(NondeterministicDatasetError, match="its value '0' differs.*augment=.*CachedDataset\\(dataset, allow_random=True\\)"):
         Loader(Random(), 8, size="8MiB")
-    torch = pytest.importorskip("stocached.torch")
+
+
+@pytest.mark.torch
+def test_what_is_advised_can_be_done_with_torch():
+    import stocached.torch as torch
+
     with contextlib.closing(torch.DataLoader(torch.CachedDataset(Random(), allow_random=True), 8)) as loader:
         assert sum(len(labels) for _, labels in loader) == 40
 
