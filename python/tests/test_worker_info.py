@@ -65,7 +65,9 @@ def stack(samples):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"size": "16MiB"}, {"size": "16MiB", "persistent_workers": True}, {"size": "16MiB", "collate_fn": stack}], ids=str
+    "settings",
+    [{}, {"size": "16MiB"}, {"size": "16MiB", "persistent_workers": True}, {"size": "16MiB", "collate_fn": stack}],
+    ids=["no cache", "cache", "kept workers", "own collate"],
 )
 def test_its_dataset_is_that_of_the_user(settings):
     """Not the cache around it: functions for the start of a worker open the dataset's files."""
