@@ -20,8 +20,6 @@ from stocached import Cache
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
-PROBED = 6  # loads by the constructor: three samples, twice
-
 
 def cached(*arguments: Any, **options: Any) -> Any:
     from stocached.torch import CachedDataset
@@ -48,8 +46,7 @@ def test_each_sample_is_loaded_once():
     inner = Squares(40)
     dataset = cached(inner)
     assert len(dataset) == 40
-    assert len(inner.loads) == PROBED
-    inner.loads.clear()
+    assert inner.loads == []  # the constructor has loaded three samples, twice, and left the dataset as it was
     for _ in range(3):
         for k in range(40):
             assert equal(dataset[k], Squares(40)[k])

@@ -67,7 +67,7 @@ class CachedSamples:
         self._n = n
         self._warned = False
         self._given = _Count()
-        with _probe.random_state_kept():
+        with _probe.random_state_kept(), _probe.left_as_it_was(dataset):
             first = {index: dataset[index] for index in _probe.spread(n)}
             self._tree = Tree(first[0])
             fields, sizes = self._schema(list(first.values()))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import sys
+import threading
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,6 +35,57 @@ def random_state_kept() -> Iterator[None]:
         np.random.set_state(states[1])
         if torch is not None:
             torch.set_rng_state(states[2])
+
+
+_ENTRIES = 100_000  # of lists and dicts that are noted: paths and labels of a large dataset need not be
+
+
+@contextmanager
+def left_as_it_was(dataset: Any) -> Iterator[None]:
+    """Puts back what loading samples changes in the attributes of the dataset, of datasets within it and of other objects of the program's own code that it
+    holds, and in their lists and dicts. So a file that is opened for the first sample, and kept, is closed again, and each worker opens its own: forked
+    ones would share its position otherwise, and read each other's samples."""
+    noted = _noted(dataset)
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # nobody else can close what nobody has seen
+            for there, before in noted:
+                if isinstance(there, list):
+                    if len(there) != len(before) or any(map(operator.is_not, there, before)):
+                        there[:] = before
+                elif there.keys() != before.keys() or any(there[key] is not before[key] for key in before):
+                    there.clear()
+                    there.update(before)
+
+
+def _noted(value: Any) -> list[tuple[Any, Any]]:
+    """The lists and dicts that a value is made of, each with a copy; those that lie deepest are left out if they are too many."""
+    noted: dict[int, tuple[Any, Any]] = {}
+    todo, room = deque([value]), _ENTRIES
+    while todo:
+        value = todo.popleft()
+        kind = type(value)
+        container = value if kind in (list, dict, tuple) else vars(value) if _is_own(value) else None
+        if container is None or len(container) > room or id(container) in noted:
+            continue
+        room -= len(container)
+        if kind is not tuple:
+            noted[id(container)] = container, container.copy()
+        todo += container.values() if isinstance(container, dict) else container
+    return list(noted.values())
+
+
+def _is_own(value: Any) -> bool:
+    """Whether it is a dataset, or of the program's own code: arrays, models and whatever else is of a library see to themselves."""
+    kind = type(value)
+    if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, (type, ModuleType, FunctionType)) or hasattr(kind, "shape"):
+        return False
+    if isinstance(value, threading.local) or (hasattr(kind, "__getitem__") and hasattr(kind, "__len__")):
+        return True
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return kind.__module__.partition(".")[0] not in sys.stdlib_module_names and "-packages" not in file
 
 
 def spread(n: int) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _board, _native, _threads, _transport, _worker
-from ._errors import SchemaError, StocachedError
+from ._errors import ClosedError, SchemaError, StocachedError
 from ._flavour import sample_seeds
 from ._iteration import Delivered, Iteration, Plan, Transport
 from ._layout import Layout
@@ -298,7 +298,7 @@ class RowsIteration(Iteration):
         if gatherer is not None and gatherer.fetches:
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
-            hit = np.ones(len(wanted), np.bool_) if self._all_hit else gatherer.look(wanted)
+            hit = self._look(gatherer, wanted)
             there = np.count_nonzero(hit)
             if there:
                 batch.hit = hit
@@ -312,6 +312,14 @@ class RowsIteration(Iteration):
             batch.left = np.arange(len(wanted)) if batch.rows is None else batch.rows
             self._post(batch)
         return batch
+
+    def _look(self, gatherer: Gatherer, wanted: Indices) -> npt.NDArray[np.bool_]:
+        """Which samples are in the cache, or all where that is likely and harmless. With workers it is not: what is missing would be loaded here, and files
+        that the dataset opens for it be shared by workers that are forked later."""
+        if not self._all_hit or self._plan.job.workers:
+            with contextlib.suppress(ClosedError):  # of the cache: each batch says so when its turn comes
+                return gatherer.look(wanted)
+        return np.ones(len(wanted), np.bool_)
 
     def _give_room(self, batch: Batch) -> None:
         """Memory for its columns, if anybody knows how samples look."""

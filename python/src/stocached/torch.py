@@ -24,5 +24,6 @@ class CachedDataset(CachedSamples, torch.utils.data.Dataset[Any]):
     kept for the next ones. A sample that does not fit the schema is passed through uncached, with one warning; `stats().passed` counts them.
 
     The cache is made here and now, in this process, so that workers share it whether they are forked or spawned, and some samples are loaded for
-    that. So a dataset that keeps a file open must open it anew in each process (compare os.getpid()), as with any forked worker.
+    that. What this changes in the attributes of the dataset is put back: a file that it opens for its first sample is opened by each worker anew. One
+    that it opens in its constructor is shared by forked workers, as without a cache.
     Concurrency: DataLoader with any number of workers. Ranks share a cache by `name`."""
