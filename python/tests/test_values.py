@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import stocached
-from stocached import Cache, SetResult
+from stocached import Cache, CorruptError, SetResult
+from stocached._schema import make_fields
+from stocached._values import VariableValues
 
 DTYPES = ["bool", "uint8", "int16", "uint32", "int64", "float16", "float32", "float64", "complex64", "complex128"]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -146,3 +150,32 @@ def test_fixed_bytes_are_bytes():
         assert isinstance(cache.get(0), memoryview)
         assert cache.get(0, copy=True) == b"abcde"
         assert isinstance(cache.get(0, copy=True), bytes)
+
+
+def test_headers_that_cannot_be_are_an_error_and_never_an_array():
+    """A view of a sample that is being overwritten may see any bytes."""
+    fields = make_fields(
+        fields={"text": ((None,), "bytes"), "box": ((2, 3), "int16"), "id": ((), "int64"), "none": ((None, 4), "float32")}, variable=True
+    )
+    values = VariableValues(fields)
+    sample = {"text": b"abc" * 30, "box": np.arange(6, dtype=np.int16).reshape(2, 3), "id": np.int64(-7), "none": np.zeros((0, 4), np.float32)}
+    good = np.frombuffer(b"".join(memoryview(part).tobytes() for part in values.parts(sample)), np.uint8)
+    for copy in (False, True):
+        got = values.decode(good, copy)
+        assert list(got) == list(sample)
+        assert bytes(got["text"]) == sample["text"]
+        assert all(np.array_equal(got[name], sample[name]) and got[name].dtype == sample[name].dtype for name in ("box", "id", "none"))
+    extent = 40  # bytes: how many bytes there are, then 8 dimensions of 4 bytes
+    wrong = [("text", 0, [91]), ("text", 0, [2**40]), ("text", 8, [89]), ("box", extent, [14]), ("box", extent + 8, [3]), ("box", extent + 8, [3, 2])]
+    wrong += [("id", 2 * extent, [0]), ("none", 3 * extent + 12, [5])]
+    for field, at, numbers in wrong:
+        bad = bytearray(good.tobytes())
+        struct.pack_into(f"<{len(numbers)}{'I' if at % extent else 'Q'}", bad, at, *numbers)
+        with pytest.raises(CorruptError, match=rf"^{field}: .*: an extent of \d+ bytes and shape .* cannot be"):
+            values.decode(np.frombuffer(bad, np.uint8), True)
+    for size, match in (
+        (values.header_bytes - 1, "shorter than its extent header of 192"),
+        (values.header_bytes + 64, "an extent of 90 bytes and shape .* at 192 of 256 bytes"),
+    ):
+        with pytest.raises(CorruptError, match=match):
+            values.decode(good[:size], True)

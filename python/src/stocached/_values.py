@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -92,6 +93,7 @@ class VariableValues:
         self.fields = fields
         self.bare = len(fields) == 1 and len(fields[0].shape) == 1
         self.header_bytes = _padded(_EXTENT.size * len(fields))
+        self._extents = [_extent_of(field) if field.fixed else None for field in fields]
 
     def parts(self, value: Any) -> list[Part]:
         arrays = [checked(field, item) for field, item in zip(self.fields, _by_name(self.fields, value))]
@@ -115,20 +117,26 @@ class VariableValues:
             if raw.size % field.dtype.itemsize or not field.admits((raw.size // field.dtype.itemsize,)):
                 raise CorruptError(f"{field}: a sample of {raw.size} bytes cannot be")
             return shown(field, raw.view(field.dtype), copy)
-        values = {}
         offset = self.header_bytes
-        for k, field in enumerate(self.fields):
-            if raw.size < self.header_bytes:
-                raise CorruptError(f"a sample of {raw.size} bytes is shorter than its extent header of {self.header_bytes}")
-            extent = _EXTENT.unpack_from(raw.data, k * _EXTENT.size)
-            nbytes, shape = extent[0], extent[1 : 1 + len(field.shape)]
-            count = 1
-            for dim in shape:
-                count *= dim
-            if nbytes != count * field.dtype.itemsize or offset + nbytes > raw.size or not field.admits(shape):
+        if raw.size < offset:
+            raise CorruptError(f"a sample of {raw.size} bytes is shorter than its extent header of {offset}")
+        values = {}
+        header, at = raw[:offset].tobytes(), 0
+        for field, extent in zip(self.fields, self._extents):
+            dtype = field.dtype
+            shape: tuple[int, ...]
+            if extent is not None and header.startswith(extent[0], at):  # as it mostly is, in a tenth of the time
+                _, nbytes, shape = extent
+                fits = True
+            else:
+                nbytes, *dims = _EXTENT.unpack_from(header, at)
+                shape = tuple(dims[: len(field.shape)])
+                fits = nbytes == math.prod(shape) * dtype.itemsize and field.admits(shape)
+            if not fits or offset + nbytes > raw.size:
                 raise CorruptError(f"{field}: an extent of {nbytes} bytes and shape {shape} at {offset} of {raw.size} bytes cannot be")
-            values[field.name] = shown(field, raw[offset : offset + nbytes].view(field.dtype).reshape(shape), copy)
+            values[field.name] = shown(field, np.ndarray(shape, dtype, raw, offset), copy)
             offset += _padded(nbytes)
+            at += _EXTENT.size
         return values if len(values) > 1 else values[self.fields[0].name]
 
     def read(self, address: int, length: int) -> Any:
@@ -138,6 +146,12 @@ class VariableValues:
         raw = np.empty(length, np.uint8)
         ctypes.memmove(raw.ctypes.data, address, length)
         return self.decode(raw, True)
+
+
+def _extent_of(field: Field) -> tuple[bytes, int, tuple[int, ...]]:
+    """What the header says of a field of one shape; its bytes and that shape."""
+    shape = _exact(field)
+    return _EXTENT.pack(field.bytes, *shape, *[0] * (8 - len(shape))), field.bytes, shape
 
 
 def _padded(count: int) -> int:
