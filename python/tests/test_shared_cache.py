@@ -150,7 +150,7 @@ def test_named_is_shared_and_must_agree(cache_name):
     one.set_slot(2, 3)
     assert two.get_slot(2).sum() == 18
     for wrong in ({"length": 9}, {"dims": (3, 2)}, {"dtype": "int8"}, {"gib": (8 + 6 * 5) / 2**30}):
-        with pytest.raises(stocached.SchemaError, match="another name"):
+        with pytest.raises(stocached.SchemaError, match=rf"another name.*\(stocached rm {cache_name}\)"):
             make(name=cache_name, fingerprint="v1", **wrong)
     for wrong in ("v2", None):
         with pytest.raises(stocached.FingerprintError):

@@ -104,7 +104,9 @@ class CachedSamples:
 
         cache, _ = create_or_attach(name, create, fingerprint)
         if cache.samples != self._n:
-            raise SchemaError(f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove that cache")
+            raise SchemaError(
+                f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
+            )
         return cache
 
     def _check_fields(self, fields: list[Field]) -> None:
@@ -117,7 +119,7 @@ class CachedSamples:
         if not fit:
             raise SchemaError(
                 f"samples of the dataset are ({', '.join(map(str, fields))}), those of the cache are ({', '.join(map(str, have))}); "
-                "use another cache or name, or remove the old one"
+                f"use another cache or name, or remove the old one{_probe.removal(self.cache)}"
             )
 
     # ------------------------------------------------------------------------------------------------ samples

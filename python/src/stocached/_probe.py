@@ -130,5 +130,10 @@ def check_fresh(tree: Tree, load: Callable[[int], Any], cached: Callable[[int], 
             check_repeatable(tree, load, {index: new})
             raise FingerprintError(
                 f"cache {cache.name!r} holds other data than this dataset gives: sample {index} was compared, and {where}. The dataset or its transform "
-                "has changed since the cache was filled; remove the cache, or use another name"
+                f"has changed since the cache was filled; use another name, or remove it{removal(cache)}"
             )
+
+
+def removal(cache: Cache) -> str:
+    """How a cache that has a name is removed."""
+    return f" (stocached rm {cache.name})" if cache.name else ""

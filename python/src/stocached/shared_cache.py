@@ -98,7 +98,7 @@ class SharedCache:
         if not created and not (same and cache.slots == slots):
             raise SchemaError(
                 f"cache {name!r} exists with {cache.samples} samples, {cache.slots} slots ({cache.assign}), {cache.fields[0]}; asked for were "
-                f"{self._dataset_len} samples, {slots} slots (first-indices), {wanted[0]}; use another name, or remove that cache"
+                f"{self._dataset_len} samples, {slots} slots (first-indices), {wanted[0]}; use another name, or remove it (stocached rm {name})"
             )
         return cache
 
