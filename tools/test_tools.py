@@ -177,7 +177,7 @@ def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> No
     makefile = "first:\n" + wait.format("first", "beside") + "beside:\n" + wait.format("beside", "first")
     (tmp_path / "Makefile").write_text(makefile + "late:\n\t@test -e first-began && touch late-began\nlast:\n\t@test -e late-began; exit 3\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    command = [sys.executable, Path(stages.__file__), "first,late+beside", "last"]
+    command = [sys.executable, stages.__file__, "first,late+beside", "last"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 1
     rows = [line.split()[:2] for line in done.stdout.split("seconds\n", 1)[1].splitlines() if line]
