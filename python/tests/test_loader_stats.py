@@ -116,6 +116,42 @@ def stack(samples):
     return np.stack(samples)
 
 
+class Odd:
+    """Samples of arrays, numbers and strings, in dicts and tuples; of different lengths if asked."""
+
+    def __init__(self, ragged=False):
+        self.ragged = ragged
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, k):
+        return {"pair": (np.full(10 + k % 2 * self.ragged, k, np.float32), k), "name": str(k), "names": ["a", "b"]}
+
+
+def as_it_is(samples):
+    return [sample["pair"][0] for sample in samples]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("dataset", "settings", "expected"),
+    [
+        (Odd(), {}, 12 * (40 + 8)),
+        (Odd(), {"augment": dict}, 12 * (40 + 8)),
+        (Odd(), {"size": "8MiB", "augment": dict}, 12 * (40 + 8)),
+        (Odd(), {"collate_fn": as_it_is}, 12 * 40),
+        (Odd(ragged=True), {"collate_fn": as_it_is}, 12 * 42),
+    ],
+    ids=["plain", "augmented", "cached", "own", "ragged"],
+)
+def test_bytes_are_counted_from_the_first_batch_on(workers, dataset, settings, expected):
+    loader = Loader(dataset, 4, num_workers=workers, **settings)
+    for epoch in (1, 2):
+        list(loader)
+        assert loader.stats().bytes == epoch * expected
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"collate_fn": stack}, {"collate_fn": stack, "augment": np.negative}, {"batch_size": None}, {}],

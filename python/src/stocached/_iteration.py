@@ -11,7 +11,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,16 @@ class Delivered:
     samples: int
     hits: int = 0
     bytes: int = 0
+
+
+def array_bytes(data: Any) -> int:
+    """Of the arrays and tensors in a batch; what else there is in it has none."""
+    if isinstance(data, Mapping):
+        return sum(map(array_bytes, data.values()))
+    if isinstance(data, (list, tuple)):
+        return 0 if data and isinstance(data[0], (str, bytes)) else sum(map(array_bytes, data))
+    nbytes = getattr(data, "nbytes", 0)
+    return nbytes if isinstance(nbytes, int) else 0
 
 
 class Iteration:
@@ -157,7 +167,7 @@ class Iteration:
     def _next(self) -> Delivered:
         raise NotImplementedError
 
-    def _pinned(self, data: Any, number: int, samples: int, nbytes: int = -1) -> Any:
+    def _pinned(self, data: Any, number: int, samples: int, nbytes: int) -> Any:
         plan = self._plan
         if not plan.job.flavour.pins:
             return data
@@ -244,7 +254,8 @@ class PlainIteration(Iteration):
         self._plan.meter.load(end - start)
         if self._plan.trace is not None:
             self._plan.trace.loaded_here(self._plan.epoch, self._given, start, end)
-        return Delivered(self._pinned(data, self._number - 1, samples), self._fetcher.count, self._hits() - before)
+        nbytes = array_bytes(data)
+        return Delivered(self._pinned(data, self._number - 1, samples, nbytes), self._fetcher.count, self._hits() - before, nbytes)
 
     def _hits(self) -> int:
         return getattr(self._plan.cached, "given", 0)

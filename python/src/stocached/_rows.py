@@ -17,7 +17,7 @@ import numpy.typing as npt
 from . import _board, _native, _threads, _transport, _worker
 from ._errors import ClosedError, SchemaError, StocachedError
 from ._flavour import sample_seeds
-from ._iteration import Delivered, Iteration, Plan, Transport
+from ._iteration import Delivered, Iteration, Plan, Transport, array_bytes
 from ._layout import Layout
 from ._ring import Lease
 from ._sampling import listed
@@ -423,8 +423,8 @@ class RowsIteration(Iteration):
         by_columns = layout is not None and batch.arrays and not whole and n > 0
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
         batch.arrays, batch.lease, batch.objects, batch.whole = [], None, {}, {}  # the background's queue may hold the batch for a while yet
-        sample_bytes = layout.sample_bytes if layout is not None else 0
-        return Delivered(self._pinned(data, batch.number, n, n * sample_bytes), n, hits, n * sample_bytes)
+        nbytes = n * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
+        return Delivered(self._pinned(data, batch.number, n, nbytes), n, hits, nbytes)
 
     def _read_answers(self, batch: Batch) -> None:
         """What became of its tasks, which have all been answered."""
