@@ -12,10 +12,13 @@ GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs, in this order: those joined by a plus side by side, and those joined by a comma one after the other beside them. Each name is
 # a target of its own: `make test-c` runs one of them. Go needs neither torch nor the demo: they are installed meanwhile.
-TESTS := setup-rest,test-bench+test-go,test-go-race,test-go-faults test-c+test-model,test-conform,test-languages test-python test-torch test-demo test-stress
+GO_TESTS := setup-rest,test-bench+test-go,test-go-race,test-go-faults
+C_TESTS  := test-c+test-model,test-conform,test-languages
+PYTHONS  := test-python test-torch
+TESTS := $(GO_TESTS) $(C_TESTS) $(PYTHONS) test-demo test-stress
 LINTS := lint-go+lint-python lint-cross+test-docs lint-generate
-# As both, with what else there is beside the stress, which lasts three minutes whatever it is given.
-CI := setup-lint,$(filter-out test-demo test-stress,$(TESTS)) test-stress+lint-go,lint-cross,test-docs+lint-python,test-demo lint-generate
+# As both: linters where others wait, and what else there is beside the stress, which lasts three minutes whatever it is given.
+CI := setup-lint,$(GO_TESTS),lint-cross $(C_TESTS),lint-python $(PYTHONS) test-stress+lint-go,test-docs+test-demo lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
 STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && \

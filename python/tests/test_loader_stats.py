@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from stocached import InvalidError
+from stocached._iteration import array_bytes
 from stocached._loader_stats import LoaderStats, Meter
 from stocached._progress import progress
 from stocached.loader import Loader
@@ -127,6 +128,20 @@ class Odd:
 
     def __getitem__(self, k):
         return {"pair": (np.full(10 + k % 2 * self.ragged, k, np.float32), k), "name": str(k), "names": ["a", "b"]}
+
+
+class Unasked:
+    """As torch's sparse tensors are."""
+
+    @property
+    def nbytes(self):
+        raise RuntimeError("no strides")
+
+
+def test_bytes_of_what_a_batch_may_hold():
+    four = np.zeros(4, np.float32)
+    assert array_bytes({"a": four, "b": [four, (four, "text", 3, None)], "c": ["text"] * 9, "e": [5] * 9, "d": Unasked()}) == 48
+    assert array_bytes([]) == 0
 
 
 def as_it_is(samples):

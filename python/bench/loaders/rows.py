@@ -128,7 +128,7 @@ def _cold(run: Run, n: int, at: dict[str, Any], jpegs: str) -> None:
     decode = Process("decode alone, 2 processes", "decode", jpegs=jpegs, n=n, processes=2)
     shares = {c: Process(f"stocached, c = {c:g}", "stocached", **at, workers=2, share=c) for c in (0.25, 0.5, 0.75, 1.0)}
     gather = Process("gather", "gather", **run.images(n))
-    alternate(run.runs, ours, torchs, decode, *shares.values(), gather)
+    alternate(3 * run.runs, ours, torchs, decode, *shares.values(), gather)  # of decoding, one run differs from the next by a tenth
     run.emit("loader/cold", "JPEG", [ours, torchs, decode])
     spent = [Derived(subject.name, n, subject.cpu) for subject in (ours, torchs, decode)]
     run.emit(
@@ -161,7 +161,7 @@ def scale(run: Run) -> None:
     at: dict[str, Any] = {"n": n, "shape": (64,), "batch": 16, "dataset": "sleep", "sleep": 0.001, "folder": run.folder}
     ours = {w: Process(f"stocached, {w} workers", "stocached", **at, workers=w, share=None) for w in (1, 2, 4, 8)}
     torchs = {w: Process(f"torch, {w} workers", "torch", **at, workers=w) for w in (1, 8)}
-    alternate(run.runs, *ours.values(), *torchs.values())
+    alternate(3 * run.runs, *ours.values(), *torchs.values())
     for w in (2, 4, 8):
         ideal = Derived("1 worker, divided", n, [value / w for value in ours[1].value])
         both = [Derived("stocached", n, ours[w].value, cpu=ours[w].cpu), ideal]

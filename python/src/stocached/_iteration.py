@@ -11,7 +11,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,12 +77,17 @@ class Delivered:
 
 
 def array_bytes(data: Any) -> int:
-    """Of the arrays and tensors in a batch; what else there is in it has none."""
-    if isinstance(data, Mapping):
+    """Of the arrays and tensors in a batch; what else there is in it has none, nor has what cannot be asked, such as sparse tensors."""
+    if isinstance(data, dict):
         return sum(map(array_bytes, data.values()))
+    if isinstance(data, list) and data and isinstance(data[0], (str, bytes, int, float)):
+        return 0  # and so are the others, most likely: thousands of them, as tokens are
     if isinstance(data, (list, tuple)):
-        return 0 if data and isinstance(data[0], (str, bytes)) else sum(map(array_bytes, data))
-    nbytes = getattr(data, "nbytes", 0)
+        return sum(map(array_bytes, data))
+    try:
+        nbytes = data.nbytes
+    except Exception:
+        return 0
     return nbytes if isinstance(nbytes, int) else 0
 
 
