@@ -504,7 +504,8 @@ def test_an_exception_after_another(server, cache):
     calls = []
 
     def twice(options, error):
-        call = next(call for call in gc.get_objects() if type(call) is _fetch._Call and call.options is options)
+        everyone = (call for call in gc.get_objects() if type(call) is _fetch._Call)
+        call = next(call for call in everyone if getattr(call, "options", None) is options)  # of the test before, one may be half made
         call.raised = LookupError("the first one")
         calls.append(call)
         raise KeyboardInterrupt
