@@ -4,6 +4,7 @@ a real device: cuda_machine.py."""
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -148,8 +149,6 @@ def test_worker_that_is_replaced_writes_into_the_same_memory(loader):
 
 
 def test_transfers_are_in_stats_and_timeline(loader, tmp_path):
-    import json
-
     path = tmp_path / "run.json"
     made = loader(Images(), 8, size="8MiB", trace=path)
     list(made)

@@ -110,7 +110,7 @@ class Streams:
         self.lengths = None if lengths is None else _lengths(lengths, files)
         self.groups = whole("groups", groups, 1) if groups is not None else 1 if lengths is not None else self.world_size
         _check(self)
-        self.reader = Reader(read if read is not None else read_itself, seed)
+        self.reader = Reader(read if read is not None else read_itself, self.seed)
         self.failures: list[StreamFailure] = []
         self.items: Items | None = None  # what they are made of, once that is known
         self.ring: Ring | None = None  # of the last iteration
