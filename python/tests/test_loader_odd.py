@@ -229,9 +229,11 @@ def test_state_where_batches_overtake_one_loses_none(order, settings):
     assert 2 not in got, "it takes a second"
     state = loader.state_dict()
     batches.close()
+    first = min(set(range(0, 16, 2)) - set(got))
+    assert first <= 2, "0 where its worker started late"
     again = Loader(Numbers(16), 2, **order)
     again.load_state_dict(state)
-    assert read(again) == list(range(2, 16))
+    assert read(again) == list(range(first, 16))
 
 
 class Once:
