@@ -24,6 +24,7 @@
 #include "src/takeback.c" /* claims of the dead */
 #include "src/clear.c"   /* the phase in which nobody claims */
 #include "src/budget.c"  /* what memory there is */
+#include "src/huge.c"    /* huge pages */
 #include "src/segment.c" /* create, open, close, unlink */
 #include "src/copy.c"    /* memory copies and the threads that share a batch */
 #include "src/read.c"    /* get, view, gather */

@@ -108,6 +108,7 @@ struct stoc_cache {
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
     _Atomic int64_t memory_left;    /* bytes that may be filled before memory is looked at again */
+    _Atomic uint64_t huge_after;    /* when huge pages may be asked for again, as now_ns; HUGE_NEVER: never */
     struct link *links;             /* to the server, under handles_lock; never shorter until close */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */

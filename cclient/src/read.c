@@ -181,6 +181,8 @@ int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *l
  */
 enum { WORDS_AHEAD = 8, ROWS_AHEAD = 2, FETCHED_AHEAD = 256 /* bytes of a row */ };
 
+#define BYTES_PER_TURN (UINT64_C(64) * 1024) /* about 10 us */
+
 struct batch {
     stoc_cache *cache;
     const int64_t *indices;
@@ -271,8 +273,8 @@ static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
     stoc_word *counters = counters_of(c);
     threads = (unsigned)MIN(MIN((uint64_t)threads, MAX_THREADS), MAX(bytes / BYTES_PER_THREAD, 1));
     threads = (unsigned)MAX(MIN((uint64_t)threads, b->n), 1);
-    /* several turns a thread, so that one that starts late does not leave the others waiting */
-    b->step = threads == 1 ? b->n : MAX(b->n / (threads * 8), 1);
+    /* turns that are short against starting a thread, so that one that starts late does not leave the others waiting, and long against taking one */
+    b->step = threads == 1 ? b->n : MIN(MAX(b->n / (threads * 8), 1), MAX(BYTES_PER_TURN * b->n / MAX(bytes, 1), 1));
     run_threads(threads, gather_rows, b);
     uint64_t hits = atomic_load(&b->hits), retried = atomic_load(&b->retried), corrupt = atomic_load(&b->corrupt);
     if (hits)

@@ -212,17 +212,18 @@ static int attach(stoc_cache *c, const struct header *h, struct stoc_error *erro
     if (!c->read_only && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < g->segment_bytes)
         return fail(error, STOC_EMEMORY, EFBIG, "%s has %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit -f), or attach read-only", path,
                     (unsigned long long)g->segment_bytes, (unsigned long long)limit.rlim_cur);
-    void *control = mmap(NULL, c->control_bytes, c->read_only ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
+    void *control = map_file(c->fd, 0, c->control_bytes, c->read_only ? PROT_READ : PROT_READ | PROT_WRITE);
     if (control == MAP_FAILED)
         goto no_map;
     c->control = control;
-    void *payload = mmap(NULL, c->payload_bytes, PROT_READ, MAP_SHARED, c->fd, (off_t)c->payload_offset);
+    void *payload = map_file(c->fd, c->payload_offset, c->payload_bytes, PROT_READ);
     if (payload == MAP_FAILED)
         goto no_map;
     c->payload = payload;
     c->index = word_at(c, c->index_offset);
     c->slot_table = c->slot_table_offset ? word_at(c, c->slot_table_offset) : NULL;
     atomic_store(&c->counters, c->read_only ? c->sink : NULL);
+    atomic_store(&c->huge_after, c->read_only || !huge_pages_allowed() ? HUGE_NEVER : 0);
     return 0;
 no_map:
     if (errno == ENOMEM)
@@ -521,6 +522,7 @@ static int fill_new_file(int fd, const struct header *h, const struct stoc_optio
         return create_error("chmod", g, error);
     if (ftruncate(fd, (off_t)g->segment_bytes) != 0)
         return create_error("size the file", g, error);
+    begin_huge(fd, g->payload_offset);
     if (allocate(fd, 0, g->payload_offset, NULL, NULL) != 0)
         return create_error("take the pages of the control part", g, error);
     if (o->reserve && allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, go_on_reserving, &r) != 0) {

@@ -212,6 +212,8 @@ again:;
             return code;
     }
     k->offset = (place_of(c, k->word) - 1) * (c->variable ? STOC_UNIT_BYTES : c->slot_stride);
+    if (!fits)
+        take_huge(c, k->offset, c->variable ? length : c->slot_stride);
     return STOC_STORED;
 }
 
