@@ -2,7 +2,7 @@
  * huge.c - huge pages: blocks of 2 MiB that processors map by one entry, so that a random read seldom waits for page tables, and no process has page tables to fill.
  *
  * tmpfs gives them by its mount option huge=, which /dev/shm is mounted without; but since Linux 6.1 whoever maps a file may ask for each block (MADV_COLLAPSE), whatever the mount
- * and /sys/kernel/mm/transparent_hugepage/shmem_enabled say, unless that is `deny`. Measured in one run, samples of 3,072 bytes gathered at random out of 1.4 GiB: see docs/segment.md.
+ * and /sys/kernel/mm/transparent_hugepage/shmem_enabled say, unless that is `deny`. docs/segment.md, Huge pages, has what it is worth.
  * All of this is speed alone: where the kernel refuses, pages are small and everything else is the same.
  */
 
@@ -12,7 +12,7 @@
 
 #define HUGE_BYTES (2 * MIB)               /* of amd64, and of arm64 with pages of 4 KiB; elsewhere the kernel finds nothing to do */
 #define HUGE_SLOW_NS UINT64_C(20000000)    /* a block that took longer was looked for among fragments */
-#define HUGE_PAUSE 50                      /* times as long as that took nobody asks again: at most 2 % of the time is lost */
+#define HUGE_PAUSE 50                      /* times as long as a refusal, or such a block, took nobody asks again: at most 2 % of the time is lost */
 #define HUGE_NEVER UINT64_MAX
 
 /* Whether the system's administrator has huge pages at all. One who set `never` means us, too, although the kernel would do what we ask. */
@@ -45,12 +45,13 @@ static void *map_file(int fd, uint64_t offset, uint64_t length, int protection)
     return map;
 }
 
-/* Makes a block of a file huge, one that has small pages or none: 0, or what the kernel said. It does so for a block that has a page at least. */
-static int make_huge(int fd, uint64_t offset, const void *block)
+/*
+ * Makes a block of a file huge, one that has small pages or none: true, or false where the kernel refuses. Its errno does not tell a kernel that never does it from a tmpfs that has no
+ * room left. It wants a block to have a page at least.
+ */
+static bool make_huge(int fd, uint64_t offset, const void *block)
 {
-    if (fallocate(fd, 0, (off_t)offset, 4096) != 0)
-        return errno;
-    return madvise((void *)(uintptr_t)block, HUGE_BYTES, MADV_COLLAPSE) == 0 ? 0 : errno;
+    return fallocate(fd, 0, (off_t)offset, 4096) == 0 && madvise((void *)(uintptr_t)block, HUGE_BYTES, MADV_COLLAPSE) == 0;
 }
 
 /* The first pages of a file, before anybody has it; those that come out small, or not at all, are for `allocate`. */
@@ -63,7 +64,7 @@ static void begin_huge(int fd, uint64_t length)
     if (map != MAP_FAILED) {
         uint64_t start = now_ns();
         for (uint64_t at = 0; at + HUGE_BYTES <= length; at += HUGE_BYTES)
-            if (make_huge(fd, at, (unsigned char *)map + at) != 0 || now_ns() - start > HUGE_SLOW_NS * (1 + at / HUGE_BYTES))
+            if (!make_huge(fd, at, (unsigned char *)map + at) || now_ns() - start > HUGE_SLOW_NS * (1 + at / HUGE_BYTES))
                 break;
         munmap(map, ROUND_UP(length, UINT64_C(4096)));
     }
@@ -84,11 +85,9 @@ static void take_huge(stoc_cache *c, uint64_t offset, uint64_t length)
         uint64_t start = now_ns();
         if (start < atomic_load_explicit(&c->huge_after, memory_order_relaxed))
             break;
-        int refused = make_huge(c->fd, c->payload_offset + block, c->payload + block);
+        bool made = make_huge(c->fd, c->payload_offset + block, c->payload + block);
         uint64_t after = now_ns();
-        if (refused == EINVAL) /* this kernel, file or process never gets any */
-            atomic_store_explicit(&c->huge_after, HUGE_NEVER, memory_order_relaxed);
-        else if (refused || after - start > HUGE_SLOW_NS)
+        if (!made || after - start > HUGE_SLOW_NS)
             atomic_store_explicit(&c->huge_after, after + (after - start) * HUGE_PAUSE, memory_order_relaxed);
     }
     errno = number;

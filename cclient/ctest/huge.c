@@ -1,0 +1,236 @@
+/* huge.c - huge pages: that blocks get them while they are filled, that every process maps them, and that nothing but speed depends on them. The library is compiled into this program. */
+#include "../stocached.c"
+
+#include "check.h"
+
+#include <sys/prctl.h>
+
+enum { SAMPLE = 100000, SAMPLES = 200, BLOCKS = SAMPLES * SAMPLE / (2 << 20) /* whole ones */, MANY = 300000 /* samples, whose index is three blocks */ };
+
+/* Bytes of a map of ours that huge pages map. */
+static uint64_t mapped_huge(const void *map)
+{
+    char line[300];
+    unsigned long long first, kilobytes, sum = 0;
+    bool here = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    REQUIRE(f != NULL);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%llx-", &first) == 1 && strchr(line, '-') && !strstr(line, "kB"))
+            here = first == (uintptr_t)map;
+        else if (here && (sscanf(line, "ShmemPmdMapped: %llu", &kilobytes) == 1 || sscanf(line, "FilePmdMapped: %llu", &kilobytes) == 1))
+            sum += kilobytes * 1024;
+    }
+    fclose(f);
+    return sum;
+}
+
+/* Whether this kernel gives any, asked without the library. */
+static void need_huge_pages(void)
+{
+    char text[64] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    bool allowed = f && fgets(text, sizeof text, f) && !strstr(text, "[never]"), given = false;
+    if (f)
+        fclose(f);
+    int fd = memfd_create("probe", 0);
+    unsigned char *room = mmap(NULL, 4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(fd >= 0 && ftruncate(fd, 2 << 20) == 0 && room != MAP_FAILED);
+    unsigned char *map = mmap((void *)(((uintptr_t)room + (2 << 20) - 1) & ~(uintptr_t)((2 << 20) - 1)), 2 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    REQUIRE(map != MAP_FAILED);
+    map[0] = 1;
+    given = madvise(map, 2 << 20, 25) == 0;
+    munmap(room, 4 << 20);
+    close(fd);
+    if (!allowed || !given)
+        SKIP("this kernel gives no huge pages to shared memory (Linux 6.1 and transparent_hugepage are needed)");
+}
+
+static void put_all(stoc_cache *c, bool backwards)
+{
+    for (int i = 0; i < SAMPLES; i++)
+        EQUAL(put(c, backwards ? SAMPLES - 1 - i : i, SAMPLE, 1, 0), STOC_STORED);
+}
+
+static void check_all(stoc_cache *c)
+{
+    for (int i = 0; i < SAMPLES; i++)
+        EQUAL(holds(c, i, SAMPLE, 1), 1);
+}
+
+static void check_filled(struct stoc_options options, const char *name, bool backwards, int blocks)
+{
+    need_huge_pages();
+    stoc_cache *c = make(name, options);
+    put_all(c, backwards);
+    check_all(c);
+    EQUAL(mapped_huge(c->payload) >> 21, blocks);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+static void filled_in_order(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), NULL, false, BLOCKS); }
+static void of_a_named_cache(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), "named", true, BLOCKS); }
+static void reserved_pages(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .reserve = 1), NULL, false, BLOCKS); }
+static void of_an_arena(void) { check_filled(OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 24 << 20), NULL, false, BLOCKS + 1); }
+/* Each block becomes huge when the sample comes that it begins in, with some of the others there already. */
+static void with_a_slot_each(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .assign = STOC_FIRST_INDICES), NULL, true, BLOCKS); }
+
+static void samples_larger_than_a_block(void)
+{
+    need_huge_pages();
+    enum { LARGE = 5 << 20, N = 4 };
+    static unsigned char bytes[LARGE];
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .sample_bytes = LARGE));
+    for (uint64_t i = 0; i < N; i++) {
+        fill(bytes, LARGE, i, 1);
+        EQUAL(stoc_set(c, (int64_t)i, bytes, LARGE, 0), STOC_STORED);
+    }
+    for (uint64_t i = 0; i < N; i++) {
+        const void *data = NULL;
+        size_t length = 0;
+        EQUAL(stoc_view(c, (int64_t)i, &data, &length), STOC_HIT);
+        fill(bytes, LARGE, i, 1);
+        CHECK(length == LARGE && memcmp(data, bytes, LARGE) == 0);
+    }
+    EQUAL(mapped_huge(c->payload) >> 21, N * LARGE / (2 << 20));
+    stoc_close(c);
+}
+
+/* A large index: from creation on, in whoever attaches too. */
+static void the_control_part(void)
+{
+    need_huge_pages();
+    stoc_cache *c = make("index", OPTIONS(.samples = MANY, .slots = 10, .sample_bytes = 100)), *other = join("index", 0);
+    for (int i = 0; i < MANY; i += 1000) {
+        EQUAL(holds(c, i, 100, 1), 0);
+        EQUAL(holds(other, i, 100, 1), 0);
+    }
+    CHECK(mapped_huge(c->control) >= 4 << 20);
+    CHECK(mapped_huge(other->control) >= 4 << 20);
+    stoc_close(other);
+    stoc_close(c);
+}
+
+static void in_another_process(void)
+{
+    need_huge_pages();
+    stoc_cache *c = make("shared", OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE));
+    put_all(c, false);
+    int status = IN_CHILD({
+        stoc_cache *other = join("shared", STOC_OPEN_READ_ONLY);
+        check_all(other);
+        EQUAL(mapped_huge(other->payload) >> 21, BLOCKS);
+    });
+    EQUAL(status, 0);
+    stoc_close(c);
+}
+
+/* Refused: pages are small, and all else is the same. */
+static void refused(void)
+{
+    int status = IN_CHILD({
+        REQUIRE(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+        stoc_cache *c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE));
+        put_all(c, false);
+        check_all(c);
+        EQUAL(mapped_huge(c->payload), 0);
+        CHECK(c->huge_after != 0);
+        check_quiet(c);
+        stoc_close(c);
+    });
+    EQUAL(status, 0);
+}
+
+/* After a refusal that may pass nobody asks for a while; later blocks become huge again. */
+static void a_pause(void)
+{
+    need_huge_pages();
+    stoc_cache *c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE));
+    c->huge_after = now_ns() + UINT64_C(3600000000000);
+    for (int i = 0; i < SAMPLES / 2; i++)
+        EQUAL(put(c, i, SAMPLE, 1, 0), STOC_STORED);
+    c->huge_after = now_ns();
+    for (int i = SAMPLES / 2; i < SAMPLES; i++)
+        EQUAL(put(c, i, SAMPLE, 1, 0), STOC_STORED);
+    check_all(c);
+    uint64_t blocks = mapped_huge(c->payload) >> 21;
+    CHECK(blocks == BLOCKS - (SAMPLES / 2 * SAMPLE + (2 << 20) - 1) / (2 << 20)); /* blocks that begin in the second half */
+    stoc_close(c);
+}
+
+/* A tmpfs without room for a block: small pages to the last one. */
+static void no_room_for_a_block(void)
+{
+    char small[100];
+    snprintf(small, sizeof small, "%s/small", scratch);
+    mkdir(small, 0700);
+    if (mount("tmpfs", small, "tmpfs", 0, "size=16m") != 0)
+        SKIP("no permission to mount a tmpfs (root is needed)");
+    stoc_cache *c = make("lazy", OPTIONS(.samples = 100, .sample_bytes = SAMPLE, .directory = small));
+    for (int i = 0; i < 41; i++) /* to the end of the second block */
+        EQUAL(put(c, i, SAMPLE, 1, 0), STOC_STORED);
+    char path[200];
+    snprintf(path, sizeof path, "%s/filler", small);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    EQUAL(posix_fallocate(fd, 0, (9 << 20) + (1 << 19)), 0); /* half a MiB is left */
+    int stored = 0;
+    for (int i = 41; i < 50; i++)
+        stored += put(c, i, SAMPLE, 1, 0) == STOC_STORED;
+    EQUAL(stored, 6); /* as many as half a MiB holds, and what was left of the second block */
+    CHECK(c->huge_after != 0); /* asked for, and refused */
+    for (int i = 0; i < 47; i++)
+        EQUAL(holds(c, i, SAMPLE, 1), 1);
+    check_quiet(c);
+    close(fd);
+    stoc_close(c);
+    umount2(small, MNT_DETACH);
+}
+
+static int maps(void)
+{
+    int lines = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    REQUIRE(f != NULL);
+    for (int ch; (ch = fgetc(f)) != EOF;)
+        lines += ch == '\n';
+    fclose(f);
+    return lines;
+}
+
+static void maps_are_aligned_and_leave_nothing(void)
+{
+    maps();
+    int before = maps(), fd = memfd_create("x", 0);
+    REQUIRE(fd >= 0 && ftruncate(fd, 64 << 20) == 0);
+    for (uint64_t length = 4096; length < 40 << 20; length = length * 3 + 4096) {
+        void *map = map_file(fd, 2 << 20, length, PROT_READ);
+        REQUIRE(map != MAP_FAILED);
+        CHECK(length < 2 << 20 || (uintptr_t)map % (2 << 20) == 0);
+        EQUAL(maps(), before + 1);
+        munmap(map, length);
+        EQUAL(maps(), before);
+        CHECK(map_file(-1, 0, length, PROT_READ) == MAP_FAILED && errno == EBADF);
+        EQUAL(maps(), before);
+    }
+    close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(filled_in_order);
+    RUN(of_a_named_cache);
+    RUN(reserved_pages);
+    RUN(of_an_arena);
+    RUN(with_a_slot_each);
+    RUN(samples_larger_than_a_block);
+    RUN(the_control_part);
+    RUN(in_another_process);
+    RUN(refused);
+    RUN(a_pause);
+    RUN(no_room_for_a_block);
+    RUN(maps_are_aligned_and_leave_nothing);
+    return end_tests(argv[0]);
+}
