@@ -67,7 +67,8 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			}
 			return Full, nil // an open cache only: one whose clearer died half-way may look full, and would never be cleared if sets stopped here
 		}
-		if (place == 0 || place != c.layout.Place(w)) && !c.memoryAllows(length) { // into pages that are not there yet
+		taken := place == 0 || place != c.layout.Place(w)
+		if taken && !c.memoryAllows(length) { // a place that is kept has its pages
 			return Full, nil
 		}
 
@@ -100,7 +101,11 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		}
 		fault.At("claim.word")
 		*f = fill{sample: sample, length: length, word: ours, entry: entry}
-		return c.takePlace(f)
+		r, err := c.takePlace(f)
+		if taken && r == Stored && err == nil {
+			c.seg.TakeHuge(f.offset, max(length, c.stride)) // a slot with its padding, or an extent
+		}
+		return r, err
 	}
 }
 

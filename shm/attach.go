@@ -181,6 +181,9 @@ func (s *Segment) attach(o OpenOptions) error {
 			return err
 		}
 	}
+	if s.readOnly || !(kernel{"/"}).hugePagesAllowed() {
+		s.huge.stop()
+	}
 	s.maps, err = mapSegment(s.file, &s.Geometry, s.readOnly)
 	return err
 }

@@ -116,11 +116,12 @@ func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Se
 // memfdPrefix begins the name of every unnamed cache, which ls finds through /proc.
 const memfdPrefix = "stocached:"
 
-// initialise sizes the file, takes the pages of its control part (a hole there would be a SIGBUS on a full tmpfs) and, when reserved, of its
-// payload, writes the header and maps it. Index, tables and words begin as zeros. It closes f on failure.
+// initialise sizes the file and maps it, takes the pages of its control part (a hole there would be a SIGBUS on a full tmpfs) and, when reserved, of its
+// payload, and writes the header. Index, tables and words begin as zeros. It closes f on failure.
 func initialise(f *os.File, h Header, g Geometry, progress func(done, total uint64)) (*Segment, error) {
 	s := &Segment{Header: h, file: f}
 	if err := s.initialise(&g, progress); err != nil {
+		err = errors.Join(err, s.maps.unmap())
 		f.Close()
 		return nil, err
 	}
@@ -136,6 +137,15 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 	}
 	if err := unix.Ftruncate(fd, int64(g.SegmentBytes)); err != nil {
 		return createError("size it", g, err)
+	}
+	var err error
+	if s.maps, err = mapSegment(s.file, g, false); err != nil {
+		return err
+	}
+	if (kernel{"/"}).hugePagesAllowed() {
+		beginHuge(fd, s.maps.control)
+	} else {
+		s.huge.stop()
 	}
 	if err := allocate(fd, 0, g.PayloadOffset, nil); err != nil {
 		return createError("allocate the control part", g, err)
@@ -159,9 +169,7 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 	if n, err := unix.Pwrite(fd, page, 0); err != nil || n != len(page) {
 		return createError(fmt.Sprintf("write the header (%d of %d bytes)", n, len(page)), g, err)
 	}
-	var err error
-	s.maps, err = mapSegment(s.file, g, false)
-	return err
+	return nil
 }
 
 func existsError(path string) error {

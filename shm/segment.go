@@ -16,6 +16,7 @@ type Segment struct {
 
 	file     *os.File // the data description: mapped, so never locked. nil on the heap
 	maps     mapping
+	huge     hugePace
 	path     string // "" without one
 	readOnly bool
 	byName   bool // opened by name or path: see lockFile

@@ -1,0 +1,191 @@
+package cache_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/hugepage"
+	"github.com/stocached/stocached/shm"
+)
+
+// hugeKinds are caches of 16 MiB and a little more, whose samples lie in blocks in every way: many in one, several in one, over the borders of several.
+var hugeKinds = map[string]shm.Options{
+	"slots":         {Samples: 5500, SampleBytes: 3072},
+	"large slots":   {Samples: 4, SampleBytes: 5 << 20},
+	"first indices": {Samples: 50, Slots: 40, SampleBytes: 500_000, Assign: shm.AssignFirstIndices},
+	"arena":         {Samples: 60, SampleBytes: 600_000, Variable: true, Limit: 20 << 20},
+}
+
+// lengthOf a sample in one of those.
+func lengthOf(o shm.Options, i int) int {
+	if o.Variable {
+		return int(o.SampleBytes) - 1000*i
+	}
+	return int(o.SampleBytes)
+}
+
+// fillAll sets every sample from the last to the first, so that with first indices the block of a place holds others already, and claims every third. It returns which were stored.
+func fillAll(t *testing.T, c *cache.Cache, o shm.Options, version int, flags cache.Flags) (stored []int) {
+	t.Helper()
+	for i := c.Samples() - 1; i >= 0; i-- {
+		data := payload(i, version, lengthOf(o, i))
+		if i%3 != 0 {
+			r, err := c.Set(i, data, flags)
+			if err != nil {
+				t.Fatalf("set %d: %v", i, err)
+			}
+			if r == cache.Stored {
+				stored = append(stored, i)
+			}
+			continue
+		}
+		k, r, err := c.Claim(i, len(data), flags)
+		if err != nil {
+			t.Fatalf("claim %d: %v", i, err)
+		}
+		if r == cache.Stored {
+			if _, err := k.WriteAt(data, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := k.Publish(); err != nil {
+				t.Fatal(err)
+			}
+			stored = append(stored, i)
+		}
+	}
+	return stored
+}
+
+// another attaches to a segment until the test ends.
+func another(t *testing.T, seg *shm.Segment, o shm.OpenOptions) *shm.Segment {
+	t.Helper()
+	other, err := shm.OpenFD(seg.FD(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	return other
+}
+
+// hugeBytes is what of a segment's payload is mapped as huge pages, and what may be: whole blocks, but in an arena only those that an extent begins in or reaches.
+func hugeBytes(t *testing.T, seg *shm.Segment, c *cache.Cache) (got, want uint64) {
+	t.Helper()
+	got, err := hugepage.Mapped(seg.Bytes(0, seg.PayloadBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = seg.PayloadBytes / hugepage.Bytes * hugepage.Bytes
+	if seg.Variable() {
+		want = min(want, (stats(t, c).ArenaNextBytes+hugepage.Bytes-1)/hugepage.Bytes*hugepage.Bytes)
+	}
+	return got, want
+}
+
+// What fills take are huge pages, for whoever filled and for others; overwriting leaves pages as they are; and where the kernel refuses huge pages, all of it is the same with small ones.
+func TestFillsTakeHugePages(t *testing.T) {
+	for name, o := range hugeKinds {
+		t.Run(name, func(t *testing.T) {
+			hugepage.Need(t)
+			for tries := 1; ; tries++ { // a machine that is busy makes blocks late, and the rest is small then
+				seg := mapped(t, o)
+				c := attach(t, seg)
+				other := another(t, seg, shm.OpenOptions{ReadOnly: true})
+				reader := attach(t, other)
+				stored := fillAll(t, c, o, 0, 0)
+				if len(stored) < min(c.Samples(), 27) {
+					t.Fatalf("only %d samples of %d are stored", len(stored), c.Samples())
+				}
+				for _, i := range stored {
+					wantSample(t, reader, i, payload(i, 0, lengthOf(o, i)))
+				}
+				got, want := hugeBytes(t, seg, c)
+				if theirs, _ := hugeBytes(t, other, c); theirs == want && got == want && want >= 16<<20 {
+					break
+				} else if tries == 5 {
+					t.Fatalf("%d bytes are huge, and %d for another attachment, of %d; want %d", got, theirs, seg.PayloadBytes, want)
+				}
+			}
+		})
+		t.Run(name+", refused", func(t *testing.T) {
+			seg := mapped(t, o)
+			small := attach(t, seg)
+			var stored []int
+			t.Run("fill", func(t *testing.T) {
+				hugepage.Refuse(t)
+				stored = fillAll(t, small, o, 0, 0)
+				if got, want := hugeBytes(t, seg, small); got != 0 || want < 16<<20 {
+					t.Errorf("%d bytes of %d are huge", got, want)
+				}
+			})
+			if len(stored) < min(small.Samples(), 27) {
+				t.Fatalf("only %d samples of %d are stored", len(stored), small.Samples())
+			}
+			again := another(t, seg, shm.OpenOptions{}) // which would ask again
+			c := attach(t, again)
+			for _, i := range stored {
+				wantSample(t, c, i, payload(i, 0, lengthOf(o, i)))
+			}
+			if overwritten := fillAll(t, c, o, 1, cache.Overwrite); len(overwritten) != len(stored) {
+				t.Errorf("%d samples were stored, then %d overwritten", len(stored), len(overwritten))
+			}
+			if got, _ := hugeBytes(t, again, c); got != 0 {
+				t.Errorf("overwriting made %d bytes huge", got)
+			}
+			for _, i := range stored {
+				wantSample(t, small, i, payload(i, 1, lengthOf(o, i)))
+			}
+			if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
+				t.Fatal(r, err)
+			}
+			fillAll(t, c, o, 2, 0)
+			for _, i := range stored {
+				wantSample(t, small, i, payload(i, 2, lengthOf(o, i)))
+			}
+			checkSound(t, seg)
+		})
+	}
+}
+
+// On a tmpfs that others have filled, sets go on in the pages of the block that was taken, and then are FULL.
+func TestFullBehindAHugePage(t *testing.T) {
+	hugepage.Need(t)
+	const size = 256 << 10
+	o := shm.Options{Samples: 40, SampleBytes: size, Name: "test", Dir: t.TempDir()}
+	if err := unix.Mount("tmpfs", o.Dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=32m"); err != nil {
+		t.Skip("NOT TESTED HERE: needs root, to mount a small tmpfs:", err)
+	}
+	defer unix.Unmount(o.Dir, unix.MNT_DETACH)
+	seg := mapped(t, o)
+	c := attach(t, seg)
+	set(t, c, 0, payload(0, 0, size), 0, cache.Stored)
+	if s := stats(t, c); s.AllocatedBytes != seg.PayloadOffset+hugepage.Bytes {
+		t.Fatalf("%d bytes are allocated, the control part has %d", s.AllocatedBytes, seg.PayloadOffset)
+	}
+	f, err := os.Create(filepath.Join(o.Dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for page := make([]byte, 4096); err == nil; {
+		_, err = f.Write(page)
+	}
+	for i := 1; i < 20; i++ {
+		want := cache.Full
+		if i < 8 {
+			want = cache.Stored
+		}
+		set(t, c, i, payload(i, 0, size), 0, want)
+	}
+	for i := range 8 {
+		wantSample(t, c, i, payload(i, 0, size))
+	}
+	for i := 8; i < 20; i++ {
+		wantMiss(t, c, i)
+	}
+	checkSound(t, seg)
+}

@@ -1,0 +1,209 @@
+package shm
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/hugepage"
+)
+
+// timeStands has the clock of huge pages stand still, so that no block is late however busy the machine is.
+func timeStands(t *testing.T) { setClock(t, func() time.Duration { return 0 }) }
+
+func setClock(t *testing.T, clock func() time.Duration) {
+	old := hugeClock
+	hugeClock = clock
+	t.Cleanup(func() { hugeClock = old })
+}
+
+// wantHuge checks how many bytes of a map are huge pages.
+func wantHuge(t testing.TB, what string, memory []byte, want uint64) {
+	t.Helper()
+	if got, err := hugepage.Mapped(memory); err != nil || got != want {
+		t.Errorf("%s: %d of %d bytes are huge, %v; want %d", what, got, len(memory), err, want)
+	}
+}
+
+// Ensure that both maps of a segment, whoever made them, begin where huge pages of the file can be mapped.
+func TestMapsAreAligned(t *testing.T) {
+	for _, o := range []Options{small(), {Name: "large", Samples: 400_000, SampleBytes: 200}} {
+		o.Dir = tempDir(t)
+		s := create(t, o)
+		fd, err := OpenFD(s.FD(), OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeLater(t, fd)
+		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}), open(t, s.Path(), OpenOptions{ReadOnly: true})} {
+			for what, memory := range map[string][]byte{"control part": s.control, "payload": s.payload} {
+				if at := uintptr(unsafe.Pointer(&memory[0])); at%hugeBytes != 0 {
+					t.Errorf("attachment %d of %q: the %s is at %#x", k, o.Name, what, at)
+				}
+			}
+			if s.PayloadOffset%hugeBytes != 0 || uint64(len(s.control)) != s.PayloadOffset || uint64(len(s.payload)) != s.PayloadBytes {
+				t.Errorf("maps of %d and %d bytes: %+v", len(s.control), len(s.payload), s.Geometry)
+			}
+		}
+	}
+}
+
+// Ensure that the control part is huge pages from the beginning, that every block of the payload is one as soon as the place that it begins in is taken, that other blocks are left
+// alone, that others who attach have the same pages, and that whoever may not write takes none.
+func TestTakeHuge(t *testing.T) {
+	hugepage.Need(t)
+	timeStands(t)
+	const m = 1 << 20
+	s := create(t, Options{Name: "huge", Dir: tempDir(t), Samples: 500_000, Slots: 3, SampleBytes: 3 * m}) // 8 MB of index
+	if s.PayloadOffset < 4*hugeBytes || s.SlotStride != 3*m || s.PayloadBytes != 9*m {
+		t.Fatalf("%+v", s.Geometry)
+	}
+	reader := open(t, s.Path(), OpenOptions{ReadOnly: true})
+	allocated := func(want uint64) {
+		t.Helper()
+		if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset+want {
+			t.Errorf("%d bytes of payload are allocated, %v; want %d", n-s.PayloadOffset, err, want)
+		}
+	}
+	wantHuge(t, "control part", s.control, s.PayloadOffset)
+	wantHuge(t, "control part of a reader", reader.control, s.PayloadOffset)
+
+	reader.TakeHuge(0, 9*m)
+	s.TakeHuge(1, 2*m-1) // a place between two blocks
+	s.TakeHuge(8*m, m)   // the last block would not end in the payload
+	allocated(0)
+	s.TakeHuge(3*m, 3*m)
+	allocated(2 * m)
+	if n, err := s.WritePayload(bytes.Repeat([]byte{7}, 2*m), m); n != 2*m || err != nil { // so that block 1, from 2 MiB on, is half full
+		t.Fatal(n, err)
+	}
+	allocated(4 * m)
+	s.TakeHuge(0, 3*m)
+	allocated(6 * m)
+	s.TakeHuge(6*m, 3*m)
+	allocated(8 * m)
+	if err := s.AllocatePayload(8*m, m); err != nil {
+		t.Fatal(err)
+	}
+	for what, payload := range map[string][]byte{"payload": s.payload, "payload of a reader": reader.payload} {
+		wantHuge(t, what, payload, 8*m)
+		want := make([]byte, 9*m)
+		copy(want[m:], bytes.Repeat([]byte{7}, 2*m))
+		if !bytes.Equal(payload, want) {
+			t.Errorf("%s: huge pages have other bytes than small ones had", what)
+		}
+	}
+	heap, err := NewHeap(Options{Samples: 4, SampleBytes: 3 * m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heap.TakeHuge(0, 12*m) // nothing to ask the kernel about
+}
+
+// Ensure that creating a segment looks for no more huge pages once they come slowly, and takes small ones instead.
+func TestHugePagesTooSlow(t *testing.T) {
+	hugepage.Need(t)
+	var now time.Duration
+	setClock(t, func() time.Duration { now += 25 * time.Millisecond; return now })
+	s := create(t, Options{Samples: 500_000, Slots: 3, SampleBytes: 100})
+	wantHuge(t, "control part", s.control, hugeBytes)
+	if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset {
+		t.Errorf("%d bytes are allocated, %v; want %d", n, err, s.PayloadOffset)
+	}
+}
+
+// Ensure that a process which the kernel refuses huge pages creates, fills and reads the same with small ones, and asks once.
+func TestHugeRefused(t *testing.T) {
+	hugepage.Refuse(t)
+	const m = 1 << 20
+	s := create(t, Options{Name: "small", Dir: tempDir(t), Samples: 500_000, Slots: 8, SampleBytes: m})
+	for slot := range uint64(8) {
+		s.TakeHuge(slot*m, m)
+		if _, err := s.WritePayload(bytes.Repeat([]byte{byte(slot + 1)}, m), slot*m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader := open(t, s.Path(), OpenOptions{})
+	for slot := range uint64(8) {
+		if !bytes.Equal(reader.Bytes(slot*m, m), bytes.Repeat([]byte{byte(slot + 1)}, m)) {
+			t.Errorf("slot %d has other bytes", slot)
+		}
+	}
+	wantHuge(t, "control part", reader.control, 0)
+	wantHuge(t, "payload", reader.payload, 0)
+	if n, err := s.AllocatedBytes(); err != nil || n != s.SegmentBytes {
+		t.Errorf("%d of %d bytes are allocated, %v", n, s.SegmentBytes, err)
+	}
+	if after := s.huge.after.Load(); after != math.MaxInt64 {
+		t.Errorf("it asks again at %v", time.Duration(after))
+	}
+}
+
+// Ensure that an administrator who wants no huge pages gets none, nor does a kernel that has none.
+func TestHugePagesAllowed(t *testing.T) {
+	const name = "sys/kernel/mm/transparent_hugepage/enabled"
+	for text, allowed := range map[string]bool{"always [madvise] never\n": true, "[always] madvise never\n": true, "always madvise [never]\n": false, "": false} {
+		if got := files(t, map[string]string{name: text}).hugePagesAllowed(); got != allowed {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+	if files(t, map[string]string{filepath.Dir(name) + "/defrag": "[never]"}).hugePagesAllowed() {
+		t.Error("without the file")
+	}
+}
+
+// Ensure that asking goes on while it is quick, waits 50 times as long as a slow or refused request took, and ends when the kernel says that it makes no sense.
+func TestHugePace(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name string
+		took time.Duration
+		err  error
+		wait time.Duration // from its end on; negative: for ever
+	}{
+		{"quick", ms, nil, 0},
+		{"almost slow", 20 * ms, nil, 0},
+		{"slow", 21 * ms, nil, 1050 * ms},
+		{"no memory", 2 * ms, unix.ENOMEM, 100 * ms},
+		{"a cgroup's limit", 30 * ms, unix.EBUSY, 1500 * ms},
+		{"full", 0, fmt.Errorf("allocate: %w", unix.ENOSPC), 0},
+		{"no such kernel", ms, unix.EINVAL, -1},
+	} {
+		var p hugePace
+		var asked int
+		now := 7 * time.Second
+		setClock(t, func() time.Duration { return now })
+		ask := func(took time.Duration, err error) (was bool) {
+			before := asked
+			p.ask(func() error { asked++; now += took; return err })
+			return asked > before
+		}
+		if !ask(ms, nil) || !ask(c.took, c.err) {
+			t.Errorf("%s: not asked at first", c.name)
+		}
+		if c.wait < 0 {
+			if now += 1000 * time.Hour; ask(ms, nil) {
+				t.Errorf("%s: asked again", c.name)
+			}
+			continue
+		}
+		if c.wait > 0 {
+			if ask(ms, nil) {
+				t.Errorf("%s: asked at once", c.name)
+			}
+			if now += c.wait - 1; ask(ms, nil) {
+				t.Errorf("%s: asked before %v", c.name, c.wait)
+			}
+			now++
+		}
+		if !ask(ms, nil) || !ask(ms, nil) {
+			t.Errorf("%s: not asked after %v", c.name, c.wait)
+		}
+	}
+}
