@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import multiprocessing
 import os
 import random
 import signal
@@ -518,15 +519,23 @@ class Info(Plain):
 
 
 class WhoLoads(Plain):
-    """The worker of each sample, which takes its time."""
-
-    def __init__(self, n: int, seconds: float) -> None:
-        super().__init__(n)
-        self.seconds = seconds
+    """The worker of each sample."""
 
     def __getitem__(self, i: int) -> Any:
-        time.sleep(self.seconds)
         return torch.utils.data.get_worker_info().id
+
+
+class TwoAtOnce(WhoLoads):
+    """Each sample waits for another one to be loaded at the same time, by another worker; a BrokenBarrierError where none is."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.barrier = multiprocessing.get_context("fork").Barrier(2, timeout=60)
+
+    def __getitem__(self, i: int) -> Any:
+        time.sleep(0.005)  # samples that take long are taken one by one
+        self.barrier.wait()
+        return super().__getitem__(i)
 
 
 class InfoIterable(_Iterable):  # type: ignore[misc]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 _PATIENCE = 60.0  # seconds after which a wait fails, on a machine however busy
 
 
 def limit(seconds: float) -> float:
-    """So long something may take on a machine that has time for it; more where others make us wait as well."""
-    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """So long something may take on a machine that has time for it; more where others make us wait as well, now or in the last minute."""
+    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    return seconds * max(1.0, 2 * max(os.getloadavg()[0], running) / len(os.sched_getaffinity(0)))
 
 
 def lives(pid: int) -> bool:
@@ -71,6 +75,24 @@ def gone(pids: Iterable[int]) -> float:
     """Waits until none of these processes lives; seconds that it took."""
     mine = list(pids)
     return until(lambda: not any(map(lives, mine)), f"processes {mine} are gone")
+
+
+def held() -> set[Any]:
+    """Descriptors, child processes and threads of this process, each by itself: what is in here later, and is not now, is new. What others have may go
+    meanwhile, as threads of the loaders of other tests do that were in the middle of a sample."""
+    gc.collect()
+    found: set[Any] = {*threading.enumerate(), *(child for thread in _threads(os.getpid()) for child in _children(os.getpid(), thread))}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found
+
+
+def nothing_new(before: set[Any]) -> None:
+    """Waits until there is nothing that was not `held` before."""
+    until(lambda: not held() - before, "nothing is left over")
 
 
 def descriptors() -> list[str]:

@@ -19,13 +19,19 @@ from processes import children, lives
 import stocached
 
 SAMPLES, BATCH, WORKERS = 200, 10, 3
+IN_VAIN = 3  # kills since the last batch, at most: where nothing gets done between more of them, as on a busy machine, the loader rightly gives up
 
 
-def kill(parent: int, kills: int, done) -> None:
+def kill(parent: int, kills: int, done, batches) -> None:
     """A process of its own, so that the moments have nothing to do with what the loader does."""
     chance = random.Random(kills)
+    seen, since = -1, 0
     while done.value < kills:
         time.sleep(chance.uniform(0, 0.06))
+        if batches.value != seen:
+            seen, since = batches.value, 0
+        if since == IN_VAIN:
+            continue
         workers = [pid for pid in children(parent) if pid != os.getpid()]
         if len(workers) < WORKERS and (not workers or chance.random() < 0.8):
             continue  # mostly: on a busy machine one sample could cost five workers by chance, which is an error
@@ -36,6 +42,7 @@ def kill(parent: int, kills: int, done) -> None:
             continue
         while lives(victim):
             time.sleep(0.001)
+        since += 1
         done.value += 1
 
 
@@ -43,21 +50,30 @@ def stack(samples):
     return np.stack(samples)
 
 
+def counted(loader, batches):
+    for batch in loader:
+        batches.value += 1
+        yield batch
+
+
 def main() -> None:
     way, kills = sys.argv[1], int(sys.argv[2])
     context = multiprocessing.get_context("fork")
-    done = context.Value("i", 0, lock=False)
-    killer = context.Process(target=kill, args=(os.getpid(), kills, done), daemon=True)
+    done, batches = (context.Value("i", 0, lock=False) for _ in range(2))
+    killer = context.Process(target=kill, args=(os.getpid(), kills, done, batches), daemon=True)
     killer.start()
     settings = {"batches": {"collate_fn": stack}, "cached": {"size": 4_600_000}, "rows": {}}[way]  # the cache takes a part of them
     loader = stocached.Loader(
         Numbers(SAMPLES, seconds=0.002), BATCH, shuffle=True, seed=1, num_workers=WORKERS, persistent_workers=True, restart_workers=True,
         multiprocessing_context=context, **settings,
     )  # fmt: skip
-    epochs = 0
-    while done.value < kills or epochs < 2:
+    epochs, last = 0, False
+    while epochs < 2 or not last:
+        if done.value >= kills:
+            last = True
+            time.sleep(0.3)  # longer than the loader goes without a look, so that it sees the last ones too
         wanted = loader.sampler.order.epoch(epochs).indices().tolist()
-        assert read(loader) == wanted, f"epoch {epochs} is not what it should be"
+        assert read(counted(loader, batches)) == wanted, f"epoch {epochs} is not what it should be"
         epochs += 1
         assert done.value >= kills or killer.is_alive()
     killer.join(10)
