@@ -16,7 +16,7 @@ def pattern(index: int, size: int = 1000, salt: int = 0) -> np.ndarray:
 
 
 def python(
-    code: str, *arguments: Any, timeout: float = 60, check: bool = True, options: tuple[str, ...] = ("-W", "error")
+    code: str, *arguments: Any, timeout: float = 240, check: bool = True, options: tuple[str, ...] = ("-W", "error")
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program in an interpreter of its own, with every warning an error. Its output is in the failure message."""
     command = [sys.executable, *options, "-c", textwrap.dedent(code), *map(str, arguments)]

@@ -75,6 +75,6 @@ def tree(folder: Any) -> dict[str, bytes]:
 
 def stocached(*arguments: Any, check: bool = True) -> subprocess.CompletedProcess[bytes]:
     """The program."""
-    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, timeout=240, check=False)
     assert not check or done.returncode == 0, (arguments, done.stdout, done.stderr)
     return done

@@ -88,7 +88,7 @@ class Server:
         self.process.send_signal(number)
         if number != signal.SIGKILL:
             self.process.send_signal(signal.SIGCONT)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
         self.process = None
 
     def kill(self) -> None:
@@ -115,7 +115,7 @@ class Server:
 
     def metric(self, name: str) -> float:
         """A number of the cache that the admin socket tells."""
-        connection = http.client.HTTPConnection("stocached", timeout=20)
+        connection = http.client.HTTPConnection("stocached", timeout=60)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self.sockets / "admin.sock"))
         connection.request("GET", "/metrics")
@@ -146,7 +146,7 @@ def _png(colour: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def until(condition: Any, seconds: float = 20) -> None:
+def until(condition: Any, seconds: float = 60) -> None:
     """Waits until it is true."""
     end = time.monotonic() + seconds
     while not condition():

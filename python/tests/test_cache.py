@@ -475,17 +475,17 @@ def test_get_or_load_loads_once_for_all_threads(cache):
     def load(index):
         calls.append(index)
         entered.set()
-        go.wait(10)
+        go.wait(60)
         return sample(index)
 
     threads = [threading.Thread(target=lambda: results.append(cache.get_or_load(4, load))) for _ in range(8)]
     for thread in threads:
         thread.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     time.sleep(0.05)  # for the others to come and wait; those that are late find it in the cache
     go.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert calls == [4]
     assert len(results) == 8
     for result in results:

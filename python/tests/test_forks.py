@@ -10,6 +10,7 @@ from typing import Any
 from helpers import python
 from processes import until
 
+from stocached import _rows
 from stocached._rows import Background, Batch
 
 # Seen by the last function that is called before a fork, where Python 3.12 and later look as well. OpenBLAS ends its threads later still.
@@ -23,6 +24,7 @@ HEAD = f"""
     import signal, threading, time
     import numpy as np
     from loader_datasets import Numbers, read, check
+    from processes import gone
     from stocached import Loader
 
     def helpers():
@@ -43,7 +45,9 @@ def test_workers_that_are_replaced_while_hits_are_gathered():
             found += check(batch)
             if number in (5, 15, 25):
                 assert helpers() == ["stocached gather"], helpers()
-                os.kill(loader._kept.pool.pids[killed % 2], signal.SIGKILL)
+                pid = loader._kept.pool.pids[killed % 2]
+                os.kill(pid, signal.SIGKILL)
+                gone([pid])
                 killed += 1
                 time.sleep(0.3)             # longer than the loader goes without a look
         assert found == list(range(400)), found
@@ -142,7 +146,7 @@ def fork() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork():
+def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork(monkeypatch):
     gate = Gate()
     background = Background(gate)  # type: ignore[arg-type]
     batches = [Batch(number, 0, None) for number in range(3)]  # type: ignore[arg-type]
@@ -153,8 +157,16 @@ def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork():
     fork()  # the thread does not end in time: it goes on
     assert busy is not None
     assert busy.is_alive()
-    threading.Timer(0.1, gate.open.release).start()
-    fork()  # ends in time, and another begins anew with what is left
+    join = background._join
+
+    def release_and_join() -> None:
+        gate.open.release()
+        join()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_rows, "_PATIENCE", 60.0)
+        patched.setattr(background, "_join", release_and_join)
+        fork()  # ends in time, and another begins anew with what is left
     until(lambda: len(gate.began) == 2, "the thread goes on")
     assert batches[0].filled.is_set()
     assert not busy.is_alive()

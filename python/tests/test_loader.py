@@ -5,12 +5,14 @@ from __future__ import annotations
 import collections
 import gc
 import math
+import multiprocessing
 import threading
 import time
 import warnings
 
 import numpy as np
 import pytest
+from processes import until
 
 import stocached
 from stocached import InvalidError, Loader, Order, SampleIndexError, StateError
@@ -326,27 +328,41 @@ def test_batch_augment_gets_each_batch():
 
 
 class Slow(Numbers):
+    """Sample 0 takes until it is told to end, or a minute."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.end = multiprocessing.get_context("fork").Event()
+
     def __getitem__(self, index):
-        time.sleep(1.0 if index == 0 else 0.01)
+        if index == 0:
+            self.end.wait(60)
         return np.full(2, index)
 
 
 def test_a_slow_sample_delays_only_its_batch():
-    loader = Loader(Slow(40), 8, num_workers=3, in_order=False)
-    batches = iter(loader)
-    start = time.monotonic()
-    firsts = [int(next(batches)[0, 0]) for _ in range(4)]
-    assert time.monotonic() - start < 0.95
-    assert sorted(firsts) == [8, 16, 24, 32]
+    dataset = Slow(40)
+    batches = iter(Loader(dataset, 8, num_workers=3, in_order=False))
+    assert sorted(int(next(batches)[0, 0]) for _ in range(4)) == [8, 16, 24, 32]
+    dataset.end.set()
     assert int(next(batches)[0, 0]) == 0
 
 
+class EightAtOnce(Numbers):
+    """Each sample waits for seven others that are loaded at the same time; a BrokenBarrierError where they are not."""
+
+    def __init__(self, n):
+        super().__init__(n, seconds=0.01)  # those that take long are taken one by one
+        self.barrier = threading.Barrier(8, timeout=60)
+
+    def __getitem__(self, index):
+        self.barrier.wait()
+        return super().__getitem__(index)
+
+
 def test_misses_of_one_batch_are_loaded_side_by_side():
-    """Sixteen samples of 50 ms by 8 workers: two rounds, not sixteen, and not all by the one who began."""
-    batches = iter(Loader(Numbers(32, seconds=0.05), 16, num_workers=8, worker="thread"))
-    start = time.monotonic()
-    next(batches)
-    assert time.monotonic() - start < 0.4
+    """Sixteen samples by 8 workers: two rounds, not sixteen, and not all by the one who began."""
+    assert flat(labels(Loader(EightAtOnce(16), 16, num_workers=8, worker="thread"))) == list(range(16))
 
 
 def test_gathers_in_the_background():
@@ -355,14 +371,9 @@ def test_gathers_in_the_background():
     list(loader)
     batches = iter(loader)
     next(batches)
-    for _ in range(200):
-        if all(batch.filled.is_set() for batch in batches._pending):
-            break
-        time.sleep(0.01)
     assert batches._pending
-    assert all(batch.filled.is_set() for batch in batches._pending)
-    names = [thread.name for thread in threading.enumerate()]
-    assert "stocached gather" in names
+    until(lambda: all(batch.filled.is_set() for batch in batches._pending), "they are filled")
+    assert batches._background._thread.name == "stocached gather"
     batches.close()
 
 

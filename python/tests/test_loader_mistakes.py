@@ -132,7 +132,7 @@ def test_threads_that_share_an_iteration_get_each_sample_once(settings):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
         assert sorted(label for labels in seen for label in labels) == list(range(400))
 
@@ -199,7 +199,7 @@ def test_programs_that_workers_cannot_import_anew_are_told_so(kind, method, stre
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED.format(method=method, streams=streams))
     command = [sys.executable, script] if kind == "script" else [sys.executable, "-c", script.read_text()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout) == (1, "")
     said = [line for line in done.stderr.splitlines() if f"started by {method} import the program anew" in line]
     assert len(said) == 1, done.stderr  # workers have written there as well

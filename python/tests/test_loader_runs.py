@@ -121,8 +121,9 @@ def test_times_are_of_each_sample(tmp_path):
     loads = spans[(spans["index"] >= 0) & (spans["end"] > spans["start"])]
     took = {int(span["index"]): (int(span["end"]) - int(span["start"])) / 1e9 for span in loads}
     assert sorted(took) == list(range(300))
-    slow = sorted(index for index, seconds in took.items() if seconds > 0.15)
-    assert slow == list(range(49, 300, 50))
+    slow = {index for index, seconds in took.items() if seconds > 0.15}
+    assert slow >= set(range(49, 300, 50))
+    assert len(slow) < 9, f"{slow}: one or two may have been kept waiting; their neighbours are many more"
     ends = sorted((int(span["start"]), int(span["end"])) for span in loads)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends)), "one worker does one thing at a time"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from served import expected
+from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 def loader(name, **options):
     from stocached.torch import DataLoader, SourceDataset
 
-    return DataLoader(SourceDataset(name), **{"batch_size": 10, "shuffle": True, "seed": 3, **options})
+    return DataLoader(SourceDataset(name, timeout=60), **{"batch_size": 10, "shuffle": True, "seed": 3, **options})
 
 
 def rows(batches):
@@ -38,10 +38,7 @@ def test_the_server_reads_ahead_in_the_loaders_order(server):
     server.records(400)
     batches = iter(loader(server.name))
     next(batches)
-    end = time.monotonic() + 10
-    while server.metric("stocached_fills_total") < 100 and time.monotonic() < end:
-        time.sleep(0.02)
-    assert server.metric("stocached_fills_total") >= 100
+    until(lambda: server.metric("stocached_fills_total") >= 100)
     batches.close()
 
 

@@ -236,5 +236,5 @@ try:
 except UnsupportedError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert done.stdout == "progress() needs tqdm: pip install tqdm\n", done.stderr

@@ -19,13 +19,15 @@ N, BATCH, EPOCHS = 40, 8, 2
 
 
 class Pictures:
+    seconds = 0.001
+
     def __len__(self) -> int:
         return N
 
     def __getitem__(self, index: int) -> np.ndarray:
         if not 0 <= index < N:
             raise IndexError(index)
-        time.sleep(0.001)
+        time.sleep(self.seconds)
         return np.full(16, index, np.int32)
 
 
@@ -62,15 +64,19 @@ def test_everything_is_recorded(tmp_path, way):
     path = tmp_path / "run.json"
     arguments = dict(batch_size=BATCH, shuffle=True, seed=3) | WAYS[way]
     begin = time.monotonic_ns()
-    loader = Loader(Pictures(), trace=path, **arguments)
+    pictures = Pictures()
+    if arguments["num_workers"]:
+        pictures.seconds = 0.01  # one worker is not through with all of them before the other has started
+    loader = Loader(pictures, trace=path, **arguments)
     batches = 0
     for _ in range(EPOCHS):
         for _ in loader:
             batches += 1
             time.sleep(0.001)
-    end, stats = time.monotonic_ns(), loader.stats()
+    stats = loader.stats()
     assert not path.exists()
     loader.close()
+    end = time.monotonic_ns()
     file = read(path)
     (about,) = file["otherData"]["ranks"]
     assert about["settings"]["num_workers"] == arguments["num_workers"]
@@ -90,7 +96,7 @@ def test_everything_is_recorded(tmp_path, way):
     assert sum(span["dur"] for span in steps) == pytest.approx(stats.step_seconds * 1e6, abs=batches)
     spans = [event for event in file["traceEvents"] if event["ph"] == "X"]
     origin = about["clock"]["monotonic_ns"]
-    assert all(begin <= origin + span["ts"] * 1000 + 200 and origin + (span["ts"] + span["dur"]) * 1000 <= end + 50_000_000 for span in spans)
+    assert all(begin <= origin + span["ts"] * 1000 + 200 and origin + (span["ts"] + span["dur"]) * 1000 <= end + 200 for span in spans)
     spans = [span for span in spans if span["args"]["epoch"] < EPOCHS]  # the next one may have begun ahead
     loads = [span for span in spans if span["name"] == "load"]
     assert loads
@@ -154,7 +160,7 @@ for k, batch in enumerate(loader):
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert done.returncode == dict(exit=0, error=1, interrupt=-signal.SIGINT)[how], done.stderr

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from helpers import python
 from prepared import BARE, FIELDS, VARIABLE, Made, same, sample, tree
+from processes import held, until
 
 import stocached
 from stocached.prepare import (
@@ -273,7 +274,7 @@ def test_preparers_that_do_wrong(storage, processes, how, kind, text):
         assert "in process" in str(caught.value.__cause__)
         assert "prepared sample" in str(caught.value.__cause__)
     assert not storage.is_prepared()
-    assert set(multiprocessing.active_children()) <= before
+    until(lambda: set(multiprocessing.active_children()) <= before, "its processes have ended")
     assert prepare(Made(100), storage)  # nothing is left in the way
     assert all(same(storage.load_sample(k), sample(FIELDS, k)) for k in range(100))
 
@@ -289,7 +290,7 @@ def test_processes_that_die(tmp_path, how, text):
     with pytest.raises(PreparerError, match=text + ".*run it again") as caught:
         prepare(Wrong(how), storage, processes=2)
     assert "prepared samples" in str(caught.value)
-    assert set(multiprocessing.active_children()) <= before
+    until(lambda: set(multiprocessing.active_children()) <= before, "its processes have ended")
     assert not storage.is_prepared()
     assert prepare(Made(100), storage, processes=2)
 
@@ -385,7 +386,7 @@ def test_two_processes_at_once(tmp_path):
     calls = tmp_path / "calls"
     code = f"print(prepare(Made(200, calls={str(calls)!r}, seconds=0.002), BlockStorage({str(tmp_path / 'd')!r}), processes=2))"
     running = [start(code) for _ in range(2)]
-    outputs = [process.communicate(timeout=60) for process in running]
+    outputs = [process.communicate(timeout=240) for process in running]
     assert sorted(output.strip() for output, _ in outputs) == ["False", "True"], outputs
     samples = [k for line in calls.read_text().splitlines() for k in range(*map(int, line.split()[1:]))]
     assert sorted(samples) == list(range(200))
@@ -427,7 +428,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(storage._writer._lock)  # as the kernel does for one that was killed
         storage._writer._lock = -1
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -447,11 +448,9 @@ def test_control_c(tmp_path):
         f"print('go', flush=True); prepare(Made(5000, seconds=0.001), BlockStorage({str(folder)!r}, block_bytes=4096, file_bytes=16384), processes=2)"
     )
     assert process.stdout.readline() == "go\n"
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.glob("d.part/00001.stocblk")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: bool(list(tmp_path.glob("d.part/00001.stocblk"))), "a file is whole")
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=20)
+    _, error = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "KeyboardInterrupt" in error
     assert not folder.exists()
@@ -596,11 +595,11 @@ def test_samples_of_a_block(tmp_path):
 def test_closing(tmp_path):
     storage = BlockStorage(tmp_path / "d")
     prepare(Made(5), storage)
-    before = len(os.listdir("/proc/self/fd"))
+    before = held()
     storage.load_sample(0)
-    assert len(os.listdir("/proc/self/fd")) > before
+    assert held() - before
     storage.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not held() - before
     assert same(storage.load_sample(4), sample(FIELDS, 4))
     storage.close()
 

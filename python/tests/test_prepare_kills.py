@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from prepared import VARIABLE, Made, same, sample, tree
+from processes import held, until
 
 from stocached.prepare import BlockStorage, NotPreparedError, prepare
 
@@ -144,12 +145,9 @@ def test_no_process_stays_behind(folder, whole):
         time.sleep(chance.uniform(0.01, 0.25))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        began = time.monotonic()
         assert prepare(Made(N, VARIABLE), storage, wait=5) or storage.is_prepared()  # orphans hold no lock
         assert tree(storage.folder) == whole
-        while processes_of(child) and time.monotonic() - began < 5:
-            time.sleep(0.01)
-        assert processes_of(child) == []
+        until(lambda: processes_of(child) == [], "no process of it lives")
 
 
 def test_a_process_that_is_killed_alone(folder, whole):
@@ -205,12 +203,12 @@ def test_a_full_disk(folder, whole, monkeypatch):
             raise OSError(28, "No space left on device")
         return real(fd, data)
 
-    before = len(os.listdir("/proc/self/fd"))
+    before = held()
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", write)
         with pytest.raises(OSError, match="No space left"):
             prepare(Made(N, VARIABLE), storage)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not held() - before
     assert not storage.is_prepared()
     assert prepare(Made(N, VARIABLE), storage)
     assert tree(folder / "d") == whole

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import pattern, python
+from processes import until
 
 import stocached
 from stocached import Cache, SetResult, State
@@ -82,10 +83,7 @@ def test_children_outlive_their_parent(cache):
             os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitpid(parent, 0)[1] == signal.SIGKILL
     os.write(writing, b"g")
-    end = time.monotonic() + 30
-    while not all(k in cache for k in range(50)):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: all(k in cache for k in range(50)), "it is filled")
     os.close(reading)
     os.close(writing)
     assert cache.verify() == []

@@ -18,12 +18,11 @@ import time
 import numpy as np
 import pytest
 from helpers import pattern, python
+from processes import limit
 from served import expected, until, write_pictures, write_records
 
 import stocached
 from stocached import Cache, _fetch
-
-SECOND = 1.0
 
 
 @pytest.fixture
@@ -318,7 +317,7 @@ def test_without_a_server_a_miss_says_what_to_start(server, cache):
     with pytest.raises(stocached.NoServerError, match="stocached serve -c") as caught:
         cache.fetch([1, 2], timeout=0.3)
     assert isinstance(caught.value, ConnectionError)
-    assert 0.2 < time.monotonic() - start < 1.9 * SECOND  # and not the 2 seconds without a timeout
+    assert 0.2 < time.monotonic() - start < limit(1.9)  # and not the 2 seconds without a timeout
     with pytest.raises(stocached.NoServerError):
         cache.prefetch([2], timeout=0.1)
     assert (cache.fetch([1])[0] == expected([1])).all()
@@ -329,7 +328,7 @@ def test_without_a_server_a_miss_says_what_to_start(server, cache):
 
 def test_a_fetch_outlives_the_server(server):
     """It is killed in the middle of a batch and comes back: what was asked for comes all the same."""
-    server.records(limits={"latency": "20ms", "concurrency": 2})
+    server.records(limits={"latency": "40ms", "concurrency": 2})
     with Cache.attach(server.name) as cache:
         done = []
         thread = threading.Thread(target=lambda: done.append(cache.fetch(range(100), timeout=60)))
@@ -354,7 +353,7 @@ def test_a_server_that_does_not_answer(server, cache):
     with pytest.raises(stocached.CacheTimeoutError, match="busy or stopped") as caught:
         cache.fetch([1, 2], timeout=0.3)
     assert isinstance(caught.value, TimeoutError)
-    assert time.monotonic() - start < 5 * SECOND
+    assert time.monotonic() - start < limit(5)
     server.resume()
     assert (cache.fetch([2, 3])[0] == expected([2, 3])).all()
 
@@ -407,8 +406,8 @@ def test_ctrl_c_ends_a_waiting_fetch_at_once(server):
     start = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
-    assert time.monotonic() - start < 5 * SECOND
-    out, err = process.communicate(timeout=30)
+    assert time.monotonic() - start < limit(5)
+    out, err = process.communicate(timeout=120)
     assert (out, err, process.returncode) == ("later\n", "", 0)
 
 
@@ -416,10 +415,10 @@ def test_ctrl_c_while_a_server_is_away(server, cache):
     server.kill()
     start = time.monotonic()
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        timer.start()
         cache.fetch([1], timeout=30)
-    assert time.monotonic() - start < 5 * SECOND
+    assert time.monotonic() - start < limit(5)
     timer.join()
 
 
@@ -431,18 +430,18 @@ def test_a_signal_that_another_thread_took(server, away):
     if away:
         server.kill()
     thread = threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
-    thread.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        cache.fetch([1], timeout=20)
-    assert time.monotonic() - start < 5 * SECOND
+        thread.start()
+        cache.fetch([1], timeout=60)
+    assert time.monotonic() - start < limit(5)
     thread.join()
     cache.close()
 
 
 def test_handlers_of_signals_run_while_a_fetch_waits(server):
     """One that raises nothing does not disturb it, one that raises ends it."""
-    server.records(limits={"latency": "400ms", "concurrency": 1})
+    server.records(limits={"latency": "1s", "concurrency": 1})
     came: list[float] = []
     cache = Cache.attach(server.name)
     before = signal.signal(signal.SIGALRM, lambda number, frame: came.append(time.monotonic()))
@@ -533,7 +532,7 @@ def test_the_last_idle_call_goes_to_one_thread(cache, monkeypatch):
 
 
 def test_other_threads_run_while_one_waits(server):
-    server.records(limits={"latency": "500ms", "concurrency": 1})
+    server.records(limits={"latency": "1s", "concurrency": 1})
     with Cache.attach(server.name) as cache:
         thread = threading.Thread(target=cache.fetch, args=([1],))
         thread.start()
@@ -541,7 +540,7 @@ def test_other_threads_run_while_one_waits(server):
         while thread.is_alive():
             next(counter)
             time.sleep(0.001)
-        assert next(counter) > 20
+        assert next(counter) > 10
 
 
 def test_many_threads_share_a_handle(server):
@@ -671,7 +670,7 @@ def test_attach_to_what_is_not_there(server, cache):
     start = time.monotonic()
     with pytest.raises(stocached.CacheNotFoundError, match=rf"no server listens on {server.sockets}/data.sock.*stocached serve -c") as caught:
         Cache.attach(server.name)
-    assert time.monotonic() - start < SECOND
+    assert time.monotonic() - start < limit(1)
     assert caught.value.errno == 2
 
 

@@ -342,7 +342,7 @@ if {how!r} == "thread":
     time.sleep(0.05)
 sys.exit(3)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (3, "")
     assert len(spans_of(read(tmp_path / "a.json"), LOOP)) == 1
 

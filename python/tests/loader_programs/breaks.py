@@ -96,6 +96,7 @@ def main() -> None:
         start = time.monotonic()
         leave(loader, turn)
         slowest = max(slowest, time.monotonic() - start)
+    until(lambda: len(children(os.getpid())) == before["processes"], "workers that were ended are gone")
     after, grown = census(), resident() - memory
     # Mapped buffers and their threads may be more or fewer at either moment; their number has a bound.
     assert after["processes"] == before["processes"], (before, after)
