@@ -75,6 +75,9 @@ func TestTakeHuge(t *testing.T) {
 	wantHuge(t, "control part of a reader", reader.control, s.PayloadOffset)
 
 	reader.TakeHuge(0, 9*m)
+	if reader.huge.after.Load() != math.MaxInt64 {
+		t.Error("a reader asks for pages")
+	}
 	s.TakeHuge(1, 2*m-1) // a place between two blocks
 	s.TakeHuge(8*m, m)   // the last block would not end in the payload
 	allocated(0)

@@ -113,11 +113,11 @@ func fillUp(t *testing.T, dir string) string {
 func TestFullWhileCreating(t *testing.T) {
 	dir := mountTmpfs(t, "size=16m")
 	o := Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true}
-	_, err := Create(Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true, Progress: func(done, total uint64) {}})
+	s, err := Create(Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true, Progress: func(done, total uint64) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Unlink(filepath.Join(dir, "late")); err != nil {
+	if err := errors.Join(s.Close(), Unlink(s.Path())); err != nil {
 		t.Fatal(err)
 	}
 	h, g, err := o.plan()
@@ -132,6 +132,9 @@ func TestFullWhileCreating(t *testing.T) {
 	f := os.NewFile(uintptr(fd), "late")
 	_, err = initialise(f, h, g, nil)
 	want(t, err, ErrMemory, "allocate the control part", fmt.Sprint(g.SegmentBytes), "--size")
+	if maps, err := os.ReadFile("/proc/self/maps"); err != nil || bytes.Contains(maps, []byte(dir)) {
+		t.Errorf("the file was left mapped, or %v", err)
+	}
 	if err := f.Close(); err == nil {
 		t.Error("the file was left open")
 	}
@@ -227,13 +230,17 @@ func childAddressSpace(args []string) error {
 	if err != nil {
 		return err
 	}
-	for range 1000 { // 2 GiB of what lies around aligned maps, were it not given back, and as much of maps that fail
+	for k := range uint64(2000) { // 2 GiB of what lies around aligned maps, were it not given back, and as much of maps that fail
 		other, err := Open(s.Path(), OpenOptions{})
 		if err != nil {
 			return fmt.Errorf("open what fits: %w", err)
 		}
 		if err := other.Close(); err != nil {
 			return err
+		}
+		m := mapping{}
+		if m.payload, err = mapFile(s.FD(), 0, (k%511+1)*4096, unix.PROT_READ); err != nil || m.unmap() != nil { // another length puts it elsewhere
+			return fmt.Errorf("map a part: %w", err)
 		}
 		if _, err := mapFile(-1, 0, 2<<20, unix.PROT_READ); !errors.Is(err, unix.EBADF) {
 			return fmt.Errorf("map no file: %w", err)
