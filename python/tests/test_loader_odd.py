@@ -216,7 +216,7 @@ def test_batch_augment_that_raises_stop_iteration_does_not_end_the_epoch():
 class Late(Numbers):
     def __getitem__(self, index):
         if index == 2:
-            time.sleep(1.0)
+            time.sleep(30)
         return super().__getitem__(index)
 
 
@@ -226,7 +226,7 @@ def test_state_where_batches_overtake_one_loses_none(order, settings):
     loader = Loader(Late(16), 2, num_workers=3, in_order=False, **order, **settings)
     batches = iter(loader)
     got = [check(next(batches))[0] for _ in range(3)]
-    assert 2 not in got, "it takes a second"
+    assert 2 not in got, "it takes half a minute"
     state = loader.state_dict()
     batches.close()
     first = min(set(range(0, 16, 2)) - set(got))
@@ -294,10 +294,10 @@ def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
     loader = Loader(Late(16), 2, num_workers=2, persistent_workers=True, collate_fn=stack)
     batches = iter(loader)
     check(next(batches))
-    until(lambda: loader._kept.pool.board.held(1), "the second batch is being made, which takes a second")
+    until(lambda: loader._kept.pool.board.held(1), "the second batch is being made, which takes half a minute")
     signals = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    signals.start()
     with pytest.raises(KeyboardInterrupt):
+        signals.start()
         iter(loader)  # waits for that batch
     signals.join()
     assert not loader._kept.usable, "who knows what its workers were asked for"

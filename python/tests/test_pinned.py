@@ -190,7 +190,7 @@ with warnings.catch_warnings(record=True) as said:
 assert batch.size == 8192 and len(said) == 1, said
 print(said[0].message)
 """
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "memory for batches cannot be pinned where it lies" in done.stdout
 

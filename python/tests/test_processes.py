@@ -332,7 +332,7 @@ def test_stress_workers_find_nothing_torn(folder, variable):
         time.sleep(0.8)
         victim.kill()
         victim.communicate()
-    error = steady.communicate(timeout=60)[1]
+    error = steady.communicate(timeout=240)[1]
     assert steady.returncode == 0, error
     assert cache.verify() == []
     cache.recover()

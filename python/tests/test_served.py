@@ -679,7 +679,7 @@ def test_the_default_place_of_the_socket(monkeypatch):
 
     monkeypatch.delenv("STOCACHED_SOCKETS_DIR", raising=False)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    with Cache.create("placed", samples=1, sample_bytes=1, dir="/dev/shm", unlink="last") as cache:
+    with Cache.create(f"placed-{os.getpid()}", samples=1, sample_bytes=1, dir="/dev/shm", unlink="last") as cache:
         for environment, path in (
             ({}, f"/tmp/stocached-{os.getuid()}/data.sock"),
             ({"XDG_RUNTIME_DIR": "/nowhere/run"}, "/nowhere/run/stocached/data.sock"),
