@@ -76,10 +76,13 @@ func Mapped(memory []byte) (uint64, error) {
 }
 
 // given says whether the kernel makes n blocks of a new memfd huge for this process: nil, or why it does not. It is asked directly, not by the code under test.
-func given(n int) error {
+func given(n int) (err error) {
 	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
-	if err != nil || bytes.Contains(text, []byte("[never]")) {
-		return fmt.Errorf("the system has no transparent huge pages: %q, %w", text, errors.Join(err))
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(text, []byte("[never]")) {
+		return fmt.Errorf("the system wants no transparent huge pages: %q", text)
 	}
 	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -97,7 +100,7 @@ func given(n int) error {
 	if err != nil {
 		return err
 	}
-	defer unix.MunmapPtr(room, length+Bytes)
+	defer func() { err = errors.Join(err, unix.MunmapPtr(room, length+Bytes)) }()
 	at, err := unix.MmapPtr(fd, 0, unsafe.Add(room, -uintptr(room)&(Bytes-1)), length, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED)
 	if err != nil {
 		return err
