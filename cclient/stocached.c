@@ -20,13 +20,14 @@
 #include "src/geometry.c" /* where the regions of a segment lie */
 #include "src/header.c"  /* the first 4,096 bytes: written once, checked at every attach */
 #include "src/words.c"   /* index words, claim entries, counters: typed access to the mapped control part */
+#include "src/crew.c"    /* threads that help with a batch */
 #include "src/client.c"  /* lock description, registration, fork */
 #include "src/takeback.c" /* claims of the dead */
 #include "src/clear.c"   /* the phase in which nobody claims */
 #include "src/budget.c"  /* what memory there is */
 #include "src/huge.c"    /* huge pages */
 #include "src/segment.c" /* create, open, close, unlink */
-#include "src/copy.c"    /* memory copies and the threads that share a batch */
+#include "src/copy.c"    /* memory copies */
 #include "src/read.c"    /* get, view, gather */
 #include "src/write.c"   /* set, claim, write, publish, abort */
 #include "src/look.c"    /* info, states, stats, verify, explain */

@@ -192,7 +192,9 @@ STOC_API int64_t stoc_view_offset(stoc_cache *cache, int64_t index);
 /* Indices of a batch are the caller's, and MUST NOT change during the call: they are checked first and read again later.
  *
  * Copies n samples of a fixed-size cache, row k to dst + k * row_stride, rows of misses are left alone; hit[k] = 1 or 0. With field >= 0 only that
- * field of each (row_stride >= its bytes). threads: at most so many, fewer when it does not pay; 0 and 1: the caller's only. Returns the number of hits, or EINDEX (nothing was
+ * field of each (row_stride >= its bytes). threads: at most so many, fewer when it does not pay; 0 and 1: the caller's only. The
+ * others are the handle's: they take no signals, stay for 10 ms in case another batch comes, and leave with the handle and before a fork; of two batches of one handle at the same time, one is done by
+ * its caller alone. Returns the number of hits, or EINDEX (nothing was
  * copied: indices are checked first), ESCHEMA. hit MAY be NULL. */
 STOC_API int64_t stoc_gather(stoc_cache *cache, const int64_t *indices, size_t n, int field, void *dst, size_t row_stride, uint8_t *hit, unsigned threads);
 

@@ -31,7 +31,7 @@ func wantHuge(t testing.TB, what string, memory []byte, want uint64) {
 	}
 }
 
-// Ensure that both maps of a segment, whoever made them, begin where huge pages of the file can be mapped.
+// Ensure that both maps of a segment, whoever made them, begin where huge pages of the file can be mapped, unless they are shorter than one.
 func TestMapsAreAligned(t *testing.T) {
 	for _, o := range []Options{small(), {Name: "large", Samples: 400_000, SampleBytes: 200}} {
 		o.Dir = tempDir(t)
@@ -43,7 +43,7 @@ func TestMapsAreAligned(t *testing.T) {
 		closeLater(t, fd)
 		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}), open(t, s.Path(), OpenOptions{ReadOnly: true})} {
 			for what, memory := range map[string][]byte{"control part": s.control, "payload": s.payload} {
-				if at := uintptr(unsafe.Pointer(&memory[0])); at%hugeBytes != 0 {
+				if at := uintptr(unsafe.Pointer(&memory[0])); at%hugeBytes != 0 && len(memory) >= hugeBytes {
 					t.Errorf("attachment %d of %q: the %s is at %#x", k, o.Name, what, at)
 				}
 			}
@@ -121,7 +121,7 @@ func TestHugePagesTooSlow(t *testing.T) {
 	}
 }
 
-// Ensure that a process which the kernel refuses huge pages creates, fills and reads the same with small ones, and asks once.
+// Ensure that a process which the kernel refuses huge pages creates, fills and reads the same with small ones, and asks after a pause only.
 func TestHugeRefused(t *testing.T) {
 	hugepage.Refuse(t)
 	const m = 1 << 20
@@ -143,8 +143,8 @@ func TestHugeRefused(t *testing.T) {
 	if n, err := s.AllocatedBytes(); err != nil || n != s.SegmentBytes {
 		t.Errorf("%d of %d bytes are allocated, %v", n, s.SegmentBytes, err)
 	}
-	if after := s.huge.after.Load(); after != math.MaxInt64 {
-		t.Errorf("it asks again at %v", time.Duration(after))
+	if s.huge.after.Load() == 0 {
+		t.Error("it has not asked, or does so again at once")
 	}
 }
 
@@ -161,14 +161,14 @@ func TestHugePagesAllowed(t *testing.T) {
 	}
 }
 
-// Ensure that asking goes on while it is quick, waits 50 times as long as a slow or refused request took, and ends when the kernel says that it makes no sense.
+// Ensure that asking goes on while it is quick, and waits 50 times as long as a slow or refused request took.
 func TestHugePace(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name string
 		took time.Duration
 		err  error
-		wait time.Duration // from its end on; negative: for ever
+		wait time.Duration // from its end on
 	}{
 		{"quick", ms, nil, 0},
 		{"almost slow", 20 * ms, nil, 0},
@@ -176,7 +176,7 @@ func TestHugePace(t *testing.T) {
 		{"no memory", 2 * ms, unix.ENOMEM, 100 * ms},
 		{"a cgroup's limit", 30 * ms, unix.EBUSY, 1500 * ms},
 		{"full", 0, fmt.Errorf("allocate: %w", unix.ENOSPC), 0},
-		{"no such kernel", ms, unix.EINVAL, -1},
+		{"no such kernel, or full", ms, unix.EINVAL, 50 * ms},
 	} {
 		var p hugePace
 		var asked int
@@ -189,12 +189,6 @@ func TestHugePace(t *testing.T) {
 		}
 		if !ask(ms, nil) || !ask(c.took, c.err) {
 			t.Errorf("%s: not asked at first", c.name)
-		}
-		if c.wait < 0 {
-			if now += 1000 * time.Hour; ask(ms, nil) {
-				t.Errorf("%s: asked again", c.name)
-			}
-			continue
 		}
 		if c.wait > 0 {
 			if ask(ms, nil) {

@@ -239,10 +239,10 @@ func childAddressSpace(args []string) error {
 			return err
 		}
 		m := mapping{}
-		if m.payload, err = mapFile(s.FD(), 0, (k%511+1)*4096, unix.PROT_READ); err != nil || m.unmap() != nil { // another length puts it elsewhere
+		if m.payload, err = mapFile(s.file, 0, (k%511+1)*4096, false); err != nil || m.unmap() != nil { // another length puts it elsewhere
 			return fmt.Errorf("map a part: %w", err)
 		}
-		if _, err := mapFile(-1, 0, 2<<20, unix.PROT_READ); !errors.Is(err, unix.EBADF) {
+		if _, err := mapAligned(-1, 0, 2<<20, unix.PROT_READ); !errors.Is(err, unix.EBADF) {
 			return fmt.Errorf("map no file: %w", err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/edsrzf/mmap-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -14,17 +15,13 @@ type mapping struct{ control, payload []byte }
 
 // mapSegment maps a file whose header has passed. ErrMemory when the address space has no room (RLIMIT_AS).
 func mapSegment(f *os.File, g *Geometry, readOnly bool) (mapping, error) {
-	protection := unix.PROT_READ | unix.PROT_WRITE
-	if readOnly {
-		protection = unix.PROT_READ
-	}
-	fd := int(f.Fd())
+	writable := !readOnly
 	var m mapping
 	var err error
-	if m.control, err = mapFile(fd, 0, g.PayloadOffset, protection); err != nil {
+	if m.control, err = mapFile(f, 0, g.PayloadOffset, writable); err != nil {
 		return m, mapError("control part", g.PayloadOffset, err)
 	}
-	if m.payload, err = mapFile(fd, g.PayloadOffset, g.PayloadBytes, unix.PROT_READ); err != nil {
+	if m.payload, err = mapFile(f, g.PayloadOffset, g.PayloadBytes, false); err != nil {
 		return mapping{}, errors.Join(mapError("payload", g.PayloadBytes, err), m.unmap())
 	}
 	return m, nil
@@ -42,16 +39,35 @@ func (m *mapping) unmap() error {
 	var err error
 	for _, region := range [][]byte{m.control, m.payload} {
 		if region != nil {
-			err = errors.Join(err, unix.MunmapPtr(unsafe.Pointer(&region[0]), uintptr(len(region))))
+			err = errors.Join(err, unmapFile(region))
 		}
 	}
 	*m = mapping{}
 	return err
 }
 
-// mapFile maps length bytes of a file, shared, from offset on, a multiple of hugeBytes: at such an address, too. The kernel chooses any multiple of a page, so more is reserved, and
-// what lies around given back. Errors of mmap and munmap, behind which nothing stays mapped. The region is the caller's to unmap.
-func mapFile(fd int, offset, length uint64, protection int) ([]byte, error) {
+// mapFile maps length bytes of a file, shared, from offset on, a multiple of hugeBytes; unmapFile gives them back. Errors of mmap and munmap, behind which nothing stays mapped.
+// What is shorter than a block lies anywhere, by mmap-go; that library cannot choose an address, which longer parts need.
+func mapFile(f *os.File, offset, length uint64, writable bool) ([]byte, error) {
+	protection, kind := unix.PROT_READ, mmap.RDONLY
+	if writable {
+		protection, kind = protection|unix.PROT_WRITE, mmap.RDWR
+	}
+	if length < hugeBytes {
+		return mmap.MapRegion(f, int(length), kind, 0, int64(offset))
+	}
+	return mapAligned(int(f.Fd()), offset, length, protection)
+}
+
+func unmapFile(region []byte) error {
+	if len(region) < hugeBytes {
+		return (*mmap.MMap)(&region).Unmap()
+	}
+	return unix.MunmapPtr(unsafe.Pointer(&region[0]), uintptr(len(region)))
+}
+
+// mapAligned maps at an address that is a multiple of hugeBytes. The kernel chooses any multiple of a page, so more is reserved, and what lies around given back.
+func mapAligned(fd int, offset, length uint64, protection int) ([]byte, error) {
 	bytes := uintptr(roundUp(length, uint64(os.Getpagesize())))
 	room := bytes + hugeBytes
 	first, err := unix.MmapPtr(-1, 0, nil, room, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)

@@ -1,6 +1,8 @@
 /* forks.c - clients that fork: each process is judged for itself, and nobody completes, keeps alive or robs another. */
 #include "check.h"
 
+#include <dirent.h>
+
 enum { N = 64, BYTES = 20000 };
 
 static stoc_cache *cache_for_forks(void) { return make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES)); }
@@ -377,6 +379,88 @@ static void forks_while_others_open(void)
     close(ready[0]), close(ready[1]);
 }
 
+static atomic_bool enough;
+
+static void *gather_on(void *context)
+{
+    enum { ROWS = 16, BYTES = 65536 };
+    int64_t indices[ROWS];
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    for (int k = 0; k < ROWS; k++)
+        indices[k] = ROWS - 1 - k;
+    do {
+        EQUAL(stoc_gather(context, indices, ROWS, -1, batch, BYTES, NULL, 3), ROWS);
+        for (int k = 0; k < ROWS; k++)
+            if (!filled(batch + (size_t)k * BYTES, BYTES, (uint64_t)indices[k], 1))
+                COMPLAIN("row %d is wrong", k);
+    } while (!enough);
+    free(batch);
+    return NULL;
+}
+
+/* Threads of this process that wait for something: not those that are ending. */
+static int sleeping_threads(void)
+{
+    int count = 0;
+    DIR *d = opendir("/proc/self/task");
+    REQUIRE(d != NULL);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        char path[300], text[200] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
+        FILE *f = e->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (!f)
+            continue;
+        const char *name_ends = fgets(text, sizeof text, f) ? strrchr(text, ')') : NULL;
+        count += name_ends && name_ends[2] == 'S';
+        fclose(f);
+    }
+    closedir(d);
+    return count;
+}
+
+/* Threads that help with batches: those that wait leave before a fork, and a child has its own. */
+static void forks_behind_batches(void)
+{
+    enum { ROWS = 16, BYTES = 65536 };
+    stoc_cache *c = make(NULL, OPTIONS(.samples = ROWS, .sample_bytes = BYTES));
+    for (int i = 0; i < ROWS; i++)
+        EQUAL(put(c, i, BYTES, 1, 0), STOC_STORED);
+    enough = true;
+    for (int k = 0; k < 50; k++) {
+        gather_on(c);
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+            failures = 0;
+            alarm(60);
+            gather_on(c);
+            stoc_close(c);
+            _exit(failures ? 99 : 0);
+        }
+        EQUAL(sleeping_threads(), 0); /* whoever warns of forks of programs with threads, as Python, has no reason to */
+        REQUIRE(waitpid(child, &status, 0) == child);
+        EQUAL(status, 0);
+    }
+    /* Those that work for another thread do not, and the child does not wait for them. */
+    pthread_t other;
+    enough = false;
+    REQUIRE(pthread_create(&other, NULL, gather_on, c) == 0);
+    for (int k = 0; k < 50; k++) {
+        int status = IN_CHILD({
+            alarm(60);
+            enough = true;
+            int64_t one[ROWS] = {0};
+            static unsigned char batch[ROWS * BYTES]; /* no malloc: the other thread may have had its lock */
+            EQUAL(stoc_gather(c, one, ROWS, -1, batch, BYTES, NULL, 3), ROWS);
+            EQUAL(stoc_gather(c, one, ROWS, -1, batch, BYTES, NULL, 3), ROWS);
+        });
+        EQUAL(status, 0);
+    }
+    enough = true;
+    pthread_join(other, NULL);
+    stoc_close(c);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -391,5 +475,6 @@ int main(int argc, char **argv)
     RUN(read_only_children);
     RUN(the_last_child_unlinks);
     RUN(forks_while_others_open);
+    RUN(forks_behind_batches);
     return end_tests(argv[0]);
 }

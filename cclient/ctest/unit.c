@@ -1,4 +1,5 @@
-/* unit.c - parts of the library by themselves: checksum, copies, memory limits, names. The library is compiled into this program. */
+/* unit.c - parts of the library by themselves: checksum, copies, helpers, memory limits, names. The library is compiled into this program. */
+#define STAY_MS 0 /* helpers leave as soon as they have worked: some are called while they do */
 #include "../stocached.c"
 
 #include "check.h"
@@ -53,6 +54,33 @@ static void copies(void)
                 if (!right)
                     COMPLAIN("%zu bytes from %zu to %zu", n, a, b);
             }
+}
+
+static _Atomic int worked;
+static void work_once(void *context)
+{
+    CHECK(context == &worked);
+    atomic_fetch_add(&worked, 1);
+}
+
+/* Whoever is called while he leaves works, or another does in his place: once for each that is asked for, and the caller never waits for one who has left. */
+static void helpers_that_leave(void)
+{
+    enum { ROUNDS = 20000 };
+    static struct crew crew;
+    uint64_t x = 1;
+    alarm(200); /* a caller that waits for ever */
+    for (int k = 0; k < ROUNDS; k++) {
+        worked = 0;
+        run_threads(&crew, 3, work_once, &worked);
+        if (worked != 3)
+            COMPLAIN("round %d: %d of 3 worked", k, worked);
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        for (uint64_t end = now_ns() + x % 12000; now_ns() < end;)
+            ;
+    }
+    alarm(0);
+    CHECK(dismiss(&crew));
 }
 
 static void put_file(const char *root, const char *name, const char *text)
@@ -181,6 +209,7 @@ int main(int argc, char **argv)
     begin_tests();
     RUN(checksums);
     RUN(copies);
+    RUN(helpers_that_leave);
     RUN(memory_limits);
     RUN(memory_limits_of_noise);
     RUN(names_and_texts);

@@ -47,13 +47,6 @@ static inline uint64_t task_word(const struct board *b, uint64_t position, uint3
 }
 static inline unsigned task_state(uint64_t word) { return (unsigned)(word & UINT8_MAX); }
 
-static long futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t timeout_ms)
-{
-    struct timespec t = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
-    return syscall(SYS_futex, word, FUTEX_WAIT, value, &t, NULL, 0);
-}
-static void futex_wake(_Atomic uint32_t *word, int most) { syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0); }
-
 static uint64_t monotonic_ns(void)
 {
     struct timespec t;

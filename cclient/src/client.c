@@ -2,7 +2,7 @@
  * client.c - the handle as a client: lock description, owner number, fork. docs/protocol.md, Who is alive.
  *
  * handles_lock protects the list of handles and the moments in which lock descriptions and connections are opened, recorded in their handle and closed. fork waits for it (the prepare
- * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the lists and closes it. It is held across no other system call.
+ * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the lists and closes it. It is held across no other system call, but for helpers that leave before a fork.
  */
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -20,7 +20,12 @@ static void reset_link(struct link *l)
     l->from = l->to = 0;
 }
 
-static void fork_prepare(void) { pthread_mutex_lock(&handles_lock); }
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&handles_lock);
+    for (stoc_cache *c = handles; c; c = c->next)
+        dismiss(&c->crew); /* not one that works for another thread: the child forgets it */
+}
 
 static void fork_parent(void) { pthread_mutex_unlock(&handles_lock); }
 
@@ -38,6 +43,7 @@ static void fork_child(void)
         atomic_store_explicit(&c->probing, 0, memory_order_relaxed);
         atomic_store_explicit(&c->allocating, 0, memory_order_relaxed);
         atomic_store_explicit(&c->clearing, 0, memory_order_relaxed);
+        forget_crew(&c->crew);
         for (struct link *l = c->links; l; l = l->next) {
             reset_link(l);
             l->busy = false;

@@ -1,17 +1,6 @@
 /*
- * copy.c - memory copies and the threads that share a batch.
+ * copy.c - memory copies.
  */
-
-/* pthread_create and pthread_join got new versions in GLIBC 2.34, where libpthread went into libc; the old ones are still there and the same. */
-#if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#if defined(__x86_64__)
-__asm__(".symver pthread_create,pthread_create@GLIBC_2.2.5");
-__asm__(".symver pthread_join,pthread_join@GLIBC_2.2.5");
-#elif defined(__aarch64__)
-__asm__(".symver pthread_create,pthread_create@GLIBC_2.17");
-__asm__(".symver pthread_join,pthread_join@GLIBC_2.17");
-#endif
-#endif
 
 typedef void copy_function(void *dst, const void *src, size_t n);
 
@@ -58,29 +47,4 @@ static void copy_plain(void *dst, const void *src, size_t n)
         copy_ahead(dst, src, n);
     else
         memcpy(dst, src, n);
-}
-
-enum { MAX_THREADS = 64 };
-#define BYTES_PER_THREAD (256 * 1024) /* copying less takes about as long as starting a thread, some 30 us */
-
-/*
- * Runs work(context) in the calling thread and in up to threads - 1 others, and returns when all have. The others block every signal: a handler of the program must
- * not find itself on a thread it does not know. Fewer run where threads cannot be made.
- */
-static void run_threads(unsigned threads, void *(*work)(void *), void *context)
-{
-    pthread_t others[MAX_THREADS];
-    unsigned started = 0;
-    if (threads > 1) {
-        sigset_t all, before;
-        sigfillset(&all);
-        sigprocmask(SIG_SETMASK, &all, &before); /* of this thread only, on Linux; pthread_sigmask binds GLIBC 2.32 */
-        for (; started < MIN(threads, MAX_THREADS) - 1; started++)
-            if (pthread_create(&others[started], NULL, work, context) != 0)
-                break;
-        sigprocmask(SIG_SETMASK, &before, NULL);
-    }
-    work(context);
-    for (unsigned k = 0; k < started; k++)
-        pthread_join(others[k], NULL);
 }

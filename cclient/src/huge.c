@@ -25,7 +25,7 @@ static bool huge_pages_allowed(void)
 /* Maps a part of a file at an address that huge pages of the file can be mapped at. MAP_FAILED with errno as mmap. offset: a multiple of HUGE_BYTES. */
 static void *map_file(int fd, uint64_t offset, uint64_t length, int protection)
 {
-    uint64_t bytes = ROUND_UP(length, UINT64_C(4096)), room = bytes + HUGE_BYTES;
+    uint64_t bytes = ROUND_UP(length, (uint64_t)sysconf(_SC_PAGESIZE)), room = bytes + HUGE_BYTES;
     if (bytes < HUGE_BYTES)
         return mmap(NULL, length, protection, MAP_SHARED, fd, (off_t)offset);
     unsigned char *first = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -66,7 +66,7 @@ static void begin_huge(int fd, uint64_t length)
         for (uint64_t at = 0; at + HUGE_BYTES <= length; at += HUGE_BYTES)
             if (!make_huge(fd, at, (unsigned char *)map + at) || now_ns() - start > HUGE_SLOW_NS * (1 + at / HUGE_BYTES))
                 break;
-        munmap(map, ROUND_UP(length, UINT64_C(4096)));
+        munmap(map, length); /* a multiple of blocks */
     }
     errno = number;
 }

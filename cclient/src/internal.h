@@ -79,6 +79,24 @@ struct link {
     unsigned char buffer[8192];
 };
 
+enum { MAX_THREADS = 64 }; /* of a batch */
+
+struct helper {
+    _Atomic uint32_t state;
+    bool started; /* thread is to be joined */
+    struct crew *crew;
+    pthread_t thread;
+};
+
+/* Threads that help with batches of one handle. */
+struct crew {
+    _Atomic uint32_t taken;   /* 1: a thread has it, and everything below but the atomic members */
+    _Atomic uint32_t working; /* helpers that have not finished */
+    void (*work)(void *context);
+    void *context;
+    struct helper helpers[MAX_THREADS - 1];
+};
+
 /*
  * A handle: one lock description, one owner number, one client. Immutable after open, except the atomic members; those that belong to this process alone are
  * reset in a forked child (client.c).
@@ -109,6 +127,7 @@ struct stoc_cache {
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
     _Atomic int64_t memory_left;    /* bytes that may be filled before memory is looked at again */
     _Atomic uint64_t huge_after;    /* when huge pages may be asked for again, as now_ns; HUGE_NEVER: never */
+    struct crew crew;
     struct link *links;             /* to the server, under handles_lock; never shorter until close */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */

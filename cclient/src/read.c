@@ -239,7 +239,7 @@ static inline void fetch_row(const struct batch *b, size_t k)
         __builtin_prefetch(row + at); /* past the end, too: a prefetch never faults */
 }
 
-static void *gather_rows(void *context)
+static void gather_rows(void *context)
 {
     struct batch *b = context;
     stoc_cache *c = b->cache;
@@ -264,7 +264,6 @@ static void *gather_rows(void *context)
     atomic_fetch_add_explicit(&b->hits, hits, memory_order_relaxed);
     atomic_fetch_add_explicit(&b->retried, retried, memory_order_relaxed);
     atomic_fetch_add_explicit(&b->corrupt, corrupt, memory_order_relaxed);
-    return NULL;
 }
 
 static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
@@ -275,7 +274,7 @@ static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
     threads = (unsigned)MAX(MIN((uint64_t)threads, b->n), 1);
     /* turns that are short against starting a thread, so that one that starts late does not leave the others waiting, and long against taking one */
     b->step = threads == 1 ? b->n : MIN(MAX(b->n / (threads * 8), 1), MAX(BYTES_PER_TURN * b->n / MAX(bytes, 1), 1));
-    run_threads(threads, gather_rows, b);
+    run_threads(&c->crew, threads, gather_rows, b);
     uint64_t hits = atomic_load(&b->hits), retried = atomic_load(&b->retried), corrupt = atomic_load(&b->corrupt);
     if (hits)
         add_to(counters, STOC_COUNTER_HITS, hits);

@@ -671,6 +671,7 @@ static void close_handle(stoc_cache *c, bool keep_maps)
 {
     if (!c)
         return;
+    dismiss(&c->crew);
     uint32_t owner = atomic_load(&c->owner);
     if (owner) {
         uint32_t record = owner - 1;

@@ -57,6 +57,14 @@ static void sleep_ns(uint64_t ns)
     nanosleep(&t, NULL);
 }
 
+/* Words that processes share. */
+static long futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t timeout_ms)
+{
+    struct timespec t = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
+    return syscall(SYS_futex, word, FUTEX_WAIT, value, &t, NULL, 0);
+}
+static void futex_wake(_Atomic uint32_t *word, int most) { syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0); }
+
 static int random_bytes(void *data, size_t length)
 {
 #ifdef SYS_getrandom

@@ -31,7 +31,7 @@ var (
 
 // rules is the direction: cmd -> server -> loader, source, cache -> policy, shm; client -> cache, shm; nothing points up.
 var rules = map[string]rule{
-	"shm":            {nil, system, "the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
+	"shm":            {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"}, "the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
 	"policy":         {nil, nil, "policies are pure decisions: no locks, clock or I/O, so that a simulator runs the same code"},
 	"internal/size":  {nil, nil, "sizes are written the same way everywhere, so reading them needs nothing"},
 	"internal/fault": {nil, system, "fault points are passed in every layer, so they may know none"},
