@@ -103,6 +103,19 @@ def test_the_next_epoch_is_gathered_without_workers():
     assert iter(loader) is begun
 
 
+def test_the_next_epoch_is_not_gathered_beside_batches_that_nothing_hides(monkeypatch):
+    monkeypatch.setattr("stocached._rows._SHORT", 10**12)  # ns: whatever this machine takes, the training loop computes nothing
+    loader = Loader(Large(), BATCH, shuffle=True, seed=5, size="16MiB")
+    for _ in loader:
+        pass
+    batches = iter(loader)
+    for _ in range(N // BATCH - 1):
+        next(batches)
+        assert loader._next is None
+    next(batches)
+    assert loader._next is not None
+
+
 def test_a_sampler_of_the_users_is_not_asked_before_its_epoch():
     dataset = Large()
     loader = loads(dataset, sampler=range(N), persistent_workers=True)

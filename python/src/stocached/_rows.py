@@ -391,6 +391,8 @@ class RowsIteration(Iteration):
         follow, pending, transport = self._plan.follow, self._pending, self._transport
         if follow is None or (pending and (pending[-1].left is not None or len(pending) + transport.ahead(self._plan) > transport.ring.most - 2)):
             return  # these need the board, or the ring
+        if pending and self._all_hit and not self._hides():
+            return  # its gathers would only take turns with ours
         self._plan.follow = None
         follow()
 
