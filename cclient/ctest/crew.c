@@ -3,7 +3,7 @@
 
 #include <dirent.h>
 
-enum { ROWS = 64, BYTES = 65536, HELPED = 4 };
+enum { ROWS = 16, BYTES = 65536, HELPED = 4 };
 
 static int threads_now(void)
 {
@@ -74,7 +74,7 @@ static void called_while_they_leave(void)
 {
     stoc_cache *c = full_cache();
     unsigned char *batch = malloc((size_t)ROWS * BYTES);
-    for (uint64_t round = 0; round < 150; round++) {
+    for (uint64_t round = 0; round < 50; round++) {
         gather(c, 2 + (unsigned)(round % 3), round, batch);
         usleep((useconds_t)(9000 + round % 40 * 50));
     }

@@ -74,7 +74,7 @@ class Ring:
         """most: bytes of all buffers together, beyond which batches come in plain memory. shared: with other processes."""
         self.file = SharedFile("ring") if shared else None
         self.buffer_bytes = 0
-        self._most = most
+        self.most = self._limit = most  # buffers that may be out; bytes
         self._beside: Callable[[], Ring | None] = _none
         self._start(device)
 
@@ -88,7 +88,7 @@ class Ring:
         self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"file": self.file, "buffer_bytes": self.buffer_bytes, "_most": self._most}
+        return {"file": self.file, "buffer_bytes": self.buffer_bytes, "most": self.most, "_limit": self._limit}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -103,6 +103,7 @@ class Ring:
     def resize(self, buffer_bytes: int) -> None:
         """To be called before the first `take`, and never again."""
         self.buffer_bytes = -(-max(buffer_bytes, 1) // _PAGE) * _PAGE
+        self.most = max(self._limit // self.buffer_bytes, 1)
 
     @property
     def shared(self) -> bool:
@@ -111,11 +112,6 @@ class Ring:
     def share_limit(self, other: Ring) -> None:
         """Buffers of both that are out count together, and idle ones of either give their memory back when the other needs more."""
         self._beside, other._beside = weakref.ref(other), weakref.ref(self)
-
-    @property
-    def most(self) -> int:
-        """Buffers that may be out."""
-        return max(self._most // max(self.buffer_bytes, 1), 1)
 
     def buffer(self, number: int) -> Raw:
         """The memory of a buffer, in whichever process."""
@@ -194,12 +190,12 @@ class Ring:
         size, slower = _sizes.show_size(self.buffer_bytes), "Further ones come in memory of their own, which is slower."
         if self.most < _LEAST:
             text = (
-                f"ring_bytes={self._most} is room for {made} of the batches of {size}, and {_LEAST} are needed: of that which the training loop has, of that "
+                f"ring_bytes={self._limit} is room for {made} of the batches of {size}, and {_LEAST} are needed: of that which the training loop has, of that "
                 f"which it gets, and of one that is made meanwhile. {slower} Raise it to {_LEAST * self.buffer_bytes} or more"
             )
         else:
             text = (
                 f"the {made} batches of {size} that memory was set aside for are all in use, so somebody keeps batches. {slower} Copy what is to be "
-                f"kept, or raise ring_bytes={self._most}"
+                f"kept, or raise ring_bytes={self._limit}"
             )
         warnings.warn(f"stocached: {text}", stacklevel=2)

@@ -68,16 +68,15 @@ class Gatherer:
         self.fetches = not hasattr(plan.cached, "dataset")  # a cache that a server fills
         self._meter, self._trace, self._epoch = plan.meter, plan.trace, plan.epoch
 
-    def look(self, wanted: Indices) -> npt.NDArray[np.bool_]:
-        """Which samples are in the cache now; not counted."""
+    def look(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
+        """Which samples are in the cache now, and how many; not counted."""
         lengths = np.empty(wanted.size, np.uint64)
         handle = self._cache._handle
         look = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
         found = look(handle, _address(wanted), wanted.size, _address(lengths))
         if found < 0:
             raise self._cache._gather_error(handle, found, wanted)
-        hit: npt.NDArray[np.bool_] = lengths != _native.NO_LENGTH
-        return hit
+        return np.ones(wanted.size, np.bool_) if found == wanted.size else lengths != _native.NO_LENGTH, found
 
     def fill(self, batch: Batch) -> None:
         if batch.hit is None or not batch.claim():
@@ -214,6 +213,7 @@ class RowsIteration(Iteration):
         self._transport, self._owned = transport, owned
         self._pending: deque[Batch] = deque()
         self._more = True
+        self._most = 0  # batches that may be on their way; 0: how large they are is not known yet
         self._layout: Layout | None = plan.layout if plan.layout is not None else transport.announced
         self._gatherer: Gatherer | None = None
         self._background: Background | None = None
@@ -248,7 +248,9 @@ class RowsIteration(Iteration):
 
     def _fill(self) -> None:
         """Plans batches and has them begun, as far ahead as is allowed."""
-        most = self._transport.ahead(self._plan)
+        if not self._most and self._transport.ring.buffer_bytes:
+            self._most = self._transport.ahead(self._plan)
+        most = self._most or self._plan.ahead
         while self._more and len(self._pending) < most:
             if self._pending and self._pending[-1].left is not None:
                 return  # the board is full
@@ -298,8 +300,7 @@ class RowsIteration(Iteration):
         if gatherer is not None and gatherer.fetches:
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
-            hit = self._look(gatherer, wanted)
-            there = np.count_nonzero(hit)
+            hit, there = self._look(gatherer, wanted)
             if there:
                 batch.hit = hit
             if there == len(wanted) and not self._hides():
@@ -313,13 +314,13 @@ class RowsIteration(Iteration):
             self._post(batch)
         return batch
 
-    def _look(self, gatherer: Gatherer, wanted: Indices) -> npt.NDArray[np.bool_]:
-        """Which samples are in the cache, or all where that is likely and harmless. With workers it is not: what is missing would be loaded here, and files
+    def _look(self, gatherer: Gatherer, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
+        """Which samples are in the cache, and how many; or all where that is likely and harmless. With workers it is not: what is missing would be loaded here, and files
         that the dataset opens for it be shared by workers that are forked later."""
         if not self._all_hit or self._plan.job.workers:
             with contextlib.suppress(ClosedError):  # of the cache: each batch says so when its turn comes
                 return gatherer.look(wanted)
-        return np.ones(len(wanted), np.bool_)
+        return np.ones(len(wanted), np.bool_), len(wanted)
 
     def _give_room(self, batch: Batch) -> None:
         """Memory for its columns, if anybody knows how samples look."""
