@@ -315,8 +315,8 @@ class RowsIteration(Iteration):
         return batch
 
     def _look(self, gatherer: Gatherer, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
-        """Which samples are in the cache, and how many; or all where that is likely and harmless. With workers it is not: what is missing would be loaded here, and files
-        that the dataset opens for it be shared by workers that are forked later."""
+        """Which samples are in the cache, and how many; or all where that is likely and harmless. With workers it is not: what is missing would be loaded
+        here, and files that the dataset opens for it be shared by workers that are forked later."""
         if not self._all_hit or self._plan.job.workers:
             with contextlib.suppress(ClosedError):  # of the cache: each batch says so when its turn comes
                 return gatherer.look(wanted)
