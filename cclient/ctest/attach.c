@@ -238,6 +238,7 @@ static void random_headers(void)
             uint64_t at = any() % 3 ? 24 + any() % 16 * 8 : STOC_HEADER_FIELDS + any() % 3 * STOC_FIELD_BYTES + any() % 16 * 8, value = interesting(), width = UINT64_C(1) << any() % 4;
             memcpy(page + at + (width < 8 ? any() % (8 / width) * width : 0), &value, width);
         }
+        page[STOC_HEADER_FLAGS] &= (unsigned char)~STOC_FLAG_UNLINK_LAST; /* or whoever attaches removes the file, and rightly so */
         sign(page);
         REQUIRE(pwrite(f.fd, page, sizeof page, 0) == STOC_HEADER_BYTES);
         int before = failures;
