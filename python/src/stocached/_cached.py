@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,9 +11,11 @@ from . import _dtypes, _native, _probe
 from ._errors import InvalidError, SampleIndexError, SchemaError
 from ._layout import LARGE
 from ._named import create_or_attach
-from ._schema import Field
+from ._notices import Notices
+from ._packing import Packing
+from ._schema import MAX_FIELDS, Field
 from ._spare import Batches, Samples
-from ._tree import Tree
+from ._trial import Trial
 from ._values import VariableValues
 from .cache import Cache
 
@@ -43,6 +44,7 @@ class CachedSamples:
         augment: Callable[[Any], Any] | None = None,
         name: str | None = None,
         fingerprint: str | None = None,
+        variable: bool | None = None,
         allow_random: bool = False,
     ) -> None:
         """dataset: anything with len() and [index]; it should not do random things, augment is for that.
@@ -51,6 +53,7 @@ class CachedSamples:
         augment: is called with each sample that leaves here, from the cache or not, and returns what the caller gets.
         name: ranks and jobs that give the same name share the cache, which stays until it is removed. None: workers of this process share it.
         fingerprint: names dataset and transform; a named cache with another one is refused. Bump it when the data changes.
+        variable: True: samples of any shape are cached; False: those of one shape, which is faster; None: whichever fits the samples that are tried.
         allow_random: caches a dataset that gives another sample each time, and does not compare a filled cache with the dataset.
 
         Raises NondeterministicDatasetError if one of three samples comes out differently the second time, FingerprintError if a filled cache holds other
@@ -58,23 +61,25 @@ class CachedSamples:
         n = len(dataset)
         if n < 1:
             raise InvalidError("the dataset is empty")
-        if cache is not None and not (size is None and name is None and fingerprint is None):
-            raise InvalidError("size=, name= and fingerprint= are for a cache that is made here; leave them out or leave out cache=")
+        if cache is not None and not (size is None and name is None and fingerprint is None and variable is None):
+            raise InvalidError("size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache=")
         if cache is not None and cache.samples != n:
             raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
         self.dataset = dataset
         self.augment = augment
         self._n = n
-        self._warned = False
         self._given = _Count()
+        self.notices = Notices()
         with _probe.random_state_kept(), _probe.left_as_it_was(dataset):
-            first = {index: dataset[index] for index in _probe.spread(n)}
-            self._tree = Tree(first[0])
-            fields, sizes = self._schema(list(first.values()))
+            first = {index: _probe.tried(dataset, index) for index in _probe.spread(n)}
+            trial = Trial(first, dataset.__getitem__, n)
+            self._tree, self._fields = trial.tree, trial.fields(variable)
+            self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
             if not allow_random:
                 _probe.check_repeatable(self._tree, dataset.__getitem__, first)
-            self.cache = cache or self._make(name, fields, sizes, size, fingerprint)
-            self._check_fields(fields)
+            self.cache = cache or self._make(name, trial.bytes(), size, fingerprint, variable)
+            self._check_fields()
+            self.notices.advice = self._advice(cache is None)
             self._batches = Batches(self.cache.fields)
             self._raw = Samples(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
@@ -82,38 +87,38 @@ class CachedSamples:
 
     # ------------------------------------------------------------------------------------------------ making the cache
 
-    def _schema(self, samples: list[Any]) -> tuple[list[Field], list[int]]:
-        """A field for each leaf, from the samples that were probed, and how many bytes each of them would take in a variable-size cache."""
-        leaves = self._tree.leaves
-        if not leaves:
-            raise SchemaError("samples of the dataset hold no values, so there is nothing to cache")
-        rows = [[leaf.to_cache(value) for leaf, value in zip(leaves, self._tree.take(sample))] for sample in samples]
-        fields = [leaf.field(name, [row[k].shape for row in rows]) for k, (leaf, name) in enumerate(zip(leaves, self._tree.names()))]
-        if len(fields) > 24:
-            raise SchemaError(f"a sample has {len(fields)} values, a cache holds at most 24; put them into fewer tensors")
-        return fields, [sum(-(-array.nbytes // 64) * 64 for array in row) + 64 * len(row) for row in rows]
-
-    def _make(self, name: str | None, fields: list[Field], sizes: list[int], size: int | str | None, fingerprint: str | None) -> Cache:
-        variable = not all(field.fixed for field in fields)
-        if variable and size is None:
-            size = int(max(sizes) * self._n * _GENEROUS) + _CONTROL + 16 * self._n
+    def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: str | None, variable: bool | None) -> Cache:
+        """sample_bytes: of the largest sample that was tried. variable: what the caller asked for."""
+        fields = self._cache_fields()
+        varies = not all(field.fixed for field in fields)
+        if varies and size is None:
+            size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 16 * self._n
         specs = {field.name: (field.shape, _dtypes.NAMES[field.code]) for field in fields}
 
         def create() -> Cache:
-            return Cache.create(name, samples=self._n, fields=specs, size=size, variable=variable, fingerprint=fingerprint)
+            return Cache.create(name, samples=self._n, fields=specs, size=size, variable=varies, fingerprint=fingerprint)
 
         cache, _ = create_or_attach(name, create, fingerprint)
         if cache.samples != self._n:
             raise SchemaError(
                 f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
             )
+        if variable not in (None, cache.variable):
+            kind = "any shape" if cache.variable else "one shape"
+            raise SchemaError(
+                f"cache {name!r} exists for samples of {kind}, and variable={variable} was asked for; leave variable= out, use another name, or remove "
+                f"it (stocached rm {name})"
+            )
         return cache
 
-    def _check_fields(self, fields: list[Field]) -> None:
+    def _cache_fields(self) -> list[Field]:
+        return self._fields if self._packing is None else self._packing.fields()
+
+    def _check_fields(self) -> None:
         """Whether the leaves fit the fields of the cache, which somebody else may have made."""
-        have = self.cache.fields
+        have, fields = self.cache.fields, self._cache_fields()
         fit = len(have) == len(fields) and all(
-            h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or a == b for a, b in zip(h.shape, f.shape))
+            h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
             for h, f in zip(have, fields)
         )
         if not fit:
@@ -121,6 +126,14 @@ class CachedSamples:
                 f"samples of the dataset are ({', '.join(map(str, fields))}), those of the cache are ({', '.join(map(str, have))}); "
                 f"use another cache or name, or remove the old one{_probe.removal(self.cache)}"
             )
+
+    def _advice(self, made: bool) -> str:
+        """What can be done about samples whose shapes differ from those of the cache. made: the cache was made here, or is found by a name."""
+        if not made:
+            return "A cache that is created with variable=True, and with None for the dimensions that differ, takes them all"
+        return "variable=True caches samples of any shape" + (
+            f", in a cache that is made anew{_probe.removal(self.cache)}" if self.cache.name else ""
+        )
 
     # ------------------------------------------------------------------------------------------------ samples
 
@@ -130,6 +143,7 @@ class CachedSamples:
         return self._given.value
 
     def __len__(self) -> int:
+        self.notices.warn()  # samplers ask for the length at the start of each epoch
         return self._n
 
     def __getitem__(self, index: int) -> Any:
@@ -183,7 +197,9 @@ class CachedSamples:
 
     def _give(self, value: Any) -> Any:
         """A sample from what the cache holds of it."""
-        values = value.values() if len(self._tree.leaves) > 1 else (value,)
+        values = list(value.values()) if len(self.cache.fields) > 1 else [value]
+        if self._packing is not None:
+            values = self._packing.unpack(values)
         return self._tree.give([leaf.from_cache(item) for leaf, item in zip(self._tree.leaves, values)])
 
     def _gather(self, wanted: list[int], room: int) -> list[Any]:
@@ -198,6 +214,8 @@ class CachedSamples:
         self._given.value += int(hit.sum())
         if not hit.any():
             return [None] * len(wanted)
+        if self._packing is not None:
+            return [self._give({k: array[row, ...] for k, array in enumerate(arrays)}) if there else None for row, there in enumerate(hit.tolist())]
         columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
@@ -211,17 +229,30 @@ class CachedSamples:
             return sample
         try:
             arrays = [leaf.to_cache(value) for leaf, value in zip(self._tree.leaves, self._tree.take(sample))]
+            if self._packing is not None:
+                arrays = self._packing.pack(arrays)
             cache.put(i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
         except SchemaError as error:
             _native.count_passed(cache._handle, 1)
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"stocached: sample {i} does not fit the schema of the cache and goes uncached, as will others like it; "
-                    f"stats() counts them as passed: {error}",
-                    stacklevel=3,
-                )
+            shapes = self._other_shapes(sample)
+            self.notices.passed(i, shapes or str(error), shape=bool(shapes))
         return sample
+
+    def _other_shapes(self, sample: Any) -> str:
+        """Which values of a sample have another shape than the cache; "" if that is not all that differs."""
+        own = self.cache.fields if self._packing is None else self.cache.fields[:-1]
+        differing = []
+        try:
+            for leaf, field, value in zip(self._tree.leaves, (*own, *self._fields[len(own) :]), self._tree.take(sample)):
+                shape = leaf.to_cache(value).shape
+                if len(shape) != len(field.shape):
+                    return ""
+                if not field.admits(shape):
+                    wanted = str(field.shape).replace("None", "any")
+                    differing.append(f"{leaf.called} has shape {shape}, and the cache takes {wanted}")
+        except SchemaError:
+            return ""
+        return " and ".join(differing)
 
     def stats(self) -> Any:
         """`Cache.stats()` of the cache underneath."""

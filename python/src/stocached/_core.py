@@ -41,6 +41,7 @@ class Extras:
     size: int | str | None = None
     name: str | None = None
     fingerprint: str | None = None
+    variable: bool | None = None
     augment: Callable[..., Any] | None = None
     batch_augment: Callable[[Any], Any] | None = None
     worker: Literal["process", "thread"] = "process"
@@ -87,6 +88,8 @@ class Extras:
             raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
         if self.fingerprint is not None and not cached:
             raise InvalidError('fingerprint= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+        if self.variable is not None and not cached:
+            raise InvalidError('variable= is for a cache that is made here; give size=, such as size="32GiB", or name=')
         ordered = self.seed is not None or self.order is not None
         if ordered and (sampler is not None or batch_sampler is not None):
             raise InvalidError("seed= and order= are for an order of ours, sampler= and batch_sampler= for one of yours; give one of them")
@@ -163,7 +166,11 @@ class LoaderCore:
             self._recorder = Recorder(extras.trace, settings=self.settings, rank=rank, world_size=world_size)
         self._cached: Any = dataset if isinstance(dataset, CachedSamples) or _is_served(dataset) else None
         if extras.cache is not None or extras.size is not None or extras.name is not None:
-            self._cached = cached_kind(dataset, extras.cache, size=extras.size, name=extras.name, fingerprint=extras.fingerprint)
+            self._cached = cached_kind(
+                dataset, extras.cache, size=extras.size, name=extras.name, fingerprint=extras.fingerprint, variable=extras.variable
+            )
+        if isinstance(self._cached, CachedSamples):
+            self._cached.notices.deferred = True  # iterations pass them on
         self._own = frozenset(self.__dict__) - before | {"_own"}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -278,6 +285,8 @@ class LoaderCore:
         if cache is None or cache.variable or getattr(cached, "transform", None) is not None:
             return None
         tree = cached.tree() if _is_served(cached) else cached._tree
+        if not tree.by_columns or getattr(cached, "_packing", None) is not None:
+            return None
         if any(leaf.kind in self._flavour.no_columns or leaf.kind in ("str", "bytes") for leaf in tree.leaves):
             return None
         return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
@@ -334,6 +343,7 @@ class LoaderCore:
             reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
             layout=layout,
             follow=_weakly(self) if follows else None,
+            notices=getattr(self._cached, "notices", None),
         )
 
     def _seeds_samples(self, rows: bool, augment: Augment | None) -> bool:

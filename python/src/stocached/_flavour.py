@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _schema, _worker_info
+from ._containers import container_of
 from ._generators import Generator, NumpyGenerator, PythonGenerator
 from ._ring import Device
 from ._tree import Leaf
@@ -84,15 +85,20 @@ class Flavour:
         """The batch of some samples: arrays of arrays and of numbers, lists of strings, bytes and other objects; dicts and tuples as the samples have them.
 
         Raises ValueError if arrays differ in shape."""
-        first = samples[0]
+        first, container = samples[0], container_of(samples[0])
         if isinstance(first, Mapping):
-            return {key: self.collate([sample[key] for sample in samples]) for key in first}
+            columns = {key: self.collate([sample[key] for sample in samples]) for key in first.keys()}  # noqa: SIM118 (a TensorDict iterates over rows)
+            if container is None or not container.columns:
+                return columns
+            return container.make_batch(type(first), tuple(columns), container.parts(first).form, list(columns.values()))
         if isinstance(first, tuple) and hasattr(first, "_fields"):
             return type(first)(*(self.collate(column) for column in zip(*samples)))
         if isinstance(first, (tuple, list)):
             if any(len(sample) != len(first) for sample in samples):
                 raise ValueError("samples of a batch differ in length; give collate_fn= to say what is to be done with them")
             return type(first)(self.collate(column) for column in zip(*samples))
+        if container is not None and container.columns:  # a tensor of float8 or torchvision, an IntEnum
+            return self.collate([container.parts(sample).values[0] for sample in samples])
         tensor = getattr(sys.modules.get("torch"), "Tensor", ())
         if isinstance(first, (np.ndarray, np.generic, bool, int, float, complex, tensor)):
             return np.stack([_schema.as_array(sample) for sample in samples])

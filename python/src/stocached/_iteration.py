@@ -20,6 +20,7 @@ import numpy as np
 from . import _board, _transport, _worker
 from ._board import Board
 from ._errors import ClosedError
+from ._notices import Notices
 from ._pool import Pool
 from ._ring import Lease, Ring
 from ._sampling import listed
@@ -64,6 +65,7 @@ class Plan:
     reported: int | None  # samples that an iterable dataset has said it has, if it was asked
     layout: Any = None
     follow: Callable[[], None] | None = None  # to be called when all batches are on their way
+    notices: Notices | None = None  # of a dataset that is cached
 
 
 @dataclass
@@ -137,6 +139,8 @@ class Iteration:
                 raise ClosedError(self._why)
             raise StopIteration
         try:
+            if plan.notices is not None:
+                plan.notices.check()
             batch = self._next()
             data = batch.data if plan.batch_augment is None else self._augmented(batch.data)
         except StopIteration:
@@ -206,8 +210,10 @@ class Iteration:
 
     def _close(self, harshly: bool) -> None:
         if os.getpid() == getattr(self, "_pid", -1):
-            self.ended = True
+            first, self.ended = not self.ended, True
             self._stop(harshly)
+            if first and self._plan.notices is not None:
+                self._plan.notices.warn()
 
     def _stop(self, harshly: bool) -> None:
         """May be called again, and where the constructor has raised."""

@@ -88,9 +88,28 @@ def _is_own(value: Any) -> bool:
     return kind.__module__.partition(".")[0] not in sys.stdlib_module_names and "-packages" not in file
 
 
-def spread(n: int) -> list[int]:
-    """At most PROBES positions of 0..n-1: the first, the last, and those between."""
-    return sorted({k * (n - 1) // (PROBES - 1) for k in range(PROBES)})
+def spread(n: int, count: int = PROBES) -> list[int]:
+    """At most `count` positions of 0..n-1: the first, the last, and those between."""
+    return sorted({k * (n - 1) // (count - 1) for k in range(count)})
+
+
+def tried(dataset: Any, index: int) -> Any:
+    """A sample that is loaded on trial. Its error says so."""
+    try:
+        return dataset[index]
+    except Exception as error:
+        note = (
+            f"stocached: sample {index} was loaded on trial, to see what samples are like before the cache is made. "
+            "The dataset raised this error; it would have raised it for this sample in training, too."
+        )
+        if hasattr(error, "add_note"):
+            error.add_note(note)
+            raise
+        try:  # Python 3.10
+            noted = type(error)(f"{error}\n{note}")
+        except Exception:  # its constructor takes something else
+            raise error from None
+        raise noted from error
 
 
 def difference(tree: Tree, a: Any, b: Any) -> str | None:

@@ -484,7 +484,7 @@ class RowsIteration(Iteration):
             collated[column.leaf] = flavour.column(leaves[column.leaf], array)
         for at, k in enumerate(layout.objects):
             collated[k] = flavour.collate([objects[row][at] for row in sorted(objects)])
-        return layout.tree.give(collated, tuples=flavour.tuples)
+        return layout.tree.give_batch(collated, flavour.tuples)
 
     def _from_samples(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> Any:
         """Sample by sample: of the first batches, before anybody knows how samples look, and where they are not alike."""

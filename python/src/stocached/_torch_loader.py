@@ -30,6 +30,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
 
     cache: a Cache whose fields take the leaves of a sample; or make one here with size= ("32GiB", or bytes) or name= (ranks and jobs that give the same
     name share it), and fingerprint= (of data and transform). What the dataset gives is cached, so it should not be random: augment= is for that.
+    variable: whether samples of any shape are cached, or of one, which is faster; None: what a few samples show.
     augment: a function of a sample, or of a sample and a numpy Generator; random numbers depend on (seed, epoch, index) alone: those of torch, numpy and
     random are seeded for each sample in worker processes, the Generator in threads too. batch_augment: a function of a batch, called when the training
     loop gets it.
@@ -73,6 +74,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         size: int | str | None = None,
         name: str | None = None,
         fingerprint: str | None = None,
+        variable: bool | None = None,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Literal["process", "thread"] = "process",

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _dtypes, _schema
 from ._board import Board
+from ._containers import Container, container_of
 from ._ring import Lease
 from ._tree import as_tensor
 
@@ -27,7 +28,12 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         torch = self._torch
-        if torch is None or type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_quantized or value.requires_grad:
+        if torch is None or not isinstance(value, torch.Tensor) or value.requires_grad:
+            return NotImplemented
+        container = container_of(value)
+        if container is not None:  # of torchvision, or float8
+            return _made, (container, type(value), *container.parts(value))
+        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_quantized:
             return NotImplemented
         if value.is_nested:
             return NotImplemented
@@ -41,6 +47,10 @@ _PLAIN = frozenset(f"torch.{name}" for name in _dtypes.NAMES[1:])
 
 def _tensor(array: Any, code: int) -> Any:
     return as_tensor(array, code)
+
+
+def _made(container: Container, kind: Any, names: Any, values: Any, form: Any) -> Any:
+    return container.make(kind, names, form, values)
 
 
 def dump(value: Any) -> tuple[bytes, list[memoryview]]:

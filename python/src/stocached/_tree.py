@@ -1,7 +1,8 @@
 """Samples of a dataset as Python values: tensors, arrays, numbers, strings, and tuples, lists and dicts of them.
 
 A Tree remembers how a sample is put together, takes other samples of the dataset apart into their leaves in the same order, and puts samples
-together again with the Python types that they had. Leaves become fields of a cache, or columns of a batch. Works without torch until a tensor comes."""
+together again with the Python types that they had. Leaves become fields of a cache, or columns of a batch. Works without torch until a tensor comes.
+What is a container, and how it is taken apart, is in _containers.py."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     import torch
 
 from . import _dtypes, _schema
+from ._containers import Container, Parts, container_of
 from ._errors import InvalidError, SchemaError
 from ._schema import Array, Field
 
 OBJECT = "object"  # the kind of a leaf that no cache holds: a batch carries it pickled
 _NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
 PLAIN_NUMBERS = {"bool": bool, "int": int, "float": float}
-_PLAIN = (*_NUMBERS, str, bytes, np.ndarray)  # types of leaves
+_ARRAYS = (np.ndarray, np.memmap)
+_PLAIN = (*_NUMBERS, str, bytes, *_ARRAYS)  # types of leaves
 
 
 class UnfitError(SchemaError):
@@ -38,19 +41,27 @@ class Leaf:
     code: int  # of enum stoc_dtype; -1 of an object
     path: str
 
+    @property
+    def called(self) -> str:
+        return called(self.path)
+
+    @property
+    def described(self) -> str:
+        return f"{self.kind} of {_dtypes.NAMES[self.code]}" if self.kind in ("tensor", "array", "scalar") else self.kind
+
     def to_cache(self, value: Any) -> Array:
         """The array to store. UnfitError if the value is of another kind."""
         if self.kind == "tensor" and type(value) is _tensor_type() and value.dtype is _tensor_dtype(self.code):
             return _schema.tensor_as_array(value)  # what comes most often and has the least time
-        kind, code = _kind_of(value, self.path)
+        kind, code = kind_of(value, self.path)
         if (kind, code) != (self.kind, self.code):
-            raise UnfitError(f"{self.path or 'the sample'} is {_describe(value)}, not {self.kind} of {_dtypes.NAMES[self.code]}")
+            raise UnfitError(f"{called(self.path)} is {_describe(value)}, not {self.described}")
         if kind == "str":
             return np.frombuffer(value.encode(errors="surrogatepass"), np.uint8)
         if kind == "bytes":
             return np.frombuffer(value, np.uint8)
         if kind == "int" and not -(2**63) <= value < 2**63:
-            raise UnfitError(f"{self.path or 'the sample'} is {value}, which takes more than 64 bits")
+            raise UnfitError(f"{called(self.path)} is {value}, which takes more than 64 bits")
         if kind in ("bool", "int", "float", "complex"):
             return np.asarray(value, _dtypes.NUMPY[code])
         return _schema.as_array(value)
@@ -94,7 +105,7 @@ class Leaf:
             return Field(name, (None,), _dtypes.BYTES)
         if len({len(shape) for shape in shapes}) != 1:
             counts = sorted({len(shape) for shape in shapes})
-            raise SchemaError(f"{self.path or 'the sample'} has {counts} dimensions in different samples; it must be one number")
+            raise SchemaError(f"{called(self.path)} has {counts} dimensions in different samples; it must be one number")
         return Field(name, tuple(dims[0] if len(set(dims)) == 1 and dims[0] else None for dims in zip(*shapes)), self.code)
 
 
@@ -118,7 +129,7 @@ def as_tensor(array: Array, code: int) -> torch.Tensor:
     return tensor.view(module.bfloat16) if code == _dtypes.BFLOAT16 else tensor
 
 
-def _kind_of(value: Any, path: str) -> tuple[str, int]:
+def kind_of(value: Any, path: str) -> tuple[str, int]:
     """The kind of a leaf and its dtype. SchemaError if it cannot be cached."""
     kind = type(value)
     if kind in _NUMBERS:
@@ -126,23 +137,38 @@ def _kind_of(value: Any, path: str) -> tuple[str, int]:
         return name, _dtypes.CODES[dtype]
     if kind is _tensor_type() and value.layout is sys.modules["torch"].strided and not value.is_quantized:
         return "tensor", _code_of(value, path)
-    if kind is np.ndarray and not value.dtype.hasobject:
+    if kind in _ARRAYS and not value.dtype.hasobject:
         return "array", _code_of(value, path)
     if isinstance(value, np.generic) and not value.dtype.hasobject and value.dtype.kind in "biufc":
         return "scalar", _code_of(value, path)
     if kind is bytes or kind is str:
         return kind.__name__, _dtypes.BYTES
-    raise SchemaError(
-        f"{path or 'the sample'} is {_describe(value)}, which cannot be cached; the dataset must give tensors, arrays, numbers, strings, bytes, "
-        "or tuples, lists and dicts of them (convert images to tensors in its transform)"
-    )
+    raise SchemaError(f"{called(path)} is {_describe(value)}, which cannot be cached; {_remedy(value)}")
+
+
+def _remedy(value: Any) -> str:
+    """What the dataset should give instead."""
+    kind, library = type(value), type(value).__module__.partition(".")[0]
+    if library == "PIL":
+        return "convert the picture in the dataset's transform, for example with torchvision.transforms.functional.pil_to_tensor or numpy.asarray"
+    if isinstance(value, (set, frozenset)):
+        return "give a sorted list of its values"
+    if isinstance(value, _tensor_type() or ()):
+        if kind is not _tensor_type():
+            return "give a plain tensor, for example with .detach().as_subclass(torch.Tensor)"
+        return "give a dense tensor, for example with .to_dense() or .dequantize()"
+    if hasattr(value, "to_numpy"):
+        return "convert it in the dataset, for example with .to_numpy()"
+    if isinstance(value, np.ndarray):
+        return "give an array of numbers, or a list of strings"
+    return "give tensors, arrays, numbers, strings, bytes, or tuples, lists, dicts and dataclasses of them"
 
 
 def _code_of(value: Any, path: str) -> int:
     try:
         return _dtypes.code_of(value.dtype)
     except InvalidError as error:
-        raise SchemaError(f"{path or 'the sample'}: {error}") from None
+        raise SchemaError(f"{called(path)}: {error}; convert it in the dataset") from None
 
 
 def _describe(value: Any) -> str:
@@ -153,8 +179,34 @@ def _describe(value: Any) -> str:
 @dataclass(frozen=True)
 class _Branch:
     kind: type
-    keys: tuple[Any, ...]  # of a dict
+    container: Container
+    names: Any  # of the children
+    form: Any
+    path: str
     children: tuple[Any, ...]  # _Branch, or the number of a leaf, or None for a None
+
+    def values(self, value: Any) -> Sequence[Any]:
+        """Those of another sample's container, in the order of the children. UnfitError if it is another kind, or has other names."""
+        if type(value) is not self.kind:
+            raise UnfitError(f"{called(self.path)} is {_describe(value)}, not {self.described}")
+        parts = self.container.parts(value)
+        if parts.form != self.form:
+            raise UnfitError(f"{called(self.path)} is a {self.kind.__name__} with the settings {parts.form}, not {self.form}")
+        return parts.values if parts.names == self.names else self._reordered(parts)
+
+    def _reordered(self, parts: Parts) -> Sequence[Any]:
+        by_name = dict(zip(parts.names, parts.values))
+        if self.container.ordered or len(by_name) != len(self.names) or any(name not in by_name for name in self.names):
+            raise UnfitError(f"{called(self.path)} is a {self.kind.__name__} {_listed(parts.names)}, not {_listed(self.names)}")
+        return [by_name[name] for name in self.names]
+
+    @property
+    def described(self) -> str:
+        return f"a {self.kind.__name__} {_listed(self.names)}"
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return f"of {len(names)} values" if isinstance(names, range) else f"with {', '.join(repr(name) for name in names)}"
 
 
 class Tree:
@@ -169,24 +221,24 @@ class Tree:
         self._flat: tuple[Any, tuple[Any, ...]] | None = None  # of samples that are a plain tuple, list or dict of leaves: which, and the keys
         root: Any = self._root
         if isinstance(root, _Branch) and root.kind in (tuple, list, dict) and root.children == tuple(range(len(self.leaves))):
-            self._flat = root.kind, root.keys
+            self._flat = root.kind, root.names if root.kind is dict else ()
         tensor = _tensor_type()
         self._plain = frozenset((*_PLAIN, tensor) if tensor is not None else _PLAIN)
 
     def _learn(self, value: Any, path: str) -> Any:
         if value is None and not self._objects:
             return None
-        items = _items(value)
-        if items is None:
-            self.leaves.append(self._leaf(value, path))
+        container = container_of(value)
+        if container is None or (self._objects and not container.columns):
+            self.leaves.append(self._leaf(value, path) if container is None else Leaf(OBJECT, -1, path))
             return len(self.leaves) - 1
-        keys, values = items
-        children = tuple(self._learn(child, f"{path}.{key}" if path else str(key)) for key, child in zip(keys, values))
-        return _Branch(type(value), tuple(keys) if isinstance(value, dict) else (), children)
+        names, values, form = container.parts(value)
+        children = tuple(self._learn(child, _joined(path, name)) for name, child in zip(names, values))
+        return _Branch(type(value), container, names, form, path, children)
 
     def _leaf(self, value: Any, path: str) -> Leaf:
         try:
-            return Leaf(*_kind_of(value, path), path)
+            return Leaf(*kind_of(value, path), path)
         except SchemaError:
             if not self._objects:
                 raise
@@ -194,7 +246,7 @@ class Tree:
 
     def take(self, sample: Any) -> list[Any]:
         """The leaves of a sample in their order. UnfitError if it is put together otherwise."""
-        if self._root == 0 and _items(sample) is None and sample is not None:
+        if self._root == 0 and sample is not None and container_of(sample) is None:
             return [sample]  # the leaf is the sample
         flat = self._take_flat(sample)
         if flat is not None:
@@ -223,39 +275,48 @@ class Tree:
     # Methods, not closures: a function that names itself is a cycle, which would keep the leaves until the next garbage collection.
 
     def _walk(self, node: Any, value: Any, leaves: list[Any]) -> None:
-        if node is None or isinstance(node, int):
-            if node is not None and self.leaves[node].kind == OBJECT:
-                leaves.append(value)
-                return
-            if (node is None) != (value is None) or (node is not None and _items(value) is not None):
-                raise UnfitError(f"{self.leaves[node].path if node is not None else 'a None'} became {_describe(value)}")
-            if node is not None:
-                leaves.append(value)
-            return
-        items = _items(value)
-        if items is None or type(value) is not node.kind or len(items[1]) != len(node.children) or (node.keys and set(items[0]) != set(node.keys)):
-            raise UnfitError(f"a {node.kind.__name__} of {len(node.children)} became {_describe(value)}")
-        for k, child in enumerate(node.children):
-            self._walk(child, value[node.keys[k]] if node.keys else items[1][k], leaves)
+        if isinstance(node, _Branch):
+            for child, part in zip(node.children, node.values(value)):
+                self._walk(child, part, leaves)
+        elif node is None:
+            if value is not None:
+                raise UnfitError(f"a None became {_describe(value)}")
+        elif self.leaves[node].kind != OBJECT and (value is None or container_of(value) is not None):
+            raise UnfitError(f"{self.leaves[node].called} is {_describe(value)}, not {self.leaves[node].described}")
+        else:
+            leaves.append(value)
 
-    def give(self, leaves: Sequence[Any], *, tuples: type = tuple) -> Any:
-        """A sample with these leaves. tuples: what plain tuples are made."""
+    def give(self, leaves: Sequence[Any]) -> Any:
+        """A sample with these leaves."""
         if self._flat is not None:
             kind, keys = self._flat
-            return dict(zip(keys, leaves)) if kind is dict else tuples(leaves) if kind is tuple else list(leaves)
-        return self._build(self._root, leaves, tuples)
+            return dict(zip(keys, leaves)) if kind is dict else kind(leaves)
+        return self._build(self._root, leaves)
 
-    def _build(self, node: Any, leaves: Sequence[Any], tuples: type) -> Any:
-        if node is None:
-            return None
-        if isinstance(node, int):
-            return leaves[node]
-        children = [self._build(child, leaves, tuples) for child in node.children]
-        if node.keys:
-            return dict(zip(node.keys, children))
-        if node.kind is tuple:
-            return tuples(children)
-        return node.kind(*children) if hasattr(node.kind, "_fields") else node.kind(children)
+    def _build(self, node: Any, leaves: Sequence[Any]) -> Any:
+        if not isinstance(node, _Branch):
+            return None if node is None else leaves[node]
+        return node.container.make(node.kind, node.names, node.form, [self._build(child, leaves) for child in node.children])
+
+    def give_batch(self, columns: Sequence[Any], tuples: type) -> Any:
+        """The batch of samples whose leaves make these columns. tuples: what plain tuples are made."""
+        return self._build_batch(self._root, columns, tuples)
+
+    def _build_batch(self, node: Any, columns: Sequence[Any], tuples: type) -> Any:
+        if not isinstance(node, _Branch):
+            return None if node is None else columns[node]
+        children = [self._build_batch(child, columns, tuples) for child in node.children]
+        return node.container.make_batch(tuples if node.kind is tuple else node.kind, node.names, node.form, children)
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether a batch is put together from batches of the leaves."""
+        return _by_columns(self._root)
+
+    @property
+    def described(self) -> str:
+        """What samples are, for messages."""
+        return self._root.described if isinstance(self._root, _Branch) else self.leaves[0].described if self.leaves else "None"
 
     def names(self) -> list[str]:
         """A field name for each leaf: its path, or if that is too long or not unique a number."""
@@ -264,16 +325,17 @@ class Tree:
         return paths if good else [f"f{k}" for k in range(len(paths))]
 
 
-def _items(value: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
-    """Keys and values of a container that samples are put together from, None for anything else."""
-    kind = type(value)
-    if kind is dict:
-        return list(value), list(value.values())
-    if kind is list or kind is tuple:
-        return range(len(value)), value
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return kind._fields, value
-    return None
+def _by_columns(node: Any) -> bool:
+    return not isinstance(node, _Branch) or (node.container.columns and all(map(_by_columns, node.children)))
+
+
+def called(path: str) -> str:
+    """A value of a sample, for messages."""
+    return f"value {path!r}" if path else "the sample"
+
+
+def _joined(path: str, name: Any) -> str:
+    return f"{path}.{name}" if path and name != "" else path or str(name)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -48,6 +48,7 @@ class Loader(LoaderCore):
         size: int | str | None = None,
         name: str | None = None,
         fingerprint: str | None = None,
+        variable: bool | None = None,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Literal["process", "thread"] = "process",

@@ -1,0 +1,249 @@
+"""Containers that samples are made of: how each kind is taken apart into values, and put together again.
+
+A value with a type of its own that is stored as a plainer one (an Image of torchvision, an IntEnum, a float8 tensor) counts as a container of one value.
+No library is imported for this: a value of torchvision or tensordict exists only if the program has imported it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Parts(NamedTuple):
+    """A container that was taken apart."""
+
+    names: Sequence[Any]  # of the values: keys, numbers, attributes; "": the value has no name of its own
+    values: Sequence[Any]
+    form: Any = None  # what else it is made of; all samples must have the same
+
+
+class Container:
+    """A kind of container. `kind` below is the exact type of the value."""
+
+    columns = True
+    """Whether a batch of them is put together from batches of their values. If not, a batch is made from whole samples."""
+    ordered = True
+    """Whether values in another order make another container."""
+
+    def parts(self, value: Any) -> Parts:
+        raise NotImplementedError
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        """The container again."""
+        raise NotImplementedError
+
+    def make_batch(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        """What a default collate function makes of several, from the batches of their values."""
+        return self.make(kind, names, form, values)
+
+
+class _Sequence(Container):
+    """list and tuple."""
+
+    def parts(self, value: Any) -> Parts:
+        return Parts(range(len(value)), value)
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        return kind(values)
+
+
+class _NamedTuple(Container):
+    def parts(self, value: Any) -> Parts:
+        return Parts(value._fields, value)
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        return kind(*values)
+
+
+class _Mapping(Container):
+    """dict, UserDict, defaultdict, and OrderedDict, where the order counts."""
+
+    def __init__(self, ordered: bool = False) -> None:
+        self.ordered = ordered
+
+    def parts(self, value: Any) -> Parts:
+        return Parts(tuple(value), list(value.values()), getattr(value, "default_factory", None))
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        items = zip(names, values)
+        return kind(form, items) if kind is collections.defaultdict else kind(items)
+
+
+class _Dataclass(Container):
+    """With the attributes that it has beside its fields. Its constructor is not called."""
+
+    columns = False  # torch's default collate function refuses them
+
+    def parts(self, value: Any) -> Parts:
+        names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+        names += [name for name in getattr(value, "__dict__", ()) if name not in names]
+        return Parts(tuple(names), [getattr(value, name) for name in names])
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        made = object.__new__(kind)
+        for name, value in zip(names, values):
+            object.__setattr__(made, name, value)  # also of a frozen one
+        return made
+
+
+class _TensorDict(Container):
+    """A TensorDict. Its batch size may differ between samples, so these numbers are values as well."""
+
+    columns = False  # what a batch is differs between versions of tensordict
+    ordered = False
+
+    def parts(self, value: Any) -> Parts:
+        keys = tuple(value.keys())
+        values = [value.get(key) for key in keys]
+        plain = tuple(type(child).__name__ == "NonTensorData" for child in values)
+        values = [child.data if bare else child for child, bare in zip(values, plain)]
+        sizes = list(value.batch_size)
+        form = (dict(zip(keys, plain)), tuple(value.names), value.is_locked)
+        return Parts((*keys, *(f"batch_size.{k}" for k in range(len(sizes)))), [*values, *sizes], form)
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        plain, dims, locked = form
+        sizes = list(values[len(plain) :])
+        data = sys.modules["tensordict"].NonTensorData
+        children = {key: data(value, batch_size=sizes) if plain[key] else value for key, value in zip(names[: len(plain)], values)}
+        made = kind(children, batch_size=sizes, names=list(dims) if any(dims) else None)
+        return made.lock_() if locked else made
+
+
+class _TVTensor(Container):
+    """An Image, Mask, Video, BoundingBoxes, ... of torchvision: its tensor, and whole numbers that it has beside it, such as the size of the canvas."""
+
+    def parts(self, value: Any) -> Parts:
+        names, values, form = [""], [_plain_tensor(value)], []
+        for name, more in vars(value).items():
+            if isinstance(more, tuple) and all(type(number) is int for number in more):
+                names += [f"{name}.{k}" for k in range(len(more))]
+                values += more
+                form.append((name, len(more), None))
+            else:
+                form.append((name, 0, more))
+        return Parts(tuple(names), values, tuple(form))
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        made, at = _torch().Tensor.as_subclass(values[0], kind), 1
+        for name, count, constant in form:
+            setattr(made, name, tuple(values[at : at + count]) if count else constant)
+            at += count
+        return made
+
+    def make_batch(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        batch, torch = values[0], sys.modules.get("torch")
+        if isinstance(batch, np.ndarray) or torch is None:
+            return batch
+        # Plain, unless the program has called torchvision's set_return_type("TVTensor"): then like the first sample.
+        numbers = [column[0].item() for column in values[1:]]
+        stacked = torch.stack([self.make(kind, names, form, [batch.new_empty(0), *numbers])])
+        return batch if type(stacked) is torch.Tensor else self.make(type(stacked), names, form, [batch, *numbers])
+
+
+class _Bits(Container):
+    """A tensor of float8, which NumPy does not have: bytes of the same bits."""
+
+    def parts(self, value: Any) -> Parts:
+        return Parts(("",), [value.detach().view(_torch().uint8)], str(value.dtype).removeprefix("torch."))
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        return values[0] if isinstance(values[0], np.ndarray) else values[0].view(getattr(_torch(), form))
+
+
+class _Wrapped(Container):
+    """A number or text of a class of its own: an IntEnum, a StrEnum, np.str_."""
+
+    def __init__(self, base: type) -> None:
+        self._base = base
+        self.columns = base in (int, float)  # a batch of texts is a list of what the samples have
+
+    def parts(self, value: Any) -> Parts:
+        plain = self._base.__str__(value) if self._base is str else self._base(value)
+        return Parts(("",), [plain])
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        return kind(values[0])
+
+    def make_batch(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        return values[0]
+
+
+class _Member(Container):
+    """A member of an Enum that is no number and no text: its name."""
+
+    columns = False
+
+    def parts(self, value: Any) -> Parts:
+        return Parts(("",), [value.name])
+
+    def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
+        return kind[values[0]]
+
+
+_SEQUENCE, _NAMED_TUPLE, _DATACLASS, _TENSOR_DICT, _TV_TENSOR, _BITS, _MEMBER = (
+    _Sequence(), _NamedTuple(), _Dataclass(), _TensorDict(), _TVTensor(), _Bits(), _Member(),
+)  # fmt: skip
+_EXACT: dict[type, Container] = {
+    dict: _Mapping(),
+    list: _SEQUENCE,
+    tuple: _SEQUENCE,
+    collections.UserDict: _Mapping(),
+    collections.defaultdict: _Mapping(),
+    collections.OrderedDict: _Mapping(ordered=True),
+    np.str_: _Wrapped(str),
+    np.bytes_: _Wrapped(bytes),
+}
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, np.ndarray, type(None)))
+_BASES = (int, float, str, bytes)
+
+
+def container_of(value: Any) -> Container | None:
+    """How a value is taken apart. None: it is not, it is a leaf or cannot be cached."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return None
+    container = _EXACT.get(kind)
+    if container is not None:
+        return container
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
+        if kind is torch.Tensor:
+            return _BITS if _has_other_bits(value) else None
+        tv = sys.modules.get("torchvision.tv_tensors")
+        return _TV_TENSOR if tv is not None and isinstance(value, tv.TVTensor) else None
+    return _container_of_type(kind)
+
+
+@functools.lru_cache(maxsize=1024)
+def _container_of_type(kind: Any) -> Container | None:
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _NAMED_TUPLE
+    if issubclass(kind, enum.Enum):
+        return next((_Wrapped(base) for base in _BASES if issubclass(kind, base)), _MEMBER)
+    if dataclasses.is_dataclass(kind) and kind.__new__ is object.__new__:  # else it is a dict, or another type of C, as well
+        return _DATACLASS
+    if kind.__name__ == "TensorDict" and kind.__module__.partition(".")[0] == "tensordict":
+        return _TENSOR_DICT
+    return None
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+def _plain_tensor(value: Any) -> Any:
+    torch = _torch()
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(torch.Tensor)
+
+
+def _has_other_bits(tensor: Any) -> bool:
+    return bool(tensor.dtype.is_floating_point and tensor.element_size() == 1 and tensor.layout is _torch().strided and not tensor.is_meta)
