@@ -182,12 +182,10 @@ def test_plain_values(function):
         (lambda k: np.array([object()]), ["ndarray of object"]),
         (lambda k: (), ["nothing to cache"]),
         (lambda k: None, ["nothing to cache"]),
-        (lambda k: list(range(25)), ["25 values", "24"]),
         (lambda k: torch.nn.Parameter(torch.zeros(2)), ["Parameter"]),
         (lambda k: torch.zeros(2).to_sparse(), ["Tensor"]),
         (lambda k: torch.zeros((1,) * (1 + (k > 3))), ["dimensions", "[1, 2]"]),
         (lambda k: 2**70, ["64 bits"]),
-        (lambda k: k if k < 5 else str(k), ["str"]),
         (lambda k: np.zeros(2, "U3"), ["<U3"]),
     ],
 )
@@ -261,6 +259,7 @@ def test_sample_with_another_structure_passes_through():
         lambda k: {"a": k} if k != 5 else {"b": k},
         lambda k: k if k != 5 else None,
         lambda k: [k] if k != 5 else k,
+        lambda k: k if k != 9 else str(k),  # among those that are tried
     ]
     for function in functions:
         dataset = cached(Of(function))
@@ -276,7 +275,7 @@ def test_sample_with_another_structure_passes_through():
         lambda: torch.zeros(3).to_sparse(),
         lambda: torch.zeros(3).to_mkldnn(),
         lambda: torch.zeros(3, device="meta"),
-        lambda: torch.zeros(3).to(torch.float8_e4m3fn),
+        lambda: torch.zeros(3, dtype=torch.uint8).view(torch.bits8),
         lambda: np.zeros(3, ">f4"),
         lambda: np.zeros(3, "U4"),
         lambda: np.zeros(3, [("a", "i4")]),

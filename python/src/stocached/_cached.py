@@ -90,7 +90,7 @@ class CachedSamples:
     def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: str | None, variable: bool | None) -> Cache:
         """sample_bytes: of the largest sample that was tried. variable: what the caller asked for."""
         fields = self._cache_fields()
-        varies = not all(field.fixed for field in fields)
+        varies = bool(variable) or not all(field.fixed for field in fields)
         if varies and size is None:
             size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 16 * self._n
         specs = {field.name: (field.shape, _dtypes.NAMES[field.code]) for field in fields}

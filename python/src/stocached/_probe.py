@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._errors import FingerprintError, NondeterministicDatasetError
+from ._errors import FingerprintError, NondeterministicDatasetError, SchemaError
 from ._tree import Tree, UnfitError, same
 from .cache import Cache
 
@@ -100,7 +100,7 @@ def tried(dataset: Any, index: int) -> Any:
     except Exception as error:
         note = (
             f"stocached: sample {index} was loaded on trial, to see what samples are like before the cache is made. "
-            "The dataset raised this error; it would have raised it for this sample in training, too."
+            "It is an error of the dataset, for this sample."
         )
         if hasattr(error, "add_note"):
             error.add_note(note)
@@ -113,13 +113,21 @@ def tried(dataset: Any, index: int) -> Any:
 
 
 def difference(tree: Tree, a: Any, b: Any) -> str | None:
-    """Where two samples differ, None if nowhere."""
+    """Where two samples differ, None if nowhere, or if the first one cannot be cached."""
     try:
-        pairs = list(zip(tree.leaves, tree.take(a), tree.take(b)))
+        taken = tree.take(a)
+    except UnfitError:  # it is put together in another way than most
+        try:
+            tree = Tree(a)
+        except SchemaError:
+            return None
+        taken = tree.take(a)
+    try:
+        pairs = list(zip(tree.leaves, taken, tree.take(b)))
     except UnfitError as error:
         return str(error)
     for leaf, x, y in pairs:
-        if type(x) is not type(y) or not same(x, y):
+        if not same(x, y):
             return f"its value {leaf.path!r} differs" if leaf.path else "its values differ"
     return None
 

@@ -135,7 +135,7 @@ def kind_of(value: Any, path: str) -> tuple[str, int]:
     if kind in _NUMBERS:
         name, dtype = _NUMBERS[kind]
         return name, _dtypes.CODES[dtype]
-    if kind is _tensor_type() and value.layout is sys.modules["torch"].strided and not value.is_quantized:
+    if kind is _tensor_type() and value.layout is sys.modules["torch"].strided and not value.is_quantized and not value.is_meta:
         return "tensor", _code_of(value, path)
     if kind in _ARRAYS and not value.dtype.hasobject:
         return "array", _code_of(value, path)
@@ -156,7 +156,7 @@ def _remedy(value: Any) -> str:
     if isinstance(value, _tensor_type() or ()):
         if kind is not _tensor_type():
             return "give a plain tensor, for example with .detach().as_subclass(torch.Tensor)"
-        return "give a dense tensor, for example with .to_dense() or .dequantize()"
+        return "give a tensor that has values" if value.is_meta else "give a dense tensor, for example with .to_dense() or .dequantize()"
     if hasattr(value, "to_numpy"):
         return "convert it in the dataset, for example with .to_numpy()"
     if isinstance(value, np.ndarray):
@@ -246,7 +246,7 @@ class Tree:
 
     def take(self, sample: Any) -> list[Any]:
         """The leaves of a sample in their order. UnfitError if it is put together otherwise."""
-        if self._root == 0 and sample is not None and container_of(sample) is None:
+        if self._root == 0 and type(sample) in self._plain:
             return [sample]  # the leaf is the sample
         flat = self._take_flat(sample)
         if flat is not None:
@@ -281,10 +281,10 @@ class Tree:
         elif node is None:
             if value is not None:
                 raise UnfitError(f"a None became {_describe(value)}")
-        elif self.leaves[node].kind != OBJECT and (value is None or container_of(value) is not None):
-            raise UnfitError(f"{self.leaves[node].called} is {_describe(value)}, not {self.leaves[node].described}")
-        else:
+        elif type(value) in self._plain or self.leaves[node].kind == OBJECT or (value is not None and container_of(value) is None):
             leaves.append(value)
+        else:
+            raise UnfitError(f"{self.leaves[node].called} is {_describe(value)}, not {self.leaves[node].described}")
 
     def give(self, leaves: Sequence[Any]) -> Any:
         """A sample with these leaves."""
@@ -339,7 +339,9 @@ def _joined(path: str, name: Any) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two leaves are equal, bit for bit but for NaN, which equals NaN."""
+    """Whether two leaves are of one type and equal, bit for bit but for NaN, which equals NaN. A memmap is an array."""
+    if type(a) is not type(b) and not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return False
     if isinstance(a, (str, bytes)):
         return bool(a == b)
     x, y = _schema.as_array(a), _schema.as_array(b)

@@ -15,8 +15,8 @@ from ._probe import PROBES, spread
 from ._schema import Field
 from ._tree import Leaf, Tree, UnfitError, kind_of
 
-_MOST = 16  # samples that are loaded to see whether shapes differ,
-_PART = 16  # but at most one of so many,
+_MOST = 17  # samples that are loaded to see whether shapes differ,
+_PART = 16  # but of a small dataset about one in so many,
 _PATIENCE = 1.0  # and, beside the first ones, none after so many seconds
 
 
@@ -58,7 +58,7 @@ class Trial:
         for index, sample in samples.items():
             self._add(index, sample)
         end = time.monotonic() + _PATIENCE
-        for index in spread(n, max(PROBES, min(_MOST, n // _PART))):
+        for index in spread(n, max(PROBES, min(_MOST, n // _PART | 1))):  # an odd number, as the one in the middle is there already
             if index not in samples and time.monotonic() < end:
                 with suppress(Exception):  # it is loaded for its shape alone; whoever wants it gets the error
                     self._add(index, load(index))
