@@ -56,14 +56,14 @@ def ways(**settings):
     for workers in (0, 2):
         for kind in (Loader, DataLoader):
             loader = kind(Pictures(), 8, num_workers=workers, collate_fn=pick, size="16MiB", **settings)
-            yield (lambda: epochs(loader)), loader.cache, workers
+            yield (lambda: epochs(loader)), loader.cache
     dataset = CachedDataset(Pictures(), size="16MiB", **settings)
-    yield (lambda: epochs(torch.utils.data.DataLoader(dataset, 8, num_workers=2, collate_fn=pick))), dataset.cache, 2
+    yield (lambda: epochs(torch.utils.data.DataLoader(dataset, 8, num_workers=2, collate_fn=pick))), dataset.cache
 
 
 @pytest.mark.torch
 def test_variable_true_caches_every_shape_in_every_way_in():
-    for read, cache, _ in ways(variable=True):
+    for read, cache in ways(variable=True):
         read()
         stats = cache.stats()
         assert (cache.variable, stats.stored, stats.passed, stats.hits) == (True, N, 0, 2 * N)
@@ -72,7 +72,7 @@ def test_variable_true_caches_every_shape_in_every_way_in():
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_variable_false_caches_the_most_frequent_shape_and_one_warning_tells_of_the_others():
-    for read, cache, workers in ways(variable=False):
+    for read, cache in ways(variable=False):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             read()
@@ -153,7 +153,7 @@ def test_reasons_are_counted_apart():
             return {"image": kinds.get(index, np.zeros((6, 4), np.uint8)), "label": index}
 
     loader = Loader(Mixed(), 8, collate_fn=len, size="16MiB", variable=False)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="uncached") as caught:
         assert sum(loader) == N
     (text,) = [str(one.message) for one in caught]
     assert "sample 1 and others (4 loads so far)" in text

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS, pytest.mark.filterwarnings("ig
 if torch is not None:
     pytest.importorskip("torchvision")
     pytest.importorskip("tensordict")
-    from sample_kinds import COLLATED, OTHERS, N, Kind, alike
+    from sample_kinds import COLLATED, OTHERS, Kind, N, alike
 
     import stocached
     from stocached import Loader

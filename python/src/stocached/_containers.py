@@ -207,7 +207,7 @@ _BASES = (int, float, str, bytes)
 
 def container_of(value: Any) -> Container | None:
     """How a value is taken apart. None: it is not, it is a leaf or cannot be cached."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return None
     container = _EXACT.get(kind)
