@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from . import _dtypes, _native, _probe
-from ._errors import InvalidError, SampleIndexError, SchemaError
+from ._comparison import SAMPLES, Comparison, private_copy, say_once
+from ._derived import Derived, derive
+from ._errors import ClosedError, FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
 from ._layout import LARGE
 from ._named import create_or_attach
 from ._notices import Notices
@@ -70,25 +78,29 @@ class CachedSamples:
         self._n = n
         self._given = _Count()
         self.notices = Notices()
-        with _probe.random_state_kept(), _probe.left_as_it_was(dataset):
+        self._comparison: Comparison | None = None
+        derived = derive(dataset) if name is not None and fingerprint is None else None  # before a load changes anything
+        with _probe.random_state_kept() as drawn, _probe.left_as_it_was(dataset):
             first = {index: _probe.tried(dataset, index) for index in _probe.spread(n)}
             trial = Trial(first, dataset.__getitem__, n)
             self._tree, self._fields = trial.tree, trial.fields(variable)
             self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
             if not allow_random:
                 _probe.check_repeatable(self._tree, dataset.__getitem__, first)
-            self.cache = cache or self._make(name, trial.bytes(), size, fingerprint, variable)
+            self.cache, made = (cache, False) if cache is not None else self._make(name, trial.bytes(), size, fingerprint or derived, variable)
             self._check_fields()
             self.notices.advice = self._advice(cache is None)
             self._batches = Batches(self.cache.fields)
             self._raw = Samples(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
                 _probe.check_fresh(self._tree, dataset.__getitem__, self.peek, self.cache)
+                if not made and fingerprint is None:
+                    self._check_older(derived, in_background=not drawn())
 
     # ------------------------------------------------------------------------------------------------ making the cache
 
-    def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: str | None, variable: bool | None) -> Cache:
-        """sample_bytes: of the largest sample that was tried. variable: what the caller asked for."""
+    def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: Any, variable: bool | None) -> tuple[Cache, bool]:
+        """The cache, and whether it is a new one. sample_bytes: of the largest sample that was tried. fingerprint: a text that was given, or a Derived."""
         fields = self._cache_fields()
         varies = bool(variable) or not all(field.fixed for field in fields)
         if varies and size is None:
@@ -96,9 +108,11 @@ class CachedSamples:
         specs = {field.name: (field.shape, _dtypes.NAMES[field.code]) for field in fields}
 
         def create() -> Cache:
-            return Cache.create(name, samples=self._n, fields=specs, size=size, variable=varies, fingerprint=fingerprint)
+            text = None if fingerprint is None else str(fingerprint)
+            return Cache.create(name, samples=self._n, fields=specs, size=size, variable=varies, fingerprint=text)
 
-        cache, _ = create_or_attach(name, create, fingerprint)
+        given = None if isinstance(fingerprint, Derived) else fingerprint
+        cache, made = create_or_attach(name, create, given, derived=True)
         if cache.samples != self._n:
             raise SchemaError(
                 f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
@@ -109,7 +123,49 @@ class CachedSamples:
                 f"cache {name!r} exists for samples of {kind}, and variable={variable} was asked for; leave variable= out, use another name, or remove "
                 f"it (stocached rm {name})"
             )
-        return cache
+        return cache, made
+
+    def _check_older(self, derived: Derived | None, in_background: bool) -> None:
+        """Whether a cache that somebody else has filled holds what the dataset gives. derived: None: the caller gave the cache. in_background: samples may be
+        loaded by another thread, as that draws no random numbers."""
+        old = Derived.parse(self.cache.fingerprint)
+        if derived is not None and old is not None:
+            changed = derived.changed(old)
+            if changed is not None:
+                raise FingerprintError(
+                    f"cache {self.cache.name!r} was made for other samples: the {changed} of the dataset changed since then. Use another name, or remove "
+                    f"it{_probe.removal(self.cache)}. If the samples are the same all the same, say so by a fingerprint= of your own"
+                )
+            if derived.certain(old):
+                return
+        ready = _probe.cached_now(self.cache)
+        if self.cache.name is None or (self.cache.fingerprint is not None and old is None) or not ready.size:
+            return
+        if derived is not None and derived.reasons:
+            say_once(self.cache.name, derived.reasons[0])
+        chosen: list[int] = np.random.default_rng().choice(ready, min(SAMPLES, ready.size), replace=False).tolist()
+        if in_background:
+            compare = functools.partial(_compare, weakref.ref(self), private_copy(self.dataset))
+            self._comparison = Comparison(chosen, compare, functools.partial(_could_not_compare, self.cache.name))
+        else:
+            for index in chosen:
+                self._compare(self.dataset, index)
+
+    def _compare(self, dataset: Any, index: int) -> None:
+        """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset."""
+        try:
+            _probe.check_sample(self._tree, dataset.__getitem__, self._look, self.cache, index)
+        except FingerprintError:  # a look is not counted, but may see a sample that is being replaced
+            _probe.check_sample(self._tree, dataset.__getitem__, self.peek, self.cache, index)
+
+    def _look(self, i: int) -> Any:
+        """`peek`, not counted as a hit."""
+        value = self.cache._look(_native.locate, i)
+        if value is None:
+            return None
+        values = value if len(self.cache.fields) > 1 else {"": value}
+        copied = {name: bytes(item) if isinstance(item, memoryview) else item.copy() for name, item in values.items()}
+        return self._give(copied if len(copied) > 1 else copied[""])
 
     def _cache_fields(self) -> list[Field]:
         return self._fields if self._packing is None else self._packing.fields()
@@ -169,7 +225,8 @@ class CachedSamples:
         missed = [k for k, sample in enumerate(samples) if sample is None]
         batch_load = getattr(self.dataset, "__getitems__", None)
         if batch_load is not None and len(missed) > 1:
-            loaded = batch_load([wanted[k] for k in missed])
+            with self._apart():
+                loaded = batch_load([wanted[k] for k in missed])
             if not isinstance(loaded, (list, tuple)) or len(loaded) != len(missed):
                 count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
                 raise InvalidError(f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(missed)} samples")
@@ -188,6 +245,7 @@ class CachedSamples:
 
     def peek(self, i: int) -> Any:
         """A sample out of the cache before it is augmented, None on a miss."""
+        self.notices.check()
         cache = self.cache
         value = cache.get(i, copy=True) if cache.variable else cache._copy_into(i, *self._raw.take())
         if value is None:
@@ -204,6 +262,7 @@ class CachedSamples:
 
     def _gather(self, wanted: list[int], room: int) -> list[Any]:
         """room: for how many samples memory is taken."""
+        self.notices.check()
         cache, leaves = self.cache, self._tree.leaves
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
@@ -220,7 +279,12 @@ class CachedSamples:
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
     def _load(self, i: int) -> Any:
-        return self._store(i, self.dataset[i])
+        with self._apart():
+            sample = self.dataset[i]
+        return self._store(i, sample)
+
+    def _apart(self) -> contextlib.AbstractContextManager[None]:
+        return _NOTHING if self._comparison is None else self._comparison.apart()
 
     def _store(self, i: int, sample: Any) -> Any:
         """Caches a sample that was loaded, and gives it back."""
@@ -254,9 +318,38 @@ class CachedSamples:
             return ""
         return " and ".join(differing)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_comparison": None}
+
     def stats(self) -> Any:
         """`Cache.stats()` of the cache underneath."""
         return self.cache.stats()
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of {self.dataset!r} in {self.cache!r}>"
+
+
+def _compare(cached: weakref.ref[CachedSamples], dataset: Any, index: int) -> bool:
+    """Of a sample in the cache and in the dataset; whether to go on with others."""
+    samples = cached()
+    if samples is None or samples.cache.closed:
+        return False
+    try:
+        samples._compare(dataset, index)
+    except (FingerprintError, NondeterministicDatasetError) as error:
+        samples.notices.raise_everywhere(error)
+        return False
+    except ClosedError:
+        return False
+    return True
+
+
+def _could_not_compare(cache: str | None, error: Exception) -> None:
+    warnings.warn(
+        f"stocached: no sample of cache {cache!r} could be compared with the dataset in the background, as loading them failed "
+        f"({type(error).__name__}: {error}). fingerprint= says whether they are the same",
+        stacklevel=1,
+    )
+
+
+_NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ._derived import Derived
 from ._errors import CacheExistsError, CacheNotFoundError, FingerprintError
 from .cache import Cache
 
 _TRIES = 100  # of create and attach in turn, while others create and remove it in between
 
 
-def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint: str | None) -> tuple[Cache, bool]:
-    """The cache, and whether this call created it. A cache that exists must have the fingerprint, none if it is None."""
+def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint: str | None, *, derived: bool = False) -> tuple[Cache, bool]:
+    """The cache, and whether this call created it. A cache that exists must have the fingerprint, none if it is None.
+
+    derived: if it is None, one that was derived will do."""
     if name is None:
         return create(), True
     for attempt in range(_TRIES):
@@ -24,7 +27,7 @@ def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint:
             cache = Cache.attach(name, fingerprint=fingerprint)
         except CacheNotFoundError:
             continue  # removed since
-        if fingerprint is None and cache.fingerprint is not None:
+        if fingerprint is None and cache.fingerprint is not None and not (derived and Derived.parse(cache.fingerprint)):
             raise FingerprintError(
                 f"cache {name!r} has the fingerprint {cache.fingerprint!r} and none was asked for; pass fingerprint={cache.fingerprint!r} if it is yours, "
                 "else another name"

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import FingerprintError
+from ._errors import FingerprintError, NondeterministicDatasetError, StocachedError
 from ._shared_file import SharedFile
 
 _RECORD = np.dtype([("count", "u8"), ("first", "i8"), ("text", "S240")])  # loads that went uncached for one reason, and the first sample
 _RECORDS = 31  # reasons; what comes after them is counted with the last
-_STALE_AT, _PAGE = 8, 4096
+_TEXT_AT, _PAGE = 8, 4096
+_ERRORS: tuple[type[StocachedError], ...] = (FingerprintError, NondeterministicDatasetError)
 
 
 class Notices:
@@ -35,7 +36,7 @@ class Notices:
 
     def _map(self) -> None:
         memory = self._file.map(0, _PAGE + _RECORDS * _RECORD.itemsize)
-        self._flag, self._text = memory[:1], memory[_STALE_AT:_PAGE]
+        self._flag, self._text = memory[:1], memory[_TEXT_AT:_PAGE]
         self._records = memory[_PAGE:].view(_RECORD)
         self._lock = threading.Lock()
         _all.add(self)
@@ -85,15 +86,16 @@ class Notices:
 
     # ------------------------------------------------------------------------------------------------ other data
 
-    def stale(self, message: str) -> None:
-        """From now on `check` raises FingerprintError with this message, in all processes."""
-        text = np.frombuffer(message.encode()[: self._text.size], np.uint8)
+    def raise_everywhere(self, error: FingerprintError | NondeterministicDatasetError) -> None:
+        """From now on `check` raises it, in all processes."""
+        text = np.frombuffer(str(error).encode()[: self._text.size], np.uint8)
         self._text[: text.size] = text
-        self._flag[0] = 1
+        self._flag[0] = 1 + _ERRORS.index(type(error))
 
     def check(self) -> None:
-        if self._flag[0]:
-            raise FingerprintError(self._text.tobytes().rstrip(b"\0").decode(errors="replace"))
+        flag = self._flag[0]
+        if flag:
+            raise _ERRORS[flag - 1](self._text.tobytes().rstrip(b"\0").decode(errors="replace"))
 
 
 _all: weakref.WeakSet[Notices] = weakref.WeakSet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import pickle
 import random
 import sys
 import threading
@@ -14,6 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _native
 from ._errors import FingerprintError, NondeterministicDatasetError, SchemaError
@@ -24,12 +26,18 @@ PROBES = 3  # samples
 
 
 @contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Puts the random number generators of Python, NumPy and torch (if somebody uses it) back afterwards, so that probing changes no seeded run."""
+def random_state_kept() -> Iterator[Callable[[], bool]]:
+    """Puts the random number generators of Python, NumPy and torch (if somebody uses it) back afterwards, so that probing changes no seeded run.
+
+    Gives a function that says whether something was drawn from them, or seeded, meanwhile."""
     torch = sys.modules.get("torch")
-    states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
+
+    def now() -> tuple[Any, ...]:
+        return random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
+
+    states, before = now(), pickle.dumps(now())
     try:
-        yield
+        yield lambda: pickle.dumps(now()) != before
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
@@ -67,7 +75,7 @@ def _noted(value: Any) -> list[tuple[Any, Any]]:
     while todo:
         value = todo.popleft()
         kind = type(value)
-        container = value if kind in (list, dict, tuple) else vars(value) if _is_own(value) else None
+        container = value if kind in (list, dict, tuple) else vars(value) if is_own(value) else None
         if container is None or len(container) > room or id(container) in noted:
             continue
         room -= len(container)
@@ -77,7 +85,7 @@ def _noted(value: Any) -> list[tuple[Any, Any]]:
     return list(noted.values())
 
 
-def _is_own(value: Any) -> bool:
+def is_own(value: Any) -> bool:
     """Whether it is a dataset, or of the program's own code: arrays, models and whatever else is of a library see to themselves."""
     kind = type(value)
     if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, (type, ModuleType, FunctionType)) or hasattr(kind, "shape"):
@@ -146,19 +154,26 @@ def check_repeatable(tree: Tree, load: Callable[[int], Any], first: dict[int, An
 
 def check_fresh(tree: Tree, load: Callable[[int], Any], cached: Callable[[int], Any], cache: Cache) -> None:
     """Compares samples of a filled cache with what the dataset gives now. FingerprintError if the cache holds something else."""
-    ready = np.flatnonzero(cache.states() == _native.STATE_READY)
+    ready = cached_now(cache)
     for k in spread(ready.size) if ready.size else []:
-        index = int(ready[k])
-        old, new = cached(index), load(index)
-        if old is None:
-            continue  # cleared since
-        where = difference(tree, new, old)
-        if where is not None:
-            check_repeatable(tree, load, {index: new})
-            raise FingerprintError(
-                f"cache {cache.name!r} holds other data than this dataset gives: sample {index} was compared, and {where}. The dataset or its transform "
-                f"has changed since the cache was filled; use another name, or remove it{removal(cache)}"
-            )
+        check_sample(tree, load, cached, cache, int(ready[k]))
+
+
+def cached_now(cache: Cache) -> npt.NDArray[np.int64]:
+    """The indices of all samples in the cache."""
+    return np.flatnonzero(cache.states() == _native.STATE_READY)
+
+
+def check_sample(tree: Tree, load: Callable[[int], Any], cached: Callable[[int], Any], cache: Cache, index: int) -> None:
+    """The same for one sample."""
+    old, new = cached(index), load(index)
+    where = None if old is None else difference(tree, new, old)
+    if where is not None:
+        check_repeatable(tree, load, {index: new})
+        raise FingerprintError(
+            f"cache {cache.name!r} holds other data than this dataset gives: sample {index} was compared, and {where}. The dataset or its transform "
+            f"has changed since the cache was filled; use another name, or remove it{removal(cache)}"
+        )
 
 
 def removal(cache: Cache) -> str:
