@@ -20,6 +20,7 @@ from ._probe import is_own
 
 SAMPLES = 32
 _PATIENCE = 10.0  # seconds that a fork, or the end of the program, waits for the sample that is being loaded
+_LARGE = 1000  # entries of a list that holds data rather than objects that load it
 _TURN = 0.05  # seconds between two looks whether the thread is to end
 
 
@@ -95,6 +96,8 @@ def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
     if id(value) in made:
         return made[id(value)]
     kind = type(value)
+    if kind in (list, dict, tuple) and len(value) > _LARGE:
+        return value
     if kind in (list, dict):
         copied = made[id(value)] = value.copy()
         for key in range(len(value)) if kind is list else value:

@@ -1,8 +1,8 @@
 """Fingerprints that are derived from a dataset, for caches with a name: one part of its data, one of its transforms, and hints.
 
 In a cache's header one reads `auto1 d=0123456789abcdef h=0123456789ab x311=0123456789abcdef`: the format; a digest of the data; one of what may differ without
-a change of the samples (times of files, versions of libraries, plain attributes of the dataset); one of the transforms' types, arguments and code, behind the
-version of Python that compiled them. `?` stands for a part that cannot be told."""
+a change of the samples (times of files, versions of libraries, code and plain attributes of the dataset); one of the transforms' types, arguments and code,
+after the version of Python that compiled it. `?` stands for a part that cannot be told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ._identity import MOST_BYTES, Identity, UntoldError, digest_of
+from ._identity import MOST_BYTES, Identity, UntoldError, digest_of, is_library
 from ._machine import once_a_machine
 
 MOST_FILES = 10_000  # whose sizes and times are looked at
@@ -61,6 +61,7 @@ def derive(dataset: Any) -> Derived:
     """Loads no sample, and never raises. Reads sizes and times of at most 10,000 files, and at most 64 MiB of each list of arrays."""
     made = _Derivation()
     try:
+        made.note_names(dataset)
         made.add(dataset)
     except Exception as error:  # of the dataset's own code, such as a property
         made.give_up(f"{type(error).__name__}: {error}")
@@ -69,7 +70,7 @@ def derive(dataset: Any) -> Derived:
 
 class _Derivation:
     def __init__(self) -> None:
-        self._code, self._settings = Identity(), Identity()
+        self._code, self._settings, self._classes = Identity(), Identity(), Identity()  # of transforms, of attributes, of datasets
         self._data_parts: list[bytes] = []
         self._code_parts: list[bytes] = []
         self._hint_parts: list[bytes] = []
@@ -77,24 +78,29 @@ class _Derivation:
         self._untold_code: list[str] = []
         self._folders: list[str] = []  # whose files were looked at
         self._seen: set[int] = set()
+        self._used: set[str] = set()  # names of attributes, in the code of the program's datasets
         self._sampled = False
 
     def result(self) -> Derived:
-        try:
-            self._code_parts.append(self._code.bodies())
-        except UntoldError as error:
-            self._untold_code.append(str(error))
-        named = sorted(path for path in self._code.paths | self._settings.paths if not any(_within(path, folder) for folder in self._folders))
+        for identity, parts in ((self._code, self._code_parts), (self._classes, self._hint_parts)):
+            try:
+                parts.append(identity.bodies())
+            except UntoldError as error:
+                self._untold_code.append(f"it uses {error}")
+        met = (self._code, self._settings, self._classes)
+        named = sorted(
+            path for path in set().union(*(identity.paths for identity in met)) if not any(_within(path, folder) for folder in self._folders)
+        )
         if named:
             self._untold_data.append(f"it names {named[0]}, which may be read")
-        for library, version in sorted((self._code.versions | self._settings.versions).items()):
-            self._hint_parts.append(digest_of("version", library.encode(), version.encode()))
+        for module, version in sorted({pair for identity in met for pair in identity.versions.items()}):
+            self._hint_parts.append(digest_of("version", module.encode(), version.encode()))
         data, code, hints = (digest_of("parts", *parts).hex() for parts in (self._data_parts, self._code_parts, self._hint_parts))
         return Derived(
             "?" if self._untold_data else data[:16],
             hints[:12],
             "?" if self._untold_code else code[:16],
-            sampled=self._sampled or self._code.sampled or self._settings.sampled,
+            sampled=self._sampled or any(identity.sampled for identity in met),
             reasons=(*(f"data: {reason}" for reason in self._untold_data), *(f"transform: {reason}" for reason in self._untold_code)),
         )
 
@@ -103,6 +109,18 @@ class _Derivation:
         self._untold_code.append(why)
 
     # ------------------------------------------------------------------------------------------------ datasets
+
+    def note_names(self, dataset: Any) -> None:
+        """Of attributes that are used: a dataset around another one may use those of that one."""
+        todo, seen = [dataset], set()
+        while todo:
+            value = todo.pop()
+            if isinstance(value, (list, tuple)) and len(value) < MOST_FILES:
+                todo += [item for item in value if _is_dataset(item)]
+            elif _is_dataset(value) and id(value) not in seen:
+                seen.add(id(value))
+                self._used |= self._classes.used_names(type(value)) or set()
+                todo += getattr(value, "__dict__", {}).values()
 
     def add(self, dataset: Any) -> None:
         if id(dataset) in self._seen:
@@ -123,19 +141,19 @@ class _Derivation:
             if own is None or _calls(value):
                 sources += self._add_attribute(dataset, name, value)
         if own is None and not sources:
-            self._untold_data.append(f"{type(dataset).__qualname__} does not say where its samples come from")
+            self._untold_data.append(f"{type(dataset).__name__} does not say where its samples come from")
 
     def _add_class(self, dataset: Any) -> None:
         try:
-            self._code_parts.append(self._code.add_code(type(dataset)))
+            self._hint_parts.append(self._classes.add_code(type(dataset)))
         except UntoldError as error:
-            self._untold_code.append(str(error))
+            self._untold_code.append(f"it uses {error}")
 
     def _attributes(self, dataset: Any) -> Iterator[tuple[str, Any]]:
-        used = self._code.used_names(type(dataset))
+        used = self._classes.used_names(type(dataset))
         arrays = _is_of(dataset, "torchvision.datasets") and _is_array(getattr(dataset, "data", None))
         for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
-            if (used is None or name in used) and not (arrays and name == "root"):  # its files are in the arrays
+            if (used is None or name in self._used) and not (arrays and name == "root"):  # its files are in the arrays
                 yield name, value
 
     def _add_attribute(self, dataset: Any, name: str, value: Any) -> int:
@@ -154,7 +172,8 @@ class _Derivation:
         if _calls(value):
             self._tell(self._code_parts, self._untold_code, name, lambda: self._code.of(value))
             return 0
-        if _is_array(value) or _holds_arrays(value) or _is_long(value):
+        theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)  # such as the indices of a Subset
+        if _is_array(value) or _holds_arrays(value) or _is_long(value) or theirs:
             return self._add_values(value, name)
         self._tell(self._hint_parts, self._untold_data, name, lambda: self._settings.of(value))
         return 0

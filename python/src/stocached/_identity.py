@@ -5,6 +5,8 @@ Code of the program counts as bytecode, together with the functions, classes and
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dis
 import enum
 import functools
@@ -75,7 +77,7 @@ class Identity:
     def __init__(self) -> None:
         self.sampled = False  # arrays were read in part
         self.paths: set[str] = set()  # of files and folders that exist, among the texts that were met
-        self.versions: dict[str, str] = {}  # of libraries that were named
+        self.versions: dict[str, str] = {}  # of modules of libraries that were named, and when they were installed
         self._objects, self._room = 0, MOST_BYTES
         self._open: list[int] = []  # ids of the values that are being looked at, outermost first
         self._kept: list[Any] = []  # so that no id comes twice
@@ -122,10 +124,11 @@ class Identity:
 
     def _items(self, value: Any) -> list[bytes] | None:
         """Of a list, a dict or a number, which may be of a class of its own."""
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple, collections.deque)):
             return [self.of(item) for item in value]
         if isinstance(value, (dict, types.MappingProxyType)):
-            return sorted(self.of(key) + self.of(item) for key, item in value.items())
+            items = [self.of(key) + self.of(item) for key, item in value.items()]
+            return [self.of(getattr(value, "default_factory", None)), *(items if isinstance(value, collections.OrderedDict) else sorted(items))]
         if isinstance(value, (set, frozenset)):
             return sorted(map(self.of, value))
         bases: tuple[Any, ...] = (str, bytes, int, float, complex)
@@ -169,12 +172,12 @@ class Identity:
         return made
 
     def _state(self, value: Any) -> bytes:
-        """The attributes of an object that its code uses. Of an object of a library all count, but for caches of torch's modules."""
-        kind = type(value)
+        """The attributes of an object."""
         state = dict(_attributes(value))
-        reach = self._reach(kind)
-        names = state.keys() - _module_internals() if _is_module(value) else state.keys() if reach.library else state.keys() & reach.names
-        return digest_of("state", *(digest_of("attribute", name.encode(), self.of(state[name])) for name in sorted(names)))
+        if _is_module(value):
+            state = {name: item for name, item in state.items() if name not in _module_internals()}
+            state["_modules"] = list(state["_modules"].items())  # they run in this order
+        return digest_of("state", *(digest_of("attribute", name.encode(), self.of(item)) for name, item in sorted(state.items())))
 
     def _untold(self, value: Any) -> Any:
         raise UntoldError(f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", ""))
@@ -192,7 +195,7 @@ class Identity:
         return digest_of("bodies", *sorted(self._bodies))
 
     def used_names(self, kind: type) -> set[str] | None:
-        """The attributes that the code of a class uses; None: a library's code uses any."""
+        """The attributes that the code of a class uses, of its objects and of others; None: a library's code uses any of its objects."""
         reach = self._reach(kind)
         return None if reach.library else reach.names
 
@@ -275,10 +278,10 @@ class Identity:
         return known
 
     def _note_version(self, module: str) -> None:
-        top = module.partition(".")[0]
-        version = getattr(sys.modules.get(top), "__version__", None)
-        if isinstance(version, str):
-            self.versions[top] = version
+        top, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None)
+        if module not in self.versions and top not in sys.stdlib_module_names and file is not None:
+            with contextlib.suppress(OSError):
+                self.versions[module] = f"{getattr(sys.modules.get(top), '__version__', '')} {os.stat(file).st_mtime_ns}"
 
 
 class _Reach:
@@ -289,9 +292,9 @@ class _Reach:
         self.functions: list[types.FunctionType] = []
         self.constants: dict[str, Any] = {}  # attributes of the class
         self.names: set[str] = set()
-        self.library = False  # whether a method of a library's class is among them
         classes = [base for base in kind.__mro__ if base is not object]
         own = [base for base in classes if not is_library(base.__module__)]
+        self.library = not own  # whether a method of a library's class is among them
         theirs = {name for base in classes if base not in own for name in vars(base)}
         todo = {*_BODIES, *(name for base in own for name in vars(base) if all_methods or name in theirs)} - _NOT_ASKED
         while todo:
@@ -371,8 +374,16 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _has_python_state(kind: type) -> bool:
-    """Whether all that an object of this class holds is in its attributes: its classes are written in Python, but for `object`."""
-    return all(base.__flags__ & _HEAP_TYPE for base in kind.__mro__[:-1])
+    """Whether all that an object of this class holds is in its attributes: it is no larger than a class written in Python makes it."""
+    if issubclass(kind, types.SimpleNamespace):
+        return True
+    members = [
+        name
+        for base in kind.__mro__
+        for name, member in vars(base).items()
+        if name in ("__dict__", "__weakref__") or inspect.ismemberdescriptor(member)
+    ]
+    return kind.__basicsize__ <= object.__basicsize__ + struct.calcsize("P") * len(members)
 
 
 def _is_torch(value: Any, *names: str) -> bool:
@@ -390,7 +401,6 @@ def _module_internals() -> frozenset[str]:
     return frozenset(vars(sys.modules["torch"].nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _NOT_ASKED = {
     "__init__",
     "__new__",

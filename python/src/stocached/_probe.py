@@ -31,13 +31,15 @@ def random_state_kept() -> Iterator[Callable[[], bool]]:
 
     Gives a function that says whether something was drawn from them, or seeded, meanwhile."""
     torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
 
-    def now() -> tuple[Any, ...]:
-        return random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
+    def drawn() -> bool:
+        if random.getstate() != states[0] or pickle.dumps(np.random.get_state()) != pickle.dumps(states[1]):
+            return True
+        return torch is not None and not torch.equal(torch.get_rng_state(), states[2])
 
-    states, before = now(), pickle.dumps(now())
     try:
-        yield lambda: pickle.dumps(now()) != before
+        yield drawn
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
