@@ -110,6 +110,11 @@ torch)
     else
         echo "stocached: torch is older than Lightning wants (2.1); the tests of stocached.lightning are skipped"
     fi
+    if "$py" -c 'import sys, torch; sys.exit(sys.version_info < (3, 11) or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14))'; then
+        pip_install samples 'torchvision, tensordict and datasets, for the tests of their samples' tools/requirements-samples.txt -- --no-deps -r tools/requirements-samples.txt
+    else
+        echo "stocached: Python is older than 3.11 or torch than torchvision wants (2.14); the tests of samples of torchvision and tensordict are skipped"
+    fi
     # What we are compared with. --no-deps: it asks for an old NumPy, and works with a new one; it does not take Python 3.13.
     if "$py" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
         pip_install peers 'stocaching, which ours is compared with' python/bench/requirements.txt -- --no-deps -r python/bench/requirements.txt

@@ -63,6 +63,12 @@ class Slotted:
     y: Any
 
 
+@tensordict.tensorclass
+class Step:
+    state: torch.Tensor
+    action: torch.Tensor
+
+
 def of(index: int, *shape: int, dtype: Any = torch.float32) -> Any:
     return torch.full(shape, index).to(dtype)
 
@@ -81,6 +87,7 @@ COLLATED: dict[str, Callable[[int], Any]] = {
     "detection": lambda k: (tv_tensors.Image(of(k, 3, 4, 5)), {"boxes": boxes(k), "labels": of(k, 2, dtype=torch.int64)}),
     "TensorDict": lambda k: tensordict.TensorDict({"a": of(k, 3), "b": {"c": of(k, 2, 2)}}, []),
     "TensorDict of rows": lambda k: tensordict.TensorDict({"a": of(k, 3), "b": of(k, 3, 2)}, [3]),
+    "tensorclass": lambda k: Step(of(k, 3), of(k), batch_size=[]),
     "OrderedDict": lambda k: collections.OrderedDict(z=k, a=of(k, 2)),
     "UserDict": lambda k: collections.UserDict(z=k, a=of(k, 2)),
     "defaultdict": lambda k: collections.defaultdict(int, z=k, a=of(k, 2)),
@@ -140,6 +147,8 @@ def alike(a: Any, b: Any) -> bool:
     if isinstance(a, tensordict.TensorDict):
         settings = [(t.batch_size, t.names, t.is_locked, t.device) for t in (a, b)]
         return settings[0] == settings[1] and list(a.keys()) == list(b.keys()) and all(alike(a.get(key), b.get(key)) for key in a.keys())  # noqa: SIM118
+    if isinstance(a, Step):
+        return alike(a.to_tensordict(), b.to_tensordict())
     if isinstance(a, tensordict.NonTensorData):
         return bool(a.data == b.data and a.batch_size == b.batch_size)
     if isinstance(a, Mapping):

@@ -506,6 +506,9 @@ def test_a_dataset_over_a_part(storage):
         part[3]
     with pytest.raises(stocached.InvalidError, match="a dataset of 31 samples, and the storage has 30"):
         PreparedDataset(storage, stocached.prepare.IndexSet.all(31))
+    assert whole.fingerprint == Made(30).dataset_info().fingerprint  # by which a cache with a name notices other samples
+    others = PreparedDataset(storage, stocached.prepare.IndexSet([3, 7, 11], 30))
+    assert len({whole.fingerprint, part.fingerprint, others.fingerprint}) == 3
 
 
 def test_pickled_storages(tmp_path):

@@ -60,7 +60,8 @@ class CachedSamples:
         size: the most that it may take, bytes or such as "8GiB". None: room for every sample.
         augment: is called with each sample that leaves here, from the cache or not, and returns what the caller gets.
         name: ranks and jobs that give the same name share the cache, which stays until it is removed. None: workers of this process share it.
-        fingerprint: names dataset and transform; a named cache with another one is refused. Bump it when the data changes.
+        fingerprint: names dataset and transform; a named cache with another one is refused. Bump it when the data changes. None: one is derived, and where
+        it does not tell for certain, samples of a filled cache are compared.
         variable: True: samples of any shape are cached; False: those of one shape, which is faster; None: whichever fits the samples that are tried.
         allow_random: caches a dataset that gives another sample each time, and does not compare a filled cache with the dataset.
 

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -82,9 +83,11 @@ class _Dataclass(Container):
     columns = False  # torch's default collate function refuses them
 
     def parts(self, value: Any) -> Parts:
-        names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-        names += [name for name in getattr(value, "__dict__", ()) if name not in names]
-        return Parts(tuple(names), [getattr(value, name) for name in names])
+        attributes = dict(getattr(value, "__dict__", {}))
+        for field in dataclasses.fields(value):
+            if inspect.ismemberdescriptor(getattr(type(value), field.name, None)) and hasattr(value, field.name):  # a slot
+                attributes[field.name] = getattr(value, field.name)
+        return Parts(tuple(attributes), list(attributes.values()))
 
     def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
         made = object.__new__(kind)

@@ -151,6 +151,8 @@ def _remedy(value: Any) -> str:
     kind, library = type(value), type(value).__module__.partition(".")[0]
     if library == "PIL":
         return "convert the picture in the dataset's transform, for example with torchvision.transforms.functional.pil_to_tensor or numpy.asarray"
+    if library == "tensordict":
+        return "give a TensorDict, for example with .to_tensordict()"
     if isinstance(value, (set, frozenset)):
         return "give a sorted list of its values"
     if isinstance(value, _tensor_type() or ()):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._errors import InvalidError, SampleIndexError
+from ._fingerprint import fingerprint
 from ._indices import IndexSet
 from ._storage import DataStorage
 
@@ -26,6 +27,12 @@ class PreparedDataset:
             raise InvalidError(f"the indices are of a dataset of {indices.samples} samples, and the storage has {samples}")
         self.storage, self.indices, self.transform = storage, indices, transform
         self._n = samples if indices is None else len(indices)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names these samples before the transform: by it a cache with a name notices that they are others."""
+        made = self.storage.load_dataset_info().fingerprint
+        return made if self.indices is None else f"{made} {fingerprint(self.indices.indices)}"
 
     def __len__(self) -> int:
         return self._n
