@@ -205,7 +205,7 @@ def test_a_dataset_that_only_its_own_thread_may_ask(filled, tmp_path, monkeypatc
             return super().__getitem__(index)
 
     said = []
-    monkeypatch.setattr("stocached._cached._could_not_compare", lambda name, error: said.append((name, type(error))))
+    monkeypatch.setattr(_comparison, "_say_failed", lambda name, error: said.append((name, type(error))))
     dataset = Rows()
     CachedSamples(dataset, name=filled)._comparison.wait()
     assert said == [(filled, sqlite3.ProgrammingError)]
@@ -259,7 +259,7 @@ def test_it_ends_with_the_cache_and_with_the_dataset(filled):
     comparison = cached._comparison
     del cached
     comparison.wait()
-    assert comparison._done
+    assert comparison.done
 
 
 def test_copies_share_what_is_no_object_of_the_programs():

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import operator
 import threading
-import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from . import _dtypes, _native, _probe
-from ._comparison import SAMPLES, Comparison, private_copy, say_once
+from . import _comparison, _dtypes, _native, _probe
+from ._comparison import Comparison
 from ._derived import Derived, derive
-from ._errors import ClosedError, FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
+from ._errors import InvalidError, SampleIndexError, SchemaError
 from ._layout import LARGE
 from ._named import create_or_attach
 from ._notices import Notices
@@ -90,13 +85,13 @@ class CachedSamples:
                 _probe.check_repeatable(self._tree, dataset.__getitem__, first)
             self.cache, made = (cache, False) if cache is not None else self._make(name, trial.bytes(), size, fingerprint or derived, variable)
             self._check_fields()
-            self.notices.advice = self._advice(cache is None)
+            self.notices.advice = self._advice(given=cache is not None)
             self._batches = Batches(self.cache.fields)
             self._raw = Samples(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
                 _probe.check_fresh(self._tree, dataset.__getitem__, self.peek, self.cache)
                 if not made and fingerprint is None:
-                    self._check_older(derived, in_background=not drawn())
+                    self._comparison = _comparison.begin(self, derived, in_background=not drawn())
 
     # ------------------------------------------------------------------------------------------------ making the cache
 
@@ -126,48 +121,6 @@ class CachedSamples:
             )
         return cache, made
 
-    def _check_older(self, derived: Derived | None, in_background: bool) -> None:
-        """Whether a cache that somebody else has filled holds what the dataset gives. derived: None: the caller gave the cache. in_background: samples may be
-        loaded by another thread, as that draws no random numbers."""
-        old = Derived.parse(self.cache.fingerprint)
-        if derived is not None and old is not None:
-            changed = derived.changed(old)
-            if changed is not None:
-                raise FingerprintError(
-                    f"cache {self.cache.name!r} was made for other samples: the {changed} of the dataset changed since then. Use another name, or remove "
-                    f"it{_probe.removal(self.cache)}. If the samples are the same all the same, say so by a fingerprint= of your own"
-                )
-            if derived.certain(old):
-                return
-        ready = _probe.cached_now(self.cache)
-        if self.cache.name is None or (self.cache.fingerprint is not None and old is None) or not ready.size:
-            return
-        if derived is not None and derived.reasons:
-            say_once(self.cache.name, derived.reasons[0])
-        chosen: list[int] = np.random.default_rng().choice(ready, min(SAMPLES, ready.size), replace=False).tolist()
-        if in_background:
-            compare = functools.partial(_compare, weakref.ref(self), private_copy(self.dataset))
-            self._comparison = Comparison(chosen, compare, functools.partial(_could_not_compare, self.cache.name))
-        else:
-            for index in chosen:
-                self._compare(self.dataset, index)
-
-    def _compare(self, dataset: Any, index: int) -> None:
-        """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset."""
-        try:
-            _probe.check_sample(self._tree, dataset.__getitem__, self._look, self.cache, index)
-        except FingerprintError:  # a look is not counted, but may see a sample that is being replaced
-            _probe.check_sample(self._tree, dataset.__getitem__, self.peek, self.cache, index)
-
-    def _look(self, i: int) -> Any:
-        """`peek`, not counted as a hit."""
-        value = self.cache._look(_native.locate, i)
-        if value is None:
-            return None
-        values = value if len(self.cache.fields) > 1 else {"": value}
-        copied = {name: bytes(item) if isinstance(item, memoryview) else item.copy() for name, item in values.items()}
-        return self._give(copied if len(copied) > 1 else copied[""])
-
     def _cache_fields(self) -> list[Field]:
         return self._fields if self._packing is None else self._packing.fields()
 
@@ -184,13 +137,12 @@ class CachedSamples:
                 f"use another cache or name, or remove the old one{_probe.removal(self.cache)}"
             )
 
-    def _advice(self, made: bool) -> str:
-        """What can be done about samples whose shapes differ from those of the cache. made: the cache was made here, or is found by a name."""
-        if not made:
+    def _advice(self, given: bool) -> str:
+        """What can be done about samples whose shapes differ from those of the cache. given: the cache was, else it is made here."""
+        if given:
             return "A cache that is created with variable=True, and with None for the dimensions that differ, takes them all"
-        return "variable=True caches samples of any shape" + (
-            f", in a cache that is made anew{_probe.removal(self.cache)}" if self.cache.name else ""
-        )
+        anew = f", in a new cache{_probe.removal(self.cache)}" if self.cache.name else ""
+        return f"variable=True caches samples of any shape{anew}"
 
     # ------------------------------------------------------------------------------------------------ samples
 
@@ -254,6 +206,15 @@ class CachedSamples:
         self._given.value += 1
         return self._give(value)
 
+    def look(self, i: int) -> Any:
+        """`peek`, not counted as a hit; it may see a sample that is being replaced."""
+        value = self.cache._look(_native.locate, i)
+        if value is None:
+            return None
+        values = value if len(self.cache.fields) > 1 else {"": value}
+        copied = {name: bytes(item) if isinstance(item, memoryview) else item.copy() for name, item in values.items()}
+        return self._give(copied if len(copied) > 1 else copied[""])
+
     def _give(self, value: Any) -> Any:
         """A sample from what the cache holds of it."""
         values = list(value.values()) if len(self.cache.fields) > 1 else [value]
@@ -285,7 +246,9 @@ class CachedSamples:
         return self._store(i, sample)
 
     def _apart(self) -> contextlib.AbstractContextManager[None]:
-        return _NOTHING if self._comparison is None else self._comparison.apart()
+        """Around a load of samples."""
+        comparison = self._comparison
+        return _NOTHING if comparison is None or comparison.done else comparison.apart()
 
     def _store(self, i: int, sample: Any) -> Any:
         """Caches a sample that was loaded, and gives it back."""
@@ -328,29 +291,6 @@ class CachedSamples:
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of {self.dataset!r} in {self.cache!r}>"
-
-
-def _compare(cached: weakref.ref[CachedSamples], dataset: Any, index: int) -> bool:
-    """Of a sample in the cache and in the dataset; whether to go on with others."""
-    samples = cached()
-    if samples is None or samples.cache.closed:
-        return False
-    try:
-        samples._compare(dataset, index)
-    except (FingerprintError, NondeterministicDatasetError) as error:
-        samples.notices.raise_everywhere(error)
-        return False
-    except ClosedError:
-        return False
-    return True
-
-
-def _could_not_compare(cache: str | None, error: Exception) -> None:
-    warnings.warn(
-        f"stocached: no sample of cache {cache!r} could be compared with the dataset in the background, as loading them failed "
-        f"({type(error).__name__}: {error}). fingerprint= says whether they are the same",
-        stacklevel=1,
-    )
 
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

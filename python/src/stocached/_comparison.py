@@ -1,6 +1,6 @@
-"""Samples of a filled cache are compared with those of the dataset in the background, where nothing else says whether it has changed.
+"""Whether a cache that was filled before holds the samples of a dataset: by its fingerprint, and where that does not tell, by comparing some samples.
 
-A thread of the program does it, on a copy of the dataset's objects: what a load changes in them, such as a file that it opens, is seen by nobody else. It
+A thread of the program compares them, on a copy of the dataset's objects: what a load changes in them, such as a file that it opens, is seen by nobody else. It
 never loads at the same time as the program does in this process, and it stands still while the process forks."""
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from . import _threads
-from ._probe import is_own
+import numpy as np
 
-SAMPLES = 32
+from . import _threads
+from ._derived import Derived
+from ._errors import ClosedError, FingerprintError, NondeterministicDatasetError
+from ._probe import cached_now, check_sample, is_own, removal
+
+_SAMPLES = 32
 _PATIENCE = 10.0  # seconds that a fork, or the end of the program, waits for the sample that is being loaded
 _LARGE = 1000  # entries of a list that holds data rather than objects that load it
 _TURN = 0.05  # seconds between two looks whether the thread is to end
@@ -35,7 +40,7 @@ class Comparison:
         self._loading = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._done = False
+        self.done = False
         _threads.keep_from_forks(self)
         _all.add(self)
         self.after_fork()
@@ -43,7 +48,7 @@ class Comparison:
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """Around a load of the program's own: in this process no other one goes on meanwhile."""
-        if self._done or os.getpid() != self._pid:
+        if self.done or os.getpid() != self._pid:
             yield
         else:
             with self._loading:
@@ -61,7 +66,7 @@ class Comparison:
                     self._compare_one(self._left.pop())
                 finally:
                     self._loading.release()
-        self._done = not self._left
+        self.done = not self._left
 
     def _compare_one(self, index: int) -> None:
         try:
@@ -79,7 +84,7 @@ class Comparison:
             self._thread = None
 
     def after_fork(self) -> None:
-        if not self._done:
+        if not self.done:
             self._stop.clear()
             self._thread = threading.Thread(target=self._work, daemon=True, name="stocached compare")
             self._thread.start()
@@ -87,7 +92,66 @@ class Comparison:
     def end(self) -> None:
         self._left.clear()
         self.before_fork()
-        self._done = True
+        self.done = True
+
+
+def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Comparison | None:
+    """Compares a CachedSamples whose cache was there before with its dataset. None: there is nothing to do in the background.
+
+    derived: the fingerprint of the dataset; None: the caller gave the cache. in_background: samples may be loaded by another thread, as that draws no random
+    numbers. Raises FingerprintError, NondeterministicDatasetError."""
+    cache, old = cached.cache, Derived.parse(cached.cache.fingerprint)
+    if derived is not None and old is not None:
+        changed = derived.changed(old)
+        if changed is not None:
+            raise FingerprintError(
+                f"cache {cache.name!r} was made for other samples: the {changed} of the dataset changed since then. Use another name, or remove "
+                f"it{removal(cache)}. If the samples are the same all the same, say so by a fingerprint= of your own"
+            )
+        if derived.certain(old):
+            return None
+    ready = cached_now(cache)
+    if cache.name is None or (cache.fingerprint is not None and old is None) or not ready.size:
+        return None
+    if derived is not None and derived.reasons:
+        _say_once(cache.name, derived.reasons[0])
+    chosen: list[int] = np.random.default_rng().choice(ready, min(_SAMPLES, ready.size), replace=False).tolist()
+    if in_background:
+        return Comparison(chosen, partial(_goes_on, weakref.ref(cached), private_copy(cached.dataset)), partial(_say_failed, cache.name))
+    for index in chosen:
+        _check(cached, cached.dataset, index)
+    return None
+
+
+def _check(cached: Any, dataset: Any, index: int) -> None:
+    """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset gives."""
+    try:
+        check_sample(cached._tree, dataset.__getitem__, cached.look, cached.cache, index)
+    except FingerprintError:  # for certain?
+        check_sample(cached._tree, dataset.__getitem__, cached.peek, cached.cache, index)
+
+
+def _goes_on(reference: weakref.ref[Any], dataset: Any, index: int) -> bool:
+    """Compares a sample; whether others are to be compared as well."""
+    cached = reference()
+    if cached is None or cached.cache.closed:
+        return False
+    try:
+        _check(cached, dataset, index)
+    except (FingerprintError, NondeterministicDatasetError) as error:
+        cached.notices.raise_everywhere(error)
+        return False
+    except ClosedError:
+        return False
+    return True
+
+
+def _say_failed(cache: str | None, error: Exception) -> None:
+    warnings.warn(
+        f"stocached: no sample of cache {cache!r} could be compared with the dataset in the background, as loading them failed "
+        f"({type(error).__name__}: {error}). fingerprint= says whether they are the same",
+        stacklevel=1,
+    )
 
 
 def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
@@ -116,14 +180,14 @@ def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
     return copied
 
 
-def say_once(cache: str | None, reason: str) -> None:
+def _say_once(cache: str | None, reason: str) -> None:
     """Warns that only some samples are compared: once a program, and of the ranks of a machine in the first one."""
     global _said
     if not _said and os.environ.get("LOCAL_RANK", "0") == "0":
         _said = True
         warnings.warn(
             f"stocached: cache {cache!r} was filled before, and whether the dataset has changed since then cannot be told for certain ({reason}). "
-            f"{SAMPLES} samples are compared in the background; fingerprint= makes it certain",
+            f"{_SAMPLES} samples are compared in the background; fingerprint= makes it certain",
             stacklevel=2,
         )
 

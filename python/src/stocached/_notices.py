@@ -36,7 +36,7 @@ class Notices:
 
     def _map(self) -> None:
         memory = self._file.map(0, _PAGE + _RECORDS * _RECORD.itemsize)
-        self._flag, self._text = memory[:1], memory[_TEXT_AT:_PAGE]
+        self._flag, self._text = memoryview(memory)[:1], memory[_TEXT_AT:_PAGE]  # type: ignore[arg-type]  # an array has a buffer
         self._records = memory[_PAGE:].view(_RECORD)
         self._lock = threading.Lock()
         _all.add(self)
@@ -68,7 +68,7 @@ class Notices:
 
     def warn(self) -> None:
         """Warns of what went uncached so far: once, and only in the process that made the dataset."""
-        if self._told or os.getpid() != self._pid or not self._records[0]["count"]:
+        if self._told or not self._records[0]["count"] or os.getpid() != self._pid:
             return
         self._told = True
         rows = self._records[self._records["count"] > 0]

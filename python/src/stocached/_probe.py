@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from . import _native
 from ._errors import FingerprintError, NondeterministicDatasetError, SchemaError
+from ._identity import is_library
 from ._tree import Tree, UnfitError, same
 from .cache import Cache
 
@@ -94,8 +95,7 @@ def is_own(value: Any) -> bool:
         return False
     if isinstance(value, threading.local) or (hasattr(kind, "__getitem__") and hasattr(kind, "__len__")):
         return True
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return kind.__module__.partition(".")[0] not in sys.stdlib_module_names and "-packages" not in file
+    return not is_library(kind.__module__)
 
 
 def spread(n: int, count: int = PROBES) -> list[int]:
