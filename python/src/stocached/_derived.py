@@ -215,7 +215,8 @@ class _Derivation:
         names = "\0".join(path[len(folder) :] for path in paths)
         identity = Identity()
         labels = repr(rest).encode() if all(type(label) in (int, str, float, bool) for row in rest for label in row) else identity.of(rest)
-        key = digest_of("files", *(os.fsencode(path) for path in paths)).hex()
+        status = os.stat(folder)  # another container may have other files under this path
+        key = digest_of("files", repr((status.st_dev, status.st_ino)).encode(), *(os.fsencode(path) for path in paths)).hex()
         sizes, times = once_a_machine(key, lambda: _sizes_and_times(paths)).split()
         self._data_parts.append(digest_of("files", str(len(values)).encode(), names.encode(errors="surrogatepass"), labels, sizes.encode()))
         self._hint_parts.append(digest_of("times", times.encode()))
