@@ -126,27 +126,18 @@ def test_allow_random_compares_nothing(filled):
 
 
 class Opens(Made):
-    """Opens its file for the first sample, and keeps it; counts; is never asked by two threads at a time."""
+    """Opens its file for the first sample, and keeps it; counts."""
 
     def __init__(self, path, *changed):
         super().__init__(*changed)
         self.path, self.file, self.seen, self.files = path, None, [], {}
-        self.busy, self.overlaps = [], []
 
     def __getitem__(self, index):
-        self.overlaps.extend(self.busy)  # lists that the fixture replaces by shared ones
-        self.busy.append(index)
         if self.file is None:
             self.file = self.files[self.path] = open(self.path, "rb")  # noqa: SIM115
         self.seen.append(index)
         self.file.seek(index * 8)
-        value = int.from_bytes(self.file.read(8), "little")
-        self.busy.remove(index)
-        return np.full(50, value)
-
-
-class Shared(list):
-    """A list that is no plain one: a copy of the dataset shares it."""
+        return np.full(50, int.from_bytes(self.file.read(8), "little"))
 
 
 @pytest.fixture
@@ -157,7 +148,6 @@ def path(tmp_path):
 
 def test_the_dataset_is_left_as_it_is(filled, path):
     dataset = Opens(path)
-    dataset.busy, dataset.overlaps = Shared(), Shared()
     cached = CachedSamples(dataset, name=filled)
     dataset.epoch = 3  # set meanwhile, and not put back
     cached._comparison.wait()
@@ -167,15 +157,24 @@ def test_the_dataset_is_left_as_it_is(filled, path):
     assert dataset.file is not None
 
 
-def test_the_program_and_the_thread_load_one_after_the_other(filled, path):
-    dataset = Opens(path)
-    dataset.busy, dataset.overlaps = Shared(), Shared()
-    cached = CachedSamples(dataset, name=filled)
+def test_the_program_and_the_thread_load_one_after_the_other(filled):
+    inside, entered, met = threading.Event(), threading.Event(), []
+
+    class Alone(Made):
+        def __getitem__(self, index):
+            if threading.current_thread().name == "stocached compare":
+                inside.set()
+                met.append(entered.wait(0.0 if met else 0.5))  # if the program can load meanwhile, it does so by then
+            elif inside.is_set():
+                entered.set()
+            return super().__getitem__(index)
+
+    cached = CachedSamples(Alone(), name=filled)
+    inside.wait()
     cached.cache.clear()
-    for index in range(N):
-        cached[index]
+    cached[3]
     cached._comparison.wait()
-    assert dataset.overlaps == []
+    assert met[0] is False
 
 
 def test_datasets_that_seed_the_programs_generators_are_compared_at_once(cache_name):
