@@ -174,7 +174,7 @@ class _Derivation:
             return 0
         theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)  # such as the indices of a Subset
         if _is_array(value) or _holds_arrays(value) or _is_long(value) or theirs:
-            return self._add_values(value, name)
+            return self._add_values(value, name, lists_all=is_library(type(dataset).__module__))
         self._tell(self._hint_parts, self._untold_data, name, lambda: self._settings.of(value))
         return 0
 
@@ -186,8 +186,8 @@ class _Derivation:
 
     # ------------------------------------------------------------------------------------------------ data
 
-    def _add_values(self, values: Any, name: str = "") -> int:
-        """Arrays, files, labels. 1 if samples come from them."""
+    def _add_values(self, values: Any, name: str = "", *, lists_all: bool = False) -> int:
+        """Arrays, files, labels. 1 if samples come from them. lists_all: if these are files, no others are read."""
         if id(values) in self._seen and name:  # ImageFolder has its files by two names
             return 0
         self._seen.add(id(values))
@@ -195,6 +195,7 @@ class _Derivation:
             self._hint_parts.append(digest_of("time", str(os.stat(values.filename).st_mtime_ns).encode()))
         if not _is_array(values) and _is_file(_first(values)):
             self._add_files(values)
+            self._sampled |= not lists_all
             return 1
         identity = Identity()
         try:

@@ -244,10 +244,7 @@ class Identity:
                 self._note_version(value.__name__)
                 yield digest_of("global", name.encode(), value.__name__.encode())
             elif isinstance(value, types.FunctionType) and not is_library(value.__module__):
-                if id(value) not in self._functions:
-                    self._functions.add(id(value))
-                    self._kept.append(value)
-                    self._todo.append(value)
+                self._add_body(value)
                 yield digest_of("global", name.encode())
             elif inspect.isclass(value):
                 yield digest_of("global", name.encode(), self._kind(value, methods=True, all_methods=True))
@@ -262,14 +259,17 @@ class Identity:
         if methods:
             reach = self._reach(kind, all_methods=all_methods)
             for function in reach.functions:
-                if id(function) not in self._functions:
-                    self._functions.add(id(function))
-                    self._kept.append(function)
-                    self._todo.append(function)
+                self._add_body(function)
             constants = [digest_of("constant", name.encode(), self.of(value)) for name, value in sorted(reach.constants.items())]
             return digest_of("kind", self._kind(kind), *constants)
         bases = [base for base in kind.__mro__[1:] if is_library(base.__module__)]
         return digest_of("kind", kind.__qualname__.encode(), *(f"{base.__module__}.{base.__qualname__}".encode() for base in bases))
+
+    def _add_body(self, function: types.FunctionType) -> None:
+        if id(function) not in self._functions:
+            self._functions.add(id(function))
+            self._kept.append(function)
+            self._todo.append(function)
 
     def _reach(self, kind: type, *, all_methods: bool = False) -> _Reach:
         known = self._classes.get(kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable
 
@@ -24,14 +25,13 @@ def once_a_machine(key: str, compute: Callable[[], str]) -> str:
         return compute()
     try:
         fcntl.flock(file, fcntl.LOCK_EX)  # waits for the program that computes
-        began, _, text = os.pread(file, 4096, 0).decode().partition(" ")
-        if text and key not in _asked and _good(float(began)):
-            return text
-        began = repr(_now())
-        text = compute()
+        found = re.fullmatch(r"(\d+\.\d+) (.+)\n", os.pread(file, 4096, 0).decode(errors="replace"))
+        if found is not None and key not in _asked and _good(float(found[1])):
+            return found[2]
+        began, text = _now(), compute()
         with contextlib.suppress(OSError):  # a full /dev/shm
             os.ftruncate(file, 0)
-            os.pwrite(file, f"{began} {text}".encode(), 0)
+            os.pwrite(file, f"{began:.6f} {text}\n".encode(), 0)
         return text
     finally:
         _asked.add(key)
