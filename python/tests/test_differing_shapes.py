@@ -42,13 +42,13 @@ EXPECTED = pick([Pictures()[index] for index in range(N)])
 ODD = sum(shape == (4, 6) for shape, *_ in EXPECTED)
 
 
-def epochs(loader, count=3):
+def epochs(loader, count=2):
     for _ in range(count):
         assert [sample for batch in loader for sample in batch] == EXPECTED
 
 
 def ways(**settings):
-    """A function that reads the pictures three times, and the cache it reads them from, for each way in."""
+    """A function that reads the pictures twice, and the cache it reads them from, for each way in."""
     import torch
 
     from stocached.torch import CachedDataset, DataLoader
@@ -66,7 +66,7 @@ def test_variable_true_caches_every_shape_in_every_way_in():
     for read, cache in ways(variable=True):
         read()
         stats = cache.stats()
-        assert (cache.variable, stats.stored, stats.passed, stats.hits) == (True, N, 0, 2 * N)
+        assert (cache.variable, stats.stored, stats.passed, stats.hits) == (True, N, 0, N)
 
 
 @pytest.mark.torch
@@ -77,7 +77,7 @@ def test_variable_false_caches_the_most_frequent_shape_and_one_warning_tells_of_
             warnings.simplefilter("always")
             read()
         stats = cache.stats()
-        assert (cache.variable, stats.stored, stats.passed, stats.hits) == (False, N - ODD, 3 * ODD, 2 * (N - ODD))
+        assert (cache.variable, stats.stored, stats.passed, stats.hits) == (False, N - ODD, 2 * ODD, N - ODD)
         (text,) = [str(one.message) for one in caught if "uncached" in str(one.message)]
         assert f"({ODD} loads so far)" in text
         assert "value 'image' has shape (4, 6), and the cache takes (6, 4)" in text
@@ -128,11 +128,11 @@ def test_a_sample_that_is_tried_for_its_shape_alone_may_fail():
 # ---------------------------------------------------------------------------------------------------- warnings
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_say_nothing_themselves(method, capfd):
-    loader = Loader(Pictures(), 4, num_workers=2, collate_fn=pick, size="16MiB", variable=False, multiprocessing_context=method)
+@pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
+def test_workers_say_nothing_themselves(method, workers, capfd):
+    loader = Loader(Pictures(), 4, num_workers=workers, collate_fn=pick, size="16MiB", variable=False, multiprocessing_context=method)
     with pytest.warns(UserWarning, match=rf"sample \d+ and others \({ODD} loads so far\) went uncached") as caught:
-        epochs(loader, 2)
+        epochs(loader, 1)
     assert len(caught) == 1
     assert capfd.readouterr().err == ""
 
