@@ -67,4 +67,5 @@ class _Mapping:
         self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, False)}
 
     def __del__(self, unmap: Any = _munmap) -> None:
-        unmap(self._address, self._length)
+        if hasattr(self, "_length"):  # Ctrl-C did not stop the constructor
+            unmap(self._address, self._length)

@@ -8,13 +8,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ._threads import Latch
+
 
 class _Load:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.done: threading.Event | None = (
-            None  # made by the first who waits: mostly there is nobody, and an event takes longer than the rest of a run
-        )
+        self.done: Latch | None = None  # made by the first who waits: mostly nobody does
         self.ok = False
         self.value: Any = None
 
@@ -40,7 +40,7 @@ class Once:
                     mine = self._loads[key] = _Load()
                     break
                 if load.done is None:
-                    load.done = threading.Event()
+                    load.done = Latch()
             if load.thread == threading.get_ident():
                 return function()  # asked for from within its own load: waiting would be for ever
             load.done.wait()

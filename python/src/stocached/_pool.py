@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from typing import Any
 
-from . import _sent, _worker
+from . import _sent, _threads, _worker
 from ._board import Board
 from ._errors import WorkerLostError
 from ._ring import Ring
@@ -58,7 +58,7 @@ class Pool:
                 worker.start()
         else:
             worker = threading.Thread(target=Worker(number, self.job, self.board, self._ring).run, daemon=True, name=f"stocached worker {number}")
-            worker.start()
+            _threads.start(worker)
         return worker
 
     @property

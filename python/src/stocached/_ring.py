@@ -59,7 +59,8 @@ class Lease:
         return np.asarray(self)
 
     def __del__(self) -> None:
-        self._give_back(self.number)
+        if hasattr(self, "_give_back"):  # Ctrl-C did not stop the constructor
+            self._give_back(self.number)
 
 
 class Ring:

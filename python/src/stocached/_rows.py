@@ -49,7 +49,7 @@ class Batch:
         self.whole: dict[int, Any] = {}  # samples that are not in their rows
         self.failed: Any = None  # a worker's error
         self.found = 0  # rows that the gather has found
-        self.filled: threading.Event | None = None  # where another thread may gather
+        self.filled: _threads.Latch | None = None  # where another thread may gather
         self.error: BaseException | None = None
         self._claim = threading.Lock()
 
@@ -142,7 +142,7 @@ class Background:
     def put(self, job: Batch | Indices) -> None:
         """A batch to fill, or indices that will be asked for."""
         if isinstance(job, Batch):
-            job.filled = threading.Event()
+            job.filled = _threads.Latch()
         self._jobs.put(job)
         self._begin()
 
@@ -166,7 +166,7 @@ class Background:
     def _begin(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather")
-            self._thread.start()
+            _threads.start(self._thread)
 
     def _join(self) -> None:
         if self._thread is not None:

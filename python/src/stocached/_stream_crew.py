@@ -147,7 +147,7 @@ class _Lead:
 
     def _begin_thread(self) -> None:
         self._thread = threading.Thread(target=self._run, name="stocached streams", daemon=True)
-        self._thread.start()
+        _threads.start(self._thread)
 
     def before_fork(self) -> None:
         if not self._lock.acquire(timeout=_PATIENCE):

@@ -1,0 +1,136 @@
+"""Threads of ours can be started and ended whatever a signal handler does meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import python
+from processes import until
+
+from stocached import _threads
+from stocached._rows import Background
+
+
+class Fills:
+    """A gatherer that has nothing to do."""
+
+    def fill(self, batch: Any) -> None:
+        raise AssertionError("no batch was given")
+
+    def announce(self, wanted: Any) -> None: ...
+
+
+def interrupted(step: int, call: Callable[[], Any]) -> bool:
+    """Calls it, with Ctrl-C before the bytecode instruction of that number. False: it has fewer."""
+    at = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal at
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        if event == "opcode":
+            at += 1
+            if at == step:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    assert at < step, f"Ctrl-C before instruction {step} was lost"
+    return False
+
+
+def gathering() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "stocached gather"]
+
+
+def test_an_interrupt_at_every_step_of_the_start_of_the_gather_thread():
+    job = np.arange(3)
+    for step in itertools.count(1):
+        background = Background(Fills())  # type: ignore[arg-type]
+        hit = interrupted(step, lambda: background.put(job))
+        background.close()
+        until(lambda: not gathering(), "the thread has ended")
+        if not hit:
+            break
+    assert step > 100  # it was traced
+
+
+def test_a_thread_whose_start_was_left_half_way_can_be_joined(monkeypatch):
+    """The handler of any other signal may raise while Thread.start waits for the thread, which then has a number but has not said that it runs."""
+    hold, numbered = threading.Event(), threading.Event()
+
+    class Held(threading.Thread):
+        def _set_ident(self) -> None:
+            super()._set_ident()
+            numbered.set()
+            hold.wait()
+
+    thread = Held(target=lambda: None, daemon=True)
+
+    def interrupt(*_: Any) -> None:
+        numbered.wait()
+        raise SystemExit
+
+    monkeypatch.setattr(thread._started, "wait", interrupt)
+    with pytest.raises(SystemExit):
+        _threads.start(thread)
+    _threads.join(thread, 1)
+    hold.set()
+    until(lambda: thread.native_id is not None and not thread.is_alive(), "it has ended")
+
+
+def test_a_storm_of_interrupts_ends_in_keyboard_interrupt_alone():
+    """Each epoch is interrupted somewhere, many while their gather thread is started or ended."""
+    program = """
+    import random, signal, sys, time
+    import numpy as np
+    from stocached import Loader
+
+    class Numbers:
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, index):
+            return np.full(1000, index)
+
+    unraised = []  # of finalizers, where Python drops an interrupt as well
+    sys.unraisablehook = lambda hooked: unraised.append(repr(hooked.exc_value))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    loader = Loader(Numbers(), 8, size="8MiB")
+    assert sum(len(batch) for batch in loader) == 64
+    start = time.monotonic()
+    for batch in loader:
+        pass
+    longest, interrupts, draws = time.monotonic() - start, 0, random.Random(1)
+    for _ in range(400):
+        batches = None
+        try:
+            signal.setitimer(signal.ITIMER_REAL, draws.uniform(1e-6, longest))
+            batches = iter(loader)
+            for batch in batches:
+                assert (batch.min(axis=1) == batch.max(axis=1)).all()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            interrupts += 1
+        if batches is not None:
+            batches.close()
+    assert interrupts > 0
+    assert set(unraised) <= {"KeyboardInterrupt()"}, unraised
+    for _ in range(2):
+        assert sorted(int(row[0]) for batch in loader for row in batch) == list(range(64))
+    loader.close()
+    """
+    python(program)
