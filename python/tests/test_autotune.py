@@ -6,6 +6,7 @@ import os
 import random
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,10 @@ class Model:
         load += self.hits * 0.001 / (setting.gather_threads or self.threads)
         if setting.num_workers and (setting.prefetch_factor or 2) < 4:
             load *= 1.1  # single slow samples
-        took = max(load, self.step) if setting.num_workers else load + self.step
+        hidden = (
+            setting.num_workers or self.hits == 1
+        )  # without workers hits are gathered in the background, and misses loaded when they are asked for
+        took = max(load, self.step) if hidden else load + self.step
         return replace(setting, samples_per_second=10 / took, waiting=1 - self.step / took, hit_rate=self.hits, batches=5, seconds=1.0)
 
 
@@ -99,12 +103,14 @@ class Model:
         ((2, 2), 0.05, 0.0, (4, 2, None)),
         ((4, 2), 0.2, 0.0, (1, 2, None)),
         ((0, None), 0.0, 0.0, (8, 2, None)),
-        ((1, 2), 0.0, 1.0, (1, 2, 8)),  # nothing but gathers
+        ((1, 2), 0.0, 1.0, (0, None, 8)),  # nothing but gathers
+        ((4, 2), 0.05, 1.0, (0, None, None)),
+        ((4, 2), 0.2, 0.5, (1, 2, None)),
     ],
 )
 def test_what_is_chosen(own, step, hits, chosen):
     setting = Trial(own[0], own[1], None, 0, 0, 0, 0, 0, 0)
-    search = _autotune._Search(Model(setting, step, hits), [1, 2, 4, 8, 16, 32])
+    search = _autotune._Search(Model(setting, step, hits), [0, 1, 2, 4, 8, 16, 32])
     tuned, current, why = search.run()
     assert current.num_workers == own[0]
     assert (tuned.num_workers, tuned.prefetch_factor, tuned.gather_threads) == chosen, why
@@ -282,6 +288,39 @@ def test_what_takes_least_is_chosen_among_what_is_about_as_good():
 def test_what_is_tried_unless_it_is_said():
     cpus = len(os.sched_getaffinity(0))
     tried = _autotune._candidates(Loader(Sleeping(), num_workers=3), None)
-    assert {1, 2, 3, cpus} <= set(tried)
+    assert {0, 1, 2, 3, cpus} <= set(tried)
     assert tried == sorted(tried)
     assert max(tried) <= max(4 * cpus, 3)
+    iterable = _autotune._candidates(Loader(iter(range(9)), num_workers=1), None)
+    assert 0 not in iterable  # it would be read here
+
+
+def test_no_workers_are_tried_and_leave_nothing_here(tmp_path):
+    """A dataset that opens its file for the first sample: workers that are forked later would share it."""
+    path = tmp_path / "samples"
+    path.write_bytes(bytes(range(200)))
+
+    class File:
+        file: Any = None
+
+        def __len__(self) -> int:
+            return 200
+
+        def __getitem__(self, index: int) -> np.ndarray:
+            if self.file is None:
+                self.file = open(path, "rb")  # noqa: SIM115
+            self.file.seek(index)
+            return np.frombuffer(self.file.read(1), np.uint8).repeat(1000)
+
+    dataset = File()
+    loader = Loader(dataset, batch_size=10, num_workers=1, persistent_workers=True, multiprocessing_context="fork")
+    before, had = everything(loader), held()
+    tuned = autotune(loader, seconds=1)
+    assert 0 in [trial.num_workers for trial in tuned.trials]
+    assert dataset.file is None
+    assert everything(loader) == before
+    nothing_new(had)
+    without = replace(tuned.chosen, num_workers=0, prefetch_factor=None)
+    again = Loader(**(loader.settings | without.settings))
+    assert [int(row[0]) for batch in again for row in batch] == list(range(200))
+    dataset.file.close()

@@ -46,7 +46,10 @@ class Trial:
     @property
     def settings(self) -> dict[str, Any]:
         """Arguments of a loader."""
-        return {"num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor, "gather_threads": self.gather_threads}
+        chosen: dict[str, Any] = {"num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor, "gather_threads": self.gather_threads}
+        if self.num_workers == 0:
+            chosen |= {"persistent_workers": False, "multiprocessing_context": None}  # a loader without workers refuses others
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Autotuned:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """num_workers, prefetch_factor and gather_threads, for the constructor of a loader."""
+        """num_workers, prefetch_factor and gather_threads, for the constructor of a loader; without workers also what must not be given then."""
         return self.chosen.settings
 
     def __str__(self) -> str:
@@ -112,10 +115,11 @@ def autotune(
     samples each, in the loader's order if it is one of ours, else in a shuffled order or, without shuffle=True, one after the other. They look into its cache
     as it is now and put nothing into it: call this after the first epoch to see the rates of the others.
     step: is called with each batch, as training would be. step_seconds: a step that takes that long, and no CPU; without either loading alone is measured.
-    seconds: about how long to take; more where a batch takes long. workers: the numbers to try; None: 1, 2, 4, ... to 4 times the CPUs, while it helps.
+    seconds: about how long to take; more where a batch takes long. workers: the numbers to try; None: 0, 1, 2, 4, ... to 4 times the CPUs, while it helps,
+    without the 0 for an iterable dataset that has workers.
 
-    The loader, its samplers, generators, epoch and cache stay as they are, and no process is left. The dataset is used in new workers only, unless the loader
-    itself has none. What it raises is raised here; InvalidError for a loader that cannot be tried."""
+    The loader, its samplers, generators, epoch and cache stay as they are, and no process is left. The dataset is used in new workers, and for 0 workers in
+    this process; what that changes in its attributes is put back. What it raises is raised here; InvalidError for a loader that cannot be tried."""
     if step is not None and step_seconds is not None:
         raise InvalidError("step= is called, step_seconds= is how long one takes; give one of them")
     if step_seconds is not None and not 0 <= step_seconds < 3600:
@@ -152,7 +156,8 @@ def _candidates(loader: Any, workers: Iterable[int] | None) -> list[int]:
             raise InvalidError("workers= has 0: an iterable dataset would be read in this process, which changes where it stands; leave 0 out")
         return wanted
     most = max(4 * _cpus(), loader.num_workers)
-    return sorted({loader.num_workers, _cpus(), *(2**k for k in range(20) if 2**k <= most)})
+    least = [] if _is_iterable(loader) else [0]
+    return sorted({*least, loader.num_workers, _cpus(), *(2**k for k in range(20) if 2**k <= most)})
 
 
 def _is_iterable(loader: Any) -> bool:
@@ -293,7 +298,8 @@ class _Bench:
 
     def measure(self, setting: Trial) -> Trial:
         """Reads batches for about the time of a trial, after a first few that come from an empty pipeline."""
-        with _probe.random_state_kept(), warnings.catch_warnings():
+        here = setting.num_workers == 0 < self._loader.num_workers  # what the dataset opens here must not stay open for workers that are forked later
+        with _probe.random_state_kept(), _probe.left_as_it_was(self._loader.dataset if here else None), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than CPUs, on purpose
             loader = type(self._loader)(**(self._made | setting.settings))
             try:
