@@ -436,7 +436,7 @@ STOC_API int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, si
 
 /* Worker (0 to 65535, each number by one at a time). How many tasks were taken: the next one and those right behind it, n (1 to 2^20) at most and of one batch; 0: none in so many milliseconds, or
  * a signal came; ECLOSED: the board was stopped. One that was posted anew is taken alone. Of several the worker MAY store when it begins each but the first (CLOCK_MONOTONIC, began_ns of the answer
- * in its place): that is also the end of the one before, and if it is killed, the last of those begun is the one it was at. */
+ * in its place): that is also the end of the one before, and if it is killed, the last of those begun is the one it was at. Of each it MAY store how long a part of the work took (augment_ns). */
 STOC_API int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
 /* Worker. Answers tasks that it took, with result and spill of each. ELOST: one of them is not this worker's any more; the others are answered. */
 STOC_API int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n);

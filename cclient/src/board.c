@@ -28,7 +28,7 @@ struct entry {
     uint64_t argument;
     _Alignas(64) int32_t result;
     uint32_t worker;
-    uint64_t spill_offset, spill_bytes, began_ns, ended_ns;
+    uint64_t spill_offset, spill_bytes, began_ns, ended_ns, augment_ns;
 };
 
 _Static_assert(sizeof(struct entry) == STOC_BOARD_TASK_BYTES, "docs/loader.md says where a task's parts lie");
@@ -111,7 +111,7 @@ int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
         e->buffer = tasks[k].buffer;
         e->kind = tasks[k].kind;
         e->argument = tasks[k].argument;
-        e->began_ns = 0;
+        e->began_ns = e->augment_ns = 0;
         atomic_store_explicit(&e->alone, 0, memory_order_relaxed);
         atomic_store_explicit(&e->left, k ? 0 : (uint32_t)n, memory_order_relaxed);
         atomic_store_explicit(&e->only, tasks[k].only, memory_order_relaxed);
@@ -336,7 +336,7 @@ int stoc_board_repost(void *memory, uint32_t worker, uint64_t position)
     uint64_t taken = task_word(b, position, worker, TASK_TAKEN);
     if (atomic_load(&e->word) != taken)
         return STOC_ELOST;
-    e->began_ns = 0;
+    e->began_ns = e->augment_ns = 0;
     atomic_store_explicit(&e->alone, 1, memory_order_relaxed);
     if (!atomic_compare_exchange_strong(&e->word, &taken, task_word(b, position, 0, TASK_POSTED)))
         return STOC_ELOST;

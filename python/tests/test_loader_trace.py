@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 from trace_file import read, spans_of
 
 from stocached import Loader
+from stocached._cached import CachedSamples
 from stocached._trace import LOOP
 
 N, BATCH, EPOCHS = 40, 8, 2
@@ -105,7 +107,9 @@ def test_everything_is_recorded(tmp_path, way):
         assert {span["args"]["index"] for span in loads} == set(range(N))
     if "augment" in arguments:
         augments = [span["args"]["index"] for span in spans if span["name"] == "augment"]
-        assert sorted(augments) == list(range(N))
+        assert sorted(augments) == sorted(EPOCHS * list(range(N)))
+        copies = [span["args"]["index"] for span in spans if span["name"] == "gather"]
+        assert sorted(copies) == list(range(N))
     if "size" in arguments and "augment" not in arguments:
         gathers = [span for span in spans if span["name"] == "gather"]
         copied = sum(span["args"].get("hits", 1) for span in gathers)  # those of one sample: it was there after all
@@ -113,6 +117,70 @@ def test_everything_is_recorded(tmp_path, way):
     if arguments["num_workers"]:
         assert not any(span["name"] == "load" for span in loop)
         assert {event["args"]["name"] for event in file["traceEvents"] if event["name"] == "thread_name"} >= {"worker 0", "worker 1"}
+
+
+AUGMENTED = {
+    "sample by sample": dict(num_workers=2, size="8MiB"),
+    "threads": dict(num_workers=2, worker="thread", size="8MiB"),
+    "whole batches": dict(num_workers=2, size="8MiB", collate_fn=collate),
+    "in the loop": dict(num_workers=0, size="8MiB"),
+}
+MORE_AUGMENTED = {
+    "with a generator": dict(num_workers=2, size="8MiB", augment=lambda sample, generator: slow(sample)),
+    "without a cache": dict(num_workers=2),
+}
+AUGMENT, LOAD = 4000, 1000  # us, at least
+
+
+def slow(sample: np.ndarray) -> np.ndarray:
+    time.sleep(AUGMENT / 1e6)
+    return sample + 1
+
+
+@pytest.mark.parametrize(("way", "of"), [*((way, "loader") for way in AUGMENTED | MORE_AUGMENTED), *((way, "dataset") for way in AUGMENTED)])
+def test_the_random_part_is_apart_from_loads(tmp_path, way, of):
+    """Its span follows the rest of the sample, or of the whole batch, on the same track, and lasts as long as the function took."""
+    arguments = dict(batch_size=BATCH, augment=slow) | (AUGMENTED | MORE_AUGMENTED)[way]
+    hits = N if "size" in arguments else 0
+    dataset: Any = Pictures()
+    if of == "dataset":
+        dataset = CachedSamples(dataset, size=arguments.pop("size"), augment=arguments.pop("augment"))
+    loader = Loader(dataset, trace=tmp_path / "run.json", **arguments)
+    for _ in range(EPOCHS):
+        for _ in loader:
+            pass
+    loader.close()
+    file = read(tmp_path / "run.json")
+    tracks = [LOOP] if arguments["num_workers"] == 0 else ["worker 0", "worker 1"]
+    seen = {"load": 0, "gather": 0, "augment": 0}
+    for track in tracks:
+        before: dict[str, Any] = {}
+        for span in spans_of(file, track):
+            if span["name"] not in seen:
+                continue
+            samples = 1 if "index" in span["args"] else BATCH
+            seen[span["name"]] += samples
+            assert span["dur"] >= {"load": LOAD, "augment": AUGMENT, "gather": 0}[span["name"]] * samples - 1
+            if span["name"] == "augment":
+                assert before["name"] != "augment"
+                assert before["ts"] + before["dur"] == span["ts"]
+                assert before["args"] == span["args"]
+            before = span
+    assert seen == {"load": EPOCHS * N - hits, "gather": hits, "augment": EPOCHS * N}
+
+
+def test_what_is_random_about_whole_batches_is_recorded(tmp_path):
+    def augment(batch: np.ndarray) -> np.ndarray:
+        time.sleep(AUGMENT / 1e6)
+        return batch
+
+    loader = Loader(Pictures(), batch_size=BATCH, batch_augment=augment, trace=tmp_path / "run.json")
+    for _ in loader:
+        pass
+    loader.close()
+    spans = [span for span in spans_of(read(tmp_path / "run.json"), LOOP) if span["name"] == "batch_augment"]
+    assert [span["args"] for span in spans] == [{"epoch": 0, "batch": batch} for batch in range(N // BATCH)]
+    assert all(span["dur"] >= AUGMENT - 1 for span in spans)
 
 
 def test_iterable_datasets(tmp_path):

@@ -18,7 +18,7 @@ _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("alone", "u4"), ("argument", "u8")])
-ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8")])
+ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8"), ("augment_ns", "u8")])
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
 
@@ -44,7 +44,7 @@ class Board:
         self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
         self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
         self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
-        self._began = self._answers["began_ns"]
+        self._began, self._augment = self._answers["began_ns"], self._answers["augment_ns"]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.file, "spill": self.spill}
@@ -130,6 +130,10 @@ class Board:
     def begin(self, position: int, now_ns: int) -> None:
         """Of several tasks that were taken together, another one is begun; the first is when it is taken."""
         self._began[position % self._capacity] = now_ns
+
+    def augmented(self, position: int, ns: int) -> None:
+        """So long the random part of a task's samples took."""
+        self._augment[position % self._capacity] = ns
 
     def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
         """Answers. A task that is not this worker's any more is nobody's business."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _comparison, _dtypes, _native, _probe
+from ._augment_time import augmented
 from ._comparison import Comparison
 from ._derived import Derived, derive
 from ._errors import InvalidError, SampleIndexError, SchemaError
@@ -163,7 +164,7 @@ class CachedSamples:
         """A sample as it leaves here, from what `peek` gave."""
         if sample is None:
             sample = self._load(i)
-        return sample if self.augment is None else self.augment(sample)
+        return sample if self.augment is None else augmented(self.augment, sample)
 
     def peek_several(self, indices: list[int], room: int) -> list[Any] | None:
         """`peek` of up to `room` samples, in a fraction of the time if they are small. None: they are not, and better looked at one by one."""
@@ -188,7 +189,7 @@ class CachedSamples:
         else:
             for k in missed:
                 samples[k] = self._load(wanted[k])
-        return samples if self.augment is None else [self.augment(sample) for sample in samples]
+        return samples if self.augment is None else [augmented(self.augment, sample) for sample in samples]
 
     def _index(self, index: int) -> int:
         i = operator.index(index)

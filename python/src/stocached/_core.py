@@ -331,9 +331,7 @@ class LoaderCore:
             threads=extras.gather_threads or min(4, os.cpu_count() or 1),
             cached=self._cached,
             meter=self._meter,
-            trace=None
-            if self._recorder is None
-            else Tracing(self._recorder, extras.augment is not None or getattr(self._cached, "augment", None) is not None),
+            trace=None if self._recorder is None else Tracing(self._recorder),
             epoch=began["epoch"],
             began=began,
             progress=Progress(),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import _board, _transport, _worker
+from ._augment_time import spent_ns
 from ._board import Board
 from ._errors import ClosedError
 from ._notices import Notices
@@ -189,10 +190,14 @@ class Iteration:
         return data
 
     def _augmented(self, data: Any) -> Any:
+        plan, start = self._plan, time.monotonic_ns()
         try:
-            return self._plan.batch_augment(data)
+            return plan.batch_augment(data)
         except StopIteration as error:  # would end the epoch, as if there were no more batches
             raise RuntimeError("batch_augment raised StopIteration") from error
+        finally:
+            if plan.trace is not None:
+                plan.trace.batch_augmented(plan.epoch, self._given, start, time.monotonic_ns())
 
     def _behind(self) -> tuple[int, int]:
         """Samples and batches that nobody waits for any more: those before the first batch that is on its way."""
@@ -254,7 +259,7 @@ class PlainIteration(Iteration):
         self._number += 1
         indices, samples = _request(wanted, job.batched)
         self._planned += samples
-        before = self._hits()
+        before, spent = self._hits(), spent_ns()
         kept = job.flavour.random_state() if job.augment is not None else None
         try:
             data = self._fetcher.fetch(indices)
@@ -263,10 +268,11 @@ class PlainIteration(Iteration):
                 job.flavour.set_random_state(kept)  # what is random about samples leaves the program's own numbers alone
         end = time.monotonic_ns()
         self._plan.meter.load(end - start)
+        count, hits = self._fetcher.count, self._hits() - before
         if self._plan.trace is not None:
-            self._plan.trace.loaded_here(self._plan.epoch, self._given, start, end)
+            self._plan.trace.loaded_here(self._plan.epoch, self._given, start, end, hit=hits == count > 0, augment_ns=spent_ns() - spent)
         nbytes = array_bytes(data)
-        return Delivered(self._pinned(data, self._number - 1, samples, nbytes), self._fetcher.count, self._hits() - before, nbytes)
+        return Delivered(self._pinned(data, self._number - 1, samples, nbytes), count, hits, nbytes)
 
     def _hits(self) -> int:
         return getattr(self._plan.cached, "given", 0)

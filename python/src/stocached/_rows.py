@@ -465,7 +465,7 @@ class RowsIteration(Iteration):
         self._plan.meter.load(end - start)
         hit = getattr(self._plan.cached, "given", 0) != given
         if self._plan.trace is not None:
-            self._plan.trace.loaded_here(self._plan.epoch, batch.number, start, end, index, hit)
+            self._plan.trace.loaded_here(self._plan.epoch, batch.number, start, end, index, hit=hit)
         try:
             if self._layout is None or not batch.arrays:
                 whole[row] = sample

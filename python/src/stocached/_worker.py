@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import _native, _transport
+from ._augment_time import augmented, spent_ns
 from ._board import Board
 from ._cached import CachedSamples
 from ._errors import SchemaError
@@ -30,7 +31,7 @@ SAMPLE, BATCH, BEGIN = 0, 1, 2
 # Results: the sample is in its row; so it is, and what has no column in the spill; it is whole in the spill; an exception is; a batch is; the worker's part
 # of an iterable dataset is at its end
 ROW, ROW_AND_OBJECTS, WHOLE, ERROR, MADE, ENDED = 0, 1, 2, 3, 4, 5
-FROM_CACHE = 16  # added to it where the sample was in the cache after all
+FROM_CACHE = 16  # added to it where the sample, or each sample of the batch, was in the cache after all
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
 _UNSEEN = object()  # a sample that nobody has looked for in the cache
@@ -92,7 +93,7 @@ class Augment:
             self.takes_generator = False
 
     def __call__(self, sample: Any, seed: int) -> Any:
-        return self.function(sample, generator(seed)) if self.takes_generator else self.function(sample)
+        return augmented(self.function, sample, generator(seed)) if self.takes_generator else augmented(self.function, sample)
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -281,7 +282,7 @@ class Worker:
         if room:
             self._ring.buffer_bytes = room
             memory = self._ring.buffer(task.buffer)
-        given = getattr(self._job.dataset, "given", 0)
+        given, spent = getattr(self._job.dataset, "given", 0), spent_ns()
         try:
             data = self._fetcher.fetch(wanted)
         except StopIteration:
@@ -289,9 +290,10 @@ class Worker:
                 raise
             task.result = ENDED
             return
-        hits = getattr(self._job.dataset, "given", 0) - given
-        task.spill_offset, task.spill_bytes = _transport.send(self._board, (data, self._fetcher.count, hits), memory)
-        task.result = MADE
+        self._board.augmented(task.position, spent_ns() - spent)
+        count, hits = self._fetcher.count, getattr(self._job.dataset, "given", 0) - given
+        task.spill_offset, task.spill_bytes = _transport.send(self._board, (data, count, hits), memory)
+        task.result = MADE + FROM_CACHE * (hits == count > 0)
 
     # ------------------------------------------------------------------------------------------------ samples
 
@@ -319,7 +321,7 @@ class Worker:
 
     def _load(self, task: _native.Task, found: Any, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
         """found: what the cache has, if anybody has looked."""
-        job, index, seed = self._job, task.index, task.argument
+        job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         load = again = functools.partial(job.load, index, seed)
         if job.cached is not None:
             sample = job.cached.peek(index) if found is _UNSEEN else found
@@ -327,6 +329,8 @@ class Worker:
                 hits.append(task)
             load = functools.partial(job.finish, index, seed, sample)
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
+        if spent_ns() > spent:
+            self._board.augmented(task.position, spent_ns() - spent)
 
     def _write_all(self, loaded: list[tuple[_native.Task, Any]], layout: Layout | None) -> None:
         """Puts samples into their rows, of one batch, and forgets them."""
