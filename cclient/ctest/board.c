@@ -8,7 +8,7 @@
 struct answer {
     int32_t result;
     uint32_t worker;
-    uint64_t spill_offset, spill_bytes, began_ns, ended_ns;
+    uint64_t spill_offset, spill_bytes, began_ns, ended_ns, augment_ns;
 };
 
 static uint64_t capacity;
@@ -245,10 +245,14 @@ static void several_at_once(void)
     EQUAL(ANSWER(b, 0)->ended_ns, ANSWER(b, 1)->began_ns); /* as far as the worker has said when it began which */
     CHECK(ANSWER(b, 1)->ended_ns > ANSWER(b, 1)->began_ns);
     EQUAL(ANSWER(b, 2)->began_ns, ANSWER(b, 2)->ended_ns);
+    for (int k = 0; k < 5; k++)
+        ANSWER(b, k)->augment_ns = 5; /* as workers store it */
     EQUAL(stoc_board_held(b, 2, held, 8), 2);
     EQUAL(stoc_board_repost(b, 2, held[0]), 0);
     EQUAL(stoc_board_done(b, 2, tasks + 3, 2), STOC_ELOST);
     EQUAL(ANSWER(b, 4)->result, 14); /* the other is answered */
+    EQUAL(ANSWER(b, 3)->augment_ns, 0);
+    EQUAL(ANSWER(b, 4)->augment_ns, 5);
     EQUAL(wait_for(b, 0, 5, 0), 1);
     EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* one that somebody may have died of is taken alone, */
     EQUAL(tasks[0].position, 3);
@@ -267,6 +271,8 @@ static void several_at_once(void)
     EQUAL(stoc_board_release(b, 5, 3), 0);
     EQUAL(post(b, 90, 8), 8);
     EQUAL(post(b, 98, 3), 16); /* in places that had tasks to be taken alone */
+    for (int k = 0; k < 3; k++)
+        EQUAL(ANSWER(b, 16 + k)->augment_ns, 0);
     EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 8);
     EQUAL(stoc_board_done(b, 1, tasks, 8), 0);
     EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 3);

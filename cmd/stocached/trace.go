@@ -47,7 +47,7 @@ type stage struct {
 }
 
 var stageColumns = columns[stage]{
-	{"stage", "stage", false, "load: misses, and the random part of samples; fetch: a server was asked; gather: hits were copied and batches put together; transfer: to pinned memory or a device; other: nothing that was recorded", func(s stage) any { return s.name }},
+	{"stage", "stage", false, "load: misses; augment: the random part of samples (augment=); fetch: a server was asked; gather: hits were copied and batches put together; batch_augment: that function was called; transfer: to pinned memory or a device; other: nothing that was recorded", func(s stage) any { return s.name }},
 	{"work_seconds", "work", false, "what it took for all samples of the epoch, added up over all who did it at once", func(s stage) any { return duration(s.work) }},
 	{"wait_seconds", "waited for", false, "time that the training loop waited for it", func(s stage) any { return duration(s.wait) }},
 	{"wait_share", "of the time", false, "the same, as a part of the training loop's time", func(s stage) any { return share(s.wait / s.epoch.Seconds()) }},
@@ -56,7 +56,8 @@ var stageColumns = columns[stage]{
 func stagesOf(e *timeline.Epoch) []stage {
 	nothing := math.NaN()
 	return []stage{
-		{"load", e.Work.Load, e.WaitFor.Load, e}, {"fetch", e.Work.Fetch, e.WaitFor.Fetch, e}, {"gather", e.Work.Gather, e.WaitFor.Gather, e},
+		{"load", e.Work.Load, e.WaitFor.Load, e}, {"augment", e.Work.Augment, e.WaitFor.Augment, e}, {"fetch", e.Work.Fetch, e.WaitFor.Fetch, e},
+		{"gather", e.Work.Gather, e.WaitFor.Gather, e}, {"batch_augment", e.Work.BatchAugment, e.WaitFor.BatchAugment, e},
 		{"transfer", e.Work.Transfer, e.WaitFor.Transfer, e}, {"other", nothing, e.WaitFor.Other, e},
 	}
 }
@@ -81,6 +82,7 @@ var slowColumns = columns[timeline.Slow]{
 var adviceColumns = columns[timeline.Advice]{
 	{"kind", "", false, "what it is about: see below", func(a timeline.Advice) any { return a.Kind }},
 	{"gain", "", false, "part of the epoch's time that it would save; 0: it saves something else", func(a timeline.Advice) any { return ratio(a.Gain) }},
+	{"at_most", "", false, "whether it saves no more than that, and may save less", func(a timeline.Advice) any { return a.Most }},
 	{"text", "", false, "what to do, and the numbers behind it", func(a timeline.Advice) any { return a.Text }},
 }
 
@@ -117,8 +119,8 @@ func newTrace() *cobra.Command {
 worker loaded which sample when. Prints where the time went and what would help, about the last epoch, of the rank that waits most.
 Several files, such as those of the ranks of a job, are put onto one time line.
 
-With -o FILE it draws as well: FILE.html is one page to zoom and to look at single spans, without a network; FILE.png a picture;
-FILE.json is what was read, as one file for ui.perfetto.dev or this command.`,
+With -o FILE it draws as well: FILE.html is one page to zoom and to look at single spans, of all epochs or one that is chosen there,
+without a network; FILE.png a picture; FILE.json is what was read, as one file for ui.perfetto.dev or this command.`,
 			epochColumns.explain("EPOCHS, a line for each (epochs)"),
 			stageColumns.explain("WHERE THE TIME WENT, of that epoch (stages)"),
 			useColumns.explain("TRACKS, during that epoch (tracks)"),
@@ -324,7 +326,8 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 	}
 	fmt.Fprintf(stdout, "\nWHERE THE TIME WENT%s\nThe training loop was busy with steps for %v (%v), and waited %v (%v), of which %v for its first batch.\n",
 		which, duration(about.Step), share(1-about.Waiting()), duration(about.Wait), share(about.Waiting()), duration(about.First))
-	if err := stageColumns.table(stdout, stages); err != nil {
+	there := slices.DeleteFunc(slices.Clone(stages), func(s stage) bool { return s.work == 0 && s.wait == 0 })
+	if err := stageColumns.table(stdout, there); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nTRACKS\n")
@@ -339,11 +342,7 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 	}
 	fmt.Fprintf(stdout, "\nWHAT WOULD HELP\n")
 	for _, a := range advice {
-		saves := ""
-		if a.Gain > 0 {
-			saves = fmt.Sprintf(" (saves %.0f %%)", a.Gain*100)
-		}
-		fmt.Fprintf(stdout, "- %s%s\n", a.Text, saves)
+		fmt.Fprintf(stdout, "- %s%s\n", a.Text, a.Saves())
 	}
 	switch {
 	case about.Batches < 3:

@@ -32,16 +32,16 @@ func TestTraceJSON(t *testing.T) {
 		Epochs, Stages, Tracks, Slowest, Advice []jsonObject
 		About                                   jsonObject
 	}](t, ok(t, "trace", recording, "--json"))
-	if len(o.Epochs) != 3 || len(o.Stages) != 5 || len(o.Tracks) != 5 || len(o.Slowest) != slowest || len(o.Advice) != 2 {
+	if len(o.Epochs) != 3 || len(o.Stages) != 7 || len(o.Tracks) != 5 || len(o.Slowest) != slowest || len(o.Advice) != 2 {
 		t.Fatalf("%+v", o)
 	}
 	wantFields(t, o.Epochs[1], jsonObject{"rank": 0, "epoch": 1, "batches": 15, "samples": 240, "hit_rate": 0.375, "workers": 3})
 	wantFields(t, o.About, jsonObject{"rank": 0, "epoch": 2})
 	wantFields(t, o.Stages[0], jsonObject{"stage": "load"})
-	wantFields(t, o.Stages[4], jsonObject{"stage": "other", "work_seconds": nil})
+	wantFields(t, o.Stages[6], jsonObject{"stage": "other", "work_seconds": nil})
 	wantFields(t, o.Tracks[0], jsonObject{"track": "training loop", "spans": 30})
 	wantFields(t, o.Slowest[0], jsonObject{"index": 77, "epoch": 0, "worker": "worker 2"})
-	wantFields(t, o.Advice[0], jsonObject{"kind": "step", "gain": 0})
+	wantFields(t, o.Advice[0], jsonObject{"kind": "step", "gain": 0, "at_most": false})
 	loader := o.Epochs[0]["step_seconds"].(float64) + o.Epochs[0]["wait_seconds"].(float64) - o.Epochs[0]["seconds"].(float64)
 	if loader > 1e-9 || loader < -1e-9 {
 		t.Errorf("steps and waits are not the time: %v", loader)

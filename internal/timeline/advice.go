@@ -12,13 +12,26 @@ import (
 type Advice struct {
 	Kind string  // one of Advices
 	Gain float64 // part of the epoch's time that it would save; 0: it saves something else
+	Most bool    // it saves no more than that, and may save less
 	Text string
+}
+
+// Saves is what it would save, to be written behind its text; "": something else than time.
+func (a Advice) Saves() string {
+	switch {
+	case a.Gain <= 0:
+		return ""
+	case a.Most:
+		return fmt.Sprintf(" (saves up to %.0f %%)", a.Gain*100)
+	}
+	return fmt.Sprintf(" (saves %.0f %%)", a.Gain*100)
 }
 
 // Kinds of advice, and what each is about.
 var Advices = []struct{ Kind, Help string }{
-	{"workers", "more workers: they are busy, and the training loop waits for loads"},
+	{"workers", "more workers: they are busy, and the training loop waits for samples"},
 	{"cache", "more samples in the cache: the training loop waits for loads"},
+	{"augment", "a cheaper random part: the training loop waits for augment= or batch_augment="},
 	{"prefetch", "more batches ahead: workers are not busy, but slow samples stall the training loop"},
 	{"server", "a cache that is filled ahead: the training loop waits for a server"},
 	{"gather", "less to copy: the training loop waits for hits to be copied"},
@@ -46,9 +59,10 @@ func (e *Epoch) Advise() (advice []Advice) {
 		return nil
 	}
 	s := e.steady()
-	add := func(kind string, gain float64, format string, args ...any) {
+	add := func(kind string, gain float64, format string, args ...any) *Advice {
 		text := fmt.Sprintf(format, args...)
-		advice = append(advice, Advice{kind, gain, strings.ToUpper(text[:1]) + text[1:] + "."})
+		advice = append(advice, Advice{Kind: kind, Gain: gain, Text: strings.ToUpper(text[:1]) + text[1:] + "."})
+		return &advice[len(advice)-1]
 	}
 	if gap := min(e.startup, e.First); gap/e.Seconds() >= starts && e.Workers > 0 && e.Loader.Settings["persistent_workers"] != true {
 		add("start", gap/e.Seconds(), "nothing was loaded for the first %s (%s of the epoch): persistent_workers=True keeps the workers, so that only the first epoch pays for their start",
@@ -57,14 +71,14 @@ func (e *Epoch) Advise() (advice []Advice) {
 	if s.waiting() < waits {
 		s.adviseStep(add)
 	} else {
-		s.adviseLoads(add)
+		s.adviseSamples(add)
 		s.adviseOthers(add)
 	}
 	slices.SortStableFunc(advice, func(a, b Advice) int { return cmp.Compare(b.Gain, a.Gain) })
 	return advice
 }
 
-type adder func(kind string, gain float64, format string, args ...any)
+type adder func(kind string, gain float64, format string, args ...any) *Advice
 
 // steady is an epoch without the wait for its first batch, which more of anything shortens little.
 type steady struct {
@@ -72,14 +86,14 @@ type steady struct {
 	wait    float64
 	waitFor Parts
 	total   float64
-	others  float64 // the least time that the epoch takes without loads
+	others  float64 // the least time that the epoch takes if samples take none
 	workers int     // as the loader was told; 0: it loads by itself
 }
 
 func (e *Epoch) steady() *steady {
 	s := &steady{Epoch: e, wait: e.Wait - e.First, waitFor: e.WaitFor.plus(e.firstFor, -1)}
 	s.total = e.Step + s.wait
-	s.others = max(e.Step, e.Work.Gather/float64(max(e.gathers, 1)), e.Work.Transfer, e.Work.Fetch)
+	s.others = max(e.Step+e.Work.BatchAugment, e.Work.Gather/float64(max(e.gathers, 1)), e.Work.Transfer, e.Work.Fetch)
 	s.workers = e.Workers
 	if n, ok := e.Loader.setting("num_workers"); ok {
 		s.workers = n
@@ -96,45 +110,75 @@ func (s *steady) waiting() float64 {
 
 // adviseStep is for an epoch whose loader keeps up.
 func (s *steady) adviseStep(add adder) {
-	limit := max(s.Work.Load/float64(max(s.workers, 1)), s.Work.Gather/float64(max(s.gathers, 1)), s.Work.Transfer, s.Work.Fetch)
+	limit := max(s.Work.samples()/float64(max(s.workers, 1)), s.Work.BatchAugment, s.Work.Gather/float64(max(s.gathers, 1)), s.Work.Transfer, s.Work.Fetch)
 	if limit > 0 && s.Step > limit {
 		add("step", 0, "the training loop waits %s: the loader keeps up, and the step is the limit. Only a faster step helps, up to %s times; then the loader is the limit, at %s samples/s",
 			percent(s.waiting()), factor(s.Step/limit), thousands(float64(s.Samples)/limit))
 	}
-	if need := int(math.Ceil(s.Work.Load / (margin * s.total))); s.workers > max(need, 1) && s.Work.Load > 0 {
+	if need := int(math.Ceil(s.Work.samples() / (margin * s.total))); s.workers > max(need, 1) && s.Work.samples() > 0 {
 		add("fewer", 0, "workers are busy %s: %d of the %d would do, and leave CPUs to the step", percent(s.Busy), max(need, 1), s.workers)
 	}
 }
 
-// adviseLoads is for an epoch that waits for loads.
-func (s *steady) adviseLoads(add adder) {
-	if s.waitFor.Load < mostly*s.wait || s.Work.Load <= 0 {
+// adviseSamples is for an epoch that waits for what is done for each sample.
+func (s *steady) adviseSamples(add adder) {
+	if s.waitFor.samples() < mostly*s.wait || s.Work.samples() <= 0 {
 		return
 	}
-	load := s.Work.Load
 	if s.workers == 0 || s.Busy >= busy {
-		need := int(math.Ceil(load / max(s.others, load/float64(max(atMost*s.workers, 2))))) // no more than atMost times as many
-		need = max(need, s.workers+1)
-		after := max(load/float64(need), s.others)
-		if gain := 1 - after/s.total; gain > 0.02 {
-			now := fmt.Sprintf("workers are busy %s and the training loop waits %s", percent(s.Busy), percent(s.waiting()))
-			if s.workers == 0 {
-				now = fmt.Sprintf("samples are loaded by no worker and the training loop waits %s", percent(s.waiting()))
-			}
-			effect := fmt.Sprintf("would cut waiting to %s", percent(1-s.others/after))
-			if after <= s.others*1.001 {
-				effect = "would hide loading"
-			}
-			cpus := ""
-			if need > s.Loader.CPUs && s.Loader.CPUs > 0 {
-				cpus = fmt.Sprintf("; there are %d CPUs, so this holds as far as loads wait for disk or network", s.Loader.CPUs)
-			}
-			add("workers", gain, "%s: %d more (num_workers=%d) %s%s", now, need-s.workers, need, effect, cpus)
-		}
+		s.adviseWorkers(add)
 	} else {
 		s.adviseAhead(add)
 	}
+	s.adviseAugment(add)
 	s.adviseCache(add)
+}
+
+// adviseWorkers counts on no more processors for augment= than there are: it computes. Loads may wait for a disk or the network, which takes none.
+func (s *steady) adviseWorkers(add adder) {
+	work, least := s.Work.samples(), s.others
+	if s.Loader.CPUs > 0 {
+		least = max(least, s.Work.Augment/float64(s.Loader.CPUs))
+	}
+	need := int(math.Ceil(work / max(least, work/float64(max(atMost*s.workers, 2))))) // no more than atMost times as many
+	need = max(need, s.workers+1)
+	after := max(work/float64(need), least)
+	gain := 1 - after/s.total
+	if gain <= 0.02 {
+		return
+	}
+	now := fmt.Sprintf("workers are busy %s and the training loop waits %s", percent(s.Busy), percent(s.waiting()))
+	if s.workers == 0 {
+		now = fmt.Sprintf("samples are loaded by no worker and the training loop waits %s", percent(s.waiting()))
+	}
+	effect := fmt.Sprintf("would cut waiting to %s", percent(1-s.others/after))
+	if after <= s.others*1.001 {
+		effect = "would hide loading"
+	}
+	cpus := ""
+	if need > s.Loader.CPUs && s.Loader.CPUs > 0 {
+		cpus = fmt.Sprintf("; there are %d CPUs, so this holds as far as loads wait for disk or network", s.Loader.CPUs)
+	}
+	add("workers", gain, "%s: %d more (num_workers=%d) %s%s", now, need-s.workers, need, effect, cpus).Most = cpus != ""
+}
+
+// adviseAugment is for an epoch that waits for the random part of samples more than for loads.
+func (s *steady) adviseAugment(add adder) {
+	if s.waitFor.Augment < s.waitFor.Load || s.Samples == 0 {
+		return
+	}
+	after := max(s.Work.Load/float64(max(s.workers, 1)), s.others)
+	if s.workers == 0 {
+		after = s.total - s.Work.Augment
+	}
+	if gain := 1 - after/s.total; gain > 0.02 {
+		rest := ""
+		if s.Hits > 0 {
+			rest = "; what is not random about it belongs in the dataset, whose samples are cached"
+		}
+		add("augment", gain, "the training loop waits %s for augment=, which takes %s a sample: make it cheaper, or do it for whole batches (batch_augment=), on the device if it has time%s",
+			percent(s.waitFor.Augment/s.total), duration(s.Work.Augment/float64(s.Samples)), rest).Most = true
+	}
 }
 
 // adviseAhead is for workers that have time, and a training loop that waits for them all the same.
@@ -154,37 +198,28 @@ func (s *steady) adviseAhead(add adder) {
 }
 
 func (s *steady) adviseCache(add adder) {
-	if s.Misses == 0 || s.Samples == 0 {
+	if s.Misses == 0 || s.Samples == 0 || s.Work.Load <= 0 {
 		return
 	}
 	have := float64(s.Hits) / float64(s.Hits+s.Misses)
 	workers := float64(max(s.workers, 1))
-	if s.workers > 0 && s.Work.Load/workers <= s.others { // workers have time enough: what is waited for is something else than how much there is to load
+	if s.workers > 0 && s.Work.samples()/workers <= s.others { // workers have time enough: what is waited for is something else than how much there is to load
 		return
 	}
-	miss, hit := (s.Work.Load-s.augment)/(1-have), 0.0 // what loading would take if all samples were one: of hits, the random part
-	if s.Hits > 0 {
-		hit = s.augment / have
-	}
-	if miss <= hit {
-		return
-	}
-	want := math.Ceil(100*(miss-s.others*workers)/(miss-hit)) / 100
+	all := s.Work.Load / (1 - have)                                        // what loading would take if all samples were misses
+	want := math.Ceil(100*(all+s.Work.Augment-s.others*workers)/all) / 100 // the random part is the same for hits
 	fate := "be hidden"
 	if s.workers == 0 { // nothing loads beside the step, so that nothing is hidden
 		want = 1
 	}
 	if want = min(want, 1); want == 1 {
 		fate = "be gone"
-		if s.Loader.Settings["augment"] != nil || hit > 0 {
-			fate = "be augment= alone"
-		}
 	}
 	if want <= have+0.005 {
 		return
 	}
-	left := miss*(1-want) + hit*want
-	gain := (s.Work.Load/workers - max(left/workers, s.others)) / s.total
+	left := all * (1 - want)
+	gain := (s.Work.samples()/workers - max((left+s.Work.Augment)/workers, s.others)) / s.total
 	if s.workers == 0 {
 		gain = (s.Work.Load - left) / s.total
 	}
@@ -193,9 +228,9 @@ func (s *steady) adviseCache(add adder) {
 	}
 	given := func(name string) bool { return s.Loader.Settings[name] != nil }
 	unsized := !given("cache") && !given("size")
-	how, unknown := "a larger size= ", ""
-	if given("augment") && s.augment == 0 {
-		unknown = " beside what augment= takes"
+	how, beside := "a larger size= ", ""
+	if s.Work.Augment > 0 {
+		beside = fmt.Sprintf(" (beside %s of augment=)", duration(s.Work.Augment))
 	}
 	switch {
 	case s.Hits == 0 && unsized && !given("name"):
@@ -205,20 +240,24 @@ func (s *steady) adviseCache(add adder) {
 		if s.Hits > 0 {
 			filled = fmt.Sprintf("%s of the samples were loaded, as in an epoch that fills a cache", percent(1-have))
 		}
-		add("cache", gain, "%s: at a hit rate of %.2f loading would take %s%s instead of %s and %s; see if the next epoch's hit rate gets there",
-			filled, want, duration(left), unknown, duration(s.Work.Load), fate)
+		add("cache", gain, "%s: at a hit rate of %.2f loading would take %s instead of %s%s and %s; see if the next epoch's hit rate gets there",
+			filled, want, duration(left), duration(s.Work.Load), beside, fate)
 		return
 	}
 	room := ""
 	if s.Bytes > 0 && !given("augment") { // which may make others of them
 		room = fmt.Sprintf(" (%s)", size(float64(s.Bytes)*float64(max(s.Loader.WorldSize, 1))*want))
 	}
-	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s%s instead of %s and %s: %sfor %s of the dataset%s",
-		want, have, duration(left), unknown, duration(s.Work.Load), fate, how, percent(want), room)
+	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s instead of %s%s and %s: %sfor %s of the dataset%s",
+		want, have, duration(left), duration(s.Work.Load), beside, fate, how, percent(want), room)
 }
 
-// adviseOthers is for an epoch that waits for something else than loads.
+// adviseOthers is for an epoch that waits for something else than samples.
 func (s *steady) adviseOthers(add adder) {
+	if s.waitFor.BatchAugment >= mostly*s.wait {
+		add("augment", s.waitFor.BatchAugment/s.total, "the training loop waits %s for batch_augment=, which it runs itself: do it on the device, or sample by sample in augment=, which workers run",
+			percent(s.waitFor.BatchAugment/s.total)).Most = true
+	}
 	if s.waitFor.Fetch >= mostly*s.wait {
 		add("server", s.waitFor.Fetch/s.total, "the training loop waits %s for a server that fills the cache: stocached warm fills it before the training begins", percent(s.waitFor.Fetch/s.total))
 	}

@@ -14,7 +14,8 @@ type job struct {
 	ahead                   int                 // batches that are worked on before the one that the loop has
 	misses                  int                 // of each batch
 	load                    float64             // of a sample
-	augment                 float64             // of a sample that is no miss; 0: none
+	augment                 float64             // the random part of a sample; 0: none
+	batchAugment            float64             // of a batch, by the loop
 	slow                    map[int]float64     // load of the samples of these numbers
 	gather, transfer, fetch float64             // of a batch
 	overhead                float64             // of a batch, recorded by nobody
@@ -56,10 +57,8 @@ func (j job) run() *Trace {
 					length *= j.alter(k)
 				}
 			}
-			record := func(w int, from, to int64) { m.load(w, 0, k, sample, from, to) }
 			if i >= j.misses {
-				length = j.augment
-				record = func(w int, from, to int64) { m.stage(Augment, firstWorker+w, 0, k, from, to) }
+				length = 0
 			}
 			w := 0
 			for other := range free {
@@ -69,7 +68,13 @@ func (j job) run() *Trace {
 			}
 			start := max(posted, free[w])
 			free[w] = start + length
-			record(w, at(start), at(free[w]))
+			if length > 0 {
+				m.load(w, 0, k, sample, at(start), at(free[w]))
+			}
+			if j.augment > 0 {
+				m.stage(Augment, firstWorker+w, 0, k, at(free[w]), at(free[w]+j.augment))
+				free[w] += j.augment
+			}
 			done = max(done, free[w])
 			sample++
 		}
@@ -103,10 +108,15 @@ func (j job) run() *Trace {
 		}
 		start := now
 		now = max(now, ready[k])
+		if j.batchAugment > 0 {
+			m.stage(BatchAugment, loopTrack, 0, k, at(now), at(now+j.batchAugment))
+			now += j.batchAugment
+		}
 		taken[k] = now
 		m.loop(Wait, 0, k, at(start), at(now), j.size, j.size-j.misses)
 		if j.bytes > 0 {
-			m.Tracks[slices.IndexFunc(m.Tracks, func(t *Track) bool { return t.Number == loopTrack })].Spans[2*k].Bytes = j.bytes * int64(j.size)
+			loop := m.Tracks[slices.IndexFunc(m.Tracks, func(t *Track) bool { return t.Number == loopTrack })]
+			loop.Spans[len(loop.Spans)-1].Bytes = j.bytes * int64(j.size)
 		}
 		m.loop(Step, 0, k, at(now), at(now+j.step), 0, 0)
 		now += j.step
@@ -190,11 +200,26 @@ func idleWorkers() job {
 	return j
 }
 
+// slowAugments is a job whose samples all come out of the cache, on as many processors as it has workers.
+func slowAugments() job {
+	j := keepsUp()
+	j.workers, j.cpus, j.misses, j.augment, j.step = 2, 2, 0, 4, 5
+	j.settings = map[string]any{"size": "1GiB", "augment": "flip"}
+	return j
+}
+
+func slowBatchAugments() job {
+	j := keepsUp()
+	j.batchAugment, j.step = 30, 10
+	return j
+}
+
 // Ensure that each advice is given where it is right, with its numbers, and to no job that it would not help.
 func TestAdvice(t *testing.T) {
 	jobs := map[string]job{
 		"keeps up": keepsUp(), "few workers": fewWorkers(), "partly cached": partlyCached(), "slow samples": slowSamples(), "slow gathers": slowGathers(),
 		"slow transfers": slowTransfers(), "slow server": slowServer(), "small batches": smallBatches(), "slow start": slowStart(), "idle workers": idleWorkers(),
+		"slow augments": slowAugments(), "slow batch augments": slowBatchAugments(),
 	}
 	for _, c := range []struct {
 		kind  string
@@ -204,6 +229,7 @@ func TestAdvice(t *testing.T) {
 			"partly cached": {"2 more (num_workers=4) would cut waiting to 17 %"}}},
 		{"cache", map[string][]string{"few workers": {"At a hit rate of 0.35, now 0.00, loading would take 790 ms instead of 1.22 s", "size= or cache= for 35 % of the dataset"},
 			"partly cached": {"At a hit rate of 0.69, now 0.25, loading would take 1.59 s instead of 3.84 s", "a larger size= for 69 % of the dataset (442 MiB)"}}},
+		{"augment", map[string][]string{"slow augments": {"The training loop waits 84 % for augment=, which takes 4.00 ms a sample: make it cheaper", "; what is not random about it belongs in the dataset"}, "slow batch augments": {"waits 75 % for batch_augment=, which it runs itself"}}},
 		{"prefetch", map[string][]string{"slow samples": {"the slowest takes 75.0 ms, as long as 2.9 batches", "prefetch_factor=2, now 1"}}},
 		{"server", map[string][]string{"slow server": {"waits 66 % for a server", "stocached warm"}}},
 		{"gather", map[string][]string{"slow gathers": {"waits 59 % for hits to be copied, which takes 400 ms of 404 ms (1.56 GiB/s)"}}},
@@ -302,10 +328,10 @@ func TestAdviceHolds(t *testing.T) {
 	}
 }
 
-// augments is a job whose samples out of the cache have a random part, which takes 3 of the 8 ms of a miss.
+// augments is a job whose samples have a random part, which takes 3 of the 8 ms of a miss.
 func augments() job {
 	j := keepsUp()
-	j.workers, j.misses, j.load, j.augment, j.step, j.bytes = 2, 4, 8, 3, 5, 1<<20
+	j.workers, j.misses, j.load, j.augment, j.step, j.bytes = 2, 4, 5, 3, 5, 1<<20
 	j.settings = map[string]any{"size": "1GiB", "augment": "flip"}
 	return j
 }
@@ -330,10 +356,6 @@ func TestAdviceFits(t *testing.T) {
 	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "see if the next epoch's hit rate gets there") {
 		t.Errorf("an epoch that fills the cache: %+v", a)
 	}
-	j.settings = map[string]any{"size": "8GiB", "augment": "flip"}
-	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "790 ms beside what augment= takes instead of 1.22 s") {
-		t.Errorf("an epoch that fills the cache, with an unknown random part: %+v", a)
-	}
 	for misses, says := range map[int]string{16: "Every sample was loaded, as in an epoch that fills a cache", 4: "25 % of the samples were loaded, as in"} {
 		j = fewWorkers()
 		j.misses, j.load, j.settings = misses, 8, map[string]any{"name": "faces"} // room for all
@@ -345,21 +367,50 @@ func TestAdviceFits(t *testing.T) {
 	// The random part of samples is no less with more of them in the cache.
 	j = augments()
 	a := j.advice("cache")
-	if a == nil || !strings.Contains(a.Text, "At a hit rate of 1.00, now 0.75, loading would take 1.92 s instead of 2.72 s and be augment= alone: a larger size= for 100 % of the dataset.") {
+	if a == nil || !strings.Contains(a.Text, "At a hit rate of 1.00, now 0.75, loading would take 0.00 s instead of 800 ms (beside 1.92 s of augment=) and be gone: a larger size= for 100 % of the dataset.") {
 		t.Fatalf("with a random part: %+v", a)
 	}
 	full := augments()
 	full.misses = 0
-	if took := full.epoch().Work.Load; took < 1.919 || took > 1.921 {
-		t.Errorf("with a random part alone, loading takes %v s; the advice was: %s", took, a.Text)
+	if took := full.epoch().Work; took.Load != 0 || took.Augment < 1.919 || took.Augment > 1.921 {
+		t.Errorf("with a random part alone: %+v; the advice was: %s", took, a.Text)
 	}
 	j.step = 30
-	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "At a hit rate of 0.85, now 0.75, loading would take 2.40 s instead of 2.72 s and be hidden") {
+	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "At a hit rate of 0.85, now 0.75, loading would take 480 ms instead of 800 ms (beside 1.92 s of augment=) and be hidden") {
 		t.Errorf("with a random part that the step hides: %+v", a)
 	}
-	j.load = j.augment
+	j.load = 0
 	if a := j.advice("cache"); a != nil {
-		t.Errorf("loads are the random part alone: %+v", a)
+		t.Errorf("loads take no time: %+v", a)
+	}
+
+	// The random part computes: more workers than processors do not help it.
+	j = slowAugments()
+	e := j.epoch()
+	if e.WaitFor.Load != 0 || e.WaitFor.Augment < 0.9*e.Wait {
+		t.Errorf("of %v s it waits %+v", e.Wait, e.WaitFor)
+	}
+	if advice := e.Advise(); len(advice) != 1 || advice[0].Kind != "augment" || !advice[0].Most {
+		t.Errorf("with 2 workers on 2 CPUs: %+v", advice)
+	}
+	j.cpus = 3
+	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "1 more (num_workers=3) would cut waiting to") || strings.Contains(a.Text, "CPUs") || a.Most {
+		t.Errorf("with 2 workers on 3 CPUs: %+v", a)
+	}
+	j.cpus = 16
+	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "2 more (num_workers=4)") {
+		t.Errorf("with 2 workers on 16 CPUs: %+v", a)
+	}
+	j.cpus, j.misses, j.load, j.size = 2, 8, 4, 8 // half of the work are loads, which may wait: twice as many workers as processors
+	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "2 more (num_workers=4)") || !strings.Contains(a.Text, "there are 2 CPUs, so this holds as far as loads wait") || !a.Most {
+		t.Errorf("with as much to load: %+v", a)
+	}
+	if a := j.advice("augment"); a == nil {
+		t.Errorf("with as much to load: %+v", j.epoch().Advise())
+	}
+	j.load = 8
+	if a := j.advice("augment"); a != nil {
+		t.Errorf("with more to load: %+v", a)
 	}
 	j = slowTransfers()
 	j.settings = map[string]any{"pin_memory": true}

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"maps"
 	"math"
+	"slices"
 )
 
 // MaxPageSpans is how many spans a page may have: it is some 40 bytes of text for each, which a browser keeps in memory.
@@ -44,19 +46,29 @@ func HTML(w io.Writer, t *Trace, from, to int64) error {
 
 // pageData is what the script of the page works on. Times are microseconds.
 type pageData struct {
-	Title    string       `json:"title"`
-	Subtitle string       `json:"subtitle"`
-	About    string       `json:"about"`
+	From    float64      `json:"from"`
+	To      float64      `json:"to"`
+	Kinds   []string     `json:"kinds"`
+	Colours []string     `json:"colours"`
+	Inks    []string     `json:"inks"`
+	There   []bool       `json:"there"`
+	Names   []string     `json:"names"`
+	Views   []pageView   `json:"views"`
+	Loaders []pageLoader `json:"loaders"`
+}
+
+// pageView is a part of the time that can be chosen, such as an epoch, and all that the page says about it.
+type pageView struct {
+	Name     string       `json:"name"`
 	From     float64      `json:"from"`
 	To       float64      `json:"to"`
-	Kinds    []string     `json:"kinds"`
-	Colours  []string     `json:"colours"`
-	Inks     []string     `json:"inks"`
-	There    []bool       `json:"there"`
-	Names    []string     `json:"names"`
+	Title    string       `json:"title"`
+	Subtitle string       `json:"subtitle"`
+	Where    string       `json:"where"` // of what the parts are
 	Parts    []pagePart   `json:"parts"`
+	Of       string       `json:"of"` // of which epoch the advice is
 	Advice   []pageAdvice `json:"advice"`
-	Loaders  []pageLoader `json:"loaders"`
+	Shares   []float64    `json:"shares"` // how busy tracks are
 }
 
 type pagePart struct {
@@ -66,8 +78,8 @@ type pagePart struct {
 }
 
 type pageAdvice struct {
-	Text string  `json:"text"`
-	Gain float64 `json:"gain"`
+	Text  string `json:"text"`
+	Saves string `json:"saves"`
 }
 
 type pageLoader struct {
@@ -78,19 +90,18 @@ type pageLoader struct {
 
 // pageTrack has its spans in columns, each a little-endian array in base 64; "": nothing in it is known.
 type pageTrack struct {
-	Name    string  `json:"name"`
-	Share   float64 `json:"share"`
-	Start   string  `json:"start"`
-	Length  string  `json:"length"`
-	Kind    string  `json:"kind"`
-	Epoch   string  `json:"epoch"`
-	Batch   string  `json:"batch"`
-	Samples string  `json:"samples"`
-	Hits    string  `json:"hits"`
-	Misses  string  `json:"misses"`
-	Index   string  `json:"index"`
-	Bytes   string  `json:"bytes"`
-	Names   string  `json:"name_of"`
+	Name    string `json:"name"`
+	Start   string `json:"start"`
+	Length  string `json:"length"`
+	Kind    string `json:"kind"`
+	Epoch   string `json:"epoch"`
+	Batch   string `json:"batch"`
+	Samples string `json:"samples"`
+	Hits    string `json:"hits"`
+	Misses  string `json:"misses"`
+	Index   string `json:"index"`
+	Bytes   string `json:"bytes"`
+	Names   string `json:"name_of"`
 }
 
 func (t *Trace) pageData(from, to int64) (*pageData, error) {
@@ -98,58 +109,131 @@ func (t *Trace) pageData(from, to int64) (*pageData, error) {
 	if n := part.Spans(); n > MaxPageSpans {
 		return nil, fmt.Errorf("%s spans are more than a browser takes (%s): draw a part of them, with --epoch, --from and --to", thousands(float64(n)), thousands(MaxPageSpans))
 	}
-	d := &pageData{Title: part.title(from, to), Subtitle: part.subtitle(from, to), From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Names: t.names, Parts: []pagePart{}, Advice: []pageAdvice{}, Loaders: []pageLoader{}}
+	d := &pageData{From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Names: t.names, Views: t.views(from, to), Loaders: []pageLoader{}}
 	for k := range kinds {
 		d.Kinds, d.Colours, d.Inks = append(d.Kinds, k.String()), append(d.Colours, hex(palette[k])), append(d.Inks, hex(inks[k]))
 	}
 	there := part.kinds()
 	d.There = there[:]
-	var inside []*Epoch
-	for _, e := range t.Epochs() {
-		if e.From < to && e.To > from {
-			inside = append(inside, e)
-		}
-	}
-	if e := Typical(inside); e != nil {
-		d.describe(e, len(t.Loaders) > 1)
-	}
-	uses := part.Uses(from, max(to, from+1))
 	for _, l := range part.Loaders {
 		p := pageLoader{Name: l.Name(), Heading: l.heading(), Tracks: []pageTrack{}}
 		for _, track := range l.Tracks {
-			row := track.columns()
-			row.Share = uses[0].Share
-			uses = uses[1:]
-			p.Tracks = append(p.Tracks, row)
+			p.Tracks = append(p.Tracks, track.columns())
 		}
 		d.Loaders = append(d.Loaders, p)
 	}
 	return d, nil
 }
 
-// describe adds what there is to say about an epoch.
-func (d *pageData) describe(e *Epoch, several bool) {
-	if e.Number >= 0 {
-		d.About = fmt.Sprintf("epoch %d", e.Number)
+// views are the part of the time that is drawn, and the epochs that lie in it; or the only one, if it is nothing else.
+func (t *Trace) views(from, to int64) (views []pageView) {
+	epochs := t.Epochs()
+	of := map[int][]*Epoch{}
+	for _, e := range epochs {
+		of[e.Number] = append(of[e.Number], e)
 	}
-	if several {
-		d.About += fmt.Sprintf(", %s", e.Loader.Name())
+	for _, number := range slices.Sorted(maps.Keys(of)) {
+		a, b, _ := t.Epoch(number)
+		if a < from || b > to || number < 0 {
+			continue
+		}
+		e := Typical(of[number])
+		if e == nil {
+			continue
+		}
+		v := t.view(fmt.Sprintf("epoch %d", number), a, b, e, e)
+		v.Where, v.Of = t.about(e), t.about(e)
+		if a == from && b == to {
+			return []pageView{v}
+		}
+		views = append(views, v)
 	}
-	for _, part := range []pagePart{
-		{"steps", e.Step, hex(palette[Step])},
-		{"waiting for loads", e.WaitFor.Load, hex(palette[Load])},
-		{"waiting for a server", e.WaitFor.Fetch, hex(palette[Fetch])},
-		{"waiting for gathers", e.WaitFor.Gather, hex(palette[Gather])},
-		{"waiting for transfers", e.WaitFor.Transfer, hex(palette[Transfer])},
-		{"waiting for nothing recorded", e.WaitFor.Other, hex(palette[Other])},
-	} {
-		if part.Seconds > 0 {
-			d.Parts = append(d.Parts, part)
+	name := "this part"
+	if a, b := t.Bounds(); a == from && b == to {
+		name = "all epochs"
+	}
+	inside := t.clipped(from, to).Epochs()
+	typical := Typical(inside)
+	all := t.view(name, from, to, sum(inside, typical), typical)
+	if typical != nil {
+		all.Where, all.Of = name, t.about(typical)
+		if len(t.Loaders) > 1 {
+			all.Where += ", " + typical.Loader.Name()
 		}
 	}
-	for _, a := range e.Advise() {
-		d.Advice = append(d.Advice, pageAdvice{a.Text, a.Gain})
+	return slices.Insert(views, 0, all)
+}
+
+// about says which epoch it is, where there are several.
+func (t *Trace) about(e *Epoch) (text string) {
+	if e.Number >= 0 {
+		text = fmt.Sprintf("epoch %d", e.Number)
 	}
+	if len(t.Loaders) > 1 {
+		text += ", " + e.Loader.Name()
+	}
+	return text
+}
+
+// sum is one epoch of all of a loader, as far as views need it; nil: of none.
+func sum(epochs []*Epoch, of *Epoch) *Epoch {
+	if of == nil {
+		return nil
+	}
+	all := &Epoch{}
+	for _, e := range epochs {
+		if e.Loader == of.Loader {
+			all.Step += e.Step
+			all.WaitFor = all.WaitFor.plus(e.WaitFor, 1)
+		}
+	}
+	return all
+}
+
+// view describes a part of the time by the parts of one epoch and the advice of another; nil: there is none.
+func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView {
+	part := t.between(from, to)
+	v := pageView{Name: name, From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Title: part.title(from, to), Subtitle: part.subtitle(from, to), Parts: []pagePart{}, Advice: []pageAdvice{}, Shares: []float64{}}
+	for _, use := range part.Uses(from, max(to, from+1)) {
+		v.Shares = append(v.Shares, use.Share)
+	}
+	if parts != nil {
+		for _, p := range []pagePart{
+			{"steps", parts.Step, hex(palette[Step])},
+			{"waiting for loads", parts.WaitFor.Load, hex(palette[Load])},
+			{"waiting for augment=", parts.WaitFor.Augment, hex(palette[Augment])},
+			{"waiting for a server", parts.WaitFor.Fetch, hex(palette[Fetch])},
+			{"waiting for gathers", parts.WaitFor.Gather, hex(palette[Gather])},
+			{"waiting for batch_augment=", parts.WaitFor.BatchAugment, hex(palette[BatchAugment])},
+			{"waiting for transfers", parts.WaitFor.Transfer, hex(palette[Transfer])},
+			{"waiting for nothing recorded", parts.WaitFor.Other, hex(palette[Other])},
+		} {
+			if p.Seconds > 0 {
+				v.Parts = append(v.Parts, p)
+			}
+		}
+	}
+	if advice != nil {
+		for _, a := range advice.Advise() {
+			v.Advice = append(v.Advice, pageAdvice{a.Text, a.Saves()})
+		}
+	}
+	return v
+}
+
+// clipped is what of a trace lies between two moments: spans that reach beyond are cut.
+func (t *Trace) clipped(from, to int64) *Trace {
+	part := t.between(from, to)
+	for _, l := range part.Loaders {
+		for _, track := range l.Tracks {
+			track.Spans = slices.DeleteFunc(track.Spans, func(s Span) bool { return s.End <= from && s.Start < from || s.Start >= to })
+			for k := range track.Spans {
+				s := &track.Spans[k]
+				s.Start, s.End = max(s.Start, from), min(s.End, to)
+			}
+		}
+	}
+	return part
 }
 
 // between is the part of a trace whose spans touch the time between two moments. Its tracks are new, its loaders' other figures are not.
@@ -159,13 +243,7 @@ func (t *Trace) between(from, to int64) *Trace {
 		copied := *l
 		copied.Tracks = nil
 		for _, track := range l.Tracks {
-			row := &Track{Number: track.Number, Name: track.Name}
-			for _, s := range track.Spans {
-				if s.End >= from && s.Start <= to {
-					row.Spans = append(row.Spans, s)
-				}
-			}
-			copied.Tracks = append(copied.Tracks, row)
+			copied.Tracks = append(copied.Tracks, &Track{Number: track.Number, Name: track.Name, Spans: track.touching(from, to)})
 		}
 		part.Loaders = append(part.Loaders, &copied)
 	}

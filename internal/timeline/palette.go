@@ -4,20 +4,21 @@ import "image/color"
 
 // Colours of kinds: those of Okabe and Ito, which people who see few colours tell apart, on white and on black.
 var palette = [kinds]color.RGBA{
-	Step:     {0x00, 0x72, 0xB2, 0xFF}, // blue
-	Wait:     {0xD5, 0x5E, 0x00, 0xFF}, // vermilion
-	Load:     {0x00, 0x9E, 0x73, 0xFF}, // green
-	Augment:  {0xF0, 0xE4, 0x42, 0xFF}, // yellow
-	Gather:   {0x56, 0xB4, 0xE9, 0xFF}, // sky blue
-	Collate:  {0x8F, 0xCF, 0xF3, 0xFF}, // a lighter one: the same stage
-	Transfer: {0xCC, 0x79, 0xA7, 0xFF}, // purple
-	Fetch:    {0xE6, 0x9F, 0x00, 0xFF}, // orange
-	Other:    {0x99, 0x9F, 0xA6, 0xFF}, // grey
+	Step:         {0x00, 0x72, 0xB2, 0xFF}, // blue
+	Wait:         {0xD5, 0x5E, 0x00, 0xFF}, // vermilion
+	Load:         {0x00, 0x9E, 0x73, 0xFF}, // green
+	Augment:      {0xF0, 0xE4, 0x42, 0xFF}, // yellow
+	Gather:       {0x56, 0xB4, 0xE9, 0xFF}, // sky blue
+	Collate:      {0x8F, 0xCF, 0xF3, 0xFF}, // a lighter one: the same stage
+	Transfer:     {0xCC, 0x79, 0xA7, 0xFF}, // purple
+	Fetch:        {0xE6, 0x9F, 0x00, 0xFF}, // orange
+	BatchAugment: {0xF7, 0xF1, 0x9E, 0xFF}, // a lighter yellow: random parts both
+	Other:        {0x99, 0x9F, 0xA6, 0xFF}, // grey
 }
 
 // ink on spans of each kind: white where it is dark.
 var inks = [kinds]color.RGBA{
-	Step: white, Wait: white, Load: white, Augment: black, Gather: black, Collate: black, Transfer: black, Fetch: black, Other: black,
+	Step: white, Wait: white, Load: white, Augment: black, Gather: black, Collate: black, Transfer: black, Fetch: black, BatchAugment: black, Other: black,
 }
 
 var (

@@ -40,6 +40,7 @@ type Track struct {
 	Number int
 	Name   string
 	Spans  []Span
+	reach  []int64 // the latest end of each span and those before it; as long as Spans, or not made yet
 }
 
 // Span is one thing that went on for a while. Unknown numbers are -1.
@@ -76,11 +77,12 @@ const (
 	Collate
 	Transfer
 	Fetch
+	BatchAugment
 	Other
 	kinds
 )
 
-var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch", "other"}
+var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch", "batch_augment", "other"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -101,6 +103,26 @@ const (
 	firstOther    = 5000
 	tidsOfLoader  = 10000
 )
+
+// touching are the spans that touch the time between two moments.
+func (t *Track) touching(from, to int64) (spans []Span) {
+	if len(t.reach) != len(t.Spans) {
+		t.reach = make([]int64, len(t.Spans))
+		for k := range t.Spans {
+			t.reach[k] = max(t.Spans[k].End, t.reach[max(k-1, 0)])
+		}
+	}
+	first, _ := slices.BinarySearch(t.reach, from)
+	for _, s := range t.Spans[first:] {
+		if s.Start > to {
+			break
+		}
+		if s.End >= from {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
 
 // Worker is the worker's number of a track, false for other tracks.
 func (t *Track) Worker() (number int, ok bool) {

@@ -32,7 +32,6 @@ type Epoch struct {
 	LongestLoad float64
 
 	gathers, loads int     // tracks that gathered; samples that were loaded
-	augment        float64 // of Work.Load: the random part of samples out of the cache
 	begins         int     // waits until the first batch came
 	startup        float64 // until the first span of its work began
 	firstFor       Parts   // of WaitFor: of the first batch
@@ -40,16 +39,21 @@ type Epoch struct {
 
 // Parts are times of the stages that a batch goes through, in seconds.
 type Parts struct {
-	Load     float64 // misses, by workers; and the random part of samples
-	Fetch    float64 // samples that a server was asked for
-	Gather   float64 // copies of hits, and putting batches together
-	Transfer float64 // to pinned memory or a device
-	Other    float64 // nothing that was recorded
+	Load         float64 // misses
+	Augment      float64 // the random part of samples, hits or not
+	Fetch        float64 // samples that a server was asked for
+	Gather       float64 // copies of hits, and putting batches together
+	BatchAugment float64 // the random part of whole batches, by the training loop
+	Transfer     float64 // to pinned memory or a device
+	Other        float64 // nothing that was recorded
 }
 
 func (p Parts) plus(q Parts, sign float64) Parts {
-	return Parts{p.Load + sign*q.Load, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
+	return Parts{p.Load + sign*q.Load, p.Augment + sign*q.Augment, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather, p.BatchAugment + sign*q.BatchAugment, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
 }
+
+// samples is what is done for each sample, by workers or, without them, by the training loop.
+func (p Parts) samples() float64 { return p.Load + p.Augment }
 
 // Seconds of the training loop.
 func (e *Epoch) Seconds() float64 { return e.Step + e.Wait }
@@ -68,25 +72,51 @@ func (e *Epoch) Rate() float64 {
 	return float64(e.Samples) / e.Seconds()
 }
 
+// Stages, and the groups of them that a training loop waits for one after the other. What a worker does to samples is one group, whatever it is: several workers
+// do different parts of it at once.
+const (
+	loadStage = iota
+	augmentStage
+	fetchStage
+	gatherStage
+	batchAugmentStage
+	transferStage
+	stages
+)
+
 // stage is what a kind of span is counted as; false: as nothing.
 func (k Kind) stage() (int, bool) {
 	switch k {
-	case Load, Augment:
-		return 0, true
+	case Load:
+		return loadStage, true
+	case Augment:
+		return augmentStage, true
 	case Fetch:
-		return 1, true
+		return fetchStage, true
 	case Gather, Collate:
-		return 2, true
+		return gatherStage, true
+	case BatchAugment:
+		return batchAugmentStage, true
 	case Transfer:
-		return 3, true
+		return transferStage, true
 	}
 	return 0, false
 }
 
-const stages = 4
+const sampleGroup = loadStage
+
+func groupOf(stage int, byWorker bool) int {
+	if byWorker || stage == augmentStage {
+		return sampleGroup
+	}
+	return stage
+}
 
 func parts(seconds [stages]float64, other float64) Parts {
-	return Parts{Load: seconds[0], Fetch: seconds[1], Gather: seconds[2], Transfer: seconds[3], Other: other}
+	return Parts{
+		Load: seconds[loadStage], Augment: seconds[augmentStage], Fetch: seconds[fetchStage], Gather: seconds[gatherStage], BatchAugment: seconds[batchAugmentStage],
+		Transfer: seconds[transferStage], Other: other,
+	}
 }
 
 // Epochs are those of all loaders, by loader and number. Those whose end was dropped are cut where that began; none without a training loop.
@@ -155,15 +185,14 @@ type batch struct{ epoch, number int32 }
 
 // work is what a loader did beside the training loop.
 type work struct {
-	loader  *Loader
-	spans   map[int32]*[stages]float64 // by epoch, in seconds
-	augment map[int32]float64          // likewise, of the first stage
+	loader *Loader
+	spans  map[int32]*[stages]float64 // by epoch, in seconds
 	longest,
 	firstStart map[int32]int64
 	loads   map[int32]int
 	gathers map[int32]map[int]bool
 	own     map[batch][]span   // of each batch
-	any     [stages][]interval // when anything of a stage went on, merged
+	any     [stages][]interval // when anything of a group went on, merged
 	workers [][]interval       // when each worker was busy, merged
 }
 
@@ -171,11 +200,11 @@ type interval struct{ start, end int64 }
 
 type span struct {
 	interval
-	stage int
+	stage, group int
 }
 
 func (l *Loader) work(end int64) *work {
-	w := &work{loader: l, spans: map[int32]*[stages]float64{}, augment: map[int32]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
+	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
 	for _, track := range l.Tracks {
 		if track.Number >= firstOther {
 			continue
@@ -195,32 +224,29 @@ func (l *Loader) work(end int64) *work {
 			if w.spans[s.Epoch] == nil {
 				w.spans[s.Epoch], w.gathers[s.Epoch], w.firstStart[s.Epoch] = &[stages]float64{}, map[int]bool{}, s.Start
 			}
-			took := seconds(max(s.End-max(s.Start, top[stage]), 0))
-			w.spans[s.Epoch][stage] += took
-			if s.Kind == Augment {
-				w.augment[s.Epoch] += took
-			}
+			w.spans[s.Epoch][stage] += seconds(max(s.End-max(s.Start, top[stage]), 0))
 			top[stage] = max(top[stage], s.End)
 			w.firstStart[s.Epoch] = min(w.firstStart[s.Epoch], s.Start)
 			if s.Kind == Load {
 				w.longest[s.Epoch] = max(w.longest[s.Epoch], s.Length())
 				w.loads[s.Epoch]++
 			}
-			if stage == 2 {
+			if stage == gatherStage {
 				w.gathers[s.Epoch][track.Number] = true
 			}
-			w.any[stage] = append(w.any[stage], interval{s.Start, s.End})
+			group := groupOf(stage, isWorker)
+			w.any[group] = append(w.any[group], interval{s.Start, s.End})
 			if s.Batch >= 0 {
 				b := batch{s.Epoch, s.Batch}
-				w.own[b] = append(w.own[b], span{interval{s.Start, s.End}, stage})
+				w.own[b] = append(w.own[b], span{interval{s.Start, s.End}, stage, group})
 			}
 		}
 		if isWorker {
 			w.workers = append(w.workers, merged(busy))
 		}
 	}
-	for stage := range w.any {
-		w.any[stage] = merged(w.any[stage])
+	for group := range w.any {
+		w.any[group] = merged(w.any[group])
 	}
 	return w
 }
@@ -232,7 +258,7 @@ func (w *work) into(e *Epoch) {
 		e.Work = parts(*done, 0)
 		e.startup = max(seconds(w.firstStart[number]-e.From), 0)
 	}
-	e.LongestLoad, e.loads, e.gathers, e.augment = seconds(w.longest[number]), w.loads[number], len(w.gathers[number]), w.augment[number]
+	e.LongestLoad, e.loads, e.gathers = seconds(w.longest[number]), w.loads[number], len(w.gathers[number])
 	e.Workers = len(w.workers)
 	if whole := seconds(e.To-e.From) * float64(e.Workers); whole > 0 {
 		for _, busy := range w.workers {
@@ -241,22 +267,23 @@ func (w *work) into(e *Epoch) {
 	}
 }
 
-// attribute divides waits: each moment is counted for the first of load, fetch, gather and transfer that was going on for the batch that was waited for, else for
-// the first of these that was going on for any other, which it had to let pass; else for Other.
+// attribute divides waits: each moment is counted for the first group of stages that was going on for the batch that was waited for, else for the first that was
+// going on for any other, which it had to let pass; else for Other. Within a group, it is divided as the work was that went on meanwhile.
 func (w *work) attribute(waits []*Span) Parts {
 	var total [stages]float64
 	other := 0.0
 	for _, wait := range waits {
 		left := []interval{{wait.Start, wait.End}}
-		take := func(stage int, of []interval) {
+		take := func(of []interval, shares [stages]float64, group int) {
 			var rest []interval
+			took := 0.0
 			for _, gap := range left {
 				at := gap.start
 				for _, o := range within(of, gap.start, gap.end) {
 					if o.start > at {
 						rest = append(rest, interval{at, o.start})
 					}
-					total[stage] += seconds(o.end - o.start)
+					took += seconds(o.end - o.start)
 					at = o.end
 				}
 				if at < gap.end {
@@ -264,20 +291,36 @@ func (w *work) attribute(waits []*Span) Parts {
 				}
 			}
 			left = rest
-		}
-		if own := w.own[batch{wait.Epoch, wait.Batch}]; wait.Batch >= 0 {
-			for stage := range stages {
-				var of []interval
-				for _, s := range own {
-					if s.stage == stage {
-						of = append(of, s.interval)
-					}
-				}
-				take(stage, merged(of))
+			whole := 0.0
+			for _, share := range shares {
+				whole += share
+			}
+			if whole == 0 {
+				shares[group], whole = 1, 1
+			}
+			for stage, share := range shares {
+				total[stage] += took * share / whole
 			}
 		}
-		for stage := range stages {
-			take(stage, w.any[stage])
+		if own := w.own[batch{wait.Epoch, wait.Batch}]; wait.Batch >= 0 {
+			for group := range stages {
+				var of []interval
+				var shares [stages]float64
+				for _, s := range own {
+					if s.group == group {
+						of = append(of, s.interval)
+						shares[s.stage] += seconds(max(min(s.end, wait.End)-max(s.start, wait.Start), 0))
+					}
+				}
+				take(merged(of), shares, group)
+			}
+		}
+		for group := range stages {
+			var shares [stages]float64
+			if done := w.spans[wait.Epoch]; group == sampleGroup && done != nil {
+				shares[loadStage], shares[augmentStage] = done[loadStage], done[augmentStage]
+			}
+			take(w.any[group], shares, group)
 		}
 		for _, gap := range left {
 			other += seconds(gap.end - gap.start)

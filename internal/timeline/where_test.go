@@ -110,6 +110,22 @@ func TestWhereEdges(t *testing.T) {
 	if e := begun.trace().Epochs()[0]; e.Batches != 2 || math.Abs(e.First-0.050) > 1e-9 || math.Abs(e.startup-0.035) > 1e-9 || math.Abs(e.firstFor.Other-0.040) > 1e-9 || math.Abs(e.firstFor.Load-0.010) > 1e-9 || math.Abs(e.WaitFor.Other-0.042) > 1e-9 {
 		t.Errorf("with a start: %+v", e)
 	}
+	apart := newMade(nil) // a batch whose samples are loaded by one worker while others run the random part; then only that is left
+	apart.loop(Wait, 0, 0, 0, 30*ms, 4, 2)
+	apart.load(0, 0, 0, 1, 0, 10*ms)
+	apart.stage(Augment, firstWorker, 0, 0, 10*ms, 30*ms)
+	for k := range 3 {
+		apart.stage(Augment, firstWorker+1+k, 0, 0, 0, 10*ms)
+	}
+	apart.stage(BatchAugment, loopTrack, 0, 0, 30*ms, 45*ms)
+	apart.Tracks[0].Spans[0].End = 45 * ms
+	e := apart.trace().Epochs()[0]
+	if want := (Parts{Load: 0.010, Augment: 0.050, BatchAugment: 0.015}); e.Work != want {
+		t.Errorf("work with a random part: %+v", e.Work)
+	}
+	near(t, "waited for loads", e.WaitFor.Load, 0.030*10/60)
+	near(t, "waited for the random part", e.WaitFor.Augment, 0.030*50/60)
+	near(t, "waited for the random part of the batch", e.WaitFor.BatchAugment, 0.015)
 	none := newMade(nil)
 	none.load(0, 0, 0, 1, 0, ms)
 	if epochs := none.trace().Epochs(); epochs != nil || Typical(epochs) != nil {
