@@ -173,6 +173,10 @@ test-torch: setup-torch bin/stocached ## Python with torch; installs it (several
 	$(PYTEST) $(SIDE_BY_SIDE) python/tests -m torch
 endif
 
+.PHONY: test-torch-oldest
+test-torch-oldest: setup-torch-oldest bin/stocached ## the same with the oldest torch and NumPy that are supported, in .venv-oldest; no part of `make test`
+	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE) python/tests -m torch
+
 .PHONY: test-stress
 test-stress: build/libstocached.so setup-python ## 2,000 random SIGKILLs among processes in Go, C and Python
 	$(STRESS) -kills 2000 -seconds 240
@@ -233,6 +237,10 @@ setup-system:
 setup-others: setup-torch
 	@tools/setup.sh others
 
+.PHONY: setup-torch-oldest
+setup-torch-oldest: setup-system
+	@tools/setup.sh torch-oldest
+
 .PHONY: setup-bench
 setup-bench:
 	@tools/setup.sh bench
@@ -263,5 +271,5 @@ endif
 
 .PHONY: clean
 clean: ## removes everything that make made, the virtual environment and the tools too
-	rm -rf bin build $(VENV) .venv-peers $(TOOLS)
+	rm -rf bin build $(VENV) .venv-peers .venv-oldest $(TOOLS)
 	@if [ -e cclient/Makefile ]; then $(MAKE) --no-print-directory -C cclient clean; fi

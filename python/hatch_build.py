@@ -1,6 +1,7 @@
 """Build hook: compiles libstocached.so with the system's C compiler ($CC, $CFLAGS) into the wheel, and puts the C sources into the sdist.
 
-Built from a full checkout where Go is installed, the wheel also has the program `stocached`; STOCACHED_GO=0 leaves it out."""
+Built from a full checkout where Go is installed (`go`, or $GO), the wheel also has the program `stocached`; STOCACHED_GO=0 leaves it out. Then it has a script
+of that name, which says why, as pip shows nothing of what a build says."""
 
 from __future__ import annotations
 
@@ -16,6 +17,16 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARY = "libstocached.so"
+# Another installation of the program that is later on the PATH is run instead; one that is no script, else two of these might call each other for ever.
+WITHOUT_PROGRAM = """#!/bin/sh
+IFS=:
+for folder in $PATH; do
+    program=${folder:-.}/stocached
+    [ -f "$program" ] && [ -x "$program" ] && [ "$(head -c 2 "$program")" != '#!' ] && exec "$program" "$@"
+done
+echo REASON >&2
+exit 127
+"""
 SOURCES = ("stocached.c", "stocached.h", "stocached_layout.h", "stocached.map", "src")
 
 
@@ -35,8 +46,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         self.compile(sources, library)
         build_data["force_include"][str(library)] = f"stocached/{LIBRARY}"
         program = Path(self.folder.name, "stocached")
-        if self.compile_program(program):
-            build_data["force_include"][str(program)] = f"stocached-{self.metadata.version}.data/scripts/stocached"
+        self.make_program(program)
+        build_data["force_include"][str(program)] = f"stocached-{self.metadata.version}.data/scripts/stocached"
 
     def sources(self) -> Path:
         """The C sources: those bundled in an sdist, else those of the checkout that this folder is in."""
@@ -58,16 +69,25 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         except FileNotFoundError:
             raise RuntimeError(f"no C compiler {command[0]!r}; install one (Debian: apt install gcc libc6-dev), or set CC") from None
 
-    def compile_program(self, program: Path) -> bool:
-        """The command line, if it can be had: the package works without it."""
-        checkout, go = Path(self.root).parent, shutil.which("go")
-        if go is None or os.environ.get("STOCACHED_GO") == "0" or not (checkout / "cmd" / "stocached").is_dir():
-            return False
-        command = [go, "build", "-trimpath", "-o", str(program), "./cmd/stocached"]
-        self.app.display_info(shlex.join(command))
-        try:
-            subprocess.run(command, cwd=checkout, env={**os.environ, "CGO_ENABLED": "0"}, check=True, timeout=300)
-        except (subprocess.SubprocessError, OSError) as error:
-            self.app.display_warning(f"the wheel goes without the program stocached: {error}")
-            return False
-        return True
+    def make_program(self, program: Path) -> None:
+        """The command line, or the script in its place: the package works without it."""
+        checkout, go = Path(self.root).parent, os.environ.get("GO", "go")
+        if not (checkout / "cmd" / "stocached").is_dir():
+            reason = "this Python package was built without it, from a source package; install from a clone of the repository, where Go is"
+        elif os.environ.get("STOCACHED_GO") == "0":
+            reason = "this Python package was built without it, by STOCACHED_GO=0; install it again without that"
+        elif shutil.which(go) is None:
+            reason = "this Python package was built without it, as there was no Go; install Go 1.26 or later (https://go.dev/dl), then the package again"
+        else:
+            command = [go, "build", "-trimpath", "-o", str(program), "./cmd/stocached"]
+            self.app.display_info(shlex.join(command))
+            try:
+                subprocess.run(command, cwd=checkout, env={**os.environ, "CGO_ENABLED": "0"}, check=True, timeout=300, stderr=subprocess.PIPE, text=True)
+                return
+            except (subprocess.SubprocessError, OSError) as error:
+                said = str(getattr(error, "stderr", None) or error).strip()
+                reason = f"this Python package was built without it, as Go could not compile it; install the package again when this is mended: {said}"
+        text = f"stocached: the command is not installed: {reason}"
+        self.app.display_warning(text)
+        program.write_text(WITHOUT_PROGRAM.replace("REASON", shlex.quote(text)))
+        program.chmod(0o755)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs and is missing; a second run finds everything there and says nothing.
-#   tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | others | lint
+#   tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -87,6 +87,18 @@ environment() {
     fi
 }
 
+install_stocached() {
+    pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py cclient/src cclient/stocached.c cclient/stocached.h -- ./python
+}
+
+# That old a torch has no wheel for a newer Python.
+oldest_python() {
+    for python in ${OLDEST_PYTHON:-python3.10 python3.11 "$python"}; do
+        "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))' 2>/dev/null && return
+    done
+    fail "the oldest torch that is supported needs Python 3.10 or 3.11: install one, or say OLDEST_PYTHON=/path/to/python3.10"
+}
+
 case ${1:-} in
 system) system ;;
 c-tests) c_tests ;;
@@ -95,7 +107,7 @@ bench) bench ;;
 python)
     environment
     pip_install tools 'pinned tools (pytest, ...)' tools/requirements.txt -- -r tools/requirements.txt
-    pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py cclient/src cclient/stocached.c cclient/stocached.h -- ./python
+    install_stocached
     ;;
 demo)
     pip_install demo 'Pillow, matplotlib and tqdm for the demo' demo/requirements.txt -- -r demo/requirements.txt
@@ -120,6 +132,13 @@ torch)
         pip_install peers 'stocaching, which ours is compared with' python/bench/requirements.txt -- --no-deps -r python/bench/requirements.txt
     fi
     ;;
+torch-oldest)
+    venv=.venv-oldest py=.venv-oldest/bin/python TORCH=0
+    oldest_python
+    environment
+    pip_install tools 'the oldest torch that is supported (several GB), NumPy and pinned tools' tools/requirements-torch-oldest.txt tools/requirements.txt -- -r tools/requirements-torch-oldest.txt -r tools/requirements.txt
+    install_stocached
+    ;;
 others)
     # Loaders of other projects, apart from ours: they bring a hundred packages. torch is that of the other environment, which is behind theirs on the path.
     peers=.venv-peers stamp=.venv-peers/.installed
@@ -138,5 +157,5 @@ lint)
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | others | lint" ;;
+*) fail "usage: tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint" ;;
 esac

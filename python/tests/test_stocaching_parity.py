@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from torch_helpers import torch
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(torch is not None and not hasattr(torch.dtype, "itemsize"), reason="stocaching needs torch 2.1 (dtype.itemsize)"),
+]
 
 DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float32", "float64"]  # bool fails in stocaching's constructor since torch refuses `bool *= 0`
 LENGTH, DIMS = 12, (2, 3)

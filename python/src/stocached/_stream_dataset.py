@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from . import _torch_version  # noqa: F401  refuses a torch that is too old
+
 if TYPE_CHECKING:
     from .streams import StreamBatch, Streams
 

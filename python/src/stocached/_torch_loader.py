@@ -11,6 +11,7 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils.collate import default_collate
 
+from . import _torch_version
 from ._cached import CachedSamples
 from ._core import Ends, Extras, LoaderCore
 from ._errors import InvalidError
@@ -117,11 +118,11 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
-            in_order=in_order,
+            **({"in_order": in_order} if _torch_version.in_order else {}),
         )
+        self.in_order = in_order
         self._iterable = iterable
-        accelerator = torch.accelerator.current_accelerator() if pin_memory and torch.accelerator.is_available() else None
-        flavour = TorchFlavour("" if accelerator is None else accelerator.type, in_place=pin_memory != "copy")
+        flavour = TorchFlavour(_torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate, before)
 
     def __len__(self) -> int:
@@ -133,7 +134,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     def __iter__(self) -> Any:
         if self.num_workers > 0:
             self.check_worker_number_rationality()
-        if self.pin_memory and not torch.accelerator.is_available():
+        if self.pin_memory and not _torch_version.accelerator():
             warnings.warn("pin_memory=True, but no accelerator is found: batches come in memory that is not pinned", stacklevel=2)
         return self._new_iteration()
 

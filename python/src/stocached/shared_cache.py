@@ -18,6 +18,7 @@ from ._named import create_or_attach
 from ._schema import make_fields
 from ._spare import Spare
 from ._stats import Stats
+from ._torch_version import item_bytes
 from .cache import Cache
 
 _GIB = 1024**3
@@ -69,7 +70,7 @@ class SharedCache:
         self._dtype = dtype
         self._dataset_len = operator.index(dataset_len)
         self._views = views
-        slot_bytes = dtype.itemsize * int(np.prod(self._dims, dtype=np.int64))
+        slot_bytes = item_bytes(dtype) * int(np.prod(self._dims, dtype=np.int64))
         limit = size_limit_gib * _GIB
         need = self._dataset_len * (slot_bytes + 1)
         slots = self._dataset_len if need <= limit else int((limit - self._dataset_len) / slot_bytes)
@@ -105,7 +106,7 @@ class SharedCache:
     def _bind(self) -> None:
         """What the hot path needs, in attributes of this object."""
         self._len = 0 if self._cache is None else self._cache.slots
-        self._slot_bytes = self._dtype.itemsize * int(np.prod(self._dims, dtype=np.int64))
+        self._slot_bytes = item_bytes(self._dtype) * int(np.prod(self._dims, dtype=np.int64))
         handle = None if self._cache is None else self._cache._handle
         self._handle: Any = handle
         self._get_into = _native.get if self._cache is None else self._cache._get_into

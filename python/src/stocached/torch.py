@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
+from . import _torch_version  # noqa: F401  refuses a torch that is too old
 from ._autotune import autotune
 from ._cached import CachedSamples
 from ._source_dataset import SourceDataset

@@ -1,0 +1,80 @@
+"""What `pip install ./python` puts into the environment: the package with its C library, and the command or a script that says why it is not there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def built(folder: Path, **environment: str) -> zipfile.ZipFile:
+    """The wheel of the checkout."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT / "python"]
+    subprocess.run(command, check=True, env=os.environ | {"CFLAGS": "-O0"} | environment)  # compiled sooner
+    (wheel,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel)
+
+
+def script(wheel: zipfile.ZipFile, folder: Path) -> Path:
+    (name,) = (name for name in wheel.namelist() if ".data/scripts/" in name)
+    path = Path(wheel.extract(name, folder))
+    path.chmod(0o755)
+    return path
+
+
+def call(*command: Any, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=os.environ | {"PATH": path})
+
+
+@pytest.fixture(scope="module")
+def without_go(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return built(tmp_path_factory.mktemp("wheel"), GO="no-such-go")
+
+
+def test_without_go_the_package_is_whole(without_go):
+    names = without_go.namelist()
+    assert "stocached/libstocached.so" in names
+    assert "stocached/py.typed" in names
+    assert {f"stocached/{path.name}" for path in (ROOT / "python" / "src" / "stocached").glob("*.py")} <= set(names)
+
+
+def test_without_go_the_command_says_what_to_do(without_go, tmp_path):
+    command = script(without_go, tmp_path)
+    done = call(command, "ls", path=os.pathsep.join([str(command.parent), "/usr/bin", "/bin"]))
+    assert done.returncode == 127
+    assert done.stdout == ""
+    assert done.stderr == (
+        "stocached: the command is not installed: this Python package was built without it, as there was no Go; install Go 1.26 or later "
+        "(https://go.dev/dl), then the package again\n"
+    )
+
+
+def test_without_go_a_command_from_elsewhere_is_run(without_go, tmp_path):
+    command = script(without_go, tmp_path)
+    other = tmp_path / "other"  # an environment with the same script: they must not call each other for ever
+    other.mkdir()
+    shutil.copy(command, other / "stocached")
+    real = tmp_path / "real"
+    real.mkdir()
+    shutil.copy(shutil.which("echo") or "/bin/echo", real / "stocached")
+    done = call(command, "a b", "c", path=os.pathsep.join([str(command.parent), str(other), str(real), "/usr/bin", "/bin"]))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a b c\n", "")
+    assert call(command, "ls", path=os.pathsep.join([str(other), str(command.parent), "/usr/bin", "/bin"])).returncode == 127
+
+
+def test_go_that_fails_is_told(tmp_path):
+    go = tmp_path / "go"
+    go.write_text("#!/bin/sh\necho \"go: it's too old\" >&2\nexit 1\n")
+    go.chmod(0o755)
+    command = script(built(tmp_path / "wheel", GO=str(go)), tmp_path)
+    done = call(command, path="/usr/bin:/bin")
+    assert done.returncode == 127
+    assert done.stderr.endswith("as Go could not compile it; install the package again when this is mended: go: it's too old\n")
