@@ -77,16 +77,22 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         elif os.environ.get("STOCACHED_GO") == "0":
             reason = "this Python package was built without it, by STOCACHED_GO=0; install it again without that"
         elif shutil.which(go) is None:
-            reason = "this Python package was built without it, as there was no Go; install Go 1.26 or later (https://go.dev/dl), then the package again"
+            reason = (
+                "this Python package was built without it, as there was no Go; install Go 1.26 or later (https://go.dev/dl), then the package again"
+            )
         else:
             command = [go, "build", "-trimpath", "-o", str(program), "./cmd/stocached"]
             self.app.display_info(shlex.join(command))
             try:
-                subprocess.run(command, cwd=checkout, env={**os.environ, "CGO_ENABLED": "0"}, check=True, timeout=300, stderr=subprocess.PIPE, text=True)
+                subprocess.run(
+                    command, cwd=checkout, env={**os.environ, "CGO_ENABLED": "0"}, check=True, timeout=300, stderr=subprocess.PIPE, text=True
+                )
                 return
             except (subprocess.SubprocessError, OSError) as error:
                 said = str(getattr(error, "stderr", None) or error).strip()
-                reason = f"this Python package was built without it, as Go could not compile it; install the package again when this is mended: {said}"
+                reason = (
+                    f"this Python package was built without it, as Go could not compile it; install the package again when this is mended: {said}"
+                )
         text = f"stocached: the command is not installed: {reason}"
         self.app.display_warning(text)
         program.write_text(WITHOUT_PROGRAM.replace("REASON", shlex.quote(text)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import python
 from torch_helpers import torch
 
 pytestmark = pytest.mark.torch
@@ -29,6 +30,28 @@ def test_others_are_taken(version):
     from stocached import _torch_version
 
     _torch_version.check(version)
+
+
+@pytest.mark.parametrize("line", ["from stocached.torch import DataLoader", "from stocached import SharedCache", "import stocached._stream_dataset"])
+def test_without_torch(line):
+    """Whether or not this environment has it: a finder in front of all others says that there is none."""
+    program = f"""
+    import sys
+
+    class Missing:
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] == "torch":
+                raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+    sys.meta_path.insert(0, Missing())
+    try:
+        {line}
+    except ModuleNotFoundError as error:
+        print(error.name, "|", error)
+    """
+    assert python(program).stdout.startswith(
+        "torch | stocached.torch and stocached.SharedCache need torch, which is not installed; run: pip install torch"
+    )
 
 
 def test_a_torch_for_another_numpy_is_refused(monkeypatch):

@@ -72,7 +72,7 @@ def test_without_go_a_command_from_elsewhere_is_run(without_go, tmp_path):
 
 def test_go_that_fails_is_told(tmp_path):
     go = tmp_path / "go"
-    go.write_text("#!/bin/sh\necho \"go: it's too old\" >&2\nexit 1\n")
+    go.write_text('#!/bin/sh\necho "go: it\'s too old" >&2\nexit 1\n')
     go.chmod(0o755)
     command = script(built(tmp_path / "wheel", GO=str(go)), tmp_path)
     done = call(command, path="/usr/bin:/bin")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
-import torch.utils.data
 
 from . import _dtypes
 from ._errors import InvalidError, SampleIndexError
 from ._schema import Array, Field
 from ._spare import Batches
+from ._torch_version import torch
 from ._tree import Tree, as_tensor
 from .cache import Cache
 

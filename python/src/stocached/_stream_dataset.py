@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.utils.data import IterableDataset, get_worker_info
-
-from . import _torch_version  # noqa: F401  refuses a torch that is too old
+from ._torch_version import torch
 
 if TYPE_CHECKING:
     from .streams import StreamBatch, Streams
 
 
-class StreamsDataset(IterableDataset[Any]):
+class StreamsDataset(torch.utils.data.IterableDataset[Any]):
     """Batches as tensors, for DataLoader(dataset, batch_size=None). Without workers of the DataLoader, the stream's own read. With W of them each reads
     batch_size / W rows, and the DataLoader gives the parts of a step one after the other: `stocached.streams.join` makes whole batches of them.
 
@@ -44,7 +41,7 @@ class StreamsDataset(IterableDataset[Any]):
 
     def _reads(self) -> Streams:
         """The streams that this process reads: all rows, or those of this worker of a DataLoader."""
-        worker = get_worker_info()
+        worker = torch.utils.data.get_worker_info()
         if worker is None:
             return self.streams
         if self._part is None:

@@ -1,4 +1,5 @@
-"""What differs between the versions of torch. Imported before torch is used: it refuses those that stocached does not work with."""
+"""torch, for modules that cannot do without: `from ._torch_version import torch` says so if it is missing or a version that stocached does not work with.
+And what differs between its versions."""
 
 from __future__ import annotations
 
@@ -6,10 +7,21 @@ import re
 from typing import Any
 
 import numpy as np
-import torch
-import torch.utils.data
+
+__all__ = ["accelerator", "check", "check_numpy", "in_order", "item_bytes", "torch"]
 
 OLDEST = (2, 0)
+
+try:
+    import torch
+    import torch.utils.data
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "stocached.torch and stocached.SharedCache need torch, which is not installed; run: pip install torch. stocached.Loader and stocached.Cache do without",
+        name="torch",
+    ) from None
 
 
 def check(version: str) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from . import _native, _values
 from ._errors import CacheMemoryError, CacheTimeoutError, InvalidError, SchemaError
@@ -18,7 +17,7 @@ from ._named import create_or_attach
 from ._schema import make_fields
 from ._spare import Spare
 from ._stats import Stats
-from ._torch_version import item_bytes
+from ._torch_version import item_bytes, torch
 from .cache import Cache
 
 _GIB = 1024**3

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.utils.data
-
-from . import _torch_version  # noqa: F401  refuses a torch that is too old
 from ._autotune import autotune
 from ._cached import CachedSamples
 from ._source_dataset import SourceDataset
 from ._torch_loader import DataLoader
+from ._torch_version import torch
 
 __all__ = ["CachedDataset", "DataLoader", "SourceDataset", "autotune"]
 
