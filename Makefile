@@ -45,7 +45,7 @@ help: ## this list
 build: build/libstocached.so bin/stocached ## bin/stocached and build/libstocached.so
 
 .PHONY: build/libstocached.so
-build/libstocached.so: | setup-system
+build/libstocached.so: | setup-compiler
 	@$(MAKE) --no-print-directory -C cclient
 
 .PHONY: bin/stocached
@@ -228,6 +228,10 @@ lint-generate generate-check: ## generated files are up to date
 	git diff --exit-code -- '*.h' '*.go' '*.py' go.mod go.sum
 
 # ------------------------------------------------------------------------------------------------ set-up
+
+.PHONY: setup-compiler
+setup-compiler:
+	@tools/setup.sh compiler
 
 .PHONY: setup-system
 setup-system:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs and is missing; a second run finds everything there and says nothing.
-#   tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint
+#   tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -8,15 +8,18 @@ venv=.venv py=.venv/bin/python tools=.tools
 
 fail() { echo "stocached: $*" >&2; exit 1; }
 
-# A C compiler with its headers, and Python's venv: Debian leaves both out of a small installation.
+# A C compiler with its headers: Debian leaves it out of a small installation.
+compiler() {
+    echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || install_packages gcc libc6-dev
+}
+
+# The same, Go, and Python with venv, which Debian leaves out as well.
 system() {
     command -v "$python" >/dev/null || fail "no $python here: install Python 3.10 or later, or say PYTHON=/path/to/python3"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$("$python" --version) is too old: Python 3.10 or later is needed"
     command -v "$go" >/dev/null || fail "no go here: install Go 1.26 or later (https://go.dev/dl), or say GO=/path/to/go"
-    missing=
-    echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || missing="$missing gcc libc6-dev"
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
-    install_packages $missing
+    compiler
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
 }
 
 # What the C tests need beside a C compiler.
@@ -100,6 +103,7 @@ oldest_python() {
 }
 
 case ${1:-} in
+compiler) compiler ;;
 system) system ;;
 c-tests) c_tests ;;
 promtool) take_promtool ;;
@@ -157,5 +161,5 @@ lint)
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint" ;;
 esac

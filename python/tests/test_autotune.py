@@ -167,6 +167,14 @@ def test_the_cache_is_looked_into_and_left_alone():
     assert any(trial.gather_threads == 2 for trial in tuned.trials) or len(os.sched_getaffinity(0)) == 1 or tuned.chosen.hit_rate <= 0.05
 
 
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_as_many_threads_as_the_loader_has_are_not_tried_again(threads):
+    loader = Loader(Sleeping(0.0, n=40), batch_size=4, size="8MiB", gather_threads=threads)
+    bench = _autotune._Bench(loader, print, False, 1.0)
+    assert bench.threads == iter(loader).plan.threads
+    bench.close()
+
+
 def test_an_empty_cache_is_said_to_be_one():
     cache_of = Loader(Sleeping(0.0002, n=3), batch_size=1, num_workers=1, size="8MiB")
     cache_of.cache.clear()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _probe
+from ._core import gather_threads
 from ._errors import InvalidError
 from ._sampling import OrderSampler
 from ._spare import Batches
@@ -241,7 +242,7 @@ class _Bench:
         self.notes: list[str] = []
         self.cpus = _cpus()
         settings: dict[str, Any] = loader.settings
-        self.threads = settings.get("gather_threads") or max(1, min(4, (os.cpu_count() or 1) // 2))  # as loaders choose it
+        self.threads = gather_threads(settings.get("gather_threads"))
         self.own = Trial(loader.num_workers, loader.prefetch_factor, settings.get("gather_threads"), 0, 0, 0, 0, 0, 0)
         self._made = dict(settings) | {"trace": None, "persistent_workers": False}
         self._cache: Cache | None = None

@@ -328,7 +328,7 @@ class LoaderCore:
             timeout=self.timeout,
             in_order=self.in_order or self.num_workers == 0,
             batch_augment=extras.batch_augment,
-            threads=extras.gather_threads or min(4, os.cpu_count() or 1),
+            threads=gather_threads(extras.gather_threads),
             cached=self._cached,
             meter=self._meter,
             trace=None if self._recorder is None else Tracing(self._recorder),
@@ -531,6 +531,11 @@ def _weakly(loader: LoaderCore) -> Callable[[], None]:
             kept._begin_next()
 
     return begin_next
+
+
+def gather_threads(given: int | None) -> int:
+    """How many threads copy hits."""
+    return given or min(4, os.cpu_count() or 1)
 
 
 def _is_served(dataset: Any) -> bool:
