@@ -502,3 +502,16 @@ def test_killed_worker_leaves_the_cache_whole():
         check=False,  # torch may say something of threads of its own that the dead worker was talking to
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_no_dataset_or_no_cache_is_told():
+    from stocached.torch import CachedDataset, DataLoader
+
+    for dataset in ((k for k in range(5)), {1, 2, 3}):
+        for make in (CachedDataset, lambda dataset, size: DataLoader(dataset, size=size)):
+            with pytest.raises(
+                stocached.InvalidError, match=r"a cache needs a dataset with len\(\) and \[index\], and a (generator|set) does not have both"
+            ):
+                make(dataset, size="8MiB")
+    with pytest.raises(stocached.InvalidError, match="cache='8MiB' is no Cache; give name= and size="):
+        CachedDataset(range(5), "8MiB")

@@ -43,6 +43,7 @@ class Trial:
     first_batch_seconds: float  # from the start of the workers to the first batch
     batches: int
     seconds: float
+    loads: bool = True  # whether anything was loaded, or augmented: if not, all came out of the cache as it is
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -187,8 +188,8 @@ class _Search:
             by_workers.append(trial)
             gained = trial.samples_per_second > best * _BETTER
             without_gain = 0 if gained else without_gain + (number > own.num_workers)
-            if trial.waiting <= _HIDDEN or without_gain >= 2:
-                break
+            if trial.waiting <= _HIDDEN or without_gain >= 2 or not (number or trial.loads):
+                break  # the last: workers would have nothing to do
         chosen = self._least(by_workers)
         if chosen.hit_rate > 0.05:
             threads = [replace(chosen, gather_threads=2**k) for k in range(10) if 2**k <= bench.cpus and 2**k != bench.threads]
@@ -344,6 +345,7 @@ class _Bench:
             first_batch_seconds=first,
             batches=count,
             seconds=took,
+            loads=stats.load_seconds > 0,
         )
 
     def close(self) -> None:

@@ -36,6 +36,12 @@ class _Count(threading.local):
         return _Count, ()
 
 
+def check_cache(cache: Any) -> None:
+    """Raises InvalidError if the argument cache= is something else than a Cache."""
+    if cache is not None and not isinstance(cache, Cache):
+        raise InvalidError(f"cache={cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)")
+
+
 class CachedSamples:
     """See stocached.torch.CachedDataset, which this is but for being a dataset of torch."""
 
@@ -63,6 +69,9 @@ class CachedSamples:
 
         Raises NondeterministicDatasetError if one of three samples comes out differently the second time, FingerprintError if a filled cache holds other
         data than the dataset gives, SchemaError if samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does not fit."""
+        check_cache(cache)
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise InvalidError(f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both")
         n = len(dataset)
         if n < 1:
             raise InvalidError("the dataset is empty")

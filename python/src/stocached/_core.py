@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, cast
 
 from . import _sizes, _worker
-from ._cached import CachedSamples
+from ._cached import CachedSamples, check_cache
 from ._errors import InvalidError, StateError
 from ._flavour import Flavour, sample_seed
 from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress, Transport
@@ -24,7 +24,6 @@ from ._sampling import OrderSampler, batches_of, listed
 from ._trace import Recorder
 from ._tracing import Tracing
 from ._worker import Augment, Job
-from .cache import Cache
 from .order import KINDS, Order
 
 _AHEAD = 2  # batches, without workers
@@ -71,8 +70,7 @@ class Extras:
         for name in ("augment", "batch_augment"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidError(f"{name}={getattr(self, name)!r} cannot be called")
-        if self.cache is not None and not isinstance(self.cache, Cache):
-            raise InvalidError(f"cache={self.cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)")
+        check_cache(self.cache)
         if isinstance(self.order, str) and self.order not in KINDS:
             raise InvalidError(f"order={self.order!r} is none of {', '.join(KINDS)}")
         for name in ("prefetch_bytes", "ring_bytes"):
