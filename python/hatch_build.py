@@ -73,27 +73,22 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         """The command line, or the script in its place: the package works without it."""
         checkout, go = Path(self.root).parent, os.environ.get("GO", "go")
         if not (checkout / "cmd" / "stocached").is_dir():
-            reason = "this Python package was built without it, from a source package; install from a clone of the repository, where Go is"
+            reason = "it was built from a source package; install from a clone of the repository, with Go on the PATH"
         elif os.environ.get("STOCACHED_GO") == "0":
-            reason = "this Python package was built without it, by STOCACHED_GO=0; install it again without that"
+            reason = "it was built with STOCACHED_GO=0; install it again without that"
         elif shutil.which(go) is None:
-            reason = (
-                "this Python package was built without it, as there was no Go; install Go 1.26 or later (https://go.dev/dl), then the package again"
-            )
+            reason = "there was no Go when it was built; install Go 1.26 or later (https://go.dev/dl), then the package again"
         else:
             command = [go, "build", "-trimpath", "-o", str(program), "./cmd/stocached"]
             self.app.display_info(shlex.join(command))
+            environment = {**os.environ, "CGO_ENABLED": "0"}
             try:
-                subprocess.run(
-                    command, cwd=checkout, env={**os.environ, "CGO_ENABLED": "0"}, check=True, timeout=300, stderr=subprocess.PIPE, text=True
-                )
+                subprocess.run(command, cwd=checkout, env=environment, check=True, timeout=300, stderr=subprocess.PIPE, text=True)
                 return
             except (subprocess.SubprocessError, OSError) as error:
                 said = str(getattr(error, "stderr", None) or error).strip()
-                reason = (
-                    f"this Python package was built without it, as Go could not compile it; install the package again when this is mended: {said}"
-                )
-        text = f"stocached: the command is not installed: {reason}"
+                reason = f"Go could not compile it; mend this and install the package again: {said}"
+        text = f"stocached: this Python package is without the command line: {reason}"
         self.app.display_warning(text)
         program.write_text(WITHOUT_PROGRAM.replace("REASON", shlex.quote(text)))
         program.chmod(0o755)

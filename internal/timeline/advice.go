@@ -16,7 +16,7 @@ type Advice struct {
 	Text string
 }
 
-// Saves is what it would save, to be written behind its text; "": something else than time.
+// Saves is what it would save, to be written after its text; "": something else than time.
 func (a Advice) Saves() string {
 	switch {
 	case a.Gain <= 0:

@@ -52,7 +52,7 @@ def test_without_go_the_command_says_what_to_do(without_go, tmp_path):
     assert done.returncode == 127
     assert done.stdout == ""
     assert done.stderr == (
-        "stocached: the command is not installed: this Python package was built without it, as there was no Go; install Go 1.26 or later "
+        "stocached: this Python package is without the command line: there was no Go when it was built; install Go 1.26 or later "
         "(https://go.dev/dl), then the package again\n"
     )
 
@@ -77,4 +77,4 @@ def test_go_that_fails_is_told(tmp_path):
     command = script(built(tmp_path / "wheel", GO=str(go)), tmp_path)
     done = call(command, path="/usr/bin:/bin")
     assert done.returncode == 127
-    assert done.stderr.endswith("as Go could not compile it; install the package again when this is mended: go: it's too old\n")
+    assert done.stderr.endswith("Go could not compile it; mend this and install the package again: go: it's too old\n")

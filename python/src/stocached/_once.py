@@ -14,7 +14,7 @@ from ._threads import Latch
 class _Load:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.done: Latch | None = None  # made by the first who waits: mostly nobody does
+        self.done: Latch | None = None  # made by the first thread that waits: few loads have one
         self.ok = False
         self.value: Any = None
 

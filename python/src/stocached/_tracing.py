@@ -52,10 +52,10 @@ class Tracing:
 
     def loaded_here(self, epoch: int, number: int, start: int, end: int, index: int = -1, *, hit: bool, augment_ns: int = 0) -> None:
         """The training loop loaded by itself, or got it out of the cache; of this time, the random part took augment_ns."""
-        behind = end - augment_ns
-        self._here(_GATHER if hit else _LOAD, start, behind, epoch, number, index)
+        augment_start = end - augment_ns
+        self._here(_GATHER if hit else _LOAD, start, augment_start, epoch, number, index)
         if augment_ns:
-            self._here(_AUGMENT, behind, end, epoch, number, index)
+            self._here(_AUGMENT, augment_start, end, epoch, number, index)
 
     def loaded(self, epoch: int, number: int, answers: Any, indices: Any) -> None:
         """Answers of workers, and the samples they are about (-1: a whole batch)."""
@@ -63,9 +63,13 @@ class Tracing:
         if workers.size and workers.max() >= self._workers.size:
             self._workers = np.array([self._recorder.track(_trace.worker(k)) for k in range(int(workers.max()) + 1)])
         tracks, starts, ends = self._workers[workers], answers["began_ns"], answers["ended_ns"]
-        behind = ends - np.minimum(answers["augment_ns"], ends - starts)
+        augment_starts = ends - np.minimum(answers["augment_ns"], ends - starts)
         hits = answers["result"] >= _worker.FROM_CACHE
-        for of, name, start, end in ((hits, _GATHER, starts, behind), (~hits, _LOAD, starts, behind), (behind < ends, _AUGMENT, behind, ends)):
+        for of, name, start, end in (
+            (hits, _GATHER, starts, augment_starts),
+            (~hits, _LOAD, starts, augment_starts),
+            (augment_starts < ends, _AUGMENT, augment_starts, ends),
+        ):
             if of.all():
                 self._recorder.spans(tracks, _NAMES[name], start, end, indices, epoch=epoch, batch=number)
             elif of.any():
