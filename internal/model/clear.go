@@ -104,7 +104,7 @@ func init() {
 		if x.broken(NoGenerationOnClear) {
 			g--
 		}
-		if !x.cas(wordOf(t.r), t.w, packWord(empty, 0, g, 0)) {
+		if !x.cas(wordOf(t.r), t.w, x.y.packWord(empty, 0, g, 0)) {
 			x.fail("a clear finds the word of sample %d changed by another", t.r)
 			return
 		}

@@ -13,6 +13,7 @@ type Config struct {
 	Setup    []Op     // run by thread 0, alone, before anything else
 	Crashes  uint8    // deaths at most
 	Timeouts bool     // a drain that has to wait may give up
+	Wrap     bool     // generations have one bit
 	TSO      bool     // stores that are not read-modify-writes wait in a buffer of 2 for each thread
 	Broken   Mutation // the zero value is the protocol as documented
 }
@@ -41,7 +42,7 @@ const (
 type Op struct {
 	Kind      OpKind
 	Sample    uint8
-	Value     uint8 // what a set writes, 1..31: unique in the configuration
+	Value     uint8 // what a set writes, 1..31: unique in the configuration, but where generations wrap
 	Units     uint8 // its size; 0 counts as 1
 	Overwrite bool
 	GiveUp    bool // of a set: abort when it has its place; of a clear: do not wait
@@ -83,6 +84,22 @@ func (c *Config) system() *system {
 	}
 	y.threads = append(y.threads, threadRef{janitorClient, janitor})
 	return y
+}
+
+// units returns how large a sample with this meta is.
+func (y *system) units(meta value) uint8 {
+	if y.Variable {
+		return contentOf(meta)
+	}
+	return 1
+}
+
+// packWord makes an index word of this world.
+func (y *system) packWord(state, owner uint8, generation uint16, place uint8) value {
+	if y.Wrap {
+		generation &= 1
+	}
+	return packWord(state, owner, generation, place)
 }
 
 // table says whether the cache has a slot table.

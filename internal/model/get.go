@@ -14,6 +14,13 @@ func init() {
 	}
 	table[getMeta] = func(x *execution) {
 		x.t().meta, x.t().pc = x.load(metaOf(x.op().Sample)), getFirst
+		if x.y.Variable {
+			x.t().pc = getSum
+		}
+	}
+	// What verify does; a copy has no use for the checksum.
+	table[getSum] = func(x *execution) {
+		x.t().sum, x.t().pc = uint8(x.load(checksumOf(x.op().Sample))), getFirst
 	}
 	table[getFirst] = func(x *execution) {
 		x.copyHalf(0)
@@ -25,33 +32,54 @@ func init() {
 	table[getSecond] = func(x *execution) {
 		x.copyHalf(1)
 		x.t().pc = getCheck
-		if x.broken(NoRecheck) || x.broken(RecheckEarly) {
+		switch {
+		case x.broken(NoRecheck), x.broken(RecheckEarly):
 			x.hit()
+		case x.broken(MetaRecheckFirst):
+			x.t().pc = getCheckMeta
 		}
 	}
 	table[getCheck] = func(x *execution) {
 		t := x.t()
-		if x.load(wordOf(x.op().Sample)) == t.w {
-			if x.broken(RecheckEarly) {
-				t.pc = getSecond
-				return
-			}
+		if x.load(wordOf(x.op().Sample)) != t.w {
+			x.copyAgain()
+			return
+		}
+		t.expect, t.pc = x.s.shown[x.op().Sample], getCheckMeta
+		if x.broken(NoMetaRecheck) || x.broken(MetaRecheckFirst) {
 			x.hit()
-			return
 		}
-		if tries := t.tries + 1; tries < getTries {
-			*t = thread{pc: getWord, op: t.op, tries: tries, buffer: t.buffer}
-			return
-		}
-		x.finish(Miss)
 	}
+	table[getCheckMeta] = func(x *execution) {
+		t := x.t()
+		switch {
+		case x.load(metaOf(x.op().Sample)) != t.meta:
+			x.copyAgain()
+		case x.broken(RecheckEarly):
+			t.pc = getSecond
+		case x.broken(MetaRecheckFirst):
+			t.pc = getCheck
+		default:
+			x.hit()
+		}
+	}
+}
+
+// copyAgain throws a copy away.
+func (x *execution) copyAgain() {
+	t := x.t()
+	if tries := t.tries + 1; tries < getTries {
+		*t = thread{pc: getWord, op: t.op, tries: tries, buffer: t.buffer}
+		return
+	}
+	x.finish(Miss)
 }
 
 // copyHalf reads half of the sample. The length was loaded once and is bounded: whatever the word's history, the copy stays inside the payload.
 func (x *execution) copyHalf(half int) {
 	t := x.t()
 	x.accesses++
-	units := int(min(unitsOf(t.meta), maxUnits))
+	units := int(min(x.y.units(t.meta), maxUnits))
 	for k := range units {
 		at := cellAddr + addr(2*int(placeOf(t.w)-1)+half*units+k)
 		if at < words {
@@ -61,10 +89,10 @@ func (x *execution) copyHalf(half int) {
 	x.say("copy half %d of payload[%d], %d units: %v", half, placeOf(t.w)-1, units, t.copy[half*maxUnits:half*maxUnits+units])
 }
 
-// hit ends a copy that its checks let pass: it must be what was published when its word was read.
+// hit ends a copy that its checks let pass: it must be what was published when its word was read last.
 func (x *execution) hit() {
 	t := x.t()
-	units := int(min(unitsOf(t.meta), maxUnits))
+	units := int(min(x.y.units(t.meta), maxUnits))
 	for k := range units {
 		for half := range 2 {
 			if v := t.copy[half*maxUnits+k]; v != t.expect {
@@ -72,8 +100,12 @@ func (x *execution) hit() {
 			}
 		}
 	}
-	if sumOf(t.meta) != t.expect {
-		x.fail("a copy of sample %d has the checksum of v%d, and v%d was published", x.op().Sample, sumOf(t.meta), t.expect)
+	sum := contentOf(t.meta)
+	if x.y.Variable {
+		sum = t.sum
+	}
+	if sum != t.expect {
+		x.fail("a copy of sample %d has the checksum of v%d, and v%d was published", x.op().Sample, sum, t.expect)
 	}
 	x.finish(Hit)
 }

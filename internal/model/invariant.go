@@ -9,9 +9,9 @@ func (s *State) check(y *system) string {
 		if stateOf(w) != ready {
 			continue
 		}
-		place, units := placeOf(w)-1, unitsOf(s.mem[metaOf(i)])
-		if v := s.shown[i]; s.mem[metaOf(i)] != packMeta(units, v) {
-			return fmt.Sprintf("sample %d is READY with the checksum of v%d, and v%d was published", i, sumOf(s.mem[metaOf(i)]), v)
+		place, units := placeOf(w)-1, y.units(s.mem[metaOf(i)])
+		if sum := s.sum(y, i); sum != s.shown[i] {
+			return fmt.Sprintf("sample %d is READY with the checksum of v%d, and v%d was published", i, sum, s.shown[i])
 		}
 		for k := range 2 * int(units) {
 			if b := s.mem[cellAddr+addr(2*int(place)+k)]; b != value(s.shown[i]) {
@@ -41,6 +41,14 @@ func (s *State) check(y *system) string {
 	return ""
 }
 
+// sum returns the value whose checksum a sample has.
+func (s *State) sum(y *system, sample uint8) uint8 {
+	if y.Variable {
+		return uint8(s.mem[checksumOf(sample)])
+	}
+	return contentOf(s.mem[metaOf(sample)])
+}
+
 // checkExtents: no unit belongs to two samples, be they READY, being filled, or EMPTY with an extent for the next fill; nor to one and to an allocation not yet named.
 func (s *State) checkExtents(y *system) string {
 	var of [maxPlaces + maxUnits]uint8
@@ -55,7 +63,7 @@ func (s *State) checkExtents(y *system) string {
 	}
 	for i := range y.Samples {
 		if p := placeOf(s.mem[wordOf(i)]); p != 0 {
-			if v := take(i, p-1, max(1, unitsOf(s.mem[metaOf(i)]))); v != "" {
+			if v := take(i, p-1, max(1, y.units(s.mem[metaOf(i)]))); v != "" {
 				return v
 			}
 		}

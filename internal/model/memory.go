@@ -22,7 +22,8 @@ const (
 	arenaNextAddr
 	clientsHighAddr
 	indexAddr
-	tableAddr = indexAddr + 2*maxSamples
+	sumAddr   = indexAddr + 2*maxSamples
+	tableAddr = sumAddr + maxSamples
 	claimAddr = tableAddr + maxPlaces
 	cellAddr  = claimAddr + 2*maxRecords*maxEntries
 	words     = cellAddr + 2*maxPlaces
@@ -30,6 +31,7 @@ const (
 
 func wordOf(sample uint8) addr          { return indexAddr + addr(2*sample) }
 func metaOf(sample uint8) addr          { return indexAddr + addr(2*sample+1) }
+func checksumOf(sample uint8) addr      { return sumAddr + addr(sample) }
 func tableOf(slot uint8) addr           { return tableAddr + addr(slot) }
 func entryOf(record, entry uint8) addr  { return claimAddr + addr(2*(record*maxEntries+entry)) }
 func intentOf(record, entry uint8) addr { return entryOf(record, entry) + 1 }
@@ -44,7 +46,7 @@ const (
 	ready   = 2
 )
 
-// An index word: state 2, owner 3, generation 6, place 4. Unlike the real one, whose generation wraps after 2^17 or 2^13, running over is refused.
+// An index word: state 2, owner 3, generation 6, place 4. Running over is refused: a world whose generations wrap around says so (Config.Wrap).
 func packWord(state, owner uint8, generation uint16, place uint8) value {
 	if generation > 63 {
 		panic("model: generation overflows its 6 bits: make the configuration smaller")
@@ -56,10 +58,10 @@ func ownerOf(w value) uint8       { return uint8(w >> 2 & 7) }
 func generationOf(w value) uint16 { return w >> 5 & 63 }
 func placeOf(w value) uint8       { return uint8(w >> 11) }
 
-// Meta: length in units (1 in a fixed-size cache) and checksum, which is the value written.
-func packMeta(units, sum uint8) value { return value(units) | value(sum)<<8 }
-func unitsOf(m value) uint8           { return uint8(m) }
-func sumOf(m value) uint8             { return uint8(m >> 8) }
+// Meta: fills and content, which is the length in units in an arena, else the checksum. The checksum of a sample is the value written.
+func packMeta(content, fills uint8) value { return value(content) | value(fills)<<8 }
+func contentOf(m value) uint8             { return uint8(m) }
+func fillsOf(m value) uint8               { return uint8(m >> 8) }
 
 // The phase: state 2, owner 3, epoch. Owner 0 while CLEARING: a clear given up by one who had taken it over.
 const clearing = 1
@@ -81,6 +83,9 @@ func extentOf(t value) (unit, units uint8) {
 	return uint8(t & 31), uint8(t >> 5)
 }
 
+// isWord says whether it is the first word of an index record.
+func (a addr) isWord() bool { return a >= indexAddr && a < sumAddr && (a-indexAddr)%2 == 0 }
+
 // name spells a word as docs/segment.md does.
 func (a addr) name() string {
 	switch {
@@ -92,10 +97,12 @@ func (a addr) name() string {
 		return "arena_next"
 	case a == clientsHighAddr:
 		return "clients_high"
-	case a < tableAddr && (a-indexAddr)%2 == 0:
+	case a.isWord():
 		return fmt.Sprintf("word[%d]", (a-indexAddr)/2)
-	case a < tableAddr:
+	case a < sumAddr:
 		return fmt.Sprintf("meta[%d]", (a-indexAddr)/2)
+	case a < tableAddr:
+		return fmt.Sprintf("checksum[%d]", a-sumAddr)
 	case a < claimAddr:
 		return fmt.Sprintf("slot_table[%d]", a-tableAddr)
 	case a < cellAddr:
@@ -116,7 +123,7 @@ func (a addr) show(v value, variable bool) string {
 		return fmt.Sprintf("(seq %d, from %d)", seqOf(v), fromOf(v))
 	case a == arenaNextAddr:
 		return fmt.Sprintf("(unit %d, o%d)", nextUnit(v), nextOwner(v))
-	case a >= indexAddr && a < tableAddr && (a-indexAddr)%2 == 0:
+	case a.isWord():
 		place := ""
 		if p := placeOf(v); p != 0 {
 			place = fmt.Sprintf(" at %d", p-1)
@@ -125,9 +132,11 @@ func (a addr) show(v value, variable bool) string {
 			return fmt.Sprintf("WRITING(%d, o%d)%s", generationOf(v), ownerOf(v), place)
 		}
 		return fmt.Sprintf("%s(%d)%s", [4]string{"EMPTY", "", "READY", "?"}[stateOf(v)], generationOf(v), place)
-	case a >= indexAddr && a < tableAddr:
-		return fmt.Sprintf("(length %d, sum v%d)", unitsOf(v), sumOf(v))
-	case a >= cellAddr:
+	case a >= indexAddr && a < sumAddr && variable:
+		return fmt.Sprintf("(length %d, %d fills)", contentOf(v), fillsOf(v))
+	case a >= indexAddr && a < sumAddr:
+		return fmt.Sprintf("(sum v%d, %d fills)", contentOf(v), fillsOf(v))
+	case a >= cellAddr || a >= sumAddr && a < tableAddr:
 		return fmt.Sprintf("v%d", v)
 	case a >= claimAddr && a < cellAddr && (a-claimAddr)%2 == 1 && variable && v != 0:
 		unit, n := extentOf(v)

@@ -12,6 +12,9 @@ const (
 	PhaseBeforeEntry
 	PublishHalf
 	MetaAfterWord
+	SumAfterWord
+	FillsKept
+	FillsForgotten
 	FullUnasked
 	NoIntent
 	IntentAfterSlot
@@ -29,6 +32,7 @@ const (
 	AdoptWithoutLength
 	ExtendTogether
 	ExtentKeptTooLong
+	KeptUnchecked
 	RegisterFirst
 	RegisterUnseen
 	RegisterIgnoresPhase
@@ -44,6 +48,8 @@ const (
 	NoGenerationOnOverwrite
 	NoGenerationOnClear
 	NoRecheck
+	NoMetaRecheck
+	MetaRecheckFirst
 	RecheckEarly
 	PublishByStore
 	NoGenerationOnTakeback
@@ -72,7 +78,10 @@ var Mutants = []Mutant{
 	{EntryPlainStore, "EntryPlainStore", "TSO: the claim entry is a plain store, not a sequentially consistent CAS", "tso-clear", ""},
 	{PhaseBeforeEntry, "PhaseBeforeEntry", "the claimant looks at the phase before it writes its entry, and not after", "clear-overwrite", ""},
 	{PublishHalf, "PublishHalf", "a sample is published when half of it is written", "fill", ""},
-	{MetaAfterWord, "MetaAfterWord", "length and checksum are stored after the publishing CAS", "fill", ""},
+	{MetaAfterWord, "MetaAfterWord", "length or checksum, and fills, are stored after the publishing CAS", "fill", ""},
+	{SumAfterWord, "SumAfterWord", "the checksum of an arena's sample is stored after the publishing CAS", "arena-read", ""},
+	{FillsKept, "FillsKept", "a publish leaves fills as they are", "wrap", ""},
+	{FillsForgotten, "FillsForgotten", "who stores the length of a new extent forgets fills", "wrap-clear", ""},
 	{FullUnasked, "FullUnasked", "a set answers FULL from free_from alone, without looking at the phase", "clear-overwrite", ""},
 	{NoIntent, "NoIntent", "a slot is taken without an intent", "fill", ""},
 	{IntentAfterSlot, "IntentAfterSlot", "the intent is stored after the slot was taken", "fill", ""},
@@ -90,6 +99,7 @@ var Mutants = []Mutant{
 	{AdoptWithoutLength, "AdoptWithoutLength", "a take-back gives an extent to the sample without storing its length first", "arena-stale", ""},
 	{ExtendTogether, "ExtendTogether", "two threads of a handle allocate an extent at the same time", "arena-threads", ""},
 	{ExtentKeptTooLong, "ExtentKeptTooLong", "an extent that is too small is kept in the word until the new one is named", "arena", ""},
+	{KeptUnchecked, "KeptUnchecked", "an extent is kept without loading its length again after the claim", "wrap-keep", ""},
 	{RegisterFirst, "RegisterFirst", "a new client does not take back the claims of its record", "fill", ""},
 	{RegisterUnseen, "RegisterUnseen", "a new client does not raise clients_high", "recover", ""},
 	{RegisterIgnoresPhase, "RegisterIgnoresPhase", "a new client does not finish the clear of its dead namesake", "clear", ""},
@@ -102,12 +112,15 @@ var Mutants = []Mutant{
 	{OpenBeforeTable, "OpenBeforeTable", "a clear opens the phase before it empties the slot table", "clear", ""},
 	{TableKept, "TableKept", "a clear leaves the slot table as it is", "clear", ""},
 	{CursorKept, "CursorKept", "a clear leaves the slot table and free_from as they are", "clear", ""},
-	{NoGenerationOnOverwrite, "NoGenerationOnOverwrite", "an overwrite keeps the generation", "read", ""},
-	{NoGenerationOnClear, "NoGenerationOnClear", "a clear keeps the generation", "clear", ""},
 	{NoRecheck, "NoRecheck", "a copy does not check the word again", "read", ""},
+	{NoMetaRecheck, "NoMetaRecheck", "a copy does not check meta again", "wrap", ""},
+	{MetaRecheckFirst, "MetaRecheckFirst", "a copy checks meta again before the word", "wrap", ""},
 	{RecheckEarly, "RecheckEarly", "a copy checks the word again before its last bytes (no load-load fence)", "read", ""},
 	{PublishByStore, "PublishByStore", "the publish is a plain store, not a CAS", "",
 		"a claim is only ever taken back with the lock of its owner's record, so nobody changes the word under a living owner: the CAS cannot fail. It is there for the day when a bug or a foreign hand breaks that, and says LOST"},
 	{NoGenerationOnTakeback, "NoGenerationOnTakeback", "a take-back or an abort keeps the generation", "",
 		"a copy compares READY words, and every way from one READY to another passes an overwrite or a clear of a READY word, which count up; a claim from an EMPTY word that was claimed and emptied in between is as good as from the one before. It keeps old WRITING words from coming back, for whoever reads a segment afterwards"},
+	{NoGenerationOnOverwrite, "NoGenerationOnOverwrite", "an overwrite keeps the generation", "",
+		"fills tells what was published since, to copies and to who keeps an extent. The generation does so too, without a look at meta, until it wraps around"},
+	{NoGenerationOnClear, "NoGenerationOnClear", "a clear keeps the generation", "", "the same: a sample that is there again after a clear was published again"},
 }

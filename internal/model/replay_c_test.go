@@ -105,7 +105,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 	var head strings.Builder
 	limit, kind := uint64(0), "first-come"
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, uint64(w.Samples), 0, shm.UnitBytes, uint32(w.Records), uint64(w.Places)*sc.place)
+		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, uint64(w.Samples), 0, shm.UnitBytes, uint32(w.Records), uint64(w.Places)*sc.place)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,6 +224,11 @@ func parseWords(w model.Config, line string) (*rawSegment, error) {
 	raw := &rawSegment{phase: next(), freeFrom: next(), arenaNext: next(), high: next()}
 	for range w.Samples {
 		raw.words, raw.metas = append(raw.words, next()), append(raw.metas, next())
+	}
+	for range w.Samples {
+		if w.Variable {
+			raw.sums = append(raw.sums, next())
+		}
 	}
 	if !w.Variable && !w.Indices {
 		for range w.Places {

@@ -163,7 +163,8 @@ type Snapshot struct {
 	NextUnit, NextOwner uint64
 	ClientsHigh         uint64
 	Words               []Word
-	Lengths, Sums       []uint8   // of meta: units of a sample (1 in a fixed-size cache), and the value whose checksum it has; 0: none
+	Lengths             []uint8   // units of a sample; of an arena alone
+	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; how often it was published
 	Table               []uint64  // first-come
 	Entries             [][]Claim // of each record
 	Payload             []uint8   // two values a slot or unit: its halves
@@ -185,8 +186,11 @@ func (r *Run) Snapshot() Snapshot {
 	}
 	for i := range y.Samples {
 		n.Words = append(n.Words, word(m[wordOf(i)]))
-		n.Lengths = append(n.Lengths, unitsOf(m[metaOf(i)]))
-		n.Sums = append(n.Sums, sumOf(m[metaOf(i)]))
+		meta := m[metaOf(i)]
+		if y.Variable {
+			n.Lengths = append(n.Lengths, contentOf(meta))
+		}
+		n.Sums, n.Fills = append(n.Sums, r.s.sum(y, i)), append(n.Fills, fillsOf(meta))
 	}
 	if y.table() {
 		for s := range y.Places {

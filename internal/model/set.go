@@ -33,7 +33,8 @@ func init() {
 	}
 	table[setMeta] = func(x *execution) {
 		t := x.t()
-		t.keep = unitsOf(x.load(metaOf(x.op().Sample))) >= x.op().units()
+		t.meta = x.load(metaOf(x.op().Sample))
+		t.keep = contentOf(t.meta) >= x.op().units()
 		if t.keep {
 			x.toEntry()
 		} else {
@@ -135,7 +136,7 @@ func init() {
 		if x.y.Indices {
 			place = i + 1
 		}
-		w := packWord(writing, x.owner(), g, place)
+		w := x.y.packWord(writing, x.owner(), g, place)
 		if !x.cas(wordOf(i), t.w, w) {
 			if x.broken(EntryAfterClaim) {
 				x.finish(Busy)
@@ -146,13 +147,27 @@ func init() {
 		}
 		x.pass("claim.word")
 		t.w, t.claimed = w, true
-		if t.keep {
+		switch {
+		case t.keep && x.y.Variable && !x.broken(KeptUnchecked):
+			t.pc = setKept
+			return
+		case t.keep:
 			t.s, t.holds = place-1, true
 		}
 		if x.broken(EntryAfterClaim) {
 			t.pc = setEntry
 			return
 		}
+		x.toPlace()
+	}
+	// An extent is kept for the length that was read beside its word. The word may have come back since, with another length.
+	table[setKept] = func(x *execution) {
+		t := x.t()
+		if x.load(metaOf(x.op().Sample)) != t.meta {
+			t.result, t.pc = Busy, abortWord
+			return
+		}
+		t.s, t.holds = placeOf(t.w)-1, true
 		x.toPlace()
 	}
 	table[setLost] = func(x *execution) {
@@ -258,7 +273,11 @@ func init() {
 		t.holds, t.pc = true, extentMeta
 	}
 	table[extentMeta] = func(x *execution) {
-		x.store(metaOf(x.op().Sample), packMeta(x.op().units(), 0))
+		if x.broken(FillsForgotten) {
+			x.store(metaOf(x.op().Sample), packMeta(x.op().units(), 0))
+		} else {
+			x.putMeta(x.op().Sample, x.op().units(), 0)
+		}
 		x.t().pc = extentName
 	}
 	table[extentName] = func(x *execution) {
@@ -275,34 +294,43 @@ func init() {
 		x.pass("write.half")
 		x.t().pc = writeDone
 		if x.broken(PublishHalf) {
-			x.t().pc = publishMeta
+			x.written()
 		}
 	}
 	table[writeDone] = func(x *execution) {
 		x.writePayload(1, x.t().s, x.op().units(), x.op().Value)
 		x.pass("write.done")
-		x.t().pc = publishMeta
+		x.written()
 		switch {
 		case x.broken(PublishHalf):
 			x.t().pc = publishIntent
-		case x.broken(MetaAfterWord):
+		case x.broken(MetaAfterWord), x.broken(SumAfterWord):
 			x.t().pc = publishWord
 		}
 	}
+	table[publishSum] = func(x *execution) {
+		x.store(checksumOf(x.op().Sample), value(x.op().Value))
+		x.t().pc = publishMeta
+	}
 	table[publishMeta] = func(x *execution) {
-		x.store(metaOf(x.op().Sample), packMeta(x.op().units(), x.op().Value))
+		content, n := x.op().units(), uint8(1)
+		if !x.y.Variable {
+			content = x.op().Value
+		}
+		if x.broken(FillsKept) {
+			n = 0
+		}
+		x.putMeta(x.op().Sample, content, n)
 		x.pass("publish.meta")
 		x.t().pc = publishWord
 		switch {
-		case x.broken(EntryBeforePublish):
-			x.t().pc = publishIntent
-		case x.broken(MetaAfterWord):
+		case x.broken(EntryBeforePublish), x.broken(MetaAfterWord), x.broken(SumAfterWord):
 			x.t().pc = publishIntent
 		}
 	}
 	table[publishWord] = func(x *execution) {
 		t, i := x.t(), x.op().Sample
-		w := packWord(ready, 0, generationOf(t.w), placeOf(t.w))
+		w := x.y.packWord(ready, 0, generationOf(t.w), placeOf(t.w))
 		if x.broken(PublishByStore) {
 			x.store(wordOf(i), w)
 		} else if !x.cas(wordOf(i), t.w, w) {
@@ -317,6 +345,8 @@ func init() {
 			x.finish(Stored)
 		case x.broken(MetaAfterWord):
 			t.pc = publishMeta
+		case x.broken(SumAfterWord):
+			t.pc = publishSum
 		case x.broken(PublishHalf):
 			t.pc = writeDone
 		default:
@@ -377,7 +407,7 @@ func init() {
 		if x.broken(NoGenerationOnTakeback) {
 			g = 0
 		}
-		if !x.cas(wordOf(i), t.w, packWord(empty, 0, generationOf(t.w)+g, place)) {
+		if !x.cas(wordOf(i), t.w, x.y.packWord(empty, 0, generationOf(t.w)+g, place)) {
 			x.fail("an abort of sample %d finds its word changed, so the claim was lost", i)
 			return
 		}
@@ -437,6 +467,14 @@ func (x *execution) placed() {
 	}
 }
 
+// written goes to step 7.
+func (x *execution) written() {
+	x.t().pc = publishMeta
+	if x.y.Variable {
+		x.t().pc = publishSum
+	}
+}
+
 func (x *execution) scanOn() {
 	x.t().pc = slotScan
 	if x.t().s == x.y.Places {
@@ -447,7 +485,7 @@ func (x *execution) scanOn() {
 // name puts the place at s into the claimed word.
 func (x *execution) name(point string) {
 	t, i := x.t(), x.op().Sample
-	w := packWord(writing, x.owner(), generationOf(t.w), t.s+1)
+	w := x.y.packWord(writing, x.owner(), generationOf(t.w), t.s+1)
 	if !x.cas(wordOf(i), t.w, w) {
 		x.fail("a fill of sample %d finds its word changed before it could name its place, so the claim was lost", i)
 		return

@@ -43,7 +43,8 @@ type thread struct {
 	r, k    uint8 // where a drain or a registration stands
 	copy    [2 * maxUnits]uint8
 	meta    value
-	expect  uint8 // what the sample showed when its word was read
+	sum     uint8 // the checksum that a reader of an arena has loaded
+	expect  uint8 // what the sample showed when its word was read last
 	tries   uint8
 	buffer  [2]store // stores not seen by others yet; only with TSO
 }

@@ -16,6 +16,7 @@ const (
 	setPhase
 	setWithdraw
 	setWord
+	setKept
 	setLost
 	setLostLoad
 	slotLoad
@@ -34,6 +35,7 @@ const (
 	extentDone
 	writeHalf
 	writeDone
+	publishSum
 	publishMeta
 	publishWord
 	publishIntent
@@ -80,9 +82,11 @@ const (
 	clearOpen
 	getWord
 	getMeta
+	getSum
 	getFirst
 	getSecond
 	getCheck
+	getCheckMeta
 	steps
 )
 
@@ -227,17 +231,31 @@ func (x *execution) cas(a addr, old, new value) bool {
 
 // put changes memory. Every change of an index word must be a row of the table of docs/protocol.md.
 func (x *execution) put(a addr, v value) {
-	if a >= indexAddr && a < tableAddr && (a-indexAddr)%2 == 0 {
-		if old := x.s.mem[a]; !legal(old, v) && !x.y.Broken.keepsGeneration() {
+	if a.isWord() {
+		if old := x.s.mem[a]; !x.y.legal(old, v) && !x.y.Broken.keepsGeneration() {
 			x.fail("%s goes from %s to %s, which is no row of the table of states", a.name(), a.show(old, x.y.Variable), a.show(v, x.y.Variable))
 		}
 	}
 	x.s.mem[a] = v
 }
 
+// putMeta stores another content in the meta of a sample whose claim is ours, and counts fills on by n. Nobody else stores to it, so reading it first is no step of its own.
+func (x *execution) putMeta(sample, content, n uint8) {
+	fills := fillsOf(x.load(metaOf(sample))) + n
+	if fills < n {
+		panic("model: fills overflow their 8 bits: make the configuration smaller")
+	}
+	x.accesses = 0
+	x.store(metaOf(sample), packMeta(content, fills))
+}
+
 // legal says whether an index word may change so.
-func legal(old, new value) bool {
+func (y *system) legal(old, new value) bool {
 	g, h := generationOf(old), generationOf(new)
+	next := g + 1
+	if y.Wrap {
+		next &= 1
+	}
 	switch stateOf(old)<<2 | stateOf(new) {
 	case empty<<2 | writing:
 		return h == g
@@ -246,7 +264,7 @@ func legal(old, new value) bool {
 	case writing<<2 | ready:
 		return h == g && placeOf(new) == placeOf(old) && placeOf(new) != 0
 	case ready<<2 | writing, writing<<2 | empty, empty<<2 | empty, ready<<2 | empty:
-		return h == g+1
+		return h == next
 	}
 	return false
 }

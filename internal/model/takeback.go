@@ -169,7 +169,7 @@ func init() {
 	table[takeMeta] = func(x *execution) {
 		t := x.t()
 		_, units := extentOf(t.f)
-		x.store(metaOf(uint8(t.v)-1), packMeta(units, 0))
+		x.putMeta(uint8(t.v)-1, units, 0)
 		t.pc = takeWord
 	}
 	// then the word itself.
@@ -183,7 +183,7 @@ func init() {
 		if x.broken(NoGenerationOnTakeback) {
 			g = 0
 		}
-		if x.cas(wordOf(uint8(t.v)-1), t.w, packWord(empty, 0, generationOf(t.w)+g, place)) {
+		if x.cas(wordOf(uint8(t.v)-1), t.w, x.y.packWord(empty, 0, generationOf(t.w)+g, place)) {
 			x.pass("takeback.word")
 		}
 		if x.broken(TakeWordFirst) {
