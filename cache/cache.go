@@ -30,14 +30,13 @@ type Cache struct {
 	owner  uint32
 	locks  shm.Locks
 
-	takingBack  atomic.Bool  // one goroutine at a time tries the locks of others: a lock of one's own description never conflicts
-	clearing    atomic.Bool  // one goroutine at a time runs a clear of this handle
-	allocating  sync.Mutex   // protects the way from an extent's intent to its name in the word: one extent of this owner at a time
-	memoryLeft  atomic.Int64 // bytes that may be filled before memory is checked again; 0 at first, so that many short lives check too
-	checkMemory func() error // of the segment; a field for tests
-	closing     sync.Mutex   // protects closeErr and lets a second Close wait for the first
-	shut        bool
-	closeErr    error
+	takingBack atomic.Bool    // one goroutine at a time tries the locks of others: a lock of one's own description never conflicts
+	clearing   atomic.Bool    // one goroutine at a time runs a clear of this handle
+	allocating sync.Mutex     // protects the way from an extent's intent to its name in the word: one extent of this owner at a time
+	allowance  *shm.Allowance // what fills draw on; nil when read-only
+	closing    sync.Mutex     // protects closeErr and lets a second Close wait for the first
+	shut       bool
+	closeErr   error
 }
 
 // lane is what a goroutine touches on every hit: that somebody is inside, and where its hits are counted. There are as many as a client
@@ -178,5 +177,5 @@ func (c *Cache) corrupt(format string, args ...any) error {
 
 // corruptWord is corrupt for a sample's index record.
 func (c *Cache) corruptWord(sample uint64, w shm.Word, m shm.Meta) error {
-	return c.corrupt("sample %d has state %d, owner %d, place %d, length %d", sample, w.State(), w.Owner(), c.layout.Place(w), m.Length())
+	return c.corrupt("sample %d has state %d, owner %d, place %d, length %d", sample, w.State(), w.Owner(), c.layout.Place(w), c.seg.Length(m))
 }

@@ -20,6 +20,7 @@ type fill struct {
 	word   shm.Word // the exact index word of ours: WRITING, and what every further CAS starts from
 	entry  int      // of our record, which lists the claim
 	crc    uint32   // of the bytes written
+	drawn  uint64   // from the allowance, and not settled yet
 }
 
 // claim makes a sample ours to fill: steps 1 to 5 of docs/protocol.md, Set. Stored: f is filled in. Everything else leaves nothing behind.
@@ -54,9 +55,10 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, c.corruptWord(sample, w, 0)
 		}
 
-		place, ok := c.placeKept(sample, w, length)
+		m := shm.Meta(c.seg.Meta(sample).Load())
+		place, ok := c.placeKept(sample, w, m, length)
 		if !ok {
-			return Busy, c.corruptWord(sample, w, shm.Meta(c.seg.Meta(sample).Load()))
+			return Busy, c.corruptWord(sample, w, m)
 		}
 		if verdict == policy.Home {
 			place = home + 1
@@ -66,10 +68,6 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 				continue // the last place went to this sample, perhaps
 			}
 			return Full, nil // an open cache only: one whose clearer died half-way may look full, and would never be cleared if sets stopped here
-		}
-		taken := place == 0 || place != c.layout.Place(w)
-		if taken && !c.memoryAllows(length) { // a place that is kept has its pages
-			return Full, nil
 		}
 
 		entry := c.takeEntry(sample)
@@ -86,6 +84,15 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			}
 			continue
 		}
+		var drawn uint64
+		taken := place == 0 || place != c.layout.Place(w)
+		if taken { // a place that is kept has its pages
+			var err error
+			if drawn, err = c.allowance.Draw(length); err != nil { // short, or nobody can tell
+				c.dropEntry(entry)
+				return Full, nil
+			}
+		}
 
 		generation := c.layout.Generation(w)
 		if w.State() == shm.Ready {
@@ -93,6 +100,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		}
 		ours := c.layout.Pack(shm.Writing, c.owner, generation, place)
 		if !word.CompareAndSwap(uint64(w), uint64(ours)) {
+			c.allowance.Settle(drawn)
 			c.dropEntry(entry)
 			if shm.Word(word.Load()).State() == shm.Ready {
 				continue
@@ -100,10 +108,13 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, nil
 		}
 		fault.At("claim.word")
-		*f = fill{sample: sample, length: length, word: ours, entry: entry}
+		*f = fill{sample: sample, length: length, word: ours, entry: entry, drawn: drawn}
+		if !taken && c.variable && c.seg.Meta(sample).Load() != uint64(m) {
+			return Busy, c.abort(f) // the word has come back, with another extent behind it
+		}
 		r, err := c.takePlace(f)
 		if taken && r == Stored && err == nil {
-			c.seg.TakeHuge(f.offset, max(length, c.stride)) // a slot with its padding, or an extent
+			c.seg.TakeHuge(f.offset, max(length, c.stride), c.allowance) // a slot with its padding, or an extent
 		}
 		return r, err
 	}
@@ -111,7 +122,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 
 // placeKept returns the place of a sample that is EMPTY or READY which the next fill of length bytes goes to as well; 0 for none. false: the place cannot be.
 // An extent that is too small is dropped by the claim itself: kept until a new one is named, it would meet the new length in meta, and look larger than it is after a kill.
-func (c *Cache) placeKept(sample uint64, w shm.Word, length uint64) (uint64, bool) {
+func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) (uint64, bool) {
 	place := c.layout.Place(w)
 	switch {
 	case place == 0:
@@ -119,7 +130,7 @@ func (c *Cache) placeKept(sample uint64, w shm.Word, length uint64) (uint64, boo
 	case !c.variable:
 		return place, place <= c.slots && w.State() == shm.Ready
 	}
-	has := uint64(shm.Meta(c.seg.Meta(sample).Load()).Length()) // of w: meta moves only while a sample is WRITING, and then our CAS fails
+	has := c.seg.Length(m)
 	if place > c.units || shm.UnitsFor(has) > c.units-(place-1) {
 		return 0, c.seg.Word(sample).Load() != uint64(w) // or it just is not of w any more; our CAS will fail
 	}
@@ -136,18 +147,6 @@ func (c *Cache) room(length uint64) bool {
 	}
 	_, ok := c.policy.Next(uint64(shm.FreeFrom(c.seg.FreeFrom().Load()).From()))
 	return ok
-}
-
-// memoryAllows says whether the machine has memory for a fill that needs new pages. Past a cgroup's limit the kernel refuses nothing, it kills.
-func (c *Cache) memoryAllows(length uint64) bool {
-	if c.memoryLeft.Add(-int64(length)) >= 0 {
-		return true
-	}
-	if c.checkMemory() != nil {
-		return false // memoryLeft stays below 0: the next fill looks again
-	}
-	c.memoryLeft.Store(shm.MemoryCheckBytes)
-	return true
 }
 
 // takeEntry lists a sample as about to be claimed; -1 when all entries are in use.
@@ -169,8 +168,15 @@ func (c *Cache) dropEntry(e int) {
 	entry.Store(0)
 }
 
+// settle says that a fill takes no more memory.
+func (c *Cache) settle(f *fill) {
+	c.allowance.Settle(f.drawn)
+	f.drawn = 0
+}
+
 // lost ends a fill whose word changed under it. Its place is left alone: whoever changed the word may have given it away.
 func (c *Cache) lost(f *fill) error {
+	c.settle(f)
 	c.count(shm.Lost, 1)
 	now := shm.Word(c.seg.Word(f.sample).Load())
 	c.dropEntry(f.entry)

@@ -80,7 +80,7 @@ func TestPieces(t *testing.T) {
 		gaps := make([]byte, 1000)
 		copy(gaps[500:], "middle")
 		wantSample(t, other, 4, gaps)
-		if m := shm.Meta(seg.Meta(4).Load()); m.CRC() != crc32.Checksum(gaps, shm.Castagnoli) || m.Length() != 1000 {
+		if m := shm.Meta(seg.Meta(4).Load()); seg.Checksum(4, m) != crc32.Checksum(gaps, shm.Castagnoli) || seg.Length(m) != 1000 {
 			t.Errorf("meta %x", m)
 		}
 		checkSound(t, seg)

@@ -32,7 +32,7 @@ const adoptAtAttach = time.Second
 // clients, ErrNotFound when a named cache lost its name meanwhile, ErrSystem.
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
-		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks, checkMemory: seg.CheckMemory}
+		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
 	if !c.variable {
 		c.units = 0
 		if c.policy = policy.FirstIndices(c.slots); seg.FirstCome() {
@@ -82,6 +82,7 @@ func (c *Cache) register(o Options) (err error) {
 		}
 	}
 	c.writeIdentity(o)
+	c.allowance = c.seg.NewAllowance(c.record)
 	fault.At("register.done")
 	return nil
 }
@@ -180,6 +181,7 @@ func (c *Cache) Close() error {
 		return nil
 	}
 	c.takeBack(c.record, shm.Aborted)
+	c.seg.Drawn(c.record).Store(0)
 	pid := c.seg.ClientWord(c.record, shm.ClientPID)
 	pid.Store(pid.Load() >> 32 << 32)
 	c.closeErr = errors.Join(c.unlinkLast(), c.locks.Close())

@@ -255,7 +255,7 @@ func lostUnits(seg *shm.Segment) uint64 {
 	used := make([]bool, shm.ArenaNext(seg.ArenaNext().Load()).Unit())
 	for i := range seg.Samples {
 		if place := seg.WordLayout().Place(shm.Word(seg.Word(i).Load())); place != 0 {
-			for u := range shm.UnitsFor(uint64(shm.Meta(seg.Meta(i).Load()).Length())) {
+			for u := range shm.UnitsFor(seg.Length(shm.Meta(seg.Meta(i).Load()))) {
 				used[place-1+u] = true
 			}
 		}
@@ -594,4 +594,88 @@ func TestViewAcrossAnOverwrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A copy that stands still in its middle while the generation of its sample wraps around exactly once is thrown away: the word is the one that it began with, and so are length and
+// checksum, because two contents take turns. What is read in the end is whole.
+func TestCopyWhileTheGenerationWraps(t *testing.T) {
+	const size = 512
+	for name, o := range map[string]shm.Options{"slots": {Samples: 1, SampleBytes: size}, "arena": {Samples: 1, Variable: true, Limit: 5 << 20, SampleBytes: size}} {
+		for read, copies := range map[string]func(c *cache.Cache, dst []byte) (bool, error){
+			"get": func(c *cache.Cache, dst []byte) (bool, error) {
+				_, hit, err := c.Get(0, dst)
+				return hit, err
+			},
+			"gather": func(c *cache.Cache, dst []byte) (bool, error) {
+				if o.Variable {
+					n, err := c.GatherPacked([]int{0}, dst, []uint64{0}, []uint64{size}, nil, 1)
+					return n == 1, err
+				}
+				n, err := c.Gather([]int{0}, cache.Whole, dst, size, nil, 1)
+				return n == 1, err
+			},
+		} {
+			t.Run(name+"/"+read, func(t *testing.T) {
+				seg := mapped(t, o)
+				reader, writer := attach(t, seg), attach(t, seg)
+				contents := [2][]byte{payload(0, 0, size), payload(0, 1, size)}
+				set(t, writer, 0, contents[0], 0, cache.Stored)
+				before, period := seg.Word(0).Load(), seg.WordLayout().GenerationMask()+1
+				overwrite := func(k uint64) { set(t, writer, 0, contents[k%2], cache.Overwrite, cache.Stored) }
+				stops := 0
+				fault.SetHook(func(point string) {
+					switch {
+					case point == "copy.half": // the second half is the other content's
+						if stops++; stops == 1 {
+							for k := range period - 1 {
+								overwrite(k + 1)
+							}
+						}
+					case point == "copy.done" && stops == 1:
+						overwrite(period)
+					}
+				})
+				t.Cleanup(func() { fault.SetHook(nil) })
+				dst := make([]byte, size)
+				hit, err := copies(reader, dst)
+				fault.SetHook(nil)
+				if stops != 2 || seg.Word(0).Load() != before {
+					t.Errorf("%d copies were made, of the words %#x and %#x", stops, before, seg.Word(0).Load())
+				}
+				if !hit || err != nil || string(dst) != string(contents[0]) {
+					t.Errorf("hit %v, %v: %x and %x", hit, err, dst[:8], dst[size-8:])
+				}
+				if s := stats(t, reader); s.Retried != 1 {
+					t.Errorf("%d copies were thrown away", s.Retried)
+				}
+				checkSound(t, seg)
+			})
+		}
+	}
+}
+
+// An extent is kept for the length that was read beside its word. If the word comes back with another length behind it, the claim is given up. That takes exactly one wrap of the
+// generation, with a clear in it, between two loads; so it is forced here.
+func TestExtentKeptForAnotherLength(t *testing.T) {
+	seg := mapped(t, faultSegments["arena"])
+	c := attach(t, seg)
+	set(t, c, 1, payload(1, 0, faultBytes), 0, cache.Stored)
+	set(t, c, 2, payload(2, 0, faultBytes), 0, cache.Stored)
+	force := sync.OnceFunc(func() {
+		meta := seg.Meta(1)
+		meta.Store(uint64(shm.Meta(meta.Load()).Published(100))) // what lies behind its two units is another's by now
+	})
+	fault.SetHook(func(point string) {
+		if point == "claim.entry" {
+			force()
+		}
+	})
+	t.Cleanup(func() { fault.SetHook(nil) })
+	set(t, c, 1, payload(1, 1, faultBytes), cache.Overwrite, cache.Busy)
+	fault.SetHook(nil)
+	wantMiss(t, c, 1)
+	set(t, c, 1, payload(1, 1, 100), 0, cache.Stored)
+	wantSample(t, c, 1, payload(1, 1, 100))
+	wantSample(t, c, 2, payload(2, 0, faultBytes))
+	checkSound(t, seg)
 }

@@ -81,7 +81,7 @@ func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 		}
 		lengths[k] = Miss
 		if _, m, ok := c.look(uint64(i)); ok {
-			lengths[k] = uint64(m.Length())
+			lengths[k] = c.length(m)
 			ready++
 		}
 	}
@@ -231,11 +231,11 @@ func (g *gather) fetch(first, last int) {
 		c.seg.Word(uint64(i)).Load()
 	}
 	for _, i := range g.indices[first:last] {
-		w, m, ok := c.look(uint64(i))
-		if !ok || m.Length() < fetched {
+		w, m, ok := c.load(uint64(i))
+		if !ok || c.length(m) < fetched {
 			continue
 		}
-		if offset, ok := c.extent(w, uint64(m.Length())); ok {
+		if offset, ok := c.extent(w, c.length(m)); ok {
 			p := c.seg.Bytes(offset, fetched)
 			sum += p[0] + p[64] + p[128] + p[192]
 		}
@@ -249,29 +249,30 @@ func (g *gather) fail(err error) { g.fault.CompareAndSwap(nil, &err) }
 // row copies one sample, or its field, and checks afterwards that it was the same all the time.
 func (g *gather) row(k int) (bool, error) {
 	c, sample := g.c, uint64(g.indices[k])
-	word := c.seg.Word(sample)
 	for range copyTries {
-		w, m, ok := c.look(sample)
+		w, m, ok := c.load(sample)
 		if !ok {
 			return false, c.checkStates(sample, w)
 		}
-		offset, ok := c.extent(w, uint64(m.Length()))
-		if !ok {
-			return false, c.corruptWord(sample, w, m)
+		length := c.length(m)
+		offset, placed := c.extent(w, length)
+		wanted := !g.packed || length == g.lengths[k]
+		switch {
+		case !placed || !wanted:
+		case g.packed:
+			copyBytes(g.dst[g.offsets[k]:], c.seg.Bytes(offset, length))
+		default:
+			copyBytes(g.dst[k*g.stride:], c.seg.Bytes(offset+g.skip, uint64(g.rowBytes)))
 		}
-		if g.packed {
-			if uint64(m.Length()) != g.lengths[k] {
-				return false, nil
+		if c.unchanged(sample, w, m) {
+			if !placed {
+				return false, c.corruptWord(sample, w, m)
 			}
-			copy(g.dst[g.offsets[k]:], c.seg.Bytes(offset, g.lengths[k]))
-		} else {
-			copy(g.dst[k*g.stride:], c.seg.Bytes(offset+g.skip, uint64(g.rowBytes)))
+			return wanted, nil
 		}
-		shm.LoadFence()
-		if shm.Word(word.Load()) == w {
-			return true, nil
+		if placed && wanted {
+			c.count(shm.Retried, 1)
 		}
-		c.count(shm.Retried, 1)
 	}
 	return false, nil
 }

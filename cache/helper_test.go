@@ -138,7 +138,7 @@ func checkSound(t testing.TB, seg *shm.Segment) {
 				}
 				continue
 			}
-			extents = append(extents, extent{place - 1, place - 1 + shm.UnitsFor(uint64(m.Length())), i})
+			extents = append(extents, extent{place - 1, place - 1 + shm.UnitsFor(seg.Length(m)), i})
 		} else if w.State() == shm.Ready {
 			if place == 0 || place > seg.Slots {
 				t.Errorf("sample %d is READY in place %d", i, place)
@@ -153,7 +153,7 @@ func checkSound(t testing.TB, seg *shm.Segment) {
 		}
 		if w.State() == shm.Ready {
 			offset := (place - 1) * seg.SlotStride
-			if crc32.Checksum(seg.Bytes(offset, uint64(m.Length())), shm.Castagnoli) != m.CRC() {
+			if crc32.Checksum(seg.Bytes(offset, seg.Length(m)), shm.Castagnoli) != seg.Checksum(i, m) {
 				t.Errorf("sample %d is READY and corrupt", i)
 			}
 		}

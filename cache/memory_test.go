@@ -21,11 +21,11 @@ func TestShortMemory(t *testing.T) {
 	}
 	defer c.Close()
 	looks, short := 0, false
-	c.checkMemory = func() error {
+	c.allowance.Usable = func() (shm.Space, error) {
 		if looks++; short {
-			return shm.ErrFull
+			return shm.Space{}, nil
 		}
-		return nil
+		return shm.Space{Left: 1 << 40}, nil
 	}
 	data := make([]byte, size)
 	set := func(i int, flags Flags, want Result) {
@@ -38,11 +38,12 @@ func TestShortMemory(t *testing.T) {
 	if looks != 1 {
 		t.Errorf("looked %d times before the first fill", looks)
 	}
+	looks = 0
 	for i := 1; i < 131; i++ {
 		set(i, 0, Stored)
 	}
-	if looks != 3 {
-		t.Errorf("looked %d times in 131 MiB of fills, want 3", looks)
+	if looks < 130/64 || looks > 7 { // blocks of huge pages are drawn as well
+		t.Errorf("looked %d times in 130 MiB of fills", looks)
 	}
 	short = true
 	for i := 131; i < 199; i++ {

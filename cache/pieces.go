@@ -40,6 +40,7 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 			c.countResult(r, err)
 			return nil, r, err
 		}
+		c.settle(&k.f)
 		k.open = true
 		return k, Stored, nil
 	}

@@ -76,7 +76,7 @@ func (c *Cache) takeExtent(f *fill) (Result, error) {
 			continue
 		}
 		fault.At("extent.taken")
-		c.seg.Meta(f.sample).Store(uint64(shm.NewMeta(uint32(f.length), 0))) // before the name: a named extent's length is known
+		c.setLength(f.sample, f.length) // before the name: a named extent's length is known
 		named := c.name(f, a.Unit()+1)
 		if named {
 			fault.At("extent.named")
@@ -87,6 +87,12 @@ func (c *Cache) takeExtent(f *fill) (Result, error) {
 		}
 		return Stored, nil
 	}
+}
+
+// setLength stores the length of an extent. Only who has the claim of the sample, or takes it back, may.
+func (c *Cache) setLength(sample, length uint64) {
+	meta := c.seg.Meta(sample)
+	meta.Store(uint64(shm.Meta(meta.Load()).With(uint32(length))))
 }
 
 // name writes a place into the word of a claim.

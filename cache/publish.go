@@ -50,7 +50,13 @@ func (c *Cache) writeFailed(f *fill, err error) (Result, error) {
 
 // publish makes a written sample READY. ErrLost.
 func (c *Cache) publish(f *fill) error {
-	c.seg.Meta(f.sample).Store(uint64(shm.NewMeta(uint32(f.length), f.crc)))
+	c.settle(f)
+	content, meta := f.crc, c.seg.Meta(f.sample)
+	if c.variable {
+		content = uint32(f.length)
+		c.seg.Sum(f.sample).Store(uint64(f.crc))
+	}
+	meta.Store(uint64(shm.Meta(meta.Load()).Published(content)))
 	fault.At("publish.meta")
 	ready := c.layout.Pack(shm.Ready, 0, c.layout.Generation(f.word), c.layout.Place(f.word))
 	if !c.seg.Word(f.sample).CompareAndSwap(uint64(f.word), uint64(ready)) { // releases payload and meta to whoever loads the word
@@ -66,6 +72,7 @@ func (c *Cache) publish(f *fill) error {
 
 // abort gives a claim up: the slot becomes free, an extent stays with the sample. ErrLost.
 func (c *Cache) abort(f *fill) error {
+	c.settle(f)
 	place := c.layout.Place(f.word)
 	if c.seg.FirstCome() && place != 0 {
 		c.freeSlot(place-1, f.sample, "abort.slot", "abort.cursor")

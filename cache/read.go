@@ -19,8 +19,7 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return nil, false, c.refuseRead(l, i)
 	}
-	// The first round of look, in line. Samples of one size have one length, so there it does not matter which write meta is from.
-	w, m := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(c.seg.Meta(uint64(i)).Load())
+	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes // in a fixed-size cache the word says it all
 	if w.State() != shm.Ready {
 		return nil, false, c.miss(l, uint64(i), w)
 	}
@@ -29,12 +28,13 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 		if w, m, ok = c.look(uint64(i)); !ok {
 			return nil, false, c.miss(l, uint64(i), w)
 		}
+		length = c.length(m)
 	}
-	offset, ok := c.extent(w, uint64(m.Length()))
+	offset, ok := c.extent(w, length)
 	if !ok {
 		return nil, false, c.corruptRead(l, uint64(i), w, m)
 	}
-	view := c.seg.Bytes(offset, uint64(m.Length()))
+	view := c.seg.Bytes(offset, length)
 	l.hit()
 	return view, true, nil
 }
@@ -66,19 +66,36 @@ func (c *Cache) refuseRead(l *lane, i int) error {
 
 // look loads the two words of a sample so that they belong together, and says whether it is READY.
 func (c *Cache) look(sample uint64) (shm.Word, shm.Meta, bool) {
-	word, meta := c.seg.Word(sample), c.seg.Meta(sample)
-	for w := shm.Word(word.Load()); ; {
-		if w.State() != shm.Ready {
-			return w, 0, false
+	for {
+		w, m, ok := c.load(sample)
+		if !ok || c.unchanged(sample, w, m) {
+			return w, m, ok
 		}
-		fault.At("look.word")
-		m := shm.Meta(meta.Load())
-		again := shm.Word(word.Load())
-		if again == w {
-			return w, m, true
-		}
-		w = again // an overwrite or a clear in between
 	}
+}
+
+// load begins a look at a sample, or a copy of it: its two words, and whether it is READY. What they say belongs together only if it is unchanged at the end.
+func (c *Cache) load(sample uint64) (shm.Word, shm.Meta, bool) {
+	w := shm.Word(c.seg.Word(sample).Load())
+	if w.State() != shm.Ready {
+		return w, 0, false
+	}
+	fault.At("look.word")
+	return w, shm.Meta(c.seg.Meta(sample).Load()), true
+}
+
+// unchanged ends it: whether the sample was the same all the time. The word comes first; docs/protocol.md, Memory order, says why.
+func (c *Cache) unchanged(sample uint64, w shm.Word, m shm.Meta) bool {
+	shm.LoadFence() // the loads of a copy come before these
+	return c.seg.Word(sample).Load() == uint64(w) && c.seg.Meta(sample).Load() == uint64(m)
+}
+
+// length returns the bytes of a READY sample. Bound it before use.
+func (c *Cache) length(m shm.Meta) uint64 {
+	if c.variable {
+		return uint64(m.Content())
+	}
+	return c.sampleBytes
 }
 
 // checkStates tells a miss from a state that cannot be.
@@ -96,7 +113,7 @@ func (c *Cache) extent(w shm.Word, length uint64) (offset uint64, ok bool) {
 	if c.variable {
 		return place * shm.UnitBytes, place < c.units && length <= c.sampleBytes && shm.UnitsFor(length) <= c.units-place
 	}
-	return place * c.stride, place < c.slots && length == c.sampleBytes
+	return place * c.stride, place < c.slots
 }
 
 // Get copies a sample into dst and returns its length, and whether it was READY; on a miss dst may hold anything. The copy is never torn.
@@ -132,28 +149,43 @@ func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
 
 // copySample copies a READY sample and checks afterwards that it was the same all the time.
 func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
-	word := c.seg.Word(sample)
 	for range copyTries {
-		w, m, ok := c.look(sample)
+		w, m, ok := c.load(sample)
 		if !ok {
 			return 0, false, c.checkStates(sample, w)
 		}
-		offset, ok := c.extent(w, uint64(m.Length()))
-		if !ok {
+		n := c.length(m)
+		offset, placed := c.extent(w, n)
+		fits := n <= uint64(len(dst))
+		if placed && fits {
+			copyBytes(dst, c.seg.Bytes(offset, n))
+		}
+		switch {
+		case !c.unchanged(sample, w, m):
+			if placed && fits {
+				c.count(shm.Retried, 1)
+			}
+		case !placed:
 			return 0, false, c.corruptWord(sample, w, m)
+		case !fits:
+			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer only %d", shm.ErrSchema, sample, n, len(dst))
+		default:
+			return int(n), true, nil
 		}
-		n := int(m.Length())
-		if n > len(dst) {
-			return n, false, fmt.Errorf("%w: sample %d has %d bytes, the buffer only %d", shm.ErrSchema, sample, n, len(dst))
-		}
-		copy(dst, c.seg.Bytes(offset, uint64(n)))
-		shm.LoadFence() // the copy's loads come before the next one
-		if shm.Word(word.Load()) == w {
-			return n, true, nil
-		}
-		c.count(shm.Retried, 1)
 	}
 	return 0, false, nil
+}
+
+// copyBytes is copy, in whose middle a test can stop.
+func copyBytes(dst, src []byte) {
+	if fault.Enabled {
+		half := len(src) / 2
+		copy(dst, src[:half])
+		fault.At("copy.half")
+		dst, src = dst[half:], src[half:]
+		defer fault.At("copy.done")
+	}
+	copy(dst, src)
 }
 
 // Peek copies the bytes of a sample's slot whatever its state into dst, zeros where nothing was ever written, and returns whether the sample has a
@@ -179,7 +211,7 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 		if !ok {
 			return 0, false, c.checkStates(uint64(i), w)
 		}
-		if offset, ok = c.extent(w, uint64(m.Length())); !ok {
+		if offset, ok = c.extent(w, c.length(m)); !ok {
 			return 0, false, c.corruptWord(uint64(i), w, m)
 		}
 	} else if uint64(i) < c.slots {

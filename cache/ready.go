@@ -25,9 +25,9 @@ func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	offset, ok := c.extent(w, uint64(m.Length()))
+	offset, ok := c.extent(w, c.length(m))
 	if !ok {
 		return nil, false
 	}
-	return c.seg.Bytes(offset, uint64(m.Length())), true
+	return c.seg.Bytes(offset, c.length(m)), true
 }

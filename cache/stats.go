@@ -60,10 +60,10 @@ func (c *Cache) Stats() (Stats, error) {
 		w, m := shm.Word(c.seg.Word(i).Load()), shm.Meta(c.seg.Meta(i).Load())
 		if w.State() == shm.Ready {
 			s.Ready++
-			s.ReadyBytes += uint64(m.Length())
+			s.ReadyBytes += c.seg.Length(m)
 		}
 		if c.variable && c.layout.Place(w) != 0 {
-			named += shm.UnitsFor(uint64(m.Length()))
+			named += shm.UnitsFor(c.seg.Length(m))
 		}
 	}
 	if c.variable {

@@ -97,7 +97,7 @@ func (c *Cache) extentOfDead(record uint32, sample uint64, w shm.Word) uint64 {
 		unit, units := shm.Intent(intent.Load()).Extent()
 		if entry.Load() == sample+1 && units > 0 && a.Owner() == record+1 && a.Unit() == unit+units {
 			length := min(units*shm.UnitBytes, shm.MaxSampleBytes)
-			c.seg.Meta(sample).Store(uint64(shm.NewMeta(uint32(length), 0))) // before the word: a named extent's length is known
+			c.setLength(sample, length) // before the word: a named extent's length is known
 			return unit + 1
 		}
 	}

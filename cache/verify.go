@@ -44,20 +44,18 @@ func (c *Cache) Verify(first, n int) (Verification, error) {
 
 // verifySample says whether a sample was READY, and whether nothing is wrong with it.
 func (c *Cache) verifySample(sample uint64) (ready, good bool) {
-	word := c.seg.Word(sample)
 	for range copyTries {
-		w, m, ok := c.look(sample)
+		w, m, ok := c.load(sample)
 		if !ok {
 			return false, w.State() <= shm.Ready
 		}
-		offset, ok := c.extent(w, uint64(m.Length()))
-		if !ok {
-			return true, false
+		crc := c.seg.Checksum(sample, m)
+		offset, good := c.extent(w, c.length(m))
+		if good {
+			good = crc == crc32.Checksum(c.seg.Bytes(offset, c.length(m)), shm.Castagnoli)
 		}
-		crc := crc32.Checksum(c.seg.Bytes(offset, uint64(m.Length())), shm.Castagnoli)
-		shm.LoadFence()
-		if shm.Word(word.Load()) == w {
-			return true, crc == m.CRC()
+		if c.unchanged(sample, w, m) {
+			return true, good
 		}
 	}
 	return false, true // it keeps changing: not READY for long enough to be wrong

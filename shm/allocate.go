@@ -9,16 +9,29 @@ const (
 	allocateLeast = 64 << 10
 )
 
-// allocate takes the pages of n bytes at offset and calls progress, if it is not nil, after every 64 MiB and at the end; an error of progress ends it. What was taken stays taken on failure.
-func allocate(fd int, offset, n uint64, progress func(done, total uint64) error) error {
-	return allocateBy(unix.Fallocate, fd, offset, n, progress)
+// allocate takes the pages of n bytes at offset. grant, if it is not nil, says how many more may be taken; it is asked at the beginning, whenever these are taken, and at the end, and its
+// error ends it. What was taken stays taken on failure.
+func allocate(fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
+	return allocateBy(unix.Fallocate, fd, offset, n, grant)
 }
 
 // allocateBy is allocate with another system call, for tests.
-func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd int, offset, n uint64, progress func(done, total uint64) error) error {
-	step, reported := uint64(allocateMost), uint64(0)
-	for done := uint64(0); done < n; {
-		now := min(step, n-done)
+func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
+	step, granted := uint64(allocateMost), n
+	if grant != nil {
+		granted = 0
+	}
+	for done := uint64(0); ; {
+		if grant != nil && (granted == 0 || done == n) {
+			var err error
+			if granted, err = grant(done, n); err != nil {
+				return err
+			}
+		}
+		if done == n {
+			return nil
+		}
+		now := min(step, granted, n-done)
 		err := fallocate(fd, 0, int64(offset+done), int64(now))
 		if err == unix.EINTR {
 			step = max(now/2, allocateLeast)
@@ -27,13 +40,6 @@ func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd i
 		if err != nil {
 			return err
 		}
-		done, step = done+now, min(2*step, allocateMost)
-		if progress != nil && (done-reported >= allocateMost || done == n) {
-			reported = done
-			if err := progress(done, n); err != nil {
-				return err
-			}
-		}
+		done, granted, step = done+now, granted-now, min(2*step, allocateMost)
 	}
-	return nil
 }

@@ -83,13 +83,28 @@ func TestAttachTouchesOnlyTheHeader(t *testing.T) {
 	}
 }
 
-func BenchmarkCheckMemory(b *testing.B) {
-	s := create(b, Options{Samples: 1, SampleBytes: 1})
-	for b.Loop() {
-		if err := s.CheckMemory(); err != nil {
-			b.Fatal(err)
+// One draw from what is there, and one for which memory is looked at.
+func BenchmarkDraw(b *testing.B) {
+	a := create(b, Options{Samples: 1, SampleBytes: 1}).NewAllowance(0)
+	b.Run("small", func(b *testing.B) {
+		for b.Loop() {
+			n, err := a.Draw(1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			a.Settle(n)
 		}
-	}
+	})
+	b.Run("look", func(b *testing.B) {
+		for b.Loop() {
+			a.own.Store(0)
+			n, err := a.Draw(1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			a.Settle(n)
+		}
+	})
 }
 
 func BenchmarkProbeLocks(b *testing.B) {

@@ -151,17 +151,17 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 		return createError("allocate the control part", g, err)
 	}
 	if s.Header.Flags&FlagReserved != 0 {
-		// Others take memory meanwhile: look again after each step, or the kernel kills instead of refusing.
-		step := func(done, total uint64) error {
-			if progress != nil {
+		// Others take memory meanwhile: look before each step, or the kernel kills instead of refusing.
+		grant := func(done, total uint64) (uint64, error) {
+			if progress != nil && done > 0 {
 				progress(done, total)
 			}
 			if done == total {
-				return nil
+				return 0, nil
 			}
-			return checkFloor(kernel{"/"})
+			return (kernel{"/"}).grant()
 		}
-		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, step); err != nil {
+		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, grant); err != nil {
 			return createError("reserve the payload", g, err)
 		}
 	}

@@ -52,8 +52,8 @@ func TestCreateNamed(t *testing.T) {
 	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 || a.Geometry != s.Geometry {
 		t.Errorf("attached\n%+v\ncreated\n%+v", a.Header, s.Header)
 	}
-	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) || time.Since(h.Created) > time.Minute || h.Assign() != o.Assign || h.SampleBytes != 150536 ||
-		h.Flags != FlagNamed|FlagUnlinkLast || h.Major != 1 || len(h.Fields) != 2 {
+	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) || time.Since(h.Created) > time.Minute || a.Policy != o.Assign || h.SampleBytes != 150536 ||
+		h.Flags != FlagNamed|FlagUnlinkLast || h.Major != 2 || len(h.Fields) != 2 {
 		t.Errorf("%+v", h)
 	}
 	_, err = Open(s.Path(), OpenOptions{Fingerprint: "abd"})

@@ -68,11 +68,11 @@ func TestDocumentOffsets(t *testing.T) {
 		{"Header, 4,096 bytes at 0", HeaderBytes, map[string]uint64{"magic": HeaderMagic, "layout_major": HeaderMajor, "layout_minor": HeaderMinor, "signature": HeaderSignature,
 			"endian_mark": HeaderEndianMark, "header_crc": HeaderCRC, "segment_bytes": HeaderSegmentBytes, "uuid": HeaderUUID, "created_ns": HeaderCreated, "creator_uid": HeaderUID,
 			"flags": HeaderFlags, "samples": HeaderSamples, "slots": HeaderSlots, "sample_bytes": HeaderSampleBytes, "slot_stride": HeaderSlotStride,
-			"client_records": HeaderClientRecords, "index_offset": HeaderIndexOffset, "slot_table_offset": HeaderSlotTableOffset, "payload_offset": HeaderPayloadOffset,
+			"client_records": HeaderClientRecords, "policy": HeaderPolicy, "sums_offset": HeaderSumsOffset, "reference_offset": HeaderReferenceOffset, "index_offset": HeaderIndexOffset, "slot_table_offset": HeaderSlotTableOffset, "payload_offset": HeaderPayloadOffset,
 			"payload_bytes": HeaderPayloadBytes, "field_count": HeaderFieldCount, "limit_bytes": HeaderLimitBytes, "fingerprint": HeaderFingerprint, "name": HeaderName, "fields": HeaderFields}},
 		{"Field", FieldBytes, map[string]uint64{"name": FieldName, "dtype": FieldDType, "ndim": FieldNDim, "offset": FieldOffset, "bytes": FieldSize, "dims": FieldDims}},
 		{"Client record, 2,048 bytes", ClientRecordBytes, map[string]uint64{"pid": ClientPID, "kind": ClientKind, "pid_namespace": ClientPIDNamespace, "start_ticks": ClientStartTicks,
-			"registered_ns": ClientRegistered, "registrations": ClientRegistrations, "label": ClientLabel, "claims": ClientClaims, "counters": ClientCounters}},
+			"registered_ns": ClientRegistered, "registrations": ClientRegistrations, "label": ClientLabel, "claims": ClientClaims, "counters": ClientCounters, "victims": ClientVictims, "drawn": ClientDrawn}},
 	} {
 		at, seen := uint64(0), map[string]bool{}
 		for _, r := range doc[c.heading] {
@@ -117,7 +117,8 @@ func TestDocumentOffsets(t *testing.T) {
 // Ensure that the control words, counters, locks, dtypes, flags and states of the document are those of the code.
 func TestDocumentNumbers(t *testing.T) {
 	doc := tables(t)
-	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset, "clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "reserved to 8,192": 4736}
+	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset, "clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "hand": HandOffset,
+		"allowance": AllowanceOffset, "reserved to 8,192": AllowanceOffset + AllowanceWords*ControlLineBytes}
 	for _, r := range doc["Control, 4,096 bytes at 4,096"] {
 		if want, ok := control[r.cells[1]]; !ok || want != number(t, r.cells[0]) {
 			t.Errorf("control word %q at %s, in the code at %d", r.cells[1], r.cells[0], want)
@@ -161,7 +162,7 @@ func TestDocumentNumbers(t *testing.T) {
 		if r.cells[2] != "flags" {
 			continue
 		}
-		for name, flag := range map[string]uint32{"variable": FlagVariable, "first_come": FlagFirstCome, "unlink_last": FlagUnlinkLast, "reserved": FlagReserved, "named": FlagNamed} {
+		for name, flag := range map[string]uint32{"variable": FlagVariable, "unlink_last": FlagUnlinkLast, "reserved": FlagReserved, "named": FlagNamed} {
 			m := regexp.MustCompile("bit (\\d) `" + name + "`").FindStringSubmatch(r.cells[3])
 			if m == nil {
 				t.Errorf("flag %s is not in the document", name)
@@ -178,7 +179,7 @@ func TestDocumentNumbers(t *testing.T) {
 			t.Errorf("lock %v", r.cells)
 		}
 	}
-	for _, claim := range []string{"bytes                      mapped", "8,192              client table    client_records x 2,048", "samples x 16", "slots x 8",
+	for _, claim := range []string{"bytes                      mapped", "8,192              client table    client_records x 2,048", "samples x 16", "samples x 8", "slots x 8", "content 32, fills 24, cost 8", "left 16 (low)",
 		"0 EMPTY, 1 WRITING, 2 READY", "state 3, owner 12, generation 17, place 32", "state 3, owner 12, generation 13, place 36", "first unit in the low 36 bits", "32 entries of two words"} {
 		if !strings.Contains(string(text), claim) {
 			t.Errorf("docs/segment.md no longer says %q: does the code?", claim)

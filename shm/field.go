@@ -20,12 +20,15 @@ type Field struct {
 
 // layOut places the fields of a fixed-size sample one after the other, each at the next multiple of its item size, and returns the sample's bytes
 // and its stride: that size rounded up to the largest item, so that the payload is one dense array. In a variable-size cache places and
-// sizes differ from sample to sample: they are 0 here, and the results mean nothing. It changes fields.
+// sizes differ from sample to sample: they are 0 here, sampleBytes is the size of the smallest sample, and stride means nothing. It changes fields.
 func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err error) {
 	if len(fields) < 1 || len(fields) > MaxFields {
 		return 0, 0, fmt.Errorf("%d fields are not in 1..%d", len(fields), MaxFields)
 	}
-	align := uint64(1)
+	align, bare := uint64(1), len(fields) == 1 && len(fields[0].Dims) == 1
+	if variable && !bare {
+		sampleBytes = uint64(extentHeader(len(fields)))
+	}
 	for k := range fields {
 		f := &fields[k]
 		if err := f.check(variable); err != nil {
@@ -35,21 +38,29 @@ func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err erro
 			return 0, 0, fmt.Errorf("two fields are named %q", f.Name)
 		}
 		f.Offset, f.Bytes = 0, 0
-		if variable {
-			continue
-		}
-		item := f.DType.ItemSize()
-		f.Bytes = item
+		item, exact := f.DType.ItemSize(), true
+		bytes := item
 		for _, d := range f.Dims {
-			high, low := bits.Mul64(f.Bytes, d)
-			if high != 0 || low > MaxSampleBytes {
-				return 0, 0, fmt.Errorf("field %q of %v %s is larger than %d bytes", f.Name, f.Dims, f.DType, uint64(MaxSampleBytes))
+			if d == VariableDim {
+				exact = false
+				continue
 			}
-			f.Bytes = low
+			high, low := bits.Mul64(bytes, d)
+			if high != 0 || low > MaxSampleBytes {
+				return 0, 0, fmt.Errorf("field %q of %s %s is larger than %d bytes", f.Name, shape(f.Dims), f.DType, uint64(MaxSampleBytes))
+			}
+			bytes = low
 		}
-		align = max(align, item)
-		f.Offset = roundUp(sampleBytes, item)
-		sampleBytes = f.Offset + f.Bytes
+		switch {
+		case !variable:
+			align = max(align, item)
+			f.Offset, f.Bytes = roundUp(sampleBytes, item), bytes
+			sampleBytes = f.Offset + f.Bytes
+		case bare && exact:
+			sampleBytes = bytes
+		case exact:
+			sampleBytes += roundUp(bytes, extentAlign)
+		}
 		if sampleBytes > MaxSampleBytes {
 			return 0, 0, fmt.Errorf("the fields up to %q take %d bytes, more than %d", f.Name, sampleBytes, uint64(MaxSampleBytes))
 		}

@@ -69,6 +69,12 @@ func FuzzAttach(f *testing.F) {
 		}
 		_, intent := s.Claim(s.ClientRecords-1, ClaimsPerClient-1)
 		intent.Add(1)
+		s.Grant(AllowanceWords - 1).Add(1)
+		s.Drawn(s.ClientRecords - 1).Add(1)
+		if s.Variable() {
+			s.Sum(0).Add(1)
+			s.Sum(s.Samples - 1).Add(1)
+		}
 		if s.FirstCome() {
 			s.SlotSample(0).Add(1)
 			s.SlotSample(s.Slots - 1).Add(1)

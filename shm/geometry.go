@@ -2,16 +2,18 @@ package shm
 
 import "fmt"
 
-// Geometry says where each region of a segment lies. It follows from six numbers; attach computes it again and refuses a header
+// Geometry says where each region of a segment lies. It follows from seven numbers; attach computes it again and refuses a header
 // that says anything else.
 type Geometry struct {
 	Flags           uint32
+	Policy          Assign // AssignFirstCome in a variable-size cache
 	Samples         uint64
 	Slots           uint64 // 0 in a variable-size cache
 	SlotStride      uint64 // bytes from slot to slot; 64 in a variable-size cache
 	ClientRecords   uint32
 	PayloadBytes    uint64
 	IndexOffset     uint64
+	SumsOffset      uint64 // 0: no table of checksums
 	SlotTableOffset uint64 // 0: no slot table
 	PayloadOffset   uint64
 	SegmentBytes    uint64 // size of the file
@@ -21,15 +23,15 @@ type Geometry struct {
 func (g *Geometry) Variable() bool { return g.Flags&FlagVariable != 0 }
 
 // FirstCome says whether slots are handed out in the order of first reads. False in a variable-size cache, which has no slots.
-func (g *Geometry) FirstCome() bool { return g.Flags&FlagFirstCome != 0 && !g.Variable() }
+func (g *Geometry) FirstCome() bool { return g.Policy == AssignFirstCome && !g.Variable() }
 
 // Units is the number of 64-byte units of an arena.
 func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
 
 // NewGeometry computes the regions of a segment. For a fixed-size cache payloadBytes is ignored: it is slots x stride.
 // It fails when a number is outside the limits of the format, so that no offset can overflow.
-func NewGeometry(flags uint32, samples, slots, stride uint64, clientRecords uint32, payloadBytes uint64) (Geometry, error) {
-	g := Geometry{Flags: flags, Samples: samples, Slots: slots, SlotStride: stride, ClientRecords: clientRecords, PayloadBytes: payloadBytes}
+func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, clientRecords uint32, payloadBytes uint64) (Geometry, error) {
+	g := Geometry{Flags: flags, Policy: policy, Samples: samples, Slots: slots, SlotStride: stride, ClientRecords: clientRecords, PayloadBytes: payloadBytes}
 	switch {
 	case samples < 1 || samples > MaxSamples:
 		return g, fmt.Errorf("samples %d is not in 1..%d", samples, uint64(MaxSamples))
@@ -37,6 +39,9 @@ func NewGeometry(flags uint32, samples, slots, stride uint64, clientRecords uint
 		return g, fmt.Errorf("client records %d is not in 1..%d", clientRecords, MaxClientRecords)
 	case stride < 1 || stride > MaxSampleBytes+16:
 		return g, fmt.Errorf("slot stride %d is not in 1..%d", stride, uint64(MaxSampleBytes+16))
+	}
+	if policy != AssignFirstCome && (policy != AssignFirstIndices || g.Variable()) {
+		return g, fmt.Errorf("policy %d of a segment with the flags %#x", policy, flags)
 	}
 	if g.Variable() {
 		switch {
@@ -56,6 +61,10 @@ func NewGeometry(flags uint32, samples, slots, stride uint64, clientRecords uint
 	}
 	g.IndexOffset = roundUp(ClientsOffset+uint64(clientRecords)*ClientRecordBytes, RegionAlign)
 	end := g.IndexOffset + samples*IndexRecordBytes
+	if g.Variable() {
+		g.SumsOffset = roundUp(end, RegionAlign)
+		end = g.SumsOffset + samples*SumRecordBytes
+	}
 	if g.FirstCome() {
 		g.SlotTableOffset = roundUp(end, RegionAlign)
 		end = g.SlotTableOffset + slots*SlotRecordBytes

@@ -23,14 +23,6 @@ type Header struct {
 	Fields       []Field
 }
 
-// Assign returns how samples get their slots; AssignFirstCome in a variable-size cache.
-func (h *Header) Assign() Assign {
-	if h.Flags&(FlagFirstCome|FlagVariable) == 0 {
-		return AssignFirstIndices
-	}
-	return AssignFirstCome
-}
-
 // encode makes the header page of a segment.
 func (h *Header) encode(g *Geometry) []byte {
 	b := make([]byte, HeaderBytes)
@@ -50,12 +42,14 @@ func (h *Header) encode(g *Geometry) []byte {
 	le.PutUint64(b[HeaderSampleBytes:], h.SampleBytes)
 	le.PutUint64(b[HeaderSlotStride:], g.SlotStride)
 	le.PutUint32(b[HeaderClientRecords:], g.ClientRecords)
+	le.PutUint32(b[HeaderPolicy:], uint32(g.Policy))
 	le.PutUint64(b[HeaderIndexOffset:], g.IndexOffset)
 	le.PutUint64(b[HeaderSlotTableOffset:], g.SlotTableOffset)
 	le.PutUint64(b[HeaderPayloadOffset:], g.PayloadOffset)
 	le.PutUint64(b[HeaderPayloadBytes:], g.PayloadBytes)
 	le.PutUint32(b[HeaderFieldCount:], uint32(len(h.Fields)))
 	le.PutUint64(b[HeaderLimitBytes:], h.Limit)
+	le.PutUint64(b[HeaderSumsOffset:], g.SumsOffset)
 	copy(b[HeaderFingerprint:HeaderFingerprint+FingerprintBytes], h.Fingerprint)
 	copy(b[HeaderName:HeaderName+NameBytes], h.Name)
 	for k := range h.Fields {
@@ -122,9 +116,6 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 		return Geometry{}, fmt.Errorf("unknown flags %#x", unknown)
 	}
 	variable := h.Flags&FlagVariable != 0
-	if variable && h.Flags&FlagFirstCome != 0 {
-		return Geometry{}, fmt.Errorf("flags %#x: variable and first-come", h.Flags)
-	}
 	if named := h.Flags&FlagNamed != 0; named && CheckName(h.Name) != nil || !named && h.Name != "" || !named && h.Flags&FlagUnlinkLast != 0 {
 		return Geometry{}, fmt.Errorf("flags %#x with the name %q", h.Flags, h.Name)
 	}
@@ -147,15 +138,15 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 		return Geometry{}, err
 	}
 	if variable {
-		sampleBytes, stride = h.SampleBytes, UnitBytes
-		if sampleBytes < 1 || sampleBytes > MaxSampleBytes {
-			return Geometry{}, fmt.Errorf("sample bytes %d are not in 1..%d", sampleBytes, uint64(MaxSampleBytes))
+		if least := max(sampleBytes, 1); h.SampleBytes < least || h.SampleBytes > MaxSampleBytes {
+			return Geometry{}, fmt.Errorf("sample bytes %d are not in %d..%d", h.SampleBytes, least, uint64(MaxSampleBytes))
 		}
+		sampleBytes, stride = h.SampleBytes, UnitBytes
 	}
 	if sampleBytes != h.SampleBytes {
 		return Geometry{}, fmt.Errorf("sample bytes %d, the fields make %d", h.SampleBytes, sampleBytes)
 	}
-	g, err := NewGeometry(h.Flags, le.Uint64(b[HeaderSamples:]), le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
+	g, err := NewGeometry(h.Flags, Assign(le.Uint32(b[HeaderPolicy:])), le.Uint64(b[HeaderSamples:]), le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
 	if err != nil {
 		return g, err
 	}
@@ -181,8 +172,7 @@ func reserved(k int) bool {
 	case k >= HeaderFields:
 		at := (k - HeaderFields) % FieldBytes
 		return k >= HeaderFields+MaxFields*FieldBytes || at >= FieldNDim+2 && at < FieldOffset
-	case k >= HeaderName+NameBytes, k >= HeaderLimitBytes+8 && k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes,
-		k >= HeaderClientRecords+4 && k < HeaderIndexOffset:
+	case k >= HeaderName+NameBytes, k >= HeaderReferenceOffset+8 && k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
 		return true
 	}
 	return false

@@ -17,7 +17,7 @@ func refix(page []byte) {
 // Ensure that every byte of the header counts: flip any, and the segment is refused, with the version error where the byte says which version, and from a file as from memory.
 func TestEveryByteFlipped(t *testing.T) {
 	image := unpackGolden(t)
-	path := filepath.Join(tempDir(t), "golden-v1")
+	path := filepath.Join(tempDir(t), "golden-v2")
 	if err := os.WriteFile(path, image, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 // Ensure that a file of any other length than the header says is refused, and that no length crashes.
 func TestEveryTruncation(t *testing.T) {
 	image := unpackGolden(t)
-	path := filepath.Join(tempDir(t), "golden-v1")
+	path := filepath.Join(tempDir(t), "golden-v2")
 	if err := os.WriteFile(path, image, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,9 @@ func TestVersions(t *testing.T) {
 		return err
 	}
 	le := binary.LittleEndian
-	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], LayoutMajor+1) }), ErrVersion, "layout 2.0", "reads 1.x")
-	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 0) }), ErrVersion, "layout 0.0", "reads 1.x")
+	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], LayoutMajor+1) }), ErrVersion, "layout 3.0", "reads 2.x")
+	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 0) }), ErrVersion, "layout 0.0", "reads 2.x")
+	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 1) }), ErrVersion, "layout 1.0", "reads 2.x")
 	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1", fmt.Sprintf("%#x", Signature()))
 	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
 	want(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
@@ -173,6 +174,9 @@ func TestLyingNumbers(t *testing.T) {
 		{HeaderSlotStride, 8, []uint64{0, 8, 32, 1 << 63}},
 		{HeaderClientRecords, 4, []uint64{0, 3, 4096, 1<<32 - 1}},
 		{HeaderIndexOffset, 8, []uint64{0, 4096, 8192, 16384, 1<<64 - 4096}},
+		{HeaderPolicy, 4, []uint64{1, 2, 3, 1<<32 - 1}},
+		{HeaderSumsOffset, 8, []uint64{8, 4096, 16384, 1<<64 - 4096}},
+		{HeaderReferenceOffset, 8, []uint64{8, 4096, 1<<64 - 4096}},
 		{HeaderSlotTableOffset, 8, []uint64{0, 12288, 20480, 1<<64 - 4096}},
 		{HeaderPayloadOffset, 8, []uint64{0, 4096, 4 << 20, 1<<64 - 1}},
 		{HeaderPayloadBytes, 8, []uint64{0, 64, 96, 1 << 62, 1<<64 - 1}},
@@ -226,8 +230,8 @@ func TestHeaderRoundTrip(t *testing.T) {
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", h) {
 			t.Errorf("header\n%+v, was\n%+v", got, h)
 		}
-		if got.Assign() != o.Assign {
-			t.Errorf("assign %v, was %v", got.Assign(), o.Assign)
+		if geometry.Policy != o.Assign {
+			t.Errorf("policy %v, was %v", geometry.Policy, o.Assign)
 		}
 	}
 }

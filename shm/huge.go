@@ -55,8 +55,9 @@ func (p *hugePace) ask(collapse func() error) {
 
 // TakeHuge MUST be called for each place in the payload that a fill has just taken, before it writes: blocks that begin in it become huge. Places are taken one
 // behind the other, so that is once for each block, while it is (nearly) empty; where they are not, as with first-indices, what is there is copied. What is read
-// stays the same, and what is refused is nobody's concern; but a block's pages are taken at once, of which the place may have needed a few only.
-func (s *Segment) TakeHuge(offset, n uint64) {
+// stays the same, and what is refused is nobody's concern; but a block's pages are taken at once, of which the place may have needed a few only. So they are drawn from the allowance,
+// if there is one.
+func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
 	block, end := roundUp(offset, hugeBytes), min(offset+n, s.PayloadBytes)
 	if block >= end || s.file == nil {
 		return
@@ -64,7 +65,14 @@ func (s *Segment) TakeHuge(offset, n uint64) {
 	defer runtime.KeepAlive(s)
 	fd := s.FD()
 	for ; block < end && block+hugeBytes <= s.PayloadBytes; block += hugeBytes {
-		s.huge.ask(func() error { return collapse(fd, s.PayloadOffset+block, s.payload[block:block+hugeBytes]) })
+		s.huge.ask(func() error {
+			drawn, err := a.draw(hugeBytes)
+			if err == nil {
+				err = collapse(fd, s.PayloadOffset+block, s.payload[block:block+hugeBytes])
+				a.Settle(drawn)
+			}
+			return err
+		})
 	}
 }
 
@@ -86,5 +94,8 @@ func collapse(fd int, offset uint64, block []byte) error {
 	if err := allocate(fd, offset, 4096, nil); err != nil {
 		return err
 	}
-	return unix.Madvise(block, unix.MADV_COLLAPSE)
+	return adviseHuge(block)
 }
+
+// adviseHuge is the system call; a variable for tests.
+var adviseHuge = func(block []byte) error { return unix.Madvise(block, unix.MADV_COLLAPSE) }

@@ -14,7 +14,7 @@ import (
 // Identity of the format.
 const (
 	Magic       = "STOCACHE"
-	LayoutMajor = 1
+	LayoutMajor = 2
 	LayoutMinor = 0
 	EndianMark  = 0x01020304
 )
@@ -28,6 +28,7 @@ const (
 	RegionAlign      = 4096
 	PayloadAlign     = 2 << 20
 	IndexRecordBytes = 16
+	SumRecordBytes   = 8
 	SlotRecordBytes  = 8
 	UnitBytes        = 64 // of an arena
 )
@@ -65,12 +66,15 @@ const (
 	HeaderSampleBytes     = 80
 	HeaderSlotStride      = 88
 	HeaderClientRecords   = 96
+	HeaderPolicy          = 100
 	HeaderIndexOffset     = 104
 	HeaderSlotTableOffset = 112
 	HeaderPayloadOffset   = 120
 	HeaderPayloadBytes    = 128
 	HeaderFieldCount      = 136
 	HeaderLimitBytes      = 144
+	HeaderSumsOffset      = 152
+	HeaderReferenceOffset = 160
 	HeaderFingerprint     = 192
 	HeaderName            = 256
 	HeaderFields          = 1024
@@ -90,11 +94,10 @@ const (
 // Flags of the header.
 const (
 	FlagVariable   = 1 << 0
-	FlagFirstCome  = 1 << 1
-	FlagUnlinkLast = 1 << 2
-	FlagReserved   = 1 << 3
-	FlagNamed      = 1 << 4
-	FlagsKnown     = 1<<5 - 1
+	FlagUnlinkLast = 1 << 1
+	FlagReserved   = 1 << 2
+	FlagNamed      = 1 << 3
+	FlagsKnown     = 1<<4 - 1
 )
 
 // Offsets of the control words in the file, and the bytes that are locked.
@@ -105,6 +108,10 @@ const (
 	FreeFromOffset    = 4352
 	ArenaNextOffset   = 4480
 	ClientsHighOffset = 4608
+	HandOffset        = 4736
+	AllowanceOffset   = 4864
+	AllowanceWords    = 16
+	ControlLineBytes  = 128 // from word to word
 )
 
 // A client record.
@@ -125,17 +132,21 @@ const (
 	CounterStripes       = 4
 	CountersPerStripe    = 16
 	CounterStripeBytes   = 128
+	ClientVictims        = 1152
+	ClientDrawn          = 1408
 	DefaultClientRecords = 1024 // 2 MiB of table: 8 ranks x 64 workers x 2 loaders
 )
 
 // Rules about memory that both implementations follow (docs/segment.md, Memory); not part of the format.
 const (
-	HeadroomMax      = 1 << 30   // left free in the tmpfs for others: a tenth of it, at most this
-	HeadroomDivisor  = 10        // ...
-	FloorMin         = 128 << 20 // left available in every cgroup and the machine: a sixteenth of its limit, within these two
-	FloorMax         = 1 << 30   // ...
-	FloorDivisor     = 16        // ...
-	MemoryCheckBytes = 64 << 20  // a client looks again after so many bytes of fills: half of FloorMin
+	HeadroomMax     = 1 << 30   // left free in the tmpfs for others: a tenth of it, at most this
+	HeadroomDivisor = 10        // ...
+	FloorMin        = 128 << 20 // left available in every cgroup and the machine: a sixteenth of its limit, within these two
+	FloorMax        = 1 << 30   // ...
+	FloorDivisor    = 16        // ...
+	GrantMax        = 64 << 20  // what one look at memory allows to be filled: a sixteenth of what is usable, at most this
+	GrantDivisor    = 16        // ...
+	FillDivisor     = 4         // a single fill may take a quarter of what is usable
 )
 
 // Kinds of client.
@@ -177,9 +188,9 @@ func (c Counter) String() string { return counterNames[c] }
 
 // Signature mixes every size that two builds must agree on. A segment of another signature is refused.
 func Signature() uint32 {
-	text := fmt.Sprintf("header %d control %d record %d claims %d x %d stripes %d x %d index %d slot %d unit %d field %d x %d align %d",
+	text := fmt.Sprintf("header %d control %d record %d claims %d x %d stripes %d x %d index %d sum %d slot %d unit %d field %d x %d align %d",
 		HeaderBytes, ControlBytes, ClientRecordBytes, ClaimsPerClient, ClaimBytes, CounterStripes, CounterStripeBytes,
-		IndexRecordBytes, SlotRecordBytes, UnitBytes, FieldBytes, MaxFields, PayloadAlign)
+		IndexRecordBytes, SumRecordBytes, SlotRecordBytes, UnitBytes, FieldBytes, MaxFields, PayloadAlign)
 	return crc32.Checksum([]byte(text), Castagnoli)
 }
 
@@ -189,9 +200,11 @@ var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // The compiler checks that the parts of a client record and of the header do not overlap.
 const (
 	_ = uint(ClientCounters - (ClientClaims + ClaimsPerClient*ClaimBytes))
-	_ = uint(ClientRecordBytes - (ClientCounters + CounterStripes*CounterStripeBytes))
+	_ = uint(ClientVictims - (ClientCounters + CounterStripes*CounterStripeBytes))
+	_ = uint(ClientDrawn - (ClientVictims + ClaimsPerClient*8))
+	_ = uint(ClientRecordBytes - (ClientDrawn + 8))
 	_ = uint(CounterStripeBytes - 8*CountersPerStripe)
 	_ = uint(CountersPerStripe - CounterCount)
 	_ = uint(HeaderBytes - (HeaderFields + MaxFields*FieldBytes))
-	_ = uint(ClientsOffset - (ClientsHighOffset + 128))
+	_ = uint(ClientsOffset - (AllowanceOffset + AllowanceWords*ControlLineBytes))
 )

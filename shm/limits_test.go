@@ -49,7 +49,9 @@ func TestSmallTmpfs(t *testing.T) {
 	o.Name = "second"
 	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
 	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free", "6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
-	if n, caches := promised(dir); n != 6<<20 || caches != 1 {
+	others := promises{}
+	others.addNamed(dir)
+	if n, caches := others.sum(level{}); n != 6<<20 || caches != 1 {
 		t.Errorf("%d bytes promised by %d", n, caches)
 	}
 	o.Name, o.Samples, o.Reserve = "reserved", 2, true
@@ -239,7 +241,7 @@ func childAddressSpace(args []string) error {
 			return err
 		}
 		m := mapping{}
-		if m.payload, err = mapFile(s.file, 0, (k%511+1)*4096, false); err != nil || m.unmap() != nil { // another length puts it elsewhere
+		if m.payload, err = mapPayload(s.file, 0, (k%511+1)*4096); err != nil || m.unmap() != nil { // another length puts it elsewhere
 			return fmt.Errorf("map a part: %w", err)
 		}
 		if _, err := mapAligned(-1, 0, 2<<20, unix.PROT_READ); !errors.Is(err, unix.EBADF) {

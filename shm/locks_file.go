@@ -27,6 +27,7 @@ func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
 		return nil, fail(ErrReadOnly, "a client needs a lock description of its own: %w; mount /proc, or attach read-only", err)
 	}
 	l := &fileLocks{fd: own}
+	_ = unix.Flock(own, unix.LOCK_SH|unix.LOCK_NB) // so that /proc/locks names this process; nobody waits for it, and without it nothing else changes
 	if err := l.use(checkName); err != nil {
 		l.Close()
 		return nil, err

@@ -18,10 +18,17 @@ type room struct {
 	what      string // for people: "the machine (MemAvailable)", "cgroup /a/b (memory.max)"
 	total     uint64
 	available uint64
+	level     level // whose limit it is
 }
 
-// floor is what nobody may fill up: a sixteenth of the limit, at least 128 MiB and at most 1 GiB. Clients look every 64 MiB, so less than twice that would let one pass it
-// unseen, and past a cgroup's limit a write is not refused: the process is killed.
+// level is a cgroup on the way from the top to that of this process; the zero value is the machine.
+type level struct {
+	version int // of cgroups, 1 or 2
+	depth   int // 0 for the topmost one that can be seen
+}
+
+// floor is what nobody may fill up: a sixteenth of the limit, at least 128 MiB and at most 1 GiB. It is for other memory of the processes, which grows between two looks, and for
+// caches that do not see each other's grants. Past a cgroup's limit a write is not refused: the process is killed.
 func (r *room) floor() uint64 { return min(max(r.total/FloorDivisor, FloorMin), FloorMax) }
 
 // usable is what may be filled: available less floor.
@@ -30,6 +37,11 @@ func (r *room) usable() uint64 {
 		return 0
 	}
 	return r.available - r.floor()
+}
+
+// space is what may be filled, with the numbers.
+func (r *room) space() Space {
+	return Space{r.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s", r.what, size(r.available), size(r.total), size(r.floor()), size(r.usable()))}
 }
 
 // kernel reads what the kernel says about memory. root is "/" except in tests, which lay out files of their own.
@@ -72,14 +84,23 @@ func (k kernel) machine() (room, error) {
 	if !ok || !also {
 		return room{}, fail(ErrSystem, "/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
 	}
-	return room{"the machine (MemAvailable)", total << 10, available << 10}, nil
+	return room{what: "the machine (MemAvailable)", total: total << 10, available: available << 10}, nil
 }
 
 // hierarchy is where the memory limits of one cgroup version lie for this process.
 type hierarchy struct {
-	mount string // mount point
-	group string // of this process, below the mount point; "/" for the topmost it can see
-	v2    bool
+	mount   string // mount point
+	root    string // the group that is mounted there
+	group   string // of this process, below the mount point; "/" for the topmost it can see
+	version int
+}
+
+// level returns where a group on the way to that of this process stands.
+func (h *hierarchy) level(group string) level { return level{h.version, len(elements(group))} }
+
+// elements splits a group's path.
+func elements(group string) []string {
+	return strings.FieldsFunc(group, func(r rune) bool { return r == '/' })
 }
 
 func (k kernel) cgroups() ([]room, error) {
@@ -107,20 +128,9 @@ func (k kernel) cgroups() ([]room, error) {
 
 // hierarchies joins /proc/self/cgroup (which group) with /proc/self/mountinfo (where it is mounted, and from which group on).
 func (k kernel) hierarchies() ([]hierarchy, error) {
-	groups, err := k.lines("/proc/self/cgroup")
+	groups, err := k.groups("self")
 	if err != nil {
 		return nil, err
-	}
-	v1, v2 := "", ""
-	for _, line := range groups { // 4:memory:/path or 0::/path
-		part := strings.SplitN(line, ":", 3)
-		switch {
-		case len(part) != 3:
-		case part[0] == "0" && part[1] == "":
-			v2 = part[2]
-		case contains(part[1], "memory"):
-			v1 = part[2]
-		}
 	}
 	mounts, err := k.lines("/proc/self/mountinfo")
 	if err != nil {
@@ -133,15 +143,34 @@ func (k kernel) hierarchies() ([]hierarchy, error) {
 		if !ok || len(left) < 5 || len(right) < 3 {
 			continue
 		}
-		root, mount := unescape(left[3]), unescape(left[4])
+		root, mount, version := unescape(left[3]), unescape(left[4]), 0
 		switch {
-		case right[0] == "cgroup2" && v2 != "":
-			found = append(found, hierarchy{mount, below(v2, root), true})
-		case right[0] == "cgroup" && contains(right[2], "memory") && v1 != "":
-			found = append(found, hierarchy{mount, below(v1, root), false})
+		case right[0] == "cgroup2":
+			version = 2
+		case right[0] == "cgroup" && contains(right[2], "memory"):
+			version = 1
+		}
+		if version != 0 && groups[version] != "" {
+			found = append(found, hierarchy{mount, root, below(groups[version], root), version})
 		}
 	}
 	return found, nil
+}
+
+// groups returns the cgroup of a process that its memory is charged to, by the version of cgroups; "": none.
+func (k kernel) groups(pid string) (groups [3]string, err error) {
+	lines, err := k.lines(filepath.Join("/proc", pid, "cgroup"))
+	for _, line := range lines { // 4:memory:/path or 0::/path
+		part := strings.SplitN(line, ":", 3)
+		switch {
+		case len(part) != 3:
+		case part[0] == "0" && part[1] == "":
+			groups[2] = part[2]
+		case contains(part[1], "memory"):
+			groups[1] = part[2]
+		}
+	}
+	return groups, err
 }
 
 // below returns a cgroup's path below the group that is mounted; "/" when it lies outside, as in a container whose /proc shows the host's paths.
@@ -162,12 +191,12 @@ func below(group, root string) string {
 // cgroup reads one level; nil when it sets no limit.
 func (k kernel) cgroup(h hierarchy, group string) (*room, error) {
 	limits, current, reclaimable := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", []string{"total_active_file", "total_inactive_file"}
-	if h.v2 {
+	if h.version == 2 {
 		// Above memory.high a process is not killed but slowed down without bound: a limit as well.
 		limits, current, reclaimable = []string{"memory.max", "memory.high"}, "memory.current", []string{"active_file", "inactive_file"}
 	}
 	dir := filepath.Join(h.mount, group)
-	r := room{total: unlimited}
+	r := room{total: unlimited, level: h.level(group)}
 	for _, name := range limits {
 		limit, err := k.number(filepath.Join(dir, name))
 		if err != nil {

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/cgroup"
 )
 
 func init() { children["in-cgroup"] = childInCgroup }
@@ -39,7 +40,7 @@ const (
 // Ensure that limits are found at every level of cgroup v1 and v2, in containers too, that file cache counts as available and tmpfs pages do not, and that no limit is none.
 func TestRooms(t *testing.T) {
 	const g = 1 << 30
-	machine := room{"the machine (MemAvailable)", 16 * g, 8 * g}
+	machine := room{"the machine (MemAvailable)", 16 * g, 8 * g, level{}}
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -58,7 +59,7 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory.max":                    "8589934592\n",
 			"sys/fs/cgroup/memory.current":                "8589934593\n",
 			"sys/fs/cgroup/memory.stat":                   "active_file 0\ninactive_file 0\n",
-		}, []room{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g}, {"cgroup / (memory.max)", 8 * g, 0}}},
+		}, []room{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)", 8 * g, 0, level{2, 0}}}},
 		{"v2, high below max", map[string]string{
 			"proc/self/cgroup":               "0::/j\n",
 			"proc/self/mountinfo":            mountV2,
@@ -66,13 +67,13 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/j/memory.high":    "2147483648\n",
 			"sys/fs/cgroup/j/memory.current": "1073741824\n",
 			"sys/fs/cgroup/j/memory.stat":    "active_file 0\n",
-		}, []room{{"cgroup /j (memory.high)", 2 * g, g}}},
+		}, []room{{"cgroup /j (memory.high)", 2 * g, g, level{2, 1}}}},
 		{"v2 in a container: its own group is the root of what it sees", map[string]string{
 			"proc/self/cgroup":             "0::/\n",
 			"proc/self/mountinfo":          mountV2,
 			"sys/fs/cgroup/memory.max":     "1073741824\n",
 			"sys/fs/cgroup/memory.current": "0\n",
-		}, []room{{"cgroup / (memory.max)", g, g}}},
+		}, []room{{"cgroup / (memory.max)", g, g, level{2, 0}}}},
 		{"v2, outside of the namespace's root", map[string]string{
 			"proc/self/cgroup":                   "0::/../../other\n",
 			"sys/fs/cgroup/other/memory.max":     "7\n", // another of that name
@@ -80,7 +81,7 @@ func TestRooms(t *testing.T) {
 			"proc/self/mountinfo":                mountV2,
 			"sys/fs/cgroup/memory.max":           "1073741824\n",
 			"sys/fs/cgroup/memory.current":       "1\n",
-		}, []room{{"cgroup / (memory.max)", g, g - 1}}},
+		}, []room{{"cgroup / (memory.max)", g, g - 1, level{2, 0}}}},
 		{"v1, hybrid, with v1's number for no limit at the root", map[string]string{
 			"proc/self/cgroup":    "9:name=systemd:/\n5:cpu,cpuacct:/jobs\n4:memory:/jobs/a\n0::/\n",
 			"proc/self/mountinfo": mountV1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
@@ -89,13 +90,13 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory/jobs/a/memory.stat":           "cache 1\nactive_file 1\ntotal_active_file 268435456\ntotal_inactive_file 268435456\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":        "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":        "5\n",
-		}, []room{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g}}},
+		}, []room{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g, level{1, 2}}}},
 		{"v1 in a container whose /proc shows the host's paths", map[string]string{
 			"proc/self/cgroup":    "4:memory:/docker/abc/sub\n",
 			"proc/self/mountinfo": "36 31 0:33 /docker/abc /sys/fs/cgroup/memory\\040x rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory x/sub/memory.limit_in_bytes": "1073741824\n",
 			"sys/fs/cgroup/memory x/sub/memory.usage_in_bytes": "73741824\n",
-		}, []room{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000}}},
+		}, []room{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, level{1, 1}}}},
 		{"a mount of another container's group", map[string]string{
 			"proc/self/cgroup": "4:memory:/docker/abcd\n",
 			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // whose name only begins alike
@@ -103,7 +104,7 @@ func TestRooms(t *testing.T) {
 			"proc/self/mountinfo":                          "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "1073741824\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":   "0\n",
-		}, []room{{"cgroup / (memory.limit_in_bytes)", g, g}}},
+		}, []room{{"cgroup / (memory.limit_in_bytes)", g, g, level{1, 0}}}},
 	} {
 		c.files["proc/meminfo"] = meminfo
 		got, err := files(t, c.files).rooms()
@@ -151,7 +152,7 @@ func TestRoomsHere(t *testing.T) {
 // Ensure that the floor is a sixteenth within its bounds, and that what is below it is not usable.
 func TestFloor(t *testing.T) {
 	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20, 16 << 30: 1 << 30, 1 << 40: FloorMax} {
-		r := room{"", total, total}
+		r := room{total: total, available: total}
 		if r.floor() != floor {
 			t.Errorf("%d: floor %d, want %d", total, r.floor(), floor)
 		}
@@ -167,7 +168,8 @@ func TestFloor(t *testing.T) {
 // Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the tightest room, with the numbers in the message.
 func TestBudget(t *testing.T) {
 	const g = 1 << 30
-	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1, tightest: room{"the machine", 64 * g, 32 * g}}
+	machine := room{what: "the machine", total: 64 * g, available: 32 * g}
+	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1, memory: machine.space()}
 	b.need = 3 * g // 20 - 1 of headroom - 16
 	if err := b.check(); err != nil {
 		t.Error(err)
@@ -188,64 +190,64 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Ensure that fills stop at the floor, with the numbers.
-func TestCheckFloor(t *testing.T) {
-	low := map[string]string{"proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 1048577 kB\n"}
-	if err := checkFloor(files(t, low)); err != nil {
-		t.Error(err)
+// Ensure that what one look grants is a sixteenth of what is above the floor, in whole pages and at most 64 MiB, and that at the floor it is an error with the numbers.
+func TestGrant(t *testing.T) {
+	page := uint64(os.Getpagesize())
+	at := func(above uint64) kernel {
+		return files(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: 16777216 kB\nMemAvailable: %d kB\n", (1<<30+above)>>10)})
 	}
-	low["proc/meminfo"] = "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n"
-	want(t, checkFloor(files(t, low)), ErrFull, "MemAvailable", "1073741824 bytes (1.0 GiB) available of 17179869184", "floor of 1073741824")
+	for above, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page, 16 * page: page, 17 * page: page} {
+		if n, err := at(above).grant(); n != want || err != nil {
+			t.Errorf("%d above the floor: %d, %v; want %d", above, n, err, want)
+		}
+	}
+	for _, above := range []uint64{0, 15 * page} {
+		_, err := at(above).grant()
+		want(t, err, ErrFull, "MemAvailable", fmt.Sprintf("%d bytes (1.0 GiB) available of 17179869184", 1<<30+above), "floor of 1073741824", fmt.Sprintf("leaves %d bytes", above))
+	}
 }
 
 // Ensure that in a real cgroup of 512 MiB a cache that does not fit is refused before anything is allocated, and that a fill which checks as it should is told FULL and is not killed.
 func TestRealCgroup(t *testing.T) {
-	const limit = 512 << 20
-	dir, file := realCgroup(t)
-	if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(limit)), 0o600); err != nil {
-		privileged(t, "limit a cgroup", err)
-	}
-	runChild(t, "in-cgroup", dir, file)
+	g := memoryGroup(t, 512<<20)
+	runInGroup(t, g, "in-cgroup", g.LimitFile)
 }
 
-// realCgroup makes a cgroup below the root of the memory controller, v1 or v2.
-func realCgroup(t *testing.T) (dir, limitFile string) {
+// memoryGroup makes a cgroup of the memory controller, until the test ends.
+func memoryGroup(t *testing.T, limit uint64) *cgroup.Group {
 	t.Helper()
-	hierarchies, err := (kernel{"/"}).hierarchies()
+	g, err := cgroup.New(limit)
+	if errors.Is(err, cgroup.ErrNone) {
+		privileged(t, "make a cgroup with a memory limit", err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = errors.New("no memory controller is mounted")
-	for _, h := range hierarchies {
-		file := "memory.limit_in_bytes"
-		if h.v2 {
-			file = "memory.max"
+	t.Cleanup(func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
 		}
-		dir := filepath.Join(h.mount, fmt.Sprintf("stoctest-%d", os.Getpid()))
-		if err = os.Mkdir(dir, 0o700); err != nil {
-			continue
-		}
-		if _, err = os.Stat(filepath.Join(dir, file)); err != nil { // v2 without the controller
-			os.Remove(dir)
-			continue
-		}
-		t.Cleanup(func() {
-			if err := unix.Rmdir(dir); err != nil {
-				t.Error(err)
-			}
-		})
-		return dir, file
+	})
+	return g
+}
+
+// runInGroup is runChild in a cgroup.
+func runInGroup(t *testing.T, g *cgroup.Group, name string, args ...string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	privileged(t, "make a cgroup with a memory limit", err)
-	return "", ""
+	cmd := g.Command(self, args...)
+	cmd.Env = append(os.Environ(), "STOCACHED_TEST_CHILD="+name)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("child %s: %v\n%s", name, err, out)
+	}
 }
 
 func childInCgroup(args []string) error {
-	if err := os.WriteFile(filepath.Join(args[0], "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-		return err
-	}
 	_, err := Create(Options{Samples: 1000, SampleBytes: 1 << 20})
-	if err := expect(err, ErrMemory, "cgroup", args[1], "536870912 bytes (512.0 MiB)", "floor of 134217728"); err != nil {
+	if err := expect(err, ErrMemory, "cgroup", args[0], "536870912 bytes (512.0 MiB)", "floor of 134217728"); err != nil {
 		return err
 	}
 	s, err := Create(Options{Samples: 300, SampleBytes: 1 << 20})
@@ -260,16 +262,16 @@ func childInCgroup(args []string) error {
 	if err := unix.Fallocate(other, 0, 0, 150<<20); err != nil {
 		return err
 	}
-	sample, filled := make([]byte, 1<<20), uint64(0)
+	sample, filled, allowance := make([]byte, 1<<20), uint64(0), s.NewAllowance(0)
 	for slot := range s.Slots {
-		if filled%MemoryCheckBytes == 0 {
-			if err = s.CheckMemory(); err != nil {
-				break
-			}
+		var drawn uint64
+		if drawn, err = allowance.Draw(s.SlotStride); err != nil {
+			break
 		}
 		if _, err := s.WritePayload(sample, slot*s.SlotStride); err != nil {
 			return err
 		}
+		allowance.Settle(drawn)
 		filled += uint64(len(sample))
 	}
 	if err := expect(err, ErrFull, "cgroup", "floor of 134217728"); err != nil {
@@ -282,18 +284,4 @@ func childInCgroup(args []string) error {
 		return err
 	}
 	return s.Close()
-}
-
-// Ensure that a reserved segment and one on the heap are never refused a fill, whatever memory there is.
-func TestCheckMemory(t *testing.T) {
-	heap, err := NewHeap(small())
-	if err != nil {
-		t.Fatal(err)
-	}
-	reserved := create(t, Options{Samples: 1, SampleBytes: 1, Reserve: true})
-	for _, s := range []*Segment{heap, reserved, create(t, Options{Samples: 1, SampleBytes: 1})} {
-		if err := s.CheckMemory(); err != nil {
-			t.Error(err)
-		}
-	}
 }

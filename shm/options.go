@@ -96,6 +96,9 @@ func (o *Options) validate() error {
 		if o.Assign != AssignFirstCome {
 			complain("assign: %s needs samples of one size", o.Assign)
 		}
+		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
+			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it", o.SampleBytes, fieldBytes)
+		}
 	} else {
 		switch {
 		case o.Fields == nil && o.SampleBytes == 0:
@@ -144,7 +147,7 @@ func (o *Options) plan() (Header, Geometry, error) {
 	for _, f := range []struct {
 		on   bool
 		flag uint32
-	}{{o.Variable, FlagVariable}, {!o.Variable && o.Assign == AssignFirstCome, FlagFirstCome}, {o.UnlinkLast, FlagUnlinkLast}, {o.Reserve, FlagReserved}, {o.Name != "", FlagNamed}} {
+	}{{o.Variable, FlagVariable}, {o.UnlinkLast, FlagUnlinkLast}, {o.Reserve, FlagReserved}, {o.Name != "", FlagNamed}} {
 		if f.on {
 			h.Flags |= f.flag
 		}
@@ -161,18 +164,18 @@ func (o *Options) plan() (Header, Geometry, error) {
 		if h.SampleBytes == 0 {
 			h.SampleBytes = MaxSampleBytes
 		}
-		g, err := planArena(h.Flags, o.Samples, records, o.Limit)
+		g, err := planArena(h.Flags, o.Samples, records, o.Limit, sampleBytes)
 		return h, g, err
 	}
 	h.SampleBytes = sampleBytes
-	g, err := planSlots(h.Flags, o.Samples, o.Slots, stride, records, o.Limit)
+	g, err := planSlots(h.Flags, o.Assign, o.Samples, o.Slots, stride, records, o.Limit)
 	return h, g, err
 }
 
 // planSlots finds the most slots whose segment stays within limit, or checks that the slots asked for do.
-func planSlots(flags uint32, samples, slots, stride uint64, records uint32, limit uint64) (Geometry, error) {
+func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, records uint32, limit uint64) (Geometry, error) {
 	size := func(slots uint64) uint64 {
-		g, err := NewGeometry(flags, samples, slots, stride, records, 0)
+		g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
 		if err != nil {
 			return VariableDim // over the limits of the format: larger than any limit
 		}
@@ -190,25 +193,26 @@ func planSlots(flags uint32, samples, slots, stride uint64, records uint32, limi
 		return Geometry{}, fail(ErrMemory, "%d slots of %d bytes for %d samples make a segment of %d bytes, over the limit of %d; raise the limit to that at least",
 			wanted, stride, samples, size(wanted), limit)
 	}
-	g, err := NewGeometry(flags, samples, slots, stride, records, 0)
+	g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
 	if err != nil {
 		return g, fail(ErrInvalid, "%v", err)
 	}
 	return g, nil
 }
 
-// planArena gives the arena all that the limit leaves.
-func planArena(flags uint32, samples uint64, records uint32, limit uint64) (Geometry, error) {
-	least, err := NewGeometry(flags, samples, 0, UnitBytes, records, UnitBytes)
+// planArena gives the arena all that the limit leaves, which is room for the smallest sample at least.
+func planArena(flags uint32, samples uint64, records uint32, limit, smallest uint64) (Geometry, error) {
+	units := UnitsFor(smallest)
+	least, err := NewGeometry(flags, AssignFirstCome, samples, 0, UnitBytes, records, units*UnitBytes)
 	if err != nil {
 		return least, fail(ErrInvalid, "%v", err)
 	}
 	if limit < least.SegmentBytes {
-		return least, fail(ErrMemory, "an arena of one unit for %d samples makes a segment of %d bytes, over the limit of %d; raise the limit to that at least",
-			samples, least.SegmentBytes, limit)
+		return least, fail(ErrMemory, "an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, over the limit of %d; raise the limit to that at least",
+			samples, units*UnitBytes, least.SegmentBytes, limit)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)
-	g, err := NewGeometry(flags, samples, 0, UnitBytes, records, payload)
+	g, err := NewGeometry(flags, AssignFirstCome, samples, 0, UnitBytes, records, payload)
 	if err != nil {
 		return g, fail(ErrInvalid, "%v", err)
 	}
@@ -220,7 +224,7 @@ func ArenaLimit(samples uint64, clientRecords uint32, units uint64) (uint64, err
 	if clientRecords == 0 {
 		clientRecords = DefaultClientRecords
 	}
-	g, err := NewGeometry(FlagVariable, samples, 0, UnitBytes, clientRecords, max(units, 1)*UnitBytes)
+	g, err := NewGeometry(FlagVariable, AssignFirstCome, samples, 0, UnitBytes, clientRecords, max(units, 1)*UnitBytes)
 	if err != nil {
 		return 0, fail(ErrInvalid, "%v", err)
 	}

@@ -20,6 +20,14 @@ func TestOptionsRefused(t *testing.T) {
 		change(&f)
 		return []Field{{Name: "other", DType: Uint8}, f}
 	}
+	variable := func(dims ...[]uint64) func(o *Options) {
+		return func(o *Options) {
+			o.Variable, o.Limit, o.SampleBytes = true, 1<<30, 0
+			for k, d := range dims {
+				o.Fields = append(o.Fields, Field{Name: string(rune('a' + k)), DType: Uint8, Dims: d})
+			}
+		}
+	}
 	for _, c := range []struct {
 		change func(o *Options)
 		parts  []string
@@ -55,6 +63,11 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{VariableDim} }) }, []string{"dimension 0", "variable-size"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{1 << 32} }) }, []string{"4294967296"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{1 << 31, 1 << 31, 1 << 31} }) }, []string{"larger than"}},
+		{variable([]uint64{1 << 16, 1 << 16, 1 << 16, 1 << 16}), []string{"[65536 65536 65536 65536] uint8 is larger than 4294967295 bytes"}},
+		{variable([]uint64{VariableDim, 1 << 16, 1 << 16}), []string{"[* 65536 65536] uint8 is larger than"}},
+		{variable([]uint64{1 << 31}, []uint64{1 << 31}), []string{`up to "b" take 4294967424 bytes`}},
+		{func(o *Options) { variable([]uint64{1000, 1000})(o); o.SampleBytes = 1_000_063 }, []string{"sample bytes: 1000063", "1000064"}},
+		{func(o *Options) { variable([]uint64{1000})(o); o.SampleBytes = 999 }, []string{"sample bytes: 999", "1000"}},
 		{func(o *Options) { o.Samples, o.ClientRecords, o.Fingerprint = 0, 5000, "\xff" }, []string{"samples", "client records", "fingerprint"}},
 	} {
 		o := ok
@@ -110,7 +123,7 @@ func TestLimit(t *testing.T) {
 				t.Fatalf("seed %d: %+v leaves %d bytes", seed, o, o.Limit-g.SegmentBytes)
 			}
 		} else if g.Slots < o.Samples {
-			more, err := NewGeometry(h.Flags, g.Samples, g.Slots+1, g.SlotStride, g.ClientRecords, 0)
+			more, err := NewGeometry(h.Flags, g.Policy, g.Samples, g.Slots+1, g.SlotStride, g.ClientRecords, 0)
 			if err != nil || more.SegmentBytes <= o.Limit {
 				t.Fatalf("seed %d: %+v gets %d slots, %d would fit (%v)", seed, o, g.Slots, g.Slots+1, err)
 			}

@@ -42,7 +42,7 @@ func TestHeapUnderRace(t *testing.T) {
 					if _, err := s.WritePayload(bytes.Repeat([]byte{byte(i)}, 512), i*512); err != nil {
 						t.Error(err)
 					}
-					s.Meta(i).Store(uint64(NewMeta(512, 0)))
+					s.Meta(i).Store(uint64(NewMeta(0, 1)))
 					s.Word(i).Store(uint64(layout.Pack(Ready, 0, 0, i+1)))
 				}
 				for j := range s.Samples {

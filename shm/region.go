@@ -29,10 +29,23 @@ func (r *Region) Word(sample uint64) *atomic.Uint64 {
 	return word(r.control, r.IndexOffset+sample*IndexRecordBytes)
 }
 
-// Meta is the length and checksum of a sample.
+// Meta is the second word of a sample's index record.
 func (r *Region) Meta(sample uint64) *atomic.Uint64 {
 	return word(r.control, r.IndexOffset+sample*IndexRecordBytes+8)
 }
+
+// Sum is the checksum of a sample. Only where Variable.
+func (r *Region) Sum(sample uint64) *atomic.Uint64 {
+	return word(r.control, r.SumsOffset+sample*SumRecordBytes)
+}
+
+// Grant is the word of the allowance that a group of clients uses.
+func (r *Region) Grant(group uint32) *atomic.Uint64 {
+	return word(r.control, AllowanceOffset+uint64(group%AllowanceWords)*ControlLineBytes)
+}
+
+// Drawn is how many bytes a client has drawn and not yet taken.
+func (r *Region) Drawn(record uint32) *atomic.Uint64 { return r.ClientWord(record, ClientDrawn) }
 
 // SlotSample is the slot table's word: sample + 1 of the slot's holder. Only where FirstCome.
 func (r *Region) SlotSample(slot uint64) *atomic.Uint64 {
@@ -50,7 +63,7 @@ func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+ClientCounters+uint64(stripe)*CounterStripeBytes+uint64(c)*8)
 }
 
-// ClientWord is a 64-bit word of the identity part of a client record, at one of the Client... offsets that are multiples of 8.
+// ClientWord is a 64-bit word of a client record, at one of the Client... offsets that are multiples of 8.
 // ClientPID shares its word with ClientKind: pid in the low half.
 func (r *Region) ClientWord(record uint32, offset uint64) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+offset)

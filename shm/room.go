@@ -44,8 +44,10 @@ func RoomIn(dir string) (Room, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return Room{}, fail(ErrSystem, "stat %s: %w", there, err)
 	}
-	b, err := newBudget(&fs, dir)
-	return Room{st.Dev, b.inTmpfs(), b.inMemory()}, err
+	var b budget
+	b.setTmpfs(&fs, dir, promises{})
+	memory, err := (kernel{"/"}).usable()
+	return Room{st.Dev, b.inTmpfs(), memory}, err
 }
 
 // SegmentBytes returns how large a segment Create makes of the options. ErrInvalid; ErrMemory when Limit is too small for anything.

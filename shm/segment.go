@@ -32,6 +32,22 @@ type Segment struct {
 // WritePayload refuse.
 func (s *Segment) ReadOnly() bool { return s.readOnly }
 
+// Length returns the bytes of a sample whose index record has this meta. Of a variable-size cache: bound it before use.
+func (s *Segment) Length(m Meta) uint64 {
+	if s.Variable() {
+		return uint64(m.Content())
+	}
+	return s.Header.SampleBytes
+}
+
+// Checksum returns the CRC-32C of a READY sample, whose index record has this meta.
+func (s *Segment) Checksum(sample uint64, m Meta) uint32 {
+	if s.Variable() {
+		return uint32(s.Sum(sample).Load())
+	}
+	return m.Content()
+}
+
 // Path returns where the file was created or found; "" for a memfd and on the heap. It may have been removed or replaced since.
 func (s *Segment) Path() string { return s.path }
 

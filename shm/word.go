@@ -58,17 +58,34 @@ func (l WordLayout) Pack(s State, owner uint32, generation, place uint64) Word {
 	return Word(uint64(s) | uint64(owner)<<StateBits | (generation&l.GenerationMask())<<generationShift | place<<l.placeShift)
 }
 
-// Meta is the second word of an index record: length of the sample and CRC-32C of its bytes.
+// Meta is the second word of an index record: content 32 bits, fills 24, cost 8. The content is the sample's length in a variable-size cache, else its CRC-32C.
 type Meta uint64
 
-// NewMeta packs a length and a checksum.
-func NewMeta(length, crc uint32) Meta { return Meta(uint64(length) | uint64(crc)<<32) }
+const (
+	metaContentBits = 32
+	metaFillsBits   = 24
+	metaContentMask = 1<<metaContentBits - 1
+	metaFillsMask   = 1<<metaFillsBits - 1
+)
 
-// Length returns the sample's bytes. Bound it before use.
-func (m Meta) Length() uint32 { return uint32(m) }
+// NewMeta packs a content and how often the sample was published, modulo 2^24.
+func NewMeta(content, fills uint32) Meta {
+	return Meta(uint64(content) | uint64(fills&metaFillsMask)<<metaContentBits)
+}
 
-// CRC returns the CRC-32C of the sample's bytes.
-func (m Meta) CRC() uint32 { return uint32(m >> 32) }
+// Content returns the length (bound it before use) or the checksum.
+func (m Meta) Content() uint32 { return uint32(m & metaContentMask) }
+
+// Fills returns how often the sample was published, modulo 2^24.
+func (m Meta) Fills() uint32 { return uint32(m>>metaContentBits) & metaFillsMask }
+
+// With returns m with another content: fills and cost stay.
+func (m Meta) With(content uint32) Meta { return m&^metaContentMask | Meta(content) }
+
+// Published returns what m becomes by a publish: another content, one fill more.
+func (m Meta) Published(content uint32) Meta {
+	return m&^(metaFillsMask<<metaContentBits|metaContentMask) | NewMeta(content, m.Fills()+1)
+}
 
 // Phase is the control word that a clear moves: state 3 bits (0 OPEN, 1 CLEARING), owner 12, epoch 49.
 type Phase uint64
@@ -116,6 +133,26 @@ func (a ArenaNext) Owner() uint32 { return uint32(a>>StateBits) & ownerMask }
 
 // Unit returns the first unit never allocated.
 func (a ArenaNext) Unit() uint64 { return uint64(a) >> ArenaPlaceShift }
+
+// Grant is a word of the allowance: what the clients of a group may draw before one of them looks at memory. Left 16 bits, in units of GrantUnit; looks 16 (modulo 2^16); group 32.
+type Grant uint64
+
+// GrantUnit is what a Grant counts in: bytes of the smallest page there is.
+const GrantUnit = 4096
+
+// NewGrant packs what is left, in units, the number of looks, and the group.
+func NewGrant(left, looks uint16, group uint32) Grant {
+	return Grant(uint64(left) | uint64(looks)<<16 | uint64(group)<<32)
+}
+
+// Left returns how many units may be drawn.
+func (g Grant) Left() uint64 { return uint64(g & 0xffff) }
+
+// Looks returns how often a client of the group has looked, modulo 2^16.
+func (g Grant) Looks() uint16 { return uint16(g >> 16) }
+
+// Group returns whose it is.
+func (g Grant) Group() uint32 { return uint32(g >> 32) }
 
 // Intent is the second word of a claim entry: what the claim is about to take. In an arena: first unit in the low 36 bits, number
 // of units in the high 28. With slots: slot + 1.

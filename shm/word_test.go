@@ -32,8 +32,15 @@ func TestWords(t *testing.T) {
 			t.Errorf("wrapped: %#x", w)
 		}
 	}
-	if m := NewMeta(1<<32-1, 7); m.Length() != 1<<32-1 || m.CRC() != 7 {
+	if m := NewMeta(1<<32-1, 7); m.Content() != 1<<32-1 || m.Fills() != 7 || m.With(5).Content() != 5 || m.With(5).Fills() != 7 {
 		t.Errorf("%#x", m)
+	}
+	const cost = Meta(0xab) << 56
+	if m := (cost | NewMeta(3, 1<<24-1)).Published(1<<32 - 1); m != cost|NewMeta(1<<32-1, 0) || m.With(4) != cost|NewMeta(4, 0) {
+		t.Errorf("fills wrap around into the cost, or take it: %#x", m)
+	}
+	if g := NewGrant(1<<16-1, 1<<16-1, 1<<32-2); g.Left() != 1<<16-1 || g.Looks() != 1<<16-1 || g.Group() != 1<<32-2 || g-1 != NewGrant(1<<16-2, 1<<16-1, 1<<32-2) {
+		t.Errorf("%#x", g)
 	}
 	if p := OpenPhase(1 << 48); p.Clearing() || p.Owner() != 0 || p.Epoch() != 1<<48 {
 		t.Errorf("%#x", p)
@@ -64,7 +71,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 	for _, o := range []Options{
 		{Samples: 257, Slots: 100, SampleBytes: 33, ClientRecords: 5},
 		{Samples: 257, Slots: 257, SampleBytes: 33, ClientRecords: 1, Assign: AssignFirstIndices},
-		{Samples: 1, Variable: true, Limit: 3 << 20, ClientRecords: 2},
+		{Samples: 257, Variable: true, Limit: 3 << 20, ClientRecords: 2},
 	} {
 		s, err := NewHeap(o)
 		if err != nil {
@@ -80,10 +87,16 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 		for _, w := range []interface{ Add(uint64) uint64 }{s.Phase(), s.FreeFrom(), s.ArenaNext(), s.ClientsHigh()} {
 			seen(w)
 		}
+		seen(word(s.control, HandOffset))
+		for k := range uint32(AllowanceWords) {
+			seen(s.Grant(k))
+		}
 		for r := range s.ClientRecords {
-			for _, at := range []uint64{ClientPID, ClientPIDNamespace, ClientStartTicks, ClientRegistered, ClientRegistrations, ClientLabel, ClientLabel + ClientLabelBytes - 8} {
+			for _, at := range []uint64{ClientPID, ClientPIDNamespace, ClientStartTicks, ClientRegistered, ClientRegistrations, ClientLabel, ClientLabel + ClientLabelBytes - 8,
+				ClientVictims, ClientVictims + 8*(ClaimsPerClient-1)} {
 				seen(s.ClientWord(r, at))
 			}
+			seen(s.Drawn(r))
 			for e := range ClaimsPerClient {
 				sample, intent := s.Claim(r, e)
 				seen(sample)
@@ -98,6 +111,9 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 		for i := range s.Samples {
 			seen(s.Word(i))
 			seen(s.Meta(i))
+			if s.Variable() {
+				seen(s.Sum(i))
+			}
 		}
 		if s.FirstCome() {
 			for slot := range s.Slots {

@@ -61,7 +61,7 @@ func TestCreateFlags(t *testing.T) {
 			if (pages == s.SegmentBytes) != (name == "reserve") {
 				t.Errorf("%d of %d bytes allocated", pages, s.SegmentBytes)
 			}
-			if (s.Header.Assign() == shm.AssignFirstIndices) != (name == "indices") || s.Variable() != (name == "arena" || name == "rows") {
+			if (s.Policy == shm.AssignFirstIndices) != (name == "indices") || s.Variable() != (name == "arena" || name == "rows") {
 				t.Errorf("flags %b", s.Header.Flags)
 			}
 			if name == "arena" && (s.Header.Fields[0].DType != shm.Bytes || formatShape(s.Header.Fields[0].Dims) != "?") {

@@ -36,7 +36,7 @@ var headerColumns = columns[inspected]{
 	{"client_records", "client records", true, "clients at a time", func(s inspected) any { return count(s.ClientRecords) }},
 	{"limit_bytes", "limit", true, "that the creator asked for; 0: none", func(s inspected) any { return byteCount(s.Header.Limit) }},
 	{"variable", "variable", true, "samples differ in size", func(s inspected) any { return s.Variable() }},
-	{"assign", "assign", true, "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Header.Assign().String() }},
+	{"assign", "assign", true, "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Policy.String() }},
 	{"unlink", "unlink", true, "never: it stays until it is removed; last: it goes with its last user",
 		func(s inspected) any { return unlinkOf(&s.Header) }},
 	{"reserved", "reserved", true, "all its pages were taken at creation", func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }},
@@ -90,6 +90,9 @@ func regions(g *shm.Geometry) []region {
 		{"control", shm.ControlOffset, shm.ControlBytes},
 		{"client table", shm.ClientsOffset, uint64(g.ClientRecords) * shm.ClientRecordBytes},
 		{"index", g.IndexOffset, g.Samples * shm.IndexRecordBytes},
+	}
+	if g.SumsOffset != 0 {
+		r = append(r, region{"checksums", g.SumsOffset, g.Samples * shm.SumRecordBytes})
 	}
 	if g.SlotTableOffset != 0 {
 		r = append(r, region{"slot table", g.SlotTableOffset, g.Slots * shm.SlotRecordBytes})
@@ -196,11 +199,12 @@ var sampleColumns = columns[*sample]{
 		func(s *sample) any { return s.layout.Generation(s.word) }},
 	{"place", "place", true, "its slot; in a variable-size cache its first unit; none: it has none", func(s *sample) any { return s.place() }},
 	{"file_offset", "file offset", true, "of its bytes", func(s *sample) any { return s.fileOffset() }},
-	{"length", "length", true, "bytes of the sample", func(s *sample) any { return s.ifReady(count(s.meta.Length())) }},
+	{"length", "length", true, "bytes of the sample", func(s *sample) any { return s.ifReady(count(s.seg.Length(s.meta))) }},
 	{"crc32c", "crc32c", true, "checksum of its bytes, as stored (stocached verify compares)",
-		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.meta.CRC())) }},
+		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.seg.Checksum(s.index, s.meta))) }},
+	{"fills", "fills", true, "how often it was published, modulo 2^24", func(s *sample) any { return s.meta.Fills() }},
 	{"word", "word", true, "its index word", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }},
-	{"meta", "meta", true, "its second index word: length and checksum", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }},
+	{"meta", "meta", true, "its second index word: checksum (variable size: length), and fills", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }},
 }
 
 func (s *sample) place() any {
@@ -326,10 +330,10 @@ func look(seg *shm.Segment, reader *cache.Cache, index int) (*sample, error) {
 		return nil, err
 	}
 	s := &sample{index: uint64(index), state: state, layout: seg.WordLayout(), seg: seg}
-	// The two words belong together when the first has not changed meanwhile; while somebody keeps changing it, the last look is as good as any.
+	// The two words belong together when neither has changed meanwhile; while somebody keeps changing them, the last look is as good as any.
 	for range 100 {
 		s.word, s.meta = shm.Word(seg.Word(s.index).Load()), shm.Meta(seg.Meta(s.index).Load())
-		if shm.Word(seg.Word(s.index).Load()) == s.word {
+		if seg.Word(s.index).Load() == uint64(s.word) && seg.Meta(s.index).Load() == uint64(s.meta) {
 			break
 		}
 	}

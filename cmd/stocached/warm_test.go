@@ -150,7 +150,7 @@ func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 // limited is the size of a cache that holds some of n records of 100 bytes.
 func limited(t *testing.T, n, slots uint64) string {
 	t.Helper()
-	g, err := shm.NewGeometry(shm.FlagFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
+	g, err := shm.NewGeometry(0, shm.AssignFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,151 @@
+package shm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["die-with-core"] = childDieWithCore
+	children["lock-all"] = childLockAll
+}
+
+// flagsOf are those of the mapping that begins where a region does, as the kernel shows them.
+func flagsOf(region []byte) ([]string, error) {
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		return nil, err
+	}
+	_, rest, _ := strings.Cut("\n"+string(text), fmt.Sprintf("\n%x-", uintptr(unsafe.Pointer(&region[0]))))
+	_, rest, found := strings.Cut(rest, "VmFlags:")
+	if !found {
+		return nil, fmt.Errorf("no mapping begins at %p", &region[0])
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.Fields(line), nil
+}
+
+// Ensure that core dumps leave the payload out, however small, and no other part.
+func TestPayloadIsNotDumped(t *testing.T) {
+	for _, samples := range []uint64{4, 4096} {
+		s := create(t, Options{Samples: samples, SampleBytes: 4096})
+		for _, part := range []struct {
+			region []byte
+			out    bool
+		}{{s.maps.payload, true}, {s.maps.control, false}} {
+			if flags, err := flagsOf(part.region); err != nil || slices.Contains(flags, "dd") != part.out {
+				t.Errorf("%d samples: flags %v, %v; dd: want %v", samples, flags, err, part.out)
+			}
+		}
+	}
+}
+
+// Ensure that a process which dies with 11 of 1024 MiB stored leaves a core with the control part and without payload, and that the dump takes no page of the cache.
+func TestCore(t *testing.T) {
+	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(string(pattern[:1]), "|/") {
+		t.Skip("NOT TESTED HERE: core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core")
+	}
+	s := create(t, Options{Name: "core", Dir: tempDir(t), Samples: 1024, SampleBytes: 1 << 20})
+	dir := t.TempDir()
+	cmd, out := child("die-with-core", s.Path())
+	cmd.Dir = dir
+	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.Exited() {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cores, _ := filepath.Glob(filepath.Join(dir, "core*"))
+	if len(cores) != 1 {
+		t.Fatalf("%d cores after %v\n%s", len(cores), cmd.ProcessState, out)
+	}
+	f, err := os.Open(cores[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(core)
+	if !bytes.Contains(core, s.Header.UUID[:]) {
+		t.Error("the core has no header of the cache")
+	}
+	if bytes.Contains(core, bytes.Repeat([]byte{0xa7}, 4096)) {
+		t.Error("the core has payload")
+	}
+	if n, err := s.AllocatedBytes(); err != nil || n > 24<<20 {
+		t.Errorf("%d bytes of the cache are allocated after the dump, %v", n, err)
+	}
+}
+
+func childDieWithCore(args []string) error {
+	s, err := Open(args[0], OpenOptions{})
+	if err != nil {
+		return err
+	}
+	sample := bytes.Repeat([]byte{0xa7}, 1<<20)
+	for slot := range uint64(11) {
+		if _, err := s.WritePayload(sample, slot*s.SlotStride); err != nil {
+			return err
+		}
+	}
+	clear(sample)
+	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unlimited); err != nil {
+		return err
+	}
+	debug.SetTraceback("crash")
+	return errors.Join(unix.Kill(os.Getpid(), unix.SIGSEGV), unix.Pause())
+}
+
+// Ensure that a program which locks all its memory, also what it maps later, does not take the whole cache with it, and can use it.
+func TestLockedMemory(t *testing.T) {
+	cmd, out := child("lock-all")
+	if err := cmd.Run(); err != nil {
+		if strings.Contains(out.String(), "mlockall: ") {
+			privileged(t, "lock all memory", errors.New(out.String()))
+		}
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func childLockAll([]string) error {
+	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE); err != nil {
+		return fmt.Errorf("mlockall: %w", err)
+	}
+	s, err := Create(Options{Samples: 1024, SampleBytes: 1 << 20})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if flags, err := flagsOf(s.maps.payload); err != nil || slices.Contains(flags, "lo") {
+		return fmt.Errorf("flags of the payload: %v, %w", flags, err)
+	}
+	if _, err := s.WritePayload(bytes.Repeat([]byte{0xa7}, 1<<20), 5*s.SlotStride); err != nil {
+		return err
+	}
+	if b := s.Bytes(5*s.SlotStride, 1<<20); b[0] != 0xa7 || b[1<<20-1] != 0xa7 {
+		return errors.New("the payload does not show what was written to it")
+	}
+	if n, err := s.AllocatedBytes(); err != nil || n > 16<<20 {
+		return fmt.Errorf("%d bytes of the cache are allocated, %w", n, err)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["hold-cache"] = childHoldCache
+	children["second-in-cgroup"] = childSecondInCgroup
+}
+
+// memoryLeft is what a new cache without a name may take now.
+func memoryLeft(t *testing.T) uint64 {
+	t.Helper()
+	rooms, err := (kernel{"/"}).rooms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := promises{}
+	others.addNamed(DefaultDir())
+	others.addAttached(kernel{"/"})
+	return others.tightest(rooms).Left
+}
+
+// Ensure that memory is promised once: caches of a third of it each are refused from the third one on, with the numbers, whether they have a name or not and whoever has them.
+func TestMemoryIsPromisedOnce(t *testing.T) {
+	dir := mountTmpfs(t, "size=1t") // which sets no limit that matters
+	third := memoryLeft(t) / 3
+	o := Options{Samples: 1 << 20, Slots: third >> 20, SampleBytes: 1 << 20}
+	for k := range 4 {
+		if o.Name, o.Dir = "", ""; k == 1 {
+			o.Name, o.Dir = "named", dir
+		}
+		s, err := Create(o)
+		if err != nil {
+			if want(t, err, ErrMemory, "that other caches (", "yet to fill", "--size"); k < 1 && memoryLeft(t) > third {
+				t.Errorf("cache %d of a third of the memory is refused: %v", k, err)
+			}
+			return
+		}
+		closeLater(t, s)
+		locks(t, s)
+		t.Logf("cache %d of %d bytes; %d are left", k, s.SegmentBytes, memoryLeft(t))
+	}
+	t.Errorf("4 caches of %d bytes each were made out of %d", third, 3*third)
+}
+
+// Ensure that the caches of other processes count, while they live and as long as they have something to fill; and that one which is reserved, on the heap, or without a client does not.
+func TestPromises(t *testing.T) {
+	mine := create(t, Options{Samples: 100, SampleBytes: 1 << 20})
+	promised := func(s *Segment) uint64 {
+		t.Helper()
+		p := promises{}
+		p.addAttached(kernel{"/"})
+		var st unix.Stat_t
+		if err := unix.Fstat(s.FD(), &st); err != nil {
+			t.Fatal(err)
+		}
+		if one := p[inode{uint64(st.Dev), st.Ino}]; one != nil {
+			return one.bytes
+		}
+		return 0
+	}
+	if n := promised(mine); n != 0 {
+		t.Errorf("%d bytes of a cache without a client", n)
+	}
+	locks(t, mine)
+	if n := promised(mine); n != 100<<20 {
+		t.Errorf("%d bytes of 100 MiB", n)
+	}
+	if err := mine.AllocatePayload(0, 60<<20); err != nil {
+		t.Fatal(err)
+	}
+	if n := promised(mine); n != 40<<20 {
+		t.Errorf("%d bytes of 40 MiB", n)
+	}
+	reserved := create(t, Options{Samples: 1, SampleBytes: 1 << 20, Reserve: true})
+	locks(t, reserved)
+	if n := promised(reserved); n != 0 {
+		t.Errorf("%d bytes of a reserved cache", n)
+	}
+
+	cmd, _ := child("hold-cache")
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var fd int
+	if _, err := fmt.Fscanln(out, &fd); err != nil {
+		t.Fatal(err)
+	}
+	theirs := open(t, fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, fd), OpenOptions{})
+	if n := promised(theirs); n != 50<<20 {
+		t.Errorf("%d bytes of another process's 50 MiB", n)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := promised(theirs); n != 0 {
+		t.Errorf("%d bytes of a process that has ended", n)
+	}
+}
+
+func childHoldCache([]string) error {
+	s, err := Create(Options{Samples: 50, SampleBytes: 1 << 20})
+	if err != nil {
+		return err
+	}
+	l, err := s.NewLocks()
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.FD())
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is done
+	return errors.Join(l.Close(), s.Close())
+}
+
+// Ensure that the kernel's list of locks is read as it is written: clients are who holds both locks of a cache for reading.
+func TestClientsOfLocks(t *testing.T) {
+	k := files(t, map[string]string{"proc/locks": `1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096
+2: FLOCK  ADVISORY  READ 1234 00:01:82147 0 EOF
+2: -> FLOCK  ADVISORY  READ 999 00:01:82147 0 EOF
+3: FLOCK  ADVISORY  READ 1235 00:01:82147 0 EOF
+4: FLOCK  ADVISORY  READ 1235 00:01:82147 0 EOF
+5: FLOCK  ADVISORY  WRITE 1 00:01:82147 0 EOF
+6: OFDLCK ADVISORY  WRITE -1 00:01:82147 8192 8192
+7: FLOCK  ADVISORY  READ 77 fe:0a:5 0 EOF
+8: OFDLCK ADVISORY  READ -1 00:01:9 4096 4097
+9: FLOCK  ADVISORY  READ 78 00:01:9 0 EOF
+10: POSIX  ADVISORY  READ 79 00:19:3 4096 4096
+11: OFDLCK ADVISORY  READ -1 00:19:3 4096 4096
+12: FLOCK  ADVISORY  READ 80 00:19:3 0 EOF
+13: FLOCK  ADVISORY  READ 0 00:19:3 0 EOF
+garbage
+`})
+	got, err := k.clients()
+	first, other := inode{unix.Mkdev(0, 1), 82147}, inode{unix.Mkdev(0, 0x19), 3}
+	want := map[int][]inode{1234: {first}, 1235: {first}, 80: {other}}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if got, err := (kernel{t.TempDir()}).clients(); len(got) != 0 || err != nil {
+		t.Errorf("without the list: %v, %v", got, err)
+	}
+}
+
+// Ensure that for a cgroup's limit the caches with a client in it count, and for that of the machine all.
+func TestPromisesOfCgroups(t *testing.T) {
+	k := files(t, map[string]string{
+		"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": mountV2,
+		"proc/1/cgroup": "0::/a/b\n", "proc/2/cgroup": "0::/a/b/c\n", "proc/3/cgroup": "0::/a/bb\n", "proc/4/cgroup": "0::/other\n",
+	})
+	hierarchies, err := k.hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		clients []int
+		depth   int
+	}{{[]int{1}, 2}, {[]int{2}, 2}, {[]int{3}, 1}, {[]int{4}, 0}, {[]int{4, 2, 3}, 2}, {nil, -1}, {[]int{5}, -1}} {
+		one := &promise{7, [3]int{-1, -1, -1}}
+		for _, pid := range c.clients {
+			one.raise(k.shared(pid, hierarchies))
+		}
+		p := promises{inode{}: one}
+		for depth := range 4 {
+			if bytes, n := p.sum(level{2, depth}); (bytes == 7) != (depth <= c.depth) || n != int(bytes/7) {
+				t.Errorf("clients %v: %d bytes of %d caches count at depth %d", c.clients, bytes, n, depth)
+			}
+		}
+		if bytes, _ := p.sum(level{}); bytes != 7 {
+			t.Errorf("clients %v: %d bytes count for the machine", c.clients, bytes)
+		}
+	}
+	rooms := []room{{"the machine", 64 << 30, 40 << 30, level{}}, {"cgroup /a", 16 << 30, 10 << 30, level{2, 1}}}
+	p := promises{inode{1, 1}: {5 << 30, [3]int{-1, -1, 1}}, inode{1, 2}: {2 << 30, [3]int{-1, -1, 0}}}
+	if s := p.tightest(rooms); s.Left != 4<<30 {
+		t.Errorf("%+v", s)
+	}
+	p[inode{1, 3}] = &promise{31 << 30, [3]int{-1, -1, -1}}
+	if s := p.tightest(rooms); s.Left != 1<<30 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Ensure that in a real cgroup of 1 GiB a second cache of 500 MiB is refused because the first may yet take them; a large one outside does not count.
+func TestPromisesInRealCgroup(t *testing.T) {
+	outside := create(t, Options{Samples: 2000, SampleBytes: 1 << 20})
+	locks(t, outside)
+	runInGroup(t, memoryGroup(t, 1<<30), "second-in-cgroup")
+}
+
+func childSecondInCgroup(args []string) error {
+	o := Options{Samples: 500, SampleBytes: 1 << 20}
+	first, err := Create(o)
+	if err != nil {
+		return err
+	}
+	l, err := first.NewLocks()
+	if err != nil {
+		return err
+	}
+	_, err = Create(o)
+	if err := expect(err, ErrMemory, "cgroup", "floor of 134217728", "524288000 bytes (500.0 MiB) that other caches (1) have yet to fill"); err != nil {
+		return err
+	}
+	if err := errors.Join(l.Close(), first.Close()); err != nil {
+		return err
+	}
+	second, err := Create(o)
+	if err != nil {
+		return fmt.Errorf("the first is gone: %w", err)
+	}
+	return second.Close()
+}
