@@ -24,7 +24,10 @@
 #include "src/client.c"  /* lock description, registration, fork */
 #include "src/takeback.c" /* claims of the dead */
 #include "src/clear.c"   /* the phase in which nobody claims */
-#include "src/budget.c"  /* what memory there is */
+#include "src/path.c"    /* where the files of caches lie, and how they are opened */
+#include "src/memory.c"  /* what memory there is */
+#include "src/promise.c" /* what other caches have yet to fill, and whether a new one fits */
+#include "src/allowance.c" /* what may be filled before somebody looks at memory again */
 #include "src/huge.c"    /* huge pages */
 #include "src/segment.c" /* create, open, close, unlink */
 #include "src/copy.c"    /* memory copies */

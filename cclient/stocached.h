@@ -236,6 +236,14 @@ STOC_API int stoc_abort(struct stoc_claim *claim);                              
 /* Empties the cache: no claim is honoured until it ends, open ones are waited for (ETIMEOUT after timeout_ms), those of the dead taken back. BUSY: another clear is under way. */
 STOC_API int stoc_clear(stoc_cache *cache, unsigned timeout_ms);
 
+/*
+ * Memory of the program's own, beside the cache. Fills stop at a floor (FULL) so that the kernel kills nobody; what the program takes for itself after that is not seen in time. stoc_hold has
+ * the fills of all clients leave so many bytes free for this client from now on, instead of what it held before; 0: none. To be lowered as the program takes them. stoc_spare: bytes
+ * that may be taken now, under the tightest limit of this process, less the floor and what all clients hold or are about to fill.
+ */
+STOC_API int64_t stoc_spare(stoc_cache *cache);
+STOC_API int stoc_hold(stoc_cache *cache, uint64_t bytes);
+
 /* Takes back what dead clients left claimed; returns how many claims. Sets do that by themselves where they meet one. */
 STOC_API int64_t stoc_recover(stoc_cache *cache);
 

@@ -242,7 +242,7 @@ func image(t *testing.T, path string) map[string]any {
 		words, meta = append(words, uint64(w)&^owner), append(meta, seg.Meta(i).Load())
 		if w.State() == shm.Ready {
 			place := (g.WordLayout().Place(w) - 1) * g.SlotStride
-			payload = append(payload, slices.Clone(seg.Bytes(place, uint64(shm.Meta(seg.Meta(i).Load()).Length()))))
+			payload = append(payload, slices.Clone(seg.Bytes(place, seg.Length(shm.Meta(seg.Meta(i).Load())))))
 		}
 	}
 	if g.FirstCome() {

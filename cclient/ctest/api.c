@@ -346,6 +346,8 @@ static void bad_options(void)
     struct stoc_field two[] = {{.name = "a", .dtype = STOC_UINT8}, {.name = "a", .dtype = STOC_UINT8}}, odd = {.name = "a", .dtype = 16}, nameless = {.dtype = 1};
     struct stoc_field zero = {.name = "a", .ndim = 1, .dims = {0}}, deep = {.name = "a", .ndim = 9}, differs = {.name = "a", .ndim = 1, .dims = {STOC_VARIABLE_DIM}};
     struct stoc_field huge = {.name = "a", .dtype = STOC_FLOAT64, .ndim = 2, .dims = {1 << 20, 1 << 20}}, latin = {.name = "\xe9t\xe9"};
+    struct stoc_field deepest = {.name = "a", .dtype = STOC_UINT8, .ndim = 4, .dims = {65536, 65536, 65536, 65536}}, wide = {.name = "a", .dtype = STOC_UINT8, .ndim = 2, .dims = {1000, 1000}};
+    struct stoc_field halves[] = {{.name = "a", .dtype = STOC_UINT8, .ndim = 1, .dims = {UINT64_C(1) << 31}}, {.name = "b", .dtype = STOC_UINT8, .ndim = 1, .dims = {UINT64_C(1) << 31}}};
     struct stoc_field many[25];
     memset(many, 0, sizeof many);
     struct {
@@ -365,6 +367,10 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = 5, .slots = 2, .variable = 1, .limit_bytes = 4 << 20), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .assign = STOC_FIRST_INDICES), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20), STOC_EMEMORY},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &deepest, .field_count = 1), STOC_EINVAL}, /* over 4 GiB */
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = halves, .field_count = 2), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &wide, .field_count = 1, .sample_bytes = 1000063), STOC_EINVAL}, /* less than any sample has */
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .fields = halves, .field_count = 1), STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .limit_bytes = 2 << 20), STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 500000, .slots = 500000, .sample_bytes = 8, .limit_bytes = 4 << 20), STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .unlink_last = 1), STOC_EINVAL},
@@ -579,11 +585,11 @@ static void corrupt_words(void)
             {STOC_WORD_READY | UINT64_MAX << shift, meta},             /* far outside */
             {good + (UINT64_C(1) << shift << 20), meta},               /* outside */
             {3, meta}, {7, meta},                                      /* states that are none */
-            {good, (meta & ~UINT64_C(0xffffffff)) | 0xffffffff},       /* longer than a sample */
+            {good, (meta & ~UINT64_C(0xffffffff)) | 0xffffffff},       /* variable size: longer than a sample */
             {good, meta + 1},
         };
         uint64_t corrupt = 0;
-        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        for (size_t k = 0; k < sizeof bad / sizeof *bad - (variable ? 0 : 2); k++) {
             const void *data;
             size_t length;
             *index_in(control, 0) = bad[k].word;

@@ -315,7 +315,7 @@ static void versions(void)
         int code;
         const char *word;
     } table[] = {
-        {STOC_HEADER_MAJOR, 2, STOC_EVERSION, "2.0"},   {STOC_HEADER_MAJOR, 0, STOC_EVERSION, "0.0"}, {STOC_HEADER_MINOR, 1, 0, NULL}, {STOC_HEADER_SIGNATURE, 0x77, STOC_EVERSION, "signature"},
+        {STOC_HEADER_MAJOR, 3, STOC_EVERSION, "3.0"}, {STOC_HEADER_MAJOR, 1, STOC_EVERSION, "1.0"}, {STOC_HEADER_MAJOR, 0, STOC_EVERSION, "0.0"}, {STOC_HEADER_MINOR, 1, 0, NULL}, {STOC_HEADER_SIGNATURE, 0x77, STOC_EVERSION, "signature"},
         {STOC_HEADER_ENDIAN_MARK, 1, STOC_EVERSION, "byte order"}, {STOC_HEADER_MAGIC, 'X', STOC_EFORMAT, "STOCACHE"},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
@@ -407,16 +407,16 @@ static void foreign_owners(void)
     EQUAL(status, 0);
 }
 
-/* The segment that Go wrote; shm/testdata/golden-v1.json says what it means. */
+/* The segment that Go wrote; shm/testdata/golden-v2.json says what it means. */
 static void the_golden_segment(void)
 {
-    const char *source = "../shm/testdata/golden-v1.seg.gz";
+    const char *source = "../shm/testdata/golden-v2.seg.gz";
     char command[300];
     if (access(source, R_OK) != 0)
-        SKIP("../shm/testdata/golden-v1.seg.gz is not there (run from cclient/ of the source tree)");
-    snprintf(command, sizeof command, "gzip -dc %s > %s", source, path_in_scratch("golden-v1"));
+        SKIP("../shm/testdata/golden-v2.seg.gz is not there (run from cclient/ of the source tree)");
+    snprintf(command, sizeof command, "gzip -dc %s > %s", source, path_in_scratch("golden-v2"));
     REQUIRE(system(command) == 0);
-    stoc_cache *c = join("golden-v1", 0);
+    stoc_cache *c = join("golden-v2", 0);
     struct stoc_info info = {.struct_bytes = sizeof info};
     struct stoc_field f;
     REQUIRE(stoc_info(c, &info) == 0);
@@ -427,7 +427,7 @@ static void the_golden_segment(void)
     EQUAL(info.limit_bytes, 4194304);
     EQUAL(info.created_ns, INT64_C(1700000000123456789));
     EQUAL(info.segment_bytes, 2101248);
-    CHECK(info.uuid[0] == 0x5a && info.uuid[15] == 0xa5 && strcmp(info.name, "golden-v1") == 0 && strcmp(info.fingerprint, "golden fingerprint") == 0);
+    CHECK(info.uuid[0] == 0x5a && info.uuid[15] == 0xa5 && strcmp(info.name, "golden-v2") == 0 && strcmp(info.fingerprint, "golden fingerprint") == 0);
     CHECK(stoc_field(c, 0, &f) == 0 && strcmp(f.name, "image") == 0 && f.dtype == STOC_UINT8 && f.ndim == 2 && f.dims[0] == 2 && f.dims[1] == 3 && f.bytes == 6);
     CHECK(stoc_field(c, 1, &f) == 0 && strcmp(f.name, "label") == 0 && f.dtype == STOC_INT64 && f.ndim == 0 && f.offset == 8);
     struct stoc_stats s = stats_of(c);

@@ -583,6 +583,35 @@ static void a_view_across_an_overwrite(void)
     }
 }
 
+/* The word comes back between the two loads of a claim, with another length behind it, as after exactly one wrap of the generation with a clear in it: forced. The claim is given up. */
+static unsigned char *forced;
+
+static void force_meta(const char *point)
+{
+    if (forced && strcmp(point, "claim.entry") == 0) {
+        _Atomic uint64_t *meta = index_in(forced, 1) + 1;
+        *meta = (*meta & ~UINT64_C(0xffffffff)) + (UINT64_C(1) << 32) + 100; /* what lies behind its two units is another's by now */
+        munmap(forced, 4096);
+        forced = NULL;
+    }
+}
+
+static void an_extent_kept_for_another_length(void)
+{
+    stoc_cache *c = cache_of(ARENA);
+    forced = control_of(c);
+    stoc_fault_set_hook(force_meta);
+    EQUAL(put(c, 1, BYTES, 2, STOC_OVERWRITE), STOC_BUSY);
+    stoc_fault_set_hook(NULL);
+    CHECK(!forced);
+    EQUAL(holds(c, 1, BYTES, 2), 0);
+    EQUAL(put(c, 1, 100, 2, 0), STOC_STORED);
+    EQUAL(holds(c, 1, 100, 2), 1);
+    EQUAL(holds(c, 0, BYTES, 1), 1);
+    check_quiet(c);
+    stoc_close(c);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -600,5 +629,6 @@ int main(int argc, char **argv)
     RUN(intents_are_not_mixed_up);
     RUN(a_dead_clearers_number_is_reused);
     RUN(a_view_across_an_overwrite);
+    RUN(an_extent_kept_for_another_length);
     return end_tests(argv[0]);
 }

@@ -11,7 +11,7 @@
  *   die <client>                                     its threads stay where they are for ever, and all its descriptors are closed
  *
  * After setup, run and die it prints what happened ("ready", "at <point>", "end <result>", "dead") and then a line of all words in hexadecimal: phase, free_from,
- * arena_next, clients_high; word and meta of each sample; the slot table of a first-come cache; sample and intent of each claim entry; the payload's bytes. One thread runs at a time.
+ * arena_next, clients_high; word and meta of each sample; the checksum of each sample of an arena; the slot table of a first-come cache; sample and intent of each claim entry; the payload's bytes. One thread runs at a time.
  */
 #define _GNU_SOURCE 1
 #include "../stocached.h"
@@ -204,6 +204,8 @@ static void tell(const char *event)
            word_at(STOC_CLIENTS_HIGH_OFFSET));
     for (unsigned i = 0; i < samples; i++)
         printf(" %" PRIx64 " %" PRIx64, word_at(index + 16 * i), word_at(index + 16 * i + 8));
+    for (unsigned i = 0; i < samples && variable; i++)
+        printf(" %" PRIx64, word_at(word_at(STOC_HEADER_SUMS_OFFSET) + STOC_SUM_RECORD_BYTES * i));
     for (unsigned s = 0; s < places && !variable && !indices; s++)
         printf(" %" PRIx64, word_at(table + 8 * s));
     for (unsigned r = 0; r < records; r++)

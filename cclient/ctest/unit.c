@@ -131,13 +131,13 @@ static void memory_limits(void)
         REQUIRE(mkdir(root, 0700) == 0);
         for (int f = 0; table[k].files[f]; f += 2)
             put_file(root, table[k].files[f], table[k].files[f + 1]);
-        REQUIRE(tightest_room(root, &r));
+        REQUIRE(tightest_room(root, NULL, &r));
         if (r.total != table[k].total || r.available != table[k].available || !strstr(r.what, table[k].what))
             COMPLAIN("%s: %s has %llu of %llu", table[k].name, r.what, (unsigned long long)r.available, (unsigned long long)r.total);
     }
     struct room r;
-    CHECK(!tightest_room("/nowhere", &r));
-    REQUIRE(tightest_room("", &r)); /* this machine */
+    CHECK(!tightest_room("/nowhere", NULL, &r));
+    REQUIRE(tightest_room("", NULL, &r)); /* this machine */
     CHECK(r.total >= r.available && r.available > 0 && r.what[0]);
     printf("  here: %s has %llu of %llu MiB\n", r.what, (unsigned long long)(r.available >> 20), (unsigned long long)(r.total >> 20));
     struct room small = {.total = G, .available = 200 * MIB}, middle = {.total = 4 * G, .available = 300 * MIB}, large = {.total = 64 * G, .available = 2 * G}, gone = {.total = G, .available = 100 * MIB};
@@ -171,7 +171,7 @@ static void memory_limits_of_noise(void)
             put_file(root, names[k], text);
         }
         struct room r;
-        tightest_room(root, &r);
+        tightest_room(root, NULL, &r);
     }
 }
 
@@ -192,15 +192,18 @@ static void geometries(void)
 {
     struct geometry g;
     char why[256];
-    CHECK(geometry_of(STOC_FLAG_FIRST_COME, 8, 5, 16, 2, 0, &g, why));
+    CHECK(geometry_of(0, STOC_FIRST_COME, 8, 5, 16, 2, 0, &g, why));
     CHECK(g.index_offset == 12288 && g.slot_table_offset == 16384 && g.payload_offset == 2097152 && g.payload_bytes == 80 && g.segment_bytes == 2101248); /* the golden segment */
-    CHECK(geometry_of(0, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 24, 4095, 0, &g, why));
+    CHECK(geometry_of(0, STOC_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 24, 4095, 0, &g, why));
     CHECK(g.payload_offset > UINT64_C(1) << 44 && g.segment_bytes > g.payload_offset);
-    CHECK(!geometry_of(0, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 25, 4095, 0, &g, why));
-    CHECK(!geometry_of(0, 0, 1, 16, 2, 0, &g, why) && !geometry_of(0, 5, 0, 16, 2, 0, &g, why) && !geometry_of(0, 5, 6, 16, 2, 0, &g, why) && !geometry_of(0, 5, 5, 0, 2, 0, &g, why));
-    CHECK(!geometry_of(0, 5, 5, 16, 0, 0, &g, why) && !geometry_of(0, 5, 5, 16, 4096, 0, &g, why));
-    CHECK(geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES - 64, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES, &g, why));
-    CHECK(!geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, 100, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, 5, 0, 64, 2, 0, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, 5, 1, 64, 2, 64, &g, why));
+    CHECK(!geometry_of(0, STOC_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 25, 4095, 0, &g, why));
+    CHECK(!geometry_of(0, STOC_FIRST_COME, 0, 1, 16, 2, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 0, 16, 2, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 6, 16, 2, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 5, 0, 2, 0, &g, why));
+    CHECK(!geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 0, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 4096, 0, &g, why));
+    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES - 64, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES, &g, why));
+    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 600, 0, 64, 2, 64, &g, why) && g.sums_offset == 24576 && g.slot_table_offset == 0);
+    CHECK(geometry_of(0, STOC_FIRST_INDICES, 5, 5, 16, 2, 0, &g, why) && g.sums_offset == 0 && g.slot_table_offset == 0);
+    CHECK(!geometry_of(0, 2, 5, 5, 16, 2, 0, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_INDICES, 5, 0, 64, 2, 64, &g, why));
+    CHECK(!geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 100, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 0, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 1, 64, 2, 64, &g, why));
 }
 
 int main(int argc, char **argv)

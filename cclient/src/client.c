@@ -43,6 +43,8 @@ static void fork_child(void)
         atomic_store_explicit(&c->probing, 0, memory_order_relaxed);
         atomic_store_explicit(&c->allocating, 0, memory_order_relaxed);
         atomic_store_explicit(&c->clearing, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->memory_left, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->held, 0, memory_order_relaxed);
         forget_crew(&c->crew);
         for (struct link *l = c->links; l; l = l->next) {
             reset_link(l);
@@ -112,6 +114,16 @@ static int lock_byte(int fd, short type, uint64_t at)
 static int lock_record(stoc_cache *c, uint32_t record) { return lock_byte(atomic_load(&c->lock_fd), F_WRLCK, record_offset(record)); }
 static void unlock_record(stoc_cache *c, uint32_t record) { lock_byte(atomic_load(&c->lock_fd), F_UNLCK, record_offset(record)); }
 
+/* Whether another description holds the record's lock. Asked through the data descriptor, which holds none itself: our own client counts like the others. */
+static bool record_alive(const stoc_cache *c, uint32_t record)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)record_offset(record), .l_len = 1};
+    while (fcntl(c->fd, F_OFD_GETLK, &lock) != 0)
+        if (errno != EINTR)
+            return false;
+    return lock.l_type != F_UNLCK;
+}
+
 /* Opens the lock description: the same file, by a descriptor that nothing else ever uses. */
 static int open_lock_description(stoc_cache *c, struct stoc_error *error)
 {
@@ -146,6 +158,7 @@ static void close_lock_description(stoc_cache *c)
 static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
 {
     int fd = atomic_load(&c->lock_fd);
+    flock(fd, LOCK_SH | LOCK_NB); /* so that /proc/locks names this process; nobody waits for it, and without it nothing else changes */
     for (uint64_t deadline = now_ns() + LEAVE_NS;; sleep_ns(1000000)) {
         int got = lock_byte(fd, F_RDLCK, STOC_USERS_LOCK_BYTE);
         if (got < 0)
@@ -234,6 +247,7 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
         finish_clear(c, phase, record + 1, now_ns() + ADOPT_AT_REGISTER_NS, phase_clearing_by(0, phase_epoch(phase)));
     }
     write_identity(c, record);
+    store(drawn_word(c, record), 0);
     atomic_fetch_add(record_word(c, record, STOC_CLIENT_REGISTRATIONS), 1);
     STOC_FAULT("register.done");
     atomic_store(&c->counters, record_counters(c, record));

@@ -2,9 +2,9 @@
  * geometry.c - where each region of a segment lies. The same function as shm.NewGeometry.
  */
 
-static bool geometry_of(uint32_t flags, uint64_t samples, uint64_t slots, uint64_t stride, uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
+static bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride, uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
 {
-    *g = (struct geometry){.samples = samples, .slots = slots, .slot_stride = stride, .payload_bytes = payload_bytes, .client_records = client_records, .flags = flags};
+    *g = (struct geometry){.samples = samples, .slots = slots, .slot_stride = stride, .payload_bytes = payload_bytes, .client_records = client_records, .flags = flags, .policy = policy};
     if (samples < 1 || samples > STOC_MAX_SAMPLES)
         return snprintf(why, 256, "samples %llu is not in 1..%llu", (unsigned long long)samples, (unsigned long long)STOC_MAX_SAMPLES), false;
     if (client_records < 1 || client_records > STOC_MAX_CLIENT_RECORDS)
@@ -12,6 +12,8 @@ static bool geometry_of(uint32_t flags, uint64_t samples, uint64_t slots, uint64
     if (stride < 1 || stride > STOC_MAX_SAMPLE_BYTES + 16)
         return snprintf(why, 256, "slot stride %llu is not in 1..%llu", (unsigned long long)stride, (unsigned long long)STOC_MAX_SAMPLE_BYTES + 16), false;
     bool variable = flags & STOC_FLAG_VARIABLE;
+    if (policy != STOC_FIRST_COME && (policy != STOC_FIRST_INDICES || variable))
+        return snprintf(why, 256, "policy %u of a segment with the flags %#x", policy, flags), false;
     if (variable) {
         if (slots != 0 || stride != STOC_UNIT_BYTES)
             return snprintf(why, 256, "a variable-size segment with slots %llu, stride %llu: want 0, %d", (unsigned long long)slots, (unsigned long long)stride, (int)STOC_UNIT_BYTES), false;
@@ -27,7 +29,10 @@ static bool geometry_of(uint32_t flags, uint64_t samples, uint64_t slots, uint64
     }
     g->index_offset = ROUND_UP(STOC_CLIENTS_OFFSET + client_records * STOC_CLIENT_RECORD_BYTES, STOC_REGION_ALIGN);
     uint64_t end = g->index_offset + samples * STOC_INDEX_RECORD_BYTES;
-    if ((flags & STOC_FLAG_FIRST_COME) && !variable) {
+    if (variable) {
+        g->sums_offset = ROUND_UP(end, STOC_REGION_ALIGN);
+        end = g->sums_offset + samples * STOC_SUM_RECORD_BYTES;
+    } else if (policy == STOC_FIRST_COME) {
         g->slot_table_offset = ROUND_UP(end, STOC_REGION_ALIGN);
         end = g->slot_table_offset + slots * STOC_SLOT_RECORD_BYTES;
     }

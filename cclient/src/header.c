@@ -50,12 +50,14 @@ static void header_encode(const struct header *h, unsigned char page[STOC_HEADER
     put64(page, STOC_HEADER_SAMPLE_BYTES, h->sample_bytes);
     put64(page, STOC_HEADER_SLOT_STRIDE, g->slot_stride);
     put32(page, STOC_HEADER_CLIENT_RECORDS, g->client_records);
+    put32(page, STOC_HEADER_POLICY, g->policy);
     put64(page, STOC_HEADER_INDEX_OFFSET, g->index_offset);
     put64(page, STOC_HEADER_SLOT_TABLE_OFFSET, g->slot_table_offset);
     put64(page, STOC_HEADER_PAYLOAD_OFFSET, g->payload_offset);
     put64(page, STOC_HEADER_PAYLOAD_BYTES, g->payload_bytes);
     put32(page, STOC_HEADER_FIELD_COUNT, h->field_count);
     put64(page, STOC_HEADER_LIMIT_BYTES, h->limit_bytes);
+    put64(page, STOC_HEADER_SUMS_OFFSET, g->sums_offset);
     memcpy(page + STOC_HEADER_FINGERPRINT, h->fingerprint, strnlen(h->fingerprint, STOC_FINGERPRINT_BYTES));
     memcpy(page + STOC_HEADER_NAME, h->name, strnlen(h->name, STOC_NAME_BYTES));
     for (uint32_t k = 0; k < h->field_count; k++) {
@@ -94,8 +96,8 @@ static bool header_reserved(size_t k)
         size_t at = (k - STOC_HEADER_FIELDS) % STOC_FIELD_BYTES;
         return at >= STOC_FIELD_NDIM + 2 && at < STOC_FIELD_OFFSET;
     }
-    return k >= STOC_HEADER_NAME + STOC_NAME_BYTES || (k >= STOC_HEADER_LIMIT_BYTES + 8 && k < STOC_HEADER_FINGERPRINT) ||
-           (k >= STOC_HEADER_FIELD_COUNT + 4 && k < STOC_HEADER_LIMIT_BYTES) || (k >= STOC_HEADER_CLIENT_RECORDS + 4 && k < STOC_HEADER_INDEX_OFFSET);
+    return k >= STOC_HEADER_NAME + STOC_NAME_BYTES || (k >= STOC_HEADER_REFERENCE_OFFSET + 8 && k < STOC_HEADER_FINGERPRINT) ||
+           (k >= STOC_HEADER_FIELD_COUNT + 4 && k < STOC_HEADER_LIMIT_BYTES);
 }
 
 /* Takes apart and checks what is behind magic, version and checksum; why is at least 256 bytes. */
@@ -105,8 +107,6 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     if (flags & ~(uint32_t)STOC_FLAGS_KNOWN)
         return snprintf(why, 256, "unknown flags %#x", flags & ~(uint32_t)STOC_FLAGS_KNOWN), false;
     bool variable = flags & STOC_FLAG_VARIABLE, named = flags & STOC_FLAG_NAMED;
-    if (variable && (flags & STOC_FLAG_FIRST_COME))
-        return snprintf(why, 256, "flags %#x: variable and first-come", flags), false;
     memcpy(h->name, page + STOC_HEADER_NAME, STOC_NAME_BYTES - 1); /* a last byte that is not 0 is found by comparing */
     memcpy(h->fingerprint, page + STOC_HEADER_FINGERPRINT, STOC_FINGERPRINT_BYTES);
     if (named ? !name_valid(h->name) : (h->name[0] || (flags & STOC_FLAG_UNLINK_LAST)))
@@ -134,14 +134,15 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     if (!schema_lay_out(h->fields, h->field_count, variable, &sample_bytes, &stride, why))
         return false;
     if (variable) {
+        uint64_t least = MAX(sample_bytes, 1);
+        if (h->sample_bytes < least || h->sample_bytes > STOC_MAX_SAMPLE_BYTES)
+            return snprintf(why, 256, "sample bytes %llu are not in %llu..%llu", (unsigned long long)h->sample_bytes, (unsigned long long)least, (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
         sample_bytes = h->sample_bytes;
         stride = STOC_UNIT_BYTES;
-        if (sample_bytes < 1 || sample_bytes > STOC_MAX_SAMPLE_BYTES)
-            return snprintf(why, 256, "sample bytes %llu are not in 1..%llu", (unsigned long long)sample_bytes, (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
     }
     if (sample_bytes != h->sample_bytes)
         return snprintf(why, 256, "sample bytes %llu, the fields make %llu", (unsigned long long)h->sample_bytes, (unsigned long long)sample_bytes), false;
-    if (!geometry_of(flags, get64(page, STOC_HEADER_SAMPLES), get64(page, STOC_HEADER_SLOTS), stride, get32(page, STOC_HEADER_CLIENT_RECORDS),
+    if (!geometry_of(flags, get32(page, STOC_HEADER_POLICY), get64(page, STOC_HEADER_SAMPLES), get64(page, STOC_HEADER_SLOTS), stride, get32(page, STOC_HEADER_CLIENT_RECORDS),
                      get64(page, STOC_HEADER_PAYLOAD_BYTES), &h->g, why))
         return false;
     /* Every byte must come out the same when it is written again, reserved ones and padding included. */

@@ -31,6 +31,7 @@ static void *map_file(int fd, uint64_t offset, uint64_t length, int protection)
     unsigned char *first = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (first == MAP_FAILED)
         return MAP_FAILED;
+    munlock(first, room); /* or it counts against RLIMIT_MEMLOCK beside what takes its place */
     unsigned char *at = first + (-(uintptr_t)first & (HUGE_BYTES - 1));
     void *map = mmap(at, length, protection, MAP_SHARED | MAP_FIXED, fd, (off_t)offset);
     int number = errno;
@@ -43,6 +44,25 @@ static void *map_file(int fd, uint64_t offset, uint64_t length, int protection)
     }
     errno = number;
     return map;
+}
+
+/*
+ * Maps the payload, for reading. It is no part of core dumps, and not locked in a program that locks its memory (mlockall): both would take all pages of the cache, and a dump would write
+ * them as well. A map that is readable while it is locked would be filled at once.
+ */
+static void *map_payload(int fd, uint64_t offset, uint64_t length)
+{
+    void *map = map_file(fd, offset, length, PROT_NONE);
+    if (map == MAP_FAILED)
+        return MAP_FAILED;
+    munlock(map, length); /* that the one or the other cannot be done changes nothing else */
+    madvise(map, length, MADV_DONTDUMP);
+    if (mprotect(map, length, PROT_READ) == 0)
+        return map;
+    int number = errno;
+    munmap(map, length);
+    errno = number;
+    return MAP_FAILED;
 }
 
 /*
@@ -73,9 +93,9 @@ static void begin_huge(int fd, uint64_t length)
 
 /*
  * Called for each place in the payload that a fill has just taken, before it writes: blocks that begin in it become huge. Places are taken one behind the other, so that is once for
- * each block, while it is (nearly) empty; where they are not, as with first-indices, what is there is copied.
+ * each block, while it is (nearly) empty; where they are not, as with first-indices, what is there is copied. record: of our own, which draws their memory.
  */
-static void take_huge(stoc_cache *c, uint64_t offset, uint64_t length)
+static void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_t length)
 {
     uint64_t block = ROUND_UP(offset, HUGE_BYTES), end = MIN(offset + length, c->payload_bytes);
     if (LIKELY(block >= end))
@@ -85,7 +105,9 @@ static void take_huge(stoc_cache *c, uint64_t offset, uint64_t length)
         uint64_t start = now_ns();
         if (start < atomic_load_explicit(&c->huge_after, memory_order_relaxed))
             break;
-        bool made = make_huge(c->fd, c->payload_offset + block, c->payload + block);
+        bool drawn = draw(c, record, HUGE_BYTES), made = drawn && make_huge(c->fd, c->payload_offset + block, c->payload + block);
+        if (drawn)
+            settle(c, record, HUGE_BYTES);
         uint64_t after = now_ns();
         if (!made || after - start > HUGE_SLOW_NS)
             atomic_store_explicit(&c->huge_after, after + (after - start) * HUGE_PAUSE, memory_order_relaxed);

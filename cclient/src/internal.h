@@ -22,12 +22,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <sys/un.h>
 #include <time.h>
@@ -59,11 +61,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 #define ADOPT_AT_REGISTER_NS UINT64_C(1000000000) /* and a new client, whose number hides that clear */
 #define OWN_PATH_BYTES 512
 
-/* Where the regions of a segment lie. It follows from the first six members: geometry_of. */
+/* Where the regions of a segment lie. It follows from the first seven members: geometry_of. */
 struct geometry {
     uint64_t samples, slots, slot_stride, payload_bytes;
-    uint32_t client_records, flags;
-    uint64_t index_offset, slot_table_offset, payload_offset, segment_bytes;
+    uint32_t client_records, flags, policy;
+    uint64_t index_offset, sums_offset, slot_table_offset, payload_offset, segment_bytes;
 };
 
 /* A connection to a server. */
@@ -109,12 +111,13 @@ struct stoc_cache {
     _Atomic(stoc_word *) counters; /* of the own client record; the sink of a handle that is not counted; NULL: register first */
 
     stoc_word *slot_table; /* NULL unless fixed-size first-come */
+    stoc_word *sums;       /* NULL unless variable-size */
     unsigned char *control;
-    uint64_t control_bytes, segment_bytes, payload_offset, index_offset, slot_table_offset, limit_bytes;
+    uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
     int64_t created_ns;
-    uint32_t client_records, flags, place_shift, field_count, kind, layout_minor;
+    uint32_t client_records, flags, policy, place_shift, field_count, kind, layout_minor;
     uint64_t generation_mask;
-    bool variable, first_come, read_only;
+    bool variable, read_only;
     uint32_t (*crc)(uint32_t crc, const void *data, size_t length);
     int fd; /* data descriptor: pread, pwrite, fallocate and the maps */
 
@@ -125,7 +128,9 @@ struct stoc_cache {
     _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or takes back */
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
-    _Atomic int64_t memory_left;    /* bytes that may be filled before memory is looked at again */
+    _Atomic int64_t memory_left;    /* bytes that this client may draw before it looks at memory itself */
+    _Atomic uint32_t memory_group;  /* of this process, when it looked last */
+    _Atomic uint64_t held;          /* by stoc_hold, in bytes */
     _Atomic uint64_t huge_after;    /* when huge pages may be asked for again, as now_ns; HUGE_NEVER: never */
     struct crew crew;
     struct link *links;             /* to the server, under handles_lock; never shorter until close */

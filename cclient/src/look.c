@@ -12,7 +12,7 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
         .struct_bytes = sizeof *info, .samples = c->samples, .slots = c->slots, .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
         .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset, .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
         .created_ns = c->created_ns, .client_records = c->client_records, .field_count = c->field_count, .variable = c->variable,
-        .assign = c->first_come || c->variable ? STOC_FIRST_COME : STOC_FIRST_INDICES, .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
+        .assign = c->policy, .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
         .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only, .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor,
         .fd = c->fd, .payload = c->payload};
     memcpy(info->uuid, c->uuid, sizeof info->uuid);
@@ -96,9 +96,9 @@ static int verify_sample(const stoc_cache *c, uint64_t i)
         uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i)), offset, length;
         if (state_of(w) != READY)
             return state_of(w) > READY ? BAD : 0;
-        bool bad = !locate(c, w, meta, &offset, &length) || c->crc(0, c->payload + offset, length) != crc_of(meta);
-        atomic_thread_fence(memory_order_acquire);
-        if (atomic_load_explicit(index_word(c, i), memory_order_relaxed) == w)
+        uint32_t crc = crc_of(c, i, meta);
+        bool bad = !locate(c, w, meta, &offset, &length) || c->crc(0, c->payload + offset, length) != crc;
+        if (unchanged(index_word(c, i), w, meta))
             return bad ? VERIFIED | BAD : VERIFIED;
     }
     return 0; /* it keeps changing: not READY for long enough to be wrong */
@@ -131,16 +131,6 @@ void stoc_count_passed(stoc_cache *c, uint64_t n)
         count(c, STOC_COUNTER_PASSED, n);
 }
 
-/* Whether another description holds the record's lock. Asked through the data descriptor, which holds none itself: our own client counts like the others. */
-static bool record_alive(const stoc_cache *c, uint32_t record)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)record_offset(record), .l_len = 1};
-    while (fcntl(c->fd, F_OFD_GETLK, &lock) != 0)
-        if (errno != EINTR)
-            return false;
-    return lock.l_type != F_UNLCK;
-}
-
 int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
 {
     if (!c)
@@ -162,7 +152,7 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     }
     uint64_t named = 0;
     for (uint64_t i = 0; i < c->samples; i++) {
-        uint64_t w = load(index_word(c, i)), length = length_of(load(meta_word(c, i)));
+        uint64_t w = load(index_word(c, i)), length = length_of(c, load(meta_word(c, i)));
         if (state_of(w) == READY) {
             stats->ready++;
             stats->ready_bytes += length;

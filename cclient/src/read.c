@@ -13,12 +13,13 @@
  */
 static inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity, uint64_t *length, copy_function *copy, uint64_t *retried)
 {
-    stoc_word *word = index_word(c, i);
+    stoc_word *record = index_word(c, i);
     for (int tries = 0; tries < MAX_COPIES; tries++) {
-        uint64_t w = load(word), offset, bytes;
+        uint64_t w = load(record), offset, bytes;
         if (state_of(w) != READY)
             return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
-        bool placed = locate(c, w, load(meta_word(c, i)), &offset, &bytes);
+        uint64_t meta = load(record + 1);
+        bool placed = locate(c, w, meta, &offset, &bytes);
         bool copied = false;
         int result = STOC_HIT;
         if (UNLIKELY(!placed)) {
@@ -34,8 +35,7 @@ static inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, ui
             copy(dst, c->payload + offset, bytes);
             copied = true;
         }
-        atomic_thread_fence(memory_order_acquire); /* load-load: what was copied was read before the word is read again */
-        if (LIKELY(atomic_load_explicit(word, memory_order_relaxed) == w)) {
+        if (unchanged(record, w, meta)) {
             if (length && placed)
                 *length = bytes;
             return result;
@@ -72,12 +72,12 @@ static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64
         uint64_t w = load(index_word(c, i));
         if (state_of(w) != READY)
             return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
-        if (!c->variable) /* one word says it all: samples have one length, so it does not matter which write meta is from */
-            return LIKELY(locate(c, w, load(meta_word(c, i)), offset, length)) ? STOC_HIT : STOC_ECORRUPT;
+        if (!c->variable) /* one word says it all */
+            return LIKELY(locate(c, w, 0, offset, length)) ? STOC_HIT : STOC_ECORRUPT;
         STOC_FAULT("look.word");
-        bool placed = locate(c, w, load(meta_word(c, i)), offset, length);
-        atomic_thread_fence(memory_order_acquire);
-        if (LIKELY(atomic_load_explicit(index_word(c, i), memory_order_relaxed) == w))
+        uint64_t meta = load(meta_word(c, i));
+        bool placed = locate(c, w, meta, offset, length);
+        if (unchanged(index_word(c, i), w, meta))
             return placed ? STOC_HIT : STOC_ECORRUPT;
     }
     return STOC_MISS;
@@ -91,11 +91,10 @@ static inline bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot,
 {
     if (BAD_INDEX(c, index))
         return false;
-    stoc_word *record = index_word(c, (uint64_t)index);
     *counters = atomic_load_explicit((_Atomic(stoc_word *) *)(uintptr_t)&c->counters, memory_order_acquire);
-    uint64_t w = load(record), meta = load(record + 1);
+    uint64_t w = load(index_word(c, (uint64_t)index));
     *slot = (w >> STOC_FIXED_PLACE_SHIFT) - 1;
-    return LIKELY(state_of(w) == READY && *slot < c->slots && length_of(meta) == c->sample_bytes && *counters); /* an arena has 0 slots */
+    return LIKELY(state_of(w) == READY && *slot < c->slots && *counters); /* an arena has 0 slots */
 }
 
 __attribute__((noinline)) static int find_counted(stoc_cache *c, int64_t index, uint64_t *offset, uint64_t *length)

@@ -6,6 +6,8 @@ static const uint8_t item_sizes[] = {1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8
 #define DTYPES (sizeof item_sizes)
 _Static_assert(DTYPES == STOC_COMPLEX128 + 1, "an item size for every dtype");
 
+#define EXTENT_RECORD (8 + 4 * STOC_MAX_DIMS) /* bytes of a field in the header of a variable-size sample */
+
 /* UTF-8 of n bytes without NUL, surrogates, overlong forms or numbers above 0x10ffff. */
 static bool is_utf8(const char *text, size_t n)
 {
@@ -55,11 +57,12 @@ static bool field_valid(const struct stoc_field *f, bool variable, char *why)
 
 /*
  * Places the fields of a fixed-size sample one after the other, each at the next multiple of its item size. *sample_bytes is the end of the last, *stride that rounded up
- * to the largest item, so that the payload is one dense array. In a variable-size cache places and sizes are 0, and the results mean nothing.
+ * to the largest item, so that the payload is one dense array. In a variable-size cache places and sizes are 0, *sample_bytes is the size of the smallest sample, and *stride means nothing.
  */
 static bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes, uint64_t *stride, char *why)
 {
-    uint64_t end = 0, align = 1;
+    bool bare = count == 1 && fields[0].ndim == 1;
+    uint64_t end = variable && !bare ? ROUND_UP(count * EXTENT_RECORD, STOC_UNIT_BYTES) : 0, align = 1;
     if (count < 1 || count > STOC_MAX_FIELDS)
         return snprintf(why, 256, "%u fields are not in 1..%d", count, (int)STOC_MAX_FIELDS), false;
     for (uint32_t k = 0; k < count; k++) {
@@ -70,18 +73,25 @@ static bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool varia
             if (strcmp(fields[j].name, f->name) == 0)
                 return snprintf(why, 256, "two fields are named \"%s\"", f->name), false;
         f->offset = f->bytes = 0;
-        if (variable)
-            continue;
         uint64_t item = item_sizes[f->dtype], bytes = item;
+        bool exact = true;
         for (unsigned d = 0; d < f->ndim; d++) {
+            if (f->dims[d] == STOC_VARIABLE_DIM) {
+                exact = false;
+                continue;
+            }
             if (bytes > STOC_MAX_SAMPLE_BYTES / f->dims[d])
                 return snprintf(why, 256, "field \"%s\" is larger than %llu bytes", f->name, (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
             bytes *= f->dims[d];
         }
-        align = MAX(align, item);
-        f->offset = ROUND_UP(end, item);
-        f->bytes = bytes;
-        end = f->offset + bytes;
+        if (!variable) {
+            align = MAX(align, item);
+            f->offset = ROUND_UP(end, item);
+            f->bytes = bytes;
+            end = f->offset + bytes;
+        } else if (exact) {
+            end += bare ? bytes : ROUND_UP(bytes, STOC_UNIT_BYTES);
+        }
         if (end > STOC_MAX_SAMPLE_BYTES)
             return snprintf(why, 256, "the fields up to \"%s\" take %llu bytes, more than %llu", f->name, (unsigned long long)end,
                             (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;

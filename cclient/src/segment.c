@@ -2,144 +2,6 @@
  * segment.c - create, open, close, unlink.
  */
 
-static void default_directory(char *path, size_t size) { snprintf(path, size, "/dev/shm/stocached-%u", (unsigned)geteuid()); }
-
-/* name or path -> path. EINVAL. */
-static int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct stoc_error *error)
-{
-    if (!name_or_path || !name_or_path[0])
-        return fail(error, STOC_EINVAL, 0, "no name or path given; `stocached ls` lists caches");
-    int n;
-    if (strchr(name_or_path, '/')) {
-        n = snprintf(path, OWN_PATH_BYTES, "%s", name_or_path);
-    } else {
-        char directory[64];
-        if (!name_valid(name_or_path))
-            return fail(error, STOC_EINVAL, 0, "name \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first; a path has a /", name_or_path);
-        default_directory(directory, sizeof directory);
-        n = snprintf(path, OWN_PATH_BYTES, "%s/%s", directory, name_or_path);
-    }
-    if (n >= OWN_PATH_BYTES)
-        return fail(error, STOC_EINVAL, 0, "path of %d bytes is longer than %d", n, OWN_PATH_BYTES - 1);
-    return 0;
-}
-
-static const char *kind_of_file(mode_t mode)
-{
-    return S_ISDIR(mode) ? "a directory" : S_ISLNK(mode) ? "a symbolic link" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
-}
-
-/* A file that may be a segment of ours: regular, and owned by us. */
-static int check_file(const struct stat *st, const char *path, struct stoc_error *error)
-{
-    if (!S_ISREG(st->st_mode))
-        return fail(error, STOC_EPERM, 0, "%s is %s, not a cache; remove it or take another name", path, kind_of_file(st->st_mode));
-    if (st->st_uid != geteuid())
-        return fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u; a cache is for one user", path, (unsigned)st->st_uid, (unsigned)geteuid());
-    return 0;
-}
-
-/* A descriptor of a process, /proc/<pid>/fd/<fd>: a symbolic link by its looks, the open file itself by its effect. */
-static bool is_proc_fd(const char *path)
-{
-    if (strncmp(path, "/proc/", 6) != 0)
-        return false;
-    const char *slash = strchr(path + 6, '/');
-    return slash && strncmp(slash, "/fd/", 4) == 0 && slash[4] && !strchr(slash + 4, '/');
-}
-
-static int open_error(const char *path, struct stoc_error *error)
-{
-    int number = errno;
-    switch (number) {
-    case ENOENT:
-    case ENOTDIR:
-        return fail(error, STOC_ENOENT, number, "%s: no such cache; create it, or see `stocached ls`", path);
-    case ELOOP:
-        return fail(error, STOC_EPERM, number, "%s is a symbolic link, not a cache; remove it or take another name", path);
-    case EACCES:
-    case EPERM:
-        if (is_proc_fd(path))
-            return fail(error, STOC_EPERM, number, "%s: permission denied: the process is not dumpable, or another user's; give the cache a name", path);
-        return fail(error, STOC_EPERM, number, "%s: permission denied", path);
-    default:
-        return fail_system(error, "open", path);
-    }
-}
-
-/* Opens a regular file of ours without following a symbolic link, waiting on a FIFO, or waking a device: *fd, and whether it is for reading only. */
-static int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error)
-{
-    struct stat st;
-    bool process = is_proc_fd(path);
-    int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (process ? 0 : O_NOFOLLOW), code;
-    if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, process ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
-        return open_error(path, error);
-    if ((code = check_file(&st, path, error)) < 0)
-        return code;
-    *fd = -1;
-    if (!*read_only) {
-        *fd = open(path, O_RDWR | flags);
-        *read_only = *fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS);
-    }
-    if (*read_only)
-        *fd = open(path, O_RDONLY | flags);
-    if (*fd < 0)
-        return open_error(path, error);
-    /* What was looked at need not be what was opened. */
-    code = stat_fd(*fd, &st) != 0 ? fail_system(error, "stat", path) : check_file(&st, path, error);
-    if (code < 0) {
-        close(*fd);
-        *fd = -1;
-    }
-    return code;
-}
-
-/*
- * Opens the directory of named caches. The default one MUST be a real directory of ours that nobody else may enter, so that nobody can put anything in our way; it is made
- * if create says so. Any other directory is the user's choice. ENOENT, EPERM, EMEMORY, ESYSTEM.
- */
-static int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error)
-{
-    char ours[64];
-    struct stat st;
-    default_directory(ours, sizeof ours);
-    bool is_ours = strcmp(directory, ours) == 0, made = false;
-    if (is_ours && create && !(made = mkdir(directory, 0700) == 0) && errno != EEXIST)
-        goto failed;
-    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_ours ? O_NOFOLLOW : 0));
-    if (*fd < 0)
-        goto failed;
-    if (!is_ours)
-        return 0;
-    int code = 0;
-    if ((made && fchmod(*fd, 0700) != 0) || stat_fd(*fd, &st) != 0) /* against a umask that takes our own rights away */
-        code = fail_system(error, "make the directory", directory);
-    else if (st.st_uid != geteuid())
-        code = fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u: remove it, or use another directory", directory, (unsigned)st.st_uid, (unsigned)geteuid());
-    else if (st.st_mode & 077)
-        code = fail(error, STOC_EPERM, 0, "%s has mode %04o, others may enter it: chmod 700 %s", directory, (unsigned)st.st_mode & 07777, directory);
-    if (code < 0)
-        close(*fd);
-    return code;
-failed:
-    switch (errno) {
-    case ENOENT:
-        return fail(error, STOC_ENOENT, errno, "directory %s does not exist", directory);
-    case ENOTDIR:
-    case ELOOP:
-        return fail(error, STOC_EPERM, errno, "%s is no directory, or a symbolic link; remove it, or use another directory", directory);
-    case EACCES:
-    case EPERM:
-    case EROFS:
-        return fail(error, STOC_EPERM, errno, "directory %s: permission denied, or read-only; use another directory", directory);
-    case ENOSPC:
-        return fail(error, STOC_EMEMORY, errno, "no room for the directory %s; remove caches (stocached gc) or enlarge the tmpfs", directory);
-    default:
-        return fail_system(error, "open the directory", directory);
-    }
-}
-
 static void unmap(stoc_cache *c)
 {
     if (c->control)
@@ -189,15 +51,13 @@ static int attach(stoc_cache *c, const struct header *h, struct stoc_error *erro
     c->sample_bytes = h->sample_bytes;
     c->payload_bytes = g->payload_bytes;
     c->control_bytes = c->payload_offset = g->payload_offset;
-    c->index_offset = g->index_offset;
-    c->slot_table_offset = g->slot_table_offset;
     c->segment_bytes = g->segment_bytes;
     c->limit_bytes = h->limit_bytes;
     c->created_ns = h->created_ns;
     c->client_records = g->client_records;
     c->flags = g->flags;
     c->variable = g->flags & STOC_FLAG_VARIABLE;
-    c->first_come = g->flags & STOC_FLAG_FIRST_COME;
+    c->policy = g->policy;
     c->place_shift = c->variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
     c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
     c->layout_minor = h->minor;
@@ -216,18 +76,22 @@ static int attach(stoc_cache *c, const struct header *h, struct stoc_error *erro
     if (control == MAP_FAILED)
         goto no_map;
     c->control = control;
-    void *payload = map_file(c->fd, c->payload_offset, c->payload_bytes, PROT_READ);
+    void *payload = map_payload(c->fd, c->payload_offset, c->payload_bytes);
     if (payload == MAP_FAILED)
         goto no_map;
     c->payload = payload;
-    c->index = word_at(c, c->index_offset);
-    c->slot_table = c->slot_table_offset ? word_at(c, c->slot_table_offset) : NULL;
+    c->index = word_at(c, g->index_offset);
+    c->sums = g->sums_offset ? word_at(c, g->sums_offset) : NULL;
+    c->slot_table = g->slot_table_offset ? word_at(c, g->slot_table_offset) : NULL;
     atomic_store(&c->counters, c->read_only ? c->sink : NULL);
     atomic_store(&c->huge_after, c->read_only || !huge_pages_allowed() ? HUGE_NEVER : 0);
     return 0;
 no_map:
     if (errno == ENOMEM)
         return fail(error, STOC_EMEMORY, ENOMEM, "no address space to map the %llu bytes of %s; raise the limit (ulimit -v)", (unsigned long long)g->segment_bytes, path);
+    if (errno == EAGAIN)
+        return fail(error, STOC_EMEMORY, EAGAIN, "this process locks its memory (mlockall) and may not lock the %llu bytes of %s (RLIMIT_MEMLOCK); raise the limit (ulimit -l)",
+                    (unsigned long long)g->segment_bytes, path);
     return fail_system(error, "map", path);
 }
 
@@ -431,20 +295,24 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (!o->variable && o->sample_bytes != 0 && o->sample_bytes != sample_bytes)
         return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the fields make %llu; leave it out", (unsigned long long)o->sample_bytes, (unsigned long long)sample_bytes);
 
-    uint32_t flags = (o->variable ? STOC_FLAG_VARIABLE : o->assign == STOC_FIRST_COME ? STOC_FLAG_FIRST_COME : 0) | (o->unlink_last ? STOC_FLAG_UNLINK_LAST : 0) |
+    uint32_t flags = (o->variable ? STOC_FLAG_VARIABLE : 0) | (o->unlink_last ? STOC_FLAG_UNLINK_LAST : 0) |
                      (o->reserve ? STOC_FLAG_RESERVED : 0) | (name ? STOC_FLAG_NAMED : 0);
     uint32_t records = o->client_records ? o->client_records : (uint32_t)STOC_DEFAULT_CLIENT_RECORDS;
     if (o->variable) {
+        uint64_t smallest = units_for(sample_bytes) * STOC_UNIT_BYTES;
         if (h->sample_bytes == 0)
             h->sample_bytes = STOC_MAX_SAMPLE_BYTES;
-        if (!geometry_of(flags, o->samples, 0, STOC_UNIT_BYTES, records, STOC_UNIT_BYTES, &h->g, why))
+        if (h->sample_bytes < sample_bytes)
+            return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the smallest sample of these fields has %llu; leave it out, or raise it", (unsigned long long)h->sample_bytes,
+                        (unsigned long long)sample_bytes);
+        if (!geometry_of(flags, o->assign, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes)
-            return fail(error, STOC_EMEMORY, 0, "an arena of one unit for %llu samples makes a segment of %llu bytes, over the limit of %llu; raise the limit to that at least",
-                        (unsigned long long)o->samples, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
+            return fail(error, STOC_EMEMORY, 0, "an arena for the smallest of %llu samples (%llu bytes) makes a segment of %llu bytes, over the limit of %llu; raise the limit to that at least",
+                        (unsigned long long)o->samples, (unsigned long long)smallest, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
         payload = MIN(payload, STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
-        if (!geometry_of(flags, o->samples, 0, STOC_UNIT_BYTES, records, payload, &h->g, why))
+        if (!geometry_of(flags, o->assign, o->samples, 0, STOC_UNIT_BYTES, records, payload, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         return 0;
     }
@@ -454,16 +322,16 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
         uint64_t low = 0, high = slots;
         while (low < high) {
             uint64_t middle = low + (high - low + 1) / 2;
-            if (geometry_of(flags, o->samples, middle, stride, records, 0, &h->g, why) && h->g.segment_bytes <= o->limit_bytes)
+            if (geometry_of(flags, o->assign, o->samples, middle, stride, records, 0, &h->g, why) && h->g.segment_bytes <= o->limit_bytes)
                 low = middle;
             else
                 high = middle - 1;
         }
         slots = low;
     }
-    bool fits = slots > 0 && geometry_of(flags, o->samples, slots, stride, records, 0, &h->g, why);
+    bool fits = slots > 0 && geometry_of(flags, o->assign, o->samples, slots, stride, records, 0, &h->g, why);
     if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
-        if (!geometry_of(flags, o->samples, wanted, stride, records, 0, &h->g, why))
+        if (!geometry_of(flags, o->assign, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         return fail(error, STOC_EMEMORY, 0, "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; raise the limit to that at least",
                     (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
@@ -501,13 +369,16 @@ struct reserving {
     struct room room; /* that became short */
 };
 
-/* Others take memory meanwhile: look again after each step, or the kernel kills instead of refusing. */
-static bool go_on_reserving(void *context, uint64_t done, uint64_t total)
+/* Others take memory meanwhile: look before each step, or the kernel kills instead of refusing. */
+static uint64_t grant_to_reserve(void *context, uint64_t done, uint64_t total)
 {
     struct reserving *r = context;
-    if (r->options->progress)
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (r->options->progress && done > 0)
         r->options->progress(r->options->context, done, total);
-    return done == total || !below_floor(&r->room);
+    if (done == total)
+        return 0;
+    return tightest_room("", NULL, &r->room) ? grant_of(room_usable(&r->room)) / page * page : ALLOCATE_STEP;
 }
 
 /* Pages for the control part, because a hole there would be a SIGBUS on a full tmpfs, and for the payload if it is reserved; the header. The file has no name yet. */
@@ -525,7 +396,7 @@ static int fill_new_file(int fd, const struct header *h, const struct stoc_optio
     begin_huge(fd, g->payload_offset);
     if (allocate(fd, 0, g->payload_offset, NULL, NULL) != 0)
         return create_error("take the pages of the control part", g, error);
-    if (o->reserve && allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, go_on_reserving, &r) != 0) {
+    if (o->reserve && allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, grant_to_reserve, &r) != 0) {
         if (errno != ECANCELED)
             return create_error("reserve the payload", g, error);
         return fail(error, STOC_EMEMORY, 0, "reserve the payload: %s has %s available of %s, at or below the floor of %s; give a smaller limit, or leave out reserve", r.room.what,
@@ -676,6 +547,7 @@ static void close_handle(stoc_cache *c, bool keep_maps)
     if (owner) {
         uint32_t record = owner - 1;
         take_back(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: nobody else has the record's lock */
+        store(drawn_word(c, record), 0);
         store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
     }
     if ((c->flags & STOC_FLAG_UNLINK_LAST) && !c->read_only) {

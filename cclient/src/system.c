@@ -117,14 +117,20 @@ static int pwrite_all(int fd, const void *data, size_t length, uint64_t offset)
 #define ALLOCATE_STEP (64 * MIB) /* about 25 ms: short against timers, long against a system call */
 
 /*
- * Allocates the pages of a range, in steps, because a signal makes the kernel undo one call: 0, or -1 with errno. After each step it asks go_on (NULL: nobody), whose false ends
- * it with ECANCELED.
+ * Allocates the pages of a range, in steps, because a signal makes the kernel undo one call: 0, or -1 with errno. grant (NULL: nobody) says how many more bytes may be taken; it is asked at
+ * the beginning, whenever these are taken, and at the end. 0 before the end stops it with ECANCELED.
  */
-static int allocate(int fd, uint64_t offset, uint64_t length, bool (*go_on)(void *context, uint64_t done, uint64_t total), void *context)
+static int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context)
 {
-    uint64_t step = ALLOCATE_STEP;
-    for (uint64_t done = 0; done < length;) {
-        uint64_t n = MIN(step, length - done);
+    uint64_t step = ALLOCATE_STEP, granted = grant ? 0 : length;
+    for (uint64_t done = 0;;) {
+        if (grant && (granted == 0 || done == length) && (granted = grant(context, done, length)) == 0 && done < length) {
+            errno = ECANCELED;
+            return -1;
+        }
+        if (done == length)
+            return 0;
+        uint64_t n = MIN(MIN(step, granted), length - done);
         if (fallocate(fd, 0, (off_t)(offset + done), (off_t)n) != 0) {
             if (errno == EINTR) {
                 step = MAX(step / 2, MIB); /* a timer that fires more often than a step takes would keep us here */
@@ -132,13 +138,8 @@ static int allocate(int fd, uint64_t offset, uint64_t length, bool (*go_on)(void
             }
             return -1;
         }
-        done += n;
-        if (go_on && !go_on(context, done, length)) {
-            errno = ECANCELED;
-            return -1;
-        }
+        done += n, granted -= n;
     }
-    return 0;
 }
 
 /* Reads a small text file such as those of /proc; NUL-terminates. Returns its length or -1. */

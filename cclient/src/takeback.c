@@ -34,7 +34,7 @@ static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
         uint64_t intent = intent_for(c, record, k, sample), unit = intent & INTENT_UNIT_MASK, units = intent >> INTENT_UNIT_BITS;
         uint64_t next = load(arena_next_word(c));
         if (units && owner_of(next) == record + 1 && arena_unit(next) == unit + units && unit + units <= arena_units(c)) {
-            store(meta_word(c, sample), meta_of(MIN(units * STOC_UNIT_BYTES, UINT32_MAX), 0));
+            set_length(c, sample, MIN(units * STOC_UNIT_BYTES, UINT32_MAX));
             return unit + 1;
         }
     }

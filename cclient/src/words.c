@@ -21,6 +21,7 @@ static inline stoc_word *word_at(const stoc_cache *c, uint64_t offset) { return 
 
 static inline stoc_word *index_word(const stoc_cache *c, uint64_t sample) { return c->index + 2 * sample; }
 static inline stoc_word *meta_word(const stoc_cache *c, uint64_t sample) { return c->index + 2 * sample + 1; }
+static inline stoc_word *sum_word(const stoc_cache *c, uint64_t sample) { return c->sums + sample; }
 static inline stoc_word *slot_word(const stoc_cache *c, uint64_t slot) { return c->slot_table + slot; }
 static inline stoc_word *phase_word(const stoc_cache *c) { return word_at(c, STOC_PHASE_OFFSET); }
 static inline stoc_word *free_from_word(const stoc_cache *c) { return word_at(c, STOC_FREE_FROM_OFFSET); }
@@ -34,6 +35,11 @@ static inline stoc_word *entry_word(const stoc_cache *c, uint32_t record, uint32
     return record_word(c, record, STOC_CLIENT_CLAIMS + entry * STOC_CLAIM_BYTES);
 }
 static inline stoc_word *intent_word(const stoc_cache *c, uint32_t record, uint32_t entry) { return entry_word(c, record, entry) + 1; }
+static inline stoc_word *drawn_word(const stoc_cache *c, uint32_t record) { return record_word(c, record, STOC_CLIENT_DRAWN); }
+static inline stoc_word *grant_word(const stoc_cache *c, uint32_t group)
+{
+    return word_at(c, STOC_ALLOWANCE_OFFSET + group % STOC_ALLOWANCE_WORDS * STOC_CONTROL_LINE_BYTES);
+}
 static inline stoc_word *record_counters(const stoc_cache *c, uint32_t record) { return record_word(c, record, STOC_CLIENT_COUNTERS); }
 
 /* An index word: state 3, owner 12, generation, place. */
@@ -46,9 +52,23 @@ static inline uint64_t pack(const stoc_cache *c, unsigned state, uint32_t owner,
     return state | (uint64_t)owner << OWNER_SHIFT | (generation & c->generation_mask) << GENERATION_SHIFT | place << c->place_shift;
 }
 
-static inline uint64_t meta_of(uint64_t length, uint32_t crc) { return length | (uint64_t)crc << 32; }
-static inline uint64_t length_of(uint64_t meta) { return meta & UINT32_MAX; }
-static inline uint32_t crc_of(uint64_t meta) { return (uint32_t)(meta >> 32); }
+/* Meta: content 32 (the length in a variable-size cache, else the checksum), fills 24, cost 8. */
+#define FILLS_SHIFT 32
+#define FILLS_MASK ((UINT64_C(1) << 24) - 1)
+static inline uint64_t meta_with(uint64_t meta, uint32_t content) { return (meta & ~(uint64_t)UINT32_MAX) | content; }
+static inline uint64_t meta_published(uint64_t meta, uint32_t content)
+{
+    uint64_t fills = ((meta >> FILLS_SHIFT) + 1) & FILLS_MASK;
+    return (meta & ~(FILLS_MASK << FILLS_SHIFT | UINT32_MAX)) | fills << FILLS_SHIFT | content;
+}
+/* Stores the length of an extent. Only who has the claim of the sample, or takes it back, may. */
+static inline void set_length(const stoc_cache *c, uint64_t sample, uint64_t length)
+{
+    store(meta_word(c, sample), meta_with(load(meta_word(c, sample)), (uint32_t)length));
+}
+
+static inline uint64_t length_of(const stoc_cache *c, uint64_t meta) { return c->variable ? meta & UINT32_MAX : c->sample_bytes; }
+static inline uint32_t crc_of(const stoc_cache *c, uint64_t sample, uint64_t meta) { return (uint32_t)(c->variable ? load(sum_word(c, sample)) : meta); }
 
 static inline uint64_t units_for(uint64_t length) { return length ? (length + STOC_UNIT_BYTES - 1) / STOC_UNIT_BYTES : 1; }
 static inline uint64_t arena_units(const stoc_cache *c) { return c->payload_bytes / STOC_UNIT_BYTES; }
@@ -62,6 +82,13 @@ static inline uint64_t phase_clearing_by(uint32_t owner, uint64_t epoch) { retur
 /* arena_next: owner 12 of who allocated last, first unit never allocated. */
 static inline uint64_t arena_pack(uint32_t owner, uint64_t unit) { return (uint64_t)owner << OWNER_SHIFT | unit << STOC_ARENA_PLACE_SHIFT; }
 static inline uint64_t arena_unit(uint64_t a) { return a >> STOC_ARENA_PLACE_SHIFT; }
+
+/* A word of the allowance: left 16 in units of 4,096 bytes, looks 16, group 32. */
+#define GRANT_UNIT 4096
+static inline uint64_t grant_pack(uint64_t bytes, uint64_t looks, uint32_t group) { return bytes / GRANT_UNIT | (looks & UINT16_MAX) << 16 | (uint64_t)group << 32; }
+static inline uint64_t grant_left(uint64_t g) { return (g & UINT16_MAX) * GRANT_UNIT; }
+static inline uint64_t grant_looks(uint64_t g) { return g >> 16 & UINT16_MAX; }
+static inline uint32_t grant_group(uint64_t g) { return (uint32_t)(g >> 32); }
 
 /* The stripe of the calling thread: threads have stacks of their own, far apart. */
 static inline stoc_word *stripe_of(stoc_word *counters)
@@ -77,17 +104,24 @@ static inline void add_to(stoc_word *counters, enum stoc_counter which, uint64_t
     atomic_fetch_add_explicit(stripe_of(counters) + which, n, memory_order_relaxed);
 }
 
-/* Where a sample lies, by a word read READY: offset in the payload and bytes, both inside the payload; false: no such place. */
+/* Where a sample lies, by words read READY: offset in the payload and bytes, both inside the payload; false: no such place, or the words do not belong together. */
 static inline bool locate(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t *offset, uint64_t *length)
 {
     uint64_t place = place_of(c, w) - 1; /* none wraps around and is too large */
-    *length = length_of(meta);
+    *length = length_of(c, meta);
     if (LIKELY(!c->variable)) {
         *offset = place * c->slot_stride;
-        return place < c->slots && *length == c->sample_bytes;
+        return place < c->slots;
     }
     if (place >= arena_units(c) || *length > c->sample_bytes)
         return false;
     *offset = place * STOC_UNIT_BYTES;
     return *length <= c->payload_bytes - *offset;
+}
+
+/* Ends a copy, or a look at a sample, that began by loading w and then meta: whether it was the same all the time. docs/protocol.md, Memory order, says why word comes first. */
+static inline bool unchanged(stoc_word *record, uint64_t w, uint64_t meta)
+{
+    atomic_thread_fence(memory_order_acquire); /* load-load: what was copied was read before the words are read again */
+    return LIKELY(load(record) == w && atomic_load_explicit(record + 1, memory_order_relaxed) == meta);
 }

@@ -8,10 +8,21 @@
  */
 #define PIECE (256 * 1024)
 
+enum { OPEN = 1, DRAWN = 2 /* pages_of(length) bytes, and not settled yet */ }; /* stoc_claim.open */
+
+/* A fill takes no more memory. */
+static void settle_claim(struct stoc_claim *k)
+{
+    if (k->open & DRAWN)
+        settle(k->cache, owner_of(k->word) - 1, pages_of(k->length));
+    k->open &= ~(uint32_t)DRAWN;
+}
+
 /* The last step of every claim: nothing is listed any more. */
 static void end_claim(struct stoc_claim *k)
 {
     uint32_t record = owner_of(k->word) - 1;
+    settle_claim(k);
     store(intent_word(k->cache, record, k->entry), 0);
     store(entry_word(k->cache, record, k->entry), 0);
     k->open = 0;
@@ -100,7 +111,7 @@ static int take_extent(struct stoc_claim *k, uint32_t record)
         if (!cas(arena_next_word(c), a, arena_pack(record + 1, unit + units)))
             continue;
         STOC_FAULT("extent.taken");
-        store(meta_word(c, k->sample), meta_of(k->length, 0));
+        set_length(c, k->sample, k->length);
         if (name_place(k, unit + 1))
             STOC_FAULT("extent.named");
         else
@@ -121,7 +132,7 @@ enum { TAKE = 0, KEEP = 1 };
  */
 static int place_for(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length)
 {
-    uint64_t place = place_of(c, w), units = units_for(length_of(meta));
+    uint64_t place = place_of(c, w), units = units_for(length_of(c, meta));
     if (place == 0)
         return state_of(w) == EMPTY ? TAKE : STOC_ECORRUPT;
     if (!c->variable)
@@ -176,8 +187,6 @@ again:;
             goto again;
         return STOC_FULL;
     }
-    if (!fits && memory_short(c, length)) /* a place that it keeps has its pages */
-        return STOC_FULL;
 
     uint32_t entry = 0;
     while (entry < STOC_CLAIMS_PER_CLIENT && (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, i + 1)))
@@ -195,9 +204,16 @@ again:;
             goto again;
         return STOC_BUSY;
     }
+    bool drawn = !fits && !(c->flags & STOC_FLAG_RESERVED); /* a place that it keeps has its pages */
+    if (drawn && !draw(c, record, pages_of(length))) {
+        store(entry_word(c, record, entry), 0);
+        return STOC_FULL;
+    }
     uint64_t generation = generation_of(c, w) + (state_of(w) == READY);
     uint64_t claimed = pack(c, WRITING, owner, generation, first_indices ? i + 1 : fits ? place_of(c, w) : 0);
     if (!cas(index_word(c, i), w, claimed)) {
+        if (drawn)
+            settle(c, record, pages_of(length));
         store(entry_word(c, record, entry), 0);
         if (state_of(load(index_word(c, i))) == READY)
             goto again;
@@ -205,7 +221,9 @@ again:;
     }
     STOC_FAULT("claim.word");
     *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
-                             .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed), .open = 1};
+                             .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed), .open = drawn ? OPEN | DRAWN : OPEN};
+    if (fits && c->variable && load(meta_word(c, i)) != meta) /* the word has come back, with another extent behind it */
+        return abort_claim(k, STOC_BUSY);
     if (!first_indices && !fits) {
         code = c->variable ? take_extent(k, record) : take_slot(k, record);
         if (code != STOC_STORED)
@@ -213,7 +231,7 @@ again:;
     }
     k->offset = (place_of(c, k->word) - 1) * (c->variable ? STOC_UNIT_BYTES : c->slot_stride);
     if (!fits)
-        take_huge(c, k->offset, c->variable ? length : c->slot_stride);
+        take_huge(c, record, k->offset, c->variable ? length : c->slot_stride);
     return STOC_STORED;
 }
 
@@ -243,7 +261,10 @@ static int write_bytes(struct stoc_claim *k, uint64_t at, const void *data, size
 static int publish(struct stoc_claim *k, uint32_t crc)
 {
     stoc_cache *c = k->cache;
-    store(meta_word(c, k->sample), meta_of(k->length, crc));
+    stoc_word *meta = meta_word(c, k->sample);
+    if (c->variable)
+        store(sum_word(c, k->sample), crc);
+    store(meta, meta_published(load(meta), c->variable ? (uint32_t)k->length : crc));
     STOC_FAULT("publish.meta");
     if (!cas(index_word(c, k->sample), k->word, pack(c, READY, 0, generation_of(c, k->word), place_of(c, k->word))))
         return lost(k); /* the CAS releases payload and meta to whoever loads the word */
@@ -341,6 +362,8 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
     /* Now, so that a part never written is zeros and not a hole. */
     if (length && allocate(c->fd, c->payload_offset + k->offset, length, NULL, NULL) != 0 && (result = write_failed(k)) == STOC_FULL)
         count(c, STOC_COUNTER_FULL, 1);
+    if (result == STOC_STORED)
+        settle_claim(k);
     return result;
 }
 

@@ -1,0 +1,415 @@
+/*
+ * memory.c - memory that is promised, drawn, mapped, dumped and locked; and copies that last while generations wrap around. The library is compiled into this program.
+ */
+#include "../stocached.c"
+
+#include "check.h"
+
+#include <sys/prctl.h>
+
+enum { M = 1 << 20 };
+
+/* ------------------------------------------------------------------------------------------------ the allowance */
+
+static uint64_t grant_here(const stoc_cache *c) { return load(grant_word(c, group_of_process(""))); }
+
+static uint64_t looks(const stoc_cache *c) { return grant_looks(grant_here(c)); }
+
+static uint32_t record_of(const stoc_cache *c) { return atomic_load(&c->owner) - 1; }
+
+static int put_large(stoc_cache *c, int64_t i, size_t n, unsigned flags)
+{
+    unsigned char *bytes = calloc(1, n);
+    REQUIRE(bytes != NULL);
+    int result = stoc_set(c, i, bytes, n, flags);
+    free(bytes);
+    return result;
+}
+
+/* Clients draw on what one of them was granted, look after 64 MiB of their own at the latest, and have nothing drawn in the end. */
+static void clients_share_an_allowance(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 400, .sample_bytes = M)), *other = join_fd(c);
+    atomic_store(&c->huge_after, HUGE_NEVER), atomic_store(&other->huge_after, HUGE_NEVER);
+    EQUAL(put_large(c, 0, M, 0), STOC_STORED);
+    EQUAL(looks(c), 1); /* each looks at first */
+    uint64_t left = grant_left(grant_here(c));
+    CHECK(left > 16 * M && left <= STOC_GRANT_MAX - (M + 4096));
+    EQUAL(put_large(other, 1, M, 0), STOC_STORED);
+    EQUAL(looks(c), 2);
+    left = grant_left(grant_here(c));
+    EQUAL(put_large(c, 2, M, 0), STOC_STORED);
+    EQUAL(grant_left(grant_here(c)), left - (M + 4096));
+    EQUAL(put_large(c, 2, M, STOC_OVERWRITE), STOC_STORED); /* its pages are there */
+    EQUAL(grant_left(grant_here(c)), left - (M + 4096));
+    for (int i = 3; i < 131; i++)
+        EQUAL(put_large(i % 2 ? c : other, i, M, 0), STOC_STORED);
+    CHECK(looks(c) >= 4 && looks(c) <= 10);
+    EQUAL(load(drawn_word(c, record_of(c))), 0);
+    EQUAL(load(drawn_word(c, record_of(other))), 0);
+    check_quiet(c);
+    stoc_close(other);
+    stoc_close(c);
+}
+
+/* What a living client has drawn is as good as taken; what a dead one had is not. */
+static void fills_under_way_count(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 100, .sample_bytes = M)), *other = join_fd(c);
+    uint32_t busy = record_of(other);
+    store(drawn_word(c, busy), UINT64_C(1) << 60);
+    for (int i = 0; i < 3; i++)
+        EQUAL(put_large(c, i, M, 0), STOC_FULL);
+    struct stoc_claim k;
+    EQUAL(stoc_claim(c, 0, M, 0, &k), STOC_FULL);
+    EQUAL(load(drawn_word(c, record_of(c))), 0);
+    EQUAL(load(entry_word(c, record_of(c), 0)), 0);
+    EQUAL(stats_of(c).full, 4);
+    store(drawn_word(c, busy + 1), UINT64_C(1) << 60); /* nobody's */
+    store(clients_high_word(c), busy + 2);
+    store(drawn_word(c, busy), 0);
+    EQUAL(put_large(c, 0, M, 0), STOC_STORED); /* and it goes on at once */
+    EQUAL(stoc_claim(c, 1, M, 0, &k), STOC_STORED);
+    EQUAL(load(drawn_word(c, record_of(c))), 0); /* a claim has its pages */
+    EQUAL(stoc_abort(&k), 0);
+    stoc_cache *third = join_fd(c);
+    EQUAL(record_of(third), busy + 1);
+    EQUAL(load(drawn_word(c, busy + 1)), 0);
+    stoc_close(third);
+    stoc_close(other);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* A word of another group holds nothing for us. */
+static void a_grant_is_for_one_group(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .sample_bytes = 4096));
+    uint32_t ours = group_of_process("");
+    store(grant_word(c, ours), grant_pack(STOC_GRANT_MAX, 5, ours + (uint32_t)STOC_ALLOWANCE_WORDS));
+    atomic_store(&c->memory_left, (int64_t)STOC_GRANT_MAX); /* as if it had looked already */
+    atomic_store(&c->memory_group, ours);
+    EQUAL(put(c, 0, 4096, 1, 0), STOC_STORED);
+    EQUAL(grant_group(grant_here(c)), ours);
+    EQUAL(looks(c), 6);
+    EQUAL(put(c, 1, 4096, 1, 0), STOC_STORED);
+    EQUAL(looks(c), 6);
+    pid_t child = fork(); /* which may have been moved: it looks itself */
+    if (child == 0)
+        _exit(put(c, 2, 4096, 1, 0) == STOC_STORED && looks(c) == 7 ? 0 : 1);
+    int status;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    EQUAL(status, 0);
+    stoc_close(c);
+}
+
+/* Memory that a client holds is not filled, by that client or another, also where it was granted before. */
+static void memory_that_is_held(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .sample_bytes = M)), *other = join_fd(c);
+    EQUAL(put_large(c, 0, M, 0), STOC_STORED);
+    CHECK(grant_left(grant_here(c)) > 0);
+    int64_t spare = stoc_spare(c);
+    CHECK(spare > 0);
+    EQUAL(stoc_hold(c, UINT64_C(1) << 60), 0);
+    EQUAL(load(drawn_word(c, record_of(c))), UINT64_C(1) << 60);
+    EQUAL(grant_left(grant_here(c)), 0);
+    EQUAL(stoc_spare(c), 0);
+    EQUAL(put_large(c, 1, M, 0), STOC_FULL);
+    EQUAL(put_large(other, 1, M, 0), STOC_FULL);
+    EQUAL(stoc_hold(c, M), 0); /* less than before */
+    EQUAL(put_large(other, 1, M, 0), STOC_STORED);
+    EQUAL(put_large(c, 2, M, 0), STOC_STORED);
+    EQUAL(load(drawn_word(c, record_of(c))), M);
+    int status = IN_CHILD({
+        EQUAL(put_large(c, 3, M, 0), STOC_STORED); /* a child holds nothing */
+        EQUAL(load(drawn_word(c, record_of(c))), 0);
+    });
+    EQUAL(status, 0);
+    EQUAL(stoc_hold(c, 0), 0);
+    EQUAL(load(drawn_word(c, record_of(c))), 0);
+    EQUAL(stoc_hold(other, UINT64_C(1) << 60), 0);
+    EQUAL(put_large(c, 4, M, 0), STOC_FULL);
+    stoc_close(other); /* it holds no longer */
+    EQUAL(put_large(c, 4, M, 0), STOC_STORED);
+    EQUAL(stoc_hold(NULL, 0), STOC_ECLOSED);
+    EQUAL(stoc_spare(NULL), STOC_ECLOSED);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* ------------------------------------------------------------------------------------------------ promises */
+
+static uint64_t memory_left(void)
+{
+    struct promises others = {NULL, 0};
+    struct room r;
+    char directory[64];
+    default_directory(directory, sizeof directory);
+    add_named(&others, directory);
+    add_attached(&others);
+    REQUIRE(tightest_room("", &others, &r));
+    free(others.list);
+    return room_usable(&r);
+}
+
+/* Caches of a third of the memory each: the third or an earlier one is refused, with a name and without, here and in another process. */
+static void memory_is_promised_once(void)
+{
+    stoc_cache *made[4] = {NULL};
+    uint64_t third = memory_left() / 3;
+    int n = 0, code = 0;
+    for (; n < 4 && code == 0; n += code == 0) {
+        struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = third >> 20, .sample_bytes = M, .directory = n == 1 ? scratch : NULL);
+        struct stoc_error e = {0};
+        code = stoc_create(n == 1 ? "promised" : NULL, &o, &made[n], &e);
+        if (code != 0) {
+            EQUAL(code, STOC_EMEMORY);
+            CHECK(strstr(e.message, "other caches have yet to fill") != NULL);
+        }
+    }
+    CHECK(code != 0);
+    CHECK(n > 0 || memory_left() < third); /* others may have taken it meanwhile */
+    if (n > 0) {
+        int status = IN_CHILD({
+            struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = (third >> 20) * 5 / 2, .sample_bytes = M);
+            struct stoc_error e = {0};
+            stoc_cache *c;
+            EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
+        });
+        EQUAL(status, 0);
+    }
+    while (n > 0)
+        stoc_close(made[--n]);
+}
+
+static void locks_of_the_kernel(void)
+{
+    struct listed_lock lock;
+    CHECK(parse_lock("1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096\n", &lock) && lock.pid == 0 && lock.dev == makedev(0, 1) && lock.ino == 82147);
+    CHECK(parse_lock("12: FLOCK  ADVISORY  READ 1234 fe:0a:5 0 EOF\n", &lock) && lock.pid == 1234 && lock.dev == makedev(0xfe, 10) && lock.ino == 5);
+    CHECK(!parse_lock("12: -> FLOCK  ADVISORY  READ 1234 fe:0a:5 0 EOF\n", &lock) && !parse_lock("1: FLOCK  ADVISORY  WRITE 1 00:01:82147 0 EOF\n", &lock));
+    CHECK(!parse_lock("6: OFDLCK ADVISORY  WRITE -1 00:01:82147 8192 8192\n", &lock) && !parse_lock("8: OFDLCK ADVISORY  READ -1 00:01:9 4096 4097\n", &lock));
+    CHECK(!parse_lock("10: POSIX  ADVISORY  READ 79 00:19:3 4096 4096\n", &lock) && !parse_lock("", &lock) && !parse_lock("garbage\n", &lock));
+}
+
+static void cgroups_that_are_shared(void)
+{
+    static const struct {
+        const char *ours, *theirs;
+        int depth;
+    } table[] = {{"/a/b", "/a/b", 2}, {"/a/b", "/a/b/c", 2}, {"/a/b", "/a/bb", 1}, {"/a/bb", "/a/b", 1}, {"/a/b", "/other", 0}, {"/a/b", "/", 0}, {"/", "/a", 0}, {"/a/b", "/a", 1}, {"/abc", "/ab", 0}};
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        EQUAL(depth_shared(table[k].ours, table[k].theirs), table[k].depth);
+        struct promise list[] = {{.bytes = 7, .shared = {-1, -1, depth_shared(table[k].ours, table[k].theirs)}}, {.bytes = 1, .shared = {-1, -1, -1}}};
+        struct promises others = {list, 2};
+        for (int depth = 0; depth < 4; depth++) {
+            struct room r = {.promised = 0};
+            keep_promises(&others, 2, depth, &r);
+            EQUAL(r.promised, depth <= table[k].depth ? 7 : 0);
+        }
+        struct room machine = {.promised = 0};
+        keep_promises(&others, 0, 0, &machine);
+        EQUAL(machine.promised, 8);
+        EQUAL(machine.caches, 2);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ maps */
+
+/* Whether a map that begins at `at` has a flag in /proc/self/smaps. */
+static bool has_flag(const void *at, const char *flag)
+{
+    char line[500], want[8];
+    unsigned long long first;
+    bool here = false, found = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    REQUIRE(f != NULL);
+    snprintf(want, sizeof want, " %s ", flag);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%llx-", &first) == 1 && strchr(line, '-') && !strstr(line, "kB"))
+            here = first == (uintptr_t)at;
+        else if (here && strncmp(line, "VmFlags:", 8) == 0)
+            found = strstr(line, want) != NULL;
+    }
+    fclose(f);
+    return found;
+}
+
+static void payload_is_not_dumped(void)
+{
+    for (size_t size = 4096; size <= 8 * M; size *= 2048) {
+        stoc_cache *c = make("dumped", OPTIONS(.samples = 1, .sample_bytes = size)), *reader = join("dumped", STOC_OPEN_READ_ONLY);
+        CHECK(has_flag(c->payload, "dd") && has_flag(reader->payload, "dd"));
+        CHECK(!has_flag(c->control, "dd") && !has_flag(reader->control, "dd"));
+        CHECK(has_flag(c->payload, "rd") && !has_flag(c->payload, "wr"));
+        stoc_close(reader);
+        stoc_close(c);
+        unlink(path_in_scratch("dumped"));
+    }
+}
+
+/* A real core of a process that dies with 11 MiB of 1 GiB stored: it has the control part, and none of the payload; no page is taken for it. */
+static void a_core(void)
+{
+    char pattern[256] = "", directory[] = "/tmp/stoccore-XXXXXX", command[300];
+    struct rlimit most = {RLIM_INFINITY, RLIM_INFINITY};
+    FILE *f = fopen("/proc/sys/kernel/core_pattern", "r");
+    if (!f || !fgets(pattern, sizeof pattern, f) || strchr("|/", pattern[0]))
+        SKIP("core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core");
+    fclose(f);
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 1024, .sample_bytes = M));
+    static unsigned char sample[M];
+    memset(sample, 0xa7, sizeof sample);
+    for (int i = 0; i < 11; i++)
+        EQUAL(stoc_set(c, i, sample, M, 0), STOC_STORED);
+    uint64_t before = stats_of(c).allocated_bytes;
+    REQUIRE(mkdtemp(directory) != NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (chdir(directory) != 0 || setrlimit(RLIMIT_CORE, &most) != 0)
+            _exit(77);
+        prctl(PR_SET_DUMPABLE, 1);
+        memset(sample, 0, sizeof sample);
+        size_t length;
+        const void *data;
+        if (stoc_view(c, 0, &data, &length) != STOC_HIT || *(const unsigned char *)data != 0xa7)
+            _exit(78);
+        *(volatile int *)(uintptr_t)c->payload = 1; /* read-only: SIGSEGV */
+        _exit(79);
+    }
+    int status;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        rmdir(directory);
+        SKIP("RLIMIT_CORE cannot be raised");
+    }
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && WCOREDUMP(status));
+    EQUAL(stats_of(c).allocated_bytes, before);
+    snprintf(command, sizeof command, "cd %s && mv core* dump", directory); /* core, or core.<pid> */
+    EQUAL(system(command), 0);
+    snprintf(command, sizeof command, "%s/dump", directory);
+    struct stat st;
+    int fd = open(command, O_RDONLY);
+    REQUIRE(fd >= 0 && fstat(fd, &st) == 0);
+    CHECK(st.st_size < 60 * M);
+    const unsigned char *core = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    REQUIRE(core != MAP_FAILED);
+    CHECK(memmem(core, (size_t)st.st_size, STOC_MAGIC, 8) != NULL && memmem(core, (size_t)st.st_size, c->uuid, 16) != NULL);
+    int run = 0, longest = 0; /* of the sample's bytes; registers may hold some */
+    for (off_t k = 0; k < st.st_size; k++) {
+        run = core[k] == 0xa7 ? run + 1 : 0;
+        longest = MAX(longest, run);
+    }
+    CHECK(longest < 4096);
+    munmap((void *)(uintptr_t)core, (size_t)st.st_size);
+    close(fd);
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    EQUAL(system(command), 0);
+    stoc_close(c);
+}
+
+/* A program that locks all its memory, also what it will map: the cache is not taken for that, and reads and fills as always. */
+static void locked_memory(void)
+{
+    int status = IN_CHILD({
+        if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+            SKIP("mlockall is not allowed (RLIMIT_MEMLOCK)");
+        stoc_cache *c = make("locked", OPTIONS(.samples = 1024, .sample_bytes = M)), *other = join("locked", 0);
+        CHECK(stats_of(c).allocated_bytes < 8 * M);
+        CHECK(!has_flag(c->payload, "lo") && !has_flag(other->payload, "lo"));
+        for (int i = 0; i < 3; i++)
+            EQUAL(put_large(c, i, M, 0), STOC_STORED);
+        const void *data;
+        size_t length;
+        EQUAL(stoc_view(other, 2, &data, &length), STOC_HIT);
+        EQUAL(length, M);
+        EQUAL(*((const unsigned char *)data + M - 1), 0);
+        CHECK(stats_of(c).allocated_bytes < 16 * M);
+        check_quiet(c);
+        stoc_close(other);
+        stoc_close(c);
+        munlockall();
+    });
+    unlink(path_in_scratch("locked"));
+    EQUAL(status, 0);
+}
+
+/* Less may be locked than the control part has: a clear error. */
+static void too_little_may_be_locked(void)
+{
+    if (geteuid() != 0)
+        SKIP("root is needed to become another user");
+    int status = IN_CHILD({
+        struct rlimit little = {64 << 10, 64 << 10};
+        struct stoc_options o = OPTIONS(.samples = 10, .sample_bytes = M);
+        struct stoc_error e = {0};
+        stoc_cache *c;
+        REQUIRE(setrlimit(RLIMIT_MEMLOCK, &little) == 0 && setuid(65534) == 0 && mlockall(MCL_FUTURE) == 0);
+        EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
+        if (!strstr(e.message, "RLIMIT_MEMLOCK"))
+            COMPLAIN("%s", e.message);
+    });
+    EQUAL(status, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------ a copy that lasts */
+
+enum { SIZE = 4096, A = 1, B = 2 };
+
+static stoc_cache *writer;
+static uint64_t changes; /* that the copy waits for; 0: none */
+
+/*
+ * Copies half, stands still while the sample is overwritten with B and A in turn, one time less than brings its generation back, copies the rest, which is B's, and stands still for the last time.
+ */
+static void copy_with_a_break(void *dst, const void *src, size_t n)
+{
+    memcpy(dst, src, n / 2);
+    for (uint64_t k = 1; k < changes; k++)
+        REQUIRE(put(writer, 0, SIZE, k % 2 ? B : A, STOC_OVERWRITE) == STOC_STORED);
+    memcpy((char *)dst + n / 2, (const char *)src + n / 2, n - n / 2);
+    if (changes)
+        REQUIRE(put(writer, 0, SIZE, A, STOC_OVERWRITE) == STOC_STORED);
+    changes = 0;
+}
+
+/* Exactly one wrap of the generation while a copy stands still, in both kinds of cache: the copy is thrown away, and the next one is whole. */
+static void a_copy_while_the_generation_wraps(void)
+{
+    for (int variable = 0; variable < 2; variable++) {
+        writer = variable ? make(NULL, OPTIONS(.samples = 1, .variable = 1, .limit_bytes = 4 * M, .sample_bytes = SIZE)) : make(NULL, OPTIONS(.samples = 1, .sample_bytes = SIZE));
+        EQUAL(writer->generation_mask + 1, variable ? 8192 : 131072);
+        EQUAL(put(writer, 0, SIZE, A, 0), STOC_STORED);
+        stoc_cache *reader = join_fd(writer);
+        unsigned char bytes[SIZE];
+        uint64_t length = 0, retried = 0, before = load(index_word(reader, 0));
+        changes = writer->generation_mask + 1;
+        EQUAL(copy_sample(reader, 0, WHOLE, ANY_LENGTH, bytes, SIZE, &length, copy_with_a_break, &retried), STOC_HIT);
+        EQUAL(load(index_word(reader, 0)), before); /* the very word */
+        EQUAL(retried, 1);
+        CHECK(length == SIZE && filled(bytes, SIZE, 0, A));
+        check_quiet(writer);
+        stoc_close(reader);
+        stoc_close(writer);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(clients_share_an_allowance);
+    RUN(fills_under_way_count);
+    RUN(a_grant_is_for_one_group);
+    RUN(memory_that_is_held);
+    RUN(memory_is_promised_once);
+    RUN(locks_of_the_kernel);
+    RUN(cgroups_that_are_shared);
+    RUN(payload_is_not_dumped);
+    RUN(a_core);
+    RUN(locked_memory);
+    RUN(too_little_may_be_locked);
+    RUN(a_copy_while_the_generation_wraps);
+    return end_tests(argv[0]);
+}
