@@ -110,7 +110,7 @@ class CachedSamples:
         fields = self._cache_fields()
         varies = bool(variable) or not all(field.fixed for field in fields)
         if varies and size is None:
-            size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 16 * self._n
+            size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 24 * self._n
         specs = {field.name: (field.shape, _dtypes.NAMES[field.code]) for field in fields}
 
         def create() -> Cache:

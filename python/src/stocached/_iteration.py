@@ -21,6 +21,7 @@ from . import _board, _transport, _worker
 from ._augment_time import spent_ns
 from ._board import Board
 from ._errors import ClosedError
+from ._hold import hold_of
 from ._notices import Notices
 from ._pool import Pool
 from ._ring import Lease, Ring
@@ -309,6 +310,7 @@ class Transport:
         if shared and device is None:
             self.own = Ring(plan.ring_bytes, shared=False)  # for batches that no worker has a part in
             self.ring.share_limit(self.own)
+        self.ring.hold = self.own.hold = hold_of(plan)
         self.board = Board(tasks)
         self.pool = Pool(plan.job, context, self.board, self.ring, restart=restart) if plan.job.workers else None
         self.room = 0  # bytes of a batch, when some have been seen
@@ -329,6 +331,8 @@ class Transport:
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
+        for ring in (self.ring, self.own):  # a batch that the training loop still has keeps all of its ring otherwise
+            ring.rest()
 
     def begin_epoch(self, base_seed: int, key: int) -> None:
         """For workers that make whole batches, and were there in the epoch before."""

@@ -44,6 +44,11 @@ def forget(memory: npt.NDArray[np.uint8]) -> None:
     _madvise(memory.ctypes.data, memory.size, mmap.MADV_DONTNEED)
 
 
+def keep_from_dumps(memory: npt.NDArray[np.uint8]) -> None:
+    """Leaves memory out of core dumps: the kernel reads what it dumps, and takes the pages of what nobody has touched for that."""
+    _madvise(memory.ctypes.data, memory.size, mmap.MADV_DONTDUMP)
+
+
 def _map(length: int, flags: int, fd: int, offset: int) -> int:
     address = _mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
     if address is None or address == _FAILED:

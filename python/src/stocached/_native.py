@@ -398,6 +398,12 @@ abort = _bind(_releasing, "stoc_abort", c_int, POINTER(Claim))
 # int stoc_clear(stoc_cache *cache, unsigned timeout_ms);
 clear = _bind(_releasing, "stoc_clear", c_int, Cache, c_uint)
 
+# int64_t stoc_spare(stoc_cache *cache);
+spare = _bind(_releasing, "stoc_spare", c_int64, Cache)
+
+# int stoc_hold(stoc_cache *cache, uint64_t bytes);
+hold = _bind(_holding, "stoc_hold", c_int, Cache, c_uint64)
+
 # int64_t stoc_recover(stoc_cache *cache);
 recover = _bind(_releasing, "stoc_recover", c_int64, Cache)
 

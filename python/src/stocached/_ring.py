@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _mapping, _sizes
+from ._hold import Hold
 from ._shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
@@ -77,6 +78,7 @@ class Ring:
         self.buffer_bytes = 0
         self.most = self._limit = most  # buffers that may be out; bytes
         self._beside: Callable[[], Ring | None] = _none
+        self.hold: Hold | None = None  # on memory that buffers will need
         self._start(device)
 
     def _start(self, device: Device | None) -> None:
@@ -86,14 +88,16 @@ class Ring:
         self._released: deque[int] = deque()  # that the device may still read from
         self._marked: deque[tuple[Mark, list[int]]] = deque()  # and those behind a mark, the oldest first
         self._made = 0
+        self._fresh: set[int] = set()  # whose memory nobody has written to yet, perhaps
         self._told = False
+        self._short = False  # of memory: fewer buffers than were asked for
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.file, "buffer_bytes": self.buffer_bytes, "most": self.most, "_limit": self._limit}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._beside = _none
+        self._beside, self.hold = _none, None
         self._start(None)
 
     def enter_worker(self) -> None:
@@ -105,6 +109,10 @@ class Ring:
         """To be called before the first `take`, and never again."""
         self.buffer_bytes = -(-max(buffer_bytes, 1) // _PAGE) * _PAGE
         self.most = max(self._limit // self.buffer_bytes, 1)
+        if self.hold is not None:
+            allowed = max(self.hold.begin(self.buffer_bytes, self.most), _LEAST)
+            self._short = allowed < self.most
+            self.most = min(self.most, allowed)
 
     @property
     def shared(self) -> bool:
@@ -123,6 +131,7 @@ class Ring:
         if pair is None:
             length = self.buffer_bytes
             memory = _mapping.private(length) if self.file is None else self.file.map(number * length, length)
+            _mapping.keep_from_dumps(memory)
             if self._registers:
                 memory = self._registered(memory)
             pair = self._buffers[number] = memory, memory.ctypes.data
@@ -159,10 +168,15 @@ class Ring:
                 self._tell(out)
             return None
         if self._idle:
-            return self._lease(self._idle.pop())
+            number = self._idle.pop()
+            if number in self._fresh:  # no longer: it was a batch's
+                self._fresh.discard(number)
+                self._take_memory(self.buffer_bytes)
+            return self._lease(number)
         if beside is not None:
-            beside._rest()
+            beside.rest()
         number, self._made = self._made, self._made + 1
+        self._fresh.add(number)
         if self.file is not None:
             self.file.grow(self._made * self.buffer_bytes)
         return self._lease(number)
@@ -175,9 +189,16 @@ class Ring:
         while self._marked and self._marked[0][0].reached():
             self._idle.extend(self._marked.popleft()[1])
 
-    def _rest(self) -> None:
+    def _take_memory(self, count: int) -> None:
+        if self.hold is not None:
+            self.hold.take(count)
+
+    def rest(self) -> None:
         """Gives the memory of idle buffers back, until they are taken again."""
         for number in list(self._idle):
+            if number not in self._fresh:
+                self._fresh.add(number)
+                self._take_memory(-self.buffer_bytes)
             if self.file is None:
                 _mapping.forget(self.buffer(number))
             else:
@@ -189,7 +210,12 @@ class Ring:
 
     def _tell(self, made: int) -> None:
         size, slower = _sizes.show_size(self.buffer_bytes), "Further ones come in memory of their own, which is slower."
-        if self.most < _LEAST:
+        if self._short:
+            text = (
+                f"memory is short, so there are {made} batches of {size} at a time, and all of them are in use. {slower} Copy what is to be kept, make the "
+                "batches or the cache smaller, or give the program more memory"
+            )
+        elif self.most < _LEAST:
             text = (
                 f"ring_bytes={self._limit} is room for {made} of the batches of {size}, and {_LEAST} are needed: of that which the training loop has, of that "
                 f"which it gets, and of one that is made meanwhile. {slower} Raise it to {_LEAST * self.buffer_bytes} or more"

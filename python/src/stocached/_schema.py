@@ -18,6 +18,7 @@ from . import _dtypes, _native
 from ._errors import InvalidError, SchemaError
 
 MAX_FIELDS, MAX_DIMS, MAX_NAME = 24, 8, 39
+_MOST = 2**32 - 1  # bytes of a sample, so also of a dimension
 DEFAULT_NAME = "data"  # of the field of caches that were created without names
 Array = npt.NDArray[Any]
 
@@ -108,6 +109,8 @@ def _make_field(name: str, shape: Any, dtype: Any, variable: bool) -> Field:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must be a whole number") from None
         if operator.index(dim) < 0:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must not be negative")
+        if operator.index(dim) > _MOST:
+            raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must not be larger than {_MOST}")
     if len(made) > MAX_DIMS:
         raise InvalidError(f"field {name!r} has {len(made)} dimensions; at most {MAX_DIMS} are possible")
     return Field(name, tuple(made), _dtypes.code_of(dtype))

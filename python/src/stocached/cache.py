@@ -189,11 +189,14 @@ class Cache:
         if name is not None:
             _text("name", name)
         handle = _handle.create(name, options)
-        if failure:
+        try:
+            if failure:
+                raise failure[0]
+            return cls(handle)
+        except BaseException:
             if name is not None:
-                cls(handle).unlink()
-            raise failure[0]
-        return cls(handle)
+                _remove(os.fsdecode(handle.info().path))
+            raise
 
     @classmethod
     def attach(cls, name_or_path: str | os.PathLike[str], *, fingerprint: str | None = None, read_only: bool = False) -> Cache:
@@ -233,9 +236,7 @@ class Cache:
             if self.name is None:
                 raise InvalidError("this cache has no name; it goes with its last process")
             raise InvalidError(f"this process sees no file of the cache {self.name!r}; remove it where it was made")
-        error = _native.Error()
-        if _native.unlink(os.fsencode(self.path), error) < 0:
-            raise _errors.from_struct(error)
+        _remove(self.path)
 
     def __enter__(self) -> Cache:
         return self
@@ -638,6 +639,12 @@ def _shown_row(field: Field, column: Array, slot: int) -> Any:
 def _moved(failures: Sequence[FetchFailure], positions: npt.NDArray[np.int64]) -> Sequence[FetchFailure]:
     """Failures of a part of a batch, with their positions in the whole."""
     return [dataclasses.replace(failure, position=int(positions[failure.position])) for failure in failures]
+
+
+def _remove(path: str) -> None:
+    error = _native.Error()
+    if _native.unlink(os.fsencode(path), error) < 0:
+        raise _errors.from_struct(error)
 
 
 def _text(what: str, value: Any) -> bytes:
