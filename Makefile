@@ -21,8 +21,10 @@ LINTS := lint-go+lint-python lint-cross+test-docs lint-generate
 CI := setup-lint,$(GO_TESTS),lint-cross $(C_TESTS),lint-python $(PYTHONS) test-stress+lint-go,test-docs+test-demo lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
-STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && \
-	$(GO) run ./internal/stress/cmd/stress drive -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
+STRESS_WORKERS = -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
+STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && $(GO) run ./internal/stress/cmd/stress drive $(STRESS_WORKERS)
+# 16 of them fill caches in memory cgroups that are too small for these.
+STRESS_MEMORY = $(GO) run ./internal/stress/cmd/stress memory $(STRESS_WORKERS)
 
 # -r: every skip is told, with its reason, and every failure once more at the end.
 PYTEST = $(PY) -m pytest -rsfE
@@ -105,12 +107,14 @@ charts: setup-torch setup-demo ## the time-lines of the loader and of streams be
 	@$(PY) tools/draw_experiments.py $(ARGS)
 
 .PHONY: soak
-soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations, LOADER_KILLS=2000 of workers
+soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then MEMORY_ROUNDS=50 of 16 writers in each of five memory cgroups; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations, LOADER_KILLS=2000 of workers
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
+	$(STRESS_MEMORY) -limits 256,512,1024,2048,4096 -rounds $(or $(MEMORY_ROUNDS),50)
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./cmd/stocached
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/test_loader_kills.py \
 		python/tests/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
+	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/test_memory.py -k cgroup
 
 # ------------------------------------------------------------------------------------------------ tests
 
@@ -178,8 +182,9 @@ test-torch-oldest: setup-torch-oldest bin/stocached ## the same with the oldest 
 	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE) python/tests -m torch
 
 .PHONY: test-stress
-test-stress: build/libstocached.so setup-python ## 2,000 random SIGKILLs among processes in Go, C and Python
+test-stress: build/libstocached.so setup-python ## 2,000 random SIGKILLs among processes in Go, C and Python; 16 of them in small memory cgroups
 	$(STRESS) -kills 2000 -seconds 240
+	$(STRESS_MEMORY) -limits 256 -rounds 2
 
 .PHONY: test-cuda
 test-cuda: setup-torch ## batches in memory that CUDA reads from; needs a GPU, and is no part of `make test`

@@ -105,13 +105,16 @@ type process struct {
 }
 
 func (r *run) start(w Worker) (*process, error) {
-	p := &process{language: w.Language, record: -1, ended: make(chan struct{})}
 	args := append(w.Command[1:len(w.Command):len(w.Command)], r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds())+60), fmt.Sprint(r.rng.Uint32()))
-	p.Cmd = exec.Command(w.Command[0], args...)
+	return startWorker(w.Language, exec.Command(w.Command[0], args...))
+}
+
+func startWorker(language string, command *exec.Cmd) (*process, error) {
+	p := &process{Cmd: command, language: language, record: -1, ended: make(chan struct{})}
 	p.Cmd.Stderr = &p.stderr
 	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no worker outlives a driver that is killed
 	if err := p.Start(); err != nil {
-		return nil, fmt.Errorf("start a worker in %s: %w", w.Language, err)
+		return nil, fmt.Errorf("start a worker in %s: %w", language, err)
 	}
 	go func() {
 		p.err = p.Wait()

@@ -675,6 +675,11 @@ BAD_CREATE = [
     (dict(samples=4, sample_bytes=0), ["sample_bytes", "0"]),
     (dict(samples=4, sample_bytes=3, dtype="int16"), ["3", "multiple of the 2"]),
     (dict(samples=4, variable=True), ["size="]),
+    (dict(samples=4, shape=(65536,) * 4, variable=True, size="64MiB", name="dims"), ["larger than 4294967295"]),
+    (dict(samples=4, shape=(None, 65536, 65536), variable=True, size="64MiB", name="dims"), ["larger than 4294967295"]),
+    (dict(samples=4, shape=(65536,) * 4), ["larger than 4294967295"]),
+    (dict(samples=4, shape=(2**70,), variable=True, size="64MiB"), ["1180591620717411303424"]),
+    (dict(samples=4, shape=(1000, 1000), variable=True, size="64MiB", sample_bytes=1000), ["1000", "1000064"]),
     (dict(samples=4, shape=2, name="a/b"), ["a/b"]),
     (dict(samples=4, shape=2, name=""), [""]),
     (dict(samples=4, shape=2, name="-x"), ["-x"]),
@@ -692,6 +697,19 @@ def test_bad_create(arguments, words):
     assert isinstance(caught.value, stocached.InvalidError)
     for word in words:
         assert word in str(caught.value)
+    if arguments.get("name") == "dims":
+        with pytest.raises(stocached.CacheNotFoundError):  # nothing is left of it
+            Cache.attach("dims")
+
+
+def test_nothing_is_left_of_a_cache_that_cannot_be_shown(folder, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("stop")
+
+    monkeypatch.setattr("stocached.cache.VariableValues", fail)
+    with pytest.raises(RuntimeError, match="stop"):
+        Cache.create("left", samples=4, variable=True, size="64MiB", dir=folder)
+    assert list(folder.iterdir()) == []
 
 
 def test_create_too_large():

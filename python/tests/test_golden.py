@@ -16,8 +16,8 @@ DATA = Path(__file__).resolve().parents[2] / "shm" / "testdata"
 
 @pytest.fixture
 def golden(folder):
-    (folder / "golden").write_bytes(gzip.decompress((DATA / "golden-v1.seg.gz").read_bytes()))
-    return folder / "golden", json.loads((DATA / "golden-v1.json").read_text())
+    (folder / "golden").write_bytes(gzip.decompress((DATA / "golden-v2.seg.gz").read_bytes()))
+    return folder / "golden", json.loads((DATA / "golden-v2.json").read_text())
 
 
 def test_golden_segment(golden):
