@@ -231,7 +231,7 @@ func (g *gather) fetch(first, last int) {
 		c.seg.Word(uint64(i)).Load()
 	}
 	for _, i := range g.indices[first:last] {
-		w, m, ok := c.load(uint64(i))
+		w, m, ok := c.indexRecord(uint64(i)).load()
 		if !ok || c.length(m) < fetched {
 			continue
 		}
@@ -249,8 +249,9 @@ func (g *gather) fail(err error) { g.fault.CompareAndSwap(nil, &err) }
 // row copies one sample, or its field, and checks afterwards that it was the same all the time.
 func (g *gather) row(k int) (bool, error) {
 	c, sample := g.c, uint64(g.indices[k])
+	record := c.indexRecord(sample)
 	for range copyTries {
-		w, m, ok := c.load(sample)
+		w, m, ok := record.load()
 		if !ok {
 			return false, c.checkStates(sample, w)
 		}
@@ -264,7 +265,7 @@ func (g *gather) row(k int) (bool, error) {
 		default:
 			copyBytes(g.dst[k*g.stride:], c.seg.Bytes(offset+g.skip, uint64(g.rowBytes)))
 		}
-		if c.unchanged(sample, w, m) {
+		if record.unchanged(w, m) {
 			if !placed {
 				return false, c.corruptWord(sample, w, m)
 			}

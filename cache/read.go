@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
@@ -66,28 +67,35 @@ func (c *Cache) refuseRead(l *lane, i int) error {
 
 // look loads the two words of a sample so that they belong together, and says whether it is READY.
 func (c *Cache) look(sample uint64) (shm.Word, shm.Meta, bool) {
-	for {
-		w, m, ok := c.load(sample)
-		if !ok || c.unchanged(sample, w, m) {
+	for r := c.indexRecord(sample); ; {
+		w, m, ok := r.load()
+		if !ok || r.unchanged(w, m) {
 			return w, m, ok
 		}
 	}
 }
 
+// indexRecord is the two words of a sample in the index.
+type indexRecord struct{ word, meta *atomic.Uint64 }
+
+func (c *Cache) indexRecord(sample uint64) indexRecord {
+	return indexRecord{c.seg.Word(sample), c.seg.Meta(sample)}
+}
+
 // load begins a look at a sample, or a copy of it: its two words, and whether it is READY. What they say belongs together only if it is unchanged at the end.
-func (c *Cache) load(sample uint64) (shm.Word, shm.Meta, bool) {
-	w := shm.Word(c.seg.Word(sample).Load())
+func (r indexRecord) load() (shm.Word, shm.Meta, bool) {
+	w := shm.Word(r.word.Load())
 	if w.State() != shm.Ready {
 		return w, 0, false
 	}
 	fault.At("look.word")
-	return w, shm.Meta(c.seg.Meta(sample).Load()), true
+	return w, shm.Meta(r.meta.Load()), true
 }
 
 // unchanged ends it: whether the sample was the same all the time. The word comes first; docs/protocol.md, Memory order, says why.
-func (c *Cache) unchanged(sample uint64, w shm.Word, m shm.Meta) bool {
+func (r indexRecord) unchanged(w shm.Word, m shm.Meta) bool {
 	shm.LoadFence() // the loads of a copy come before these
-	return c.seg.Word(sample).Load() == uint64(w) && c.seg.Meta(sample).Load() == uint64(m)
+	return r.word.Load() == uint64(w) && r.meta.Load() == uint64(m)
 }
 
 // length returns the bytes of a READY sample. Bound it before use.
@@ -149,8 +157,9 @@ func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
 
 // copySample copies a READY sample and checks afterwards that it was the same all the time.
 func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
+	record := c.indexRecord(sample)
 	for range copyTries {
-		w, m, ok := c.load(sample)
+		w, m, ok := record.load()
 		if !ok {
 			return 0, false, c.checkStates(sample, w)
 		}
@@ -161,7 +170,7 @@ func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
 			copyBytes(dst, c.seg.Bytes(offset, n))
 		}
 		switch {
-		case !c.unchanged(sample, w, m):
+		case !record.unchanged(w, m):
 			if placed && fits {
 				c.count(shm.Retried, 1)
 			}

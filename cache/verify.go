@@ -44,8 +44,9 @@ func (c *Cache) Verify(first, n int) (Verification, error) {
 
 // verifySample says whether a sample was READY, and whether nothing is wrong with it.
 func (c *Cache) verifySample(sample uint64) (ready, good bool) {
+	record := c.indexRecord(sample)
 	for range copyTries {
-		w, m, ok := c.load(sample)
+		w, m, ok := record.load()
 		if !ok {
 			return false, w.State() <= shm.Ready
 		}
@@ -54,7 +55,7 @@ func (c *Cache) verifySample(sample uint64) (ready, good bool) {
 		if good {
 			good = crc == crc32.Checksum(c.seg.Bytes(offset, c.length(m)), shm.Castagnoli)
 		}
-		if c.unchanged(sample, w, m) {
+		if record.unchanged(w, m) {
 			return true, good
 		}
 	}

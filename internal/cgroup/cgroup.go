@@ -38,7 +38,7 @@ func New(limit uint64) (*Group, error) {
 		if err = os.WriteFile(filepath.Join(g.dir, g.LimitFile), []byte(strconv.FormatUint(limit, 10)), 0o600); err == nil { // else version 2 without the controller
 			return &g, nil
 		}
-		unix.Rmdir(g.dir)
+		_ = unix.Rmdir(g.dir)
 	}
 	return nil, fmt.Errorf("%w: %w", ErrNone, err)
 }
