@@ -4,7 +4,7 @@
 
 A fenced block is run when its first line says so after the language: ```python run, ```go run, ```sh run or ```c run. A block that follows at once
 and says ```text output must be what it printed; in it, a line of "..." stands for any number of lines, "..." within a line for any text. Blocks that say
-```python torch or ```python lightning need that package and are skipped, and counted, where it is not installed. Each block runs in a folder of its own, in
+```python torch, lightning, accelerate or transformers need that package and are skipped, and counted, where it is not installed. Each block runs in a folder of its own, in
 this order per document, with our bin/, .venv/bin and build/ in reach. A relative link to a file that does not exist fails too. Needs nothing but the standard library.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 120  # for one block; the slowest compiles a Go program
 
-FENCE = re.compile(r"^```(\w+) (run|torch|lightning|output)\s*$")
+FENCE = re.compile(r"^```(\w+) (run|torch|lightning|accelerate|transformers|output)\s*$")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
 
 

@@ -122,9 +122,10 @@ torch)
         "$py" -m pip install --quiet --disable-pip-version-check torch
     fi
     if "$py" -c 'import sys, torch; sys.exit(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1))'; then
-        pip_install lightning 'Lightning, for the tests of its DataModule' tools/requirements-lightning.txt -- --no-deps -r tools/requirements-lightning.txt
+        pip_install frameworks 'Lightning, accelerate and transformers (85 MB), for the tests of loaders in them' tools/requirements-frameworks.txt \
+            -- --no-deps -r tools/requirements-frameworks.txt
     else
-        echo "stocached: torch is older than Lightning wants (2.1); the tests of stocached.lightning are skipped"
+        echo "stocached: torch is older than Lightning wants (2.1); the tests of training frameworks are skipped"
     fi
     if "$py" -c 'import sys, torch; sys.exit(sys.version_info < (3, 11) or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14))'; then
         pip_install samples 'torchvision, tensordict and datasets, for the tests of their samples' tools/requirements-samples.txt -- --no-deps -r tools/requirements-samples.txt

@@ -115,8 +115,8 @@ class Uneven(Numbers):
 
 def test_times_are_of_each_sample(tmp_path):
     loader = Loader(Uneven(300), 50, num_workers=1, trace=tmp_path / "run.json")
-    recorder = loader._recorder
     list(loader)
+    recorder = loader._recorder
     spans = recorder._rows()
     loads = spans[(spans["index"] >= 0) & (spans["end"] > spans["start"])]
     took = {int(span["index"]): (int(span["end"]) - int(span["start"])) / 1e9 for span in loads}

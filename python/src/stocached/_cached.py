@@ -12,7 +12,7 @@ from . import _comparison, _dtypes, _native, _probe
 from ._augment_time import augmented
 from ._comparison import Comparison
 from ._derived import Derived, derive
-from ._errors import InvalidError, SampleIndexError, SchemaError
+from ._errors import FingerprintError, InvalidError, SampleIndexError, SchemaError
 from ._layout import LARGE
 from ._named import create_or_attach
 from ._notices import Notices
@@ -95,7 +95,7 @@ class CachedSamples:
                 _probe.check_repeatable(self._tree, dataset.__getitem__, first)
             self.cache, made = (cache, False) if cache is not None else self._make(name, trial.bytes(), size, fingerprint or derived, variable)
             self._check_fields()
-            self.notices.advice = self._advice(given=cache is not None)
+            self.notices.advice = self.advice(given=cache is not None)
             self._batches = Batches(self.cache.fields)
             self._raw = Samples(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
@@ -147,12 +147,20 @@ class CachedSamples:
                 f"use another cache or name, or remove the old one{_probe.removal(self.cache)}"
             )
 
-    def _advice(self, given: bool) -> str:
+    def advice(self, given: bool) -> str:
         """What can be done about samples whose shapes differ from those of the cache. given: the cache was, else it is made here."""
         if given:
             return "A cache that is created with variable=True, and with None for the dimensions that differ, takes them all"
         anew = f", in a new cache{_probe.removal(self.cache)}" if self.cache.name else ""
         return f"variable=True caches samples of any shape{anew}"
+
+    def is_fresh(self) -> bool:
+        """Whether the cache still holds what the dataset gives, as three samples show."""
+        with _probe.random_state_kept(), _probe.left_as_it_was(self.dataset), contextlib.suppress(FingerprintError):
+            if len(self.dataset) == self._n:
+                _probe.check_fresh(self._tree, self.dataset.__getitem__, self.peek, self.cache)
+                return True
+        return False
 
     # ------------------------------------------------------------------------------------------------ samples
 

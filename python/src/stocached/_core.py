@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ from typing import Any, Literal, cast
 
 from . import _sizes, _worker
 from ._cached import CachedSamples, check_cache
-from ._errors import InvalidError, StateError
+from ._errors import InvalidError, StateError, StocachedError
 from ._flavour import Flavour, sample_seed
 from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress, Transport
 from ._layout import Layout
@@ -20,21 +21,22 @@ from ._loader_stats import LoaderStats, Meter
 from ._numbers import whole
 from ._ranks import rank_of
 from ._rows import RowsIteration
-from ._sampling import OrderSampler, batches_of, listed
-from ._trace import Recorder
+from ._sampling import Ends, OrderSampler, batches_of, listed, order_within
+from ._trace import Recorder, writable
 from ._tracing import Tracing
 from ._worker import Augment, Job
+from .cache import Cache, _unpickle
 from .order import KINDS, Order
 
 _AHEAD = 2  # batches, without workers
 _STATE = 1  # version
+_OF_CACHE = ("size", "name", "fingerprint", "variable")
 
-Ends = Literal["uneven", "pad", "drop"]
 
-
-@dataclasses.dataclass
-class Extras:
-    """Arguments of a loader beyond those of torch."""
+@dataclasses.dataclass(init=False, eq=False, repr=False)
+class Options:
+    """Arguments of a loader beyond those of torch. Each is a parameter of both constructors and an attribute of a loader: frameworks make a loader again out
+    of its attributes, with another sampler."""
 
     cache: Any = None
     size: int | str | None = None
@@ -55,12 +57,30 @@ class Extras:
     gather_threads: int | None = None
     trace: str | os.PathLike[str] | None = None
 
+
+@dataclasses.dataclass
+class Extras(Options):
+    """The options that a constructor was given."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the loader has an order of ours, which it shards itself."""
+        return self.seed is not None or self.order is not None
+
+    def of_cache(self) -> dict[str, Any]:
+        """The options that say how a cache is made."""
+        return {name: getattr(self, name) for name in _OF_CACHE}
+
+    def makes_cache(self) -> bool:
+        """Whether one of them was given."""
+        return any(value != getattr(Options, name) for name, value in self.of_cache().items())
+
     def check(self, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
         """Raises InvalidError, naming the argument."""
         if self.gather_threads is not None:
             whole("gather_threads", self.gather_threads, 1, 1024)
-        if isinstance(self.trace, bool) or (self.trace is not None and not isinstance(self.trace, (str, os.PathLike))):
-            raise InvalidError(f'trace={self.trace!r}; it must be the path of the file to write, such as "run.json"')
+        if self.trace is not None:
+            writable(self.trace)
         if self.size is not None and _sizes.parse_size(self.size) == 0:
             raise InvalidError(f"size={self.size!r} is room for no sample; leave out size= for a loader without a cache")
         if self.worker not in ("process", "thread"):
@@ -82,24 +102,22 @@ class Extras:
             raise InvalidError(
                 "restart_workers=True needs a dataset with len() and [index]; this one is iterable, and a new worker would begin its part anew"
             )
-        if cached and isinstance(dataset, CachedSamples):
+        if cached and isinstance(dataset, CachedSamples) and (self.cache is not dataset.cache or self.makes_cache()):
             raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
         if self.fingerprint is not None and not cached:
             raise InvalidError('fingerprint= is for a cache that is made here; give size=, such as size="32GiB", or name=')
         if self.variable is not None and not cached:
             raise InvalidError('variable= is for a cache that is made here; give size=, such as size="32GiB", or name=')
-        ordered = self.seed is not None or self.order is not None
-        if ordered and (sampler is not None or batch_sampler is not None):
+        given = sampler if batch_sampler is None else batch_sampler
+        if self.ordered and given is not None and order_within(given) is None:
             raise InvalidError("seed= and order= are for an order of ours, sampler= and batch_sampler= for one of yours; give one of them")
         if self.order is not None and shuffle:
             raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
-        if not ordered and (self.ends is not None or self.rank is not None or self.world_size is not None):
+        if not self.ordered and (self.ends is not None or self.rank is not None or self.world_size is not None):
             raise InvalidError("rank=, world_size= and ends= are for an order of ours: give seed= or order=")
 
-    def sampler(self, samples: int, shuffle: bool) -> OrderSampler | None:
-        """The order of ours that is asked for, or None."""
-        if self.seed is None and self.order is None:
-            return None
+    def sampler(self, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler) -> OrderSampler:
+        """A sampler in the order that seed= and order= ask for."""
         if samples < 1:
             raise InvalidError("the dataset is empty, so there is no order of its samples")
         order = self.order
@@ -109,11 +127,10 @@ class Extras:
             raise InvalidError(f"seed={self.seed} beside order={order!r}, which has a seed of its own; leave out seed=")
         if order.samples != samples:
             raise InvalidError(f"order={order!r} is for {order.samples} samples, the dataset has {samples}")
-        rank, world_size = rank_of(self.rank, self.world_size)
-        return OrderSampler(order, rank, world_size, self.ends or ("pad" if world_size > 1 else "uneven"))
+        return kind(order, self.rank, self.world_size, self.ends)
 
 
-class LoaderCore:
+class LoaderCore(Options):
     """Mixed into both loaders, whose attributes are those of torch's."""
 
     dataset: Any
@@ -132,7 +149,6 @@ class LoaderCore:
     settings: dict[str, Any]
     """The arguments that it was made with."""
 
-    _extras: Extras
     _flavour: Flavour
     _iterable: bool
 
@@ -146,10 +162,12 @@ class LoaderCore:
                 'tells workers apart that are processes; use worker="process", or num_workers=1'
             )
         self.num_workers = whole("num_workers", self.num_workers)
-        self._extras, self._flavour = extras, flavour
+        vars(self).update(vars(extras))
+        self._flavour = flavour
         self._meter = Meter()
         self._default_collate = default_collate
         self._epoch = 0  # of the next iteration
+        self._told: int | None = None  # the epoch that the sampler was given after the last iteration was made
         self._resume: Mapping[str, Any] | None = None
         self._current: weakref.ref[Iteration] | None = None
         self._kept: Transport | None = None  # of persistent workers
@@ -158,34 +176,68 @@ class LoaderCore:
         self._progress: Progress | None = None
         self._next: Iteration | None = None  # of the epoch that comes next, when it has been begun ahead
         self._pid = os.getpid()
-        self._recorder: Recorder | None = None
-        if extras.trace is not None:
-            rank, world_size = (self.sampler.rank, self.sampler.world_size) if isinstance(self.sampler, OrderSampler) else rank_of()
-            self._recorder = Recorder(extras.trace, settings=self.settings, rank=rank, world_size=world_size)
-        self._cached: Any = dataset if isinstance(dataset, CachedSamples) or _is_served(dataset) else None
-        if extras.cache is not None or extras.size is not None or extras.name is not None:
-            self._cached = cached_kind(
-                dataset, extras.cache, size=extras.size, name=extras.name, fingerprint=extras.fingerprint, variable=extras.variable
-            )
+        self._recorder: Recorder | None = None  # made by the first iteration: a loader that a framework replaces writes no file
+        self._order = order_within(self.batch_sampler if self._batched() else self.sampler)
+        if self._order is not None:
+            self._order.tell(self)
+            self._epoch = self._order.epoch
+        self._cached = _samples_of(dataset, extras, cached_kind)
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations pass them on
-        self._own = frozenset(self.__dict__) - before | {"_own"}
+        self.cache = getattr(self._cached, "cache", None)
+        self._own = {name: value for name, value in vars(self).items() if name not in before}
+        _living[id(self)] = self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # While a hook runs, Lightning records assignments to loaders and repeats them on the loader that it makes. Where an iteration is must not be copied.
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it was made with, and what a subclass has beside that. Workers, and how far an epoch is, are not copied; `state_dict` says that."""
-        return {"settings": self.settings, "more": {name: value for name, value in self.__dict__.items() if name not in self._own}}
+        """What it was made with, and attributes that were set since. Workers, and how far an epoch is, are not copied; `state_dict` says that."""
+        own = self._own
+        more = {name: value for name, value in vars(self).items() if name not in own or (name[0] != "_" and value is not own[name])}
+        more.pop("_own")
+        settings, cache = self.settings, None
+        if self.cache in _made:
+            settings = settings | {"cache": None}
+            if self.name is None and not self.cache.closed:
+                cache = self.cache.__reduce__()[1]
+        return {"settings": settings, "cache": cache, "more": more}
+
+    def _again(self, **changes: Any) -> Any:
+        """A loader like this one, with other values of these arguments."""
+        state = self.__getstate__()
+        made: Any = object.__new__(type(self))
+        made.__setstate__({**state, "settings": {**state["settings"], **changes}})
+        return made
 
     def _restore(self, make: Callable[..., None], state: dict[str, Any]) -> None:
-        make(self, **state["settings"])
-        self.__dict__.update(state["more"])
+        settings = dict(state["settings"])
+        made = {name: settings[name] for name in _OF_CACHE}
+        if state["cache"] is not None and _cached_of(settings["dataset"], made) is None:
+            with contextlib.suppress(StocachedError):  # the program that made it has ended: the constructor makes another one
+                settings["cache"] = _unpickle(*state["cache"])
+                _made[settings["cache"]] = made
+        make(self, **settings)
+        vars(self).update(state["more"])
 
     # ------------------------------------------------------------------------------------------------ iterating
 
     def _new_iteration(self) -> Iteration:
-        start = time.monotonic_ns()
         if self._pid != os.getpid():  # a forked child: another thread of the parent may have held the lock of the meter, and the workers are not ours
             self._pid, self._meter = os.getpid(), Meter()
             self._current = self._next = self._kept = None
+            self.trace = None  # the file is the parent's
+        if self.trace is not None and self._recorder is None:
+            rank, world_size = rank_of(self.rank, self.world_size)
+            self._recorder = Recorder(self.trace, settings=self.settings, rank=rank, world_size=world_size)
+        start = time.monotonic_ns()
+        told, self._told = self._told, None
+        if told is not None and self._has_given_nothing():
+            self._epoch = told
         current = self._running()
         if current is not None and self.persistent_workers:
             current.end("another iteration over this loader has begun, and with persistent_workers=True there is one at a time")
@@ -237,7 +289,7 @@ class LoaderCore:
         owned = self.num_workers > 0 and not self.persistent_workers
         transport = self._kept
         if transport is None:
-            transport = Transport(plan, self._context(), self._board_tasks(plan), restart=self._extras.restart_workers)
+            transport = Transport(plan, self._context(), self._board_tasks(plan), restart=self.restart_workers)
             if not owned:
                 self._kept = transport
         try:
@@ -268,10 +320,13 @@ class LoaderCore:
         if self._iterable or not self._default_collate or not self._batched():
             return False
         if self._cached is not None:
-            if self._extras.augment is not None or getattr(self._cached, "augment", None) is not None:
+            if self._augments():
                 return self.num_workers > 0
             return self.num_workers > 0 or self._layout_of_cache(1) is not None
         return self.num_workers > 0 and loads_one_by_one(self.dataset)
+
+    def _augments(self) -> bool:
+        return self.augment is not None or getattr(self._cached, "augment", None) is not None
 
     def _batched(self) -> bool:
         return self.batch_sampler is not None
@@ -290,14 +345,12 @@ class LoaderCore:
         return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
 
     def _plan(self, rows: bool) -> Plan:
-        extras = self._extras
         wanted, base_seed, key, began = self._begin_epoch()
         ordered = "shard" in began
         if rows and not ordered and self._cached is None:
             wanted, rows = _numbered(wanted)
         follows = rows and ordered and (self.persistent_workers or not self.num_workers)
-        fast = rows and extras.augment is None and getattr(self._cached, "augment", None) is None
-        augment = None if extras.augment is None else Augment(extras.augment)
+        augment = None if self.augment is None else Augment(self.augment)
         job = Job(
             dataset=self._cached if self._cached is not None else self.dataset,
             wrapped=self._cached is not None and self._cached is not self.dataset,
@@ -312,21 +365,21 @@ class LoaderCore:
             base_seed=base_seed,
             key=key,
             seed_samples=self._seeds_samples(rows, augment),
-            process=extras.worker == "process",
+            process=self.worker == "process",
         )
         largest = self.batch_size or 1
-        layout = self._layout_of_cache(largest) if fast and self._cached is not None else None
+        layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
         return Plan(
             job=job,
             wanted=wanted,
             batch_size=self.batch_size,
             ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
-            ahead_bytes=max(_sizes.parse_size(extras.prefetch_bytes), 1),
-            ring_bytes=max(_sizes.parse_size(extras.ring_bytes), 1),
+            ahead_bytes=max(_sizes.parse_size(self.prefetch_bytes), 1),
+            ring_bytes=max(_sizes.parse_size(self.ring_bytes), 1),
             timeout=self.timeout,
             in_order=self.in_order or self.num_workers == 0,
-            batch_augment=extras.batch_augment,
-            threads=gather_threads(extras.gather_threads),
+            batch_augment=self.batch_augment,
+            threads=gather_threads(self.gather_threads),
             cached=self._cached,
             meter=self._meter,
             trace=None if self._recorder is None else Tracing(self._recorder),
@@ -338,14 +391,15 @@ class LoaderCore:
             sampler=self.batch_sampler if self._batched() else self.sampler,
             reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
             layout=layout,
-            follow=_weakly(self) if follows else None,
+            follow=_weakly(self._begin_next) if follows else None,
+            renew=_weakly(self._renewed),
             notices=getattr(self._cached, "notices", None),
         )
 
     def _seeds_samples(self, rows: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample: not those of other threads, and not where nothing can be drawn from them, as a cached
         dataset is not random and augment has a generator of its own."""
-        if self.num_workers and self._extras.worker == "thread":
+        if self.num_workers and self.worker == "thread":
             return False
         if augment is None:
             return rows and self.num_workers > 0 and self._cached is None
@@ -370,20 +424,30 @@ class LoaderCore:
         """Indices of one batch after the other, the seed of the workers, the key of samples, and what a state of this epoch needs."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
-        sampler = self.sampler
-        if isinstance(sampler, OrderSampler) and self._makes_batches():
-            sampler.set_epoch(epoch)
-            sampler.start = 0 if state is None else int(state["position"])
-            shard = sampler.shard()
-            seed = getattr(sampler.order, "seed", 0)
+        order = self._order
+        if order is not None:  # no random number of the program's is drawn
+            seed = getattr(order.order, "seed", 0)
+            base_seed, key = sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0)
+        if order is not None and self._reads_in_order():
+            order.begin(epoch, 0 if state is None else int(state["position"]))
+            shard = order.shard()
             wanted: Iterator[Any] = batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
-            # No random number of the program's is drawn: the epoch may be begun ahead.
-            return wanted, sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0), {"epoch": epoch, "shard": shard}
+            return wanted, base_seed, key, {"epoch": epoch, "shard": shard}
         skip = 0 if state is None else int(state["batches"])
+        if order is not None:  # a framework makes the batches
+            order.begin(epoch)
+            wanted = _skipped(iter(self.batch_sampler), skip)
+            return wanted, base_seed, key, {"epoch": epoch, "skipped": skip, "generator": self._generator_state(), "seeds": (base_seed, 0)}
         kept = None if state is None else self._set_generator_state(state["generator"])
+        samplers = self._samplers_with_epochs()
+        if state is not None and state.get("sampler_epoch") is not None:
+            for sampler in samplers:
+                sampler.set_epoch(state["sampler_epoch"])
         began = {"epoch": epoch, "skipped": skip, "generator": self._generator_state()}
         try:
             wanted = iter(self.batch_sampler if self._batched() else self.sampler)
+            if samplers:
+                wanted = _noting_epoch(wanted, samplers[0], began)
             base_seed, turn = self._draw_seeds(state)
             began["seeds"] = (base_seed, turn)
             if state is not None and not self._iterable:
@@ -406,21 +470,49 @@ class LoaderCore:
         self._seeds = (base_seed, turn)
         return self._seeds
 
-    def _makes_batches(self) -> bool:
-        """Whether batches are `batch_size` samples of our order one after the other."""
-        return self.batch_size is not None or not self._batched()
+    def _reads_in_order(self) -> bool:
+        """Whether batches are `batch_size` samples of an order of ours, one after the other. A framework may put the order into its own batch sampler."""
+        return self._order is not None and self._order is self.sampler
+
+    def _samplers_with_epochs(self) -> list[Any]:
+        """Samplers of others that take an epoch."""
+        samplers = () if self._order is not None else (self.sampler, self.batch_sampler)
+        return [sampler for sampler in samplers if callable(getattr(sampler, "set_epoch", None))]
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration, which our order and `augment` depend on; each iteration counts on from there. It begins at its start, but for the
         epoch of a state that was loaded: that goes on where the state is. Passed on to a sampler that has it."""
-        epoch = whole("epoch", epoch)
+        epoch, self._told = whole("epoch", epoch), None
         if self._resume is None or int(self._resume["epoch"]) != epoch:
             self._epoch, self._resume = epoch, None
             if self._running() is None:
                 self._progress = None
-        for sampler in (self.sampler, self.batch_sampler):
-            if not isinstance(sampler, OrderSampler) and callable(getattr(sampler, "set_epoch", None)):
-                sampler.set_epoch(epoch)
+        for sampler in self._samplers_with_epochs():
+            sampler.set_epoch(epoch)
+
+    def _sampler_set_epoch(self, epoch: int) -> None:
+        """Somebody called `set_epoch` of our sampler. Lightning does so after it has made the first iteration, which must be of that epoch."""
+        if self._has_given_nothing():
+            self._told = epoch
+        elif self._resume is None:  # a loaded state has an epoch, which wins
+            self.set_epoch(epoch)
+
+    def _has_given_nothing(self) -> bool:
+        """Whether there is an iteration, and the last one has given no batch yet."""
+        return self._progress is not None and not self._progress.begun and not self._progress.complete
+
+    def _renewed(self, iteration: Iteration) -> Iteration | None:
+        """What to read instead of an iteration that has given no batch, if a sampler was given another epoch after it was made; else None."""
+        plan = iteration.plan
+        if iteration.ended or plan.progress is not self._progress:
+            return None
+        told, self._told = self._told, None
+        sampler = next(iter(self._samplers_with_epochs()), None)
+        if told in (None, plan.epoch) and plan.began.get("sampler_epoch") in (None, getattr(sampler, "epoch", None)):
+            return None
+        iteration.close()
+        self._epoch = plan.epoch if told is None else told
+        return self._give(self._make_iteration(), time.monotonic_ns())
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training loop is: the batches that it has got, whatever was prefetched, also when it has left the epoch in its middle. Plain values, for
@@ -434,7 +526,7 @@ class LoaderCore:
         progress = self._progress if self._progress is not None and not self._progress.complete else None
         began = self._began
         state: dict[str, Any] = {"version": _STATE}
-        if isinstance(self.sampler, OrderSampler) and self._makes_batches():
+        if self._reads_in_order():
             state["order"] = repr(self.sampler.order)
             state["epoch"] = self._epoch
             state["position"] = 0
@@ -446,6 +538,8 @@ class LoaderCore:
         if progress is not None:
             state |= {"epoch": began["epoch"], "batches": began["skipped"] + progress.batches, "generator": began["generator"]}
             state["seeds"] = began["seeds"]
+            if began.get("sampler_epoch") is not None:
+                state["sampler_epoch"] = began["sampler_epoch"]
         else:
             state |= {"epoch": self._epoch, "batches": 0, "generator": self._generator_state()}
             kept = self.persistent_workers and self._kept is not None
@@ -464,7 +558,7 @@ class LoaderCore:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on where the state was taken. Raises StateError (ValueError) if it is of another order, or of another version."""
-        ordered = isinstance(self.sampler, OrderSampler) and self._makes_batches()
+        ordered = self._reads_in_order()
         if not isinstance(state, Mapping) or state.get("version") != _STATE:
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(self.sampler.order) if ordered else None
@@ -499,11 +593,6 @@ class LoaderCore:
         """What it has done since it was made."""
         return self._meter.stats()
 
-    @property
-    def cache(self) -> Any:
-        """The cache that samples come from, None if there is none."""
-        return getattr(self._cached, "cache", None)
-
     def close(self) -> None:
         """Ends workers that are kept, and writes the trace. The loader can be iterated over again; then they are started anew."""
         current = self._running()
@@ -519,16 +608,61 @@ class LoaderCore:
             self._recorder.close()
 
 
-def _weakly(loader: LoaderCore) -> Callable[[], None]:
-    """`_begin_next` of a loader that nobody needs to keep for it."""
-    reference = weakref.ref(loader)
+_living: weakref.WeakValueDictionary[int, LoaderCore] = weakref.WeakValueDictionary()
+_made: weakref.WeakKeyDictionary[Cache, dict[str, Any]] = weakref.WeakKeyDictionary()  # caches that loaders made, with the options of these
 
-    def begin_next() -> None:
-        kept = reference()
-        if kept is not None:
-            kept._begin_next()
 
-    return begin_next
+def living() -> list[LoaderCore]:
+    """The loaders of this process."""
+    return [loader for reference in _living.valuerefs() if (loader := reference()) is not None]
+
+
+def _cached_of(dataset: Any, made: dict[str, Any], cache: Cache | None = None) -> CachedSamples | None:
+    """What a loader of this process reads this very dataset from, if it made the cache with these options. cache: only if it is this one."""
+    for loader in living():
+        there = loader.cache
+        if loader.dataset is dataset and there is not None and cache in (None, there) and not there.closed and _made.get(there) == made:
+            return cast(CachedSamples, loader._cached)
+    return None
+
+
+def _samples_of(dataset: Any, extras: Extras, kind: type[CachedSamples]) -> Any:
+    """The dataset if it has a cache, else a `kind` around it; None without a cache.
+
+    A framework may make a loader again out of its attributes: then it gives cache= beside size=. Or it repeats the arguments: then it gives size= once
+    more. In both cases the new loader uses the cache of the first one."""
+    cache, made = extras.cache, extras.of_cache()
+    if cache is not None and extras.makes_cache():
+        if _made.get(cache) != made:
+            raise InvalidError("size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache=")
+        cached = _cached_of(dataset, made, cache)
+        if cached is None:
+            cached = kind(dataset, cache)
+            cached.notices.advice = cached.advice(given=False)
+        return cached
+    if isinstance(dataset, CachedSamples) or (_is_served(dataset) and cache in (None, dataset.cache) and not extras.makes_cache()):
+        return dataset
+    if cache is not None:
+        return kind(dataset, cache)
+    if extras.size is None and extras.name is None:
+        return None
+    there = _cached_of(dataset, made) if extras.name is None else None
+    if there is not None and there.is_fresh():
+        return there
+    cached = kind(dataset, **made)
+    _made[cached.cache] = made
+    return cached
+
+
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a loader, which does not keep the loader alive. It returns None when the loader is gone."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> Any:
+        bound = reference()
+        return None if bound is None else bound(*arguments)
+
+    return call
 
 
 def gather_threads(given: int | None) -> int:
@@ -547,6 +681,12 @@ def _numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
         return iter(()), True
     first = listed(first)
     return _behind(first, wanted), all(hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first)
+
+
+def _noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:
+    """Notes the sampler's epoch when the first batch is planned: a framework may set it after the iteration was made."""
+    began["sampler_epoch"] = getattr(sampler, "epoch", None)
+    yield from _rest(wanted)
 
 
 def _skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
@@ -573,7 +713,13 @@ def _skip_batches(iteration: Iteration, count: int) -> None:
 
 def _behind(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield first
-    yield from rest
+    yield from _rest(rest)
+
+
+def _rest(wanted: Iterator[Any]) -> Iterator[Any]:
+    """The rest of an iterator. A loop would call its __iter__, which begins the epoch again in Lightning's batch sampler."""
+    while (batch := next(wanted, wanted)) is not wanted:
+        yield batch
 
 
 def loads_one_by_one(dataset: Any) -> bool:

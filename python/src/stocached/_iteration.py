@@ -38,6 +38,7 @@ class Progress:
 
     samples: int = 0
     batches: int = 0
+    begun: bool = False
     complete: bool = False
 
 
@@ -68,6 +69,7 @@ class Plan:
     layout: Any = None
     follow: Callable[[], None] | None = None  # to be called when all batches are on their way
     notices: Notices | None = None  # of a dataset that is cached
+    renew: Callable[[Iteration], Iteration | None] | None = None  # called before the first batch: an iteration to read instead
 
 
 @dataclass
@@ -109,6 +111,7 @@ class Iteration:
         self._number = 0  # of the batch that is planned next
         self._planned = 0  # samples of those before
         self._given = 0  # batches
+        self._instead: Iteration | None = None
         self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
         self.ended = False
         _all.add(self)
@@ -131,7 +134,9 @@ class Iteration:
         if os.getpid() != self._pid:
             raise ClosedError("this iteration belongs to the process that began it; iterate over the loader anew in this one")
         with self._turn:
-            return self._in_turn()
+            if not self._plan.progress.begun and self._instead is None and self._plan.renew is not None:
+                self._instead = self._plan.renew(self)
+            return self._in_turn() if self._instead is None else next(self._instead)
 
     def _in_turn(self) -> Any:
         plan, start = self._plan, time.monotonic_ns()
@@ -161,6 +166,7 @@ class Iteration:
             raise
         plan.progress.samples, plan.progress.batches = self._behind()
         self._given += 1
+        plan.progress.begun = True
         if plan.job.iterable:  # of those that were asked for, some are none: the worker's part had ended
             plan.progress.batches = self._given
         self._returned = now = time.monotonic_ns()

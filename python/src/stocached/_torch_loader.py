@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data
+from torch.utils.data import DistributedSampler, SequentialSampler
 from torch.utils.data._utils.collate import default_collate
 
 from . import _torch_version
 from ._cached import CachedSamples
-from ._core import Ends, Extras, LoaderCore
-from ._errors import InvalidError
-from ._sampling import OrderSampler
+from ._core import Extras, LoaderCore, living
+from ._errors import InvalidError, UnsupportedError
+from ._sampling import Ends, OrderSampler
 from ._torch_flavour import TorchFlavour
+from .order import AnyOrder, Order
 
 _Sample = TypeVar("_Sample", covariant=True)
+
+
+class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[override]
+    """Is a DistributedSampler by isinstance, as it gives each rank its part of the samples. Frameworks look for that, and leave the sampler alone."""
+
+    num_replicas = OrderSampler.world_size
+    num_samples = property(len)
+    total_size = property(lambda self: len(self) * self.world_size)
 
 
 class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
@@ -39,8 +52,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     instead of WorkerLostError.
     seed, order: an order of ours instead of torch's: `seed` shuffles by that seed if shuffle=True; `order` is "sequential", "shuffled", or a
     stocached.Order, WeightedOrder or MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
-    rank, world_size: from torch.distributed or RANK and WORLD_SIZE unless given. ends: where samples do not divide by ranks: "pad" (some are read twice;
-    the default of several ranks), "uneven", "drop".
+    rank, world_size: unless given, from torch.distributed or RANK and WORLD_SIZE when the loader is read. ends: where samples do not divide by ranks: "pad"
+    (some are read twice; the default of several ranks), "uneven", "drop".
     prefetch_bytes: of batches made ahead, at most. ring_bytes: of memory for batches, in use ones included; beyond it they come in memory of their own.
     pin_memory: with CUDA, the memory of batches is registered with the driver and not copied; a batch's memory is used again when what was given to the
     current streams before the `next()` behind its end is done, so a copy on another stream must be waited for while the batch is kept. "copy": each batch
@@ -97,10 +110,11 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         if isinstance(pin_memory, str) and pin_memory != "copy":
             raise InvalidError(f'pin_memory={pin_memory!r}; it must be True, False, or "copy"')
         iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+        if extras.ordered and sampler is not None and not iterable:
+            sampler = _in_our_order(sampler, dataset, extras)
         extras.check(dataset, iterable, bool(shuffle), sampler, batch_sampler)
-        ordered = None if iterable else extras.sampler(len(dataset), bool(shuffle)) if extras.seed is not None or extras.order is not None else None
-        if ordered is not None:
-            sampler, shuffle = ordered, None
+        if extras.ordered and sampler is None and batch_sampler is None:
+            sampler, shuffle = extras.sampler(len(dataset), bool(shuffle), _OrderSampler), None
         super().__init__(
             dataset,
             batch_size,
@@ -122,13 +136,23 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         )
         self.in_order = in_order
         self._iterable = iterable
+        vars(self)["pin_memory"] = pin_memory  # torch has made a bool of "copy"
         flavour = TorchFlavour(_torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate, before)
+        if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
+            # Lightning records the arguments of loaders that hooks make, and adds its own to make the loader again. That fails with arguments by position,
+            # and has none of ours if the hook is the first to import this module. Without a record, Lightning takes the attributes.
+            for name in [name for name in vars(self) if name.startswith("__pl_saved_")]:
+                del vars(self)[name]
+        if _accelerate_is_used():
+            from . import _accelerate
+
+            with contextlib.suppress(UnsupportedError):  # `prepare` raises it
+                _accelerate.keep()
 
     def __len__(self) -> int:
-        sampler = self.sampler
-        if isinstance(sampler, OrderSampler) and self.batch_size is not None:
-            return sampler.order.epoch(0).shard(sampler.rank, sampler.world_size, ends=sampler.ends).batches(self.batch_size, self.drop_last)
+        if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
+            return self.sampler.shard(0).batches(self.batch_size, self.drop_last)
         return super().__len__()
 
     def __iter__(self) -> Any:
@@ -140,6 +164,15 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
 
     def _get_iterator(self) -> Any:
         return self._new_iteration()
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """accelerate reads this before it takes a loader apart."""
+        if _accelerate_is_used():
+            from . import _accelerate
+
+            _accelerate.check(self)
+        return False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._restore(DataLoader.__init__, state)
@@ -166,6 +199,41 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
             torch.set_rng_state(state)
         else:
             self.generator.set_state(state)
+
+
+def _accelerate_is_used() -> bool:
+    return "accelerate.data_loader" in sys.modules
+
+
+def _in_our_order(sampler: Any, dataset: Any, extras: Extras) -> Any:
+    """The sampler that a framework gives to a loader with an order of ours, as one of ours; any other sampler unchanged."""
+    if isinstance(sampler, OrderSampler):
+        return sampler.again()
+    if type(sampler) is SequentialSampler:  # Lightning turns off shuffling to overfit
+        seed = extras.seed if extras.seed is not None else getattr(extras.order, "seed", 0)
+        return _OrderSampler(Order(len(dataset), seed=seed, kind="sequential"), extras.rank, extras.world_size, extras.ends)
+    order = _order_of_living(dataset, extras) if isinstance(sampler, DistributedSampler) else None
+    if order is None:
+        return sampler
+    _say_replaced(sampler.rank, sampler.num_replicas)
+    return _OrderSampler(order, sampler.rank, sampler.num_replicas, extras.ends)
+
+
+def _order_of_living(dataset: Any, extras: Extras) -> AnyOrder | None:
+    """The order of a loader of this very dataset with the same seed= and order=, which a framework makes again. shuffle= is no attribute, but part of it."""
+    for loader in living():
+        if loader._order is not None and loader.dataset is dataset and loader.seed == extras.seed and loader.order is extras.order:
+            return loader._order.order
+    return None
+
+
+@functools.cache
+def _say_replaced(rank: int, world_size: int) -> None:
+    warnings.warn(
+        f"stocached: a DistributedSampler was put into a loader with seed= or order=, which shards the samples itself: rank {rank} of {world_size} reads "
+        "its part of that order. Leave out seed= and order= for the order of the DistributedSampler",
+        stacklevel=4,
+    )
 
 
 def _dataset_kind() -> type[CachedSamples]:

@@ -77,6 +77,21 @@ def gatherer(number: int) -> str:
     return GATHER if number == 0 else f"{GATHER} {number}"
 
 
+def writable(path: str | os.PathLike[str]) -> str:
+    """The whole path of a file that a timeline goes to. InvalidError if nothing can be written there."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidError(f'trace={path!r}; it must be the path of the file to write, such as "run.json"')
+    whole = os.path.abspath(os.fspath(path))
+    folder = os.path.dirname(whole)
+    if os.path.isdir(whole):
+        raise InvalidError(f"trace={os.fspath(path)!r} is a folder; give the name of a file in it")
+    if not os.path.isdir(folder):
+        raise InvalidError(f"trace={os.fspath(path)!r}: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidError(f"trace={os.fspath(path)!r}: no permission to write into {folder}")
+    return whole
+
+
 class Recorder:
     """Spans of time on tracks, kept in memory until `close` writes them.
 
@@ -96,14 +111,7 @@ class Recorder:
         settings: arguments of the loader, for whoever reads the file.
         limit: the most spans that are kept; those beyond are counted.
         Raises InvalidError if nothing can be written there, now rather than after hours."""
-        self.path = os.path.abspath(os.fspath(path))
-        folder = os.path.dirname(self.path)
-        if os.path.isdir(self.path):
-            raise InvalidError(f"trace={os.fspath(path)!r} is a folder; give the name of a file in it")
-        if not os.path.isdir(folder):
-            raise InvalidError(f"trace={os.fspath(path)!r}: there is no folder {folder}; make it first")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InvalidError(f"trace={os.fspath(path)!r}: no permission to write into {folder}")
+        self.path = writable(path)
         if limit < 1:
             raise InvalidError(f"limit={limit}: a trace needs room for a span at least")
         self._settings = {str(key): _plain(value) for key, value in (settings or {}).items()}

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ._cached import CachedSamples
-from ._core import Ends, Extras, LoaderCore
+from ._core import Extras, LoaderCore
 from ._errors import InvalidError
 from ._flavour import Flavour
 from ._numbers import whole
-from ._sampling import Batcher, OrderSampler
+from ._sampling import Batcher, Ends, OrderSampler
 
 
 class Loader(LoaderCore):
@@ -78,6 +78,8 @@ class Loader(LoaderCore):
         fields = Extras.__dataclass_fields__
         extras = Extras(**{name: value for name, value in self.settings.items() if name in fields})
         extras.check(dataset, iterable, shuffle, sampler, batch_sampler)
+        if extras.ordered and isinstance(sampler, OrderSampler):
+            sampler = sampler.again()
         self.dataset = dataset
         self.num_workers = num_workers
         self.timeout = timeout
@@ -90,7 +92,7 @@ class Loader(LoaderCore):
         self.drop_last = drop_last
         self._iterable = iterable
         if sampler is None and batch_sampler is None:
-            sampler = _Endless() if iterable else self._order(dataset, shuffle, extras)
+            sampler = _Endless() if iterable else self._own_order(dataset, shuffle, extras)
         if batch_sampler is not None:
             self.batch_size = None
         else:
@@ -103,12 +105,10 @@ class Loader(LoaderCore):
         self.collate_fn = collate_fn or (flavour.collate if self._batched() else flavour.convert)
         self._prepare(dataset, extras, flavour, CachedSamples, default, before)
 
-    def _order(self, dataset: Any, shuffle: bool, extras: Extras) -> OrderSampler:
+    def _own_order(self, dataset: Any, shuffle: bool, extras: Extras) -> OrderSampler:
         if extras.seed is None and extras.order is None:
             extras.seed = self._base_seed() if shuffle else 0
-        made = extras.sampler(len(dataset), shuffle)
-        assert made is not None
-        return made
+        return extras.sampler(len(dataset), shuffle)
 
     def __len__(self) -> int:
         """Batches of an epoch, of this rank. TypeError for an iterable dataset that has no length."""
@@ -118,11 +118,7 @@ class Loader(LoaderCore):
                 return n
             return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
         if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
-            return (
-                self.sampler.order.epoch(0)
-                .shard(self.sampler.rank, self.sampler.world_size, ends=self.sampler.ends)
-                .batches(self.batch_size, self.drop_last)
-            )
+            return self.sampler.shard(0).batches(self.batch_size, self.drop_last)
         return len(self.batch_sampler if self._batched() else self.sampler)
 
     def __iter__(self) -> Iterator[Any]:
