@@ -47,7 +47,9 @@ def test_one_cache_for_a_dataset(checks, tmp_path):
     overfit.fit(model, train)
     assert caches() == before + 1
     assert overfit.train_dataloader.cache is run.predict_dataloaders.cache is train.cache
-    del train, check, model, run, overfit
+    run.fit(checks.Model({"train": lambda: checks.ours(dataset, checks.BATCH), "val": lambda: checks.ours(dataset, checks.BATCH)}))
+    assert caches() == before + 1
+    del train, check, model, run, overfit, dataset
     assert caches() == before
 
 

@@ -72,7 +72,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         "cache": cache, "augment": lift, "batch_augment": thirds, "worker": "thread", "restart_workers": True, "seed": 3, "rank": 1, "world_size": 2,
         "ends": "drop", "prefetch_bytes": "1MiB", "ring_bytes": "3MiB", "gather_threads": 1, "trace": tmp_path / "run.json",
     }  # fmt: skip
-    others = {"size": "8MiB", "name": None, "fingerprint": "one", "order": Order(N, seed=3)}
+    others = {"size": "8MiB", "name": None, "fingerprint": "one", "variable": True, "order": Order(N, seed=3)}
     parameters = inspect.signature(kind().__init__).parameters
     for field in dataclasses.fields(Options):
         assert parameters[field.name].default == field.default, field.name
@@ -84,6 +84,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
             for one in (loader, made):
                 assert getattr(one, name) == (loader.cache if name == "cache" else value), name
         assert made.cache is loader.cache is not None
+        assert made.cache.variable == (loader.variable or False)
         assert read(made) == read(loader)
         assert made.sampler is not loader.sampler
 
@@ -138,8 +139,31 @@ def test_a_cache_with_a_name(kind, cache_name):
 
 
 @BOTH
-def test_a_cache_goes_with_its_loaders(kind):
+def test_a_cache_goes_with_its_dataset(kind):
     dataset = Numbers()
+    first = kind()(dataset, 5, size="8MiB")
+    kept = weakref.ref(first.cache)
+    read(first)
+    del first
+    gc.collect()
+    second = kind()(dataset, 5, size="8MiB")
+    assert kept() is second.cache
+    read(second)
+    assert second.stats().misses == 0
+    other = kind()(dataset, 5, size="9MiB")
+    del second
+    gc.collect()
+    assert kept() is None, "a dataset keeps one"
+    kept = weakref.ref(other.cache)
+    del other, dataset
+    gc.collect()
+    assert kept() is None
+
+
+@BOTH
+def test_a_cache_of_a_list_goes_with_its_loaders(kind):
+    """As nothing can refer to a list weakly."""
+    dataset = [np.full(4, k) for k in range(N)]
     first = kind()(dataset, 5, size="8MiB")
     second = again(first)
     kept = weakref.ref(first.cache)
@@ -149,9 +173,14 @@ def test_a_cache_goes_with_its_loaders(kind):
     del second
     gc.collect()
     assert kept() is None
+
+
+@BOTH
+def test_a_cache_that_was_closed(kind):
+    dataset = Numbers()
     loader = kind()(dataset, 5, size="8MiB")
     loader.cache.close()
-    assert not kind()(dataset, 5, size="8MiB").cache.closed
+    assert read(kind()(dataset, 5, size="8MiB")) == list(range(N))
 
 
 @BOTH
@@ -163,6 +192,36 @@ def test_a_dataset_that_was_changed_has_a_cache_of_its_own(kind):
     second = kind()(dataset, 5, size="8MiB")
     assert read(second) == [500 + k for k in range(N)]
     assert second.cache is not first.cache
+    dataset.n = N - 1
+    third = kind()(dataset, 5, size="8MiB")
+    assert read(third) == [500 + k for k in range(N - 1)]
+    del second, third
+    gc.collect()
+    dataset.n = N
+    assert read(kind()(dataset, 5, size="8MiB")) == [500 + k for k in range(N)]
+
+
+@BOTH
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "deleted"])
+def test_a_sample_that_was_changed_in_place(kind, keep):
+    class Held:
+        def __init__(self):
+            self.data = np.arange(4 * N).reshape(N, 4)
+
+        def __len__(self):
+            return N
+
+        def __getitem__(self, index):
+            return self.data[index].copy()
+
+    dataset = Held()
+    first = kind()(dataset, 5, size="8MiB")
+    assert read(first) == list(range(0, 4 * N, 4))
+    if not keep:
+        del first
+        gc.collect()
+    dataset.data[7] = 1234
+    assert read(kind()(dataset, 5, size="8MiB"))[7] == 1234
 
 
 @BOTH
@@ -229,6 +288,23 @@ def test_a_trace_is_of_the_loader_that_is_read(tmp_path):
     del loader
     gc.collect()
     assert json.loads((tmp_path / "run.json").read_text())["otherData"]["ranks"][0]["events"] > 8
+
+
+@BOTH
+def test_a_dataset_that_counts_its_loads_has_one_cache(kind):
+    class Counting(Numbers):
+        def __init__(self):
+            super().__init__()
+            self.counts = np.zeros(N, np.int64)
+
+        def __getitem__(self, index):
+            self.counts[index] += 1
+            return np.full(4, index)
+
+    dataset = Counting()
+    first = kind()(dataset, 5, size="8MiB")
+    read(first)
+    assert kind()(dataset, 8, size="8MiB").cache is first.cache
 
 
 # ------------------------------------------------------------------------------------------------ epochs

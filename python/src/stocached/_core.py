@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 
 from . import _sizes, _worker
 from ._cached import CachedSamples, check_cache
-from ._errors import InvalidError, StateError, StocachedError
+from ._derived import Derived, derive
+from ._errors import FingerprintError, InvalidError, SchemaError, StateError, StocachedError
 from ._flavour import Flavour, sample_seed
 from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress, Transport
 from ._layout import Layout
@@ -130,6 +131,14 @@ class Extras(Options):
         return kind(order, self.rank, self.world_size, self.ends)
 
 
+@dataclasses.dataclass
+class _Made:
+    """How a loader made a cache."""
+
+    options: dict[str, Any]
+    derived: Derived | None  # fingerprint of the dataset
+
+
 class LoaderCore(Options):
     """Mixed into both loaders, whose attributes are those of torch's."""
 
@@ -216,11 +225,11 @@ class LoaderCore(Options):
 
     def _restore(self, make: Callable[..., None], state: dict[str, Any]) -> None:
         settings = dict(state["settings"])
-        made = {name: settings[name] for name in _OF_CACHE}
-        if state["cache"] is not None and _cached_of(settings["dataset"], made) is None:
+        options = {name: settings[name] for name in _OF_CACHE}
+        if state["cache"] is not None and _cached_of(settings["dataset"], options) is None:
             with contextlib.suppress(StocachedError):  # the program that made it has ended: the constructor makes another one
                 settings["cache"] = _unpickle(*state["cache"])
-                _made[settings["cache"]] = made
+                _made[settings["cache"]] = _Made(options, None)
         make(self, **settings)
         vars(self).update(state["more"])
 
@@ -609,7 +618,8 @@ class LoaderCore(Options):
 
 
 _living: weakref.WeakValueDictionary[int, LoaderCore] = weakref.WeakValueDictionary()
-_made: weakref.WeakKeyDictionary[Cache, dict[str, Any]] = weakref.WeakKeyDictionary()  # caches that loaders made, with the options of these
+_made: weakref.WeakKeyDictionary[Cache, _Made] = weakref.WeakKeyDictionary()  # caches that loaders made
+_of_datasets: dict[int, Cache] = {}  # by the id of a dataset: the cache that a loader made for it last. The dataset keeps it
 
 
 def living() -> list[LoaderCore]:
@@ -617,11 +627,15 @@ def living() -> list[LoaderCore]:
     return [loader for reference in _living.valuerefs() if (loader := reference()) is not None]
 
 
-def _cached_of(dataset: Any, made: dict[str, Any], cache: Cache | None = None) -> CachedSamples | None:
+def _usable(cache: Cache | None, options: dict[str, Any]) -> bool:
+    """Whether a loader made this cache with these options."""
+    return cache is not None and not cache.closed and cache in _made and _made[cache].options == options
+
+
+def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None) -> CachedSamples | None:
     """What a loader of this process reads this very dataset from, if it made the cache with these options. cache: only if it is this one."""
     for loader in living():
-        there = loader.cache
-        if loader.dataset is dataset and there is not None and cache in (None, there) and not there.closed and _made.get(there) == made:
+        if loader.dataset is dataset and cache in (None, loader.cache) and _usable(loader.cache, options):
             return cast(CachedSamples, loader._cached)
     return None
 
@@ -631,27 +645,61 @@ def _samples_of(dataset: Any, extras: Extras, kind: type[CachedSamples]) -> Any:
 
     A framework may make a loader again out of its attributes: then it gives cache= beside size=. Or it repeats the arguments: then it gives size= once
     more. In both cases the new loader uses the cache of the first one."""
-    cache, made = extras.cache, extras.of_cache()
+    cache, options = extras.cache, extras.of_cache()
     if cache is not None and extras.makes_cache():
-        if _made.get(cache) != made:
+        if not _usable(cache, options):
             raise InvalidError("size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache=")
-        cached = _cached_of(dataset, made, cache)
-        if cached is None:
-            cached = kind(dataset, cache)
-            cached.notices.advice = cached.advice(given=False)
-        return cached
+        return _cached_of(dataset, options, cache) or _around(kind, dataset, cache)
     if isinstance(dataset, CachedSamples) or (_is_served(dataset) and cache in (None, dataset.cache) and not extras.makes_cache()):
         return dataset
     if cache is not None:
         return kind(dataset, cache)
     if extras.size is None and extras.name is None:
         return None
-    there = _cached_of(dataset, made) if extras.name is None else None
-    if there is not None and there.is_fresh():
+    there = _there(kind, dataset, options) if extras.name is None else None
+    if there is not None:
         return there
-    cached = kind(dataset, **made)
-    _made[cached.cache] = made
+    cached = kind(dataset, **options)
+    _made[cached.cache] = _Made(options, derive(dataset) if extras.name is None else None)
+    if extras.name is None:
+        _keep(dataset, cached.cache)
     return cached
+
+
+def _there(kind: type[CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
+    """The samples in a cache that a loader has made for this very dataset with these options. None if there is none, or if the dataset has changed since."""
+    cached = _cached_of(dataset, options)
+    cache = _of_datasets.get(id(dataset)) if cached is None else cached.cache
+    if cache is None or not _usable(cache, options):
+        return None
+    before, now = _made[cache].derived, derive(dataset)
+    if cached is None:
+        try:
+            cached = _around(kind, dataset, cache)
+        except (FingerprintError, SchemaError, InvalidError):  # other samples, of another kind, or another number of them
+            return None
+    elif not cached.is_fresh():
+        return None
+    if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:  # loads alone do not change it
+        return None
+    return cached
+
+
+def _around(kind: type[CachedSamples], dataset: Any, cache: Cache) -> CachedSamples:
+    """The samples in a cache that a loader has made."""
+    cached = kind(dataset, cache)
+    cached.notices.advice = cached.advice(given=False)
+    return cached
+
+
+def _keep(dataset: Any, cache: Cache) -> None:
+    """Keeps the cache as long as the dataset: Lightning forgets the loaders of hooks before it calls them again."""
+    if id(dataset) not in _of_datasets:
+        try:
+            weakref.finalize(dataset, _of_datasets.pop, id(dataset), None).atexit = False
+        except TypeError:  # a list or a range, which nothing can refer to weakly
+            return
+    _of_datasets[id(dataset)] = cache
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
