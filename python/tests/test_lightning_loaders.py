@@ -36,6 +36,9 @@ def test_one_cache_for_a_dataset(checks, tmp_path):
         listed = json.loads(subprocess.run([program(), "ls", "--json"], capture_output=True, text=True, check=True).stdout)
         return sum(os.getpid() in cache["pids"] for cache in listed)
 
+    def hooked(samples):
+        return checks.Model({stage: lambda: checks.ours(samples, checks.BATCH) for stage in ("train", "val")})
+
     before, dataset = caches(), checks.Samples()
     train, check = checks.ours(dataset, checks.BATCH, shuffle=True), checks.ours(dataset, checks.BATCH)
     model, run = checks.Model(), checks.trainer(tmp_path)
@@ -47,7 +50,7 @@ def test_one_cache_for_a_dataset(checks, tmp_path):
     overfit.fit(model, train)
     assert caches() == before + 1
     assert overfit.train_dataloader.cache is run.predict_dataloaders.cache is train.cache
-    run.fit(checks.Model({"train": lambda: checks.ours(dataset, checks.BATCH), "val": lambda: checks.ours(dataset, checks.BATCH)}))
+    run.fit(hooked(dataset))
     assert caches() == before + 1
     del train, check, model, run, overfit, dataset
     assert caches() == before

@@ -15,7 +15,7 @@ import torch.utils.data
 from torch.utils.data import DistributedSampler, SequentialSampler
 from torch.utils.data._utils.collate import default_collate
 
-from . import _torch_version
+from . import _replacement, _torch_version
 from ._cached import CachedSamples
 from ._core import Extras, LoaderCore, living
 from ._errors import InvalidError, UnsupportedError
@@ -144,6 +144,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
             # and has none of ours if the hook is the first to import this module. Without a record, Lightning takes the attributes.
             for name in [name for name in vars(self) if name.startswith("__pl_saved_")]:
                 del vars(self)[name]
+        if self._cached is not None or self.augment is not None:
+            _replacement.watch()
         if _accelerate_is_used():
             from . import _accelerate
 
