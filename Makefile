@@ -115,6 +115,7 @@ soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=5000
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/test_loader_kills.py \
 		python/tests/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
 	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/test_memory.py -k cgroup
+	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/test_lightning_loaders.py
 
 # ------------------------------------------------------------------------------------------------ tests
 

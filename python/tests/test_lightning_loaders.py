@@ -25,7 +25,12 @@ def checks(monkeypatch):
     return lightning_checks
 
 
-@pytest.mark.parametrize("name", checks_of("lightning_checks.py"))
+# All of them run on two ranks (test_framework_ranks.py); `make soak` sets the variable.
+ALL = "STOCACHED_TEST_FRAMEWORKS" in os.environ
+CHECKS = checks_of("lightning_checks.py") if ALL else ["check_stages", "check_overfitting", "check_a_state_in_the_middle_of_an_epoch"]
+
+
+@pytest.mark.parametrize("name", CHECKS)
 def test_in_one_process(name, checks, tmp_path):
     getattr(checks, name)(tmp_path)
 
