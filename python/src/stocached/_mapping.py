@@ -39,9 +39,9 @@ def private(length: int) -> npt.NDArray[np.uint8]:
     return _array(address, length)
 
 
-def forget(memory: npt.NDArray[np.uint8]) -> None:
-    """Gives the pages of private memory back; it is zeros then."""
-    _madvise(memory.ctypes.data, memory.size, mmap.MADV_DONTNEED)
+def forget(address: int, length: int) -> None:
+    """Gives the pages of private memory back; it is zeros then. Also called while the interpreter ends, when an array no longer tells its address."""
+    _madvise(address, length, mmap.MADV_DONTNEED)
 
 
 def keep_from_dumps(memory: npt.NDArray[np.uint8]) -> None:

@@ -200,7 +200,7 @@ class Ring:
                 self._fresh.add(number)
                 self._take_memory(-self.buffer_bytes)
             if self.file is None:
-                _mapping.forget(self.buffer(number))
+                _mapping.forget(self._buffer(number)[1], self.buffer_bytes)
             else:
                 self.file.punch(number * self.buffer_bytes, self.buffer_bytes)
 
