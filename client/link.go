@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -25,13 +26,14 @@ const sendTimeout = 30 * time.Second
 
 // link is the way to a server: a connection while there is one.
 type link struct {
-	dir, label, name string
-	timeout          time.Duration
-	attached         func(descriptor int, uuid [16]byte) error // called on each new connection with what the server gave for the name
-	running          sync.WaitGroup                            // goroutines of connections
-	once             bool                                      // a server that is not there is not waited for
-	ended            context.Context                           // by close
-	end              context.CancelFunc
+	folder      sockets.Folder
+	label, name string
+	timeout     time.Duration
+	attached    func(descriptor int, uuid [16]byte) error // called on each new connection with what the server gave for the name
+	running     sync.WaitGroup                            // goroutines of connections
+	once        bool                                      // a server that is not there is not waited for
+	ended       context.Context                           // by close
+	end         context.CancelFunc
 
 	mu     chan struct{} // full: somebody has what follows, and may be connecting for all. No Mutex: who waits for it may give up
 	conn   *conn         // nil: none yet. It may be dead
@@ -161,7 +163,7 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 }
 
 // path is that of the socket.
-func (l *link) path() string { return filepath.Join(l.dir, control.DataSocket) }
+func (l *link) path() string { return filepath.Join(l.folder.Path, control.DataSocket) }
 
 // findPause is how long it rests between two looks for a server.
 const findPause = 20 * time.Millisecond
@@ -176,13 +178,13 @@ func rest(ctx context.Context) bool {
 	}
 }
 
-// find connects to the server, and looks again until ctx ends if there is none. ErrNoServer.
+// find connects to the server, and looks again until ctx ends if there is none. ErrNoServer, and ErrPermission for a server of somebody else.
 func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 	var why error
 	for {
-		socket, err := new(net.Dialer).DialContext(ctx, "unix", l.path())
-		if err == nil {
-			return socket.(*net.UnixConn), nil
+		socket, err := l.folder.Dial(ctx, control.DataSocket)
+		if err == nil || errors.Is(err, ErrPermission) {
+			return socket, err
 		}
 		if why == nil || ctx.Err() == nil { // else it says no more than that the time is over
 			why = err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -68,7 +69,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 
 // link is the way to a server, not taken yet.
 func (o DialOptions) link(name string) *link {
-	l := &link{dir: cmp.Or(o.SocketsDir, control.SocketsDir()), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
+	l := &link{folder: sockets.Find(o.SocketsDir), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
 	l.ended, l.end = context.WithCancel(context.Background())
 	return l
 }

@@ -3,9 +3,6 @@ package control
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 var magic = [4]byte{'S', 'T', 'O', 'C'}
@@ -32,7 +29,7 @@ func ParseHello(body []byte) (HelloBody, error) {
 	if len(body) < 8 || len(body) > 8+MaxLabel || [4]byte(body[:4]) != magic {
 		return HelloBody{}, wrongBody(Hello, body, "it begins with STOC, version and kind")
 	}
-	return HelloBody{binary.LittleEndian.Uint16(body[4:]), binary.LittleEndian.Uint16(body[6:]), printable(body[8:])}, nil
+	return HelloBody{binary.LittleEndian.Uint16(body[4:]), binary.LittleEndian.Uint16(body[6:]), Printable(string(body[8:]))}, nil
 }
 
 // WelcomeBody answers HELLO.
@@ -202,7 +199,7 @@ func ParseFetched(body []byte, n int) ([]Failure, error) {
 		if f.Position >= uint32(n) || f.Code == 0 || length > MaxText || length > len(rest)-8 {
 			return nil, wrongBody(Fetched, body, fmt.Sprintf("a failure of position %d with code %d and %d bytes of text", f.Position, f.Code, length))
 		}
-		f.Text = printable(rest[8 : 8+length])
+		f.Text = Printable(string(rest[8 : 8+length]))
 		failures, rest = append(failures, f), rest[8+length:]
 	}
 	if len(rest) != 0 {
@@ -245,15 +242,5 @@ func ParseError(body []byte) (*RemoteError, error) {
 	if len(body) < 4 || len(body) > 4+MaxText || binary.LittleEndian.Uint16(body[2:]) != 0 || binary.LittleEndian.Uint16(body) == 0 {
 		return nil, wrongBody(Error, body, "it begins with a code and 2 zeros")
 	}
-	return &RemoteError{Code(binary.LittleEndian.Uint16(body)), printable(body[4:])}, nil
-}
-
-// printable makes text of bytes that somebody else wrote: what is no UTF-8 or controls a terminal is shown as \uFFFD.
-func printable(b []byte) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, string(b))
+	return &RemoteError{Code(binary.LittleEndian.Uint16(body)), Printable(string(body[4:]))}, nil
 }

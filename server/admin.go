@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/sockets"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -113,11 +114,11 @@ func (l operators) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		who, err := peerOf(c)
-		if err == nil && who.mayAdminister(l.group) {
+		who, err := sockets.PeerOf(c)
+		if err == nil && mayAdminister(who, l.group) {
 			return c, nil
 		}
-		l.log.Warn("an operator of another user was turned away", "uid", who.uid, "groups", who.groups, "error", err)
+		l.log.Warn("an operator of another user was turned away", "uid", who.UID, "groups", who.Groups, "error", err)
 		c.Close()
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -136,9 +137,9 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
 	c := newConnection(s, socket)
-	if who, err := peerOf(socket); err != nil || !who.isOwner() {
-		s.log.Warn("a client of another user was turned away", "uid", who.uid, "error", err)
-		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.uid)))
+	if who, err := sockets.PeerOf(socket); err != nil || !isOwner(who) {
+		s.log.Warn("a client of another user was turned away", "uid", who.UID, "error", err)
+		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID)))
 		c.out.end()
 		if err := c.out.run(); err != nil {
 			s.log.Debug("it was not told why", "error", err)

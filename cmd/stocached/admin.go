@@ -14,16 +14,19 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/sockets"
+	"github.com/stocached/stocached/shm"
 )
 
-// admin asks the admin socket in a folder.
+// admin asks the admin socket in a folder; "": where a server of this user has it.
 type admin struct{ dir string }
 
 // get asks for a path, and returns the status and what came with it. ErrNoServer when nobody answers before ctx ends.
 func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {
-	socket := filepath.Join(a.dir, control.AdminSocket)
+	folder := sockets.Find(a.dir)
+	socket := filepath.Join(folder.Path, control.AdminSocket)
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
+		return folder.Dial(ctx, control.AdminSocket)
 	}}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://stocached"+path, nil)
@@ -42,6 +45,8 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 		return 0, nil, fmt.Errorf("%w: %s did not answer in time; it may be stopped or overloaded", stocclient.ErrNoServer, socket)
 	case ctx.Err() != nil:
 		return 0, nil, context.Cause(ctx)
+	case errors.Is(err, shm.ErrPermission):
+		return 0, nil, err
 	case errors.Is(err, os.ErrPermission):
 		return 0, nil, fmt.Errorf("%w; it belongs to another user", err)
 	}

@@ -7,6 +7,9 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/stocached/stocached/control"
 )
 
 // column is one thing that a command says about a T. Table, list, JSON and help text are all made from it, so that they cannot disagree.
@@ -147,8 +150,21 @@ func writeJSON(w io.Writer, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", b)
+	_, err = fmt.Fprintf(w, "%s\n", escaped(b))
 	return err
+}
+
+// escaped escapes what JSON allows in strings and what does something to a terminal.
+func escaped(text []byte) []byte {
+	var b []byte
+	for _, r := range string(text) {
+		if r != '\n' && control.Unprintable(r) {
+			b = fmt.Appendf(b, `\u%04x`, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
 }
 
 func (o object) has(name string) bool {

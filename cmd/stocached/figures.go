@@ -96,7 +96,7 @@ func (a *asker) ask(name, uuid string) (answer func() (*figures, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // where nobody waits for the answer
 	got := make(chan error, 1)
 	var f figures
-	go func() { got <- admin{a.sockets.path()}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
+	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
 	return func() (*figures, error) {
 		defer cancel()
 		var err error

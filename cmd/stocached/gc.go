@@ -89,7 +89,7 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 		}
 		if err := c.remove(); err != nil {
 			c.verdict = "not removed: " + err.Error()
-			fmt.Fprintf(stderr, "stocached: %v\n", err)
+			complain(stderr, err)
 			if first == nil {
 				first = err
 			}

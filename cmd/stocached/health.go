@@ -51,7 +51,7 @@ supervisor would. It fails unless both are well. stocached ping tries the other 
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
 			defer cancel()
-			h, err := askHealth(ctx, f.path())
+			h, err := f.health(ctx)
 			if err != nil {
 				return err
 			}
@@ -71,11 +71,12 @@ supervisor would. It fails unless both are well. stocached ping tries the other 
 	return c
 }
 
-func askHealth(ctx context.Context, sockets string) (health, error) {
-	h := health{sockets: sockets}
+// health asks a server how it is.
+func (f *socketsFlag) health(ctx context.Context) (health, error) {
+	h := health{sockets: f.path()}
 	began := time.Now()
 	for path, problem := range map[string]*string{"/healthz": &h.alive, "/readyz": &h.ready} {
-		status, body, err := admin{sockets}.get(ctx, path)
+		status, body, err := admin{f.dir}.get(ctx, path)
 		if err != nil {
 			return h, err
 		}

@@ -82,7 +82,7 @@ func ls(listed []shm.Listed, dir *dirFlag, asJSON bool, stdout, stderr io.Writer
 		}
 		rows = append(rows, f)
 		if f.problem != "" && !asJSON {
-			fmt.Fprintf(stderr, "stocached: %s\n", f.problem)
+			complain(stderr, f.problem)
 		}
 	}
 	if len(rows) == 0 && !asJSON {

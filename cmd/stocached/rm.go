@@ -49,7 +49,7 @@ one, whether or not the rest of them verifies. A cache without a name cannot be 
 			for k, name := range args {
 				var err error
 				if results[k], err = dir.remove(name); err != nil {
-					fmt.Fprintf(c.ErrOrStderr(), "stocached: %v\n", err)
+					complain(c.ErrOrStderr(), err)
 					if first == nil {
 						first = err
 					}

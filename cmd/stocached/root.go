@@ -6,11 +6,10 @@ import (
 	"io"
 	"runtime/debug"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -32,7 +31,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = usageError{err}
 		fallthrough
 	default:
-		fmt.Fprintf(stderr, "stocached: %s\n", harmless(err.Error()))
+		complain(stderr, err)
 	}
 	code := exitCode(err)
 	if code == exitUsage {
@@ -41,14 +40,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// harmless is a message whose words, such as the name of a file that somebody else has made, control no terminal.
-func harmless(message string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return utf8.RuneError
-		}
-		return r
-	}, message)
+// complain writes a message for people. Its words, such as the name of a file that somebody else made, control no terminal.
+func complain(stderr io.Writer, about any) {
+	fmt.Fprintf(stderr, "stocached: %s\n", control.Printable(fmt.Sprint(about), '\n', '\t'))
 }
 
 // guardAll guards the work of all commands below c, which say when they have started.

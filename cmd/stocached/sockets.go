@@ -10,12 +10,13 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/shm"
 )
 
 // socketsFlag says how to reach a server.
 type socketsFlag struct {
-	dir     string        // folder of its sockets. "": control.SocketsDir()
+	dir     string        // folder of its sockets. "": sockets.Find says
 	timeout time.Duration // for an answer
 }
 
@@ -41,10 +42,7 @@ func (f *socketsFlag) check() error {
 
 // path is the folder of the sockets.
 func (f *socketsFlag) path() string {
-	if f.dir == "" {
-		return control.SocketsDir()
-	}
-	return f.dir
+	return sockets.Find(f.dir).Path
 }
 
 func (f *socketsFlag) options() stocclient.DialOptions {
@@ -76,12 +74,14 @@ func (f *socketsFlag) complete(_ *cobra.Command, args []string, _ string) ([]str
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // nobody waits longer for a key
 	defer cancel()
 	var caches []struct{ Name string }
-	if err := (admin{f.path()}).json(ctx, "/v1/caches", &caches); err != nil {
+	if err := (admin{f.dir}).json(ctx, "/v1/caches", &caches); err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
 	for _, c := range caches {
-		names = append(names, c.Name)
+		if checkServed(c.Name) == nil {
+			names = append(names, c.Name)
+		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

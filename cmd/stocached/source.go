@@ -589,7 +589,7 @@ func (v *readThrough) report(asJSON bool, stderr io.Writer) error {
 	err := fmt.Errorf("%w: %d of %d samples cannot be read", source.ErrCorrupt, v.failed, v.samples)
 	if !asJSON {
 		const most = 20
-		fmt.Fprintf(stderr, "stocached: %v\n", err)
+		complain(stderr, err)
 		for _, f := range v.failures[:min(most, len(v.failures))] {
 			fmt.Fprintf(stderr, "  sample %d, %s: %s\n", f.index, text(f.where), text(f.err.Error()))
 		}

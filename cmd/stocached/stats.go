@@ -215,7 +215,7 @@ func (d *dirFlag) allStats(stderr io.Writer, server *asker) (rows []*stats, firs
 			rows = append(rows, s)
 		case vanished(&l, err):
 		default:
-			fmt.Fprintf(stderr, "stocached: %v\n", err)
+			complain(stderr, err)
 			if first == nil {
 				first = reported(err)
 			}

@@ -110,7 +110,9 @@ func (d *dirFlag) complete(max int, unnamed bool) cobra.CompletionFunc {
 		var names []string
 		for k := range found {
 			l := &found[k]
-			if name := displayName(&l.Header, l.Path); strings.HasPrefix(name, prefix) && (unnamed || !strings.HasPrefix(name, memfdName)) {
+			name := displayName(&l.Header, l.Path)
+			known := shm.CheckName(name) == nil || unnamed && strings.HasPrefix(name, memfdName)
+			if known && strings.HasPrefix(name, prefix) {
 				names = append(names, name)
 			}
 		}

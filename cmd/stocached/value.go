@@ -132,7 +132,7 @@ func (l list[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
-// text writes a value for people. What others wrote into a segment (labels, fingerprints, names of fields) cannot move the cursor of a terminal.
+// text writes a value for people. What others wrote into a segment (labels, fingerprints, names of fields), or a server said, cannot move the cursor of a terminal.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -141,15 +141,20 @@ func text(v any) string {
 		if v == "" {
 			return "-"
 		}
-		if strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsGraphic(r) || r == utf8.RuneError }) {
-			return strconv.QuoteToGraphic(v)
-		}
-		return v
+		return quoted(v)
 	case bool:
 		if v {
 			return "yes"
 		}
 		return "no"
 	}
-	return fmt.Sprint(v)
+	return quoted(fmt.Sprint(v))
+}
+
+// quoted quotes text that would do something to a terminal.
+func quoted(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || r == utf8.RuneError }) {
+		return strconv.QuoteToGraphic(text)
+	}
+	return text
 }

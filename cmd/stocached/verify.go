@@ -131,7 +131,7 @@ func (v *verification) report(asJSON bool, stderr io.Writer) error {
 		if len(shown) > most {
 			shown, more = shown[:most], ", ... (--json lists all)"
 		}
-		fmt.Fprintf(stderr, "stocached: %v, such as %v%s; remove the cache (stocached rm %s) or overwrite them\n", err, shown, more, v.name)
+		complain(stderr, fmt.Sprintf("%v, such as %v%s; remove the cache (stocached rm %s) or overwrite them", err, shown, more, v.name))
 	}
 	return reported(err)
 }

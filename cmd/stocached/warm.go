@@ -265,7 +265,7 @@ func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 		return reported(err)
 	}
 	const most = 10
-	fmt.Fprintf(stderr, "stocached: %v\n", err)
+	complain(stderr, err)
 	for _, f := range w.plan.failures[:min(most, len(w.plan.failures))] {
 		if f.why == "" { // the server leaves texts out when there are many
 			f.why = fmt.Sprintf("sample %d", f.index)

@@ -204,7 +204,7 @@ func (w *watch) objects(stdout io.Writer, changes []change, _ uint64) error {
 		if err != nil {
 			return err
 		}
-		if _, err := stdout.Write(append(line, '\n')); err != nil {
+		if _, err := stdout.Write(append(escaped(line), '\n')); err != nil {
 			return err
 		}
 	}

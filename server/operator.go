@@ -1,0 +1,41 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+
+	"github.com/stocached/stocached/internal/sockets"
+	"github.com/stocached/stocached/shm"
+)
+
+// isOwner says whether who connected is our own user, or root.
+func isOwner(p sockets.Peer) bool { return p.UID == 0 || p.UID == os.Getuid() }
+
+// mayAdminister says whether operators of a group, nil for none, include who connected.
+func mayAdminister(p sockets.Peer, group *uint32) bool {
+	return isOwner(p) || group != nil && slices.Contains(p.Groups, *group)
+}
+
+// groupID finds a group by its name or number; nil for "". ErrInvalid.
+func groupID(name string) (*uint32, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text := name
+	if _, err := strconv.ParseUint(name, 10, 32); err != nil {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: admin.group: %w", shm.ErrInvalid, err)
+		}
+		text = g.Gid
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%w: admin.group: %s has the number %s: %w", shm.ErrInvalid, name, text, err)
+	}
+	id := uint32(n)
+	return &id, nil
+}
