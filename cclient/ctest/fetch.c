@@ -1041,6 +1041,101 @@ static void dialled(void)
     end_peer();
 }
 
+/* A process of user 65534 that listens on data.sock in a folder, one connection after the other. What it gets is counted in *got. */
+static pid_t impostor(const char *folder, _Atomic long *got)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", folder);
+    unlink(address.sun_path);
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+        char bytes[1000];
+        if (setgid(65534) != 0 || setuid(65534) != 0 || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || chmod(address.sun_path, 0777) != 0 || listen(listener, 64) != 0)
+            _exit(99);
+        if (write(ready[1], "!", 1) != 1)
+            _exit(99);
+        for (;;) {
+            int fd = accept(listener, NULL, NULL);
+            for (ssize_t n; (n = recv(fd, bytes, sizeof bytes, 0)) > 0;)
+                atomic_fetch_add(got, n);
+            close(fd);
+        }
+    }
+    close(ready[1]);
+    char one;
+    REQUIRE(read(ready[0], &one, 1) == 1);
+    close(ready[0]);
+    return child;
+}
+
+/* Nothing is sent to a server of another user, nor into a folder where another user may put a socket. */
+static void servers_of_others(void)
+{
+    if (geteuid() != 0)
+        SKIP("only root can be somebody else");
+    const struct {
+        uid_t owner;
+        mode_t mode;
+        bool named, link;
+        const char *says;
+    } cases[] = {{65534, 0755, true, false, "belongs to user id 65534"},
+                 {65534, 0755, false, false, "belongs to user id 65534"},
+                 {0, 0755, true, false, "user id 65534 listens on"},
+                 {0, 0755, false, false, "user id 65534 listens on"},
+                 {0, 0777, true, false, "has mode 0777"},
+                 {0, 0755, false, true, "is no folder"}};
+    _Atomic long *got = mmap(NULL, sizeof *got, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(got != MAP_FAILED);
+    stoc_cache *c = served(), *other;
+    char base[70], folder[80], place[90];
+    snprintf(base, sizeof base, "%s/run", scratch);
+    snprintf(folder, sizeof folder, "%s/stocached", base);
+    EQUAL(chmod(scratch, 0711), 0);
+    EQUAL(mkdir(base, 0755), 0);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        snprintf(place, sizeof place, "%s%s", folder, cases[k].link ? "-elsewhere" : "");
+        EQUAL(mkdir(place, 0777), 0);
+        EQUAL(chmod(place, 0777), 0);
+        CHECK(!cases[k].link || symlink(place, folder) == 0);
+        atomic_store(got, 0);
+        pid_t child = impostor(place, got);
+        EQUAL(chown(place, cases[k].owner, 0), 0);
+        EQUAL(chmod(place, cases[k].mode), 0);
+        setenv("XDG_RUNTIME_DIR", base, 1);
+        setenv("STOCACHED_SOCKETS_DIR", cases[k].named ? folder : "", 1);
+        int64_t index = 5;
+        EQUAL(stoc_dial("served", NULL, 0, 5000, &other, &error), STOC_EPERM);
+        CHECK(strstr(error.message, cases[k].says) && strstr(error.message, folder));
+        if (cases[k].named)
+            EQUAL(stoc_dial("served", folder, 0, 5000, &other, &error), STOC_EPERM);
+        EQUAL(fetch(c, &index, 1, NULL), STOC_EPERM);
+        CHECK(strstr(error.message, cases[k].says));
+        EQUAL(stoc_prefetch(c, &index, 1, NULL, &error), STOC_EPERM);
+        /* It takes one connection after the other: when it has this byte, it has had all the others. */
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", place);
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        REQUIRE(connect(fd, (struct sockaddr *)&address, sizeof address) == 0 && send(fd, "!", 1, 0) == 1);
+        for (int wait = 0; wait < 10000 && atomic_load(got) == 0; wait++)
+            usleep(1000);
+        EQUAL(atomic_load(got), 1);
+        close(fd);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        unlink(address.sun_path);
+        rmdir(place);
+        unlink(folder);
+    }
+    unsetenv("XDG_RUNTIME_DIR");
+    setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
+    EQUAL(chmod(scratch, 0700), 0);
+    munmap((void *)got, sizeof *got);
+    stoc_close(c);
+}
+
 static void without_a_name(void)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES)), *other;
@@ -1088,6 +1183,7 @@ int main(int argc, char **argv)
     RUN(no_descriptor_left);
     RUN(many_threads);
     RUN(dialled);
+    RUN(servers_of_others);
     RUN(without_a_name);
     return end_tests(argv[0]);
 }

@@ -187,6 +187,26 @@ static void names_and_texts(void)
     CHECK(parse_number(&digits) == UINT64_MAX && *digits == 'x' && parse_number(&over) == UINT64_MAX);
 }
 
+/* Text of others does nothing to a terminal, and stays readable. */
+static void printable_texts(void)
+{
+    static const struct {
+        const char *text, *want;
+    } cases[] = {{"a/b c.jpg", "a/b c.jpg"},
+                 {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xe4\xb8\xad", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xe4\xb8\xad"},
+                 {"\x1b]0;x\a\n\r\t\x7f", "?]0;x?????"},
+                 {"a\xc2\x9b" "31m", "a??31m"},           /* a control character of two bytes */
+                 {"\x9b" "31m\xff\xc3", "?31m??"},        /* no UTF-8 */
+                 {"\xe2\x80\xae" "x\xe2\x81\xa6\xd8\x9c", "???x?????"}, /* turns the line around */
+                 {"\xc0\x9b\xe0\x80\x9b\xed\xa0\x80\xf4\x90\x80\x80", "????????????"}, /* written too long, a surrogate, beyond the last character */
+                 {"", ""}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct stoc_error error;
+        fail(&error, STOC_EREMOTE, 0, "%s", cases[k].text);
+        CHECK(strcmp(error.message, cases[k].want) == 0);
+    }
+}
+
 /* The same numbers as shm.NewGeometry, at and over the limits of the format. */
 static void geometries(void)
 {
@@ -216,6 +236,7 @@ int main(int argc, char **argv)
     RUN(memory_limits);
     RUN(memory_limits_of_noise);
     RUN(names_and_texts);
+    RUN(printable_texts);
     RUN(geometries);
     return end_tests(argv[0]);
 }

@@ -41,6 +41,33 @@ const char *stoc_strerror(int code)
 }
 
 /* Fills in error (NULL is accepted) and returns code. */
+/* The bytes of the UTF-8 character that text begins with; 0 when it begins with none. */
+static size_t character(const unsigned char *text, size_t n, uint32_t *point)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t length = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+    if ((text[0] >= 0x80 && text[0] < 0xc2) || text[0] > 0xf4 || length > n)
+        return 0;
+    *point = length == 1 ? text[0] : text[0] & (0x7fu >> length);
+    for (size_t k = 1; k < length; k++) {
+        if ((text[k] & 0xc0) != 0x80)
+            return 0;
+        *point = *point << 6 | (text[k] & 0x3f);
+    }
+    return *point < least[length] || *point > 0x10ffff || (*point >= 0xd800 && *point < 0xe000) ? 0 : length;
+}
+
+/* Text that somebody else wrote, a file's name perhaps, does nothing to a terminal: ? stands for what would control it, turn a line around, or is no UTF-8. */
+static void make_printable(char *text, size_t n)
+{
+    for (size_t k = 0, length; k < n; k += MAX(length, 1)) {
+        uint32_t c = 0;
+        length = character((unsigned char *)text + k, n - k, &c);
+        if (length == 0 || c < ' ' || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
+            memset(text + k, '?', MAX(length, 1));
+    }
+}
+
 __attribute__((format(printf, 4, 5))) static int fail(struct stoc_error *error, int code, int os_error, const char *format, ...)
 {
     if (error) {
@@ -50,6 +77,7 @@ __attribute__((format(printf, 4, 5))) static int fail(struct stoc_error *error, 
         va_start(args, format);
         vsnprintf(error->message, sizeof error->message, format, args);
         va_end(args);
+        make_printable(error->message, strlen(error->message));
     }
     return code;
 }

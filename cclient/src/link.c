@@ -203,14 +203,6 @@ static int receive_frame(struct link *l, struct frame *f, bool descriptor, struc
     return 0;
 }
 
-/* What somebody else wrote, a file's name perhaps, controls no terminal. */
-static void make_printable(char *text, size_t n)
-{
-    for (size_t k = 0; k < n; k++)
-        if ((unsigned char)text[k] < ' ' || text[k] == 0x7f)
-            text[k] = '?';
-}
-
 /* Reads the body of an ERROR: what the server complains about, as an error of ours. */
 static int receive_error(struct link *l, const struct frame *f, struct patience *p)
 {
@@ -225,7 +217,6 @@ static int receive_error(struct link *l, const struct frame *f, struct patience 
     int code = receive_all(l, body, f->length, false, p);
     if (code < 0)
         return code;
-    make_printable((char *)body + 4, f->length - 4);
     uint16_t remote = get16(body, 0);
     for (size_t k = 0; k < sizeof table / sizeof *table; k++)
         if (table[k].remote == remote)
@@ -235,14 +226,15 @@ static int receive_error(struct link *l, const struct frame *f, struct patience 
 
 /* ------------------------------------------------------------------------------------------------ connect */
 
-/* Where the data socket is. 0, or EINVAL when the path does not fit into an address. */
-static int socket_address(const char *dir, struct sockaddr_un *address, struct stoc_error *error)
+/* Where the data socket is: *named when the user has said where. 0, or EINVAL when the path does not fit into an address. */
+static int socket_address(const char *dir, struct sockaddr_un *address, bool *named, struct stoc_error *error)
 {
     char own[OWN_PATH_BYTES];
     const char *set = getenv("STOCACHED_SOCKETS_DIR"), *run = getenv("XDG_RUNTIME_DIR");
     if (!dir || !dir[0])
         dir = set;
-    if (!dir || !dir[0]) {
+    *named = dir && dir[0];
+    if (!*named) {
         if (run && run[0] == '/')
             snprintf(own, sizeof own, "%s/stocached", run);
         else
@@ -287,16 +279,51 @@ static struct link *new_link(struct stoc_error *error)
     return l;
 }
 
-/* One look for a server. BROKEN: there is none now. */
-static int call_server(struct link *l, const struct sockaddr_un *address, struct patience *p)
+/* Whether only this user and root can put a socket into the folder of the sockets. EPERM. BROKEN: there is no such folder now. */
+static int check_folder(const struct sockaddr_un *address, bool named, struct stoc_error *error)
 {
+    char folder[sizeof address->sun_path];
+    struct stat st;
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(address->sun_path, '/') - address->sun_path), address->sun_path);
+    /* The default folder may lie in /tmp, where everybody may put a symbolic link. */
+    if (syscall(SYS_newfstatat, AT_FDCWD, folder[0] ? folder : "/", &st, named ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == EACCES ? fail(error, STOC_EPERM, EACCES, "look at %s: permission denied; the server is another user's", folder) : BROKEN;
+    if (!S_ISDIR(st.st_mode))
+        return fail(error, STOC_EPERM, 0, "%s is no folder; set STOCACHED_SOCKETS_DIR to the folder of your server", folder);
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        return fail(error, STOC_EPERM, 0, "the folder of the sockets, %s, belongs to user id %u, and you are %u; set STOCACHED_SOCKETS_DIR to the folder of your server", folder, (unsigned)st.st_uid,
+                    (unsigned)geteuid());
+    if (st.st_mode & 022)
+        return fail(error, STOC_EPERM, 0, "the folder of the sockets, %s, has mode %04o, so that other users may put sockets there; chmod go-w it, or set STOCACHED_SOCKETS_DIR to the folder of your server",
+                    folder, (unsigned)st.st_mode & 0777);
+    return 0;
+}
+
+/* Whether this user or root listens at the other end. EPERM, ESYSTEM. */
+static int check_server(int fd, const struct sockaddr_un *address, struct stoc_error *error)
+{
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0)
+        return fail_system(error, "ask who listens on", address->sun_path);
+    if (peer.uid != geteuid() && peer.uid != 0)
+        return fail(error, STOC_EPERM, 0, "user id %u listens on %s, and you are %u; nothing was sent there", (unsigned)peer.uid, address->sun_path, (unsigned)geteuid());
+    return 0;
+}
+
+/* One look for a server, to which nothing is sent. BROKEN: there is none now. */
+static int call_server(struct link *l, const struct sockaddr_un *address, bool named, struct patience *p)
+{
+    int code = check_folder(address, named, p->error);
+    if (code < 0)
+        return code;
     pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link, or not at all */
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     pthread_mutex_unlock(&handles_lock);
     if (l->fd < 0)
         return fail_system(p->error, "make a socket for", address->sun_path);
     if (connect(l->fd, (const struct sockaddr *)address, sizeof *address) == 0)
-        return 0;
+        return check_server(l->fd, address, p->error);
     switch (errno) {
     case ENOENT:
     case ENOTDIR:
@@ -364,7 +391,8 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
 static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, unsigned char uuid[16], struct patience *p)
 {
     struct sockaddr_un address;
-    int code = socket_address(dir, &address, p->error);
+    bool named;
+    int code = socket_address(dir, &address, &named, p->error);
     if (code < 0)
         return code;
     uint64_t now = now_ns(), until = MIN(p->deadline, now + MIN(p->window, UINT64_MAX - now));
@@ -373,7 +401,7 @@ static int connect_link(struct link *l, const char *dir, const char *name, unsig
     for (;;) {
         l->request = 2;
         l->no_number = false;
-        code = call_server(l, &address, &bounded);
+        code = call_server(l, &address, named, &bounded);
         if (code == 0)
             code = introduce(l, name, kind, uuid, &bounded);
         if (code == 0)
