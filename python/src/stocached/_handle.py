@@ -115,9 +115,9 @@ def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) 
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
     if _native.dial(os.fsencode(name), None, flags, 0, handle, error) < 0:
         raise _errors.from_struct(error)
-    have = handle.adopt().info().fingerprint.decode()
+    have = handle.adopt().info().fingerprint.decode(errors="replace")
     if fingerprint is not None and have != fingerprint:
-        raise FingerprintError(f'cache {name} of the server holds "{have}", not "{fingerprint}"; attach to another one, or serve it with other data')
+        raise FingerprintError(f'cache {name} of the server holds {have!r}, not {fingerprint!r}; attach to another one, or serve it with other data')
     return handle
 
 
