@@ -27,14 +27,6 @@ func Open(nameOrPath string, o OpenOptions) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !strings.Contains(nameOrPath, "/") { // refuse a DefaultDir that somebody else made
-		dirFD, err := openDir(DefaultDir(), false)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, err
-		} else if err == nil {
-			unix.Close(dirFD)
-		}
-	}
 	fd, readOnly, err := openFile(path, o.ReadOnly)
 	if err != nil {
 		return nil, err
@@ -79,8 +71,18 @@ func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 	return s, nil
 }
 
-// openFile opens a regular file of this user without following a symbolic link, waiting on a FIFO, or waking a device.
+// openFile opens a regular file of this user without following a symbolic link, waiting on a FIFO, or waking a device. It refuses files in a DefaultDir that somebody else made.
 func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
+	if dir := filepath.Dir(path); dir == DefaultDir() {
+		dirFD, err := openDir(dir, false)
+		if errors.Is(err, ErrNotFound) {
+			return -1, false, openError(path, unix.ENOENT)
+		}
+		if err != nil {
+			return -1, false, err
+		}
+		unix.Close(dirFD)
+	}
 	look, flags := unix.Lstat, unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY
 	if isProcFD(path) {
 		look = unix.Stat

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,13 +33,20 @@ func List(dir string) ([]Listed, error) {
 }
 
 func listDir(dir string) ([]Listed, error) {
-	entries, err := os.ReadDir(dir)
-	if os.IsNotExist(err) {
+	fd, err := openDir(dir, false)
+	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	if err != nil {
 		return nil, dirError("read", dir, err)
 	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	var found []Listed
 	for _, e := range entries {
 		if !e.Type().IsRegular() {

@@ -53,6 +53,10 @@ func (p promises) tightest(rooms []room) Space {
 // addNamed adds the caches in the tmpfs of dir: those in dir, and in every stocached-* directory at the top of that tmpfs that this user may read (other users' are 0700, and remain unknown).
 func (p promises) addNamed(dir string) {
 	dirs, _ := filepath.Glob(filepath.Join(mountTop(dir), filepath.Base(dirPrefix)+"*"))
+	dirs = slices.DeleteFunc(dirs, func(d string) bool { // any user may put a symbolic link there
+		info, err := os.Lstat(d)
+		return err != nil || !info.IsDir()
+	})
 	if !slices.Contains(dirs, dir) {
 		dirs = append(dirs, dir)
 	}

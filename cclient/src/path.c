@@ -67,12 +67,22 @@ static int open_error(const char *path, struct stoc_error *error)
     }
 }
 
-/* Opens a regular file of ours without following a symbolic link, waiting on a FIFO, or waking a device: *fd, and whether it is for reading only. */
+static int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error);
+
+/* Opens a regular file of ours without following a symbolic link, waiting on a FIFO, or waking a device: *fd, and whether it is for reading only. It refuses files in a default directory
+ * that somebody else made. */
 static int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error)
 {
+    char ours[64];
     struct stat st;
     bool process = is_proc_fd(path);
     int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (process ? 0 : O_NOFOLLOW), code;
+    default_directory(ours, sizeof ours);
+    if (strncmp(path, ours, strlen(ours)) == 0 && strrchr(path, '/') == path + strlen(ours)) {
+        if ((code = open_directory(ours, false, fd, error)) < 0)
+            return code == STOC_ENOENT ? (errno = ENOENT, open_error(path, error)) : code;
+        close(*fd);
+    }
     if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, process ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
         return open_error(path, error);
     if ((code = check_file(&st, path, error)) < 0)

@@ -64,7 +64,7 @@ static void add_named(struct promises *p, const char *directory)
     DIR *d = opendir(top);
     if (d) {
         for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
-            if (strncmp(entry->d_name, "stocached-", 10) != 0 ||
+            if (entry->d_type != DT_DIR || strncmp(entry->d_name, "stocached-", 10) != 0 || /* any user may put a symbolic link there */
                 snprintf(path, sizeof path, "%s/%s", strcmp(top, "/") == 0 ? "" : top, entry->d_name) >= (int)sizeof path)
                 continue;
             seen |= strcmp(path, directory) == 0;

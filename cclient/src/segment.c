@@ -162,18 +162,10 @@ static int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error
 
 int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out, struct stoc_error *error)
 {
-    int code = check_open(flags, out, error), directory;
-    char path[OWN_PATH_BYTES], ours[64];
+    int code = check_open(flags, out, error);
+    char path[OWN_PATH_BYTES];
     if (code < 0 || (code = path_of(name_or_path, path, error)) < 0)
         return code;
-    if (!strchr(name_or_path, '/')) { /* refuse a default directory that somebody else made; a missing one has no such cache either */
-        default_directory(ours, sizeof ours);
-        code = open_directory(ours, false, &directory, error);
-        if (code == 0)
-            close(directory);
-        else if (code != STOC_ENOENT)
-            return code;
-    }
     stoc_cache *c = new_handle(error);
     if (!c)
         return STOC_EMEMORY;

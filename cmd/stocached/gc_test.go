@@ -1,8 +1,13 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -124,5 +129,45 @@ func TestGCRace(t *testing.T) {
 	}
 	if gone(t, path) {
 		t.Error("another cache of the same name was removed")
+	}
+}
+
+// Ensure that no command follows a symbolic link that another user has put where this user's caches are, whether it names a cache or its path, or walks over all.
+func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		privileged(t, "be somebody else", errors.New("not root"))
+	}
+	const uid = 54322
+	folder := fmt.Sprintf("/dev/shm/stocached-%d", uid)
+	elsewhere := tmpfs(t)
+	if err := os.Chown(elsewhere, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	as := func(args ...string) (int, string) {
+		t.Helper()
+		cmd := exec.Command("/proc/self/exe", args...) // whose folder may be closed to others
+		cmd.Env, cmd.Dir = []string{childVariable + "=main"}, "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, err := cmd.CombinedOutput()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	if code, out := as("create", "mine", "--dir", elsewhere, "--samples", "10", "--sample-bytes", "100"); code != exitOK {
+		t.Fatal(out)
+	}
+	if err := errors.Join(os.Symlink(elsewhere, folder), os.Lchown(folder, strangerID, strangerID)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(folder) })
+	for _, command := range [][]string{{"gc"}, {"gc", "--yes"}, {"gc", "--yes", "--dir", folder}, {"gc", "--yes", "--dir", folder + "/"}, {"ls"}, {"stats"}, {"rm", "mine"}, {"rm", folder + "/mine"},
+		{"rm", "mine", "--dir", folder}, {"stats", "mine"}, {"inspect", "mine"}, {"verify", folder + "/mine"}, {"create", "other", "--samples", "10", "--sample-bytes", "100"}} {
+		if code, out := as(command...); code != exitPermission || !strings.Contains(out, "symbolic link") {
+			t.Errorf("%q: exit %d\n%s", command, code, out)
+		}
+	}
+	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
 	}
 }
