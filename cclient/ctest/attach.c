@@ -407,6 +407,36 @@ static void foreign_owners(void)
     EQUAL(status, 0);
 }
 
+/* Neither a name nor a path leads through a symbolic link that another user has put where this user's caches are. */
+static void link_in_place_of_the_default_directory(void)
+{
+    if (geteuid() != 0)
+        SKIP("only root can be somebody else");
+    struct stoc_error e;
+    stoc_cache *c = NULL;
+    char link[64], path[80];
+    snprintf(link, sizeof link, "/dev/shm/stocached-%u", 54323u);
+    snprintf(path, sizeof path, "%s/mine", link);
+    stoc_close(make("mine", OPTIONS(.samples = 5, .sample_bytes = 8)));
+    REQUIRE(chown(scratch, 54323, 54323) == 0 && chown(path_in_scratch("mine"), 54323, 54323) == 0);
+    unlink(link);
+    REQUIRE(symlink(scratch, link) == 0 && lchown(link, 65534, 65534) == 0);
+    int status = IN_CHILD({
+        REQUIRE(setgid(54323) == 0 && setuid(54323) == 0);
+        for (int k = 0; k < 2; k++) {
+            const char *where = k ? path : "mine";
+            EQUAL(stoc_open(where, 0, NULL, &c, &e), STOC_EPERM);
+            CHECK(strstr(e.message, "symbolic link"));
+            EQUAL(stoc_unlink(where, &e), STOC_EPERM);
+        }
+        EQUAL(stoc_open(path_in_scratch("mine"), 0, NULL, &c, &e), 0);
+        stoc_close(c);
+    });
+    EQUAL(status, 0);
+    unlink(link);
+    EQUAL(chown(scratch, 0, 0), 0);
+}
+
 /* The segment that Go wrote; shm/testdata/golden-v2.json says what it means. */
 static void the_golden_segment(void)
 {
@@ -482,6 +512,7 @@ int main(int argc, char **argv)
     RUN(versions);
     RUN(other_files);
     RUN(foreign_owners);
+    RUN(link_in_place_of_the_default_directory);
     RUN(the_golden_segment);
     return end_tests(argv[0]);
 }
