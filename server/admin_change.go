@@ -111,7 +111,7 @@ var refusals = []struct {
 	{http.StatusInsufficientStorage, []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{http.StatusServiceUnavailable, []error{ErrEnding, context.Canceled}},
 	{http.StatusBadRequest, []error{shm.ErrInvalid, loader.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
-		unix.EACCES}},
+		unix.EACCES, unix.ENAMETOOLONG, unix.ELOOP, unix.EISDIR, unix.ENXIO, unix.EINVAL}}, // of a path in the body
 }
 
 // refuse answers a change that did not go well.

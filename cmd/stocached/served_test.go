@@ -128,22 +128,36 @@ func (s *served) said() string {
 	return string(text)
 }
 
-// answers returns what the admin socket answers.
-func (s *served) answers(path string) string {
+// ask asks the admin socket.
+func (s *served) ask(method, path, body string) (status int, answer string) {
 	s.t.Helper()
 	socket := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
 	}}
-	answer, err := (&http.Client{Transport: socket, Timeout: 20 * time.Second}).Get("http://stocached" + path)
+	request, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		s.t.Fatalf("%s: %s, %v\n%s", path, answer.Status, err, body)
+	reply, err := (&http.Client{Transport: socket, Timeout: 20 * time.Second}).Do(request)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	return string(body)
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return reply.StatusCode, string(text)
+}
+
+// answers returns what the admin socket answers.
+func (s *served) answers(path string) string {
+	s.t.Helper()
+	status, answer := s.ask(http.MethodGet, path, "")
+	if status != http.StatusOK {
+		s.t.Fatalf("%s: %d\n%s", path, status, answer)
+	}
+	return answer
 }
 
 // metric returns one number of the server, of the cache or of all with these labels.

@@ -329,10 +329,10 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 
-// resolve makes the paths of a source, and of the index that it keeps, relative to the folder of the file.
+// resolve makes the paths of a source, of its manifest and of the index that it keeps, relative to the folder of the file.
 func (c *Config) resolve(key string, value any) any {
 	path, ok := value.(string)
-	if ok && (key == "path" || key == "index" && path != "none") && path != "" && !filepath.IsAbs(path) {
+	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none") && path != "" && !filepath.IsAbs(path) {
 		return filepath.Join(filepath.Dir(c.path), path)
 	}
 	return value

@@ -31,6 +31,7 @@ caches:
     source: {kind: raw, path: /data/all.bin, sample_bytes: 10}
   - {name: shards, source: {kind: tar, path: train.tar, index: indexes}}
   - {name: bare, source: {kind: tar, path: train.tar, index: none}}
+  - {name: listed, source: {kind: dir, path: pets, manifest: list.txt}}
 sockets: {dir: /run/here}
 `
 
@@ -44,8 +45,11 @@ func TestLoad(t *testing.T) {
 	if a, b := o.Caches[2].Source["index"], o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
 		t.Errorf("indexes %v and %v", a, b)
 	}
-	if len(o.Caches) != 4 || o.SocketsDir != "/run/here" {
+	if len(o.Caches) != 5 || o.SocketsDir != "/run/here" {
 		t.Fatalf("%+v", o)
+	}
+	if got := o.Caches[4].Source["manifest"]; got != filepath.Join(filepath.Dir(path), "list.txt") {
+		t.Errorf("manifest %v", got)
 	}
 	if a := o.Caches[0]; a.Name != "pets" || a.Size != 8<<30 || a.Assign != shm.AssignFirstIndices || a.Parallel != 7 || a.Source["path"] != filepath.Join(filepath.Dir(path), "pets.bin") {
 		t.Errorf("%+v", a)
