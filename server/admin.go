@@ -175,7 +175,7 @@ func (s *Server) adminHandler(profiles bool) http.Handler {
 			fail(w, http.StatusServiceUnavailable, "the server is beginning or ending")
 			return
 		}
-		fmt.Fprintln(w, "ok")
+		fmt.Fprintln(w, strings.Join(append([]string{"ok"}, s.LeftOut()...), "\n"))
 	})
 	mux.Handle("GET /metrics", s.metricsHandler())
 	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE /v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
@@ -229,7 +229,7 @@ func (s *Server) answerAll(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) answerOne(w http.ResponseWriter, name string, code int) {
 	h := s.enter(name)
 	if h == nil {
-		fail(w, http.StatusNotFound, fmt.Sprintf("this server has no cache %q; it has: %s", name, s.names()))
+		fail(w, http.StatusNotFound, s.absent(name))
 		return
 	}
 	a, err := h.answer()

@@ -78,6 +78,7 @@ func (s *Server) put(h *hosted) bool {
 		return false
 	}
 	s.caches[h.name] = h
+	delete(s.leftOut, h.name)
 	return true
 }
 
@@ -201,7 +202,7 @@ func (s *Server) bringBack(h *hosted) error {
 	h.closeLater(h.source)
 	err = fmt.Errorf("this server has cache %s no more: %w", h.name, err)
 	if !errors.Is(err, ErrEnding) {
-		h.log.Error("the cache could not be hosted again", "error", err)
+		s.leaveOut(h.name, err)
 	}
 	return err
 }

@@ -179,7 +179,7 @@ func (c *connection) attach(request uint64, name string) {
 		return
 	}
 	if h == nil {
-		c.refuse(request, control.CodeNotFound, "this server has no cache %q; it has: %s", name, c.server.names())
+		c.refuse(request, control.CodeNotFound, "%s", c.server.absent(name))
 		return
 	}
 	defer h.leave()

@@ -27,13 +27,14 @@ var (
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descRecovered = desc("recovered_slots_total", "Claims of dead clients that were taken back, since the cache was created.")
 	descStuck     = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as errors of kind timeout), and have not returned yet.")
+	descLeftOut   = desc("left_out", "1 for a cache of the configuration that this server could not make or adopt.")
 	descQueue     = desc("queue_depth", "Samples that clients wait for and that are not being read yet.")
 )
 
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses, descFills, descFillBytes, descReads, descReadBytes, descErrors,
-		descSeconds, descRecovered, descQueue, descStuck} {
+		descSeconds, descRecovered, descQueue, descStuck, descLeftOut} {
 		out <- d
 	}
 }
@@ -45,6 +46,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			h.collect(out)
 			h.leave()
 		}
+	}
+	for name, leftOut := range c.server.inConfiguration() {
+		out <- prometheus.MustNewConstMetric(descLeftOut, prometheus.GaugeValue, leftOut, name)
 	}
 }
 

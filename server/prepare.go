@@ -58,14 +58,17 @@ func closeAll(all []*prepared, log *slog.Logger) {
 	}
 }
 
-// existing attaches to the segment that has the cache's name now, for looking at it only; nil: there is none that could be looked at.
-func (p *prepared) existing() *shm.Segment {
+// existing attaches to the segment that has the cache's name now, for looking at it only. nil: there is none, or, with an error, none that could be looked at.
+func (p *prepared) existing() (*shm.Segment, error) {
 	if p.options.Unnamed {
-		return nil
+		return nil, nil
 	}
 	s, err := shm.Open(pathOf(p.options), shm.OpenOptions{ReadOnly: true})
-	if err != nil {
-		return nil
+	if errors.Is(err, shm.ErrNotFound) {
+		return nil, nil
 	}
-	return s
+	if err != nil {
+		return nil, fmt.Errorf("cache %s: %w", p.options.Name, err)
+	}
+	return s, nil
 }

@@ -15,13 +15,14 @@ var ErrPartly = errors.New("all was taken on but this")
 // reload is what is going to be done when another configuration is taken on.
 type reload struct {
 	named    map[string]bool // the caches of the configuration
+	leftOut  []error         // why caches that were left out before are again
 	adjusted []CacheOptions  // what is in force already, but for what can be adjusted
 	coming   []*prepared
 }
 
 // Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
-// ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open or all
-// together do not fit. Errors of Add and Replace; ErrPartly with those of caches that could not be taken on, when all else was.
+// ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open,
+// unless its cache was left out before, or when all together do not fit. Errors of Add and Replace; ErrPartly with those of caches that could not be taken on, when all else was.
 func (s *Server) Reload(ctx context.Context, o Options) error {
 	p, err := s.intend(ctx, &o)
 	if err != nil {
@@ -35,7 +36,8 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 		return err
 	}
 	s.total = o.Total
-	var errs []error
+	s.keepLeftOut(p.named)
+	errs := p.leftOut
 	for _, name := range removed {
 		errs = append(errs, s.remove(name, false))
 	}
@@ -49,8 +51,8 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 		if h := s.cache(p.options.Name); h != nil {
 			h.fromFile = true
 			err = s.exchange(h, p)
-		} else {
-			err = s.begin(p, true)
+		} else if err = s.begin(p, true); err != nil {
+			s.leaveOut(p.options.Name, err)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -84,6 +86,11 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 			continue
 		}
 		one, err := prepare(ctx, c, s.open)
+		if err != nil && mayLeaveOut(ctx, err) && s.whyLeftOut(c.Name) != nil {
+			s.leaveOut(c.Name, err)
+			p.leftOut = append(p.leftOut, err)
+			continue
+		}
 		if err != nil {
 			return p, err
 		}

@@ -100,9 +100,9 @@ type there struct {
 }
 
 func (p *prepared) there() (t there, err error) {
-	s := p.existing()
-	if s == nil {
-		return t, nil
+	s, err := p.existing()
+	if s == nil || err != nil {
+		return t, nil // what is there is left alone, and the cache out
 	}
 	defer s.Close()
 	if t.allocated, err = s.Allocated(); err != nil {

@@ -43,16 +43,18 @@ type Server struct {
 
 	mu          sync.Mutex // protects what follows
 	caches      map[string]*hosted
+	leftOut     map[string]error // caches of the configuration that are not among them, and why
 	connections map[*connection]bool
 	serving     bool
 	closed      bool
 }
 
 // New opens the sources, makes or adopts the segments, and listens. Nothing is made when the caches do not fit together: ErrMemory. ErrServed when another server has one of the
-// caches, or the sockets; errors of sources and of package shm, with the cache's name. On failure nothing is left open; segments stay.
+// caches, or the sockets. A cache whose source does not open or whose segment is damaged is left out; when that is all of them: errors of sources and of package shm, with the cache's
+// name. On failure nothing is left open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
 	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), caches: map[string]*hosted{},
-		connections: map[*connection]bool{}}
+		leftOut: map[string]error{}, connections: map[*connection]bool{}}
 	if _, err := rand.Read(s.boot[:]); err != nil {
 		return nil, err
 	}
@@ -68,18 +70,26 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		return s, err
 	}
 	fault.At("serve.listening")
-	coming, err := o.prepare(ctx, s.log)
+	coming, err := s.prepare(ctx, &o)
 	if err != nil {
 		return s, err
 	}
 	for k, p := range coming {
 		h, err := p.host(s.log)
+		if err != nil && mayLeaveOut(ctx, err) {
+			s.leaveOut(p.options.Name, err)
+			closeAll(coming[k:k+1], s.log)
+			continue
+		}
 		if err != nil {
 			closeAll(coming[k:], s.log)
 			return s, err
 		}
 		h.fromFile = true
 		s.caches[h.name] = h
+	}
+	if len(s.caches) == 0 && len(s.leftOut) > 0 {
+		return s, errors.Join(slices.Collect(maps.Values(s.leftOut))...)
 	}
 	if s.admin, err = newAdmin(s, &o); err != nil {
 		return s, err
@@ -90,10 +100,10 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 }
 
 // prepare opens all sources, and says whether the segments fit. On failure none is left open.
-func (o *Options) prepare(ctx context.Context, log *slog.Logger) (coming []*prepared, err error) {
+func (s *Server) prepare(ctx context.Context, o *Options) (coming []*prepared, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(coming, log)
+			closeAll(coming, s.log)
 		}
 	}()
 	names := map[string]bool{}
@@ -103,6 +113,10 @@ func (o *Options) prepare(ctx context.Context, log *slog.Logger) (coming []*prep
 		}
 		names[c.Name] = true
 		p, err := prepare(ctx, c, o.opener())
+		if err != nil && mayLeaveOut(ctx, err) {
+			s.leaveOut(c.Name, err)
+			continue
+		}
 		if err != nil {
 			return coming, err
 		}
@@ -276,10 +290,15 @@ func Check(ctx context.Context, o Options) error {
 			continue
 		}
 		all = append(all, p)
+		if s, err := p.existing(); err != nil {
+			errs = append(errs, err)
+		} else if s != nil {
+			errs = append(errs, s.Close())
+		}
 	}
 	defer closeAll(all, cmp.Or(o.Log, slog.Default()))
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return roomFor(o.Total, nil, all)
 }

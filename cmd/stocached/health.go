@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ type health struct {
 	sockets string
 	alive   string // "": it is; else why not
 	ready   string
+	leftOut list[string]
 	seconds ratio
 }
 
@@ -23,6 +25,7 @@ var healthColumns = columns[health]{
 	{"healthy", "healthy", true, "it answers /healthz", func(h health) any { return h.alive == "" }},
 	{"ready", "ready", true, "it answers /readyz: clients are served", func(h health) any { return h.ready == "" }},
 	{"problem", "problem", true, "what it says is wrong", func(h health) any { return h.problem() }},
+	{"left_out", "left out", true, "caches of its configuration that it does not have, each with the reason", func(h health) any { return h.leftOut }},
 	{"seconds", "seconds", true, "until it had answered both", func(h health) any { return h.seconds }},
 }
 
@@ -40,7 +43,8 @@ func newHealth() *cobra.Command {
 		Use:   "health",
 		Short: "Say whether a server is well and serves",
 		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither beginning nor ending), as a
-supervisor would. It fails unless both are well. stocached ping tries the other socket, the one that clients use.`,
+supervisor would. It fails unless both are well. A cache that the server left out, as its source or its segment is damaged, is named
+and is no failure. stocached ping tries the other socket, the one that clients use.`,
 			healthColumns.explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitPermission, exitNoServer)),
 		Example: `  stocached health --timeout 1s || systemctl --user restart stocached`,
@@ -59,6 +63,9 @@ supervisor would. It fails unless both are well. stocached ping tries the other 
 				err = writeJSON(c.OutOrStdout(), healthColumns.object(h))
 			} else if h.problem() == "" {
 				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s is well and serves\n", h.sockets)
+				for _, one := range h.leftOut {
+					complain(c.ErrOrStderr(), one)
+				}
 			}
 			if err == nil && h.problem() != "" {
 				err = fmt.Errorf("the server on %s: %s", h.sockets, h.problem())
@@ -82,6 +89,11 @@ func (f *socketsFlag) health(ctx context.Context) (health, error) {
 		}
 		if status != http.StatusOK {
 			*problem = complaint(status, body)
+		}
+		for line := range strings.Lines(string(body)) {
+			if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "left out: "); ok {
+				h.leftOut = append(h.leftOut, one)
+			}
 		}
 	}
 	h.seconds = ratio(time.Since(began).Seconds())

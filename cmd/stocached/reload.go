@@ -40,7 +40,11 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 }
 
 func (r *reloader) status() string {
-	return fmt.Sprintf("serving %s on %s", plural(r.server.Caches(), "cache"), r.server.Dir())
+	status := fmt.Sprintf("serving %s on %s", plural(r.server.Caches(), "cache"), r.server.Dir())
+	if n := len(r.server.LeftOut()); n > 0 {
+		status += fmt.Sprintf("; %d left out, the log says why", n)
+	}
+	return status
 }
 
 // reload takes on what can change while the server runs, and says what cannot. A file that is not good changes nothing.
