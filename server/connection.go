@@ -25,6 +25,7 @@ type connection struct {
 	out    *output
 	label  string // what the client calls itself
 
+	asked  int               // bytes that were reserved for the frame at hand
 	caches []*hosted         // by the number that the client has of each
 	queues map[*hosted]*pair // of this client, in the fillers
 
@@ -41,7 +42,20 @@ type pair struct{ now, later queue }
 func newConnection(s *Server, socket *net.UnixConn) *connection {
 	c := &connection{server: s, socket: socket, queues: map[*hosted]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
 	c.out = newOutput(socket, s.drained)
+	c.out.memory, c.out.asked = s.waiting, s.asked
 	return c
+}
+
+// smallBody is what a frame may have without having to wait for memory, and what an idle connection keeps for the next one.
+const smallBody = 64 << 10
+
+// reserve takes memory for a request of n indices, when there is some. false: the server ends, or the client is gone.
+func (c *connection) reserve(n int) bool {
+	ok := c.out.takeAsked(n * indexBytes)
+	if ok {
+		c.asked = n * indexBytes
+	}
+	return ok
 }
 
 // serve talks with the client until one side ends it.
@@ -56,6 +70,7 @@ func (c *connection) serve() {
 		c.socket.Close() // ends the reader, if it is not the one who ended this
 	}()
 	err := c.read()
+	c.out.giveAsked(c.asked)
 	c.cancelAll()
 	var remote *control.RemoteError
 	switch {
@@ -92,6 +107,15 @@ func (c *connection) read() error {
 		if err != nil {
 			return err
 		}
+		if h.Length > smallBody { // there must be room for it, and for what becomes of it
+			if !c.reserve(int(h.Length) / 8) {
+				return io.EOF
+			}
+			if err := c.socket.SetReadDeadline(time.Now().Add(frameTimeout)); err != nil { // it has its time from here on
+				return err
+			}
+			waits = true
+		}
 		if cap(body) < int(h.Length) {
 			body = make([]byte, h.Length)
 		}
@@ -106,7 +130,9 @@ func (c *connection) read() error {
 		if err := c.take(h, body[:h.Length], first); err != nil {
 			return err
 		}
-		if cap(body) > 64<<10 {
+		c.out.giveAsked(c.asked) // unless a request has it
+		c.asked = 0
+		if cap(body) > smallBody {
 			body = nil // an idle connection keeps no large buffer
 		}
 	}
@@ -236,6 +262,12 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 			control.MaxRequests, control.MaxUnderWay)
 		return nil
 	}
+	c.mu.Unlock()
+	if c.asked == 0 && !c.reserve(len(m.Indices)) {
+		return io.EOF
+	}
+	r.asked, c.asked = c.asked, 0
+	c.mu.Lock() // nobody else adds requests
 	if r.prefetch {
 		c.prefetches[r] = true
 		c.later += len(m.Indices)
@@ -279,9 +311,11 @@ func (c *connection) ended(r *request) {
 		c.underWay -= len(r.wants)
 	}
 	c.mu.Unlock()
-	if !r.prefetch {
-		c.out.send(control.AppendFetched(nil, r.id, r.failures))
+	if r.prefetch {
+		c.out.giveAsked(r.asked)
+		return
 	}
+	c.out.answer(control.AppendFetched(nil, r.id, c.out.cut(r.failures)), r.asked)
 }
 
 // cancelAll gives up all requests.

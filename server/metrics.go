@@ -31,10 +31,16 @@ var (
 	descQueue     = desc("queue_depth", "Samples that clients wait for and that are not being read yet.")
 )
 
+// Of all connections together: their first label is no cache.
+var (
+	descWaiting = prometheus.NewDesc("stocached_client_bytes", "Memory that connections have now: for what waits to be taken, and for requests under way.", []string{"kind"}, nil)
+	descLimit   = prometheus.NewDesc("stocached_client_bytes_limit", "The most that it may be (limits.clients).", []string{"kind"}, nil)
+)
+
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses, descFills, descFillBytes, descReads, descReadBytes, descErrors,
-		descSeconds, descRecovered, descQueue, descStuck, descLeftOut} {
+		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
 }
@@ -46,6 +52,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			h.collect(out)
 			h.leave()
 		}
+	}
+	for kind, s := range map[string]*share{"waiting": c.server.waiting, "requests": c.server.asked} {
+		used, limit := s.usage()
+		out <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(used), kind)
+		out <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(limit), kind)
 	}
 	for name, leftOut := range c.server.inConfiguration() {
 		out <- prometheus.MustNewConstMetric(descLeftOut, prometheus.GaugeValue, leftOut, name)

@@ -23,6 +23,8 @@ type Options struct {
 	Log        *slog.Logger // nil: slog.Default()
 	// Total bounds the bytes of all segments together. 0: only what tmpfs and memory can hold does.
 	Total uint64
+	// ClientBytes bounds the memory of all connections together: a half is for samples and answers that wait to be taken, a half for requests under way. 0: 512 MiB.
+	ClientBytes uint64
 	// MetricsListen is host:port for metrics on TCP, without a host on the loopback. "": only on the admin socket.
 	MetricsListen string
 	Admin         AdminOptions
@@ -49,6 +51,9 @@ func (o *Options) opener() openFunc {
 	}
 	return o.open
 }
+
+// clientShare is a half of the memory of all connections.
+func (o *Options) clientShare() int { return int(cmp.Or(o.ClientBytes, defaultClientBytes) / 2) }
 
 // socketsDir is where clients look for the sockets.
 func (o *Options) socketsDir() string {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/control"
@@ -27,13 +28,20 @@ const (
 // output is what a connection has to write: frames in their order, written by one goroutine, so that nobody else ever waits for a client.
 type output struct {
 	socket  *net.UnixConn
-	drained func() // called when there is room for samples again
+	drained func()       // called when there is room for samples again
+	memory  *share       // for what waits
+	asked   *share       // for requests, whose part is given back when they are answered
+	own     atomic.Int64 // of asked, this connection's
+	told    atomic.Bool  // a sample, or the end of a request, was written
+	gone    atomic.Bool  // the client is: as dead, for who must not wait for mu
 
 	mu      sync.Mutex // protects what follows
 	wake    sync.Cond
 	frames  []frame
-	waiting int       // bytes of samples in frames
+	waiting int       // bytes of samples in frames, or about to be
 	refused bool      // one did not fit
+	short   int       // bytes of a sample for which all connections together had no room; 0: there was none
+	shortAt int       // it is not tried again before so little waits
 	answers int       // frames without a sample that wait, the one being written among them
 	bytes   int       // of these
 	room    sync.Cond // there may be room for answers
@@ -48,26 +56,34 @@ type frame struct {
 	head       []byte
 	data       *shared
 	descriptor *os.File // goes with the first byte, and is closed then
+	asked      int      // bytes of the request that it answers
 }
 
 func newOutput(socket *net.UnixConn, drained func()) *output {
-	o := &output{socket: socket, drained: drained}
+	o := &output{socket: socket, drained: drained, memory: noShare, asked: noShare}
 	o.wake.L, o.room.L = &o.mu, &o.mu
 	return o
 }
 
-// takes says whether n more bytes of a sample may wait: always when none does.
+// takes says whether n more bytes of a sample may wait: when none does, as far as all connections together have room for them. Then sample has to follow.
 func (o *output) takes(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.dead || o.waiting == 0 || o.waiting+n <= control.MaxWaitingSend {
+	switch {
+	case o.dead:
 		return true
+	case o.waiting > 0 && o.waiting+n > control.MaxWaitingSend:
+		o.refused = true
+		return false
+	case !o.memory.take(o.waiting, n, o.reads):
+		o.short, o.shortAt = n, o.waiting/2
+		return false
 	}
-	o.refused = true
-	return false
+	o.waiting += n
+	return true
 }
 
-// full says whether samples are better not read: enough of them wait, or one was refused and half of what waits is not written yet.
+// full says whether samples are better not read: enough of them wait, or one was refused and half of what waited is not written yet.
 func (o *output) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,42 +92,77 @@ func (o *output) full() bool {
 
 // isFull is full with mu held.
 func (o *output) isFull() bool {
-	return !o.dead && (o.refused || o.waiting >= control.MaxWaitingSend)
+	if o.short > 0 && o.waiting <= o.shortAt && o.memory.hasRoom(o.waiting, o.short, o.reads) {
+		o.short = 0
+	}
+	return !o.dead && (o.refused || o.short > 0 || o.waiting >= control.MaxWaitingSend)
 }
 
 // send queues a frame without a sample.
 func (o *output) send(head []byte) { o.queue(frame{head: head}) }
+
+// answer queues the last frame of a request, for which takeAsked has taken so much.
+func (o *output) answer(head []byte, asked int) { o.queue(frame{head: head, asked: asked}) }
 
 // sendDescriptor queues a frame that takes a descriptor along, which is the output's from here on.
 func (o *output) sendDescriptor(head []byte, descriptor *os.File) {
 	o.queue(frame{head: head, descriptor: descriptor})
 }
 
-// sample queues a SAMPLE. It keeps the caller's share of data until it is written.
+// cut leaves out texts of failures but the first when all connections together have no room for them.
+func (o *output) cut(failures []control.Failure) []control.Failure {
+	size := 0
+	for _, f := range failures {
+		size += len(f.Text)
+	}
+	if size <= control.MaxText || o.memory.hasRoom(0, size, o.reads) {
+		return failures
+	}
+	for k := range failures[1:] {
+		failures[k+1].Text = ""
+	}
+	return failures
+}
+
+// sample queues a SAMPLE that takes has room for. It keeps the caller's share of data until it is written.
 func (o *output) sample(request uint64, position uint32, data *shared) {
 	o.queue(frame{head: control.AppendSampleHeader(nil, request, position, len(data.bytes)), data: data})
 }
 
 func (o *output) queue(f frame) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	short := o.add(f)
+	o.mu.Unlock()
+	if short {
+		o.drained()
+	}
+}
+
+// add is queue with mu held. It says whether others waited for memory that was given back.
+func (o *output) add(f frame) (short bool) {
 	if o.dead || o.ending {
-		f.drop()
-		return
+		if f.data != nil && !o.dead {
+			o.waiting -= len(f.data.bytes)
+			short = o.memory.give(len(f.data.bytes))
+		}
+		o.drop(&f)
+		return short
 	}
 	if f.data == nil && f.descriptor == nil && len(o.frames) == 0 && !o.writing {
 		if f.head = o.writeNow(f.head); len(f.head) == 0 {
-			return
+			o.written(&f)
+			o.drop(&f)
+			return false
 		}
 	}
-	if f.data != nil {
-		o.waiting += len(f.data.bytes)
-	} else {
+	if f.data == nil {
 		o.answers++
 		o.bytes += len(f.head)
+		o.memory.force(len(f.head))
 	}
 	o.frames = append(o.frames, f)
 	o.wake.Signal()
+	return false
 }
 
 // writeNow writes what the client takes without anybody waiting for it, and returns what is left: an answer that fits costs no switch to another goroutine. With mu held, and nothing
@@ -134,12 +185,56 @@ func (o *output) writeNow(p []byte) []byte {
 	return p[n:]
 }
 
-func (f *frame) drop() {
+// written notes that a frame was.
+func (o *output) written(f *frame) {
+	if f.data != nil || f.asked > 0 {
+		o.told.Store(true)
+	}
+}
+
+// drop lets go what a frame has.
+func (o *output) drop(f *frame) {
 	if f.data != nil {
 		f.data.release()
 	}
 	if f.descriptor != nil {
 		f.descriptor.Close()
+	}
+	o.giveAsked(f.asked)
+}
+
+// reads says whether the client has read everything that was written, some answer among it.
+func (o *output) reads() bool {
+	raw, err := o.socket.SyscallConn()
+	if err != nil || !o.told.Load() {
+		return false
+	}
+	unread := 1
+	err = raw.Control(func(fd uintptr) {
+		if unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err != nil {
+			unread = 1
+		}
+	})
+	return err == nil && unread == 0
+}
+
+// takeAsked takes n bytes for a request, when there is room for them. false: the server ends, or the client is gone.
+func (o *output) takeAsked(n int) bool {
+	if n == 0 {
+		return true
+	}
+	ok := o.asked.await(int(o.own.Load()), n, o.reads, o.gone.Load)
+	if ok {
+		o.own.Add(int64(n))
+	}
+	return ok
+}
+
+// giveAsked gives them back.
+func (o *output) giveAsked(n int) {
+	if n > 0 {
+		o.own.Add(-int64(n))
+		o.asked.give(n)
 	}
 }
 
@@ -147,7 +242,7 @@ func (f *frame) drop() {
 func (o *output) rest() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes) {
+	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes || o.answers > 0 && o.memory.over()) {
 		o.room.Wait()
 	}
 }
@@ -185,14 +280,16 @@ func (o *output) giveTime() error {
 // die drops what is queued and makes run return.
 func (o *output) die() {
 	o.mu.Lock()
-	o.dead = true
 	for k := range o.frames {
-		o.frames[k].drop()
+		o.drop(&o.frames[k])
 	}
-	o.frames, o.waiting = nil, 0
+	o.memory.give(o.waiting + o.bytes)
+	o.dead, o.frames, o.waiting, o.bytes, o.answers = true, nil, 0, 0, 0
+	o.gone.Store(true)
 	o.wake.Signal()
 	o.room.Broadcast()
 	o.mu.Unlock()
+	o.asked.wake()
 	o.drained()
 }
 
@@ -213,18 +310,23 @@ func (o *output) run() error {
 		o.mu.Unlock()
 		head := len(f.head)
 		err := o.write(&f)
+		o.written(&f)
 		o.mu.Lock()
 		o.writing = false
 		drained := false
-		if f.data == nil {
+		switch {
+		case o.dead: // which has given everything back
+		case f.data == nil:
 			o.answers--
 			o.bytes -= head
+			drained = o.memory.give(head)
 			o.room.Broadcast()
-		} else {
+		default:
 			full := o.isFull()
-			o.waiting = max(o.waiting-len(f.data.bytes), 0)
+			o.waiting -= len(f.data.bytes)
 			o.refused = o.refused && o.waiting > control.MaxWaitingSend/2
-			drained = full && !o.isFull()
+			short := o.memory.give(len(f.data.bytes))
+			drained = short || full && !o.isFull()
 		}
 		if len(o.frames) == 0 && o.last.IsZero() && err == nil {
 			err = o.socket.SetWriteDeadline(time.Time{}) // or it would wake somebody, and what is written at once would be late
@@ -233,7 +335,7 @@ func (o *output) run() error {
 		if drained {
 			o.drained()
 		}
-		f.drop()
+		o.drop(&f)
 		if err != nil {
 			return err
 		}

@@ -36,6 +36,9 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 		return err
 	}
 	s.total = o.Total
+	s.waiting.resize(o.clientShare())
+	s.asked.resize(o.clientShare())
+	s.drained()
 	s.keepLeftOut(p.named)
 	errs := p.leftOut
 	for _, name := range removed {

@@ -14,6 +14,7 @@ type request struct {
 	filler     *filler
 	queue      *queue // that its wants wait in
 	wants      []*want
+	asked      int  // bytes that its connection has taken for it
 	prefetch   bool // nobody waits for its samples
 	slotsOnly  bool
 

@@ -35,6 +35,8 @@ type Server struct {
 	parse  func(body []byte) (CacheOptions, error)
 
 	metricsAddress net.Addr       // of metrics on TCP; nil: none
+	waiting        *share         // what waits to be written to all clients
+	asked          *share         // requests of all clients that are under way
 	background     sync.WaitGroup // what answers operators, and the janitor
 	stop           chan struct{}  // closed to end the janitor
 
@@ -58,6 +60,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	if _, err := rand.Read(s.boot[:]); err != nil {
 		return nil, err
 	}
+	s.waiting, s.asked = newShare(o.clientShare()), newShare(o.clientShare())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -249,6 +252,7 @@ func (s *Server) close() error {
 		}
 	}
 	close(s.stop)
+	s.asked.close()
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
 	}

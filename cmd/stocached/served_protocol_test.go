@@ -233,3 +233,68 @@ func TestServerOfHostileClients(t *testing.T) {
 		})
 	}
 }
+
+// Ensure that many clients which take nothing cost a server together no more than limits.clients, however much each of them asks for, and that others are served meanwhile.
+func TestSumOfClientsThatNeverRead(t *testing.T) {
+	const clients, limit = 60, 64 * mebibyte
+	for name, n := range map[string]int{"large samples": 300, "many indices": control.MaxIndices / 2} {
+		t.Run(name, func(t *testing.T) {
+			s := configureServed(t, fmt.Sprintf("size: 24MiB, parallel: 2, source: {kind: raw, path: records, sample_bytes: %d, limits: {bytes_per_second: 2GiB}}", hugeBytes))
+			config, err := os.ReadFile(s.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(s.path, append(config, fmt.Sprintf("limits: {clients: %d}\n", limit)...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.WriteFile(s.records, nil, 0o600), os.Truncate(s.records, int64(n)*hugeBytes)); err != nil { // holes
+				t.Fatal(err)
+			}
+			s.start()
+			c := s.dial()
+			if _, err := c.FetchSamples(context.Background(), []int{1, 2}); err != nil {
+				t.Fatal(err)
+			}
+			before := s.ownMemory()
+			frames := greeting()
+			for id := range uint64(4) {
+				frames = control.AppendFetch(frames, control.Fetch, id+3, control.FetchBody{Cache: 0, Indices: all(n)})
+			}
+			for range clients {
+				socket := s.raw()
+				go socket.Write(frames) // the server need not take all of it
+			}
+			waiting, requests := 0.0, 0.0
+			look := func() {
+				waiting = max(waiting, s.metric("stocached_client_bytes", `kind="waiting"`))
+				requests = max(requests, s.metric("stocached_client_bytes", `kind="requests"`))
+			}
+			for deadline := time.Now().Add(20 * time.Second); max(waiting, requests) < 0.5*limit/2 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+				look()
+			}
+			for range 20 { // of somebody else, who takes what it asks for
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				if _, err := c.FetchSamples(ctx, []int{250, 299}); err != nil {
+					t.Error(err)
+				}
+				cancel()
+				look()
+			}
+			if most := s.ownMemory() - before; most > limit+limit/2+24*mebibyte { // the collector of garbage needs some, too
+				t.Errorf("%d clients cost %d MiB", clients, most>>20)
+			}
+			if limits := s.metric("stocached_client_bytes_limit", `kind="waiting"`); limits != limit/2 || waiting > limit/2 || requests > limit/2 || max(waiting, requests) < 0.5*limit/2 {
+				t.Errorf("%.0f bytes wait, %.0f are of requests, at most %.0f may", waiting, requests, limits)
+			}
+			t.Logf("%.1f MiB wait, %.1f MiB of requests, %d MiB of memory", waiting/mebibyte, requests/mebibyte, (s.ownMemory()-before)>>20)
+		})
+	}
+}
+
+// all are the indices 0..n-1.
+func all(n int) (indices []int64) {
+	for k := range n {
+		indices = append(indices, int64(k))
+	}
+	return indices
+}

@@ -56,13 +56,17 @@ type Cache struct {
 // Size is a number of bytes; 0 is "all": room for every sample.
 type Size uint64
 
-// Limits bound the caches together.
+// Limits bound the caches together, and what clients cost.
 type Limits struct {
-	Total Bound `key:"total"`
+	Total   Bound  `key:"total"`
+	Clients Amount `key:"clients"`
 }
 
 // Bound is a number of bytes; 0 is "none".
 type Bound uint64
+
+// Amount is a number of bytes that is not 0.
+type Amount uint64
 
 // Admin says who may ask the admin socket, and for what.
 type Admin struct {
@@ -87,7 +91,7 @@ type Log struct {
 }
 
 // defaults of all scalar keys. A key that is not here has none.
-var defaults = map[string]any{"limits.total": "none", "admin.group": "", "admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
+var defaults = map[string]any{"limits.total": "none", "limits.clients": "512MiB", "admin.group": "", "admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
 
 // variable returns the name of the environment variable of a scalar key.
 func variable(key string) string {
@@ -160,13 +164,15 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 		word, meaning = "all", "room for every sample"
 	case reflect.TypeFor[Bound]():
 		word, meaning = "none", "no bound"
+	case reflect.TypeFor[Amount]():
+		word, meaning = "512MiB", "the default"
 	default:
 		return value, nil
 	}
 	n := uint64(0)
 	switch value := value.(type) {
 	case string:
-		if value == word {
+		if value == word && to != reflect.TypeFor[Amount]() {
 			return n, nil
 		}
 		var err error
@@ -265,6 +271,9 @@ func (c *Config) check() (complaints []string) {
 			complain("%s%s", where, about)
 		}
 	}
+	if c.Limits.Clients < server.MinClientBytes {
+		complain("limits.clients: %d bytes are less than 16MiB", c.Limits.Clients)
+	}
 	if c.Metrics.Listen != "" {
 		if _, port, err := net.SplitHostPort(c.Metrics.Listen); err != nil || port == "" {
 			complain("metrics.listen: %q is not host:port, such as 127.0.0.1:9200", c.Metrics.Listen)
@@ -312,7 +321,7 @@ var assigns = map[string]shm.Assign{"first-come": shm.AssignFirstCome, "first-in
 
 // Options are what package server takes.
 func (c *Config) Options(log *slog.Logger) server.Options {
-	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log, Total: uint64(c.Limits.Total), ParseCache: c.ParseCache,
+	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log, Total: uint64(c.Limits.Total), ClientBytes: uint64(c.Limits.Clients), ParseCache: c.ParseCache,
 		Admin: server.AdminOptions{Group: c.Admin.Group, Pprof: c.Admin.Pprof}}
 	for k := range c.Caches {
 		o.Caches = append(o.Caches, c.cacheOptions(&c.Caches[k]))
@@ -355,7 +364,7 @@ func (c *Config) Settings() []Setting {
 	if c.Limits.Total != 0 {
 		total = fmt.Sprint(uint64(c.Limits.Total))
 	}
-	values := map[string]string{"limits.total": total, "admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(), "metrics.listen": c.Metrics.Listen,
+	values := map[string]string{"limits.total": total, "limits.clients": fmt.Sprint(uint64(c.Limits.Clients)), "admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(), "metrics.listen": c.Metrics.Listen,
 		"log.format": c.Log.Format, "log.level": c.Log.Level}
 	var all []Setting
 	for key, value := range values {
@@ -387,7 +396,7 @@ func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 func (c *Config) NeedsRestart(other *Config) (keys []string) {
 	theirs := other.Settings()
 	for k, s := range c.Settings() {
-		if !slices.Contains([]string{"limits.total", "log.level"}, s.Key) && s.Value != theirs[k].Value {
+		if !slices.Contains([]string{"limits.total", "limits.clients", "log.level"}, s.Key) && s.Value != theirs[k].Value {
 			keys = append(keys, s.Key)
 		}
 	}

@@ -56,7 +56,7 @@ func TestGoodFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics, defaults.Log), "0 {0} { false} {} {text info}"; a != b {
+	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics, defaults.Log), "0 {0 536870912} { false} {} {text info}"; a != b {
 		t.Errorf("defaults: %s", a)
 	}
 	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 || a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || a.Unnamed || !every.Options(nil).Caches[1].Unnamed {

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"math"
+	"sync"
+)
+
+// share is memory that all connections have together. Where more than a half is taken, a connection may have half as much as is left; one that has nothing may have what is left, but for
+// the last quarter, which is for clients that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
+type share struct {
+	mu     sync.Mutex // protects what follows
+	room   sync.Cond  // something was given back, or somebody who waits is to look again
+	limit  int
+	used   int
+	short  bool // somebody could not take, since something was given back last
+	closed bool
+}
+
+func newShare(limit int) *share {
+	s := &share{limit: limit}
+	s.room.L = &s.mu
+	return s
+}
+
+// fits says whether a connection that has own bytes may take n more; reads says whether its client reads. What is larger than the limit may be taken when nothing else is. With mu held.
+func (s *share) fits(own, n int, reads func() bool) bool {
+	left, ok := s.limit-s.used, false
+	switch {
+	case s.used == 0 || n <= left-s.limit/2:
+		ok = true
+	case own == 0:
+		ok = n <= left-s.limit/4 || n <= left && reads()
+	default:
+		ok = own+n <= left/2
+	}
+	s.short = s.short || !ok
+	return ok
+}
+
+// hasRoom says whether take would go well.
+func (s *share) hasRoom(own, n int, reads func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fits(own, n, reads)
+}
+
+// take takes n bytes for a connection that has own of them, if it may.
+func (s *share) take(own, n int, reads func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.fits(own, n, reads) {
+		return false
+	}
+	s.used += n
+	return true
+}
+
+// await is take that waits until it may. false: the share was closed, or the connection is gone.
+func (s *share) await(own, n int, reads, gone func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.closed && !gone() {
+		if s.fits(own, n, reads) {
+			s.used += n
+			return true
+		}
+		s.room.Wait()
+	}
+	return false
+}
+
+// force takes n bytes that cannot be refused.
+func (s *share) force(n int) {
+	s.mu.Lock()
+	s.used += n
+	s.mu.Unlock()
+}
+
+// give gives n bytes back, and says whether somebody could not take.
+func (s *share) give(n int) (short bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used -= n
+	short, s.short = s.short, false
+	s.room.Broadcast()
+	return short
+}
+
+// over says whether all is taken.
+func (s *share) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used >= s.limit
+}
+
+// wake has everybody who waits look again.
+func (s *share) wake() {
+	s.mu.Lock()
+	s.room.Broadcast()
+	s.mu.Unlock()
+}
+
+func (s *share) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.room.Broadcast()
+	s.mu.Unlock()
+}
+
+func (s *share) resize(limit int) {
+	s.mu.Lock()
+	s.limit = limit
+	s.room.Broadcast()
+	s.mu.Unlock()
+}
+
+func (s *share) usage() (used, limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used, s.limit
+}
+
+// What connections take together: half of limits.clients for samples and answers that wait to be taken, half for requests under way.
+const (
+	MinClientBytes     = 16 << 20
+	defaultClientBytes = 512 << 20
+	indexBytes         = 192 // of an index that is asked for: its place in queues, its read, and its part of an answer
+)
+
+// noShare bounds nothing.
+var noShare = newShare(math.MaxInt)
