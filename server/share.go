@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// share is memory that all connections have together. Where more than a half is taken, a connection may have half as much as is left; one that has nothing may have what is left, but for
-// the last quarter, which is for clients that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
+// share is memory that all connections have together. Where more than a half is taken, a connection that has some may have half as much as is left, and the last quarter is for clients
+// that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
 type share struct {
 	mu     sync.Mutex // protects what follows
 	room   sync.Cond  // something was given back, or somebody who waits is to look again
@@ -24,15 +24,8 @@ func newShare(limit int) *share {
 
 // fits says whether a connection that has own bytes may take n more; reads says whether its client reads. What is larger than the limit may be taken when nothing else is. With mu held.
 func (s *share) fits(own, n int, reads func() bool) bool {
-	left, ok := s.limit-s.used, false
-	switch {
-	case s.used == 0 || n <= left-s.limit/2:
-		ok = true
-	case own == 0:
-		ok = n <= left-s.limit/4 || n <= left && reads()
-	default:
-		ok = own+n <= left/2
-	}
+	left := s.limit - s.used
+	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) && (n <= left-s.limit/4 || n <= left && reads())
 	s.short = s.short || !ok
 	return ok
 }
