@@ -60,7 +60,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	if _, err := rand.Read(s.boot[:]); err != nil {
 		return nil, err
 	}
-	s.waiting, s.asked = newShare(o.clientShare()), newShare(o.clientShare())
+	s.waiting, s.asked = newShare(o.clientShare(), s.drained), newShare(o.clientShare(), nil)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -253,6 +253,7 @@ func (s *Server) close() error {
 	}
 	close(s.stop)
 	s.asked.close()
+	s.waiting.close()
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
 	}

@@ -3,21 +3,28 @@ package server
 import (
 	"math"
 	"sync"
+	"time"
 )
 
 // share is memory that all connections have together. Where more than a half is taken, a connection that has some may have half as much as is left, and the last quarter is for clients
 // that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
 type share struct {
+	again func() // called a moment after somebody could not take, as nobody tells when a client begins to read. nil: nothing is to be done
+
 	mu     sync.Mutex // protects what follows
 	room   sync.Cond  // something was given back, or somebody who waits is to look again
 	limit  int
 	used   int
 	short  bool // somebody could not take, since something was given back last
+	timed  bool // again is going to be called
 	closed bool
 }
 
-func newShare(limit int) *share {
-	s := &share{limit: limit}
+// againPause is how long it is until again.
+const againPause = 10 * time.Millisecond
+
+func newShare(limit int, again func()) *share {
+	s := &share{limit: limit, again: again}
 	s.room.L = &s.mu
 	return s
 }
@@ -27,7 +34,22 @@ func (s *share) fits(own, n int, reads func() bool) bool {
 	left := s.limit - s.used
 	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) && (n <= left-s.limit/4 || n <= left && reads())
 	s.short = s.short || !ok
+	if !ok && !s.timed && !s.closed {
+		s.timed = true
+		time.AfterFunc(againPause, s.lookAgain)
+	}
 	return ok
+}
+
+// lookAgain has everybody look again who could not take.
+func (s *share) lookAgain() {
+	s.mu.Lock()
+	s.timed = false
+	s.room.Broadcast()
+	s.mu.Unlock()
+	if s.again != nil {
+		s.again()
+	}
 }
 
 // hasRoom says whether take would go well.
@@ -121,4 +143,4 @@ const (
 )
 
 // noShare bounds nothing.
-var noShare = newShare(math.MaxInt)
+var noShare = newShare(math.MaxInt, nil)

@@ -9,7 +9,7 @@ import (
 // Ensure that the sum stays within the limit whatever connections take, that clients that stand still leave room for one that reads, and that who waits goes on when there is room.
 func TestShare(t *testing.T) {
 	reads, stands, gone := func() bool { return true }, func() bool { return false }, func() bool { return false }
-	s := newShare(1000)
+	s := newShare(1000, nil)
 	if !s.take(0, 5000, stands) || s.take(0, 1, reads) {
 		t.Error("what is larger than the limit is taken alone")
 	}
