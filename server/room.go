@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -14,7 +15,7 @@ func roomFor(total uint64, staying []*hosted, coming []*prepared) error {
 	sum, list := uint64(0), []string{}
 	add := func(name string, bytes uint64) {
 		sum += bytes
-		list = append(list, fmt.Sprintf("%s %s", name, inUnits(bytes)))
+		list = append(list, fmt.Sprintf("%s %s", name, size.Text(bytes)))
 	}
 	needs := map[uint64]*need{} // of each tmpfs
 	unfilled, freed := uint64(0), uint64(0)
@@ -63,18 +64,18 @@ func roomFor(total uint64, staying []*hosted, coming []*prepared) error {
 		}
 	}
 	if total != 0 && sum > total {
-		return fmt.Errorf("%w: the caches of this server are %s in all (%s), and limits.total is %s; give them smaller sizes (size), or raise it", shm.ErrMemory, inUnits(sum),
-			strings.Join(list, ", "), inUnits(total))
+		return fmt.Errorf("%w: the caches of this server are %s in all (%s), and limits.total is %s; give them smaller sizes (size), or raise it", shm.ErrMemory, size.Text(sum),
+			strings.Join(list, ", "), size.Text(total))
 	}
 	for _, n := range needs {
 		if n.bytes > n.space.Left && n.bytes-n.space.Left > n.freed {
 			return fmt.Errorf("%w: new segments of %s are needed (%s); %s; give the caches smaller sizes (size), remove others (stocached gc, stocached rm NAME), or enlarge the tmpfs "+
-				"(mount -o remount,size=...)", shm.ErrMemory, inUnits(n.bytes), strings.Join(n.list, ", "), n.space.Text)
+				"(mount -o remount,size=...)", shm.ErrMemory, size.Text(n.bytes), strings.Join(n.list, ", "), n.space.Text)
 		}
 	}
 	if len(coming) > 0 && unfilled > memory.Left && unfilled-memory.Left > freed {
 		return fmt.Errorf("%w: the caches of this server may yet take %s (%s in all: %s); %s; give them smaller sizes (size), or the machine or cgroup more memory", shm.ErrMemory,
-			inUnits(unfilled), inUnits(sum), strings.Join(list, ", "), memory.Text)
+			size.Text(unfilled), size.Text(sum), strings.Join(list, ", "), memory.Text)
 	}
 	return nil
 }
@@ -88,7 +89,7 @@ type need struct {
 
 func (n *need) add(p *prepared) {
 	n.bytes += p.bytes
-	n.list = append(n.list, fmt.Sprintf("%s %s", p.options.Name, inUnits(p.bytes)))
+	n.list = append(n.list, fmt.Sprintf("%s %s", p.options.Name, size.Text(p.bytes)))
 }
 
 // there is the segment that has a cache's name already.
@@ -117,15 +118,4 @@ func (p *prepared) there() (t there, err error) {
 	}
 	t.alone = len(probe.Records) <= own
 	return t, err
-}
-
-// inUnits writes bytes for people.
-func inUnits(n uint64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%d bytes", n)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
@@ -25,10 +26,12 @@ type pictures struct {
 	info    source.Info
 	closed  atomic.Bool
 	pool    sync.Pool // of *scratch
+	files   memory    // for what is encoded
+	memory  memory    // for pictures
 }
 
 // New returns a source of the decoded images of s, whose Close closes s. Settings are the keys resize ([height, width], required), layout (chw, the default, or hwc),
-// field (of s, which has the image; else it is told by its name, or by being the only one that can) and max_pixels. ErrInvalid, with s open, for other settings and
+// field (of s, which has the image; else it is told by its name, or by being the only one that can), fit (stretch, the default, or crop), max_pixels and memory. ErrInvalid, with s open, for other settings and
 // for a source that has no field for a file.
 //
 // Reads return ErrCorrupt for a file that is no image, too large, or damaged. Over a source whose samples lie in blocks the result is a source.Blocks as well.
@@ -38,7 +41,8 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 		return nil, err
 	}
 	inner := s.Info()
-	p := &pictures{inner: s, o: o, encoded: inner.Schema, pool: sync.Pool{New: func() any { return new(scratch) }}}
+	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: memory{limit: o.forFiles()}, memory: memory{limit: o.forPictures()}}
+	p.pool.New = func() any { return &scratch{memory: &p.memory} }
 	if p.image, err = imageField(inner.Schema, o.Field); err != nil {
 		return nil, err
 	}
@@ -63,9 +67,12 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
 	field := inner.Schema.Fields[p.image].Name
-	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema, Notes: slices.Clone(inner.Notes),
-		Fingerprint: source.Fingerprint("decode", fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout, field))}
-	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)})
+	pixels, how := fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout, field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)
+	if o.crops() {
+		pixels, how = pixels+" crop", how+", cropped"
+	}
+	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema, Notes: slices.Clone(inner.Notes), Fingerprint: source.Fingerprint("decode", pixels)}
+	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: how})
 	if len(dropped) > 0 {
 		p.info.Notes = append(p.info.Notes, source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ from sample to sample"})
 	}
@@ -134,6 +141,14 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if n > mostEncoded {
 		return 0, p.corrupt(i, fmt.Errorf("%d bytes are no image: more than %d", n, mostEncoded))
 	}
+	if int64(n) > p.files.limit {
+		return 0, p.corrupt(i, fmt.Errorf("the file has %s, more than the %s that memory, %s, has for files; raise it (decode: {memory: ...})", size.Text(uint64(n)),
+			size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory))))
+	}
+	if err := p.files.acquire(ctx, int64(n)); err != nil {
+		return 0, err
+	}
+	defer p.files.release(int64(n))
 	s := p.pool.Get().(*scratch)
 	defer p.put(s)
 	sample := grow(&s.encoded, n)

@@ -140,6 +140,7 @@ func TestFingerprint(t *testing.T) {
 	add("larger", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 9}}))
 	add("turned", open(t, files(t, "one.png"), map[string]any{"resize": []int{8, 6}}))
 	add("hwc", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 8}, "layout": "hwc"}))
+	add("cropped", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 8}, "fit": "crop"}))
 	add("another field", open(t, two, map[string]any{"resize": []int{6, 8}, "field": "png"}))
 	add("other files", open(t, changed, small))
 }
@@ -225,7 +226,10 @@ func TestRefusesSettings(t *testing.T) {
 		"256.5 is not a whole number":             {"resize": []any{256.5, 256}},
 		`layout is "nchw", want chw`:              {"resize": []int{5, 5}, "layout": "nchw"},
 		"max_pixels is 0":                         {"resize": []int{5, 5}, "max_pixels": 0},
-		`unknown key "size"; known are: field, l`: {"size": []int{5, 5}},
+		`fit is "contain", want stretch`:          {"resize": []int{5, 5}, "fit": "contain"},
+		"memory is 1048576 bytes, want 16MiB":     {"resize": []int{5, 5}, "memory": "1MiB"},
+		"memory is -5 bytes":                      {"resize": []int{5, 5}, "memory": -5},
+		`unknown key "size"; known are: field, f`: {"size": []int{5, 5}},
 	} {
 		if _, err := decode.New(files(t, "one.png"), settings); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", settings, err, want)

@@ -1,7 +1,7 @@
 // Package decode makes samples of fixed size out of encoded images: New wraps a source whose samples have an image file in one of their fields into one that
 // gives its pixels, three planes of uint8, resized.
 //
-//	decode: {resize: [256, 256], layout: chw}      # of a cache; further keys: field, max_pixels
+//	decode: {resize: [256, 256], layout: chw}      # of a cache; further keys: fit, field, max_pixels, memory
 //
 // The samples have a field `image` of shape (3, H, W) or, with layout hwc, (H, W, 3), in RGB; behind it the fields of the inner source whose shape is the same in all
 // samples, such as a label. Other fields are left out, and Info has a note of that.
@@ -13,8 +13,11 @@
 //	Image.open(f).convert("RGB").resize((W, H), Image.BILINEAR)
 //
 // gives, and torchvision with it: both sides are resized by themselves, to exactly what is asked for, by a triangle filter that takes every pixel into account when it shrinks, in
-// integers. The tests hold it against Pillow's own results: none of 255 levels is off by more than 1, and PNG, GIF and lossless WebP come out bit for bit (but where Pillow
-// resizes down before across, which can be 1 as well). In particular:
+// integers. With fit: crop the proportions stay: the picture is resized until it covers what is asked for, and its centre is taken, as torchvision's Resize of the short side and
+// CenterCrop do.
+//
+// The tests compare with Pillow's own results, in levels of 255. PNG, GIF and lossless WebP differ by at most 1, and by nothing where Pillow resizes across before down. JPEG and lossy
+// WebP differ by at most 4, by 0.25 on average, and by more than 1 in at most 2 of 100 values: decoders round differently. In particular:
 //   - alpha is dropped, not blended with anything: the colours under transparent pixels appear;
 //   - an orientation in EXIF data is not applied, colour profiles and gammas are not;
 //   - grey images have three equal planes, CMYK and YCCK are converted without a profile;
@@ -24,9 +27,13 @@
 //
 // # Untrusted files
 //
-// Width and height are read and held against limits before anything is decoded: 65,535 each, and max_pixels, 64 Mi by default, in all. Decoding takes up to 4
-// bytes a pixel, a progressive JPEG 15, for each reader. Damaged, truncated and too large files, and those that make a decoder panic, are source.ErrCorrupt with the
-// file's name. An end of the reader's context ends decoding, too.
+// Width and height are read and compared with limits before anything is decoded: 65,535 each, and max_pixels, 64 Mi by default, in all.
+//
+// memory, 1 GiB by default, bounds what all readers of the source take together: a quarter is for files, the rest for decoding. Headers tell how much a picture needs at most (need.go):
+// 1 to 4 bytes a pixel in most files, 16 in an interlaced PNG of 16 bits with alpha, 5 for each sample of a progressive JPEG. A reader waits for its turn until that is free; garbage
+// counts until it is collected. A picture that needs more than there is for all is an error that names the limit. 4 MiB for each reader come on top.
+//
+// Damaged, truncated and too large files, and those that make a decoder panic, are source.ErrCorrupt with the file's name. An end of the reader's context ends decoding, too.
 //
 // # Speed
 //

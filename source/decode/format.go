@@ -54,34 +54,43 @@ func (f *format) is(file []byte) bool {
 	return true
 }
 
-// image decodes a file, after a look at its size. A decoder's panic is an error.
-func (s *scratch) image(ctx context.Context, f *format, file []byte, maxPixels int) (img image.Image, size image.Point, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the decoder panicked: %v", p)
-		}
-		s.input = input{}
-	}()
+// size reads how many pixels a file has.
+func (s *scratch) size(ctx context.Context, f *format, file []byte, maxPixels int) (size image.Point, err error) {
+	defer s.survive(&err)
 	config, err := f.config(s.open(ctx, file))
 	if err != nil {
-		return nil, size, said(err)
+		return size, said(err)
 	}
 	size = image.Pt(config.Width, config.Height)
 	switch {
 	case min(size.X, size.Y) < 1:
-		return nil, size, fmt.Errorf("%d x %d pixels are none", size.X, size.Y)
+		return size, fmt.Errorf("%d x %d pixels are none", size.X, size.Y)
 	case max(size.X, size.Y) > mostSide:
-		return nil, size, fmt.Errorf("%d x %d pixels, more than %d on a side", size.X, size.Y, mostSide)
+		return size, fmt.Errorf("%d x %d pixels, more than %d on a side", size.X, size.Y, mostSide)
 	case size.X*size.Y > maxPixels:
-		return nil, size, fmt.Errorf("%d x %d are %d pixels, more than max_pixels, %d", size.X, size.Y, size.X*size.Y, maxPixels)
+		return size, fmt.Errorf("%d x %d are %d pixels, more than max_pixels, %d", size.X, size.Y, size.X*size.Y, maxPixels)
 	}
+	return size, nil
+}
+
+// image decodes a file of a size.
+func (s *scratch) image(ctx context.Context, f *format, file []byte, size image.Point) (img image.Image, err error) {
+	defer s.survive(&err)
 	if img, err = f.decode(s.open(ctx, file)); err != nil {
-		return nil, size, said(err)
+		return nil, said(err)
 	}
 	if b := img.Bounds(); b.Empty() || !b.In(image.Rectangle{Max: size}) {
-		return nil, size, fmt.Errorf("%v in a picture of %d x %d", b, size.X, size.Y)
+		return nil, fmt.Errorf("%v in a picture of %d x %d", b, size.X, size.Y)
 	}
-	return img, size, nil
+	return img, nil
+}
+
+// survive ends the use of a decoder, whose panic is an error.
+func (s *scratch) survive(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("the decoder panicked: %v", p)
+	}
+	s.input = input{}
 }
 
 // said makes an end of the file one that a reader understands.

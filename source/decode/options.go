@@ -3,19 +3,32 @@ package decode
 import (
 	"fmt"
 
+	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/source"
 )
 
 // options are the settings of a cache under `decode:`.
 type options struct {
-	Resize    []int  `key:"resize"`     // height, width
-	Layout    string `key:"layout"`     // chw or hwc
-	Field     string `key:"field"`      // that has the encoded image
-	MaxPixels int    `key:"max_pixels"` // of an encoded image, width times height
+	Resize    []int      `key:"resize"`     // height, width
+	Layout    string     `key:"layout"`     // chw or hwc
+	Field     string     `key:"field"`      // that has the encoded image
+	MaxPixels int        `key:"max_pixels"` // of an encoded image, width times height
+	Fit       string     `key:"fit"`        // stretch or crop
+	Memory    size.Bytes `key:"memory"`     // that all readers together may take
 }
 
+// crops says whether pictures keep their proportions, and lose what is too much of one side.
+func (o *options) crops() bool { return o.Fit == "crop" }
+
+// forFiles and forPictures are the parts of the memory for what is encoded, and for what becomes of it.
+func (o *options) forFiles() int64    { return int64(o.Memory) / 4 }
+func (o *options) forPictures() int64 { return int64(o.Memory) - o.forFiles() }
+
 const (
-	defaultMaxPixels = 64 << 20 // 8192 x 8192; decoding takes up to 15 bytes for each
+	defaultMaxPixels = 64 << 20 // 8192 x 8192
+	defaultMemory    = 1 << 30
+	leastMemory      = 16 << 20
+	mostMemory       = 1 << 50
 	mostPixels       = 1 << 30
 	mostResize       = 8192      // of height and width: rows of as many pixels are kept for each row of a file
 	mostSide         = 65535     // of a file; JPEG and GIF can have no more
@@ -23,7 +36,7 @@ const (
 )
 
 func parse(settings map[string]any) (options, error) {
-	o := options{Layout: "chw", MaxPixels: defaultMaxPixels}
+	o := options{Layout: "chw", MaxPixels: defaultMaxPixels, Fit: "stretch", Memory: defaultMemory}
 	if err := source.Settings(settings).Decode(&o); err != nil {
 		return o, err
 	}
@@ -34,6 +47,10 @@ func parse(settings map[string]any) (options, error) {
 		return o, fmt.Errorf("%w: resize is %v, want 1..%d each", source.ErrInvalid, o.Resize, mostResize)
 	case o.Layout != "chw" && o.Layout != "hwc":
 		return o, fmt.Errorf("%w: layout is %q, want chw (planes, as torch has them) or hwc (pixels)", source.ErrInvalid, o.Layout)
+	case o.Fit != "stretch" && o.Fit != "crop":
+		return o, fmt.Errorf("%w: fit is %q, want stretch (each side by itself) or crop (the short side, then the centre)", source.ErrInvalid, o.Fit)
+	case o.Memory < leastMemory || o.Memory > mostMemory:
+		return o, fmt.Errorf("%w: memory is %d bytes, want 16MiB..1024TiB", source.ErrInvalid, o.Memory)
 	case o.MaxPixels < 1 || o.MaxPixels > mostPixels:
 		return o, fmt.Errorf("%w: max_pixels is %d, want 1..%d", source.ErrInvalid, o.MaxPixels, mostPixels)
 	}

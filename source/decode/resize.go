@@ -1,5 +1,10 @@
 package decode
 
+import (
+	"image"
+	"math"
+)
+
 // filter says how n items become others: item x of the result is the sum of size items from first[x] on, each times its weight.
 type filter struct {
 	first   []int32
@@ -13,16 +18,48 @@ const (
 	half      = 1 << (precision - 1)
 )
 
+// cut is what becomes of a side of a picture: it gets so many pixels, of which those from first on are kept.
+type cut struct{ size, first, kept int }
+
+// cuts says what becomes of both sides.
+func (o *options) cuts(size image.Point) (across, down cut) {
+	h, w := o.Resize[0], o.Resize[1]
+	across, down = cut{w, 0, w}, cut{h, 0, h}
+	if !o.crops() {
+		return across, down
+	}
+	if h*size.X >= w*size.Y { // as torchvision's Resize of the short side has it, and CenterCrop
+		across.size = h * size.X / size.Y
+	} else {
+		down.size = w * size.Y / size.X
+	}
+	for _, c := range []*cut{&across, &down} {
+		c.first = int(math.RoundToEven(float64(c.size-c.kept) / 2))
+	}
+	return across, down
+}
+
+// resizeNeed is how many bytes resize takes for a picture.
+func resizeNeed(size image.Point, across, down cut) int64 {
+	rows := int64(down.kept)*int64(size.Y)/int64(down.size) + 2*(int64(size.Y)/int64(down.size)+2)
+	filters := 4 * int64(across.kept+down.kept) * (2 + 3 + 2*max(int64(size.X/across.size), int64(size.Y/down.size)))
+	return 3*int64(across.kept)*min(rows, int64(size.Y)) + 9*int64(size.X) + filters + 3*int64(across.kept)*int64(down.kept)
+}
+
 // set makes the filter that resizes n items to out: a triangle, as wide as two items on the side that has fewer of them.
-func (f *filter) set(n, out int) {
-	scale := float64(n) / float64(out)
+func (f *filter) set(n, out int) { f.setPart(n, cut{out, 0, out}) }
+
+// setPart is set for the part that is kept.
+func (f *filter) setPart(n int, part cut) {
+	out := part.kept
+	scale := float64(n) / float64(part.size)
 	width := max(scale, 1)
 	f.taps = min(int(2*width)+3, n)
 	grow(&f.first, out)
 	grow(&f.size, out)
 	grow(&f.weights, out*f.taps)
 	for x := range out {
-		center := (float64(x) + 0.5) * scale
+		center := (float64(part.first+x) + 0.5) * scale
 		first, end := max(int(center-width+0.5), 0), min(int(center+width+0.5), n)
 		weight := func(k int) float64 {
 			d := (float64(k) - center + 0.5) * (1 / width)
@@ -40,25 +77,31 @@ func (f *filter) set(n, out int) {
 	}
 }
 
-// resize makes planes of w x h bytes of a picture: across first, then down, rounded to bytes between.
-func (s *scratch) resize(p *pixels, to [3][]byte, w, h int) {
-	s.across.set(p.w, w)
-	s.down.set(p.h, h)
-	rows := grow(&s.rows, p.colours*p.h*w)
-	for y := range p.h {
-		from := p.row(s, y)
+// resize makes planes of a picture: across first, then down, rounded to bytes between.
+func (s *scratch) resize(p *pixels, to [3][]byte, across, down cut) {
+	s.across.setPart(p.w, across)
+	s.down.setPart(p.h, down)
+	w, h := across.kept, down.kept
+	from, end := int(s.down.first[0]), int(s.down.first[h-1]+s.down.size[h-1]) // the rows that matter
+	n := end - from
+	rows := grow(&s.rows, p.colours*n*w)
+	for y := range n {
+		row := p.row(s, from+y)
 		if p.step == 1 && p.colours == 3 {
-			s.across.rowOf3(rows[y*w:][:w], rows[(p.h+y)*w:][:w], rows[(2*p.h+y)*w:][:w], from)
+			s.across.rowOf3(rows[y*w:][:w], rows[(n+y)*w:][:w], rows[(2*n+y)*w:][:w], row)
 			continue
 		}
 		for k := range p.colours {
-			s.across.row(rows[(k*p.h+y)*w:][:w], from[k], p.step)
+			s.across.row(rows[(k*n+y)*w:][:w], row[k], p.step)
 		}
+	}
+	for y := range s.down.first {
+		s.down.first[y] -= int32(from)
 	}
 	sums := grow(&s.sums, w)
 	for k := range p.colours {
 		for y := range h {
-			s.down.column(to[k][y*w:][:w], sums, rows[k*p.h*w:], y)
+			s.down.column(to[k][y*w:][:w], sums, rows[k*n*w:], y)
 		}
 	}
 }

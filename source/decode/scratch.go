@@ -12,10 +12,11 @@ type scratch struct {
 	across  filter
 	down    filter
 	input   input
+	memory  *memory // for pictures; nil: there is no bound
 }
 
-// mostKept is how many bytes stay for the next read: those of a file of about 16 million pixels. Larger ones are rare, and would stay for good.
-const mostKept = 64 << 20
+// mostKept is how many bytes stay for the next read. They count for nobody's memory, so they must be few: those of larger pictures are made anew.
+const mostKept = 4 << 20
 
 func (s *scratch) small() bool {
 	return cap(s.encoded)+cap(s.decoded)+cap(s.pixels)+cap(s.lines)+cap(s.rows)+cap(s.planes)+4*(cap(s.sums)+cap(s.across.weights)+cap(s.down.weights)) <= mostKept

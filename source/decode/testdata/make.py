@@ -1,11 +1,14 @@
-"""Makes the pictures of the tests, and what Pillow makes of each: NAME.rgb is convert("RGB").resize((40, 30), BILINEAR), height 30.
+"""Makes the pictures of the tests, and what Pillow makes of each: NAME.rgb is convert("RGB").resize((40, 30), BILINEAR), height 30; NAME.cropped keeps the proportions.
 
 python3 make.py, in this folder. The results are committed; Pillow 13.0.0 made them.
+python3 make.py FOLDER SEED COUNT makes other pictures, and of each COUNT.rgb and COUNT.cropped: for the test that has Pillow at hand.
 """
 
 import io
 import struct
+import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -40,7 +43,52 @@ def encoded(picture: Image.Image, form: str, **options) -> bytes:
     return out.getvalue()
 
 
+def resized(data: bytes, w: int, h: int) -> bytes:
+    """Both sides by themselves."""
+    return Image.open(io.BytesIO(data)).convert("RGB").resize((w, h), Image.Resampling.BILINEAR).tobytes()
+
+
+def cropped(data: bytes, w: int, h: int) -> bytes:
+    """As torchvision's Resize and CenterCrop: the short side, then the centre."""
+    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    width, height = picture.size
+    size = (h * width // height, h) if h * width >= w * height else (w, w * height // width)
+    left, top = round((size[0] - w) / 2), round((size[1] - h) / 2)
+    return picture.resize(size, Image.Resampling.BILINEAR).crop((left, top, left + w, top + h)).tobytes()
+
+
+def others(folder: Path, seed: int, count: int) -> None:
+    """Pictures of any size and noise, in all formats, each with what Pillow makes of it. The name says format, height and width."""
+    rng = np.random.default_rng(seed)
+    forms = {
+        "420.jpg": {"format": "JPEG", "subsampling": "4:2:0"},
+        "422.jpg": {"format": "JPEG", "subsampling": "4:2:2"},
+        "444.jpg": {"format": "JPEG", "subsampling": "4:4:4"},
+        "progressive.jpg": {"format": "JPEG", "progressive": True},
+        "grey.jpg": {"format": "JPEG"},
+        "lossy.webp": {"format": "WEBP"},
+        "lossless.webp": {"format": "WEBP", "lossless": True, "method": 0},
+        "rgb.png": {"format": "PNG", "compress_level": 1},
+        "colours.gif": {"format": "GIF"},
+    }
+    for k in range(count):
+        name = list(forms)[k % len(forms)]
+        width, height, w, h = (int(n) for n in (*rng.integers(8, 400, 2), *rng.integers(8, 260, 2)))
+        noise = rng.normal(0, rng.choice([0, 20, 60]), (height, width, rng.choice([1, 3])))
+        picture = Image.fromarray(np.clip(np.asarray(scene(width, height, k)) + noise, 0, 255).astype(np.uint8))
+        picture = picture.convert("L") if name.startswith("grey") else picture.quantize(64) if name.endswith("gif") else picture
+        options = dict(forms[name]) | ({} if name.endswith(("png", "gif")) or "lossless" in name else {"quality": int(rng.integers(50, 98))})
+        data = encoded(picture, options.pop("format"), **options)
+        path = folder / f"{k}-{h}-{w}-{name}"
+        path.write_bytes(data)
+        path.with_name(path.name + ".rgb").write_bytes(resized(data, w, h))
+        path.with_name(path.name + ".cropped").write_bytes(cropped(data, w, h))
+
+
 def main() -> None:
+    if len(sys.argv) > 1:
+        others(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+        return
     photo = scene(125, 94)
     alpha = photo.copy()
     alpha.putalpha(Image.linear_gradient("L").resize(photo.size))
@@ -79,9 +127,11 @@ def main() -> None:
     for name, data in files.items():
         with open(name, "wb") as out:
             out.write(data)
-        picture = Image.open(io.BytesIO(data)).convert("RGB").resize((W, H), Image.Resampling.BILINEAR)
         with open(name + ".rgb", "wb") as out:
-            out.write(picture.tobytes())
+            out.write(resized(data, W, H))
+        if name in ("420.jpg", "grey.jpg", "small.jpg", "rgb.png", "tall.png", "one.png", "lossless.webp", "still.gif"):
+            with open(name + ".cropped", "wb") as out:
+                out.write(cropped(data, W, H))
     with open("deep-grey.png", "wb") as out:  # Pillow clips it: no golden picture
         out.write(png16(deep[:20, :20, 0], 0))
     with open("500x375.jpg", "wb") as out:  # for the benchmark: as large as those of ImageNet
