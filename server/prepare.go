@@ -9,6 +9,7 @@ import (
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/wrap"
 )
 
@@ -33,7 +34,7 @@ func prepare(ctx context.Context, o CacheOptions, open openFunc) (p *prepared, e
 			err = fmt.Errorf("cache %s: %w", o.Name, err)
 		}
 	}()
-	if p.source, p.ahead, err = o.open(ctx, open); err != nil {
+	if p.source, p.ahead, err = kinds.Whole(ctx, open, o.Source, o.Decode); err != nil {
 		return nil, err
 	}
 	fault.At("host.source")

@@ -27,13 +27,15 @@ import (
 
 // sourceFlags say what SRC in a command line is.
 type sourceFlags struct {
-	kind string
-	set  []string
+	kind   string
+	set    []string
+	decode []string
 }
 
 func (f *sourceFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.kind, "kind", "", "kind of SRC: "+strings.Join(kindNames(), ", ")+" (default: by its name, see above)")
-	c.Flags().StringArrayVar(&f.set, "source", nil, "settings of SRC as key=value,...: those of its kind; repeatable")
+	c.Flags().StringArrayVar(&f.set, "source", nil, "settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
+	c.Flags().StringArrayVar(&f.decode, "decode", nil, "decode pictures, with settings as key=value,...: resize, fit, layout, field, max_pixels, memory; repeatable")
 	if err := c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
@@ -45,7 +47,10 @@ folder a tree of files, a sample each (dir); .npy is an array (npy), .tar, or a 
 else needs --kind. --source gives the settings of that kind, as in a configuration:
   --source 'glob=**/*.jpg,labels=folders'
   --kind raw --source 'shape=[3,224,224],dtype=float32'
-A value is a number, true or false, a list such as [jpg, cls], or else text; "..." makes text of anything. kinds:
+--decode has the samples decoded as a server decodes them:
+  --decode 'resize=[224,224],fit=crop'
+docs/sources.md explains all settings. A value is a number, true or false, a list such as [jpg, cls], a mapping such as {tries: 5}, or else text; "..." makes text of
+anything. kinds:
 `
 
 func kindNames() []string {
@@ -91,7 +96,17 @@ func (f *sourceFlags) open(ctx context.Context, path string) (source.Source, err
 	if err != nil {
 		return nil, err
 	}
-	return kinds.Open(ctx, s)
+	var decoded map[string]any
+	for _, text := range f.decode {
+		if decoded == nil {
+			decoded = map[string]any{}
+		}
+		if err := parsePairs(decoded, "--decode", text); err != nil {
+			return nil, err
+		}
+	}
+	opened, _, err := kinds.Whole(ctx, kinds.Open, s, decoded)
+	return opened, err
 }
 
 // guessKind tells the kind of a source by its path.
@@ -116,15 +131,18 @@ func guessKind(path string) (string, error) {
 	return "", usage("%s: its name does not say what kind of source it is; give --kind, and its settings by --source, such as --kind raw --source sample_bytes=150528", path)
 }
 
-// parseSettings adds "key=value,..." to settings. A comma within brackets, braces or quotes is part of the value.
-func parseSettings(into source.Settings, text string) error {
+// parseSettings adds those of --source.
+func parseSettings(into source.Settings, text string) error { return parsePairs(into, "--source", text) }
+
+// parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes is part of the value.
+func parsePairs(into map[string]any, flag, text string) error {
 	for _, part := range splitSettings(text) {
 		key, value, ok := strings.Cut(part, "=")
 		if key = strings.TrimSpace(key); !ok || key == "" {
-			return usage("--source %q: %q is not key=value", text, part)
+			return usage("%s %q: %q is not key=value", flag, text, part)
 		}
 		if _, twice := into[key]; twice && key != "path" {
-			return usage("--source %q: %s is there twice", text, key)
+			return usage("%s %q: %s is there twice", flag, text, key)
 		}
 		into[key] = parseSetting(value)
 	}
@@ -152,7 +170,7 @@ func splitSettings(text string) (parts []string) {
 	return append(parts, text[from:])
 }
 
-// parseSetting is JSON where the text is, whole numbers as such; a list of plain words, as YAML has it, [a, b]; else the text itself.
+// parseSetting is JSON where the text is, whole numbers as such; a list or a mapping of plain words, as YAML has it, [a, b] and {a: b}; else the text itself.
 func parseSetting(text string) any {
 	if v, ok := parseJSON(text); ok {
 		return v
@@ -164,6 +182,19 @@ func parseSetting(text string) any {
 				list = append(list, parseSetting(strings.TrimSpace(part)))
 			}
 			return list
+		}
+	}
+	if inner, ok := strings.CutPrefix(text, "{"); ok {
+		if inner, ok = strings.CutSuffix(inner, "}"); ok {
+			mapping := map[string]any{}
+			for _, part := range splitSettings(inner) {
+				key, value, ok := strings.Cut(part, ":")
+				if !ok {
+					return text
+				}
+				mapping[strings.TrimSpace(key)] = parseSetting(strings.TrimSpace(value))
+			}
+			return mapping
 		}
 	}
 	return text

@@ -163,3 +163,37 @@ func TestSourceSettings(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Ensure that the commands take what a cache of a server takes: how a source is read, and how its pictures are decoded.
+func TestSourceDecoded(t *testing.T) {
+	folder := t.TempDir()
+	for _, name := range []string{"420.jpg", "rgb.png"} {
+		data, err := os.ReadFile(filepath.Join("../../source/decode/testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoded := []string{folder, "--decode", "resize=[30,40],layout=hwc", "--decode", "fit=crop", "--source", "retry={tries: 2},limits={concurrency: 1}"}
+	want, err := os.ReadFile("../../source/decode/testdata/rgb.png.cropped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(command, index string, args ...string) []string {
+		all := append([]string{"source", command, args[0]}, args[1:]...)
+		if index != "" {
+			all = append(all[:3:3], append([]string{index}, all[3:]...)...)
+		}
+		return all
+	}
+	if got := ok(t, with("cat", "1", append(decoded, "--field", "image")...)...); got != string(want) {
+		t.Errorf("%d bytes, or other pixels than Pillow's", len(got))
+	}
+	contains(t, ok(t, with("info", "", decoded...)...), "samples        2\n", "image  uint8  30,40,3", "to 30 x 40, hwc, cropped")
+	contains(t, ok(t, with("verify", "", decoded...)...), "read     2\n", "failed   0\n")
+	ok(t, append([]string{"pack", folder, filepath.Join(t.TempDir(), "packed")}, decoded[1:]...)...)
+	fails(t, exitUsage, []string{`--decode "resize": "resize" is not key=value`}, "source", "info", folder, "--decode", "resize")
+	fails(t, exitUsage, []string{"resize is [5]"}, "source", "info", folder, "--decode", "resize=[5]")
+}

@@ -1,4 +1,4 @@
-package server
+package kinds
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 // around are the keys of a source that are not its kind's: how it is read, whatever it is.
 var around = []string{"limits", "retry", "read_ahead"}
 
-// open opens the source of a cache: what kind makes of the settings, within its limits, tried again where that may help, read ahead, and decoded. ahead is what prefetches are
-// announced to; nil: nothing is.
-func (o *CacheOptions) open(ctx context.Context, kind openFunc) (s source.Source, ahead wrap.Ahead, err error) {
-	own, wrapped := maps.Clone(o.Source), map[string]any{}
+// Whole opens a source with all that a cache may say of it: what kind makes of the settings (Open does), within limits, tried again where that may help, read ahead, and, with settings of
+// package decode, decoded. ahead is what prefetches are announced to; nil: nothing is.
+func Whole(ctx context.Context, kind func(context.Context, source.Settings) (source.Source, error), settings source.Settings, decoded map[string]any) (s source.Source, ahead wrap.Ahead, err error) {
+	own, wrapped := maps.Clone(settings), map[string]any{}
 	for _, key := range around {
 		if value, ok := own[key]; ok {
 			wrapped[key] = value
@@ -37,8 +37,8 @@ func (o *CacheOptions) open(ctx context.Context, kind openFunc) (s source.Source
 	}
 	outer = s
 	ahead, _ = s.(wrap.Ahead)
-	if o.Decode != nil {
-		s, err = decode.New(s, o.Decode)
+	if decoded != nil {
+		s, err = decode.New(s, decoded)
 	}
 	return s, ahead, err
 }
