@@ -12,6 +12,9 @@ const (
 	AdminSocket = "admin.sock"
 )
 
+// MaxSocketPath is how many bytes the path of a socket may have.
+const MaxSocketPath = 107
+
 // SocketsVariable names the folder of the sockets in the environment.
 const SocketsVariable = "STOCACHED_SOCKETS_DIR"
 

@@ -64,8 +64,9 @@ func openFolder(dir string, group *uint32) error {
 
 // listen listens on a socket of this user. One that nobody listens on is a killed server's, and is replaced; ErrServed when somebody does, even one that does not answer.
 func listen(path string) (*net.UnixListener, error) {
-	if len(path) > 107 {
-		return nil, fmt.Errorf("%w: the path of a socket has at most 107 bytes, %s has %d; set sockets.dir or %s to a shorter one", shm.ErrInvalid, path, len(path), control.SocketsVariable)
+	if len(path) > control.MaxSocketPath {
+		return nil, fmt.Errorf("%w: the path of a socket has at most %d bytes, %s has %d; set sockets.dir or %s to a shorter one", shm.ErrInvalid, control.MaxSocketPath, path, len(path),
+			control.SocketsVariable)
 	}
 	alone, err := lockFolder(filepath.Dir(path))
 	if err != nil {

@@ -28,7 +28,7 @@ func groupID(name string) (*uint32, error) {
 	if _, err := strconv.ParseUint(name, 10, 32); err != nil {
 		g, err := user.LookupGroup(name)
 		if err != nil {
-			return nil, fmt.Errorf("%w: admin.group: %w", shm.ErrInvalid, err)
+			return nil, fmt.Errorf("%w: admin.group: there is no group %q on this machine", shm.ErrInvalid, name)
 		}
 		text = g.Gid
 	}

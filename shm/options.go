@@ -49,8 +49,8 @@ func (o *Options) validate() error {
 	var complaints []string
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	if o.Name != "" {
-		if err := CheckName(o.Name); err != nil {
-			complain("name: %v", err)
+		if fault := nameFault(o.Name); fault != "" {
+			complain("name: %s", fault)
 		}
 	} else {
 		if o.Dir != "" {
@@ -115,15 +115,23 @@ func (o *Options) validate() error {
 
 // CheckName says what is wrong with the name of a cache.
 func CheckName(name string) error {
+	if fault := nameFault(name); fault != "" {
+		return fail(ErrInvalid, "%s", fault)
+	}
+	return nil
+}
+
+// nameFault says what is wrong with a name; "": nothing.
+func nameFault(name string) string {
 	alphanumeric := func(c byte) bool { return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' }
 	ok := len(name) >= 1 && len(name) <= 100 && alphanumeric(name[0])
 	for k := 0; ok && k < len(name); k++ {
 		ok = alphanumeric(name[k]) || strings.IndexByte("._-", name[k]) >= 0
 	}
 	if !ok {
-		return fail(ErrInvalid, "%q is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name)
+		return fmt.Sprintf("%q is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name)
 	}
-	return nil
+	return ""
 }
 
 // plan computes what valid options ask for: the header, but for uuid and time, and the geometry. ErrInvalid; ErrMemory when not even

@@ -3,11 +3,9 @@ package source
 import (
 	"context"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-viper/mapstructure/v2"
 )
@@ -28,7 +26,7 @@ type Kind struct {
 func (s Settings) Decode(into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key, field string) bool { return key == field },
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(exact, mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc()),
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(RefuseDate, exact, mapstructure.TextUnmarshallerHookFunc()),
 	})
 	if err != nil {
 		return err
@@ -42,7 +40,7 @@ func (s Settings) Decode(into any) error {
 	}
 	slices.Sort(complaints)
 	if err := d.Decode(map[string]any(s)); err != nil {
-		complaints = append(complaints, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "decoding failed due to the following error(s):\n\n"), "\n", "; "))
+		complaints = append(complaints, Complaints(err)...)
 	}
 	if len(complaints) > 0 {
 		return fmt.Errorf("%w: %s", ErrInvalid, strings.Join(complaints, "; "))
@@ -50,17 +48,14 @@ func (s Settings) Decode(into any) error {
 	return nil
 }
 
-// exact refuses numbers that would become others without a word: 1.5 as a whole number, and 8 as a duration, which are 8 ns.
-func exact(from, to reflect.Type, value any) (any, error) {
-	switch {
-	case to == reflect.TypeFor[time.Duration]() && from != to && from.Kind() != reflect.String:
-		return nil, fmt.Errorf("%v has no unit: write a duration such as 8ms, 1.5s or 2m", value)
-	case from.Kind() == reflect.Float64 && (reflect.Zero(to).CanInt() || reflect.Zero(to).CanUint()):
-		if f := reflect.ValueOf(value).Float(); f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-			return nil, fmt.Errorf("%v is not a whole number", value)
+// NotZero refuses 0 for keys that have another default: who writes 0 means something else.
+func (s Settings) NotZero(keys ...string) error {
+	for _, key := range keys {
+		if v := reflect.ValueOf(s[key]); v.IsValid() && (v.CanInt() && v.Int() == 0 || v.CanFloat() && v.Float() == 0) {
+			return fmt.Errorf("%w: %s is 0; leave it out for the default", ErrInvalid, key)
 		}
 	}
-	return value, nil
+	return nil
 }
 
 // keys are the keys of a struct, those of embedded ones included.

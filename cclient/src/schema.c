@@ -11,22 +11,11 @@ _Static_assert(DTYPES == STOC_COMPLEX128 + 1, "an item size for every dtype");
 /* UTF-8 of n bytes without NUL, surrogates, overlong forms or numbers above 0x10ffff. */
 static bool is_utf8(const char *text, size_t n)
 {
-    const unsigned char *p = (const unsigned char *)text, *end = p + n;
-    while (p < end) {
-        unsigned lead = *p++;
-        if (lead == 0)
+    for (size_t k = 0, length; k < n; k += length) {
+        uint32_t point;
+        length = character((const unsigned char *)text + k, n - k, &point);
+        if (length == 0 || point == 0)
             return false;
-        if (lead < 0x80)
-            continue;
-        unsigned more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-        if (lead < 0xc2 || lead > 0xf4 || (size_t)(end - p) < more)
-            return false;
-        unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80, high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-        if (*p < low || *p > high)
-            return false;
-        for (p++, more--; more; more--, p++)
-            if ((*p & 0xc0) != 0x80)
-                return false;
     }
     return true;
 }

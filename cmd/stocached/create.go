@@ -87,6 +87,11 @@ dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, f
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
+			for flag, n := range map[string]uint64{"slots": f.slots, "clients": uint64(f.clients)} {
+				if n == 0 && c.Flags().Changed(flag) {
+					return usage("--%s is 0; leave it out for the default", flag)
+				}
+			}
 			return f.run(args[0], c.Flags().Changed("shape"), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
@@ -107,8 +112,8 @@ dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, f
 	flags.StringVar(&f.fingerprint, "fingerprint", "", "of dataset and transform, at most 64 bytes: programs that ask for another refuse the cache")
 	flags.Uint32Var(&f.clients, "clients", 0, fmt.Sprintf("processes at a time, at most %d (default %d)", shm.MaxClientRecords, shm.DefaultClientRecords))
 	jsonFlag(c, &f.json)
-	c.MarkFlagsMutuallyExclusive("field", "shape")
-	c.MarkFlagsMutuallyExclusive("field", "dtype")
+	exclusive(c, "field", "shape")
+	exclusive(c, "field", "dtype")
 	if err := c.MarkFlagRequired("samples"); err != nil {
 		panic(err)
 	}
@@ -120,7 +125,7 @@ dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, f
 	return c
 }
 
-// options turns the flags into what package shm takes. shaped: --shape was given, empty for a single item perhaps.
+// options turns the flags into what package shm takes. shaped: --shape was given.
 func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
 	o := shm.Options{Name: name, Dir: f.dir, Samples: f.samples, Limit: uint64(f.size), Slots: f.slots, SampleBytes: uint64(f.sampleBytes),
 		Variable: f.variable, Reserve: f.reserve, ClientRecords: f.clients, Fingerprint: f.fingerprint}
@@ -138,23 +143,26 @@ func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
 	default:
 		return o, usage("unlink %q is neither never nor last", f.unlink)
 	}
-	fields := f.fields
+	var field shm.Field
+	var err error
 	switch {
 	case shaped:
-		fields = []string{"data:" + cmp.Or(f.dtype, "uint8") + ":" + f.shape}
-	case f.variable && fields == nil: // as the other clients do: bytes, unless it was said what they are
-		fields = []string{"data:" + cmp.Or(f.dtype, "bytes") + ":?"}
+		field, err = arrayField("data", cmp.Or(f.dtype, "uint8"), f.shape)
+	case f.variable && f.fields == nil: // as the other clients do: bytes, unless it was said what they are
+		field, err = arrayField("data", cmp.Or(f.dtype, "bytes"), "?")
 	case f.dtype != "":
-		return o, usage("dtype %s: give a --shape with it", f.dtype)
-	}
-	for _, text := range fields {
-		field, err := parseField(text)
-		if err != nil {
-			return o, err
+		return o, usage("dtype %q: give a --shape with it", f.dtype)
+	default:
+		for _, text := range f.fields {
+			if field, err = parseField(text); err != nil {
+				return o, err
+			}
+			o.Fields = append(o.Fields, field)
 		}
-		o.Fields = append(o.Fields, field)
+		return o, nil
 	}
-	return o, nil
+	o.Fields = []shm.Field{field}
+	return o, err
 }
 
 func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) error {

@@ -56,6 +56,9 @@ is never removed (stocached rm NAME does that). Caches without a name go by them
 		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if f.olderThan < 0 {
+				return usage("--older-than %v is below 0", f.olderThan)
+			}
 			f.now = time.Now()
 			return f.run(c.OutOrStdout(), c.ErrOrStderr())
 		},

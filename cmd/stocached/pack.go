@@ -102,7 +102,7 @@ OUT is there already, made from the same data, there is nothing to do. OUT is ne
 	flags.BoolVar(&f.restart, "restart", false, "throw away what an interrupted pack left, and begin anew")
 	flags.BoolVar(&f.verify, "verify", false, "read everything back, and compare it with the source")
 	jsonFlag(c, &f.json)
-	c.MarkFlagsMutuallyExclusive("resume", "restart")
+	exclusive(c, "resume", "restart")
 	if err := c.RegisterFlagCompletionFunc("compress", cobra.FixedCompletions([]string{string(block.None), string(block.Zstd)}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}

@@ -91,9 +91,13 @@ Commands that print data print it for people, in tables and with sizes in units 
 one object or one array, numbers as bytes and seconds, unknown values as null. No field ever changes its meaning.
 
 ` + exitStatus(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Version:           version,
+		PersistentPreRunE: checkFlags,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
 	}
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newTrace(), newMan(), newVersion())
 	return root
 }

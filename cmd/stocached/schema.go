@@ -7,12 +7,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// parseShape reads "3,224,224". ? and -1 stand for a dimension that differs between samples; "" is a single item.
+// parseShape reads "3,224,224". ? and -1 stand for a dimension that differs between samples.
 func parseShape(text string) ([]uint64, error) {
-	text = strings.TrimSpace(text)
-	if text == "" {
-		return nil, nil
-	}
 	var dims []uint64
 	for _, part := range strings.Split(text, ",") {
 		part = strings.TrimSpace(part)
@@ -43,16 +39,21 @@ func formatShape(dims []uint64) string {
 // parseField reads "image:uint8:3,224,224" and, for a single item, "label:int64".
 func parseField(text string) (shm.Field, error) {
 	parts := strings.Split(text, ":")
-	if len(parts) < 2 || len(parts) > 3 {
-		return shm.Field{}, usage("field %q is not name:dtype:shape, such as image:uint8:3,224,224 or label:int64", text)
+	switch len(parts) {
+	case 2:
+		dtype, err := shm.ParseDType(parts[1])
+		return shm.Field{Name: parts[0], DType: dtype}, err
+	case 3:
+		return arrayField(parts[0], parts[1], parts[2])
 	}
-	dtype, err := shm.ParseDType(parts[1])
-	if err != nil {
-		return shm.Field{}, err
-	}
-	f := shm.Field{Name: parts[0], DType: dtype}
-	if len(parts) == 3 {
-		f.Dims, err = parseShape(parts[2])
+	return shm.Field{}, usage("field %q is not name:dtype:shape, such as image:uint8:3,224,224 or label:int64", text)
+}
+
+// arrayField is a field that has a shape.
+func arrayField(name, dtype, shape string) (f shm.Field, err error) {
+	f.Name = name
+	if f.DType, err = shm.ParseDType(dtype); err == nil {
+		f.Dims, err = parseShape(shape)
 	}
 	return f, err
 }

@@ -111,13 +111,6 @@ caches fit together, and starts nothing.`,
 	return c
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return fmt.Sprintf("%d %s", n, noun)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 var settingColumns = columns[config.Setting]{
 	{"key", "key", false, "of the configuration; lists are in the file", func(s config.Setting) any { return s.Key }},
 	{"value", "value", false, "that is in force", func(s config.Setting) any { return s.Value }},

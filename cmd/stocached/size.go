@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	bytesize "github.com/stocached/stocached/internal/size"
@@ -14,6 +15,9 @@ func (s *size) Type() string   { return "size" }
 
 func (s *size) Set(text string) error {
 	n, err := bytesize.Parse(text)
+	if err == nil && n == 0 {
+		err = errors.New("0 bytes; leave it out for the default")
+	}
 	*s = size(n)
 	return err
 }

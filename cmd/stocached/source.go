@@ -132,7 +132,9 @@ func guessKind(path string) (string, error) {
 }
 
 // parseSettings adds those of --source.
-func parseSettings(into source.Settings, text string) error { return parsePairs(into, "--source", text) }
+func parseSettings(into source.Settings, text string) error {
+	return parsePairs(into, "--source", text)
+}
 
 // parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes is part of the value.
 func parsePairs(into map[string]any, flag, text string) error {

@@ -129,7 +129,7 @@ func jsonFlag(c *cobra.Command, asJSON *bool) {
 func arguments(least, max int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || max >= 0 && len(args) > max {
-			return usage("%d arguments, expected %s", len(args), what)
+			return usage("%s, expected %s", plural(len(args), "argument"), what)
 		}
 		return nil
 	}

@@ -16,7 +16,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q as a setting: %d, %v; want %d", text, b, err, want)
 		}
 	}
-	for _, text := range []string{"", "GiB", "8G", "8gib", "-1", "1e9", "1.", ".5GiB", "1.2.3", "8 GiB x", "0x10", "9223372036854775808", "9000000TiB", "1/2", "1_000"} {
+	for _, text := range []string{"", "GiB", "8G", "8gib", "-1", "1e9", "1.", ".5GiB", "1.2.3", "8 GiB x", "0x10", "1.5", "1.0B", "9223372036854775808", "9000000TiB", "1/2", "1_000"} {
 		if got, err := Parse(text); err == nil {
 			t.Errorf("%q: %d, want an error", text, got)
 		}

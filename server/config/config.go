@@ -8,10 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +48,7 @@ type Cache struct {
 	Decode   map[string]any `key:"decode"`
 	Size     Size           `key:"size"`
 	Assign   string         `key:"assign"`
-	Parallel int            `key:"parallel"`
+	Parallel *int           `key:"parallel"` // nil: the default
 	Dir      string         `key:"dir"`
 	Unnamed  bool           `key:"unnamed"`
 
@@ -113,7 +116,7 @@ func Load(path string) (*Config, error) {
 		if parse := (viper.ConfigParseError{}); errors.As(err, &parse) {
 			err = errors.Unwrap(parse)
 		}
-		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+		return nil, fmt.Errorf("%w: %s: %s", ErrInvalid, path, syntax(err))
 	}
 	c := &Config{path: path, from: map[string]string{}}
 	for key, value := range defaults {
@@ -135,11 +138,20 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
+// noKeys is what the reader of YAML says of a file that is a list, or a value.
+var noKeys = regexp.MustCompile(`cannot unmarshal !!\w+.* into .*`)
+
+// syntax says why a file is no YAML with keys.
+func syntax(err error) string {
+	text := strings.Join(strings.Fields(strings.NewReplacer("yaml: ", "", "unmarshal errors:", "").Replace(err.Error())), " ")
+	return "no YAML with keys: " + noKeys.ReplaceAllString(text, "keys with values are wanted here")
+}
+
 // complaints are those about the types of values, or, if there are none, those of check about the values; sorted.
 func complaints(decoding error, check func() []string) []string {
 	all := []string(nil)
 	if decoding != nil {
-		all = explain(decoding)
+		all = source.Complaints(decoding)
 	} else {
 		all = check()
 	}
@@ -150,7 +162,7 @@ func complaints(decoding error, check func() []string) []string {
 func strict(d *mapstructure.DecoderConfig) {
 	d.TagName, d.ErrorUnused, d.WeaklyTypedInput = "key", true, false
 	d.MatchName = func(key, field string) bool { return key == field }
-	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(readBytes, readDuration, readWhole, readBool)
+	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(source.RefuseDate, readBytes, readDuration, readWhole, readBool)
 }
 
 // passed leaves unknown keys to checkKeys, which sees them as they are written.
@@ -185,7 +197,7 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 		}
 		n = uint64(value)
 	default:
-		return nil, fmt.Errorf("%v is no size, such as 8GiB or %s", value, word)
+		return nil, fmt.Errorf("%s is no size, such as 8GiB or %s", source.Show(value), word)
 	}
 	if n == 0 {
 		return nil, fmt.Errorf("a size of 0; write %s for %s", word, meaning)
@@ -200,11 +212,11 @@ func readDuration(from, to reflect.Type, value any) (any, error) {
 	}
 	text, ok := value.(string)
 	if !ok {
-		return nil, fmt.Errorf("%v has no unit: write a time such as 30s, 10m or 1.5h", value)
+		return nil, fmt.Errorf("%s has no unit: write a time such as 30s, 10m or 1.5h", source.Show(value))
 	}
-	d, err := time.ParseDuration(text)
+	d, err := source.ParseTime(text)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h", text)
+		return nil, err
 	}
 	if d == 0 {
 		return nil, errors.New("a time of 0; leave it out for the default")
@@ -231,28 +243,6 @@ func readBool(from, to reflect.Type, value any) (any, error) {
 	return value, nil
 }
 
-// explain makes lines of what the decoder complains about.
-func explain(err error) (lines []string) {
-	for _, line := range strings.Split(err.Error(), "\n") {
-		line = strings.TrimPrefix(strings.TrimSpace(line), "* ")
-		if line == "" || strings.HasPrefix(line, "decoding failed") {
-			continue
-		}
-		if where, keys, ok := strings.Cut(line, " has invalid keys: "); ok {
-			where = strings.Trim(where, "'")
-			if where != "" {
-				where += "."
-			}
-			for _, key := range strings.Split(keys, ", ") {
-				lines = append(lines, fmt.Sprintf("%s%s: there is no such key", where, key))
-			}
-			continue
-		}
-		lines = append(lines, plain(line))
-	}
-	return lines
-}
-
 // check says what is wrong with values that have the right types.
 func (c *Config) check() (complaints []string) {
 	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
@@ -275,9 +265,10 @@ func (c *Config) check() (complaints []string) {
 		complain("limits.clients: %d bytes are less than 16MiB", c.Limits.Clients)
 	}
 	if c.Metrics.Listen != "" {
-		if _, port, err := net.SplitHostPort(c.Metrics.Listen); err != nil || port == "" {
-			complain("metrics.listen: %q is not host:port, such as 127.0.0.1:9200", c.Metrics.Listen)
-		}
+		complaints = append(complaints, checkListen(c.Metrics.Listen)...)
+	}
+	if path := filepath.Join(c.SocketsDir(), control.AdminSocket); len(path) > control.MaxSocketPath {
+		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder", control.MaxSocketPath, path, len(path))
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		complain("log.format: %q is neither text nor json", c.Log.Format)
@@ -288,11 +279,30 @@ func (c *Config) check() (complaints []string) {
 	return complaints
 }
 
+// hostName is what a name of a machine is made of.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
+
+// checkListen says what is wrong with an address to listen on.
+func checkListen(address string) (complaints []string) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return []string{fmt.Sprintf("metrics.listen: %q is not host:port, such as 127.0.0.1:9200", address)}
+	}
+	if n, err := strconv.ParseUint(port, 10, 64); err != nil || n > 65535 {
+		complaints = append(complaints, fmt.Sprintf("metrics.listen: port %q is not in 0..65535", port))
+	}
+	numbers := strings.Trim(host, "0123456789.") == ""
+	if _, err := netip.ParseAddr(host); host != "" && err != nil && (numbers || !hostName.MatchString(host)) {
+		complaints = append(complaints, fmt.Sprintf("metrics.listen: %q is neither an address nor a name of this machine", host))
+	}
+	return complaints
+}
+
 // check says what is wrong with one cache, and fills in a default.
 func (c *Cache) check() (complaints []string) {
 	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
 	if err := shm.CheckName(c.Name); err != nil {
-		complain("name: %v", err)
+		complain("name: %s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
 	if len(c.Source) == 0 {
 		complain("source: a cache of a server needs one, such as {kind: dir, path: ./pictures}")
@@ -303,8 +313,8 @@ func (c *Cache) check() (complaints []string) {
 	if _, ok := assigns[c.Assign]; !ok {
 		complain("assign: %q is neither first-come nor first-indices", c.Assign)
 	}
-	if c.Parallel < 0 || c.Parallel > shm.ClaimsPerClient {
-		complain("parallel: %d reads at a time are not in 1..%d", c.Parallel, shm.ClaimsPerClient)
+	if c.Parallel != nil && (*c.Parallel < 1 || *c.Parallel > shm.ClaimsPerClient) {
+		complain("parallel: %d reads at a time are not in 1..%d", *c.Parallel, shm.ClaimsPerClient)
 	}
 	if c.Unnamed && c.Dir != "" {
 		complain("unnamed: an unnamed segment is in no folder; leave out dir, or unnamed")
@@ -315,6 +325,14 @@ func (c *Cache) check() (complaints []string) {
 		}
 	}
 	return complaints
+}
+
+// parallel is how many reads there are at a time; 0: as many as a server has by default.
+func (c *Cache) parallel() int {
+	if c.Parallel == nil {
+		return 0
+	}
+	return *c.Parallel
 }
 
 var assigns = map[string]shm.Assign{"first-come": shm.AssignFirstCome, "first-indices": shm.AssignFirstIndices}
@@ -334,7 +352,7 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	for key, value := range one.Source {
 		settings[key] = c.resolve(key, value)
 	}
-	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.Parallel, Dir: one.Dir, Unnamed: one.Unnamed,
+	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 

@@ -151,7 +151,7 @@ func TestNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") && !strings.HasSuffix(path, ".py") {
+		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") && !strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".py") {
 			files[path] = file
 		}
 	}

@@ -40,5 +40,9 @@ func Open(ctx context.Context, settings source.Settings) (source.Source, error) 
 		}
 		known = append(known, k.Name)
 	}
-	return nil, fmt.Errorf("%w: kind %v; known are: %s", source.ErrInvalid, settings["kind"], strings.Join(known, ", "))
+	what := "kind is missing"
+	if kind := settings["kind"]; kind != nil {
+		what = fmt.Sprintf("there is no kind %s", source.Show(kind))
+	}
+	return nil, fmt.Errorf("%w: %s; known are: %s", source.ErrInvalid, what, strings.Join(known, ", "))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -56,6 +57,8 @@ func (o *settings) schema() (shm.Schema, error) {
 		return shm.Schema{}, fmt.Errorf("%w: no path", source.ErrInvalid)
 	case (o.SampleBytes != 0) == (o.Shape != nil):
 		return shm.Schema{}, fmt.Errorf("%w: give sample_bytes or shape, one of them", source.ErrInvalid)
+	case o.Shape != nil && len(o.Shape) == 0:
+		return shm.Schema{}, fmt.Errorf("%w: shape is empty; write one such as [3, 224, 224], or [1] for a single item", source.ErrInvalid)
 	case o.SampleBytes < 0:
 		return shm.Schema{}, fmt.Errorf("%w: sample_bytes is %d", source.ErrInvalid, o.SampleBytes)
 	case o.SampleBytes > 0 && o.DType != "":
@@ -76,7 +79,12 @@ func (o *settings) schema() (shm.Schema, error) {
 		}
 		field.Dims = append(field.Dims, uint64(d))
 	}
-	return shm.NewSchema([]shm.Field{field}, false)
+	schema, err := shm.NewSchema([]shm.Field{field}, false)
+	if err != nil {
+		key := map[bool]string{true: "shape", false: "sample_bytes"}[o.Shape != nil]
+		err = fmt.Errorf("%w: %s: %s", source.ErrInvalid, key, strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
+	}
+	return schema, err
 }
 
 func (r *records) Where(i int) string {

@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -63,7 +64,7 @@ func applyLimits(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var l limits
-	err := source.Settings(o.Limits).Decode(&l)
+	err := errors.Join(source.Settings(o.Limits).Decode(&l), source.Settings(o.Limits).NotZero("bytes_per_second", "heads"))
 	if rate := (RateOptions{l.BytesPerSecond, l.Latency, l.Heads}); err == nil && rate != (RateOptions{}) {
 		s, err = Rate(s, rate)
 	}
@@ -78,7 +79,7 @@ func applyRetry(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var r retries
-	err := source.Settings(o.Retry).Decode(&r)
+	err := errors.Join(source.Settings(o.Retry).Decode(&r), source.Settings(o.Retry).NotZero("tries", "seconds"))
 	if err == nil {
 		s, err = Retry(s, RetryOptions(r))
 	}
@@ -90,7 +91,7 @@ func applyReadAhead(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var r aheads
-	err := source.Settings(o.ReadAhead).Decode(&r)
+	err := errors.Join(source.Settings(o.ReadAhead).Decode(&r), source.Settings(o.ReadAhead).NotZero("size", "readers"))
 	if err == nil {
 		s, err = ReadAhead(s, ReadAheadOptions(r))
 	}

@@ -85,7 +85,7 @@ func TestApplyRefuses(t *testing.T) {
 		`in -1 seconds`:         {"retry": map[string]any{"seconds": -1}},
 		`unknown key "try"`:     {"retry": map[string]any{"try": 1}},
 		`read_ahead: invalid`:   {"read_ahead": map[string]any{"readers": -1}},
-		`'limits' expected`:     {"limits": 3},
+		`limits: a mapping is wanted, and there is a whole number`: {"limits": 3},
 	} {
 		if s, err := wrap.Apply(inner, settings); s != nil || !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", settings, err, want)

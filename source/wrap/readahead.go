@@ -36,7 +36,7 @@ type Ahead interface {
 // without it. An error while reading ahead is nobody's: the read that asks for the sample tries by itself, and returns its own. ErrInvalid for negative options.
 func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 	if o.Size < 0 || o.Readers < 0 || o.Readers > 1024 || o.Keep < 0 {
-		return nil, fmt.Errorf("%w: read-ahead of %d bytes with %d readers (at most 1024), kept for %v", source.ErrInvalid, o.Size, o.Readers, o.Keep)
+		return nil, fmt.Errorf("%w: size: %d bytes, readers: %d, keep: %v: none may be below 0, and there are at most 1024 readers", source.ErrInvalid, o.Size, o.Readers, o.Keep)
 	}
 	defaults(&o.Size, 64<<20)
 	defaults(&o.Readers, 4)
