@@ -193,7 +193,7 @@ def test_samples_that_are_all_different_are_refused():
             {"image": torch.zeros(3, dtype=torch.float64) if torch else 0},
             r"value 'image' is float32 in sample 0 of the dataset and float64 in sample 11; .*\.to\(torch\.float32\)",
         ),
-        ((np.zeros(3, np.uint8), 1), (np.zeros(3, np.int32), 1), r"value '0' is uint8 in sample 0 .* int32 in sample 11; .*\.astype\(\"uint8\"\)"),
+        ((np.zeros(3, np.uint8), 1), (np.zeros(3, np.int32), 1), r"item 0 is uint8 in sample 0 .* int32 in sample 11; .*\.astype\(\"uint8\"\)"),
         (np.float32(1), np.float64(1), r"the sample is float32 in sample 0 .* float64 in sample 11; .*numpy\.float32\(\.\.\.\)"),
     ],
 )

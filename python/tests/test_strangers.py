@@ -80,7 +80,10 @@ def base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize(("owner", "mode", "says"), [(STRANGER, 0o755, "belongs to user id 65534"), (0, 0o755, "user id 65534 listens on"), (0, 0o777, "has mode 0777")])
+@pytest.mark.parametrize(
+    ("owner", "mode", "says"),
+    [(STRANGER, 0o755, "belongs to user id 65534"), (0, 0o755, "user id 65534 listens on"), (0, 0o777, "has mode 0777")],
+)
 def test_nothing_is_sent_to_a_server_of_another_user(base, monkeypatch, named, owner, mode, says):
     place = base / "stocached"
     place.mkdir()
@@ -119,7 +122,10 @@ def test_what_a_server_says_does_nothing_to_a_terminal(folder, monkeypatch):
     try:
         for code in (4, 99):
             for call in (lambda: Cache.attach("no-such-cache"), lambda: cache.fetch([1])):
-                with Cache.create(f"served-{code}", samples=4, sample_bytes=9, dir=folder) as cache, pytest.raises((StocachedError, FetchError)) as caught:
+                with (
+                    Cache.create(f"served-{code}", samples=4, sample_bytes=9, dir=folder) as cache,
+                    pytest.raises((StocachedError, FetchError)) as caught,
+                ):
                     call()
                 (folder / f"served-{code}").unlink()
                 text = str(caught.value)

@@ -117,7 +117,7 @@ def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) 
         raise _errors.from_struct(error)
     have = handle.adopt().info().fingerprint.decode(errors="replace")
     if fingerprint is not None and have != fingerprint:
-        raise FingerprintError(f'cache {name} of the server holds {have!r}, not {fingerprint!r}; attach to another one, or serve it with other data')
+        raise FingerprintError(f"cache {name} of the server holds {have!r}, not {fingerprint!r}; attach to another one, or serve it with other data")
     return handle
 
 

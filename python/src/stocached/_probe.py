@@ -138,7 +138,7 @@ def difference(tree: Tree, a: Any, b: Any) -> str | None:
         return str(error)
     for leaf, x, y in pairs:
         if not same(x, y):
-            return f"its value {leaf.path!r} differs" if leaf.path else "its values differ"
+            return f"its {leaf.called} ({leaf.described}) differs" if leaf.path else f"it ({leaf.described}) differs"
     return None
 
 

@@ -332,7 +332,9 @@ def _by_columns(node: Any) -> bool:
 
 
 def called(path: str) -> str:
-    """A value of a sample, for messages."""
+    """A value of a sample, for messages: an item of a tuple or list by its number, all else by its path."""
+    if path.isdigit():
+        return f"item {path}"
     return f"value {path!r}" if path else "the sample"
 
 
