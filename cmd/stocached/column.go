@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -34,6 +35,15 @@ func (cs columns[T]) table(w io.Writer, rows []T) error {
 		fmt.Fprintln(tw, strings.Join(cs.cells(row), "\t"))
 	}
 	return tw.Flush()
+}
+
+// whole has the wide columns in its table as well.
+func (cs columns[T]) whole() columns[T] {
+	all := slices.Clone(cs)
+	for k := range all {
+		all[k].wide = false
+	}
+	return all
 }
 
 func (cs columns[T]) titles() (titles []string) {

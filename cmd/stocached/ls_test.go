@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stocached/stocached/shm"
@@ -22,6 +23,12 @@ func TestLs(t *testing.T) {
 		t.Error(code)
 	}
 	contains(t, out, "NAME", "FRACTION", "test", "0.6000", "broken")
+	for _, line := range lines(out) {
+		if len(line) > 90 {
+			t.Errorf("a line of %d columns: %s", len(line), line)
+		}
+	}
+	contains(t, ok(t, "ls", "--dir", dir, "--long"), "NAME", "FRACTION", "SLOTS", "PIDS", "CREATED", "UNLINK", "PATH", path)
 	contains(t, stderr, "broken: not a valid segment: 20 bytes, a header has 4096")
 	rows := decode[[]jsonObject](t, ok(t, "ls", "--dir", dir, "--json"))
 	if len(rows) != 2 {
@@ -50,7 +57,7 @@ func TestLsEmpty(t *testing.T) {
 			t.Errorf("%q", out)
 		}
 	}
-	fails(t, exitUsage, []string{"1 arguments, expected none"}, "ls", "x")
+	fails(t, exitUsage, []string{"1 argument, expected none"}, "ls", "x")
 }
 
 // Ensure that a cache without a name in another process is found, is known by the name that ls shows, and is gone with its process.
@@ -68,8 +75,25 @@ func TestLsUnnamed(t *testing.T) {
 	if row == nil {
 		t.Fatal("not listed")
 	}
-	wantFields(t, row, jsonObject{"samples": 10, "clients_live": 1, "in_use": true, "unlink": "last"})
+	wantFields(t, row, jsonObject{"samples": 10, "clients_live": 1, "in_use": true, "unlink": "last", "processes": 1})
 	name, path := row["name"].(string), row["path"].(string)
+	second := start(t, "use", path)
+	wantFields(t, find(), jsonObject{"clients_live": 2, "processes": 2})
+	line := func(args ...string) []string {
+		all := lines(ok(t, append([]string{"ls"}, args...)...))
+		return strings.Fields(all[slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(line, name+" ") })])
+	}
+	if short := line(); !slices.Equal(short[len(short)-3:], []string{"2", "yes", "2"}) { // clients, used, processes
+		t.Error(short)
+	}
+	pids := []string{fmt.Sprint(child.Process.Pid), fmt.Sprint(second.Process.Pid)}
+	if long := line("-l"); !slices.ContainsFunc(long, func(cell string) bool {
+		each := strings.Split(cell, ",")
+		return len(each) == 2 && slices.Contains(each, pids[0]) && slices.Contains(each, pids[1])
+	}) {
+		t.Error(long)
+	}
+	second.end(t)
 	for _, target := range []string{name, path} {
 		wantFields(t, decode[jsonObject](t, ok(t, "stats", target, "--json")), jsonObject{"name": name, "ready": 5, "clients_live": 1})
 		wantFields(t, decode[jsonObject](t, ok(t, "verify", target, "--json")), jsonObject{"checked": 5, "corrupt": 0})

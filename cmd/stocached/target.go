@@ -24,6 +24,10 @@ func (d *dirFlag) add(c *cobra.Command) {
 // memfdName begins the names of caches without a name, which are their uuid's first bytes. No name of a file contains a colon.
 const memfdName = "stocached:"
 
+func isUnnamed(name string) bool {
+	return strings.HasPrefix(name, memfdName) && !strings.Contains(name, "/")
+}
+
 // displayName is what ls shows, and what commands take, in the directory at hand.
 func displayName(h *shm.Header, path string) string {
 	if h.Flags&shm.FlagNamed == 0 && h.UUID != [16]byte{} {
@@ -45,7 +49,7 @@ func (d *dirFlag) path(name string) (string, error) {
 
 // open attaches for looking: read-only, without a record in the client table, so that no byte of the segment changes and nobody notices.
 func (d *dirFlag) open(name string) (*shm.Segment, error) {
-	if strings.HasPrefix(name, memfdName) && !strings.Contains(name, "/") {
+	if isUnnamed(name) {
 		return openUnnamed(name)
 	}
 	path, err := d.path(name)

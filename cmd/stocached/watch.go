@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -92,7 +93,7 @@ func (c change) hitRate() ratio {
 	return fraction(h, h+m)
 }
 
-// run looks, waits and looks again. An interrupt is the usual end: no error. So is the end of the cache.
+// run looks, waits and looks again. It waits for a cache that is not made yet. An interrupt is the usual end: no error. So is the end of the cache.
 func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -106,20 +107,28 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		show = w.screen
 	}
 	w.before = map[[16]byte]*stats{}
-	for n := uint64(0); ; n++ {
+	waiting := false
+	for n := uint64(0); ; {
 		changes, err := w.look(stderr)
-		if errors.Is(err, shm.ErrNotFound) && n > 0 {
+		switch {
+		case errors.Is(err, shm.ErrNotFound) && n > 0:
 			fmt.Fprintf(stderr, "%s is gone\n", w.name)
 			return nil
-		}
-		if err != nil && !errors.Is(err, errReported) {
+		case errors.Is(err, shm.ErrNotFound) && !isUnnamed(w.name): // the name of a cache without one is random: nobody makes it again
+			if !waiting {
+				fmt.Fprintf(stderr, "no cache %s yet; waiting until a program makes it\n", w.place())
+			}
+			waiting = true
+		case err != nil && !errors.Is(err, errReported):
 			return err
-		}
-		if err := show(stdout, changes, n); err != nil {
-			return err
-		}
-		if w.count != 0 && n == w.count {
-			return nil
+		default:
+			if err := show(stdout, changes, n); err != nil {
+				return err
+			}
+			if w.count != 0 && n == w.count {
+				return nil
+			}
+			n++
 		}
 		select {
 		case <-ctx.Done():
@@ -127,6 +136,14 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// place is where the cache is looked for.
+func (w *watch) place() string {
+	if strings.Contains(w.name, "/") {
+		return w.name
+	}
+	return filepath.Join(w.dir.shown(), w.name)
 }
 
 // look compares the caches with what they were at the last look.

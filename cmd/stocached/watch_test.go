@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -158,7 +160,40 @@ func TestWatchTerminal(t *testing.T) {
 	}
 }
 
-// Ensure that watching ends without an error when the cache is gone, and with one when it never was there.
+// Ensure that watching may begin before a program makes the cache, says that it waits, and counts intervals from then on.
+func TestWatchWaits(t *testing.T) {
+	dir := tmpfs(t)
+	for _, flags := range [][]string{{"--dir", dir, "later"}, {filepath.Join(dir, "later")}} {
+		said, stderr := io.Pipe()
+		var stdout strings.Builder
+		code := make(chan int)
+		go func() {
+			code <- run(append([]string{"stats", "--watch", "--count", "2", "--interval", "10ms"}, flags...), &stdout, stderr)
+		}()
+		line, err := bufio.NewReader(said).ReadString('\n')
+		if err != nil || !strings.HasPrefix(line, "no cache ") || !strings.Contains(line, "later") || !strings.Contains(line, dir) || !strings.Contains(line, "waiting") {
+			t.Fatalf("%q, %v", line, err)
+		}
+		o := small()
+		o.Name, o.Dir = "later", dir
+		seg, err := shm.Create(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := <-code; c != exitOK || len(lines(stdout.String())) != 3 {
+			t.Errorf("exit %d: %s", c, stdout.String())
+		}
+		path := seg.Path()
+		if err := errors.Join(seg.Close(), shm.Unlink(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Nobody can make a cache of such a name.
+	fails(t, exitNotFound, []string{"stocached:12345678"}, "stats", "stocached:12345678", "--watch")
+	fails(t, exitUsage, []string{`"a b" is not`}, "stats", "a b", "--watch")
+}
+
+// Ensure that watching ends without an error when the cache is gone.
 func TestWatchGone(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 10, SampleBytes: 100, UnlinkLast: true})
 	child := start(t, "use", path)
@@ -182,7 +217,7 @@ func TestWatchGone(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("it goes on without the cache")
 	}
-	fails(t, exitNotFound, []string{"no such cache"}, "stats", path, "--watch")
+	fails(t, exitNotFound, []string{"no such cache"}, "stats", path)
 }
 
 // Ensure that an interrupt ends watching without an error, and that the program as a process prints through a pipe at once.
