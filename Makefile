@@ -59,6 +59,28 @@ man: bin/stocached ## manual pages of all commands, in build/man
 	rm -rf build/man
 	bin/stocached man build/man
 
+# Under sudo nothing is compiled: there Go is often missing, and files of root would be left in build/.
+PREFIX ?= /usr/local
+DEST   := $(DESTDIR)$(PREFIX)
+SHARE  := $(DEST)/share
+UNITS  := $(SHARE)/systemd/user
+
+.PHONY: install
+install: $(if $(SUDO_USER),,build) ## command, C library, manual pages, completions and units: PREFIX=/usr/local, DESTDIR= for packages
+	@[ -e bin/stocached ] && [ -e build/libstocached.so ] || { echo 'stocached: nothing to install yet; run make build first' >&2; exit 1; }
+	@$(MAKE) --no-print-directory -C cclient install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+	@echo "stocached: installing the command, manual pages, completions and units under $(DEST)"
+	@set -e; umask 022; \
+	install -d '$(DEST)/bin' '$(UNITS)' '$(SHARE)/bash-completion/completions' '$(SHARE)/zsh/site-functions' '$(SHARE)/fish/vendor_completions.d'; \
+	install -m 755 bin/stocached '$(DEST)/bin'; \
+	bin/stocached man '$(SHARE)/man/man1'; \
+	bin/stocached completion bash > '$(SHARE)/bash-completion/completions/stocached'; \
+	bin/stocached completion zsh > '$(SHARE)/zsh/site-functions/_stocached'; \
+	bin/stocached completion fish > '$(SHARE)/fish/vendor_completions.d/stocached.fish'; \
+	for unit in stocached.service stocached.socket stocached-admin.socket; do \
+		sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/$$unit > '$(UNITS)'/$$unit; \
+	done
+
 # ------------------------------------------------------------------------------------------------ main job
 
 .PHONY: demo
@@ -192,7 +214,7 @@ test-cuda: setup-torch ## batches in memory that CUDA reads from; needs a GPU, a
 	$(PYTEST) python/tests/cuda_machine.py
 
 .PHONY: test-demo
-test-demo: setup-demo demo-readers ## the demo and the scripts in tools/
+test-demo: setup-demo setup-c-tests demo-readers ## the demo, the scripts in tools/, and what make install installs
 	$(PYTEST) demo tools
 
 .PHONY: test-docs

@@ -1,7 +1,7 @@
 /*
  * fetch.c - reads every sample of a served cache once, in batches and in an order of its own, and prints what that came to.
  *
- *     cc fetch.c -lstocached -o fetch
+ *     cc fetch.c $(pkg-config --cflags --libs stocached) -o fetch
  *     ./fetch NAME SEED [BATCH]
  *
  * What is in the cache is copied out of shared memory; for the rest the server is asked, once a batch. Samples that could not be had are counted, and the first few named.

@@ -1,9 +1,8 @@
 /*
  * loader.c - one cache for several worker processes: each worker reads its share of the dataset in random order, fills what it misses, and uses what others have filled.
  *
- *     loader [samples [workers [epochs]]]
- *
- *     cc loader.c $(pkg-config --cflags --libs stocached)
+ *     cc loader.c $(pkg-config --cflags --libs stocached) -o loader
+ *     ./loader [samples [workers [epochs]]]
  *
  * The dataset is made up (a sample takes a millisecond to "load"); the cache holds three quarters of it. From the second epoch on a quarter of the loads are left.
  */

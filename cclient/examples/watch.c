@@ -1,8 +1,9 @@
 /*
  * watch.c - prints the numbers of a cache once a second, disturbing nobody: it attaches for reading only, and is not counted.
  *
- *     watch NAME-OR-PATH [seconds]
- *     watch --self-test
+ *     cc watch.c $(pkg-config --cflags --libs stocached) -o watch
+ *     ./watch NAME-OR-PATH [seconds]
+ *     ./watch --self-test
  */
 #include "stocached.h"
 

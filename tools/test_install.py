@@ -1,0 +1,101 @@
+"""Tests of `make install`: what a C program, a shell, man and systemd find afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = {
+    "bin/stocached",
+    "include/stocached.h",
+    "lib/libstocached.a",
+    "lib/libstocached.so",
+    "lib/libstocached.so.1",
+    "lib/pkgconfig/stocached.pc",
+    "share/bash-completion/completions/stocached",
+    "share/fish/vendor_completions.d/stocached.fish",
+    "share/man/man1/stocached.1",
+    "share/man/man1/stocached-create.1",
+    "share/systemd/user/stocached-admin.socket",
+    "share/systemd/user/stocached.service",
+    "share/systemd/user/stocached.socket",
+    "share/zsh/site-functions/_stocached",
+}
+
+
+def install(*settings: str, status: int = 0) -> str:
+    """Installs as sudo does, what is built already: other tests run these files meanwhile."""
+    # A umask of root's that lets no one else in, and no flags of the make that runs the tests.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        ["sh", "-c", 'umask 077; exec make install "$@"', "sh", *settings],
+        cwd=ROOT,
+        env={**environment, "SUDO_USER": "somebody"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def output(*command: str | Path, **variables: str) -> str:
+    return subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    prefix = tmp_path_factory.mktemp("install") / "prefix"
+    install(f"PREFIX={prefix}")
+    return prefix
+
+
+@pytest.mark.parametrize(("example", "arguments"), [("loader", ["40", "2", "2"]), ("watch", ["--self-test"]), ("fetch", None)])
+def test_an_example_compiles_by_the_line_in_its_first_comment(prefix: Path, tmp_path: Path, example: str, arguments: list[str] | None) -> None:
+    source = (ROOT / f"cclient/examples/{example}.c").read_text()
+    (tmp_path / f"{example}.c").write_text(source)
+    line = re.search(r"^ \*     (cc .*pkg-config.*)$", source, re.MULTILINE)
+    assert line is not None
+    subprocess.run(line[1], shell=True, check=True, cwd=tmp_path, env={**os.environ, "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"})
+    if arguments is not None:  # fetch needs a server
+        assert output(tmp_path / example, *arguments, LD_LIBRARY_PATH=f"{prefix}/lib")
+
+
+def test_a_program_is_linked_with_the_archive(prefix: Path, tmp_path: Path) -> None:
+    found = output("pkg-config", "--static", "--cflags", "--libs", "stocached >= 0.1", PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig").split()
+    assert "-pthread" in found
+    archive = [f"{prefix}/lib/libstocached.a" if word == "-lstocached" else word for word in found]
+    subprocess.run(["cc", str(ROOT / "cclient/examples/loader.c"), *archive, "-o", str(tmp_path / "loader")], check=True)
+    assert "epoch 2: 30 of 40 samples from the cache" in output(tmp_path / "loader", "40", "2", "2")
+
+
+def test_what_is_installed_is_found(prefix: Path) -> None:
+    assert output(prefix / "bin/stocached", "--version").startswith("stocached ")
+    completions = prefix / "share/bash-completion/completions/stocached"
+    assert "stocached" in output("bash", "-c", f"source '{completions}' && complete -p stocached")
+    assert (prefix / "share/zsh/site-functions/_stocached").read_text().startswith("#compdef stocached")
+    service = (prefix / "share/systemd/user/stocached.service").read_text()
+    assert f"\nExecStart={prefix}/bin/stocached serve" in service and "/usr/local" not in service
+    assert {path.stat().st_mode & 0o777 for path in prefix.rglob("*")} == {0o644, 0o755}
+
+
+def test_a_package_has_the_same_files_and_no_path_of_the_place_it_is_made_in(prefix: Path, tmp_path: Path) -> None:
+    install("PREFIX=/opt/stocached", f"DESTDIR={tmp_path}/package")
+    packaged = tmp_path / "package/opt/stocached"
+    files = {str(path.relative_to(packaged)) for path in packaged.rglob("*") if not path.is_dir()}
+    assert files >= FILES and files == {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
+    assert [path.name for path in (tmp_path / "package").iterdir()] == ["opt"]
+    for name in files - {"bin/stocached", "lib/libstocached.a", "lib/libstocached.so", "lib/libstocached.so.1"}:
+        assert str(tmp_path) not in (packaged / name).read_text(), name
+    assert "prefix=/opt/stocached\n" in (packaged / "lib/pkgconfig/stocached.pc").read_text()
+
+
+@pytest.mark.parametrize("relative", ["", "here", "~/here"])
+def test_a_prefix_that_is_no_path_from_the_root_is_refused(relative: str) -> None:
+    assert f"PREFIX='{relative}' does not begin with /" in install(f"PREFIX={relative}", status=2)
+    assert not (ROOT / "here").exists() and not (ROOT / "~").exists()
