@@ -144,8 +144,8 @@ func TestConfigPrint(t *testing.T) {
 	got := ok(t, "config", "print", "-c", path)
 	contains(t, got, "sockets.dir", sockets, "file", "log.level", "warn", "STOCACHED_LOG_LEVEL", "log.format", "text", "default")
 	objects := decode[[]jsonObject](t, ok(t, "config", "print", "-c", path, "--json"))
-	if len(objects) != 7 {
-		t.Errorf("%v", objects)
+	if len(objects) != 8 {
+		t.Fatalf("%v", objects)
 	}
-	wantFields(t, objects[6], jsonObject{"key": "sockets.dir", "value": sockets, "from": "file"})
+	wantFields(t, objects[7], jsonObject{"key": "sockets.dir", "value": sockets, "from": "file"})
 }

@@ -88,8 +88,8 @@ one while others count. Clients that only read are not counted.`,
 0.2 seconds more: nothing above depends on it. Without a server the lines below are missing, and null in JSON.`,
 			serverColumns.explain("OUTPUT of a server, in capitals what --watch shows on a terminal"),
 			`With --watch it goes on, every --interval, until it is interrupted, the --count is reached, or the cache is gone. It waits
-for a cache that no program has made yet. On a terminal it draws anew; elsewhere it prints a line for each cache and interval, with --json an object of the above and
-the below in a line.`,
+for a cache that no program has made yet. On a terminal it draws anew; elsewhere it prints a line for each cache and
+interval, with --json an object of the above and the below in a line.`,
 			watchColumns.explain("OUTPUT of --watch"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached stats imagenet --watch

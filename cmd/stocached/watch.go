@@ -114,7 +114,7 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case errors.Is(err, shm.ErrNotFound) && n > 0:
 			fmt.Fprintf(stderr, "%s is gone\n", w.name)
 			return nil
-		case errors.Is(err, shm.ErrNotFound) && !isUnnamed(w.name): // the name of a cache without one is random: nobody makes it again
+		case errors.Is(err, shm.ErrNotFound) && w.name != "" && !isUnnamed(w.name): // nobody makes a cache with such a name, which is random
 			if !waiting {
 				fmt.Fprintf(stderr, "no cache %s yet; waiting until a program makes it\n", w.place())
 			}
