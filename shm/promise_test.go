@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -226,4 +227,39 @@ func childSecondInCgroup(args []string) error {
 		return fmt.Errorf("the first is gone: %w", err)
 	}
 	return second.Close()
+}
+
+// Ensure that promises follow no symbolic link that stands at the top of a tmpfs as if it were a user's folder of caches.
+func TestPromisesFollowNoLink(t *testing.T) {
+	elsewhere, err := os.MkdirTemp("/dev/shm", "test-elsewhere-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(elsewhere) })
+	s, err := Create(Options{Name: "half-empty", Dir: elsewhere, Samples: 1000, SampleBytes: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	link := fmt.Sprintf("/dev/shm/stocached-test-link-%d", os.Getpid())
+	if err := os.Symlink(elsewhere, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+	has := func(dir string) bool {
+		found, here := promises{}, promises{}
+		found.addNamed(dir)
+		here.add(filepath.Join(elsewhere, "half-empty"), inode{})
+		for id := range here {
+			return found[id] != nil
+		}
+		t.Fatal("the cache itself is not found")
+		return false
+	}
+	if has("/dev/shm") {
+		t.Error("a link was followed")
+	}
+	if !has(link) {
+		t.Error("a link that the user names is not followed")
+	}
 }

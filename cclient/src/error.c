@@ -40,7 +40,6 @@ const char *stoc_strerror(int code)
     }
 }
 
-/* Fills in error (NULL is accepted) and returns code. */
 /* The bytes of the UTF-8 character that text begins with; 0 when it begins with none. */
 static size_t character(const unsigned char *text, size_t n, uint32_t *point)
 {
@@ -68,6 +67,7 @@ static void make_printable(char *text, size_t n)
     }
 }
 
+/* Fills in error (NULL is accepted) and returns code. */
 __attribute__((format(printf, 4, 5))) static int fail(struct stoc_error *error, int code, int os_error, const char *format, ...)
 {
     if (error) {
