@@ -183,6 +183,29 @@ static void memory_is_promised_once(void)
         stoc_close(made[--n]);
 }
 
+/* A link in /dev/shm, which any user may put there, leads to no promise; one that the program names does. */
+static void promises_follow_no_link(void)
+{
+    char elsewhere[] = "/dev/shm/test-elsewhere-XXXXXX", link[64], path[128];
+    REQUIRE(mkdtemp(elsewhere) != NULL);
+    snprintf(link, sizeof link, "/dev/shm/stocached-test-link-%d", (int)getpid());
+    REQUIRE(symlink(elsewhere, link) == 0);
+    stoc_cache *c = make("half-empty", OPTIONS(.samples = 1000, .sample_bytes = 10000, .directory = elsewhere));
+    struct stat st;
+    snprintf(path, sizeof path, "%s/half-empty", elsewhere);
+    REQUIRE(stat(path, &st) == 0);
+    for (int named = 0; named < 2; named++) {
+        struct promises found = {NULL, 0};
+        add_named(&found, named ? link : "/dev/shm");
+        CHECK((promise_of(&found, st.st_dev, st.st_ino) != NULL) == (named == 1));
+        free(found.list);
+    }
+    stoc_close(c);
+    unlink(path);
+    unlink(link);
+    CHECK(rmdir(elsewhere) == 0);
+}
+
 static void locks_of_the_kernel(void)
 {
     struct listed_lock lock;
@@ -404,6 +427,7 @@ int main(int argc, char **argv)
     RUN(a_grant_is_for_one_group);
     RUN(memory_that_is_held);
     RUN(memory_is_promised_once);
+    RUN(promises_follow_no_link);
     RUN(locks_of_the_kernel);
     RUN(cgroups_that_are_shared);
     RUN(payload_is_not_dumped);
