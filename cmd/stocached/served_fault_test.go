@@ -290,6 +290,8 @@ var notServers = map[string]string{
 	"clear.index":   "as above",
 	"clear.cursors": "as above",
 	"clear.open":    "as above",
+	"copy.half":     "who reads: ./cache",
+	"copy.done":     "as above",
 }
 
 // Ensure that each fault point in the sources of a server, and of what it fills from and into, is one that a server dies at.
