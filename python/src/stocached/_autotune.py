@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _probe
+from . import _generators, _probe
 from ._core import gather_threads
 from ._errors import InvalidError
 from ._sampling import OrderSampler
@@ -301,7 +301,7 @@ class _Bench:
     def measure(self, setting: Trial) -> Trial:
         """Reads batches for about the time of a trial, after a first few that come from an empty pipeline."""
         here = setting.num_workers == 0 < self._loader.num_workers  # what the dataset opens here must not stay open for workers that are forked later
-        with _probe.random_state_kept(), _probe.left_as_it_was(self._loader.dataset if here else None), warnings.catch_warnings():
+        with _generators.kept(), _probe.left_as_it_was(self._loader.dataset if here else None), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than CPUs, on purpose
             loader = type(self._loader)(**(self._made | setting.settings))
             try:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _comparison, _dtypes, _native, _probe
+from . import _comparison, _dtypes, _generators, _loading, _native, _probe, _randomness
 from ._augment_time import augmented
 from ._comparison import Comparison
 from ._derived import Derived, derive
-from ._errors import FingerprintError, InvalidError, SampleIndexError, SchemaError
+from ._errors import FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
+from ._fills import Fills
 from ._layout import LARGE
 from ._named import create_or_attach
 from ._notices import Notices
 from ._packing import Packing
+from ._randomness import Guard, Remedy, remedy_of
 from ._schema import MAX_FIELDS, Field
 from ._spare import Batches, Samples
 from ._trial import Trial
 from ._values import VariableValues
-from .cache import Cache
+from .cache import Cache, SetResult
 
 _GENEROUS = 1.25  # room in a variable-size cache whose size nobody gave, against the largest of the samples that were probed
+_REMEDY = remedy_of("CachedDataset")
 _CONTROL = 64 * 1024**2  # bytes beside it
 
 
@@ -56,8 +60,9 @@ class CachedSamples:
         fingerprint: str | None = None,
         variable: bool | None = None,
         allow_random: bool = False,
+        _remedy: Remedy = _REMEDY,
     ) -> None:
-        """dataset: anything with len() and [index]; it should not do random things, augment is for that.
+        """dataset: anything with len() and [index]; it must not draw random numbers, augment is for that.
         cache: an own one, whose fields take the leaves of a sample in their order. None: one is made, with a field for each leaf.
         size: the most that it may take, bytes or such as "8GiB". None: room for every sample.
         augment: is called with each sample that leaves here, from the cache or not, and returns what the caller gets.
@@ -65,9 +70,9 @@ class CachedSamples:
         fingerprint: names dataset and transform; a named cache with another one is refused. Bump it when the data changes. None: one is derived, and where
         it does not tell for certain, samples of a filled cache are compared.
         variable: True: samples of any shape are cached; False: those of one shape, which is faster; None: whichever fits the samples that are tried.
-        allow_random: caches a dataset that gives another sample each time, and does not compare a filled cache with the dataset.
+        allow_random: caches a random dataset as it is: samples are not checked, and a filled cache is not compared with the dataset.
 
-        Raises NondeterministicDatasetError if one of three samples comes out differently the second time, FingerprintError if a filled cache holds other
+        Raises NondeterministicDatasetError if one of three samples is random, as later loads do for theirs, FingerprintError if a filled cache holds other
         data than the dataset gives, SchemaError if samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does not fit."""
         check_cache(cache)
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -85,23 +90,55 @@ class CachedSamples:
         self._given = _Count()
         self.notices = Notices()
         self._comparison: Comparison | None = None
+        self._fills: Fills | None = None  # None: nothing that is loaded is checked
+        self.made = False  # whether this program has made the cache
+        self._remedy = _remedy
         derived = derive(dataset) if name is not None and fingerprint is None else None  # before a load changes anything
-        with _probe.random_state_kept() as drawn, _probe.left_as_it_was(dataset):
-            first = {index: _probe.tried(dataset, index) for index in _probe.spread(n)}
-            trial = Trial(first, dataset.__getitem__, n)
+        with _generators.kept(), _probe.left_as_it_was(dataset):
+            before = _generators.look()
+            first = {index: _randomness.watched(functools.partial(_probe.tried, dataset, index)) for index in _probe.spread(n)}
+            trial = Trial({index: sample for index, (sample, _) in first.items()}, functools.partial(_loading.item, dataset), n)
+            quiet = _generators.look() == before
             self._tree, self._fields = trial.tree, trial.fields(variable)
             self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
             if not allow_random:
-                _probe.check_repeatable(self._tree, dataset.__getitem__, first)
-            self.cache, made = (cache, False) if cache is not None else self._make(name, trial.bytes(), size, fingerprint or derived, variable)
+                for index, (sample, moved) in first.items():
+                    self.check_repeatable(dataset, index, sample, moved)
+            if cache is not None:
+                self.cache = cache
+            else:
+                self.cache, self.made = self._make(name, trial.bytes(), size, fingerprint or derived, variable)
             self._check_fields()
             self.notices.advice = self.advice(given=cache is not None)
             self._batches = Batches(self.cache.fields)
             self._raw = Samples(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
-                _probe.check_fresh(self._tree, dataset.__getitem__, self.peek, self.cache)
-                if not made and fingerprint is None:
-                    self._comparison = _comparison.begin(self, derived, in_background=not drawn())
+                if not self.cache.read_only:
+                    self._fills = Fills(0 if self.made else n)
+                _probe.check_fresh(self)
+                if not self.made and fingerprint is None:
+                    self._comparison = _comparison.begin(self, derived, in_background=quiet)
+
+    def check_repeatable(self, dataset: Any, index: int, sample: Any, moved: bool = False) -> None:
+        """Loads a sample again from `dataset`. moved: a global generator moved when it was loaded first. NondeterministicDatasetError if it is random."""
+        with contextlib.suppress(_randomness.UndecidedError):
+            finding = _randomness.examine([index], [sample], moved, lambda: [dataset[index]], self.encode)
+            if finding is not None:
+                guard = self._guard()
+                raise NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding)
+
+    def _guard(self) -> Guard | None:
+        """A new one each time, as it refers to this object: kept here, it would keep the cache until the next garbage collection."""
+        return None if self._fills is None else Guard(self._fills, self._remedy, self.encode, self._take_back)
+
+    def encode(self, sample: Any) -> _randomness.Encoded:
+        taken = zip(self._tree.leaves, self._tree.take(sample))
+        return [
+            (f"its {leaf.called} ({leaf.described})" if leaf.path else f"it ({leaf.described})", leaf.to_cache(value).copy()) for leaf, value in taken
+        ]
+
+    def _take_back(self, fills: Fills) -> str:
+        return fills.take_back(self.cache, self.made)
 
     # ------------------------------------------------------------------------------------------------ making the cache
 
@@ -156,9 +193,9 @@ class CachedSamples:
 
     def is_fresh(self) -> bool:
         """Whether the cache still holds what the dataset gives, as three samples show."""
-        with _probe.random_state_kept(), _probe.left_as_it_was(self.dataset), contextlib.suppress(FingerprintError):
+        with _generators.kept(), _probe.left_as_it_was(self.dataset), contextlib.suppress(FingerprintError):
             if len(self.dataset) == self._n:
-                _probe.check_fresh(self._tree, self.dataset.__getitem__, self.peek, self.cache)
+                _probe.check_fresh(self)
                 return True
         return False
 
@@ -194,15 +231,9 @@ class CachedSamples:
         wanted = [self._index(index) for index in indices]
         samples = self._gather(wanted, len(wanted))
         missed = [k for k, sample in enumerate(samples) if sample is None]
-        batch_load = getattr(self.dataset, "__getitems__", None)
-        if batch_load is not None and len(missed) > 1:
-            with self._apart():
-                loaded = batch_load([wanted[k] for k in missed])
-            if not isinstance(loaded, (list, tuple)) or len(loaded) != len(missed):
-                count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
-                raise InvalidError(f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(missed)} samples")
-            for k, sample in zip(missed, loaded):
-                samples[k] = self._store(wanted[k], sample)
+        if hasattr(self.dataset, "__getitems__") and len(missed) > 1:
+            for k, sample in zip(missed, self._load_several([wanted[k] for k in missed])):
+                samples[k] = sample
         else:
             for k in missed:
                 samples[k] = self._load(wanted[k])
@@ -216,7 +247,7 @@ class CachedSamples:
 
     def peek(self, i: int) -> Any:
         """A sample out of the cache before it is augmented, None on a miss."""
-        self.notices.check()
+        self.notices.error.check()
         cache = self.cache
         value = cache.get(i, copy=True) if cache.variable else cache._copy_into(i, *self._raw.take())
         if value is None:
@@ -242,7 +273,7 @@ class CachedSamples:
 
     def _gather(self, wanted: list[int], room: int) -> list[Any]:
         """room: for how many samples memory is taken."""
-        self.notices.check()
+        self.notices.error.check()
         cache, leaves = self.cache, self._tree.leaves
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
@@ -259,17 +290,31 @@ class CachedSamples:
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
     def _load(self, i: int) -> Any:
-        with self._apart():
-            sample = self.dataset[i]
-        return self._store(i, sample)
+        load = functools.partial(operator.getitem, self.dataset, i)
+        guard = self._guard()
+        sample, stays = (_loading.run(load), True) if guard is None else guard.load(i, load)
+        return self._store(i, sample, guard, load) if stays else sample
 
-    def _apart(self) -> contextlib.AbstractContextManager[None]:
-        """Around a load of samples."""
-        comparison = self._comparison
-        return _NOTHING if comparison is None or comparison.done else comparison.apart()
+    def _load_several(self, indices: list[int]) -> Sequence[Any]:
+        load = functools.partial(self._batch, indices)
+        guard = self._guard()
+        samples, stays = (_loading.run(load), True) if guard is None else guard.load_several(indices, load)
+        if not stays:
+            return samples
+        return [self._store(i, sample, guard, functools.partial(self._one_of_batch, i)) for i, sample in zip(indices, samples)]
 
-    def _store(self, i: int, sample: Any) -> Any:
-        """Caches a sample that was loaded, and gives it back."""
+    def _batch(self, indices: list[int]) -> Sequence[Any]:
+        loaded = self.dataset.__getitems__(indices)
+        if not isinstance(loaded, (list, tuple)) or len(loaded) != len(indices):
+            count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
+            raise InvalidError(f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(indices)} samples")
+        return loaded
+
+    def _one_of_batch(self, i: int) -> Any:
+        return self._batch([i])[0]
+
+    def _store(self, i: int, sample: Any, guard: Guard | None, again: Callable[[], Any]) -> Any:
+        """Caches a sample that was loaded, and gives it back. again: loads it once more."""
         cache = self.cache
         if cache.read_only:
             return sample
@@ -277,11 +322,14 @@ class CachedSamples:
             arrays = [leaf.to_cache(value) for leaf, value in zip(self._tree.leaves, self._tree.take(sample))]
             if self._packing is not None:
                 arrays = self._packing.pack(arrays)
-            cache.put(i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
+            result = cache.put(i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
         except SchemaError as error:
             _native.count_passed(cache._handle, 1)
             shapes = self._other_shapes(sample)
             self.notices.passed(i, shapes or str(error), shape=bool(shapes))
+            return sample
+        if result is SetResult.STORED and guard is not None:
+            guard.stored(i, sample, again)
         return sample
 
     def _other_shapes(self, sample: Any) -> str:
@@ -309,6 +357,3 @@ class CachedSamples:
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of {self.dataset!r} in {self.cache!r}>"
-
-
-_NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

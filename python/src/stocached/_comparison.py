@@ -1,24 +1,23 @@
 """Whether a cache that was filled before holds the samples of a dataset: by its fingerprint, and where that does not tell, by comparing some samples.
 
 A thread of the program compares them, on a copy of the dataset's objects: what a load changes in them, such as a file that it opens, is seen by nobody else. It
-never loads at the same time as the program does in this process, and it stands still while the process forks."""
+loads alone in this process, and it stands still while the process forks."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import copy
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import _threads
+from . import _loading, _threads
 from ._derived import Derived
 from ._errors import ClosedError, FingerprintError, NondeterministicDatasetError
 from ._probe import cached_now, check_sample, is_own, removal
@@ -26,7 +25,7 @@ from ._probe import cached_now, check_sample, is_own, removal
 _SAMPLES = 32
 _PATIENCE = 10.0  # seconds that a fork, or the end of the program, waits for the sample that is being loaded
 _LARGE = 1000  # entries of a list that holds data rather than objects that load it
-_TURN = 0.05  # seconds between two looks whether the thread is to end
+_TURN = 0.05  # seconds that it waits for loads of the program before it looks whether it is to end
 
 
 class Comparison:
@@ -36,23 +35,12 @@ class Comparison:
     def __init__(self, indices: list[int], compare: Callable[[int], bool], failed: Callable[[Exception], None]) -> None:
         self._left, self._compare, self._failed = indices, compare, failed
         self._compared = 0
-        self._pid = os.getpid()
-        self._loading = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.done = False
         _threads.keep_from_forks(self)
         _all.add(self)
         self.after_fork()
-
-    @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Around a load of the program's own: in this process no other one goes on meanwhile."""
-        if self.done or os.getpid() != self._pid:
-            yield
-        else:
-            with self._loading:
-                yield
 
     def wait(self) -> None:
         """For the end of it."""
@@ -61,11 +49,9 @@ class Comparison:
 
     def _work(self) -> None:
         while self._left and not self._stop.is_set():
-            if self._loading.acquire(timeout=_TURN):
-                try:
+            with _loading.alone(_TURN) as alone:
+                if alone is not None:
                     self._compare_one(self._left.pop())
-                finally:
-                    self._loading.release()
         self.done = not self._left
 
     def _compare_one(self, index: int) -> None:
@@ -126,9 +112,9 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
 def _check(cached: Any, dataset: Any, index: int) -> None:
     """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset gives."""
     try:
-        check_sample(cached._tree, dataset.__getitem__, cached.look, cached.cache, index)
+        check_sample(cached, dataset, cached.look, index)
     except FingerprintError:  # for certain?
-        check_sample(cached._tree, dataset.__getitem__, cached.peek, cached.cache, index)
+        check_sample(cached, dataset, cached.peek, index)
 
 
 def _goes_on(reference: weakref.ref[Any], dataset: Any, index: int) -> bool:
@@ -139,7 +125,7 @@ def _goes_on(reference: weakref.ref[Any], dataset: Any, index: int) -> bool:
     try:
         _check(cached, dataset, index)
     except (FingerprintError, NondeterministicDatasetError) as error:
-        cached.notices.raise_everywhere(error)
+        cached.notices.error.publish(error)
         return False
     except ClosedError:
         return False

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import multiprocessing
 import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
-from . import _sizes, _worker
+from . import _base_seeds, _sizes, _worker
 from ._cached import CachedSamples, check_cache
 from ._derived import Derived, derive
 from ._errors import FingerprintError, InvalidError, SchemaError, StateError, StocachedError
@@ -20,6 +21,7 @@ from ._iteration import Iteration, MadeIteration, PlainIteration, Plan, Progress
 from ._layout import Layout
 from ._loader_stats import LoaderStats, Meter
 from ._numbers import whole
+from ._randomness import Remedy
 from ._ranks import rank_of
 from ._rows import RowsIteration
 from ._sampling import Ends, OrderSampler, batches_of, listed, order_within
@@ -31,7 +33,8 @@ from .order import KINDS, Order
 
 _AHEAD = 2  # batches, without workers
 _STATE = 1  # version
-_OF_CACHE = ("size", "name", "fingerprint", "variable")
+_MAKING = ("size", "name", "fingerprint", "variable")
+_OF_CACHE = (*_MAKING, "allow_random")
 
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
@@ -44,6 +47,7 @@ class Options:
     name: str | None = None
     fingerprint: str | None = None
     variable: bool | None = None
+    allow_random: bool = False
     augment: Callable[..., Any] | None = None
     batch_augment: Callable[[Any], Any] | None = None
     worker: Literal["process", "thread"] = "process"
@@ -69,12 +73,12 @@ class Extras(Options):
         return self.seed is not None or self.order is not None
 
     def of_cache(self) -> dict[str, Any]:
-        """The options that say how a cache is made."""
+        """The options that say how a cache is made, and filled."""
         return {name: getattr(self, name) for name in _OF_CACHE}
 
     def makes_cache(self) -> bool:
-        """Whether one of them was given."""
-        return any(value != getattr(Options, name) for name, value in self.of_cache().items())
+        """Whether one was given that only a cache that is made here can have."""
+        return any(getattr(self, name) != getattr(Options, name) for name in _MAKING)
 
     def check(self, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
         """Raises InvalidError, naming the argument."""
@@ -158,6 +162,7 @@ class LoaderCore(Options):
     settings: dict[str, Any]
     """The arguments that it was made with."""
 
+    _remedy: ClassVar[Remedy]
     _flavour: Flavour
     _iterable: bool
 
@@ -190,7 +195,7 @@ class LoaderCore(Options):
         if self._order is not None:
             self._order.tell(self)
             self._epoch = self._order.epoch
-        self._cached = _samples_of(dataset, extras, cached_kind)
+        self._cached = _samples_of(dataset, extras, functools.partial(cached_kind, allow_random=extras.allow_random, _remedy=self._remedy))
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations pass them on
         self.cache = getattr(self._cached, "cache", None)
@@ -475,7 +480,7 @@ class LoaderCore(Options):
         elif state is None and self.persistent_workers and self._kept is not None:
             base_seed, turn = self._seeds[0], self._seeds[1] + 1
         else:
-            base_seed, turn = self._base_seed(), 0
+            base_seed, turn = _base_seeds.drawn(self._base_seed), 0
         self._seeds = (base_seed, turn)
         return self._seeds
 
@@ -640,7 +645,7 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
     return None
 
 
-def _samples_of(dataset: Any, extras: Extras, kind: type[CachedSamples]) -> Any:
+def _samples_of(dataset: Any, extras: Extras, kind: Callable[..., CachedSamples]) -> Any:
     """The dataset if it has a cache, else a `kind` around it; None without a cache.
 
     A framework may make a loader again out of its attributes: then it gives cache= beside size=. Or it repeats the arguments: then it gives size= once
@@ -666,7 +671,7 @@ def _samples_of(dataset: Any, extras: Extras, kind: type[CachedSamples]) -> Any:
     return cached
 
 
-def _there(kind: type[CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
+def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
     """The samples in a cache that a loader has made for this very dataset with these options. None if there is none, or if the dataset has changed since."""
     cached = _cached_of(dataset, options)
     cache = _of_datasets.get(id(dataset)) if cached is None else cached.cache
@@ -685,9 +690,10 @@ def _there(kind: type[CachedSamples], dataset: Any, options: dict[str, Any]) -> 
     return cached
 
 
-def _around(kind: type[CachedSamples], dataset: Any, cache: Cache) -> CachedSamples:
+def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache) -> CachedSamples:
     """The samples in a cache that a loader has made."""
     cached = kind(dataset, cache)
+    cached.made = True
     cached.notices.advice = cached.advice(given=False)
     return cached
 

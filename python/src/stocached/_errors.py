@@ -162,7 +162,7 @@ class FetchError(StocachedError, OSError):
 
 
 class NondeterministicDatasetError(StocachedError, ValueError):
-    """The dataset gave two different samples for one index: a cache would freeze the first."""
+    """A sample of the dataset is random: a cache would give the first result in every epoch. The message names the sample, the generator and the remedy."""
 
 
 class WorkerLostError(StocachedError, RuntimeError):

@@ -20,7 +20,7 @@ import numpy as np
 from . import _board, _transport, _worker
 from ._augment_time import spent_ns
 from ._board import Board
-from ._errors import ClosedError
+from ._errors import ClosedError, NondeterministicDatasetError
 from ._hold import hold_of
 from ._notices import Notices
 from ._pool import Pool
@@ -147,7 +147,7 @@ class Iteration:
             raise StopIteration
         try:
             if plan.notices is not None:
-                plan.notices.check()
+                plan.notices.error.check()
             batch = self._next()
             data = batch.data if plan.batch_augment is None else self._augmented(batch.data)
         except StopIteration:
@@ -158,8 +158,10 @@ class Iteration:
                 plan.trace.stepped(plan.epoch, self._given, start, step)
             self.close()
             raise
-        except Exception:
+        except Exception as error:
             self._returned = time.monotonic_ns()
+            if isinstance(error, NondeterministicDatasetError):
+                error.args = (f"{str(error).rstrip()} The loader gave {plan.meter.stats().batches} batches before.",)
             raise
         except BaseException as error:  # at any step: a batch may be lost, or its workers still write
             self.end(f"this iteration was interrupted by {type(error).__name__}; iterate over the loader anew", harshly=True)

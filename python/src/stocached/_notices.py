@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import FingerprintError, NondeterministicDatasetError, StocachedError
+from ._shared_error import SharedError
 from ._shared_file import SharedFile
 
 _RECORD = np.dtype([("count", "u8"), ("first", "i8"), ("text", "S240")])  # loads that went uncached for one reason, and the first sample
 _RECORDS = 31  # reasons; what comes after them is counted with the last
-_TEXT_AT, _PAGE = 8, 4096
-_ERRORS: tuple[type[StocachedError], ...] = (FingerprintError, NondeterministicDatasetError)
+_PAGE = 4096  # bytes, for the error
 
 
 class Notices:
@@ -36,7 +35,7 @@ class Notices:
 
     def _map(self) -> None:
         memory = self._file.map(0, _PAGE + _RECORDS * _RECORD.itemsize)
-        self._flag, self._text = memoryview(memory)[:1], memory[_TEXT_AT:_PAGE]  # type: ignore[arg-type]  # an array has a buffer
+        self.error = SharedError(memory[:_PAGE].data)  # that the cache holds other data
         self._records = memory[_PAGE:].view(_RECORD)
         self._lock = threading.Lock()
         _all.add(self)
@@ -83,19 +82,6 @@ class Notices:
     def __del__(self) -> None:
         if hasattr(self, "_records"):
             self.warn()
-
-    # ------------------------------------------------------------------------------------------------ other data
-
-    def raise_everywhere(self, error: FingerprintError | NondeterministicDatasetError) -> None:
-        """From now on `check` raises it, in all processes."""
-        text = np.frombuffer(str(error).encode()[: self._text.size], np.uint8)
-        self._text[: text.size] = text
-        self._flag[0] = 1 + _ERRORS.index(type(error))
-
-    def check(self) -> None:
-        flag = self._flag[0]
-        if flag:
-            raise _ERRORS[flag - 1](self._text.tobytes().rstrip(b"\0").decode(errors="replace"))
 
 
 _all: weakref.WeakSet[Notices] = weakref.WeakSet()

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from . import _loading
 from ._threads import Latch
 
 
@@ -43,7 +44,8 @@ class Once:
                     load.done = Latch()
             if load.thread == threading.get_ident():
                 return function()  # asked for from within its own load: waiting would be for ever
-            load.done.wait()
+            with _loading.paused():  # the thread that we wait for may have to load alone
+                load.done.wait()
             if load.ok:
                 return load.value
         try:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import operator
-import pickle
-import random
-import sys
 import threading
 import warnings
 from collections import deque
@@ -17,37 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _native
-from ._errors import FingerprintError, NondeterministicDatasetError, SchemaError
+from . import _loading, _native
+from ._errors import FingerprintError
 from ._identity import is_library
-from ._tree import Tree, UnfitError, same
+from ._randomness import difference, encoded
 from .cache import Cache
 
 PROBES = 3  # samples
-
-
-@contextmanager
-def random_state_kept() -> Iterator[Callable[[], bool]]:
-    """Puts the random number generators of Python, NumPy and torch (if somebody uses it) back afterwards, so that probing changes no seeded run.
-
-    Gives a function that says whether something was drawn from them, or seeded, meanwhile."""
-    torch = sys.modules.get("torch")
-    states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
-
-    def drawn() -> bool:
-        if random.getstate() != states[0] or pickle.dumps(np.random.get_state()) != pickle.dumps(states[1]):
-            return True
-        return torch is not None and not torch.equal(torch.get_rng_state(), states[2])
-
-    try:
-        yield drawn
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        if torch is not None:
-            torch.set_rng_state(states[2])
-
-
 _ENTRIES = 100_000  # of lists and dicts that are noted: paths and labels of a large dataset need not be
 
 
@@ -122,43 +95,11 @@ def tried(dataset: Any, index: int) -> Any:
         raise noted from error
 
 
-def difference(tree: Tree, a: Any, b: Any) -> str | None:
-    """Where two samples differ, None if nowhere, or if the first one cannot be cached."""
-    try:
-        taken = tree.take(a)
-    except UnfitError:  # it is put together in another way than most
-        try:
-            tree = Tree(a)
-        except SchemaError:
-            return None
-        taken = tree.take(a)
-    try:
-        pairs = list(zip(tree.leaves, taken, tree.take(b)))
-    except UnfitError as error:
-        return str(error)
-    for leaf, x, y in pairs:
-        if not same(x, y):
-            return f"its {leaf.called} ({leaf.described}) differs" if leaf.path else f"it ({leaf.described}) differs"
-    return None
-
-
-def check_repeatable(tree: Tree, load: Callable[[int], Any], first: dict[int, Any]) -> None:
-    """Loads samples a second time. NondeterministicDatasetError if one comes out differently."""
-    for index, sample in first.items():
-        where = difference(tree, sample, load(index))
-        if where is not None:
-            raise NondeterministicDatasetError(
-                f"sample {index} of the dataset was loaded twice and {where}: a cache would freeze the first result for ever. "
-                "Move the random part of the transform to augment=, which is applied to every sample after it comes from the cache; "
-                "CachedDataset(dataset, allow_random=True) caches it as it is"
-            )
-
-
-def check_fresh(tree: Tree, load: Callable[[int], Any], cached: Callable[[int], Any], cache: Cache) -> None:
-    """Compares samples of a filled cache with what the dataset gives now. FingerprintError if the cache holds something else."""
-    ready = cached_now(cache)
+def check_fresh(cached: Any) -> None:
+    """Compares some samples of a filled cache with what the dataset gives now. Raises as check_sample does."""
+    ready = cached_now(cached.cache)
     for k in spread(ready.size) if ready.size else []:
-        check_sample(tree, load, cached, cache, int(ready[k]))
+        check_sample(cached, cached.dataset, cached.peek, int(ready[k]))
 
 
 def cached_now(cache: Cache) -> npt.NDArray[np.int64]:
@@ -166,12 +107,15 @@ def cached_now(cache: Cache) -> npt.NDArray[np.int64]:
     return np.flatnonzero(cache.states() == _native.STATE_READY)
 
 
-def check_sample(tree: Tree, load: Callable[[int], Any], cached: Callable[[int], Any], cache: Cache, index: int) -> None:
-    """The same for one sample."""
-    old, new = cached(index), load(index)
-    where = None if old is None else difference(tree, new, old)
+def check_sample(cached: Any, dataset: Any, look: Callable[[int], Any], index: int) -> None:
+    """Compares one sample of a CachedSamples with what `dataset` gives. look: takes it from the cache.
+
+    Raises FingerprintError if the cache holds something else, NondeterministicDatasetError if the dataset gives something else each time."""
+    old, new = look(index), _loading.item(dataset, index)
+    where = None if old is None else difference(encoded(old, cached.encode), encoded(new, cached.encode))
     if where is not None:
-        check_repeatable(tree, load, {index: new})
+        cached.check_repeatable(dataset, index, new)
+        cache = cached.cache
         raise FingerprintError(
             f"cache {cache.name!r} holds other data than this dataset gives: sample {index} was compared, and {where}. The dataset or its transform "
             f"has changed since the cache was filled; use another name, or remove it{removal(cache)}"

@@ -12,6 +12,7 @@ from torch.utils.data import _utils as _data_utils
 
 from ._flavour import Flavour
 from ._ring import Device
+from ._torch_generator import TorchGenerator
 from ._tree import Leaf, as_tensor
 
 # Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
@@ -20,16 +21,6 @@ _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
 _torch_worker: Any = _data_utils.worker
 _exception_wrapper: Any = _utils.ExceptionWrapper
-
-
-class TorchGenerator:
-    """That of torch for the CPU."""
-
-    def seed(self, seed: int) -> None:
-        torch.default_generator.manual_seed(seed & (2**63 - 1))
-
-    def watch(self) -> None:
-        """Reading its state takes longer than seeding it."""
 
 
 class TorchFlavour(Flavour):

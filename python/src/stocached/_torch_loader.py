@@ -19,6 +19,7 @@ from . import _replacement, _torch_version
 from ._cached import CachedSamples
 from ._core import Extras, LoaderCore, living
 from ._errors import InvalidError, UnsupportedError
+from ._randomness import remedy_of
 from ._sampling import Ends, OrderSampler
 from ._torch_flavour import TorchFlavour
 from .order import AnyOrder, Order
@@ -43,7 +44,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     torch DataLoader by isinstance.
 
     cache: a Cache whose fields take the leaves of a sample; or make one here with size= ("32GiB", or bytes) or name= (ranks and jobs that give the same
-    name share it), and fingerprint= (of data and transform). What the dataset gives is cached, so it should not be random: augment= is for that.
+    name share it), and fingerprint= (of data and transform). What the dataset gives is cached, so it must not be random: NondeterministicDatasetError says
+    so. augment= is for what is random. allow_random: the dataset's samples are cached in any case, and not checked.
     variable: whether samples of any shape are cached, or of one, which is faster; None: what a few samples show.
     augment: a function of a sample, or of a sample and a numpy Generator; random numbers depend on (seed, epoch, index) alone: those of torch, numpy and
     random are seeded for each sample in worker processes, the Generator in threads too. batch_augment: a function of a batch, called when the training
@@ -63,6 +65,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     Raises what torch's does, InvalidError (ValueError) for what is ours, and what CachedDataset raises when it makes the cache.
     Concurrency: one thread at a time. Lifetime: workers end with the iteration, or are kept with persistent_workers=True until `close` or the loader's
     end."""
+
+    _remedy = remedy_of("DataLoader")
 
     def __init__(
         self,
@@ -89,6 +93,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         name: str | None = None,
         fingerprint: str | None = None,
         variable: bool | None = None,
+        allow_random: bool = False,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Literal["process", "thread"] = "process",

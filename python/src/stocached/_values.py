@@ -43,7 +43,16 @@ def _by_name(fields: tuple[Field, ...], value: Any) -> list[Any]:
     return [value[name] for name in names]
 
 
-class FixedValues:
+class _Values:
+    fields: tuple[Field, ...]
+
+    def encoded(self, value: Any) -> list[tuple[str, Array]]:
+        """Copies of the values that would be stored, each with what a message calls it. SchemaError if the sample does not fit."""
+        pairs = zip(self.fields, _by_name(self.fields, value))
+        return [(f"its field {field.name!r}" if field.name else "it", checked(field, item).copy()) for field, item in pairs]
+
+
+class FixedValues(_Values):
     """Samples of fixed size: the fields one after the other, each aligned to its items, gaps are zeros."""
 
     def __init__(self, fields: tuple[Field, ...], sample_bytes: int) -> None:
@@ -86,7 +95,7 @@ def _strides(field: Field) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-class VariableValues:
+class VariableValues(_Values):
     """Samples of any size: one field of one dimension is stored bare, everything else behind an extent header."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _native, _transport
+from . import _loading, _native, _transport
 from ._augment_time import augmented, spent_ns
 from ._board import Board
 from ._cached import CachedSamples
@@ -259,7 +259,10 @@ class Worker:
     def _try(self, do: Callable[..., None], task: _native.Task, *more: Any) -> None:
         """Answers with an error what cannot be done."""
         try:
-            do(task, *more)
+            if self._job.process:
+                do(task, *more)
+            else:
+                _loading.run(functools.partial(do, task, *more))  # augment= may draw from the global generators as well
         except BaseException as error:
             self._answer_error(task, self._survived(error))
 

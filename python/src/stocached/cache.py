@@ -20,9 +20,11 @@ import numpy.typing as npt
 
 from . import _dtypes, _errors, _fetch, _handle, _native, _schema, _sizes
 from ._errors import CacheNotFoundError, CacheTimeoutError, CorruptError, FetchFailure, InvalidError, NoServerError, SampleIndexError, SchemaError
+from ._fills import Fills
 from ._handle import Handle
 from ._numbers import whole
 from ._once import Once
+from ._randomness import Guard, Remedy
 from ._schema import Field
 from ._stats import Stats
 from ._values import Array, FixedValues, Part, VariableValues
@@ -31,6 +33,7 @@ _SMALL = 64 * 1024  # bytes: copying less than this takes less than handing the 
 _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
 _MOST = 2**63 - 1  # samples, slots and bytes
 _LEAVE = 1.0  # seconds: how long a program that ends waits for calls in its daemon threads
+_REMEDY = Remedy("Draw random numbers after get_or_load has given the sample.", "get_or_load(index, fn, allow_random=True)", "what fn gives")
 _RETRIES = 16  # of a view or copy whose sample is replaced each time it is looked at; then it is a miss
 
 _view_slot, _put = _native.view_slot, _native.put
@@ -560,22 +563,30 @@ class Cache:
             raise handle.error(code, i, sum(map(_bytes_of, parts)))
         return _RESULTS[code]
 
-    def get_or_load(self, index: SupportsIndex, fn: Callable[[int], Any]) -> Any:
+    def get_or_load(self, index: SupportsIndex, fn: Callable[[int], Any], *, allow_random: bool = False) -> Any:
         """The sample from the cache, or if it is not there `fn(index)`, which is stored. Threads of this process that miss the same sample at
-        the same time call `fn` once and share what it gave. What is returned is read-only: a view of the cache, or a copy where it had no room."""
+        the same time call `fn` once and share what it gave. What is returned is read-only: a view of the cache, or a copy where it had no room.
+
+        A sample that draws from the global generators of random, numpy.random or torch is loaded again, to see whether it depends on them.
+        allow_random: it is stored in any case.
+        Raises what fn raises, and NondeterministicDatasetError for a random sample: then those that this process stored by this call are removed."""
         value = self.get(index)
         if value is not None:
             return value
         i = self._index(index)
-        return self._once.run(i, lambda: self._load(i, fn))
+        return self._once.run(i, lambda: self._load(i, fn, allow_random))
 
-    def _load(self, i: int, fn: Callable[[int], Any]) -> Any:
+    def _load(self, i: int, fn: Callable[[int], Any], allow_random: bool) -> Any:
         if i in self:  # stored by the thread before us, or by another process, since we missed it
             value = self.get(i)
             if value is not None:
                 return value
-        loaded = fn(i)
-        if self.put(i, loaded) in (SetResult.STORED, SetResult.EXISTS):
+        guard = None if allow_random else self._guard()
+        loaded, stays = (fn(i), True) if guard is None else guard.load(i, lambda: fn(i))
+        result = self.put(i, loaded) if stays else SetResult.BUSY
+        if guard is not None and result is SetResult.STORED:
+            guard.stored(i)
+        if result in (SetResult.STORED, SetResult.EXISTS):
             rows = self._rows
             slot = _native.locate_slot(self._handle, i) if rows is not None else -1
             value = rows[slot] if rows is not None and slot >= 0 else self._look(_native.locate, i)
@@ -583,6 +594,14 @@ class Cache:
                 return value
         parts = self._values.parts(loaded)
         return self._values.decode(np.frombuffer(b"".join(map(_plain, parts)), np.uint8), False)
+
+    def _guard(self) -> Guard:
+        """Looks at what `get_or_load` loads."""
+        fills = self.__dict__.get("_fills") or self.__dict__.setdefault("_fills", Fills(self.samples))  # threads get the same
+        return Guard(fills, _REMEDY, self._values.encoded, self._take_back)
+
+    def _take_back(self, fills: Fills) -> str:
+        return fills.take_back(self, made=False)
 
     def clear(self, timeout: float = 60.0) -> None:
         """Empties the cache. Fills under way are waited for, new ones answered BUSY meanwhile.
@@ -597,6 +616,22 @@ class Cache:
             if left == 0.0:
                 raise CacheTimeoutError(f"another process has been clearing this cache for {timeout} s; try again later")
             time.sleep(0.001)
+
+    def _remove(self, indices: Sequence[int]) -> int:
+        """Takes samples out of the cache; how many are still there, as another client is filling them."""
+        claim, left = _native.Claim(), 0
+        for i in indices:
+            handle = self._handle
+            if handle.check(_native.state(handle, i), i) != _native.STATE_READY:
+                continue
+            # A claim to overwrite a sample that is then given up leaves it empty. Its place is large enough for what is there.
+            length = 0 if self.variable else self.sample_bytes
+            code = handle.check(_native.claim(handle, i, length, _native.OVERWRITE | _native.WAIT, claim), i)
+            if code == _native.STORED:
+                handle.check(_native.abort(claim), i)
+            else:
+                left += 1
+        return left
 
     def recover(self) -> int:
         """Takes back what dead clients left claimed; returns how many samples. Puts do so by themselves where they meet one."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ._errors import InvalidError
 from ._numbers import whole
+from ._randomness import Remedy
 from .prepare import BlockSampler, DataPreparer, DataStorage, NotPreparedError, PreparedDataset, Split, prepare, split
 
 __all__ = ["DataModule"]
@@ -41,6 +42,11 @@ _lightning = _find_lightning()
 
 from .torch import DataLoader  # noqa: E402  behind Lightning, whose absence is to be told first
 
+_OF_PREPARING = Remedy(
+    'Move what is random to DataModule(..., train_loader={"augment": fn}), which is applied to every sample in training.',
+    "DataModule(..., allow_random=True)",
+    "the preparer",
+)
 _Base: Any = _lightning.LightningDataModule
 
 
@@ -84,6 +90,7 @@ class DataModule(_Base):  # type: ignore[misc]
         train_transform: Callable[[Any], Any] | None = None,
         loader: Mapping[str, Any] | None = None,
         train_loader: Mapping[str, Any] | None = None,
+        allow_random: bool = False,
     ) -> None:
         """preparer: None where the storage is prepared by others. storage: one that all processes see, such as BlockStorage.
         batch_size: of a rank; eval_batch_size: for validation and test, None: the same. num_workers: of each loader. processes: that prepare.
@@ -92,7 +99,7 @@ class DataModule(_Base):  # type: ignore[misc]
         storage has, at most what leaves 256 blocks. ends: when samples do not divide by the ranks: "pad": some come twice, "drop": some are left out.
         transform: for every sample; train_transform: for training, instead.
         loader: further arguments of stocached.torch.DataLoader, such as pin_memory=; train_loader: those for training alone, such as size= for a cache,
-        augment= or trace=.
+        augment= or trace=. allow_random: as stocached.prepare.prepare takes it; that of a cache belongs into loader=.
 
         Raises InvalidError."""
         super().__init__()
@@ -118,6 +125,7 @@ class DataModule(_Base):  # type: ignore[misc]
         self.drop_last = drop_last
         self.transform, self.train_transform = transform, train_transform or transform
         self.loader, self.train_loader = dict(loader or {}), dict(train_loader or {})
+        self.allow_random = allow_random
         self._train: _TrainLoader | None = None
         self._resumed: dict[str, Any] | None = None
 
@@ -125,7 +133,7 @@ class DataModule(_Base):  # type: ignore[misc]
 
     def prepare_data(self) -> None:
         if self.preparer is not None:
-            prepare(self.preparer, self.storage, processes=self.processes)
+            prepare(self.preparer, self.storage, processes=self.processes, allow_random=self.allow_random, _remedy=_OF_PREPARING)
 
     def setup(self, stage: str | None = None) -> None:
         if not self.storage.is_prepared():
@@ -189,7 +197,14 @@ class DataModule(_Base):  # type: ignore[misc]
         if options.get("worker_init_fn") is None and os.environ.get("PL_SEED_WORKERS", "0") == "1":  # seed_everything(workers=True)
             seeds = importlib.import_module(_SEEDS[_lightning.__name__])
             options["worker_init_fn"] = functools.partial(seeds.pl_worker_init_function, rank=sampler.rank)
-        return DataLoader(dataset, batch_size=batch_size, sampler=sampler, num_workers=self.num_workers, drop_last=drop_last, **options)
+        return _Batches(dataset, batch_size=batch_size, sampler=sampler, num_workers=self.num_workers, drop_last=drop_last, **options)
+
+
+class _Batches(DataLoader[Any]):
+    _remedy = Remedy(
+        'Move the random part of the transform to DataModule(..., train_loader={"augment": fn}), which is applied to every sample that comes from the cache.',
+        'DataModule(..., loader={"allow_random": True})',
+    )
 
 
 class _Loader:

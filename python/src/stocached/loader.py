@@ -13,6 +13,7 @@ from ._core import Extras, LoaderCore
 from ._errors import InvalidError
 from ._flavour import Flavour
 from ._numbers import whole
+from ._randomness import remedy_of
 from ._sampling import Batcher, Ends, OrderSampler
 
 
@@ -25,6 +26,8 @@ class Loader(LoaderCore):
 
     dataset: with len() and [index], or iterable. seed: shuffle=True alone takes one from `generator`, or from numpy.random.
     Concurrency: one thread at a time. Forked children may iterate anew. Can be pickled, without workers and without where it stands."""
+
+    _remedy = remedy_of("Loader")
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Loader(LoaderCore):
         name: str | None = None,
         fingerprint: str | None = None,
         variable: bool | None = None,
+        allow_random: bool = False,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Literal["process", "thread"] = "process",

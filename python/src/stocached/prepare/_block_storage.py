@@ -109,6 +109,10 @@ class BlockStorage(DataStorage):
             self._writer.close()
             self._writer = self._packer = None
 
+    def discard_preparation(self) -> None:
+        self._writing().discard()
+        self.stop_preparation()
+
     def _writing(self) -> BlockWriter:
         if self._writer is None:
             raise InvalidError("no preparation is under way; call start_preparation first")

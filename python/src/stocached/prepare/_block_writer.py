@@ -323,6 +323,12 @@ class BlockWriter:
         finally:
             os.close(above)
 
+    def discard(self) -> None:
+        """Removes what is written, also by an interrupted writer before; it ends."""
+        for file in self.files:
+            os.unlink(os.path.join(self.part, file.name))
+        self.close()
+
     def close(self) -> None:
         """Gives up, unless it is finished: what is whole of the dataset stays beside its folder, for the next writer."""
         if self._file >= 0:

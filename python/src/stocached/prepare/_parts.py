@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .._randomness import Guard
 from ._errors import PreparerError
 from ._preparer import DataPreparer
 
@@ -22,6 +23,7 @@ _PART_SAMPLES = 256
 _FIRST_PART = 8  # samples, before anybody knows how large they are
 _AHEAD = 2  # parts a process has at a time, so that it need not wait for the next one
 _WINDOW = 4  # parts a process by which the first that is missing may lag behind the last that is asked for
+_END = object()  # after the last sample
 _ALIVE = 1.0  # seconds between two looks of a process at whether it was orphaned
 
 
@@ -36,13 +38,13 @@ class _Failure:
 
 
 class _Worker:
-    def __init__(self, context: Any, number: int, preparer: DataPreparer, packer: Any, others: list[Any]) -> None:
+    def __init__(self, context: Any, number: int, preparer: DataPreparer, guard: Guard | None, packer: Any, others: list[Any]) -> None:
         self.number = number
         self.pipe, theirs = context.Pipe()
         inherits = context.get_start_method() == "fork"
         self.process = context.Process(
             target=_work,
-            args=(theirs, [*others, self.pipe] if inherits else [], preparer, packer, os.getpid()),
+            args=(theirs, [*others, self.pipe] if inherits else [], preparer, guard, packer, os.getpid()),
             name=f"prepare-{number}",
             daemon=True,
         )
@@ -70,14 +72,14 @@ class _Worker:
 class Parts:
     """Iterates over samples first..stop-1 in order, as the packer makes them. Ends its processes when it is closed. For one thread."""
 
-    def __init__(self, preparer: DataPreparer, packer: Any, first: int, stop: int, processes: int, context: Any) -> None:
+    def __init__(self, preparer: DataPreparer, guard: Guard | None, packer: Any, first: int, stop: int, processes: int, context: Any) -> None:
         self._next, self._stop = first, stop  # the next sample that nobody was asked for
         self._part = min(_FIRST_PART, max(1, (stop - first) // processes))
         self._ready: dict[int, list[Any]] = {}  # by their first sample: parts that came before their turn
         self._workers: list[_Worker] = []
         try:
             for number in range(processes):
-                self._workers.append(_Worker(context, number, preparer, packer, [worker.pipe for worker in self._workers]))
+                self._workers.append(_Worker(context, number, preparer, guard, packer, [worker.pipe for worker in self._workers]))
         except BaseException:
             self.close()
             raise
@@ -157,7 +159,7 @@ class _RemoteTraceback(Exception):
 # ------------------------------------------------------------------------------------------------ in the process
 
 
-def _work(pipe: Any, inherited: list[Any], preparer: DataPreparer, packer: Any, parent: int) -> None:
+def _work(pipe: Any, inherited: list[Any], preparer: DataPreparer, guard: Guard | None, packer: Any, parent: int) -> None:
     """Prepares parts until the parent hangs up, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     for other in inherited:  # else nobody hears that the parent has gone
@@ -168,15 +170,15 @@ def _work(pipe: Any, inherited: list[Any], preparer: DataPreparer, packer: Any, 
                 if os.getppid() != parent:
                     return
             first, stop = pipe.recv()
-            pipe.send_bytes(pickle.dumps(_prepared(preparer, packer, first, stop), pickle.HIGHEST_PROTOCOL))
+            pipe.send_bytes(pickle.dumps(_prepared(preparer, guard, packer, first, stop), pickle.HIGHEST_PROTOCOL))
 
 
-def _prepared(preparer: DataPreparer, packer: Any, first: int, stop: int) -> tuple[list[Any], int] | _Failure:
+def _prepared(preparer: DataPreparer, guard: Guard | None, packer: Any, first: int, stop: int) -> tuple[list[Any], int] | _Failure:
     """The samples of a part and about how many bytes they are, or what went wrong."""
     made: list[Any] = []
     size = 0
     try:
-        for sample in checked_samples(preparer, first, stop):
+        for sample in checked_samples(preparer, guard, first, stop):
             made.append(sample if packer is None else packer.pack(sample))
             size += len(made[-1].stored) if packer is not None and hasattr(made[-1], "stored") else _PART_BYTES // _FIRST_PART
         return made, size
@@ -189,18 +191,43 @@ def _prepared(preparer: DataPreparer, packer: Any, first: int, stop: int) -> tup
         return _Failure(first + len(made), pickled, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def checked_samples(preparer: DataPreparer, first: int, stop: int | None) -> Iterator[Any]:
-    """What a preparer gives, if it is as many samples as it was asked for. PreparerError."""
-    count = 0
-    for sample in preparer.samples(first, stop):
-        count += 1
-        if stop is not None and count > stop - first:
+def checked_samples(preparer: DataPreparer, guard: Guard | None, first: int, stop: int | None) -> Iterator[Any]:
+    """What a preparer gives, if it is as many samples as it was asked for, and the guard finds none random. PreparerError, NondeterministicDatasetError."""
+    given = _given(preparer, first, stop)
+    index = first
+    while (sample := _next(preparer, guard, given, index)) is not _END:
+        if index == stop:
             raise PreparerError(f"{_name(preparer)}.samples({first}, {stop}) gave more than {stop - first} samples")
         yield sample
-    if stop is not None and count < stop - first:
+        index += 1
+    if stop is not None and index < stop:
         raise PreparerError(
-            f"{_name(preparer)}.samples({first}, {stop}) gave {count} samples, and not {stop - first}; dataset_info() says how many there are in all"
+            f"{_name(preparer)}.samples({first}, {stop}) gave {index - first} samples, and not {stop - first}; dataset_info() says how many there are in all"
         )
+
+
+def _given(preparer: DataPreparer, first: int, stop: int | None) -> Iterator[Any]:
+    """What `samples` gives, asked for when the first one is: so that what it draws at its start is seen."""
+    yield from preparer.samples(first, stop)
+
+
+def _next(preparer: DataPreparer, guard: Guard | None, given: Iterator[Any], index: int) -> Any:
+    """The next sample, or _END. One that draws random numbers is not stored before it is known not to be random."""
+    if guard is None:
+        return next(given, _END)
+
+    def again() -> Any:
+        return next(iter(preparer.samples(index, index + 1)))
+
+    sample, known = guard.load(index, lambda: next(given, _END), again)
+    if sample is not _END:
+        if not known:
+            raise PreparerError(
+                f"{_name(preparer)} draws random numbers for sample {index}, and samples({index}, {index + 1}) did not give it once more, which would tell "
+                "whether it depends on them; prepare(..., allow_random=True) does without"
+            )
+        guard.stored(index, sample, again)
+    return sample
 
 
 def _name(preparer: DataPreparer) -> str:

@@ -7,10 +7,19 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
-from .._errors import InvalidError
+from .._errors import InvalidError, NondeterministicDatasetError
+from .._fills import Fills
+from .._randomness import Guard, Remedy
+from ._info import values_of
 from ._parts import Parts, checked_samples
 from ._preparer import DataPreparer
 from ._storage import DataStorage
+
+_REMEDY = Remedy(
+    "Move what is random to the training, such as augment= of its loader, or have it follow from the index, as numpy.random.default_rng(index) does.",
+    "prepare(..., allow_random=True)",
+    "the preparer",
+)
 
 
 def prepare(
@@ -22,6 +31,8 @@ def prepare(
     wait: bool | float = True,
     restart: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
+    allow_random: bool = False,
+    _remedy: Remedy = _REMEDY,
 ) -> bool:
     """Prepares a dataset once. True: this call did it; False: it was there, or another process finished it while this one waited.
 
@@ -33,9 +44,11 @@ def prepare(
     wait: for another process that prepares the same: True as long as it takes, False not at all, or seconds; BusyError when it is not done by then.
     restart: throws away what an interrupted preparation of other data left, which is InTheWayError otherwise.
     progress: called with the samples that are there and how many there will be, None if nobody knows, after each sample.
+    allow_random: random samples are stored, too. Otherwise those that draw random numbers are asked of the preparer once more, as are the first 32, and
+    1 in 64 of the others, up to 256; if one is random, nothing of the preparation stays, not even for the next call.
 
-    Raises what the preparer raises (with the traceback of its process), PreparerError if it gives more or fewer samples than it said or a process
-    dies, SchemaError if a sample does not fit the fields, OSError."""
+    Raises NondeterministicDatasetError if a sample is random, what the preparer raises (with the traceback of its process), PreparerError if it
+    gives more or fewer samples than it said or a process dies, SchemaError if a sample does not fit the fields, OSError."""
     if not isinstance(processes, int) or processes < 0:
         raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
     info = preparer.dataset_info().checked()
@@ -51,24 +64,34 @@ def prepare(
             progress(first, info.samples)
         packer = storage.packer() if processes else None
         save: Any = storage.save_sample if packer is None else storage.save_packed
-        with closing(_samples(preparer, packer, first, info.samples, processes, context)) as samples:
+        guard = None if allow_random else Guard(Fills(), _remedy, values_of(info.schema(), info.variable).encoded, _nothing_stays)
+        with closing(_samples(preparer, guard, packer, first, info.samples, processes, context)) as samples:
             for index, sample in enumerate(samples, first):
                 save(index, sample)
                 if progress is not None:
                     progress(index + 1, info.samples)
         storage.finish_preparation()
+    except NondeterministicDatasetError:
+        storage.discard_preparation()
+        raise
     finally:
         storage.stop_preparation()
     return True
 
 
-def _samples(preparer: DataPreparer, packer: Any, first: int, stop: int | None, processes: int, context: str | None) -> Generator[Any, None, None]:
+def _nothing_stays(fills: Fills) -> str:
+    return "The preparation is thrown away."
+
+
+def _samples(
+    preparer: DataPreparer, guard: Guard | None, packer: Any, first: int, stop: int | None, processes: int, context: str | None
+) -> Generator[Any, None, None]:
     """The samples from `first` on, as the packer makes them where there are processes."""
     if stop is not None and first == stop:
         return
     if not processes:
-        yield from checked_samples(preparer, first, stop)
+        yield from checked_samples(preparer, guard, first, stop)
         return
     assert stop is not None
-    with closing(Parts(preparer, packer, first, stop, min(processes, stop - first), multiprocessing.get_context(context))) as parts:
+    with closing(Parts(preparer, guard, packer, first, stop, min(processes, stop - first), multiprocessing.get_context(context))) as parts:
         yield from parts

@@ -43,6 +43,10 @@ class DataStorage(ABC):
         """Ends a preparation that is not finished; nothing happens after finish_preparation. What can be kept for the next one is kept."""
         return
 
+    def discard_preparation(self) -> None:
+        """Ends a preparation whose samples are of no use: nothing of it is kept, where the storage can do that."""
+        self.stop_preparation()
+
     @abstractmethod
     def load_dataset_info(self) -> DatasetInfo:
         """Of the prepared dataset. Raises NotPreparedError."""

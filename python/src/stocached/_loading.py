@@ -1,0 +1,147 @@
+"""Which threads of this process load samples, so that one of them can load alone: what it draws from the global generators is then its own.
+
+`enter` and `leave` stand around each load, and cost a fraction of a microsecond. They may be nested. A thread that waits here, or in `paused`, draws nothing
+and does not count as loading.
+
+A load may itself wait for other threads that load, such as those of a loader within the dataset. Threads that are started while one loads alone need not wait
+for it, and others not for long."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_changed = threading.Condition()
+_loads: dict[int, int] = {}  # by thread: how many loads it is in, one within the other
+_alone: Alone | None = None
+_patience = 10.0  # seconds that other threads wait for the one that loads alone
+_IMPATIENT = 0.1  # the same, after one has waited in vain: loads of this program wait for other threads
+
+
+class Alone:
+    """A thread that loads alone, or waits until it can."""
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        self.others = frozenset(sys._current_frames())  # threads that wait for this one
+        self.joined = False  # a thread that was started meanwhile loads as well
+        self.disturbed = False  # so does one that has waited too long
+
+
+def enter() -> None:
+    """This thread begins a load. Waits while another one loads alone."""
+    me = get_ident()
+    _loads[me] = _loads.get(me, 0) + 1
+    if _alone is not None:  # looked at after _loads was written; `alone` does it the other way round
+        _go_on(me, _stop(me))
+
+
+def leave() -> None:
+    me = get_ident()
+    depth = _loads.get(me, 0) - 1
+    if depth > 0:
+        _loads[me] = depth
+        return
+    _loads.pop(me, None)  # gone already where the load has forked, and this is the child
+    if _alone is not None:
+        with _changed:
+            _changed.notify_all()
+
+
+def run(load: Callable[[], _T]) -> _T:
+    """What `load` gives."""
+    enter()
+    try:
+        return load()
+    finally:
+        leave()
+
+
+def item(dataset: Any, index: int) -> Any:
+    """dataset[index]"""
+    return run(functools.partial(operator.getitem, dataset, index))
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """This thread waits for another one that loads."""
+    me = get_ident()
+    depth = _stop(me)
+    try:
+        yield
+    finally:
+        _go_on(me, depth)
+
+
+@contextmanager
+def alone(patience: float) -> Iterator[Alone | None]:
+    """Within it no other thread loads: those that do are waited for, others wait. None: they did not end in so many seconds, and go on."""
+    global _alone
+    me = get_ident()
+    if _alone is not None and _alone.thread == me:
+        yield _alone
+        return
+    end = time.monotonic() + patience
+    depth, mine = _stop(me), None
+    try:
+        with _changed:
+            if _changed.wait_for(lambda: _alone is None, patience):
+                mine = _alone = Alone()
+                if not _changed.wait_for(lambda: not _loads, end - time.monotonic()):
+                    mine = None
+                    _give_up()
+        yield mine
+    finally:
+        if mine is not None:
+            with _changed:
+                _give_up()
+        _go_on(me, depth)
+
+
+def _give_up() -> None:
+    global _alone
+    _alone = None
+    _changed.notify_all()
+
+
+def _stop(me: int) -> int:
+    """Takes this thread out of those that load; in how many loads it was."""
+    depth = _loads.pop(me, 0)
+    if depth and _alone is not None:
+        with _changed:
+            _changed.notify_all()
+    return depth
+
+
+def _go_on(me: int, depth: int) -> None:
+    global _patience
+    if not depth:
+        return
+    with _changed:
+        now = _alone
+        if now is not None and me not in now.others:
+            now.joined = True
+        elif now is not None and now.thread != me and not _changed.wait_for(lambda: _alone is None, _patience):
+            _patience = _IMPATIENT
+            if _alone is not None:
+                _alone.disturbed = True
+        _loads[me] = depth
+
+
+def _forget() -> None:
+    """A forked child has one thread, which is in no load of its parent."""
+    global _changed, _alone
+    _changed, _alone = threading.Condition(), None
+    _loads.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
