@@ -129,7 +129,7 @@ charts: setup-torch setup-demo ## the time-lines of the loader and of streams be
 	@$(PY) tools/draw_experiments.py $(ARGS)
 
 .PHONY: soak
-soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then MEMORY_ROUNDS=50 of 16 writers in each of five memory cgroups; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations, LOADER_KILLS=2000 of workers
+soak: build/libstocached.so setup-torch ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then MEMORY_ROUNDS=50 of 16 writers in each of five memory cgroups; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations, LOADER_KILLS=2000 of workers; AUGMENTATIONS=200 seeds of each through each way in
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
 	$(STRESS_MEMORY) -limits 256,512,1024,2048,4096 -rounds $(or $(MEMORY_ROUNDS),50)
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./cmd/stocached
@@ -138,6 +138,7 @@ soak: build/libstocached.so setup-python ## random SIGKILLs for long: KILLS=5000
 		python/tests/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
 	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/test_memory.py -k cgroup
 	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/test_lightning_loaders.py
+	STOCACHED_TEST_AUGMENTATIONS=$(or $(AUGMENTATIONS),200) $(PYTEST) -s -k each_way_in python/tests/test_augmentations.py
 
 # ------------------------------------------------------------------------------------------------ tests
 

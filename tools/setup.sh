@@ -128,9 +128,9 @@ torch)
         echo "stocached: torch is older than Lightning wants (2.1); the tests of training frameworks are skipped"
     fi
     if "$py" -c 'import sys, torch; sys.exit(sys.version_info < (3, 11) or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14))'; then
-        pip_install samples 'torchvision, tensordict and datasets, for the tests of their samples' tools/requirements-samples.txt -- --no-deps -r tools/requirements-samples.txt
+        pip_install samples 'torchvision, tensordict, datasets and albumentations, for tests with their samples' tools/requirements-samples.txt -- --no-deps -r tools/requirements-samples.txt
     else
-        echo "stocached: Python is older than 3.11 or torch than torchvision wants (2.14); the tests of samples of torchvision and tensordict are skipped"
+        echo "stocached: Python is older than 3.11 or torch than torchvision wants (2.14); the tests with samples of torchvision, tensordict and albumentations are skipped"
     fi
     # What we are compared with. --no-deps: it asks for an old NumPy, and works with a new one; it does not take Python 3.13.
     if "$py" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
