@@ -68,6 +68,17 @@ class Made(DataPreparer):
             yield sample(self.fields, index)
 
 
+def parts(calls: Any) -> list[tuple[int, int, int]]:
+    """Process, first and stop of each part that was asked for, out of the file of a `Made`. Left out are samples that a process asks for once more, to compare
+    them with what it got."""
+    found: list[tuple[int, int, int]] = []
+    for line in Path(calls).read_text().splitlines():
+        pid, first, stop = (None if word == "None" else int(word) for word in line.split())
+        if stop != first + 1 or not any(other == pid and begin <= first and (end is None or first < end) for other, begin, end in found):
+            found.append((pid, first, stop))
+    return found
+
+
 def tree(folder: Any) -> dict[str, bytes]:
     """All files of a folder by name."""
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}

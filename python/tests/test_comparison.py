@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stocached import FingerprintError, Loader, _comparison
+from stocached import FingerprintError, Loader, NondeterministicDatasetError, _comparison, _loading
 from stocached._cached import CachedSamples
 from stocached._comparison import Comparison, private_copy
 
@@ -53,6 +53,22 @@ def test_other_samples_are_an_error_at_the_next_use(filled):
     for use in (lambda: cached[3], lambda: cached.__getitems__([3, 4])):
         with pytest.raises(FingerprintError, match=rf"holds other data than this dataset gives: sample \d+ was compared, .*stocached rm {filled}"):
             use()
+
+
+def test_a_random_dataset_is_told_from_one_of_other_samples(filled):
+    class Random(Made):
+        def __init__(self):
+            super().__init__(*OTHER.changed)
+            self.generator = np.random.default_rng(3)
+
+        def __getitem__(self, index):
+            return super().__getitem__(index) + (self.generator.integers(1, 9) if index in self.changed else 0)
+
+    loader = Loader(Random(), 8, name=filled)
+    loader._cached._comparison.wait()
+    with pytest.raises(NondeterministicDatasetError, match=r"was loaded again and it \(.*\) differs: .*Loader\(dataset, \.\.\., augment=fn\)"):
+        next(iter(loader))
+    assert loader.cache.stats().ready == N  # what other programs stored stays
 
 
 def test_processes_that_were_forked_before_hear_of_it(filled):
@@ -241,8 +257,8 @@ def test_children_have_no_such_thread(filled):
     cached = CachedSamples(Made(), name=filled)
     child = os.fork()
     if child == 0:
-        with cached._comparison.apart():
-            os._exit(len(list(Path("/proc/self/task").iterdir())) - 1)
+        with _loading.alone(60) as alone:
+            os._exit(len(list(Path("/proc/self/task").iterdir())) - 1 if alone else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     cached._comparison.wait()
 

@@ -46,7 +46,9 @@ def settled(loaded, least):
     return count
 
 
-@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}, {"size": "6MiB"}], ids=["rows", "batches", "part of them cached"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"collate_fn": stack}, {"size": "6MiB", "allow_random": True}], ids=["rows", "batches", "part of them cached"]
+)
 def test_no_more_is_loaded_ahead_than_its_bytes_allow(settings):
     """The first 20 batches are begun before anybody knows how large they are; behind them four of 128 KiB are, or as many as there were."""
     for limit, ahead in (("512KiB", 4), ("512MiB", 20), (1, 1)):

@@ -78,7 +78,7 @@ def test_a_cache_too_small_for_one_sample_says_what_it_takes():
 
 
 def test_randomness_is_told_with_what_can_be_done():
-    says = r"its item 0 \(\w+ of float\d+\) differs.*augment=.*CachedDataset\(dataset, allow_random=True\)"
+    says = r"its item 0 \(\w+ of float\d+\) differs.*augment=.*Loader\(dataset, \.\.\., allow_random=True\)"
     with pytest.raises(NondeterministicDatasetError, match=says):
         Loader(Random(), 8, size="8MiB")
 

@@ -71,9 +71,9 @@ def test_two_ranks_load_each_sample_once(cache_name, tmp_path):
     for rank, (_, error) in zip(ranks, outputs):
         assert rank.returncode == 0, error
     results = [json.loads(output) for output, _ in outputs]
-    # Each sample was loaded once for both; those that the constructor probed not at all.
+    # Each sample was loaded once for both; those that the constructor probed not at all. Each rank loads 32 of the 45 that it stores again, to compare them.
     loads = count_loads(folder)
-    assert set(loads.values()) == {1}, {k: n for k, n in loads.items() if n != 1}
+    assert sorted(loads.values()) == [1] * (SAMPLES - 64) + [2] * 64, loads
     assert results[0]["stored"] == SAMPLES
     # Together the ranks read all samples in each epoch; with ends="pad", the default of several ranks, in as many batches each.
     for epoch in range(EPOCHS):

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import python
-from prepared import BARE, FIELDS, VARIABLE, Made, same, sample, tree
+from prepared import BARE, FIELDS, VARIABLE, Made, parts, same, sample, tree
 from processes import held, until
 
 import stocached
@@ -303,10 +303,10 @@ def test_how_many_processes(tmp_path):
         prepare(Made(10, known=False), storage, processes=2)
     calls = tmp_path / "calls"
     assert prepare(Made(300, calls=calls), storage, processes=3)
-    parts = [tuple(map(int, line.split())) for line in calls.read_text().splitlines()]
-    assert len({pid for pid, _, _ in parts}) == 3
-    assert os.getpid() not in {pid for pid, _, _ in parts}
-    assert sorted(k for _, first, stop in parts for k in range(first, stop)) == list(range(300))  # each once
+    asked = parts(calls)
+    assert len({pid for pid, _, _ in asked}) == 3
+    assert os.getpid() not in {pid for pid, _, _ in asked}
+    assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(300))  # each once
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
@@ -369,7 +369,7 @@ def test_two_at_once_in_threads(tmp_path):
     for thread in threads:
         thread.join()
     assert sorted(done) == [False, False, True]
-    assert len(calls.read_text().splitlines()) == 1
+    assert len(parts(calls)) == 1
     assert [path.name for path in tmp_path.iterdir() if "d" in path.name] == ["d"]
 
 
@@ -388,7 +388,7 @@ def test_two_processes_at_once(tmp_path):
     running = [start(code) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in running]
     assert sorted(output.strip() for output, _ in outputs) == ["False", "True"], outputs
-    samples = [k for line in calls.read_text().splitlines() for k in range(*map(int, line.split()[1:]))]
+    samples = [k for _, first, stop in parts(calls) for k in range(first, stop)]
     assert sorted(samples) == list(range(200))
 
 

@@ -20,7 +20,7 @@ if torch is not None:
     pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
     import lightning.pytorch as pl
     from lightning_run import Model, Numbered, trainer
-    from prepared import Made
+    from prepared import Made, parts
 
     from stocached import InvalidError
     from stocached.lightning import DataModule
@@ -68,8 +68,8 @@ def test_two_ranks(tmp_path):
     n, data = 60, {"batch_size": 4, "validation": 12, "seed": 5, "block_size": 6, "window": 2}
     ranks = run(tmp_path, "whole", n=n, epochs=2, trainer=DDP, data=data)
     assert [rank["world_size"] for rank in ranks] == [2, 2]
-    parts = [tuple(map(int, line.split())) for line in (tmp_path / "calls").read_text().splitlines()]
-    assert sorted(k for _, first, stop in parts for k in range(first, stop)) == list(range(n))  # once
+    asked = parts(tmp_path / "calls")
+    assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(n))  # once
 
     sets = split(n, 12, seed=5)
     for epoch in range(2):
@@ -81,7 +81,7 @@ def test_two_ranks(tmp_path):
     assert len(files) == 12  # of 6 batches an epoch
     again = run(tmp_path, "again", n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
     assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
-    assert len((tmp_path / "calls").read_text().splitlines()) == len(parts)  # and not again
+    assert parts(tmp_path / "calls") == asked  # and not again
 
     # One rank, in this process, goes on with what two have begun.
     one = Model()

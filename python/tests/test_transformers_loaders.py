@@ -49,11 +49,13 @@ def test_batches_are_those_of_its_own_loader(tmp_path):
         """The recipe of the guide."""
 
         def get_train_dataloader(self):
-            loader = DataLoader(self.train_dataset, self._train_batch_size, shuffle=True, num_workers=1, size="8MiB", augment=lifted)
+            loader = DataLoader(
+                self.train_dataset, self._train_batch_size, shuffle=True, num_workers=1, size="8MiB", allow_random=True, augment=lifted
+            )
             return self.accelerator.prepare(loader)
 
         def get_eval_dataloader(self, eval_dataset=None):
-            return self.accelerator.prepare(DataLoader(self.eval_dataset, self.args.eval_batch_size, size="8MiB", augment=lifted))
+            return self.accelerator.prepare(DataLoader(self.eval_dataset, self.args.eval_batch_size, size="8MiB", allow_random=True, augment=lifted))
 
     def run(kind: Any, dataset: Any, folder: Any, **more: Any) -> Any:
         arguments = transformers.TrainingArguments(
@@ -83,6 +85,6 @@ def test_batches_are_those_of_its_own_loader(tmp_path):
         assert isinstance(trainer.callback_handler.train_dataloader.base_dataloader, DataLoader)
 
     samples = Samples()
-    cached, _ = run(transformers.Trainer, CachedDataset(Named(samples), size="8MiB", augment=lifted), tmp_path / "cached")
+    cached, _ = run(transformers.Trainer, CachedDataset(Named(samples), size="8MiB", allow_random=True, augment=lifted), tmp_path / "cached")
     assert cached == theirs
     assert times_loaded(samples) == 1
