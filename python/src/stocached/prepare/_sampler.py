@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -91,6 +92,10 @@ class BlockSampler:
         self.epoch, self._start = operator.index(state["epoch"]), operator.index(state["position"])
         self._last = None
 
+    @functools.cached_property
+    def _crc(self) -> str:
+        return f"{crc32c(self._indices.astype('<i8').tobytes()):08x}"
+
     def _settings(self) -> dict[str, Any]:
         order = self.order
         return {
@@ -99,5 +104,5 @@ class BlockSampler:
             "seed": order.seed,
             "window": order.window,
             "block": order.block,
-            "indices_crc32c": f"{crc32c(self._indices.astype('<i8').tobytes()):08x}",
+            "indices_crc32c": self._crc,
         }
