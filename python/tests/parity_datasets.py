@@ -598,9 +598,40 @@ def seed_all(worker_id: int) -> None:
     torch.manual_seed(12345)
 
 
+def seed_each(worker_id: int) -> None:
+    torch.manual_seed(100 + worker_id)
+    random.seed(200 + worker_id)
+    np.random.seed(300 + worker_id)
+
+
 class InitialSeed(Plain):
     def __getitem__(self, i: int) -> Any:
         return torch.initial_seed()
+
+
+class Marked(Plain):
+    """Gives what worker_init_fn has left in its worker's dataset."""
+
+    mark = -1
+
+    def __getitem__(self, i: int) -> Any:
+        return self.mark, i
+
+
+def mark_with_number(worker_id: int) -> None:
+    torch.utils.data.get_worker_info().dataset.mark = worker_id
+
+
+class Gated(Plain):
+    """Sample 0 waits until the gate is open."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.gate = multiprocessing.get_context("fork").Event()
+
+    def __getitem__(self, i: int) -> Any:
+        assert i or self.gate.wait(60)
+        return i
 
 
 # ------------------------------------------------------------------------------------------------ samplers and functions

@@ -94,14 +94,14 @@ def test_what_an_iterable_dataset_cannot_go_on_from():
     batches.close()
     with pytest.raises(StateError, match="num_workers=2, this loader has 3"):
         loader(num_workers=3).load_state_dict(state)
-    with pytest.raises(StateError, match="in_order=True"):
-        loader(num_workers=2, in_order=False).load_state_dict(state)
-    with pytest.raises(StateError, match="behind 3 batches of batch_size=3, this loader's have batch_size=4"):
+    with pytest.raises(StateError, match="num_workers=2, this loader has 0"):
+        loader(num_workers=0).load_state_dict(state)
+    with pytest.raises(StateError, match="after 3 batches of batch_size=3, this loader's have batch_size=4"):
         loader(num_workers=2, batch_size=4).load_state_dict(state)
     shorter = loader(4, num_workers=2)
     shorter.load_state_dict(state)
     for _ in range(2):  # it is not forgotten
-        with pytest.raises(StateError, match="behind batch 3 of an epoch, and the dataset has given 2"):
+        with pytest.raises(StateError, match="after batch 3 of an epoch, and the dataset has given 2"):
             iter(shorter)
 
 
@@ -112,7 +112,7 @@ def test_a_sampler_of_the_users_does_not_go_on_with_batches_of_another_size():
     first = DataLoader(data, 4, shuffle=True)
     batches = iter(first)
     next(batches)
-    with pytest.raises(StateError, match="behind 1 batches of batch_size=4, this loader's have batch_size=9: those are other samples"):
+    with pytest.raises(StateError, match="after 1 batches of batch_size=4, this loader's have batch_size=9: those are other samples"):
         DataLoader(data, 9, shuffle=True).load_state_dict(first.state_dict())
     # With an order of ours the state is a position.
     first = DataLoader(data, 4, shuffle=True, seed=1)

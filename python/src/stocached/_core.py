@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, cast
 
-from . import _base_seeds, _sizes, _worker
+from . import _base_seeds, _loader_state, _sizes, _worker
 from ._cached import CachedSamples, check_cache
 from ._derived import Derived, derive
 from ._errors import FingerprintError, InvalidError, SchemaError, StateError, StocachedError
@@ -24,7 +24,9 @@ from ._numbers import whole
 from ._randomness import Remedy
 from ._ranks import rank_of
 from ._rows import RowsIteration
-from ._sampling import Ends, OrderSampler, batches_of, listed, order_within
+from ._sampling import Ends, OrderSampler, Sampled, batches_of, listed, order_within
+from ._snapshots import Restored
+from ._stateful import is_stateful
 from ._trace import Recorder, writable
 from ._tracing import Tracing
 from ._worker import Augment, Job
@@ -32,7 +34,7 @@ from .cache import Cache, _unpickle
 from .order import KINDS, Order
 
 _AHEAD = 2  # batches, without workers
-_STATE = 1  # version
+_STATE = 1  # version, of an order of ours
 _MAKING = ("size", "name", "fingerprint", "variable")
 _OF_CACHE = (*_MAKING, "allow_random")
 
@@ -60,6 +62,7 @@ class Options:
     prefetch_bytes: int | str = "512MiB"
     ring_bytes: int | str = "2GiB"
     gather_threads: int | None = None
+    snapshot_every_n_steps: int | None = 1
     trace: str | os.PathLike[str] | None = None
 
 
@@ -84,6 +87,8 @@ class Extras(Options):
         """Raises InvalidError, naming the argument."""
         if self.gather_threads is not None:
             whole("gather_threads", self.gather_threads, 1, 1024)
+        if self.snapshot_every_n_steps is not None:
+            whole("snapshot_every_n_steps", self.snapshot_every_n_steps)
         if self.trace is not None:
             writable(self.trace)
         if self.size is not None and _sizes.parse_size(self.size) == 0:
@@ -113,6 +118,11 @@ class Extras(Options):
             raise InvalidError('fingerprint= is for a cache that is made here; give size=, such as size="32GiB", or name=')
         if self.variable is not None and not cached:
             raise InvalidError('variable= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+        if is_stateful(dataset) and not self.ordered and not cached and self.restart_workers:
+            raise InvalidError(
+                "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "
+                "or give seed= or order=, with which the dataset is not asked for its state"
+            )
         given = sampler if batch_sampler is None else batch_sampler
         if self.ordered and given is not None and order_within(given) is None:
             raise InvalidError("seed= and order= are for an order of ours, sampler= and batch_sampler= for one of yours; give one of them")
@@ -165,6 +175,8 @@ class LoaderCore(Options):
     _remedy: ClassVar[Remedy]
     _flavour: Flavour
     _iterable: bool
+    _global_generator: str
+    """Which of the global generators this class draws from if `generator` is None."""
 
     def _prepare(
         self, dataset: Any, extras: Extras, flavour: Flavour, cached_kind: type[CachedSamples], default_collate: bool, before: frozenset[str]
@@ -188,6 +200,7 @@ class LoaderCore(Options):
         self._seeds = (0, 0)  # of workers that are kept: their base seed, drawn once as torch does, and how many epochs they have begun with it
         self._began: dict[str, Any] = {}  # of the iteration that was given last, what a state needs
         self._progress: Progress | None = None
+        self._sampled: Sampled | None = None
         self._next: Iteration | None = None  # of the epoch that comes next, when it has been begun ahead
         self._pid = os.getpid()
         self._recorder: Recorder | None = None  # made by the first iteration: a loader that a framework replaces writes no file
@@ -199,6 +212,11 @@ class LoaderCore(Options):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations pass them on
         self.cache = getattr(self._cached, "cache", None)
+        if self.worker == "thread" and self.num_workers > 1 and self._asks_dataset():
+            raise InvalidError(
+                f'num_workers={self.num_workers} with worker="thread", and the dataset has a state (state_dict()), which the threads would share; use '
+                'worker="process", num_workers=1, or seed= or order=, with which the dataset is not asked for its state'
+            )
         self._own = {name: value for name, value in vars(self).items() if name not in before}
         _living[id(self)] = self
 
@@ -285,15 +303,22 @@ class LoaderCore(Options):
         if iteration.plan.trace is not None:
             iteration.plan.trace.began(iteration.plan.epoch, start, end)
         self._current = weakref.ref(iteration)
-        self._began, self._progress = iteration.plan.began, iteration.plan.progress
+        self._began, self._progress, self._sampled = iteration.plan.began, iteration.plan.progress, iteration.plan.sampled
         self._epoch = iteration.plan.epoch + 1
         return iteration
 
     def _make_iteration(self) -> Iteration:
         plan = self._plan(self._by_rows())
+        if plan.restored is not None and not plan.by_rows and self._kept is not None:
+            self._kept.close()  # its workers are where the state is not
+            self._kept = None
         iteration = self._iteration_of(plan)
-        if self._iterable:
-            _skip_batches(iteration, plan.began["skipped"])
+        if plan.restored is not None:
+            try:
+                iteration.throw_away(plan.restored.before - plan.restored.given)
+            except BaseException as error:
+                iteration.end(f"it could not go on where its state was: {type(error).__name__}", harshly=True)
+                raise
         return iteration
 
     def _iteration_of(self, plan: Plan) -> Iteration:
@@ -307,9 +332,6 @@ class LoaderCore(Options):
             if not owned:
                 self._kept = transport
         try:
-            if transport.begun and plan.job.workers and not rows:
-                transport.begin_epoch(plan.job.base_seed, plan.job.key)
-            transport.begun = True
             return (RowsIteration if rows else MadeIteration)(plan, transport, owned)
         except Exception:
             raise
@@ -337,7 +359,23 @@ class LoaderCore(Options):
             if self._augments():
                 return self.num_workers > 0
             return self.num_workers > 0 or self._layout_of_cache(1) is not None
-        return self.num_workers > 0 and loads_one_by_one(self.dataset)
+        return self.num_workers > 0 and loads_one_by_one(self.dataset) and not self._deals_as_torch()
+
+    def _deals_as_torch(self) -> bool:
+        """Whether workers make whole batches though samples could go to any worker. Each worker's dataset has a state of its own, or a shard; worker_init_fn=
+        gives each worker something of its own, such as seeds; with in_order=False users count on who makes which batch. With seed= or order=, a sample depends
+        on its index alone, and so do the random numbers of augment=."""
+        if self._order is not None:
+            return False
+        return self._asks_dataset() or self._is_pipe() or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
+
+    def _asks_dataset(self) -> bool:
+        """Whether the state holds that of the dataset. With a cache, seed= or order=, a sample depends on its index alone."""
+        return self._cached is None and self._order is None and is_stateful(self.dataset)
+
+    def _keeps_dataset(self) -> bool:
+        """Whether the next epoch reads the dataset that this one has read, and not a new copy of the program's."""
+        return not self.num_workers or self._kept is not None or self.worker == "thread"
 
     def _augments(self) -> bool:
         return self.augment is not None or getattr(self._cached, "augment", None) is not None
@@ -359,7 +397,8 @@ class LoaderCore(Options):
         return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
 
     def _plan(self, rows: bool) -> Plan:
-        wanted, base_seed, key, began = self._begin_epoch()
+        state = self._resume
+        wanted, base_seed, key, began, restored = self._begin_epoch()
         ordered = "shard" in began
         if rows and not ordered and self._cached is None:
             wanted, rows = _numbered(wanted)
@@ -378,8 +417,11 @@ class LoaderCore(Options):
             workers=self.num_workers,
             base_seed=base_seed,
             key=key,
-            seed_samples=self._seeds_samples(rows, augment),
+            seed_samples=self._seeds_samples(rows or self._order is not None, augment),
             process=self.worker == "process",
+            batch_size=self.batch_size,
+            snapshots=not rows and self._order is None,
+            pipes=began.get("pipes"),
         )
         largest = self.batch_size or 1
         layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
@@ -404,19 +446,23 @@ class LoaderCore(Options):
             by_rows=rows,
             sampler=self.batch_sampler if self._batched() else self.sampler,
             reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
+            sampled=began.get("sampled"),
+            snapshot_every=None if rows or self._order is not None else (self.snapshot_every_n_steps or 0) if self.in_order else 1,
+            restored=restored,
+            overtaken=frozenset(number - began["skipped"] for number in (state or {}).get("_overtaken", ())),
             layout=layout,
             follow=_weakly(self._begin_next) if follows else None,
             renew=_weakly(self._renewed),
             notices=getattr(self._cached, "notices", None),
         )
 
-    def _seeds_samples(self, rows: bool, augment: Augment | None) -> bool:
+    def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample: not those of other threads, and not where nothing can be drawn from them, as a cached
-        dataset is not random and augment has a generator of its own."""
+        dataset is not random and augment has a generator of its own. by_index: random numbers of the dataset depend on the index, not on the worker."""
         if self.num_workers and self.worker == "thread":
             return False
         if augment is None:
-            return rows and self.num_workers > 0 and self._cached is None
+            return by_index and self.num_workers > 0 and self._cached is None
         return self._cached is None or not augment.takes_generator
 
     # ------------------------------------------------------------------------------------------------ epochs and states
@@ -425,17 +471,24 @@ class LoaderCore(Options):
         raise NotImplementedError
 
     def _generator_state(self) -> Any:
+        """Of `generator`, or of the global generator that is drawn from without one."""
         raise NotImplementedError
 
-    def _set_generator_state(self, state: Any) -> Any:
-        """Returns what is to be given to `_restore_generator` afterwards."""
+    def _put_generator_state(self, state: Any) -> None:
+        """What `_generator_state` gave, or `_global_generators.plain` of it."""
         raise NotImplementedError
 
-    def _restore_generator(self, kept: Any) -> None:
-        raise NotImplementedError
+    def _is_pipe(self) -> bool:
+        """Whether the dataset is one of torch's DataPipes."""
+        return False
 
-    def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any]]:
-        """Indices of one batch after the other, the seed of the workers, the key of samples, and what a state of this epoch needs."""
+    def _pipes(self) -> Any:
+        """What DataPipes are told when an epoch begins; None for other datasets."""
+        return None
+
+    def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any], Restored | None]:
+        """Indices of one batch after the other, the seed of the workers, the key of samples, what a state of this epoch needs, and what this epoch takes out
+        of a state."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
         order = self._order
@@ -446,30 +499,51 @@ class LoaderCore(Options):
             order.begin(epoch, 0 if state is None else int(state["position"]))
             shard = order.shard()
             wanted: Iterator[Any] = batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
-            return wanted, base_seed, key, {"epoch": epoch, "shard": shard}
-        skip = 0 if state is None else int(state["batches"])
+            return wanted, base_seed, key, {"epoch": epoch, "shard": shard}, None
         if order is not None:  # a framework makes the batches
+            skip = 0 if state is None else int(state["batches"])
             order.begin(epoch)
             wanted = _skipped(iter(self.batch_sampler), skip)
-            return wanted, base_seed, key, {"epoch": epoch, "skipped": skip, "generator": self._generator_state(), "seeds": (base_seed, 0)}
-        kept = None if state is None else self._set_generator_state(state["generator"])
+            began: dict[str, Any] = {"epoch": epoch, "skipped": skip, "generators": _loader_state.generators(self), "seeds": (base_seed, 0)}
+            return wanted, base_seed, key, began, None
         samplers = self._samplers_with_epochs()
         if state is not None and state.get("sampler_epoch") is not None:
             for sampler in samplers:
                 sampler.set_epoch(state["sampler_epoch"])
-        began = {"epoch": epoch, "skipped": skip, "generator": self._generator_state()}
-        try:
-            wanted = iter(self.batch_sampler if self._batched() else self.sampler)
+        _loader_state.finish(self, state)
+        with _loader_state.generators_of(self, state) as in_step:
+            restored = None if state is None else _loader_state.restored(self, state)
+            began = {"epoch": epoch, "skipped": 0 if restored is None else restored.given, "generators": _loader_state.generators(self)}
+            began["pipes"] = self._pipes()
+            wanted, began["sampled"] = self._sampled_batches(state)
             if samplers:
                 wanted = _noting_epoch(wanted, samplers[0], began)
             base_seed, turn = self._draw_seeds(state)
             began["seeds"] = (base_seed, turn)
-            if state is not None and not self._iterable:
-                wanted = _skipped(wanted, skip)
-        finally:
-            if state is not None:
-                self._restore_generator(kept)
-        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), turn, 0), began
+            if self.num_workers and not turn:
+                self._pipes()  # torch's loader draws for them once more when it has started its workers
+            if state is not None and restored is not None:
+                skip = restored.given - (0 if began["sampled"] is None else began["sampled"].count)
+                if not self._iterable and (skip or not in_step or state.get("sampler_asked")):
+                    wanted = _skipped(wanted, skip)
+                _loader_state.read_again(self, state, restored, in_step)
+        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), turn, 0), began, restored
+
+    def _fetcher(self, snapshot: Mapping[str, Any] | None) -> _worker.Fetcher:
+        return _worker.Fetcher(self.dataset, self._iterable, self._batched(), self.collate_fn, self.drop_last, snapshot)
+
+    def _sampled_batches(self, state: Mapping[str, Any] | None) -> tuple[Iterator[Any], Sampled | None]:
+        """The sampler's indices of one batch after the other; the same object again, if it may hold states of the sampler."""
+        index = self.batch_sampler if self._batched() else self.sampler
+        if self._iterable:
+            return iter(index), None
+        part = state if state is not None and "_sampler_iter_yielded" in state else None
+        if part is not None and part["_iterator_finished"]:
+            for _ in Sampled(index, None, part):  # the last epoch ended here: its sampler begins the next one
+                pass
+            part = None
+        sampled = Sampled(index, self.snapshot_every_n_steps, part)
+        return sampled, sampled
 
     def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
         """The base seed of an epoch and how many have had it before; drawn where torch draws it, so that the generator stands where torch's would: in
@@ -499,7 +573,7 @@ class LoaderCore(Options):
         epoch, self._told = whole("epoch", epoch), None
         if self._resume is None or int(self._resume["epoch"]) != epoch:
             self._epoch, self._resume = epoch, None
-            if self._running() is None:
+            if self._running() is None and self._progress is not None and not self._progress.complete:
                 self._progress = None
         for sampler in self._samplers_with_epochs():
             sampler.set_epoch(epoch)
@@ -533,34 +607,18 @@ class LoaderCore(Options):
         any checkpoint.
 
         With seed= or order=: the epoch, and the position that all ranks are behind, the same on each of them if they have got the same number of batches; any
-        number of ranks and workers goes on from there. Else: the state of the generator that the epoch began with, and how many batches to skip; those of an
-        iterable dataset are read again, by the same number of workers, and thrown away."""
+        number of ranks and workers goes on from there. Else: where the global generators stood when the epoch began and where they stand now, how many batches
+        to skip, and the states of a dataset, iterator, sampler or batch sampler that has state_dict(), of the dataset for each worker."""
         if self._resume is not None:
             return dict(self._resume)
         progress = self._progress if self._progress is not None and not self._progress.complete else None
         began = self._began
-        state: dict[str, Any] = {"version": _STATE}
-        if self._reads_in_order():
-            state["order"] = repr(self.sampler.order)
-            state["epoch"] = self._epoch
-            state["position"] = 0
-            if progress is not None:
-                state["epoch"] = began["epoch"]
-                state["position"] = began["shard"].position(progress.samples)
-            return state
-        state |= {"order": None, "samples": self._samples()}
+        if not self._reads_in_order():
+            return _loader_state.to_state(self, self._progress)
+        state: dict[str, Any] = {"version": _STATE, "order": repr(self.sampler.order), "epoch": self._epoch, "position": 0}
         if progress is not None:
-            state |= {"epoch": began["epoch"], "batches": began["skipped"] + progress.batches, "generator": began["generator"]}
-            state["seeds"] = began["seeds"]
-            if began.get("sampler_epoch") is not None:
-                state["sampler_epoch"] = began["sampler_epoch"]
-        else:
-            state |= {"epoch": self._epoch, "batches": 0, "generator": self._generator_state()}
-            kept = self.persistent_workers and self._kept is not None
-            state["seeds"] = (self._seeds[0], self._seeds[1] + 1) if kept else None
-        state["batch_size"] = self.batch_size
-        if self._iterable:
-            state["workers"] = self.num_workers  # each has a part of it
+            state["epoch"] = began["epoch"]
+            state["position"] = began["shard"].position(progress.samples)
         return state
 
     def _samples(self) -> int | None:
@@ -571,34 +629,21 @@ class LoaderCore(Options):
             return None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state was taken. Raises StateError (ValueError) if it is of another order, or of another version."""
+        """The next iteration goes on where the state was taken. Without seed= and order=, the global generators of random, numpy.random and torch are put where
+        they stood then, unless the state is of another rank. Raises StateError (ValueError) if it is of another order, another dataset, another batch_size, or
+        another version, or if it holds a state of each worker's dataset and num_workers= is another."""
         ordered = self._reads_in_order()
-        if not isinstance(state, Mapping) or state.get("version") != _STATE:
+        if not isinstance(state, Mapping) or state.get("version") != (_loader_state.VERSION if state.get("order") is None else _STATE):
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(self.sampler.order) if ordered else None
         if state.get("order") != order:
             theirs, ours = (value or "a sampler, without seed= or order=" for value in (state.get("order"), order))
             raise StateError(f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed=")
-        needed = ("epoch", "position") if ordered else ("epoch", "batches", "generator")
-        missing = [key for key in needed if key not in state]
-        if missing:
-            raise StateError(f"the state lacks {', '.join(missing)}")
-        samples, ours = state.get("samples"), self._samples()
-        if samples is not None and ours is not None and samples != ours:
-            raise StateError(f"the state is of a dataset of {samples} samples, this loader's has {ours}; its batches would be others")
-        if not ordered and state["batches"] and state.get("batch_size", self.batch_size) != self.batch_size:
-            raise StateError(
-                f"the state is behind {state['batches']} batches of batch_size={state['batch_size']}, this loader's have batch_size={self.batch_size}: those "
-                "are other samples. Give the same batch_size=; seed= or order= go on with any"
-            )
-        if self._iterable and state["batches"]:
-            if state.get("workers") != self.num_workers:
-                raise StateError(
-                    f"the state is of num_workers={state.get('workers')}, this loader has {self.num_workers}: each worker reads its own part of an iterable "
-                    "dataset, so its batches would be others; stocached.streams goes on with any number"
-                )
-            if not self.in_order:
-                raise StateError("batches of an iterable dataset that overtake each other have no position to go on from; make it with in_order=True")
+        if not ordered:
+            _loader_state.check(self, state)
+            _loader_state.put_generators(state)
+        elif "position" not in state or "epoch" not in state:
+            raise StateError(f"the state lacks {'position' if 'epoch' in state else 'epoch'}")
         self._resume = dict(state)
 
     # ------------------------------------------------------------------------------------------------ figures, the end
@@ -750,19 +795,6 @@ def _skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
             return iter(())
     first = next(wanted, wanted)
     return iter(()) if first is wanted else _behind(first, wanted)
-
-
-def _skip_batches(iteration: Iteration, count: int) -> None:
-    """Reads the first batches of an iterable dataset again, and throws them away."""
-    try:
-        for done in range(count):
-            try:
-                iteration._next()
-            except StopIteration:
-                raise StateError(f"the state is behind batch {count} of an epoch, and the dataset has given {done}; is it another one?") from None
-    except BaseException as error:
-        iteration.end(f"it could not go on where its state was: {type(error).__name__}", harshly=True)
-        raise
 
 
 def _behind(first: Any, rest: Iterator[Any]) -> Iterator[Any]:

@@ -11,6 +11,7 @@ there are new ones."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import pickle
 import random
 import struct
@@ -132,6 +133,7 @@ def memory(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
 
 
+@functools.cache
 def _python_is_known() -> bool:
     """Whether a generator of Python lies in memory as it does in CPython 3.10 to 3.14: after the head of an object, the words used up, then the words."""
     if sys.implementation.name != "cpython" or _Mersenne.__basicsize__ < object.__basicsize__ + _BYTES:
@@ -146,6 +148,7 @@ def _python_is_known() -> bool:
     return seen == [_WORDS, 2, 3] and list(words) == [*probe.getstate()[1][-1:], *probe.getstate()[1][:-1]]
 
 
+@functools.cache
 def _numpy_is_known() -> bool:
     """Whether a Mersenne Twister of NumPy is what it has been since 1.17: the words, then how many of them are used up."""
     probe = np.random.RandomState(5)

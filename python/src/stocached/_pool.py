@@ -39,12 +39,14 @@ class Pool:
         self._context = context or multiprocessing.get_context()
         self._pid = os.getpid()
         self._workers: list[Any] = []
+        self.processes: list[Any] = []  # the same, and left as they are when the workers have ended
         self._close = weakref.finalize(self, _close, self._pid, self._workers, board)
         self._close.atexit = False
         _pools.add(self)
         try:
             for number in range(job.workers):
                 self._workers.append(self._start(number))
+            self.processes += self._workers if job.process else []
         except BaseException:
             self.close()
             raise
@@ -88,6 +90,7 @@ class Pool:
                 with contextlib.suppress(ValueError):
                     worker.close()
             self._workers[number] = self._start(number)
+            self.processes[number : number + 1] = self._workers[number : number + 1] if self.job.process else []
 
     def worked(self) -> None:
         """Something has been done since the last call: workers do not die of being started."""
@@ -97,11 +100,13 @@ class Pool:
     def _obituary(self, number: int, worker: Any, held: list[int], attempts: int) -> str:
         code = worker.exitcode if self.job.process else 0
         how = f"ended with status {code}"
+        torchs = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
         if code is None:
             how = "is gone, and somebody else has waited for it, so nobody knows why"
         elif code < 0:
             with contextlib.suppress(ValueError):
                 how = f"was killed by {signal.Signals(-code).name}"
+            torchs = f"DataLoader worker (pid {worker.pid}) is killed by signal: {signal.strsignal(-code)}"
         hint = {
             -signal.SIGKILL: "; is memory short (dmesg shows whether the kernel killed it)?",
             -signal.SIGSEGV: "; a library that the dataset uses has crashed",
@@ -117,7 +122,7 @@ class Pool:
             hint = f"; {_sent.imported_anew(method)}"
             advice = advice if self._restart else ""
         who = f"worker {number} (process {worker.pid})" if self.job.process else f"worker thread {number}"
-        return f"{who} {how} {self._doing(held)}{hint}{advice}; DataLoader worker exited unexpectedly"
+        return f"{who} {how} {self._doing(held)}{hint}{advice}; {torchs}"
 
     def _doing(self, held: list[int]) -> str:
         if not held:
@@ -129,7 +134,9 @@ class Pool:
             return "while it began an epoch"
         if self.job.iterable:
             return "while it read its part of the dataset"
-        wanted, _ = self.board.get_object(int(task["argument"]), int(task["index"]))
+        if task["kind"] == _worker.TELL:
+            return "while it said where its dataset is"
+        wanted = self.board.get_object(int(task["argument"]), int(task["index"]))[0]
         if not self.job.batched:
             return f"while it loaded sample {wanted}"
         shown = ", ".join(map(str, wanted[:_SHOWN])) + (f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else "")
@@ -157,12 +164,8 @@ def _close(pid: int, workers: list[Any], board: Board) -> None:
                 getattr(process, end)()
     until = time.monotonic() + _PATIENCE
     for worker in workers:
-        if isinstance(worker, threading.Thread):
-            if worker is not threading.current_thread():
-                worker.join(max(0.0, until - time.monotonic()))  # one in the middle of a sample ends behind it
-        else:
-            with contextlib.suppress(ValueError):
-                worker.close()
+        if isinstance(worker, threading.Thread) and worker is not threading.current_thread():
+            worker.join(max(0.0, until - time.monotonic()))  # one in the middle of a sample ends after it
     workers.clear()
 
 

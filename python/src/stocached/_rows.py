@@ -210,7 +210,7 @@ def _missing(batch: Batch) -> list[int]:
 class RowsIteration(Iteration):
     def __init__(self, plan: Plan, transport: Transport, owned: bool) -> None:
         super().__init__(plan)
-        self._transport, self._owned = transport, owned
+        self._transport, self._owned, self._workers = transport, owned, transport.processes
         self._pending: deque[Batch] = deque()
         self._more = True
         self._most = 0  # batches that may be on their way; 0: how large they are is not known yet
@@ -278,8 +278,9 @@ class RowsIteration(Iteration):
         ahead = self._announced
         horizon = _HORIZON if self._gatherer is not None and self._gatherer.fetches and self._plan.ordered else 0
         while len(ahead) <= horizon:
-            wanted = next(self._plan.wanted, None)
-            if wanted is None:
+            try:
+                wanted = self._drawn()
+            except StopIteration:
                 break
             indices = wanted if isinstance(wanted, np.ndarray) and self._plan.ordered else self._indices(wanted)
             ahead.append(indices)
@@ -427,7 +428,7 @@ class RowsIteration(Iteration):
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
         batch.arrays, batch.lease, batch.objects, batch.whole = [], None, {}, {}  # the background's queue may hold the batch for a while yet
         nbytes = n * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
-        return Delivered(self._pinned(data, batch.number, n, nbytes), n, hits, nbytes)
+        return Delivered(self._pinned(data, batch.number, n, nbytes), batch.number, n, hits, nbytes)
 
     def _read_answers(self, batch: Batch) -> None:
         """What became of its tasks, which have all been answered."""

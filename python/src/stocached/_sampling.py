@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import pickle
 import weakref
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,6 +16,7 @@ import numpy.typing as npt
 from ._epoch import Shard
 from ._numbers import whole
 from ._ranks import rank_of
+from ._stateful import give_back, is_stateful, state_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -120,15 +124,85 @@ class Batcher:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[Any]]:
-        batch: list[Any] = []
-        for index in self.sampler:
-            batch.append(index)
-            if len(batch) == self.batch_size:
-                yield batch
-                batch = []
-        if batch and not self.drop_last:
-            yield batch
+        return _batches(iter(self.sampler), self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         n = len(self.sampler)
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+def _batches(indices: Iterator[Any], batch_size: int, drop_last: bool) -> Iterator[list[Any]]:
+    while batch := list(itertools.islice(indices, batch_size)):
+        if len(batch) == batch_size or not drop_last:
+            yield batch
+
+
+class Sampled:
+    """The indices of one batch after the other, from a sampler of torch's or of the user's. Keeps the states of a sampler that has some: the loader asks it for
+    more batches than the training loop has got.
+
+    index: a sampler, or a batch sampler. every: batches from one state to the next; 0 or None: only the first one. state: to go on from."""
+
+    def __init__(self, index: Any, every: int | None, state: Mapping[str, Any] | None = None) -> None:
+        plain = isinstance(index, Batcher) or (type(index).__name__, type(index).__module__) == ("BatchSampler", "torch.utils.data.sampler")
+        self._sampler = index.sampler if plain else index  # a plain batch sampler has no state of its own
+        self._every = every
+        self._iterator: Any = None
+        self._iterator_state = None
+        self._batch_size = index.batch_size if plain else None
+        self._ended = False  # the sampler has no more indices; its state may already be that of the next epoch
+        self.count = 0
+        if state is not None:
+            self.count, self._iterator_state = int(state["_sampler_iter_yielded"]), state["_sampler_iter_state"]
+            self._ended = bool(state["_sampler_ended"])
+            give_back(self._sampler, state["_index_sampler_state"], "the sampler")
+        self._states: deque[tuple[int, bytes]] = deque()
+        self._note()
+        if self._ended:
+            self._batches: Iterator[Any] = iter(())
+        elif plain:  # as in torch, iter(sampler) is called when the first batch is wanted: it may draw random numbers
+            self._batches = self._batched(index.batch_size, index.drop_last)
+        else:
+            self._batches = self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        iterator: Iterator[Any] = iter(self._sampler)
+        give_back(iterator, self._iterator_state, "the sampler's iterator")
+        self._iterator = iterator
+        return iterator
+
+    def _batched(self, batch_size: int, drop_last: bool) -> Iterator[Any]:
+        yield from _batches(self._iterate(), batch_size, drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        wanted = next(self._batches)
+        self._ended = self._batch_size is not None and len(wanted) < self._batch_size
+        self.count += 1
+        if self._every and self.count % self._every == 0:
+            self._note()
+        return wanted
+
+    def _note(self) -> None:
+        """Keeps a state, if the sampler or its iterator has one. It is pickled, as the sampler may change what it gave."""
+        if is_stateful(self._sampler) or is_stateful(self._iterator) or self._iterator_state is not None:
+            state = {
+                "_index_sampler_state": state_of(self._sampler),
+                "_sampler_iter_state": self._iterator_state if self._iterator is None else state_of(self._iterator),
+                "_sampler_iter_yielded": self.count,
+                "_sampler_ended": self._ended,
+            }
+            self._states.append((self.count, pickle.dumps(state, pickle.HIGHEST_PROTOCOL)))
+
+    def forget(self, count: int) -> None:
+        """Drops the states that are older than what `to_state(count)` needs."""
+        while len(self._states) > 1 and self._states[1][0] <= count:
+            self._states.popleft()
+
+    def to_state(self, count: int) -> dict[str, Any]:
+        """The part of a loader's state after so many batches: the last state before that. Empty: there is none, the sampler begins without a state."""
+        self.forget(count)
+        state: dict[str, Any] = pickle.loads(self._states[0][1]) if self._states and self._states[0][0] <= count else {}
+        return state

@@ -15,7 +15,7 @@ import torch.utils.data
 from torch.utils.data import DistributedSampler, SequentialSampler
 from torch.utils.data._utils.collate import default_collate
 
-from . import _replacement, _torch_version
+from . import _data_pipes, _global_generators, _replacement, _torch_version
 from ._cached import CachedSamples
 from ._core import Extras, LoaderCore, living
 from ._errors import InvalidError, UnsupportedError
@@ -60,13 +60,15 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     pin_memory: with CUDA, the memory of batches is registered with the driver and not copied; a batch's memory is used again when what was given to the
     current streams before the `next()` behind its end is done, so a copy on another stream must be waited for while the batch is kept. "copy": each batch
     is copied into memory of torch's, which knows all streams.
-    gather_threads: that copy hits. trace: a file that a timeline is written to (docs/trace.md).
+    gather_threads: that copy hits. trace: a file that a timeline is written to (docs/trace.md). snapshot_every_n_steps: batches from one state of workers to
+    the next, for `state_dict()` of a dataset that has a state; 0 or None: the first one alone.
 
     Raises what torch's does, InvalidError (ValueError) for what is ours, and what CachedDataset raises when it makes the cache.
     Concurrency: one thread at a time. Lifetime: workers end with the iteration, or are kept with persistent_workers=True until `close` or the loader's
     end."""
 
     _remedy = remedy_of("DataLoader")
+    _global_generator = "torch"
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         prefetch_bytes: int | str = "512MiB",
         ring_bytes: int | str = "2GiB",
         gather_threads: int | None = None,
+        snapshot_every_n_steps: int | None = 1,
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -142,6 +145,10 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         self.in_order = in_order
         self._iterable = iterable
         vars(self)["pin_memory"] = pin_memory  # torch has made a bool of "copy"
+        self._data_pipes: _data_pipes.Pipes | None = None
+        if _data_pipes.is_pipe(dataset):
+            cached = cache is not None or size is not None or name is not None
+            self._data_pipes = _data_pipes.Pipes(dataset, num_workers, threads=worker == "thread", cached=cached)
         flavour = TorchFlavour(_torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate, before)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
@@ -187,21 +194,20 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     def _base_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
+    def _is_pipe(self) -> bool:
+        return self._data_pipes is not None
+
+    def _pipes(self) -> Any:
+        return None if self._data_pipes is None or self._cached is not None else self._data_pipes.epoch(self.generator)
+
     def _generator_state(self) -> Any:
         if self.generator is not None and not isinstance(self.generator, torch.Generator):
             raise TypeError(f"generator={self.generator!r}; it must be a torch.Generator")
         return torch.get_rng_state() if self.generator is None else self.generator.get_state()
 
-    def _set_generator_state(self, state: Any) -> Any:
-        kept = self._generator_state()
-        self._put_generator_state(state)
-        return kept
-
-    def _restore_generator(self, kept: Any) -> None:
-        if self.generator is None:
-            self._put_generator_state(kept)
-
     def _put_generator_state(self, state: Any) -> None:
+        if isinstance(state, str):
+            state = _global_generators.tensor(torch, state)
         if self.generator is None:
             torch.set_rng_state(state)
         else:

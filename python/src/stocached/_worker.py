@@ -9,25 +9,27 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import _loading, _native, _transport
+from . import _global_generators, _loading, _native, _snapshots, _transport
 from ._augment_time import augmented, spent_ns
 from ._board import Board
 from ._cached import CachedSamples
 from ._errors import SchemaError
 from ._flavour import Flavour, sample_seed
 from ._generators import Seeding
+from ._global_generators import Draws
 from ._layout import Layout
 from ._parent import Parent
 from ._ring import Ring
+from ._stateful import give_back, is_stateful, state_of
 
 # Kinds of tasks
-SAMPLE, BATCH, BEGIN = 0, 1, 2
+SAMPLE, BATCH, BEGIN, TELL = 0, 1, 2, 3
 # Results: the sample is in its row; so it is, and what has no column in the spill; it is whole in the spill; an exception is; a batch is; the worker's part
 # of an iterable dataset is at its end
 ROW, ROW_AND_OBJECTS, WHOLE, ERROR, MADE, ENDED = 0, 1, 2, 3, 4, 5
@@ -40,13 +42,46 @@ _TOGETHER = 1_000_000  # if they take no more ns than this together: else the ot
 
 
 class Fetcher:
-    """Samples of a dataset as batches: what torch calls a fetcher."""
+    """Samples of a dataset as batches: what torch calls a fetcher. snapshot: what `state` gave, to go on from."""
 
-    def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], drop_last: bool) -> None:
+    def __init__(
+        self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], drop_last: bool, snapshot: Mapping[str, Any] | None = None
+    ) -> None:
         self._dataset, self._batched, self._collate, self._drop_last = dataset, batched, collate, drop_last
+        self._source = dataset.source if isinstance(dataset, _ByIndex) else dataset
+        state = (snapshot and snapshot["fetcher_state"]) or {"dataset_iter_state": None, "fetcher_ended": False}
+        if snapshot is not None:
+            give_back(self._source, snapshot["dataset_state"], "the dataset")
         self._iterator: Iterator[Any] | None = iter(dataset) if iterable else None
-        self._ended = False
+        give_back(self._iterator, state["dataset_iter_state"], "the dataset's iterator")
+        self._ended = bool(state["fetcher_ended"])
         self.count = 0  # samples of the last batch
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the dataset or its iterator has a state."""
+        return is_stateful(self._source) or is_stateful(self._iterator)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def state(self) -> dict[str, Any]:
+        """The states of the dataset and of its iterator, None for what has none. Keys have torchdata's names."""
+        both = self._iterator is self._source  # it is its own iterator
+        iterator = None if self._iterator is None else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
+        return {"dataset_state": None if both else state_of(self._source), "fetcher_state": iterator}
+
+    def skip(self, batches: int, batch_size: int | None) -> int:
+        """Makes batches of an iterable dataset and forgets them. Returns how many there were."""
+        for done in range(batches):
+            try:
+                self.fetch([None] * (batch_size or 1))
+            except StopIteration:
+                return done
+            except Exception:
+                continue  # this batch raised before the state as well
+        return batches
 
     def fetch(self, wanted: Any) -> Any:
         """wanted: indices of a batch, or an index where nobody makes batches; of an iterable dataset as many as it has entries. StopIteration at its end."""
@@ -65,7 +100,11 @@ class Fetcher:
         if self._ended:
             raise StopIteration
         if not self._batched:
-            return next(self._iterator)
+            try:
+                return next(self._iterator)
+            except StopIteration:
+                self._ended = True
+                raise
         samples = []
         for _ in wanted:
             try:
@@ -132,12 +171,20 @@ class Job:
     key: int  # of whatever is random about the samples of this epoch
     seed_samples: bool  # of the global generators; a thread must not
     process: bool
+    batch_size: int | None = None
+    snapshots: bool = False  # whether workers that make whole batches send snapshots
+    pipes: Any = None  # what torch's DataPipes are told; None: the dataset is none of them
     parent: Parent = field(default_factory=Parent)
 
     @property
     def random(self) -> bool:
         """Whether samples depend on their seeds."""
         return self.augment is not None or self.seed_samples
+
+    @property
+    def users(self) -> Any:
+        """The dataset that the user gave."""
+        return self.dataset.dataset if self.wrapped else self.dataset
 
     @functools.cached_property
     def cached(self) -> CachedSamples | None:
@@ -157,27 +204,48 @@ class Job:
     def _augmented(self, sample: Any, seed: int) -> Any:
         return sample if self.augment is None else self.augment(sample, seed)
 
-    def fetcher(self) -> Fetcher:
-        """For whole batches; made anew for each epoch."""
-        dataset = _Augmented(self) if self.augment is not None and not self.iterable else self.dataset
-        return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last)
+    def fetcher(self, snapshot: Mapping[str, Any] | None = None) -> Fetcher:
+        """For whole batches; each epoch has a new one. snapshot: to go on from."""
+        dataset = _ByIndex(self) if self.random and not self.iterable else self.dataset
+        return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last, snapshot)
+
+    def goes_on(self, snapshot: Mapping[str, Any]) -> tuple[Fetcher, int]:
+        """The fetcher that a snapshot was taken of, and how many batches it has made. Sets the global generators that are in the snapshot."""
+        if self.iterable and not _snapshots.is_stateful(snapshot) and not _snapshots.has_ended(snapshot):
+            _global_generators.put(snapshot["generators"])  # where they stood before the first batch
+            fetcher = self.fetcher()
+            return fetcher, fetcher.skip(snapshot["batches"], self.batch_size)
+        fetcher = self.fetcher(snapshot)
+        _global_generators.put(snapshot["generators"])
+        return fetcher, snapshot["batches"]
 
     def where(self, worker: int) -> str:
         return f"in DataLoader worker {'process' if self.process else 'thread'} {worker}"
 
 
-class _Augmented:
-    """The dataset of a job, sample by sample."""
+class _ByIndex:
+    """The dataset of a job, if the random numbers of a sample depend on its index."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._job, self.source = job, job.dataset
+        many = getattr(job.dataset, "__getitems__", None)
+        if job.augment is None and many:
+            self.__getitems__ = functools.partial(self._many, many)
 
     def __getitem__(self, index: Any) -> Any:
-        job = self._job
-        seed = sample_seed(job.key, 0, index)
-        if job.seed_samples:
-            job.flavour.seed_sample(seed)
-        return job.load(index, seed)
+        return self._job.load(index, self._seed(index))
+
+    def _many(self, many: Callable[[Any], Any], indices: Any) -> Any:
+        """A batch that the dataset loads at once is seeded by its first sample."""
+        if len(indices):
+            self._seed(indices[0])
+        return many(indices)
+
+    def _seed(self, index: Any) -> int:
+        seed = sample_seed(self._job.key, 0, index)
+        if self._job.seed_samples:
+            self._job.flavour.seed_sample(seed)
+        return seed
 
 
 def main(worker: int, job: Job, board: Board, ring: Ring) -> None:
@@ -187,7 +255,7 @@ def main(worker: int, job: Job, board: Board, ring: Ring) -> None:
     job.parent.end_with()
     ring.enter_worker()
     job.flavour.seed_worker(job.base_seed, worker)
-    job.flavour.enter_worker(worker, job.workers, job.base_seed, job.dataset.dataset if job.wrapped else job.dataset)
+    job.flavour.enter_worker(worker, job.workers, job.base_seed, job.users)
     Worker(worker, job, board, ring).run()
 
 
@@ -200,12 +268,16 @@ class Worker:
         self._seeding = Seeding(job.flavour.generators)
         self._pace = float(_TOGETHER)  # ns that a sample takes, of late
         self._most = 1  # tasks to take at a time
+        self._draws: Draws | None = None
+        self._begin_draws: dict[str, Any] = {}  # states of generators when the epoch began
+        self._told: bytes | None = None  # the last snapshot that was sent
+        self._started = False  # the user's init function has succeeded
         self._broken: Any = None  # an error of the user's init function or of making the iterator, which every task is answered with
 
     def run(self) -> None:
         """Until the board is stopped."""
         tasks = (_native.Task * _MOST)()
-        self._begin(self._job.init)
+        self._start()
         while True:
             count = self._board.take(self._number, tasks, self._most, _NAP)
             if count is None:
@@ -222,16 +294,58 @@ class Worker:
             return RuntimeError(f"SystemExit({error.code!r})").with_traceback(error.__traceback__)
         return error
 
-    def _begin(self, init: Callable[[int], None] | None) -> None:
-        """A new epoch."""
+    def _start(self) -> None:
         job = self._job
-        self._broken = self._fetcher = None
         try:
-            if init is not None:
-                init(self._number)
-            self._fetcher = job.fetcher()
+            if job.pipes is not None:
+                job.pipes.seed(job.dataset)
+                job.pipes.shard(job.dataset, self._number, job.workers)
+            if job.init is not None:
+                job.init(self._number)
+            if job.snapshots and job.process:  # threads share the generators with the whole program
+                self._draws = Draws()
+            if not job.iterable:
+                self._fetcher = job.fetcher()
+            self._started = True
         except BaseException as error:
             self._broken = job.flavour.error(self._survived(error), job.where(self._number))
+
+    def _begin(self, task: _native.Task) -> None:
+        """Begins an epoch of whole batches. Answers with a snapshot, and with how many of the batches before the state the dataset had."""
+        job = self._job
+        if not self._started:
+            return
+        self._broken = self._fetcher = self._told = None
+        job.base_seed, job.key, pipes, snapshot, finished = self._board.get_object(task.argument, task.index)
+        skipped = 0
+        try:
+            if pipes is not None:
+                pipes.seed(job.dataset)
+            if snapshot is not None:
+                self._fetcher, skipped = job.goes_on(snapshot)
+            self._begin_draws = self._drawn()
+            if snapshot is None or finished:
+                self._fetcher = job.fetcher()
+            task.spill_offset, task.spill_bytes = self._board.put_object((self._snapshot(), skipped))
+        except BaseException as error:
+            self._broken = job.flavour.error(self._survived(error), job.where(self._number))
+
+    def _drawn(self) -> dict[str, Any]:
+        return self._draws.states() if self._draws is not None else {}
+
+    def _snapshot(self) -> bytes | None:
+        """Pickled; None: nothing has changed since the last one."""
+        if not self._job.snapshots or self._fetcher is None:
+            return None
+        snapshot = _snapshots.empty(self._number) | self._fetcher.state()
+        # `goes_on` reads an iterable dataset without a state from its start, and so needs the generators of that moment.
+        again = self._job.iterable and not self._fetcher.stateful and not self._fetcher.ended
+        snapshot["generators"] = self._begin_draws if again else self._drawn()
+        data = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
+        if data == self._told:
+            return None
+        self._told = data
+        return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
         where = self._job.where(self._number)
@@ -268,19 +382,20 @@ class Worker:
 
     def _do_one(self, task: _native.Task) -> None:
         if task.kind == BEGIN:
-            self._job.base_seed, self._job.key = self._board.get_object(task.argument, task.index)
-            self._begin(None)
-        elif self._broken is not None:
+            self._begin(task)
+        elif self._broken is None and task.kind == TELL:
+            task.spill_offset, task.spill_bytes = self._board.put_object(self._snapshot())
+        elif self._broken is None:
+            self._make_batch(task)
+        if self._broken is not None:
             task.result = ERROR
             task.spill_offset, task.spill_bytes = self._board.put_object(self._broken)
-        else:
-            self._make_batch(task)
 
     # ------------------------------------------------------------------------------------------------ a whole batch
 
     def _make_batch(self, task: _native.Task) -> None:
         assert self._fetcher is not None
-        wanted, room = self._board.get_object(task.argument, task.index)  # it stays there for another worker, should this one be killed
+        wanted, room, tell = self._board.get_object(task.argument, task.index)  # it stays there for another worker, should this one be killed
         memory = None
         if room:
             self._ring.buffer_bytes = room
@@ -291,11 +406,13 @@ class Worker:
         except StopIteration:
             if not self._job.iterable:
                 raise
+            task.spill_offset, task.spill_bytes = self._board.put_object(self._snapshot())
             task.result = ENDED
             return
         self._board.augmented(task.position, spent_ns() - spent)
         count, hits = self._fetcher.count, getattr(self._job.dataset, "given", 0) - given
-        task.spill_offset, task.spill_bytes = _transport.send(self._board, (data, count, hits), memory)
+        batch = data, count, hits, self._snapshot() if tell else None
+        task.spill_offset, task.spill_bytes = _transport.send(self._board, batch, memory)
         task.result = MADE + FROM_CACHE * (hits == count > 0)
 
     # ------------------------------------------------------------------------------------------------ samples

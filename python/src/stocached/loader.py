@@ -28,6 +28,7 @@ class Loader(LoaderCore):
     Concurrency: one thread at a time. Forked children may iterate anew. Can be pickled, without workers and without where it stands."""
 
     _remedy = remedy_of("Loader")
+    _global_generator = "numpy"
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Loader(LoaderCore):
         prefetch_bytes: int | str = "512MiB",
         ring_bytes: int | str = "2GiB",
         gather_threads: int | None = None,
+        snapshot_every_n_steps: int | None = 1,
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -140,15 +142,6 @@ class Loader(LoaderCore):
 
     def _generator_state(self) -> Any:
         return np.random.get_state(legacy=False) if self.generator is None else self.generator.bit_generator.state
-
-    def _set_generator_state(self, state: Any) -> Any:
-        kept = self._generator_state()
-        self._put_generator_state(state)
-        return kept
-
-    def _restore_generator(self, kept: Any) -> None:
-        if self.generator is None:
-            self._put_generator_state(kept)
 
     def _put_generator_state(self, state: Any) -> None:
         if self.generator is None:
