@@ -214,6 +214,11 @@ test-stress: build/libstocached.so setup-python ## 2,000 random SIGKILLs among p
 test-cuda: setup-torch ## batches in memory that CUDA reads from; needs a GPU, and is no part of `make test`
 	$(PYTEST) python/tests/cuda_machine.py
 
+.PHONY: test-suites
+test-suites: setup-torch ## the DataLoader suites of torch and torchdata, with their class and with ours: TORCH_TESTS=.../pytorch/test TORCHDATA_TESTS=.../data/test; an hour
+	@$(PY) -c 'import expecttest, parameterized, psutil, torchdata' || { echo 'first: $(PY) -m pip install -r python/suites/requirements.txt'; exit 1; }
+	$(PY) python/suites $(if $(TORCH_TESTS),--torch '$(TORCH_TESTS)') $(if $(TORCHDATA_TESTS),--torchdata '$(TORCHDATA_TESTS)') $(ARGS)
+
 .PHONY: test-demo
 test-demo: setup-demo setup-c-tests demo-readers ## the demo, the scripts in tools/, and what make install installs
 	$(PYTEST) demo tools
