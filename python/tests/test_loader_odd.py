@@ -3,6 +3,7 @@ be gathered from."""
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import threading
@@ -61,7 +62,7 @@ def test_augment_of_the_dataset_is_not_lost_in_later_epochs():
 
 @pytest.mark.parametrize("dataset", [Longer(16), Named(16)], ids=["variable", "strings"])
 def test_samples_that_are_no_columns_in_later_epochs(dataset):
-    loader = Loader(dataset, 1, size="16MiB", num_workers=2, persistent_workers=True)
+    loader = Loader(copy.copy(dataset), 1, size="16MiB", num_workers=2, persistent_workers=True)  # its cache goes with the copy
     first = [str(batch) for batch in loader]
     for _ in range(3):
         assert [str(batch) for batch in loader] == first
@@ -341,8 +342,8 @@ def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
             kept.append((batch, batch.copy()))
             got.append(check(batch))
         assert got == wanted
-        for batch, copy in kept:
-            np.testing.assert_array_equal(batch, copy)
+        for batch, before in kept:
+            np.testing.assert_array_equal(batch, before)
         addresses = {batch.ctypes.data for batch, _ in kept}
     ring = batches._transport.own
     assert ring.buffer_bytes >= 3 * 8 * 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import subprocess
@@ -161,7 +162,7 @@ def as_it_is(samples):
     ids=["plain", "augmented", "cached", "own", "ragged"],
 )
 def test_bytes_are_counted_from_the_first_batch_on(workers, dataset, settings, expected):
-    loader = Loader(dataset, 4, num_workers=workers, **settings)
+    loader = Loader(copy.copy(dataset), 4, num_workers=workers, **settings)  # its cache goes with the copy
     for epoch in (1, 2):
         list(loader)
         assert loader.stats().bytes == epoch * expected
