@@ -69,3 +69,15 @@ def test_nothing_is_lost(library):
     assert said(lambda: library.prepare(plain)) == []
     assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program has its reasons"
     assert said(lambda: library.prepare(DataLoader(CachedDataset(Samples(), size="8MiB"), 4, augment=lift))) != []
+
+
+def test_what_a_library_puts_around_constructors_makes_no_loaders(library, monkeypatch):
+    """Lightning does, and leaves it there after an error in a hook."""
+    exec(
+        "def around(init):\n    def wrapper(obj, *arguments, **settings):\n        init(obj, *arguments, **settings)\n    return wrapper",
+        library.__dict__,
+    )
+    other = DataLoader(Samples(), 4, size="8MiB")
+    monkeypatch.setattr(torch.utils.data.DataLoader, "__init__", library.around(torch.utils.data.DataLoader.__init__))
+    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program has its reasons"
+    assert said(lambda: library.prepare(other)) != []

@@ -475,7 +475,7 @@ class LoaderCore(Options):
         raise NotImplementedError
 
     def _put_generator_state(self, state: Any) -> None:
-        """What `_generator_state` gave, or `_global_generators.plain` of it."""
+        """What `_generator_state` gave, or `_generators.plain` of it."""
         raise NotImplementedError
 
     def _is_pipe(self) -> bool:

@@ -10,6 +10,7 @@ there are new ones."""
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import functools
 import pickle
@@ -17,7 +18,7 @@ import random
 import struct
 import sys
 from _random import Random as _Mersenne
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -39,6 +40,11 @@ class Generator(Protocol):
         """Equal values mean equal numbers from then on, and the other way round."""
 
     def restore(self, state: Any) -> None: ...
+
+    def plain_state(self) -> Any:
+        """The state as JSON takes it, for another process or another run."""
+
+    def restore_plain(self, state: Any) -> None: ...
 
     def places(self) -> list[memoryview]:
         """A few bytes of memory that are others after a draw or a seed; none where the layout is unknown."""
@@ -69,6 +75,14 @@ class PythonGenerator:
             words = (*rest, used)
         _Mersenne.setstate(_module, words)
         _module.gauss_next = gauss
+
+    def plain_state(self) -> Any:
+        version, words, gauss = random.getstate()
+        return [version, list(words), gauss]
+
+    def restore_plain(self, state: Any) -> None:
+        version, words, gauss = state
+        random.setstate((version, tuple(words), gauss))
 
     def places(self) -> list[memoryview]:
         return [self._memory[:4], self._memory[-4:]] if self._memory is not None else []
@@ -105,6 +119,12 @@ class NumpyGenerator:
         used = int(np.frombuffer(words, np.int32)[_WORDS])
         np.random.set_state(("MT19937", np.frombuffer(words, np.uint32, _WORDS), used, *struct.unpack("i4xd", gauss)))
 
+    def plain_state(self) -> Any:
+        return plain(np.random.get_state(legacy=False))
+
+    def restore_plain(self, state: Any) -> None:
+        np.random.set_state(state)
+
     def places(self) -> list[memoryview]:
         return [self._memory[4 * (_WORDS - 1) :], self._gauss] if self._find() else []
 
@@ -126,6 +146,15 @@ class NumpyGenerator:
 def _watch(generator: Generator) -> Callable[[], bool]:
     before = generator.state()
     return lambda: generator.state() != before
+
+
+def plain(state: Any) -> Any:
+    """The state of a generator of NumPy or torch as JSON takes it, without arrays and tensors."""
+    if isinstance(state, Mapping):
+        return {key: plain(value) for key, value in state.items()}
+    if isinstance(state, (np.ndarray, np.generic)):
+        return state.tolist()
+    return base64.b64encode(state.numpy().tobytes()).decode() if hasattr(state, "numpy") else state
 
 
 def memory(address: int, size: int) -> memoryview:

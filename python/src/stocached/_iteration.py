@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _board, _global_generators, _transport, _worker
+from . import _board, _generator_states, _transport, _worker
 from ._augment_time import spent_ns
 from ._board import Board
 from ._errors import ClosedError, NondeterministicDatasetError, StateError, WorkerLostError
@@ -335,11 +335,11 @@ class PlainIteration(Iteration):
         job = self._plan.job
         if restored is None or restored.here is None or restored.finished:
             return job.fetcher()
-        kept = _global_generators.take() if restored.here["generators"] else {}
+        kept = _generator_states.take() if restored.here["generators"] else {}
         try:
             fetcher, found = job.goes_on(restored.here)
         finally:
-            _global_generators.put(kept)
+            _generator_states.put(kept)
         _check_found(restored, found)
         return fetcher
 

@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _global_generators, _snapshots
+from . import _generator_states, _snapshots
 from ._errors import InvalidError, StateError
+from ._generators import plain
 from ._ranks import rank_of
 from ._snapshots import Here, Restored
 
@@ -30,8 +31,8 @@ def _rank() -> int:
 
 def generators(loader: LoaderCore) -> dict[str, Any]:
     """Where the loader's own generator stands, and the global ones."""
-    own = None if loader.generator is None else _global_generators.plain(loader._generator_state())
-    return {"own": own, "start": _global_generators.take()}
+    own = None if loader.generator is None else plain(loader._generator_state())
+    return {"own": own, "start": _generator_states.take()}
 
 
 def to_state(loader: LoaderCore, progress: Progress | None) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def to_state(loader: LoaderCore, progress: Progress | None) -> dict[str, Any]:
     position = 0 if progress is None else began["skipped"] + progress.batches
     if progress is not None and not progress.complete:
         state |= {"epoch": began["epoch"], "batches": position, "seeds": list(began["seeds"]), "_iterator_finished": False}
-        state["generators"] = began["generators"] | {"now": _global_generators.take()}
+        state["generators"] = began["generators"] | {"now": _generator_states.take()}
         state["sampler_asked"] = loader._sampled is not None and loader._sampled.count > 0
         if began.get("sampler_epoch") is not None:
             state["sampler_epoch"] = began["sampler_epoch"]
@@ -75,24 +76,24 @@ def generators_of(loader: LoaderCore, state: Mapping[str, Any] | None) -> Iterat
         yield True
         return
     own, start, now = (state["generators"][key] for key in ("own", "start", "now"))
-    kept = _global_generators.take()
+    kept = _generator_states.take()
     in_step = kept == (start if now is None else now)
     leave = False
     try:
-        _global_generators.put(start)
+        _generator_states.put(start)
         if own is not None or loader.generator is not None:
             loader._put_generator_state(start[loader._global_generator] if own is None else own)
         yield in_step
         leave = in_step and now is None and (own is None or loader.generator is not None)
     finally:
         if not leave:
-            _global_generators.put(kept)
+            _generator_states.put(kept)
 
 
 def put_generators(state: Mapping[str, Any]) -> None:
     """Puts the global generators where they stood when the state was taken. Not with a state of another rank: each rank draws numbers of its own."""
     if state.get("rank") == _rank():
-        _global_generators.put(state["generators"]["now"] or state["generators"]["start"])
+        _generator_states.put(state["generators"]["now"] or state["generators"]["start"])
 
 
 def finish(loader: LoaderCore, state: Mapping[str, Any] | None) -> None:
@@ -112,7 +113,7 @@ def read_again(loader: LoaderCore, state: Mapping[str, Any], found: Restored, in
     """An iterable dataset without a state, in this process, is read again, with random numbers from where the generators stand now."""
     between = state["generators"]["now"] is None and in_step
     if loader._iterable and not loader.num_workers and found.here is None and not between:
-        found.here = _snapshots.empty(0) | {"batches": found.before, "generators": _global_generators.take()}
+        found.here = _snapshots.empty(0) | {"batches": found.before, "generators": _generator_states.take()}
 
 
 def check(loader: LoaderCore, state: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+from types import FrameType
 from typing import Any
 
 import torch.utils.data
@@ -26,10 +27,17 @@ def watch() -> None:
     def watched(self: Any, dataset: Any, *arguments: Any, **settings: Any) -> None:
         init(self, dataset, *arguments, **settings)
         if not isinstance(self, LoaderCore):
-            _look(dataset, sys._getframe(1).f_globals.get("__name__", ""))
+            _look(dataset, _caller(self, sys._getframe(1)))
 
     watched._stocached = True  # type: ignore[attr-defined]
     kind.__init__ = watched
+
+
+def _caller(loader: Any, frame: FrameType | None) -> str:
+    """The module that makes the loader. Constructors of subclasses, and what libraries have put around constructors, take the loader first, and do not count."""
+    while frame is not None and frame.f_code.co_argcount and frame.f_locals.get(frame.f_code.co_varnames[0]) is loader:
+        frame = frame.f_back
+    return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
 def _look(dataset: Any, caller: str) -> None:

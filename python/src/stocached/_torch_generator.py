@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import struct
 from typing import Any, cast
 
 import torch
 
-from ._generators import memory
+from ._generators import memory, plain
 
 _WORDS = 624  # of a Mersenne Twister
 _SEED = 0x123456789ABCDEF0
@@ -33,6 +34,12 @@ class TorchGenerator:
     def restore(self, state: Any) -> None:
         torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
+    def plain_state(self) -> Any:
+        return plain(torch.default_generator.get_state())
+
+    def restore_plain(self, state: Any) -> None:
+        torch.default_generator.set_state(tensor_of(state))
+
     def places(self) -> list[memoryview]:
         if not self._offset:
             return []
@@ -41,6 +48,11 @@ class TorchGenerator:
 
     def watch(self) -> None:
         """Its seed is what `torch.initial_seed` gives, which a dataset may ask for without drawing."""
+
+
+def tensor_of(state: str) -> torch.Tensor:
+    """The state of a generator of torch that `plain` was given."""
+    return torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8)
 
 
 def _offset() -> int:

@@ -15,13 +15,14 @@ import torch.utils.data
 from torch.utils.data import DistributedSampler, SequentialSampler
 from torch.utils.data._utils.collate import default_collate
 
-from . import _data_pipes, _global_generators, _replacement, _torch_version
+from . import _data_pipes, _replacement, _torch_version
 from ._cached import CachedSamples
 from ._core import Extras, LoaderCore, living
 from ._errors import InvalidError, UnsupportedError
 from ._randomness import remedy_of
 from ._sampling import Ends, OrderSampler
 from ._torch_flavour import TorchFlavour
+from ._torch_generator import tensor_of
 from .order import AnyOrder, Order
 
 _Sample = TypeVar("_Sample", covariant=True)
@@ -207,7 +208,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
 
     def _put_generator_state(self, state: Any) -> None:
         if isinstance(state, str):
-            state = _global_generators.tensor(torch, state)
+            state = tensor_of(state)
         if self.generator is None:
             torch.set_rng_state(state)
         else:

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from . import _global_generators, _loading, _native, _snapshots, _transport
+from . import _generator_states, _loading, _native, _snapshots, _transport
 from ._augment_time import augmented, spent_ns
 from ._board import Board
 from ._cached import CachedSamples
 from ._errors import SchemaError
 from ._flavour import Flavour, sample_seed
+from ._generator_states import Draws
 from ._generators import Seeding
-from ._global_generators import Draws
 from ._layout import Layout
 from ._parent import Parent
 from ._ring import Ring
@@ -212,11 +212,11 @@ class Job:
     def goes_on(self, snapshot: Mapping[str, Any]) -> tuple[Fetcher, int]:
         """The fetcher that a snapshot was taken of, and how many batches it has made. Sets the global generators that are in the snapshot."""
         if self.iterable and not _snapshots.is_stateful(snapshot) and not _snapshots.has_ended(snapshot):
-            _global_generators.put(snapshot["generators"])  # where they stood before the first batch
+            _generator_states.put(snapshot["generators"])  # where they stood before the first batch
             fetcher = self.fetcher()
             return fetcher, fetcher.skip(snapshot["batches"], self.batch_size)
         fetcher = self.fetcher(snapshot)
-        _global_generators.put(snapshot["generators"])
+        _generator_states.put(snapshot["generators"])
         return fetcher, snapshot["batches"]
 
     def where(self, worker: int) -> str:
