@@ -34,7 +34,7 @@ def watch() -> None:
 
 
 def _caller(loader: Any, frame: FrameType | None) -> str:
-    """The module that makes the loader. Constructors of subclasses, and what libraries have put around constructors, take the loader first, and do not count."""
+    """The module that makes the loader. Constructors, and what libraries put around them, take the loader first. They do not count."""
     while frame is not None and frame.f_code.co_argcount and frame.f_locals.get(frame.f_code.co_varnames[0]) is loader:
         frame = frame.f_back
     return "" if frame is None else frame.f_globals.get("__name__", "")
