@@ -404,3 +404,30 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(settings):
     later = iter(other)
     other.sampler.set_epoch(1)  # when the iteration is made already, which has asked the sampler ahead
     assert read(later) == orders[1]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("end", ["", "loader.close()"])
+def test_the_interpreter_ends_in_silence_while_a_dataset_lives(end):
+    """A dataset keeps its cache, and modules are emptied before the last objects go."""
+    python(
+        f"""
+        import numpy as np
+        import torch
+        from stocached.torch import DataLoader
+
+        class Ramps:
+            def __len__(self):
+                return 50
+
+            def __getitem__(self, index):
+                return np.full(3072, index, np.uint8)
+
+        dataset = Ramps()
+        loader = DataLoader(dataset, 5, size="64MiB")
+        for batch in loader:
+            pass
+        {end}
+        """,
+        options=("-W", "ignore"),
+    )

@@ -77,10 +77,10 @@ class Handle(_native.Cache):
         _native.explain(self, code, max(min(index, 2**63 - 1), -(2**63)), size, text, len(text))
         return _errors.make(code, text.value.decode(errors="replace"))
 
-    def __del__(self, close: Any = _native.close_keep_payload) -> None:
+    def __del__(self, close: Any = _native.close_keep_payload, pointer_to: Any = _native.Cache) -> None:
         if self.value is None:
             return
-        pointer = _native.Cache(self.value)
+        pointer = pointer_to(self.value)
         self.value = None  # so that a finalizer that still finds this handle gets "closed", not freed memory
         if self.payload is not None:
             self.payload.owned = True

@@ -42,9 +42,9 @@ class Hold:
         if self._pid == os.getpid():
             _native.hold(self._handle, max(self._bytes - self._taken, 0))
 
-    def __del__(self) -> None:
-        if self._pid == os.getpid() and self._bytes > 0:
-            _native.hold(self._handle, 0)
+    def __del__(self, hold: Any = _native.hold, getpid: Any = os.getpid) -> None:  # modules may be empty by now, at the end of the interpreter
+        if self._pid == getpid() and self._bytes > 0:
+            hold(self._handle, 0)
 
 
 _holds: weakref.WeakKeyDictionary[Any, Hold] = weakref.WeakKeyDictionary()
