@@ -14,7 +14,8 @@ from ._generators import memory, plain
 _WORDS = 624  # of a Mersenne Twister
 _SEED = 0x123456789ABCDEF0
 _HEAD = struct.Struct("Qi?3xI")  # of at::mt19937: seed, words left, whether it was seeded, the next word; then the words
-_NORMAL = _HEAD.size + 4 * _WORDS + 4 + 8 + 8  # whether there is a second Gaussian number of 64 bits, after one of 32 bits and the number itself
+_AFTER = _HEAD.size + 4 * _WORDS + 4  # the second Gaussian numbers, of 32 and of 64 bits: std::optional, or c10::optional before torch 2.2
+_NORMAL, _OLD_NORMAL = _AFTER + 8 + 8, _AFTER + 8  # whether there is one of 64 bits: after the number, or before it
 _BYTES = _NORMAL + 8
 _LAST = _HEAD.size + 4 * (_WORDS - 1)
 
@@ -66,8 +67,9 @@ def _offset() -> int:
     flags = []
     for _ in range(2):
         torch.randn(1, generator=probe, dtype=torch.float64)
-        flags.append(seen[_NORMAL])
+        flags.append((seen[_NORMAL], seen[_OLD_NORMAL]))
     words = seen[_HEAD.size : _HEAD.size + 4 * _WORDS].cast("I").tolist()
     stored = probe.get_state().numpy().tobytes()[24 : 24 + 8 * _WORDS]  # each in 64 bits, as in torch's first version
-    known = flags == [1, 0] and _HEAD.unpack_from(seen)[:3] == (_SEED, _WORDS - 3, True) and words == list(struct.unpack(f"{_WORDS}Q", stored))
+    flagged = (1, 0) in zip(*flags)
+    known = flagged and _HEAD.unpack_from(seen)[:3] == (_SEED, _WORDS - 3, True) and words == list(struct.unpack(f"{_WORDS}Q", stored))
     return offset if known else 0
