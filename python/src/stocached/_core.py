@@ -504,7 +504,7 @@ class LoaderCore(Options):
             skip = 0 if state is None else int(state["batches"])
             order.begin(epoch)
             wanted = _skipped(iter(self.batch_sampler), skip)
-            began: dict[str, Any] = {"epoch": epoch, "skipped": skip, "generators": _loader_state.generators(self), "seeds": (base_seed, 0)}
+            began: dict[str, Any] = {"epoch": epoch, "skipped": skip, "generators": _loader_state.Generators(self), "seeds": (base_seed, 0)}
             return wanted, base_seed, key, began, None
         samplers = self._samplers_with_epochs()
         if state is not None and state.get("sampler_epoch") is not None:
@@ -513,7 +513,7 @@ class LoaderCore(Options):
         _loader_state.finish(self, state)
         with _loader_state.generators_of(self, state) as in_step:
             restored = None if state is None else _loader_state.restored(self, state)
-            began = {"epoch": epoch, "skipped": 0 if restored is None else restored.given, "generators": _loader_state.generators(self)}
+            began = {"epoch": epoch, "skipped": 0 if restored is None else restored.given, "generators": _loader_state.Generators(self)}
             began["pipes"] = self._pipes()
             wanted, began["sampled"] = self._sampled_batches(state)
             if samplers:

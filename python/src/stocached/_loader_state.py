@@ -29,10 +29,15 @@ def _rank() -> int:
     return 0
 
 
-def generators(loader: LoaderCore) -> dict[str, Any]:
-    """Where the loader's own generator stands, and the global ones."""
-    own = None if loader.generator is None else plain(loader._generator_state())
-    return {"own": own, "start": _generator_states.take()}
+class Generators:
+    """Where the loader's own generator stands, and the global ones, at one moment."""
+
+    def __init__(self, loader: LoaderCore) -> None:
+        self._own = None if loader.generator is None else loader._generator_state()
+        self._start = _generator_states.Taken()
+
+    def plain(self) -> dict[str, Any]:
+        return {"own": None if self._own is None else plain(self._own), "start": self._start.plain()}
 
 
 def to_state(loader: LoaderCore, progress: Progress | None) -> dict[str, Any]:
@@ -42,7 +47,7 @@ def to_state(loader: LoaderCore, progress: Progress | None) -> dict[str, Any]:
     position = 0 if progress is None else began["skipped"] + progress.batches
     if progress is not None and not progress.complete:
         state |= {"epoch": began["epoch"], "batches": position, "seeds": list(began["seeds"]), "_iterator_finished": False}
-        state["generators"] = began["generators"] | {"now": _generator_states.take()}
+        state["generators"] = began["generators"].plain() | {"now": _generator_states.take()}
         state["sampler_asked"] = loader._sampled is not None and loader._sampled.count > 0
         if began.get("sampler_epoch") is not None:
             state["sampler_epoch"] = began["sampler_epoch"]
@@ -50,7 +55,7 @@ def to_state(loader: LoaderCore, progress: Progress | None) -> dict[str, Any]:
             state["_overtaken"] = [began["skipped"] + number for number in progress.overtaken]
     else:
         state |= {"epoch": loader._epoch, "batches": 0, "seeds": None, "_iterator_finished": progress is not None}
-        state["generators"] = generators(loader) | {"now": None}
+        state["generators"] = Generators(loader).plain() | {"now": None}
         if loader.persistent_workers and loader._kept is not None:
             state["seeds"] = [loader._seeds[0], loader._seeds[1] + 1]
     state["workers"] = workers

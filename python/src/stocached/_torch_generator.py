@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from ._generators import memory, plain
+from ._generators import memory
 
 _WORDS = 624  # of a Mersenne Twister
 _SEED = 0x123456789ABCDEF0
@@ -35,8 +35,8 @@ class TorchGenerator:
     def restore(self, state: Any) -> None:
         torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
-    def plain_state(self) -> Any:
-        return plain(torch.default_generator.get_state())
+    def plain(self, state: Any) -> Any:
+        return base64.b64encode(state).decode()
 
     def restore_plain(self, state: Any) -> None:
         torch.default_generator.set_state(tensor_of(state))
