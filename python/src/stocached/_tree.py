@@ -307,6 +307,9 @@ class Tree:
 
     def give_batch(self, columns: Sequence[Any], tuples: type) -> Any:
         """The batch of samples whose leaves make these columns. tuples: what plain tuples are made."""
+        if self._flat is not None:
+            kind, keys = self._flat
+            return dict(zip(keys, columns)) if kind is dict else (tuples if kind is tuple else kind)(columns)
         return self._build_batch(self._root, columns, tuples)
 
     def _build_batch(self, node: Any, columns: Sequence[Any], tuples: type) -> Any:
