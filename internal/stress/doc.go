@@ -15,6 +15,15 @@
 // Results (BUSY, FULL, EXISTS, ...) are all fine and go on. It exits 0 when the time is over; 3 after printing one line that begins with "TORN" to stderr when a sample does
 // not verify; 4 after one that begins with "ERROR" when a call fails with an error that it should not (every error but a full client table: then exit 0).
 //
+// # Forks
+//
+// An interpreter that is slow to start may fork workers:
+//
+//	worker fork
+//
+// starts one for each line "<cache> <samples> <seconds> <seed>" on stdin, until stdin ends. The worker's parent has ended when the worker writes its pid as a line to stdout, and
+// is killed when its new parent ends.
+//
 // # Payload
 //
 // A sample has the cache's sample_bytes, at least 32; in a variable-size cache a length of the writer's choice in 32..sample_bytes. In little-endian 64-bit words:

@@ -1,7 +1,6 @@
 package stress
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +31,7 @@ type Drive struct {
 type Worker struct {
 	Language string
 	Command  []string
+	Forks    bool // the command forks workers as well, as package stress describes; Memory does without
 }
 
 // Report is what came of it.
@@ -77,7 +77,8 @@ func (d Drive) Run() (Report, error) {
 	}
 	defer c.Close()
 	r := &run{Drive: d, path: filepath.Join(dir, "stress"), seg: seg, c: c, rng: rand.New(rand.NewPCG(d.Seed, 1)),
-		report: Report{Killed: map[string]int{}}, begun: time.Now()}
+		report: Report{Killed: map[string]int{}}, begun: time.Now(), forkers: map[string]*forker{}}
+	defer r.endForkers()
 	err = errors.Join(r.kill(), r.check())
 	r.report.Took = time.Since(r.begun).Round(time.Millisecond)
 	return r.report, err
@@ -92,35 +93,29 @@ type run struct {
 	rng    *rand.Rand
 	begun  time.Time
 	report Report
-}
 
-// process is a worker that runs.
-type process struct {
-	*exec.Cmd
-	language string
-	record   int // in the client table; -1: not seen yet
-	stderr   bytes.Buffer
-	ended    chan struct{} // closed when it has ended
-	err      error         // how; once ended is closed
+	forkers map[string]*forker // by language
 }
 
 func (r *run) start(w Worker) (*process, error) {
-	args := append(w.Command[1:len(w.Command):len(w.Command)], r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds())+60), fmt.Sprint(r.rng.Uint32()))
-	return startWorker(w.Language, exec.Command(w.Command[0], args...))
+	args := []string{r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds()) + 60), fmt.Sprint(r.rng.Uint32())}
+	if !w.Forks {
+		return startWorker(w.Language, exec.Command(w.Command[0], append(w.Command[1:len(w.Command):len(w.Command)], args...)...))
+	}
+	if r.forkers[w.Language] == nil {
+		f, err := startForker(w)
+		if err != nil {
+			return nil, err
+		}
+		r.forkers[w.Language] = f
+	}
+	return r.forkers[w.Language].start(args)
 }
 
-func startWorker(language string, command *exec.Cmd) (*process, error) {
-	p := &process{Cmd: command, language: language, record: -1, ended: make(chan struct{})}
-	p.Cmd.Stderr = &p.stderr
-	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no worker outlives a driver that is killed
-	if err := p.Start(); err != nil {
-		return nil, fmt.Errorf("start a worker in %s: %w", language, err)
+func (r *run) endForkers() {
+	for _, f := range r.forkers {
+		f.end()
 	}
-	go func() {
-		p.err = p.Wait()
-		close(p.ended)
-	}()
-	return p, nil
 }
 
 // kill starts workers and kills them at random, until there were enough kills.
@@ -129,7 +124,7 @@ func (r *run) kill() error {
 	defer func() {
 		for _, p := range workers {
 			if p != nil {
-				p.Process.Kill()
+				p.Kill()
 				<-p.ended
 			}
 		}
@@ -200,18 +195,18 @@ func (r *run) killOne(workers []*process) (int, error) {
 			select {
 			case <-p.ended:
 				workers[k] = nil
-				return k, fmt.Errorf("a worker in %s ended by itself (%v): %s", p.language, p.err, p.stderr.Bytes())
+				return k, fmt.Errorf("a worker in %s ended by itself (%v): %s", p.language, p.err, p.said())
 			default:
 			}
 			if p.record < 0 {
-				p.record = r.recordOf(p.Process.Pid)
+				p.record = r.recordOf(p.Pid)
 			}
 			if p.record < 0 || !any && !r.claims(p.record) || p.language != language && time.Since(begun) < patience {
 				continue
 			}
 			for until := time.Now().Add(time.Duration(r.rng.IntN(40)) * time.Microsecond); time.Now().Before(until); {
 			}
-			p.Process.Kill()
+			p.Kill()
 			<-p.ended
 			workers[k] = nil
 			var exit *exec.ExitError
@@ -219,7 +214,7 @@ func (r *run) killOne(workers []*process) (int, error) {
 				r.report.Killed[p.language]++
 				return k, nil
 			}
-			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, p.err, p.stderr.Bytes())
+			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, p.err, p.said())
 		}
 		if time.Since(r.begun) > r.Lasts {
 			return 0, fmt.Errorf("%d of %d kills after %v", r.report.Kills, r.Kills, r.Lasts)

@@ -79,7 +79,7 @@ func (m Memory) round(group *cgroup.Group, number int, report *MemoryReport) err
 		err = m.wait(group, workers, c)
 	}
 	for _, p := range workers {
-		p.Process.Kill()
+		p.Kill()
 		<-p.ended
 	}
 	s, statsErr := c.Stats()
@@ -118,7 +118,7 @@ func (m Memory) wait(group *cgroup.Group, workers []*process, c *cache.Cache) er
 			select {
 			case <-p.ended:
 				kills, err := group.Kills()
-				return errors.Join(fmt.Errorf("a worker in %s ended by itself (%v), the kernel has killed %d: %s", p.language, p.err, kills, p.stderr.Bytes()), err)
+				return errors.Join(fmt.Errorf("a worker in %s ended by itself (%v), the kernel has killed %d: %s", p.language, p.err, kills, p.said()), err)
 			default:
 			}
 		}

@@ -90,7 +90,7 @@ func goWorkers(t *testing.T, n int) []Worker {
 	}
 	workers := make([]Worker, n)
 	for k := range workers {
-		workers[k] = Worker{"Go", []string{self, "work"}}
+		workers[k] = Worker{Language: "Go", Command: []string{self, "work"}}
 	}
 	return workers
 }

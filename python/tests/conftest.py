@@ -39,12 +39,17 @@ os.environ["STOCACHED_SOCKETS_DIR"] = f"{_SOCKETS.name}/run"
 
 
 # Importing torch takes seconds in each process that runs tests, and every fork of one longer: where its tests are left out, files of nothing else are not read.
-_ALL_NEED_TORCH = re.compile(r"^pytestmark = \[?pytest\.mark\.torch\b", re.MULTILINE)
+_ALL_NEED_TORCH = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.torch\b", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     left_out = config.option.markexpr == "not torch" and collection_path.suffix == ".py" and _ALL_NEED_TORCH.search(collection_path.read_text())
     return True if left_out else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.option.markexpr == "not torch" and "torch" in sys.modules:
+        raise pytest.UsageError("a test file imports torch although it has tests without the mark `torch`: import it in the tests that need it")
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
+import signal
 import sys
 import time
 
@@ -109,8 +111,26 @@ def raw_bytes(cache: Cache) -> Cache:
     return cache
 
 
+def forked() -> list[str]:
+    """Forks a worker for each line on stdin. Returns, in the worker, the words of the line."""
+    for line in sys.stdin:
+        between = os.fork()
+        if between == 0:
+            between = os.getpid()
+            if os.fork() != 0:
+                os._exit(0)
+            while os.getppid() == between:
+                time.sleep(0.001)
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            os.write(1, b"%d\n" % os.getpid())
+            return line.split()
+        os.waitpid(between, 0)
+    os._exit(0)
+
+
 def main() -> int:
-    path, samples, seconds, seed = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+    arguments = forked() if sys.argv[1:] == ["fork"] else sys.argv[1:]
+    path, samples, seconds, seed = arguments[0], int(arguments[1]), float(arguments[2]), int(arguments[3])
     assert payload(5, 7, 1234, 45).tobytes().hex() == "05000000000000000700000000000000d20400000000000000b77615df6feacff6bb854794aefff9898ee19516"
     end = time.monotonic() + seconds
     try:

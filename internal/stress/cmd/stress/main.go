@@ -130,7 +130,7 @@ func (g given) workers(n int) ([]stress.Worker, error) {
 			fmt.Printf("no worker in %s was given: others take its place\n", other.language)
 			continue
 		}
-		languages = append(languages, stress.Worker{Language: other.language, Command: strings.Fields(other.command)})
+		languages = append(languages, stress.Worker{Language: other.language, Command: strings.Fields(other.command), Forks: other.language == "Python"})
 	}
 	workers := make([]stress.Worker, n)
 	for k := range workers {
