@@ -12,33 +12,33 @@
 
 #include "src/internal.h"
 
-#include "src/fault.c"   /* named points at which tests stop or kill the process; nothing in a release build */
-#include "src/error.c"   /* codes and messages */
-#include "src/system.c"  /* system calls whose wrappers are newer than GLIBC 2.17, and loops over the others */
-#include "src/crc.c"     /* CRC-32C */
-#include "src/schema.c"  /* fields of a sample */
-#include "src/geometry.c" /* where the regions of a segment lie */
-#include "src/header.c"  /* the first 4,096 bytes: written once, checked at every attach */
-#include "src/words.c"   /* index words, claim entries, counters: typed access to the mapped control part */
-#include "src/crew.c"    /* threads that help with a batch */
-#include "src/client.c"  /* lock description, registration, fork */
-#include "src/takeback.c" /* claims of the dead */
-#include "src/clear.c"   /* the phase in which nobody claims */
-#include "src/path.c"    /* where the files of caches lie, and how they are opened */
-#include "src/memory.c"  /* what memory there is */
-#include "src/promise.c" /* what other caches have yet to fill, and whether a new one fits */
-#include "src/allowance.c" /* what may be filled before somebody looks at memory again */
-#include "src/huge.c"    /* huge pages */
-#include "src/segment.c" /* create, open, close, unlink */
-#include "src/copy.c"    /* memory copies */
-#include "src/read.c"    /* get, view, gather */
-#include "src/write.c"   /* set, claim, write, publish, abort */
-#include "src/look.c"    /* info, states, stats, verify, explain */
-#include "src/link.c"    /* connections to a server */
-#include "src/fetch.c"   /* what a server fills */
-#include "src/order.c"   /* keyed permutations, the order of one dataset */
-#include "src/weights.c" /* samples drawn by weight */
-#include "src/mix.c"     /* several datasets by ratio */
-#include "src/epoch.c"   /* the order of an epoch, and its shards */
-#include "src/board.c"   /* tasks for workers */
-#include "src/python.c"  /* for callers with arrays and a garbage collector */
+#include "src/base/fault.c"   /* named points at which tests stop or kill the process; nothing in a release build */
+#include "src/base/error.c"   /* codes and messages */
+#include "src/base/system.c"  /* system calls whose wrappers are newer than GLIBC 2.17, and loops over the others */
+#include "src/base/crc.c"     /* CRC-32C */
+#include "src/segment/schema.c"  /* fields of a sample */
+#include "src/segment/geometry.c" /* where the regions of a segment lie */
+#include "src/segment/header.c"  /* the first 4,096 bytes: written once, checked at every attach */
+#include "src/segment/record.h"   /* index words, claim entries, counters: typed access to the mapped control part */
+#include "src/tasks/thread_pool.c"    /* threads that help with a batch */
+#include "src/protocol/client.c"  /* lock description, registration, fork */
+#include "src/protocol/reclaim.c" /* claims of the dead */
+#include "src/protocol/clear.c"   /* the phase in which nobody claims */
+#include "src/segment/path.c"    /* where the files of caches lie, and how they are opened */
+#include "src/segment/memory.c"  /* what memory there is */
+#include "src/segment/promise.c" /* what other caches have yet to fill, and whether a new one fits */
+#include "src/protocol/allowance.c" /* what may be filled before somebody looks at memory again */
+#include "src/protocol/huge_pages.c"    /* huge pages */
+#include "src/protocol/open.c" /* create, open, close, unlink */
+#include "src/base/copy.c"    /* memory copies */
+#include "src/protocol/read.c"    /* get, view, gather */
+#include "src/protocol/write.c"   /* set, claim, write, publish, abort */
+#include "src/protocol/inspect.c"    /* info, states, stats, verify, explain */
+#include "src/connection/link.c"    /* connections to a server */
+#include "src/connection/fetch.c"   /* what a server fills */
+#include "src/order/order.c"   /* keyed permutations, the order of one dataset */
+#include "src/order/weights.c" /* samples drawn by weight */
+#include "src/order/mix.c"     /* several datasets by ratio */
+#include "src/order/epoch.c"   /* the order of an epoch, and its shards */
+#include "src/tasks/task_queue.c"   /* tasks for workers */
+#include "src/protocol/arrays.c"  /* for callers with arrays and a garbage collector */

@@ -101,7 +101,7 @@ struct crew {
 
 /*
  * A handle: one lock description, one owner number, one client. Immutable after open, except the atomic members; those that belong to this process alone are
- * reset in a forked child (client.c).
+ * reset in a forked child (protocol/client.c).
  */
 struct stoc_cache {
     /* what a hit touches, in two lines */
@@ -152,6 +152,6 @@ _Static_assert(STOC_HEADER_FIELDS + STOC_MAX_FIELDS * STOC_FIELD_BYTES == STOC_H
 _Static_assert(STOC_CLIENT_CLAIMS + STOC_CLAIMS_PER_CLIENT * STOC_CLAIM_BYTES <= STOC_CLIENT_COUNTERS, "claims lie before the counters");
 _Static_assert(STOC_CLIENT_COUNTERS + STOC_COUNTER_STRIPES * STOC_COUNTER_STRIPE_BYTES <= STOC_CLIENT_RECORD_BYTES, "counters lie in the record");
 _Static_assert(STOC_COUNTER_COUNT <= STOC_COUNTERS_PER_STRIPE && STOC_COUNTERS_PER_STRIPE * 8 == STOC_COUNTER_STRIPE_BYTES, "a stripe is its counters");
-_Static_assert(STOC_WORD_STATE_BITS == 3 && STOC_WORD_OWNER_BITS == 12, "words.c");
+_Static_assert(STOC_WORD_STATE_BITS == 3 && STOC_WORD_OWNER_BITS == 12, "record.h");
 
 #endif
