@@ -4,6 +4,10 @@
 #ifndef STOCACHED_INTERNAL_H
 #define STOCACHED_INTERNAL_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1 /* F_OFD_SETLK, O_TMPFILE, fallocate, memfd seals */
+#endif
+
 #include "../stocached.h"
 #include "../stocached_layout.h"
 
@@ -44,6 +48,15 @@ _Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8 && sizeof(off_t) == 8,
 _Static_assert(sizeof(stoc_word) == 8 && _Alignof(stoc_word) == 8, "a word of the segment is 8 aligned bytes");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_LONG_LOCK_FREE == 2, "words are shared between processes: locks inside atomics would not be");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little-endian");
+
+/* What parts share. stocached.c unites all parts, so that it is static there; an editor that opens one part alone sees functions of other files. */
+#ifdef STOC_ONE_UNIT
+#define INTERNAL static
+#define INTERNAL_DATA static
+#else
+#define INTERNAL
+#define INTERNAL_DATA extern
+#endif
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -4,6 +4,7 @@
  * The crc32 instructions have a latency of 3 cycles and a throughput of 1, so three streams run side by side and are joined afterwards: joining shifts a
  * remainder over the bytes that follow it, which is a multiplication modulo the polynomial. On x86-64 the multiplier, which is another unit, takes half of the bytes.
  */
+#include "base.h"
 
 static const uint32_t crc_table[256] = {
     0x00000000, 0xf26b8303, 0xe13b70f7, 0x1350f3f4, 0xc79a971f, 0x35f1141c, 0x26a1e7e8, 0xd4ca64eb, 0x8ad958cf, 0x78b2dbcc,
@@ -201,10 +202,8 @@ __attribute__((target("+crc"))) static uint32_t crc_arm(uint32_t start, const vo
 }
 #endif
 
-typedef uint32_t crc_function(uint32_t crc, const void *data, size_t length);
-
 /* The fastest this machine has. */
-static crc_function *crc_choose(void)
+INTERNAL crc_function *crc_choose(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();

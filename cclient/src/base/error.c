@@ -1,6 +1,7 @@
 /*
  * error.c - codes and messages. A message says what was asked for, the numbers, and the next step.
  */
+#include "base.h"
 
 uint32_t stoc_abi_version(void) { return STOC_ABI_VERSION; }
 
@@ -41,7 +42,7 @@ const char *stoc_strerror(int code)
 }
 
 /* The bytes of the UTF-8 character that text begins with; 0 when it begins with none. */
-static size_t character(const unsigned char *text, size_t n, uint32_t *point)
+INTERNAL size_t character(const unsigned char *text, size_t n, uint32_t *point)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     size_t length = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
@@ -57,7 +58,7 @@ static size_t character(const unsigned char *text, size_t n, uint32_t *point)
 }
 
 /* Text that somebody else wrote, a file's name perhaps, does nothing to a terminal: ? stands for what would control it, turn a line around, or is no UTF-8. */
-static void make_printable(char *text, size_t n)
+INTERNAL void make_printable(char *text, size_t n)
 {
     for (size_t k = 0, length; k < n; k += MAX(length, 1)) {
         uint32_t c = 0;
@@ -68,7 +69,7 @@ static void make_printable(char *text, size_t n)
 }
 
 /* Fills in error (NULL is accepted) and returns code. */
-__attribute__((format(printf, 4, 5))) static int fail(struct stoc_error *error, int code, int os_error, const char *format, ...)
+__attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error, int code, int os_error, const char *format, ...)
 {
     if (error) {
         va_list args;
@@ -82,14 +83,14 @@ __attribute__((format(printf, 4, 5))) static int fail(struct stoc_error *error, 
     return code;
 }
 
-static void no_error(struct stoc_error *error)
+INTERNAL void no_error(struct stoc_error *error)
 {
     if (error)
         memset(error, 0, sizeof *error);
 }
 
 /* A system call that failed: what was tried, and errno in words. */
-static int fail_system(struct stoc_error *error, const char *what, const char *path)
+INTERNAL int fail_system(struct stoc_error *error, const char *what, const char *path)
 {
     int number = errno;
     fail(error, STOC_ESYSTEM, number, "%s %s: %s", what, path, strerror(number));
@@ -98,7 +99,7 @@ static int fail_system(struct stoc_error *error, const char *what, const char *p
 }
 
 /* 4,096 -> "4096 B", 1.5 * 2^30 -> "1.5 GiB". Text is at least 32 bytes. */
-static const char *size_text(uint64_t bytes, char *text)
+INTERNAL const char *size_text(uint64_t bytes, char *text)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     unsigned unit = 0;

@@ -2,6 +2,8 @@
  * fault.c - fault points. STOC_FAULT("claim.entry") marks a step of docs/protocol.md. Only with -DSTOC_FAULT_POINTS it does anything: it obeys
  * STOCACHED_FAULT="<point>[@<n>]=<kill|stop>" (the n-th pass, 1 by default: SIGKILL or SIGSTOP of this process) and a hook.
  */
+#include "base.h"
+
 #ifdef STOC_FAULT_POINTS
 
 STOC_API void stoc_fault_set_hook(void (*hook)(const char *point));
@@ -11,7 +13,7 @@ static _Atomic unsigned fault_passes;
 
 void stoc_fault_set_hook(void (*hook)(const char *point)) { atomic_store(&fault_hook, hook); }
 
-static void fault_at(const char *point)
+INTERNAL void fault_at(const char *point)
 {
     void (*hook)(const char *) = atomic_load(&fault_hook);
     if (hook)
@@ -33,8 +35,4 @@ static void fault_at(const char *point)
     if (atomic_fetch_add(&fault_passes, 1) + 1 == pass)
         kill(getpid(), signal_number);
 }
-
-#define STOC_FAULT(point) fault_at(point)
-#else
-#define STOC_FAULT(point) ((void)0)
 #endif

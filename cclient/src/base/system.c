@@ -1,71 +1,44 @@
 /*
  * system.c - system calls whose glibc wrappers are newer than 2.17, and loops around those that come back early.
  */
-
-#ifndef SYS_memfd_create
-#define SYS_memfd_create (__x86_64__ ? 319 : 279)
-#endif
-#ifndef MFD_CLOEXEC
-#define MFD_CLOEXEC 1u
-#define MFD_ALLOW_SEALING 2u
-#endif
-#ifndef F_ADD_SEALS
-#define F_ADD_SEALS 1033
-#define F_GET_SEALS 1034
-#define F_SEAL_SEAL 1
-#define F_SEAL_SHRINK 2
-#define F_SEAL_GROW 4
-#endif
-#ifndef F_OFD_GETLK
-#define F_OFD_GETLK 36
-#define F_OFD_SETLK 37
-#endif
-#ifndef O_TMPFILE
-#define O_TMPFILE (020000000 | O_DIRECTORY)
-#endif
-#ifndef AT_EMPTY_PATH
-#define AT_EMPTY_PATH 0x1000
-#endif
-#ifndef TMPFS_MAGIC
-#define TMPFS_MAGIC 0x01021994
-#endif
+#include "base.h"
 
 /* fstat and lstat bind GLIBC_2.33; the system call fills the same struct on 64-bit systems. */
-static int stat_fd(int fd, struct stat *st) { return (int)syscall(SYS_newfstatat, fd, "", st, AT_EMPTY_PATH); }
+INTERNAL int stat_fd(int fd, struct stat *st) { return (int)syscall(SYS_newfstatat, fd, "", st, AT_EMPTY_PATH); }
 
-static int stat_path(const char *path, struct stat *st) { return (int)syscall(SYS_newfstatat, AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW); }
+INTERNAL int stat_path(const char *path, struct stat *st) { return (int)syscall(SYS_newfstatat, AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW); }
 
 /* Not executable, where the kernel knows of that (6.3): some are set to refuse memfds that do not say so. */
-static int memfd(const char *name)
+INTERNAL int memfd(const char *name)
 {
     int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING | 8u /* MFD_NOEXEC_SEAL */);
     return fd >= 0 || errno != EINVAL ? fd : (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 }
 
-static uint64_t clock_ns(clockid_t clock)
+INTERNAL uint64_t clock_ns(clockid_t clock)
 {
     struct timespec t;
     clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+INTERNAL uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
-static void sleep_ns(uint64_t ns)
+INTERNAL void sleep_ns(uint64_t ns)
 {
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     nanosleep(&t, NULL);
 }
 
 /* Words that processes share. */
-static long futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t timeout_ms)
+INTERNAL long futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t timeout_ms)
 {
     struct timespec t = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
     return syscall(SYS_futex, word, FUTEX_WAIT, value, &t, NULL, 0);
 }
-static void futex_wake(_Atomic uint32_t *word, int most) { syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0); }
+INTERNAL void futex_wake(_Atomic uint32_t *word, int most) { syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0); }
 
-static int random_bytes(void *data, size_t length)
+INTERNAL int random_bytes(void *data, size_t length)
 {
 #ifdef SYS_getrandom
     if (syscall(SYS_getrandom, data, length, 0) == (long)length)
@@ -80,7 +53,7 @@ static int random_bytes(void *data, size_t length)
 }
 
 /* Reads exactly length bytes, unless the file ends: returns how many, or -1. */
-static int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
+INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
 {
     size_t done = 0;
     while (done < length) {
@@ -97,7 +70,7 @@ static int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
 }
 
 /* Writes all of it: 0, or -1 with errno. A short write goes on: the next one says why. */
-static int pwrite_all(int fd, const void *data, size_t length, uint64_t offset)
+INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset)
 {
     size_t done = 0;
     while (done < length) {
@@ -114,13 +87,11 @@ static int pwrite_all(int fd, const void *data, size_t length, uint64_t offset)
     return 0;
 }
 
-#define ALLOCATE_STEP (64 * MIB) /* about 25 ms: short against timers, long against a system call */
-
 /*
  * Allocates the pages of a range, in steps, because a signal makes the kernel undo one call: 0, or -1 with errno. grant (NULL: nobody) says how many more bytes may be taken; it is asked at
  * the beginning, whenever these are taken, and at the end. 0 before the end stops it with ECANCELED.
  */
-static int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context)
+INTERNAL int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context)
 {
     uint64_t step = ALLOCATE_STEP, granted = grant ? 0 : length;
     for (uint64_t done = 0;;) {
@@ -143,7 +114,7 @@ static int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant)(
 }
 
 /* Reads a small text file such as those of /proc; NUL-terminates. Returns its length or -1. */
-static int64_t read_text(const char *path, char *text, size_t size)
+INTERNAL int64_t read_text(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -163,7 +134,7 @@ static int64_t read_text(const char *path, char *text, size_t size)
 }
 
 /* Parses an unsigned decimal number (strtoull binds a new symbol where C23 is the default). Stops at the first other byte; UINT64_MAX on overflow. */
-static uint64_t parse_number(const char **at)
+INTERNAL uint64_t parse_number(const char **at)
 {
     uint64_t n = 0;
     for (; **at >= '0' && **at <= '9'; (*at)++) {

@@ -1,6 +1,7 @@
 /*
  * fetch.c - samples that a server brings: one call asks for all that is missing, and waits.
  */
+#include "connection.h"
 
 #define FETCH_TRIES 3  /* how often a sample that was brought and has left the cache again, by a clear, is asked for */
 #define FETCH_BREAKS 4 /* how many connections may end under a call that gets no sample in between */

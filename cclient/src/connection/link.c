@@ -2,13 +2,9 @@
  * link.c - connections to a server: docs/control.md. A call has one to itself; those that no call has are kept by the handle for the next. A forked child closes what it
  * inherits (client.c) and connects anew.
  */
-
-enum frame_type {
-    FRAME_HELLO = 1, FRAME_WELCOME, FRAME_ATTACH, FRAME_ATTACHED, FRAME_FETCH, FRAME_SAMPLE, FRAME_FETCHED, FRAME_PREFETCH, FRAME_PREFETCHED, FRAME_CANCEL, FRAME_ERROR
-};
+#include "connection.h"
 
 #define CONTROL_VERSION 1
-#define FRAME_BYTES 16                 /* of its header */
 #define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames but SAMPLE */
 #define MAX_LABEL 63
 #define MAX_TEXT 1000
@@ -18,19 +14,7 @@ enum frame_type {
 #define ASK_MS 1000                         /* how often the caller is asked whether to go on, at least */
 #define FIND_PAUSE_MS 20                    /* between two looks */
 
-#define BROKEN (-1000) /* the connection ended, as it does when a server goes away: on a new one the request may go well. Never leaves the library */
-
-/* Until when a call waits, and what ends it early. */
-struct patience {
-    uint64_t deadline; /* of the call, by now_ns; UINT64_MAX: none */
-    uint64_t window;   /* how long a server that is away is waited for */
-    int (*interrupted)(void *context);
-    void *context;
-    uint64_t asked; /* when interrupted was asked last */
-    struct stoc_error *error;
-};
-
-static struct patience patience_of(uint32_t timeout_ms, struct stoc_error *error)
+INTERNAL struct patience patience_of(uint32_t timeout_ms, struct stoc_error *error)
 {
     uint64_t ns = timeout_ms * UINT64_C(1000000), now = now_ns();
     return (struct patience){.deadline = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS, .asked = now, .error = error};
@@ -72,7 +56,7 @@ static int wait_for(int fd, short events, uint64_t until, struct patience *p)
 /* ------------------------------------------------------------------------------------------------ bytes */
 
 /* Numbers are written and read as in the segment's header: header.c. */
-static void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request)
+INTERNAL void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request)
 {
     put32(frame, 0, (uint32_t)length);
     put16(frame, 4, (uint16_t)type);
@@ -80,7 +64,7 @@ static void put_header(unsigned char *frame, size_t length, enum frame_type type
     put64(frame, 8, request);
 }
 
-static int send_all(struct link *l, const unsigned char *data, size_t n, struct patience *p)
+INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct patience *p)
 {
     while (n > 0) {
         int code = go_on(p, p->deadline, false);
@@ -134,7 +118,7 @@ static ssize_t receive_some(struct link *l, void *data, size_t n, bool descripto
 }
 
 /* Reads exactly n bytes. */
-static int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct patience *p)
+INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct patience *p)
 {
     unsigned char *at = data;
     while (n > 0) {
@@ -167,14 +151,8 @@ static int receive_all(struct link *l, void *data, size_t n, bool descriptor, st
     return 0;
 }
 
-struct frame {
-    uint32_t length;
-    enum frame_type type;
-    uint64_t request;
-};
-
 /* A peer that says what cannot be. */
-__attribute__((format(printf, 2, 3))) static int garbled(struct stoc_error *error, const char *format, ...)
+__attribute__((format(printf, 2, 3))) INTERNAL int garbled(struct stoc_error *error, const char *format, ...)
 {
     char what[200];
     va_list args;
@@ -184,7 +162,7 @@ __attribute__((format(printf, 2, 3))) static int garbled(struct stoc_error *erro
     return fail(error, STOC_EREMOTE, 0, "what the server sent is not the protocol of the data socket: %s; use server and library of one release", what);
 }
 
-static int receive_frame(struct link *l, struct frame *f, bool descriptor, struct patience *p)
+INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, struct patience *p)
 {
     unsigned char header[FRAME_BYTES];
     int code = receive_all(l, header, sizeof header, descriptor, p);
@@ -204,7 +182,7 @@ static int receive_frame(struct link *l, struct frame *f, bool descriptor, struc
 }
 
 /* Reads the body of an ERROR: what the server complains about, as an error of ours. */
-static int receive_error(struct link *l, const struct frame *f, struct patience *p)
+INTERNAL int receive_error(struct link *l, const struct frame *f, struct patience *p)
 {
     static const struct {
         uint16_t remote;
@@ -250,7 +228,7 @@ static int socket_address(const char *dir, struct sockaddr_un *address, bool *na
     return 0;
 }
 
-static void hang_up(struct link *l)
+INTERNAL void hang_up(struct link *l)
 {
     pthread_mutex_lock(&handles_lock);
     reset_link(l);
@@ -421,7 +399,7 @@ static int connect_link(struct link *l, const char *dir, const char *name, unsig
 /* ------------------------------------------------------------------------------------------------ the connections of a handle */
 
 /* Ends the connections that no call has: one of them has ended by itself, as all do when a server goes away, and none of them is to break a call that comes to it. */
-static void drop_idle(stoc_cache *c)
+INTERNAL void drop_idle(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
     for (struct link *l = c->links; l; l = l->next)
@@ -430,7 +408,7 @@ static void drop_idle(stoc_cache *c)
     pthread_mutex_unlock(&handles_lock);
 }
 
-static void give_link(struct link *l)
+INTERNAL void give_link(struct link *l)
 {
     pthread_mutex_lock(&handles_lock);
     l->busy = false;
@@ -438,7 +416,7 @@ static void give_link(struct link *l)
 }
 
 /* A connection for one call, made if need be; give_link when it is over. */
-static int take_link(stoc_cache *c, struct link **out, struct patience *p)
+INTERNAL int take_link(stoc_cache *c, struct link **out, struct patience *p)
 {
     *out = NULL;
     if (!c->served[0])

@@ -1,6 +1,7 @@
 /*
  * epoch.c - the order of an epoch as a function of a position, whatever the order is, and the shards of it that ranks read: docs/order.md.
  */
+#include "order.h"
 
 struct stoc_epoch {
     uint64_t positions;

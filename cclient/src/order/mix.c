@@ -1,12 +1,11 @@
 /*
  * mix.c - several datasets by ratio: a tree says whose turn it is at a position. docs/order.md.
  */
+#include "order.h"
 
 #define MAX_TURNS (UINT64_C(1) << 31) /* the sum of the ratios is below it, so that no product of two of them takes more than 64 bits */
 #define MAX_DATASETS 65536
 #define NEVER UINT64_MAX /* a position that no epoch has */
-#define MIX_SLOTS 8
-
 /* Of the tree: hands on its items to two others by their weights. Those without are the datasets. */
 struct node {
     uint64_t weight, key;
@@ -26,16 +25,6 @@ struct mixture {
     bool goes_on; /* each dataset, in the next epoch where it was */
     struct node *nodes; /* 0..datasets-1: of the datasets */
     struct member members[];
-};
-
-/* Where the datasets that were asked last are: few, so that it takes no more memory for many datasets. */
-struct mix_memory {
-    struct {
-        bool made;
-        uint32_t dataset;
-        struct plain plain;
-        struct window window;
-    } slots[MIX_SLOTS];
 };
 
 /* ------------------------------------------------------------------------------------------------ the tree */
@@ -157,7 +146,7 @@ static uint64_t turn_position(const struct mixture *m, uint32_t k, uint64_t item
 
 /* ------------------------------------------------------------------------------------------------ the mixture */
 
-static int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
+INTERNAL int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
 {
     if (mix->struct_bytes != sizeof *mix)
         return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's mixes have %zu; set it to sizeof(struct stoc_mix) and use the header of this version",
@@ -187,7 +176,7 @@ static int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
     return 0;
 }
 
-static void mixture_close(struct mixture *m)
+INTERNAL void mixture_close(struct mixture *m)
 {
     if (m)
         free(m->nodes);
@@ -195,7 +184,7 @@ static void mixture_close(struct mixture *m)
 }
 
 /* NULL: no memory. */
-static struct mixture *mixture_open(const struct stoc_mix *mix, uint64_t number)
+INTERNAL struct mixture *mixture_open(const struct stoc_mix *mix, uint64_t number)
 {
     size_t n = mix->datasets;
     struct mixture *m = calloc(1, sizeof *m + n * sizeof *m->members);
@@ -218,7 +207,7 @@ static struct mixture *mixture_open(const struct stoc_mix *mix, uint64_t number)
 }
 
 /* Fills in the members; returns how many positions there are, of which there may be too many. */
-static uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, uint64_t *samples)
+INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, uint64_t *samples)
 {
     uint64_t positions = mix->length, offset = 0;
     for (uint32_t d = 0; d < m->datasets; d++) {
@@ -240,7 +229,7 @@ static uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, uin
     return positions;
 }
 
-static uint64_t mixture_at(const struct mixture *m, uint64_t position, struct mix_memory *memory)
+INTERNAL uint64_t mixture_at(const struct mixture *m, uint64_t position, struct mix_memory *memory)
 {
     uint64_t item;
     uint32_t d = turn_at(m, position, &item);

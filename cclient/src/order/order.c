@@ -1,61 +1,15 @@
 /*
  * order.c - keyed permutations, and the order of one epoch of one dataset: docs/order.md.
  */
+#include "order.h"
 
-#define ORDER_ROUNDS 10
-#define ORDER_SMALLEST 257 /* the least n that goes through rounds; below it a table is shuffled */
-#define GOLDEN UINT64_C(0x9E3779B97F4A7C15)
-
-enum { OF_SAMPLES, OF_BLOCKS, OF_WINDOW, OF_DRAWS, OF_NODE, OF_DATASET };
-
-__extension__ typedef unsigned __int128 wide;
-
-/* A keyed permutation of 0..n-1. */
-struct permutation {
-    uint64_t n, a, b;
-    double inverse; /* 1/b, for a division without one */
-    uint64_t keys[ORDER_ROUNDS];
-    uint8_t table[ORDER_SMALLEST - 1], places[ORDER_SMALLEST - 1]; /* for a small n: of a position, and of an index */
-};
-
-#define WINDOW_BLOCKS 64 /* whose numbers are kept, so that most samples take one permutation instead of two */
-#define UNKNOWN UINT64_MAX
-
-/* A part of an epoch whose samples are shuffled among each other. */
-struct window {
-    uint64_t number, first, samples; /* first: position */
-    uint64_t short_at;               /* where in it, of its samples in the order of blocks, those begin that the last block lacks; samples: it is not in it */
-    struct permutation shuffle;
-    uint64_t blocks[WINDOW_BLOCKS]; /* of the first ones in it: their numbers, as they are asked for; UNKNOWN before */
-};
-
-/* The order of one epoch of one dataset. */
-struct plain {
-    struct stoc_order order;
-    uint64_t number;
-    uint64_t block, blocks, window; /* samples of a block (1 for windows of samples), how many there are, blocks of a window */
-    uint64_t missing, short_block;  /* samples that the last block has fewer than the others; where it stands */
-    struct permutation whole;       /* of the samples, or of the blocks */
-};
-
-static inline uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
-}
-
-static inline uint64_t below(uint64_t x, uint64_t n) { return (uint64_t)((wide)x * n >> 64); }
-
-static uint64_t chain(uint64_t seed, const uint64_t *words, size_t n)
+INTERNAL uint64_t chain(uint64_t seed, const uint64_t *words, size_t n)
 {
     uint64_t key = mix(seed + GOLDEN);
     for (size_t k = 0; k < n; k++)
         key = mix((key ^ words[k]) + GOLDEN);
     return key;
 }
-
-#define CHAIN(seed, ...) chain(seed, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
 static void key_permutation(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch, uint64_t use, uint64_t part)
 {
@@ -124,7 +78,7 @@ static uint64_t permutation_at(const struct permutation *p, uint64_t x)
  * permutation_at of x, x + step, ...: several side by side, as each step of one waits for the one before. Measured in one run, 4,096 at a time, Xeon at 2.5 GHz: 30 ns an index,
  * one after the other 91.
  */
-static void permutation_run(const struct permutation *p, uint64_t x, uint64_t step, int64_t *out, size_t n)
+INTERNAL void permutation_run(const struct permutation *p, uint64_t x, uint64_t step, int64_t *out, size_t n)
 {
     size_t done = 0;
     for (; p->n >= ORDER_SMALLEST && n - done >= LANES; done += LANES, x += LANES * step) {
@@ -217,7 +171,7 @@ static uint64_t index_within(const struct plain *e, struct window *w, uint64_t p
 /* ------------------------------------------------------------------------------------------------ epochs of one dataset */
 
 /* EINVAL. what: before the name of the member in the message, such as "dataset 3: ", or "". */
-static int check_order(const struct stoc_order *order, const char *what, struct stoc_error *error)
+INTERNAL int check_order(const struct stoc_order *order, const char *what, struct stoc_error *error)
 {
     if (order->struct_bytes != sizeof *order)
         return fail(error, STOC_EINVAL, 0, "%sstruct_bytes: %llu, this library's orders have %zu; set it to sizeof(struct stoc_order) and use the header of this version", what,
@@ -234,7 +188,7 @@ static int check_order(const struct stoc_order *order, const char *what, struct 
 }
 
 /* Of an order that was checked. */
-static void plain_begin(struct plain *e, const struct stoc_order *order, uint64_t number)
+INTERNAL void plain_begin(struct plain *e, const struct stoc_order *order, uint64_t number)
 {
     uint64_t n = order->samples;
     e->order = *order;
@@ -262,7 +216,7 @@ static void plain_begin(struct plain *e, const struct stoc_order *order, uint64_
 }
 
 /* w: a window that was asked for before, or one without samples; becomes the one that the position is in. */
-static inline uint64_t plain_at(const struct plain *e, uint64_t position, struct window *w)
+INTERNAL inline uint64_t plain_at(const struct plain *e, uint64_t position, struct window *w)
 {
     switch (e->order.kind) {
     case STOC_ORDER_SEQUENTIAL:
@@ -276,7 +230,7 @@ static inline uint64_t plain_at(const struct plain *e, uint64_t position, struct
     }
 }
 
-static uint64_t plain_position(const struct plain *e, uint64_t index)
+INTERNAL uint64_t plain_position(const struct plain *e, uint64_t index)
 {
     struct window w;
     if (e->order.kind == STOC_ORDER_SEQUENTIAL)

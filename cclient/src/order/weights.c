@@ -1,18 +1,7 @@
 /*
  * weights.c - samples drawn as often as their weights say, by an alias table that is made in whole numbers: docs/order.md.
  */
-
-/* A bucket of the table: its own sample, or the other one. */
-struct bucket {
-    uint64_t threshold; /* of the coin: below it comes the bucket's own */
-    uint64_t alias;
-};
-
-struct stoc_weights {
-    atomic_uint_fast64_t users; /* who opened it, and its epochs; the last one frees it */
-    uint64_t samples;
-    struct bucket buckets[];
-};
+#include "order.h"
 
 /* A double from 0 on is mantissa * 2^exponent, exactly. */
 static uint64_t mantissa_of(double w, int *exponent)
@@ -129,7 +118,7 @@ void stoc_weights_close(stoc_weights *t)
         free(t);
 }
 
-static inline uint64_t draw_at(const struct stoc_weights *t, uint64_t key, uint64_t position)
+INTERNAL inline uint64_t draw_at(const struct stoc_weights *t, uint64_t key, uint64_t position)
 {
     uint64_t k = below(mix(key + (2 * position + 1) * GOLDEN), t->samples);
     return mix(key + (2 * position + 2) * GOLDEN) < t->buckets[k].threshold ? k : t->buckets[k].alias;

@@ -1,12 +1,13 @@
 /*
  * allowance.c - the memory that all clients of a cache may fill before one of them looks again. docs/protocol.md, Memory; the same as shm/allowance.go.
  */
+#include "protocol.h"
 
 /* How much of what is usable may be taken before somebody looks again. */
-static uint64_t grant_of(uint64_t usable) { return MIN(usable / STOC_GRANT_DIVISOR, STOC_GRANT_MAX); }
+INTERNAL uint64_t grant_of(uint64_t usable) { return MIN(usable / STOC_GRANT_DIVISOR, STOC_GRANT_MAX); }
 
 /* How many bytes of pages a place may take, wherever it begins. */
-static uint64_t pages_of(uint64_t length)
+INTERNAL uint64_t pages_of(uint64_t length)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     return ROUND_UP(length, page) + page;
@@ -26,7 +27,7 @@ static uint32_t group_of_process(const char *root)
 }
 
 /* Bytes that were drawn are pages now, or never will be. */
-static void settle(stoc_cache *c, uint32_t record, uint64_t n) { atomic_fetch_sub(drawn_word(c, record), n); }
+INTERNAL void settle(stoc_cache *c, uint32_t record, uint64_t n) { atomic_fetch_sub(drawn_word(c, record), n); }
 
 /* What live clients have drawn and not yet taken, less n bytes of this one. */
 static uint64_t drawn_by_others(const stoc_cache *c, uint32_t record, uint64_t n)
@@ -61,7 +62,7 @@ static int look_at_memory(stoc_cache *c, uint32_t record, uint64_t n)
 }
 
 /* Asks for n bytes of new pages; n is a multiple of GRANT_UNIT. true: to be settled. false: memory is short. docs/protocol.md, Memory. */
-static bool draw(stoc_cache *c, uint32_t record, uint64_t n)
+INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n)
 {
     atomic_fetch_add(drawn_word(c, record), n); /* before the allowance falls: who looks sees these bytes in the one or in the other */
     for (bool look = atomic_fetch_sub_explicit(&c->memory_left, (int64_t)n, memory_order_relaxed) < (int64_t)n;;) {

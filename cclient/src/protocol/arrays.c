@@ -1,6 +1,7 @@
 /*
- * python.c - calls that garbage-collected callers with arrays need: a view as a row number, a set with few arguments, batches by field, and a payload map that outlives its handle.
+ * arrays.c - calls that garbage-collected callers with arrays need: a view as a row number, a set with few arguments, batches by field, and a payload map that outlives its handle.
  */
+#include "protocol.h"
 
 /* An offset, or what is below it, in slots. */
 static int64_t slot_at(const stoc_cache *c, int64_t offset) { return offset < 0 ? offset : offset / (int64_t)c->slot_stride; }

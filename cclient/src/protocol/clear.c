@@ -1,6 +1,7 @@
 /*
  * clear.c - emptying the cache: a phase of its own, in which nobody claims. docs/protocol.md, Clear.
  */
+#include "protocol.h"
 
 /* Waits until every entry of every record was seen 0 once: 0, or how many claims were in the way at the deadline. */
 static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
@@ -39,7 +40,7 @@ static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
  * Steps 2 to 4 of a clear whose phase word is ours: CLEARING of owner. 0: done, the cache is empty and open. Else how many claims were in the way at the deadline; then the
  * phase is give_up: OPEN for who began the clear; for who took it over CLEARING by nobody, because the dead clearer may have been half-way, and half a clear must not be opened.
  */
-static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up)
+INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up)
 {
     uint64_t in_the_way = drain_claims(c, owner, deadline);
     if (in_the_way) {
@@ -94,7 +95,7 @@ static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
  * Finishes the clear that phase says is under way, if its clearer is dead. true: look at the phase again. false: the clearer lives, or claims of live clients were in the
  * way for as long as patience lasts.
  */
-static bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t patience_ns)
+INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t patience_ns)
 {
     if (!flag_try(&c->clearing))
         return false; /* another thread of this handle is at it */

@@ -4,13 +4,14 @@
  * handles_lock protects the list of handles and the moments in which lock descriptions and connections are opened, recorded in their handle and closed. fork waits for it (the prepare
  * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the lists and closes it. It is held across no other system call, but for helpers that leave before a fork.
  */
+#include "protocol.h"
 
-static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+INTERNAL pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 static stoc_cache *handles;
-static struct link *dialling; /* connections that no handle has yet */
+INTERNAL struct link *dialling; /* connections that no handle has yet */
 
 /* Closes a connection, whoever has it. With handles_lock held. */
-static void reset_link(struct link *l)
+INTERNAL void reset_link(struct link *l)
 {
     if (l->fd >= 0)
         close(l->fd);
@@ -59,7 +60,7 @@ static void fork_child(void)
 
 __attribute__((constructor)) static void install_fork_handlers(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
 
-static void handle_list_add(stoc_cache *c)
+INTERNAL void handle_list_add(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
     c->next = handles;
@@ -70,7 +71,7 @@ static void handle_list_add(stoc_cache *c)
 }
 
 /* Takes the handle off the list and closes its lock description, whereby all its locks go, and its connections. */
-static void handle_list_remove(stoc_cache *c)
+INTERNAL void handle_list_remove(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
     int fd = atomic_exchange(&c->lock_fd, -1);
@@ -87,17 +88,8 @@ static void handle_list_remove(stoc_cache *c)
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* Flags of a handle that one thread holds at a time. Held for microseconds; a forked child finds them clear. */
-static inline bool flag_try(_Atomic uint32_t *flag) { return atomic_exchange(flag, 1) == 0; }
-static inline void flag_release(_Atomic uint32_t *flag) { atomic_store(flag, 0); }
-static inline void flag_take(_Atomic uint32_t *flag)
-{
-    while (!flag_try(flag))
-        sched_yield();
-}
-
 /* 1: the lock is ours now. 0: another description has it. -1: errno. */
-static int lock_byte(int fd, short type, uint64_t at)
+INTERNAL int lock_byte(int fd, short type, uint64_t at)
 {
     for (;;) {
         struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
@@ -111,11 +103,11 @@ static int lock_byte(int fd, short type, uint64_t at)
 }
 
 /* Record locks. The caller holds c->probing, so that no other thread asks through the same description. */
-static int lock_record(stoc_cache *c, uint32_t record) { return lock_byte(atomic_load(&c->lock_fd), F_WRLCK, record_offset(record)); }
-static void unlock_record(stoc_cache *c, uint32_t record) { lock_byte(atomic_load(&c->lock_fd), F_UNLCK, record_offset(record)); }
+INTERNAL int lock_record(stoc_cache *c, uint32_t record) { return lock_byte(atomic_load(&c->lock_fd), F_WRLCK, record_offset(record)); }
+INTERNAL void unlock_record(stoc_cache *c, uint32_t record) { lock_byte(atomic_load(&c->lock_fd), F_UNLCK, record_offset(record)); }
 
 /* Whether another description holds the record's lock. Asked through the data descriptor, which holds none itself: our own client counts like the others. */
-static bool record_alive(const stoc_cache *c, uint32_t record)
+INTERNAL bool record_alive(const stoc_cache *c, uint32_t record)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)record_offset(record), .l_len = 1};
     while (fcntl(c->fd, F_OFD_GETLK, &lock) != 0)
@@ -125,7 +117,7 @@ static bool record_alive(const stoc_cache *c, uint32_t record)
 }
 
 /* Opens the lock description: the same file, by a descriptor that nothing else ever uses. */
-static int open_lock_description(stoc_cache *c, struct stoc_error *error)
+INTERNAL int open_lock_description(stoc_cache *c, struct stoc_error *error)
 {
     char own[64];
     snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
@@ -176,9 +168,6 @@ static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
             return fail(error, STOC_ETIMEOUT, 0, "%s: the last user has held the users lock for %d seconds: it was stopped while leaving; continue or end it", c->path, (int)(LEAVE_NS / 1000000000u));
     }
 }
-
-static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
-static int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up);
 
 /* "pid (name) state ppid ...": the 22nd field, counted from behind the last parenthesis, because names may contain any. */
 static uint64_t start_ticks(void)
@@ -256,7 +245,7 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
 }
 
 /* Makes the handle a client, if it is none yet: at open, and at the first counted call of a forked child. EREADONLY, ECLIENTS, ENOENT (by_name), ESYSTEM. */
-static int register_client(stoc_cache *c, bool by_name, struct stoc_error *error)
+INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *error)
 {
     if (c->read_only)
         return fail(error, STOC_EREADONLY, 0, "%s is attached for reading only; attach it for writing", c->path[0] ? c->path : "the cache");
@@ -272,7 +261,7 @@ static int register_client(stoc_cache *c, bool by_name, struct stoc_error *error
 }
 
 /* Own counters, after registering if need be. Reading works without a record, so a full client table only means that nobody counts. */
-static stoc_word *counters_slow(stoc_cache *c)
+INTERNAL stoc_word *counters_slow(stoc_cache *c)
 {
     stoc_word *none = NULL;
     if (register_client(c, false, NULL) != 0)
@@ -280,28 +269,10 @@ static stoc_word *counters_slow(stoc_cache *c)
     return atomic_load(&c->counters);
 }
 
-static inline stoc_word *counters_of(stoc_cache *c)
-{
-    stoc_word *counters = atomic_load_explicit(&c->counters, memory_order_acquire);
-    return LIKELY(counters != NULL) ? counters : counters_slow(c);
-}
-
-static inline void count(stoc_cache *c, enum stoc_counter which, uint64_t n) { add_to(counters_of(c), which, n); }
-
 /* Counts and reports a word that cannot be. */
-static int corrupt(stoc_cache *c)
+INTERNAL int corrupt(stoc_cache *c)
 {
     count(c, STOC_COUNTER_CORRUPT, 1);
     return STOC_ECORRUPT;
 }
 
-/* For everything that writes: the owner number, or an error below 0. */
-static inline int require_owner(stoc_cache *c, uint32_t *owner)
-{
-    *owner = atomic_load_explicit(&c->owner, memory_order_acquire);
-    if (LIKELY(*owner != 0))
-        return 0;
-    int code = register_client(c, false, NULL);
-    *owner = atomic_load(&c->owner);
-    return code;
-}

@@ -1,10 +1,11 @@
 /*
- * huge.c - huge pages: blocks of 2 MiB that processors map by one entry, so that a random read seldom waits for page tables, and no process has page tables to fill.
+ * huge_pages.c - huge pages: blocks of 2 MiB that processors map by one entry, so that a random read seldom waits for page tables, and no process has page tables to fill.
  *
  * tmpfs gives them by its mount option huge=, which /dev/shm is mounted without; but since Linux 6.1 whoever maps a file may ask for each block (MADV_COLLAPSE), whatever the mount
  * and /sys/kernel/mm/transparent_hugepage/shmem_enabled say, unless that is `deny`. docs/segment.md, Huge pages, has what it is worth.
  * All of this is speed alone: where the kernel refuses, pages are small and everything else is the same.
  */
+#include "protocol.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -13,17 +14,15 @@
 #define HUGE_BYTES (2 * MIB)               /* of amd64, and of arm64 with pages of 4 KiB; elsewhere the kernel finds nothing to do */
 #define HUGE_SLOW_NS UINT64_C(20000000)    /* a block that took longer was looked for among fragments */
 #define HUGE_PAUSE 50                      /* times as long as a refusal, or such a block, took nobody asks again: at most 2 % of the time is lost */
-#define HUGE_NEVER UINT64_MAX
-
 /* Whether the system's administrator has huge pages at all. One who set `never` means us, too, although the kernel would do what we ask. */
-static bool huge_pages_allowed(void)
+INTERNAL bool huge_pages_allowed(void)
 {
     char text[64];
     return read_text("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) > 0 && !strstr(text, "[never]");
 }
 
 /* Maps a part of a file at an address that huge pages of the file can be mapped at. MAP_FAILED with errno as mmap. offset: a multiple of HUGE_BYTES. */
-static void *map_file(int fd, uint64_t offset, uint64_t length, int protection)
+INTERNAL void *map_file(int fd, uint64_t offset, uint64_t length, int protection)
 {
     uint64_t bytes = ROUND_UP(length, (uint64_t)sysconf(_SC_PAGESIZE)), room = bytes + HUGE_BYTES;
     if (bytes < HUGE_BYTES)
@@ -50,7 +49,7 @@ static void *map_file(int fd, uint64_t offset, uint64_t length, int protection)
  * Maps the payload, for reading. It is no part of core dumps, and not locked in a program that locks its memory (mlockall): both would take all pages of the cache, and a dump would write
  * them as well. A map that is readable while it is locked would be filled at once.
  */
-static void *map_payload(int fd, uint64_t offset, uint64_t length)
+INTERNAL void *map_payload(int fd, uint64_t offset, uint64_t length)
 {
     void *map = map_file(fd, offset, length, PROT_NONE);
     if (map == MAP_FAILED)
@@ -75,7 +74,7 @@ static bool make_huge(int fd, uint64_t offset, const void *block)
 }
 
 /* The first pages of a file, before anybody has it; those that come out small, or not at all, are for `allocate`. */
-static void begin_huge(int fd, uint64_t length)
+INTERNAL void begin_huge(int fd, uint64_t length)
 {
     if (length < 2 * HUGE_BYTES || !huge_pages_allowed()) /* one block: a few hundred pages, which the processor keeps in mind */
         return;
@@ -95,7 +94,7 @@ static void begin_huge(int fd, uint64_t length)
  * Called for each place in the payload that a fill has just taken, before it writes: blocks that begin in it become huge. Places are taken one behind the other, so that is once for
  * each block, while it is (nearly) empty; where they are not, as with first-indices, what is there is copied. record: of our own, which draws their memory.
  */
-static void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_t length)
+INTERNAL void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_t length)
 {
     uint64_t block = ROUND_UP(offset, HUGE_BYTES), end = MIN(offset + length, c->payload_bytes);
     if (LIKELY(block >= end))

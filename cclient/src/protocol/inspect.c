@@ -1,6 +1,7 @@
 /*
- * look.c - info, states, stats, verify, explain: nothing here changes a sample.
+ * inspect.c - info, states, stats, verify, explain: nothing here changes a sample.
  */
+#include "protocol.h"
 
 int stoc_info(const stoc_cache *c, struct stoc_info *info)
 {

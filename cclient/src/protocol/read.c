@@ -1,17 +1,15 @@
 /*
  * read.c - get, view, gather. No allocation, no lock, no shared line written but the caller's own counters.
  */
+#include "protocol.h"
 
-#define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative ones are huge */
-
-#define WHOLE UINT64_MAX
 #define ANY_LENGTH UINT64_MAX
 
 /*
  * Copies a sample: skip WHOLE: all of it, if it has want bytes (else a miss) or want is ANY_LENGTH; otherwise want bytes from skip on, which the caller knows to be part of every sample
  * of a fixed-size cache. HIT, MISS, ECORRUPT, ESCHEMA (capacity; *length says what is needed). Checked after copying: bytes that changed meanwhile are never a hit.
  */
-static inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity, uint64_t *length, copy_function *copy, uint64_t *retried)
+INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity, uint64_t *length, copy_function *copy, uint64_t *retried)
 {
     stoc_word *record = index_word(c, i);
     for (int tries = 0; tries < MAX_COPIES; tries++) {
@@ -66,7 +64,7 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
 }
 
 /* Where a READY sample lies now: HIT, MISS, ECORRUPT. Place and length belong together. */
-static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64_t *length)
+INTERNAL inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64_t *length)
 {
     for (int tries = 0; tries < MAX_COPIES; tries++) {
         uint64_t w = load(index_word(c, i));
@@ -87,7 +85,7 @@ static inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64
  * The slot of a sample, if this is a hit of a fixed-size cache by a registered client; then *counters is where to count it. Everything else goes the long way, in functions
  * that are not inlined, so that this one needs no stack frame: half of what a view costs is its one locked addition. What follows that waits for it, so callers count last.
  */
-static inline bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters)
+INTERNAL inline bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters)
 {
     if (BAD_INDEX(c, index))
         return false;
@@ -133,7 +131,7 @@ int stoc_view(stoc_cache *c, int64_t index, const void **data, size_t *length)
     return STOC_HIT;
 }
 
-__attribute__((noinline)) static int64_t view_offset_slow(stoc_cache *c, int64_t index)
+__attribute__((noinline)) INTERNAL int64_t view_offset_slow(stoc_cache *c, int64_t index)
 {
     if (!c)
         return STOC_ECLOSED - 1;
@@ -181,20 +179,6 @@ int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *l
 enum { WORDS_AHEAD = 8, ROWS_AHEAD = 2, FETCHED_AHEAD = 256 /* bytes of a row */ };
 
 #define BYTES_PER_TURN (UINT64_C(64) * 1024) /* about 10 us */
-
-struct batch {
-    stoc_cache *cache;
-    const int64_t *indices;
-    size_t n, step; /* rows, and how many a thread takes at a time */
-    unsigned char *dst;
-    uint64_t stride, skip, want; /* rows of one size */
-    const uint64_t *offsets, *lengths; /* packed rows */
-    void *const *field_dst;            /* rows by field: of each field, NULL: not wanted */
-    const size_t *field_stride;
-    uint8_t *hit;
-    _Atomic size_t next;
-    _Atomic uint64_t hits, retried, corrupt;
-};
 
 /* What copy_sample is given as the destination of a row by field: it copies nothing but through copy_fields, which takes it apart again. */
 struct field_row {
@@ -265,7 +249,7 @@ static void gather_rows(void *context)
     atomic_fetch_add_explicit(&b->corrupt, corrupt, memory_order_relaxed);
 }
 
-static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
+INTERNAL int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
 {
     stoc_cache *c = b->cache;
     stoc_word *counters = counters_of(c);
@@ -286,7 +270,7 @@ static int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
     return corrupt ? STOC_ECORRUPT : (int64_t)hits;
 }
 
-static int check_indices(const stoc_cache *c, const int64_t *indices, size_t n)
+INTERNAL int check_indices(const stoc_cache *c, const int64_t *indices, size_t n)
 {
     uint64_t bad = 0;
     if (n && !indices)

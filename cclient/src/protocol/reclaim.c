@@ -1,12 +1,13 @@
 /*
- * takeback.c - claims of the dead. docs/protocol.md, Take back the claims of record r.
+ * reclaim.c - claims of the dead. docs/protocol.md, Take back the claims of record r.
  */
+#include "protocol.h"
 
 /*
  * Gives back a slot that a claim on the sample may hold. The cursor moves even if the slot was free already: whoever freed it may have died in between,
  * and a slot below the cursor would never be found again.
  */
-static void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
+INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
 {
     (void)slot_point, (void)cursor_point;
     if (slot >= c->slots)
@@ -68,7 +69,7 @@ static unsigned take_back_sample(stoc_cache *c, uint32_t record, uint64_t sample
  * Takes back every claim that the record lists, and counts them as recovered (or aborted, by its own client at close). The caller holds the record's lock, so that
  * none of its owner's threads is in the protocol. Returns how many.
  */
-static uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which)
+INTERNAL uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which)
 {
     uint64_t taken = 0;
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
@@ -113,7 +114,7 @@ static int64_t probe_record(stoc_cache *c, uint32_t record)
 }
 
 /* The same for who does not hold c->probing; -1 also when another thread of this handle has it. */
-static int64_t take_back_if_dead(stoc_cache *c, uint32_t record)
+INTERNAL int64_t take_back_if_dead(stoc_cache *c, uint32_t record)
 {
     if (!flag_try(&c->probing))
         return -1;

@@ -1,6 +1,7 @@
 /*
  * write.c - set, claim, write, publish, abort. docs/protocol.md, Set.
  */
+#include "protocol.h"
 
 /*
  * Bytes that are written and then checksummed while they are in the second-level cache. Measured in one run beside one bare pwrite, 150,528 bytes and 8 MiB: 1.10 and 1.10 times

@@ -1,8 +1,9 @@
 /*
  * geometry.c - where each region of a segment lies. The same function as shm.NewGeometry.
  */
+#include "segment.h"
 
-static bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride, uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
+INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride, uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
 {
     *g = (struct geometry){.samples = samples, .slots = slots, .slot_stride = stride, .payload_bytes = payload_bytes, .client_records = client_records, .flags = flags, .policy = policy};
     if (samples < 1 || samples > STOC_MAX_SAMPLES)

@@ -1,25 +1,7 @@
 /*
  * header.c - the first 4,096 bytes. Written once, before the file has a name; checked whole at every attach: what it says must be exactly what this file would write.
  */
-
-struct header {
-    struct geometry g;
-    uint16_t major, minor;
-    unsigned char uuid[16];
-    int64_t created_ns;
-    uint32_t creator_uid, field_count;
-    uint64_t sample_bytes, limit_bytes;
-    char fingerprint[STOC_FINGERPRINT_BYTES + 1], name[STOC_NAME_BYTES];
-    struct stoc_field fields[STOC_MAX_FIELDS];
-};
-
-static void put16(unsigned char *page, uint64_t at, uint16_t value) { memcpy(page + at, &value, 2); }
-static void put32(unsigned char *page, uint64_t at, uint32_t value) { memcpy(page + at, &value, 4); }
-static void put64(unsigned char *page, uint64_t at, uint64_t value) { memcpy(page + at, &value, 8); }
-
-static uint16_t get16(const unsigned char *page, uint64_t at) { uint16_t value; memcpy(&value, page + at, 2); return value; }
-static uint32_t get32(const unsigned char *page, uint64_t at) { uint32_t value; memcpy(&value, page + at, 4); return value; }
-static uint64_t get64(const unsigned char *page, uint64_t at) { uint64_t value; memcpy(&value, page + at, 8); return value; }
+#include "segment.h"
 
 /* CRC-32C of a header page with the checksum's own field as zero. */
 static uint32_t header_crc(const unsigned char *page)
@@ -31,7 +13,7 @@ static uint32_t header_crc(const unsigned char *page)
     return crc32c(crc, page + STOC_HEADER_CRC + 4, STOC_HEADER_BYTES - STOC_HEADER_CRC - 4);
 }
 
-static void header_encode(const struct header *h, unsigned char page[STOC_HEADER_BYTES])
+INTERNAL void header_encode(const struct header *h, unsigned char page[STOC_HEADER_BYTES])
 {
     const struct geometry *g = &h->g;
     memset(page, 0, STOC_HEADER_BYTES);
@@ -75,7 +57,7 @@ static void header_encode(const struct header *h, unsigned char page[STOC_HEADER
 }
 
 /* 1 to 100 of [A-Za-z0-9._-], the first alphanumeric. */
-static bool name_valid(const char *name)
+INTERNAL bool name_valid(const char *name)
 {
     size_t n = strnlen(name, 101);
     if (n < 1 || n > 100)
@@ -160,7 +142,7 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
  * Checks the first page of a file of file_bytes, and takes it apart. Nothing of the file may be touched before it has passed. In this order:
  * EFORMAT (no segment), EVERSION (byte order, layout version, sizes), EFORMAT (checksum, every field, the size of the file).
  */
-static int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t file_bytes, const char *path, struct header *h, struct stoc_error *error)
+INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t file_bytes, const char *path, struct header *h, struct stoc_error *error)
 {
     char why[256];
     memset(h, 0, sizeof *h);

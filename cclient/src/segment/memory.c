@@ -1,32 +1,25 @@
 /*
  * memory.c - what memory there is, on the machine and in our cgroups. docs/segment.md, Memory; the same numbers as shm/memory.go.
  */
+#include "segment.h"
 
 #define UNLIMITED UINT64_MAX
 #define PROC_TEXT (64 * 1024) /* of /proc/self/mountinfo and its kind; what is behind it is not seen */
-
-/* One limit on memory and what is left below it, in bytes. */
-struct room {
-    char what[192]; /* for people: "the machine (MemAvailable)", "cgroup /a/b (memory.max)" */
-    uint64_t total, available;
-    uint64_t promised; /* of it to other caches, */
-    unsigned caches;   /* so many */
-};
 
 /*
  * What nobody may fill up. It is for other memory of the processes, which grows between two looks, and for caches that do not see each other's grants. Past a cgroup's limit a write is not
  * refused: the process is killed.
  */
-static uint64_t room_floor(const struct room *r) { return MIN(MAX(r->total / STOC_FLOOR_DIVISOR, STOC_FLOOR_MIN), STOC_FLOOR_MAX); }
+INTERNAL uint64_t room_floor(const struct room *r) { return MIN(MAX(r->total / STOC_FLOOR_DIVISOR, STOC_FLOOR_MIN), STOC_FLOOR_MAX); }
 
-static uint64_t room_usable(const struct room *r)
+INTERNAL uint64_t room_usable(const struct room *r)
 {
     uint64_t taken = room_floor(r) + r->promised;
     return r->available < taken ? 0 : r->available - taken;
 }
 
 /* Reads root + path; -1 when it is missing or forbidden, which is no limit. */
-static int64_t read_below(const char *root, const char *path, char *text, size_t size)
+INTERNAL int64_t read_below(const char *root, const char *path, char *text, size_t size)
 {
     char full[1024];
     if (snprintf(full, sizeof full, "%s%s", root, path) >= (int)sizeof full)
@@ -89,21 +82,8 @@ static bool cgroup_room(const char *root, const char *mount, const char *group, 
     return true;
 }
 
-/* What one cache has yet to fill, and how deep the cgroups go that its clients share with this process, by version: the largest depth of a level; -1: no client shares any. */
-struct promise {
-    dev_t dev;
-    ino_t ino;
-    uint64_t bytes;
-    int shared[3];
-};
-
-struct promises {
-    struct promise *list;
-    size_t n;
-};
-
 /* Takes from a room what was promised out of it: to all caches if it is the machine's (version 0), else to those with a client in the cgroup. */
-static void keep_promises(const struct promises *others, int version, int depth, struct room *r)
+INTERNAL void keep_promises(const struct promises *others, int version, int depth, struct room *r)
 {
     for (size_t k = 0; others && k < others->n; k++)
         if (others->list[k].bytes > 0 && (version == 0 || others->list[k].shared[version] >= depth)) {
@@ -171,7 +151,7 @@ static void unescape(char *text)
 }
 
 /* A cgroup's path below the group that is mounted; "/" when it lies outside, as in a container whose /proc shows the host's paths. Group is at least 512 bytes. */
-static void group_below(const char *own, const char *mounted, char *group)
+INTERNAL void group_below(const char *own, const char *mounted, char *group)
 {
     size_t n = strlen(mounted);
     if (strcmp(mounted, "/") != 0) {
@@ -188,7 +168,7 @@ static void group_below(const char *own, const char *mounted, char *group)
 }
 
 /* The cgroups that a process's memory is charged to, by version; "": none. */
-static void memory_groups(const char *root, const char *pid, char groups[3][512])
+INTERNAL void memory_groups(const char *root, const char *pid, char groups[3][512])
 {
     char path[64], text[8192];
     memset(groups, 0, 3 * sizeof groups[0]);
@@ -210,15 +190,7 @@ static void memory_groups(const char *root, const char *pid, char groups[3][512]
     }
 }
 
-/* Where the memory limits of one cgroup version lie for this process. */
-struct hierarchy {
-    int version;
-    char mount[512], root[512], group[512]; /* where it is mounted; the group that is; our own group below that */
-};
-
-enum { MOST_HIERARCHIES = 4 };
-
-static size_t find_hierarchies(const char *root, struct hierarchy found[MOST_HIERARCHIES])
+INTERNAL size_t find_hierarchies(const char *root, struct hierarchy found[MOST_HIERARCHIES])
 {
     char groups[3][512], *mounts = malloc(PROC_TEXT);
     size_t n = 0;
@@ -247,7 +219,7 @@ static size_t find_hierarchies(const char *root, struct hierarchy found[MOST_HIE
 
 /* The limit with the least that may be filled: the machine's, or a cgroup's from our own upwards (v1 and v2). root is "" except in tests. others: what they have yet to fill does not
  * count as free; NULL: none. false: /proc/meminfo cannot be read. */
-static bool tightest_room(const char *root, const struct promises *others, struct room *least)
+INTERNAL bool tightest_room(const char *root, const struct promises *others, struct room *least)
 {
     char text[8192], group[512];
     struct hierarchy hierarchies[MOST_HIERARCHIES];

@@ -1,11 +1,12 @@
 /*
  * path.c - where the files of caches lie, and how they are opened: no other kind of file, and nobody else's.
  */
+#include "segment.h"
 
-static void default_directory(char *path, size_t size) { snprintf(path, size, "/dev/shm/stocached-%u", (unsigned)geteuid()); }
+INTERNAL void default_directory(char *path, size_t size) { snprintf(path, size, "/dev/shm/stocached-%u", (unsigned)geteuid()); }
 
 /* name or path -> path. EINVAL. */
-static int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct stoc_error *error)
+INTERNAL int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct stoc_error *error)
 {
     if (!name_or_path || !name_or_path[0])
         return fail(error, STOC_EINVAL, 0, "no name or path given; `stocached ls` lists caches");
@@ -30,7 +31,7 @@ static const char *kind_of_file(mode_t mode)
 }
 
 /* A file that may be a segment of ours: regular, and owned by us. */
-static int check_file(const struct stat *st, const char *path, struct stoc_error *error)
+INTERNAL int check_file(const struct stat *st, const char *path, struct stoc_error *error)
 {
     if (!S_ISREG(st->st_mode))
         return fail(error, STOC_EPERM, 0, "%s is %s, not a cache; remove it or take another name", path, kind_of_file(st->st_mode));
@@ -40,7 +41,7 @@ static int check_file(const struct stat *st, const char *path, struct stoc_error
 }
 
 /* A descriptor of a process, /proc/<pid>/fd/<fd>: a symbolic link by its looks, the open file itself by its effect. */
-static bool is_proc_fd(const char *path)
+INTERNAL bool is_proc_fd(const char *path)
 {
     if (strncmp(path, "/proc/", 6) != 0)
         return false;
@@ -48,7 +49,7 @@ static bool is_proc_fd(const char *path)
     return slash && strncmp(slash, "/fd/", 4) == 0 && slash[4] && !strchr(slash + 4, '/');
 }
 
-static int open_error(const char *path, struct stoc_error *error)
+INTERNAL int open_error(const char *path, struct stoc_error *error)
 {
     int number = errno;
     switch (number) {
@@ -67,11 +68,9 @@ static int open_error(const char *path, struct stoc_error *error)
     }
 }
 
-static int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error);
-
 /* Opens a regular file of ours without following a symbolic link, waiting on a FIFO, or waking a device: *fd, and whether it is for reading only. It refuses files in a default directory
  * that somebody else made. */
-static int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error)
+INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error)
 {
     char ours[64];
     struct stat st;
@@ -109,7 +108,7 @@ static int open_file(const char *path, int *fd, bool *read_only, struct stoc_err
  * Opens the directory of named caches. The default one MUST be a real directory of ours that nobody else may enter, so that nobody can put anything in our way; it is made
  * if create says so. Any other directory is the user's choice. ENOENT, EPERM, EMEMORY, ESYSTEM.
  */
-static int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error)
+INTERNAL int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error)
 {
     char ours[64];
     struct stat st;

@@ -1,6 +1,7 @@
 /*
  * promise.c - what other caches have yet to fill, and whether a new one fits beside them. docs/segment.md, Memory; the same as shm/promise.go and shm/budget.go.
  */
+#include "segment.h"
 
 static struct promise *promise_of(const struct promises *p, dev_t dev, ino_t ino)
 {
@@ -223,7 +224,7 @@ static void add_attached(struct promises *p)
  * Refuses a segment that memory has no room for: EMEMORY, with the numbers and what to do. fs and directory describe the tmpfs of a named cache; a memfd (NULL) knows no such
  * limit. Nothing is reserved: two creators at the same moment can both pass, and the fills of the second are then refused as FULL.
  */
-static int check_budget(uint64_t need, const struct statfs *fs, const char *directory, struct stoc_error *error)
+INTERNAL int check_budget(uint64_t need, const struct statfs *fs, const char *directory, struct stoc_error *error)
 {
     char a[32], b[32], d[32], e[32], f[32], g[32], ours[64];
     struct promises others = {NULL, 0};

@@ -1,8 +1,12 @@
 /*
- * words.c - typed access to the mapped control part. Indices are checked by the callers, once per operation.
+ * record.h - typed access to the mapped control part. Indices are checked by the callers, once per operation.
  *
  * Loads are acquire, stores release, read-modify-writes sequentially consistent, unless a line says otherwise and why.
  */
+#ifndef STOCACHED_RECORD_H
+#define STOCACHED_RECORD_H
+
+#include "../internal.h"
 
 enum { EMPTY = STOC_WORD_EMPTY, WRITING = STOC_WORD_WRITING, READY = STOC_WORD_READY };
 
@@ -125,3 +129,5 @@ static inline bool unchanged(stoc_word *record, uint64_t w, uint64_t meta)
     atomic_thread_fence(memory_order_acquire); /* load-load: what was copied was read before the words are read again */
     return LIKELY(load(record) == w && atomic_load_explicit(record + 1, memory_order_relaxed) == meta);
 }
+
+#endif

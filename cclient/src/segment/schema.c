@@ -1,6 +1,7 @@
 /*
  * schema.c - fields of a sample: their sizes and places. The same rules as shm/field.go.
  */
+#include "segment.h"
 
 static const uint8_t item_sizes[] = {1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16};
 #define DTYPES (sizeof item_sizes)
@@ -9,7 +10,7 @@ _Static_assert(DTYPES == STOC_COMPLEX128 + 1, "an item size for every dtype");
 #define EXTENT_RECORD (8 + 4 * STOC_MAX_DIMS) /* bytes of a field in the header of a variable-size sample */
 
 /* UTF-8 of n bytes without NUL, surrogates, overlong forms or numbers above 0x10ffff. */
-static bool is_utf8(const char *text, size_t n)
+INTERNAL bool is_utf8(const char *text, size_t n)
 {
     for (size_t k = 0, length; k < n; k += length) {
         uint32_t point;
@@ -48,7 +49,7 @@ static bool field_valid(const struct stoc_field *f, bool variable, char *why)
  * Places the fields of a fixed-size sample one after the other, each at the next multiple of its item size. *sample_bytes is the end of the last, *stride that rounded up
  * to the largest item, so that the payload is one dense array. In a variable-size cache places and sizes are 0, *sample_bytes is the size of the smallest sample, and *stride means nothing.
  */
-static bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes, uint64_t *stride, char *why)
+INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes, uint64_t *stride, char *why)
 {
     bool bare = count == 1 && fields[0].ndim == 1;
     uint64_t end = variable && !bare ? ROUND_UP(count * EXTENT_RECORD, STOC_UNIT_BYTES) : 0, align = 1;

@@ -1,6 +1,7 @@
 /*
- * board.c - tasks in shared memory: one parent posts them, workers take and answer them, and may be killed at any instruction. docs/loader.md.
+ * task_queue.c - tasks in shared memory: one parent posts them, workers take and answer them, and may be killed at any instruction. docs/loader.md.
  */
+#include "tasks.h"
 
 #define BOARD_MAGIC UINT64_C(0x31647262636f7473) /* "stocbrd1" */
 #define BOARD_HEADER 4096

@@ -1,10 +1,11 @@
 /*
- * crew.c - threads that help a caller with a batch. They stay for a moment, as the next batch mostly comes soon: starting one takes 30 to 40 us, waking one 6 to 10. Measured in one run, 256 rows
+ * thread_pool.c - threads that help a caller with a batch. They stay for a moment, as the next batch mostly comes soon: starting one takes 30 to 40 us, waking one 6 to 10. Measured in one run, 256 rows
  * of 3,072 bytes: 198 us alone, 152 with one that is started, 112 with one that is woken.
  *
  * A handle has its own, so there is nothing to share out. Whoever finds them busy, another thread of the program, does its batch alone. They leave after a moment without work, with the handle, and before
  * a fork, which would have to tell of threads otherwise (Python does).
  */
+#include "tasks.h"
 
 /* pthread_create and pthread_join got new versions in GLIBC 2.34, where libpthread went into libc; the old ones are still there and the same. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
@@ -21,8 +22,6 @@ __asm__(".symver pthread_join,pthread_join@GLIBC_2.17");
 #define STAY_MS 10                     /* that a helper waits for work: long against the time between batches that matters, short for whoever counts threads */
 #endif
 #define SPIN_NS UINT64_C(20000)        /* that the caller watches for the last helper before it sleeps: about a turn */
-#define BYTES_PER_THREAD (256 * 1024)  /* copying less takes about as long as waking somebody and waiting for him */
-
 enum { ABSENT = 0, STAYING = 1, WORKING = 2, LEAVING = 3 }; /* of a helper. ABSENT to WORKING, and STAYING to WORKING or LEAVING, by whoever has the crew; the others by itself */
 
 static void *help(void *context)
@@ -77,7 +76,7 @@ static bool engage(struct crew *crew, struct helper *h)
  * Runs work(context) in the calling thread and in up to threads - 1 others, and returns when all have. The others block every signal: a handler of the program must
  * not find itself on a thread it does not know. Fewer run where threads cannot be made, and none where another thread has the crew.
  */
-static void run_threads(struct crew *crew, unsigned threads, void (*work)(void *), void *context)
+INTERNAL void run_threads(struct crew *crew, unsigned threads, void (*work)(void *), void *context)
 {
     if (threads < 2 || atomic_exchange_explicit(&crew->taken, 1, memory_order_acquire) != 0) {
         work(context);
@@ -100,7 +99,7 @@ static void run_threads(struct crew *crew, unsigned threads, void (*work)(void *
 }
 
 /* Has all helpers leave, and waits for that. False: somebody has the crew, and they work. */
-static bool dismiss(struct crew *crew)
+INTERNAL bool dismiss(struct crew *crew)
 {
     if (atomic_exchange_explicit(&crew->taken, 1, memory_order_acquire) != 0)
         return false;
@@ -118,4 +117,4 @@ static bool dismiss(struct crew *crew)
 }
 
 /* In a forked child: its threads are the parent's. */
-static void forget_crew(struct crew *crew) { memset(crew, 0, sizeof *crew); }
+INTERNAL void forget_crew(struct crew *crew) { memset(crew, 0, sizeof *crew); }
