@@ -180,7 +180,7 @@ static void killed_while_clearing(void)
 /* A dies half-way through a fill; B, who was there before, dies taking it back; then everybody goes on. */
 static void killed_while_taking_back(void)
 {
-    static const char *const points[] = {"takeback.slot", "takeback.cursor", "takeback.word", "takeback.entry"};
+    static const char *const points[] = {"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"};
     static const char *const deaths[] = {"slot.taken", "slot.named", "extent.taken", "extent.named", "write.half", "claim.word"};
     for (enum kind kind = 0; kind < KINDS; kind++)
         for (size_t p = 0; p < 4; p++)
@@ -556,7 +556,7 @@ static size_t overwrite_bytes;
 static void overwrite_once(const char *point)
 {
     stoc_cache *by = overwriter;
-    if (by && strcmp(point, "look.word") == 0) {
+    if (by && strcmp(point, "find.word") == 0) {
         overwriter = NULL;
         EQUAL(put(by, 1, overwrite_bytes, 2, STOC_OVERWRITE), STOC_STORED);
     }

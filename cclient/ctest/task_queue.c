@@ -426,7 +426,7 @@ static void workers_killed_at_random(void) { CHECK(run_killed(300, NULL) > 100);
 #ifdef STOC_FAULT_POINTS
 static void workers_killed_at_every_point(void)
 {
-    static const char *const points[] = {"board.taken=kill", "board.taken@3=kill", "board.sleep=kill", "board.answer=kill", "board.answer@5=kill", "board.done=kill", "board.done@2=kill"};
+    static const char *const points[] = {"task_queue.taken=kill", "task_queue.taken@3=kill", "task_queue.sleep=kill", "task_queue.answer=kill", "task_queue.answer@5=kill", "task_queue.done=kill", "task_queue.done@2=kill"};
     for (size_t k = 0; k < sizeof points / sizeof *points; k++)
         CHECK(run_killed(20, points[k]) >= 1);
 }

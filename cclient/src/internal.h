@@ -99,12 +99,12 @@ enum { MAX_THREADS = 64 }; /* of a batch */
 struct helper {
     _Atomic uint32_t state;
     bool started; /* thread is to be joined */
-    struct crew *crew;
+    struct thread_pool *pool;
     pthread_t thread;
 };
 
 /* Threads that help with batches of one handle. */
-struct crew {
+struct thread_pool {
     _Atomic uint32_t taken;   /* 1: a thread has it, and everything below but the atomic members */
     _Atomic uint32_t working; /* helpers that have not finished */
     void (*work)(void *context);
@@ -138,14 +138,14 @@ struct stoc_cache {
     _Atomic int lock_fd;            /* the lock description; -1: none */
     _Atomic uint32_t owner;         /* record + 1; 0: not registered */
     _Atomic uint32_t fork_generation; /* claims of another generation are the parent's */
-    _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or takes back */
+    _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or reclaims */
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
-    _Atomic int64_t memory_left;    /* bytes that this client may draw before it looks at memory itself */
+    _Atomic int64_t memory_left;    /* bytes that this client may draw before it checks memory itself */
     _Atomic uint32_t memory_group;  /* of this process, when it looked last */
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
     _Atomic uint64_t huge_after;    /* when huge pages may be asked for again, as now_ns; HUGE_NEVER: never */
-    struct crew crew;
+    struct thread_pool pool;
     struct link *links;             /* to the server, under handles_lock; never shorter until close */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */

@@ -16,9 +16,9 @@ enum frame_type {
 #define FRAME_BYTES 16                 /* of its header */
 #define BROKEN (-1000) /* the connection ended, as it does when a server goes away: on a new one the request may go well. Never leaves the library */
 
-/* Until when a call waits, and what ends it early. */
-struct patience {
-    uint64_t deadline; /* of the call, by now_ns; UINT64_MAX: none */
+/* How long a call waits, and what ends it early. */
+struct deadline {
+    uint64_t at;       /* of the call, by now_ns; UINT64_MAX: none */
     uint64_t window;   /* how long a server that is away is waited for */
     int (*interrupted)(void *context);
     void *context;
@@ -32,16 +32,16 @@ struct frame {
     uint64_t request;
 };
 
-INTERNAL struct patience patience_of(uint32_t timeout_ms, struct stoc_error *error);
+INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *error);
 INTERNAL void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request);
-INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct patience *p);
-INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct patience *p);
+INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct deadline *p);
+INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct deadline *p);
 __attribute__((format(printf, 2, 3))) INTERNAL int garbled(struct stoc_error *error, const char *format, ...);
-INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, struct patience *p);
-INTERNAL int receive_error(struct link *l, const struct frame *f, struct patience *p);
+INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, struct deadline *p);
+INTERNAL int receive_error(struct link *l, const struct frame *f, struct deadline *p);
 INTERNAL void hang_up(struct link *l);
 INTERNAL void drop_idle(stoc_cache *c);
 INTERNAL void give_link(struct link *l);
-INTERNAL int take_link(stoc_cache *c, struct link **out, struct patience *p);
+INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p);
 
 #endif

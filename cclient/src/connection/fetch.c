@@ -27,7 +27,7 @@ struct wanted {
     size_t missing_count;
     struct stoc_failure *failures;
     size_t failed, failed_capacity;
-    struct patience patience;
+    struct deadline deadline;
 };
 
 static int no_memory(struct stoc_error *error, size_t bytes) { return fail(error, STOC_EMEMORY, ENOMEM, "no memory for %zu bytes", bytes); }
@@ -37,7 +37,7 @@ static void *destination(struct wanted *w, size_t k, uint64_t length, int *code)
 {
     const stoc_cache *c = w->cache;
     if (w->dst ? length != c->sample_bytes : length > c->sample_bytes) {
-        *code = garbled(w->patience.error, "sample %lld with %llu bytes, of a cache whose samples have %llu%s", (long long)w->indices[k], (unsigned long long)length,
+        *code = garbled(w->deadline.error, "sample %lld with %llu bytes, of a cache whose samples have %llu%s", (long long)w->indices[k], (unsigned long long)length,
                         (unsigned long long)c->sample_bytes, w->dst ? "" : " at most");
         return NULL;
     }
@@ -47,7 +47,7 @@ static void *destination(struct wanted *w, size_t k, uint64_t length, int *code)
     w->data[k] = malloc(MAX(length, 1));
     w->lengths[k] = length;
     if (!w->data[k])
-        *code = no_memory(w->patience.error, length);
+        *code = no_memory(w->deadline.error, length);
     return w->data[k];
 }
 
@@ -63,7 +63,7 @@ static void forget_place(struct wanted *w, size_t k)
 static int corrupt_sample(struct wanted *w, size_t k)
 {
     corrupt(w->cache);
-    return fail(w->patience.error, STOC_ECORRUPT, 0, "sample %lld: %s; run stocached verify", (long long)w->indices[k], stoc_strerror(STOC_ECORRUPT));
+    return fail(w->deadline.error, STOC_ECORRUPT, 0, "sample %lld: %s; run stocached verify", (long long)w->indices[k], stoc_strerror(STOC_ECORRUPT));
 }
 
 /* Copies what is in the cache now, and counts nothing: HIT, MISS, ECORRUPT, EMEMORY. */
@@ -96,7 +96,7 @@ static int mark_failed(struct wanted *w, size_t k, int remote, const char *text,
         size_t more = MAX(w->failed_capacity * 2, 16);
         struct stoc_failure *grown = realloc(w->failures, more * sizeof *grown);
         if (!grown)
-            return no_memory(w->patience.error, more * sizeof *grown);
+            return no_memory(w->deadline.error, more * sizeof *grown);
         w->failures = grown;
         w->failed_capacity = more;
     }
@@ -115,7 +115,7 @@ static int mark_failed(struct wanted *w, size_t k, int remote, const char *text,
 /* ------------------------------------------------------------------------------------------------ requests */
 
 /* Sends FETCH or PREFETCH for the first m of the missing ones (NULL: of the indices). */
-static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing, size_t m, struct patience *p)
+static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing, size_t m, struct deadline *p)
 {
     size_t body = 8 + m * 8;
     unsigned char *frame = malloc(FRAME_BYTES + body);
@@ -133,7 +133,7 @@ static int send_request(struct link *l, enum frame_type type, const int64_t *ind
 }
 
 /* The next frame of this request. An ERROR is read and becomes its error. */
-static int receive_answer(struct link *l, struct frame *f, struct patience *p)
+static int receive_answer(struct link *l, struct frame *f, struct deadline *p)
 {
     int code = receive_frame(l, f, false, p);
     if (code < 0)
@@ -149,21 +149,21 @@ static int take_sample(struct wanted *w, struct link *l, const struct frame *f, 
 {
     unsigned char head[8];
     if (f->length < sizeof head)
-        return garbled(w->patience.error, "a SAMPLE of %u bytes", f->length);
-    int code = receive_all(l, head, sizeof head, false, &w->patience);
+        return garbled(w->deadline.error, "a SAMPLE of %u bytes", f->length);
+    int code = receive_all(l, head, sizeof head, false, &w->deadline);
     if (code < 0)
         return code;
     uint32_t position = get32(head, 0);
     if (position >= m)
-        return garbled(w->patience.error, "a sample for position %u of %zu", position, m);
+        return garbled(w->deadline.error, "a sample for position %u of %zu", position, m);
     size_t k = w->missing[position].position;
     if (w->hit[k] != NOT_HAD)
-        return garbled(w->patience.error, "position %u twice", position);
+        return garbled(w->deadline.error, "position %u twice", position);
     void *dst = destination(w, k, f->length - sizeof head, &code);
     if (!dst)
         return code;
     STOC_FAULT("fetch.sample");
-    code = receive_all(l, dst, f->length - sizeof head, false, &w->patience);
+    code = receive_all(l, dst, f->length - sizeof head, false, &w->deadline);
     if (code < 0)
         forget_place(w, k);
     else
@@ -174,7 +174,7 @@ static int take_sample(struct wanted *w, struct link *l, const struct frame *f, 
 /* The end of a request: the samples that failed. Those that a server did not read because it is ending are for the next server: BROKEN. */
 static int take_failures(struct wanted *w, const unsigned char *body, size_t length, size_t m)
 {
-    struct stoc_error *error = w->patience.error;
+    struct stoc_error *error = w->deadline.error;
     bool closing = false;
     if (length < 8)
         return garbled(error, "a FETCHED of %zu bytes", length);
@@ -209,20 +209,20 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
 /* Asks for the first m of the missing ones and waits for the answer. What came by then is had, whatever it returns. */
 static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
-    int code = send_request(l, FRAME_FETCH, w->indices, w->missing, m, &w->patience);
+    int code = send_request(l, FRAME_FETCH, w->indices, w->missing, m, &w->deadline);
     for (struct frame f; code == 0;) {
-        if ((code = receive_answer(l, &f, &w->patience)) < 0)
+        if ((code = receive_answer(l, &f, &w->deadline)) < 0)
             break;
         if (f.type == FRAME_SAMPLE) {
             code = take_sample(w, l, &f, m);
             continue;
         }
         if (f.type != FRAME_FETCHED)
-            return garbled(w->patience.error, "a frame of type %d in answer to FETCH", (int)f.type);
+            return garbled(w->deadline.error, "a frame of type %d in answer to FETCH", (int)f.type);
         unsigned char small[512], *body = f.length <= sizeof small ? small : malloc(f.length);
         if (!body)
-            return no_memory(w->patience.error, f.length);
-        if ((code = receive_all(l, body, f.length, false, &w->patience)) == 0)
+            return no_memory(w->deadline.error, f.length);
+        if ((code = receive_all(l, body, f.length, false, &w->deadline)) == 0)
             code = take_failures(w, body, f.length, m);
         if (body != small)
             free(body);
@@ -247,7 +247,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
 }
 
 /* A message for a call whose connections keep ending. */
-static int server_went_away(struct patience *p, const char *name)
+static int server_went_away(struct deadline *p, const char *name)
 {
     return fail(p->error, STOC_ENOSERVER, 0, "the server of %s ended the connection %d times during this call; see its log, or start it: stocached serve -c config.yaml", name, FETCH_BREAKS);
 }
@@ -263,11 +263,11 @@ static int fetch_missing(struct wanted *w)
         if (left < w->missing_count)
             breaks = 0;
         if ((w->missing_count = left) == 0) {
-            no_error(w->patience.error); /* of a connection that ended on the way */
+            no_error(w->deadline.error); /* of a connection that ended on the way */
             return 0;
         }
         struct link *l;
-        int code = take_link(w->cache, &l, &w->patience);
+        int code = take_link(w->cache, &l, &w->deadline);
         if (code < 0)
             return code;
         code = fetch_part(w, l, MIN(left, l->max_indices));
@@ -279,7 +279,7 @@ static int fetch_missing(struct wanted *w)
         if (code == BROKEN && ++breaks < FETCH_BREAKS)
             continue;
         if (code < 0)
-            return code == BROKEN ? server_went_away(&w->patience, w->cache->served) : code;
+            return code == BROKEN ? server_went_away(&w->deadline, w->cache->served) : code;
     }
 }
 
@@ -299,7 +299,7 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
     if (w->missing_count) {
         w->missing = calloc(w->missing_count, sizeof *w->missing);
         if (!w->missing)
-            code = no_memory(w->patience.error, w->missing_count * sizeof *w->missing);
+            code = no_memory(w->deadline.error, w->missing_count * sizeof *w->missing);
         size_t i = 0;
         for (size_t k = 0; k < w->n && code == 0; k++)
             if (w->hit[k] == NOT_HAD)
@@ -314,7 +314,7 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
     }
     if (code == 0 && w->failed) {
         qsort(w->failures, w->failed, sizeof *w->failures, by_position);
-        fail(w->patience.error, STOC_EREMOTE, 0, "%zu of %zu samples could not be had; the first is %lld: %.400s", w->failed, w->n, (long long)w->failures[0].index, w->failures[0].message);
+        fail(w->deadline.error, STOC_EREMOTE, 0, "%zu of %zu samples could not be had; the first is %lld: %.400s", w->failed, w->n, (long long)w->failures[0].index, w->failures[0].message);
     }
     if (code == 0 && options) {
         options->failed = w->failed;
@@ -325,9 +325,9 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
     return code < 0 ? code : had;
 }
 
-static struct patience patience_of_options(const struct stoc_fetch_options *o, struct stoc_error *error)
+static struct deadline deadline_of_options(const struct stoc_fetch_options *o, struct stoc_error *error)
 {
-    struct patience p = patience_of(o->timeout_ms, error);
+    struct deadline p = deadline_of(o->timeout_ms, error);
     p.interrupted = o->interrupted;
     p.context = o->context;
     return p;
@@ -373,7 +373,7 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     uint8_t *own = hit ? NULL : calloc(MAX(n, 1), 1);
     if (!hit && !own)
         return no_memory(error, n);
-    struct wanted w = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride, .hit = hit ? hit : own, .patience = patience_of_options(o, error)};
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride, .hit = hit ? hit : own, .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
         had = stoc_gather(c, indices, n, -1, dst, row_stride, w.hit, o->threads);
@@ -407,7 +407,7 @@ int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **
     uint8_t *hit = calloc(MAX(n, 1), 1);
     if (!hit)
         return no_memory(error, n);
-    struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit, .patience = patience_of_options(o, error)};
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit, .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     for (size_t k = 0; k < n && had >= 0; k++)
         had = (code = copy_wanted(&w, k)) < 0 ? code : had + code;
@@ -442,7 +442,7 @@ void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n)
 }
 
 /* One PREFETCH: how many the server queued, or an error. */
-static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, struct patience *p)
+static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, struct deadline *p)
 {
     struct frame f;
     unsigned char body[8];
@@ -463,7 +463,7 @@ int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct st
     int code = begin_fetch(c, indices, n, options, error);
     if (code < 0)
         return code;
-    struct patience p = patience_of_options(o, error);
+    struct deadline p = deadline_of_options(o, error);
     int64_t queued = 0;
     for (int breaks = 0; n > 0;) {
         struct link *l;

@@ -12,17 +12,17 @@
 
 #define FIND_SERVER_NS UINT64_C(2000000000) /* how long a server that is away is waited for, unless the caller says */
 #define ASK_MS 1000                         /* how often the caller is asked whether to go on, at least */
-#define FIND_PAUSE_MS 20                    /* between two looks */
+#define FIND_PAUSE_MS 20                    /* between two tries */
 
-INTERNAL struct patience patience_of(uint32_t timeout_ms, struct stoc_error *error)
+INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *error)
 {
     uint64_t ns = timeout_ms * UINT64_C(1000000), now = now_ns();
-    return (struct patience){.deadline = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS, .asked = now, .error = error};
+    return (struct deadline){.at = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS, .asked = now, .error = error};
 }
 
 /* Whether a call goes on: 0, ETIMEOUT, EINTERRUPTED. Called before each system call of it, for a server that sends a byte now and then never lets it wait. The caller is asked when
  * `ask`, and when it has not been for ASK_MS. */
-static int go_on(struct patience *p, uint64_t until, bool ask)
+static int go_on(struct deadline *p, uint64_t until, bool ask)
 {
     uint64_t now = now_ns();
     if (p->interrupted && (ask || now - p->asked >= ASK_MS * UINT64_C(1000000))) {
@@ -36,7 +36,7 @@ static int go_on(struct patience *p, uint64_t until, bool ask)
 }
 
 /* Waits until fd has events, at most until `until`. 0, ETIMEOUT, EINTERRUPTED, ESYSTEM. fd -1: only sleeps, and comes back with ETIMEOUT. */
-static int wait_for(int fd, short events, uint64_t until, struct patience *p)
+static int wait_for(int fd, short events, uint64_t until, struct deadline *p)
 {
     for (;;) {
         uint64_t now = now_ns();
@@ -64,10 +64,10 @@ INTERNAL void put_header(unsigned char *frame, size_t length, enum frame_type ty
     put64(frame, 8, request);
 }
 
-INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct patience *p)
+INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct deadline *p)
 {
     while (n > 0) {
-        int code = go_on(p, p->deadline, false);
+        int code = go_on(p, p->at, false);
         if (code < 0)
             return code;
         ssize_t sent = send(l->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -75,7 +75,7 @@ INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struc
             data += sent;
             n -= (size_t)sent;
         } else if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
-            if ((code = wait_for(l->fd, POLLOUT, p->deadline, p)) < 0)
+            if ((code = wait_for(l->fd, POLLOUT, p->at, p)) < 0)
                 return code;
         } else {
             return BROKEN;
@@ -118,7 +118,7 @@ static ssize_t receive_some(struct link *l, void *data, size_t n, bool descripto
 }
 
 /* Reads exactly n bytes. */
-INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct patience *p)
+INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct deadline *p)
 {
     unsigned char *at = data;
     while (n > 0) {
@@ -130,7 +130,7 @@ INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, 
             n -= have;
             continue;
         }
-        int code = go_on(p, p->deadline, false);
+        int code = go_on(p, p->at, false);
         if (code < 0)
             return code;
         bool straight = n >= sizeof l->buffer; /* samples go where they belong without a stop in between */
@@ -142,7 +142,7 @@ INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, 
             l->from = 0;
             l->to = (size_t)got;
         } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-            if ((code = wait_for(l->fd, POLLIN, p->deadline, p)) < 0)
+            if ((code = wait_for(l->fd, POLLIN, p->at, p)) < 0)
                 return code;
         } else {
             return BROKEN;
@@ -162,7 +162,7 @@ __attribute__((format(printf, 2, 3))) INTERNAL int garbled(struct stoc_error *er
     return fail(error, STOC_EREMOTE, 0, "what the server sent is not the protocol of the data socket: %s; use server and library of one release", what);
 }
 
-INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, struct patience *p)
+INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, struct deadline *p)
 {
     unsigned char header[FRAME_BYTES];
     int code = receive_all(l, header, sizeof header, descriptor, p);
@@ -182,7 +182,7 @@ INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, str
 }
 
 /* Reads the body of an ERROR: what the server complains about, as an error of ours. */
-INTERNAL int receive_error(struct link *l, const struct frame *f, struct patience *p)
+INTERNAL int receive_error(struct link *l, const struct frame *f, struct deadline *p)
 {
     static const struct {
         uint16_t remote;
@@ -290,7 +290,7 @@ static int check_server(int fd, const struct sockaddr_un *address, struct stoc_e
 }
 
 /* One look for a server, to which nothing is sent. BROKEN: there is none now. */
-static int call_server(struct link *l, const struct sockaddr_un *address, bool named, struct patience *p)
+static int call_server(struct link *l, const struct sockaddr_un *address, bool named, struct deadline *p)
 {
     int code = check_folder(address, named, p->error);
     if (code < 0)
@@ -318,7 +318,7 @@ static int call_server(struct link *l, const struct sockaddr_un *address, bool n
 }
 
 /* HELLO and ATTACH at once; WELCOME, ATTACHED. The descriptor of the segment is the link's. */
-static int introduce(struct link *l, const char *name, unsigned kind, unsigned char uuid[16], struct patience *p)
+static int introduce(struct link *l, const char *name, unsigned kind, unsigned char uuid[16], struct deadline *p)
 {
     unsigned char frames[2 * FRAME_BYTES + 8 + MAX_LABEL + STOC_NAME_BYTES], body[24], *at;
     struct frame f;
@@ -365,17 +365,17 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
     return 0;
 }
 
-/* Connects and attaches, waiting for a server that is away as long as patience says. On success the link has the descriptor, until drop_descriptor. ENOSERVER and the errors of receive_error. */
-static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, unsigned char uuid[16], struct patience *p)
+/* Connects and attaches, waiting for a server that is away as long as the deadline allows. On success the link has the descriptor, until drop_descriptor. ENOSERVER and the errors of receive_error. */
+static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, unsigned char uuid[16], struct deadline *p)
 {
     struct sockaddr_un address;
     bool named;
     int code = socket_address(dir, &address, &named, p->error);
     if (code < 0)
         return code;
-    uint64_t now = now_ns(), until = MIN(p->deadline, now + MIN(p->window, UINT64_MAX - now));
-    struct patience bounded = *p;
-    bounded.deadline = until;
+    uint64_t now = now_ns(), until = MIN(p->at, now + MIN(p->window, UINT64_MAX - now));
+    struct deadline bounded = *p;
+    bounded.at = until;
     for (;;) {
         l->request = 2;
         l->no_number = false;
@@ -416,7 +416,7 @@ INTERNAL void give_link(struct link *l)
 }
 
 /* A connection for one call, made if need be; give_link when it is over. */
-INTERNAL int take_link(stoc_cache *c, struct link **out, struct patience *p)
+INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
 {
     *out = NULL;
     if (!c->served[0])
@@ -473,7 +473,7 @@ int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigne
     l->next = dialling;
     dialling = l;
     pthread_mutex_unlock(&handles_lock);
-    struct patience p = patience_of(timeout_ms, error);
+    struct deadline p = deadline_of(timeout_ms, error);
     code = connect_link(l, sockets_dir, name, flags & STOC_OPEN_KIND_PYTHON ? STOC_KIND_PYTHON : STOC_KIND_C, uuid, &p);
     if (code == 0) {
         code = stoc_open_fd(l->descriptor, flags, uuid, out, error);

@@ -1,9 +1,9 @@
 /*
- * allowance.c - the memory that all clients of a cache may fill before one of them looks again. docs/protocol.md, Memory; the same as shm/allowance.go.
+ * allowance.c - the memory that all clients of a cache may fill before one of them checks again. docs/protocol.md, Memory; the same as shm/allowance.go.
  */
 #include "protocol.h"
 
-/* How much of what is usable may be taken before somebody looks again. */
+/* How much of what is usable may be taken before a client checks again. */
 INTERNAL uint64_t grant_of(uint64_t usable) { return MIN(usable / STOC_GRANT_DIVISOR, STOC_GRANT_MAX); }
 
 /* How many bytes of pages a place may take, wherever it begins. */
@@ -43,7 +43,7 @@ static uint64_t drawn_by_others(const stoc_cache *c, uint32_t record, uint64_t n
 }
 
 /* Asks the kernel how much memory there is, and grants a part of it to all clients of the group, less n bytes for us: 1. 0: the word has changed meanwhile. -1: memory is short. About 100 us. */
-static int look_at_memory(stoc_cache *c, uint32_t record, uint64_t n)
+static int check_memory(stoc_cache *c, uint32_t record, uint64_t n)
 {
     uint32_t group = group_of_process("");
     stoc_word *word = grant_word(c, group);
@@ -54,7 +54,7 @@ static int look_at_memory(stoc_cache *c, uint32_t record, uint64_t n)
         uint64_t usable = room_usable(&r), left = usable - MIN(usable, others);
         if (n > left / STOC_FILL_DIVISOR)
             return -1;
-        if (!cas(word, before, grant_pack(MAX(grant_of(left), n) - n, grant_looks(before) + 1, group)))
+        if (!cas(word, before, grant_pack(MAX(grant_of(left), n) - n, grant_checks(before) + 1, group)))
             return 0;
     } /* else nobody can tell, and nothing is refused */
     atomic_store_explicit(&c->memory_left, (int64_t)STOC_GRANT_MAX, memory_order_relaxed);
@@ -64,18 +64,18 @@ static int look_at_memory(stoc_cache *c, uint32_t record, uint64_t n)
 /* Asks for n bytes of new pages; n is a multiple of GRANT_UNIT. true: to be settled. false: memory is short. docs/protocol.md, Memory. */
 INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n)
 {
-    atomic_fetch_add(drawn_word(c, record), n); /* before the allowance falls: who looks sees these bytes in the one or in the other */
-    for (bool look = atomic_fetch_sub_explicit(&c->memory_left, (int64_t)n, memory_order_relaxed) < (int64_t)n;;) {
+    atomic_fetch_add(drawn_word(c, record), n); /* before the allowance falls: a check sees these bytes in one of the two */
+    for (bool check = atomic_fetch_sub_explicit(&c->memory_left, (int64_t)n, memory_order_relaxed) < (int64_t)n;;) {
         uint32_t group = atomic_load_explicit(&c->memory_group, memory_order_relaxed);
         stoc_word *word = grant_word(c, group);
         uint64_t g = load(word);
-        if (look || grant_group(g) != group || grant_left(g) < n) {
-            int granted = look_at_memory(c, record, n);
+        if (check || grant_group(g) != group || grant_left(g) < n) {
+            int granted = check_memory(c, record, n);
             if (granted < 0)
                 settle(c, record, n);
             if (granted != 0)
                 return granted > 0;
-            look = false; /* another client has looked, or drawn */
+            check = false; /* another client has checked, or drawn */
         } else if (cas(word, g, g - n / GRANT_UNIT)) {
             return true;
         }
@@ -107,7 +107,7 @@ int stoc_hold(stoc_cache *c, uint64_t bytes)
     atomic_fetch_add(drawn_word(c, owner - 1), bytes - before);
     for (uint32_t k = 0; k < STOC_ALLOWANCE_WORDS && bytes > before; k++) { /* a grant that was made before takes no account of them */
         uint64_t g = load(grant_word(c, k));
-        while (!cas(grant_word(c, k), g, grant_pack(0, grant_looks(g) + 1, grant_group(g))))
+        while (!cas(grant_word(c, k), g, grant_pack(0, grant_checks(g) + 1, grant_group(g))))
             g = load(grant_word(c, k));
     }
     return 0;

@@ -14,7 +14,7 @@ static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
                 if (record + 1 != owner && round % 16 == 0 && (registering || flag_try(&c->probing))) {
                     bool dead = lock_record(c, record) == 1;
                     if (dead) {
-                        take_back(c, record, record_counters(c, owner - 1), STOC_COUNTER_RECOVERED);
+                        reclaim_record(c, record, record_counters(c, owner - 1), STOC_COUNTER_RECOVERED);
                         unlock_record(c, record);
                     }
                     if (!registering)
@@ -93,9 +93,9 @@ static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 
 /*
  * Finishes the clear that phase says is under way, if its clearer is dead. true: look at the phase again. false: the clearer lives, or claims of live clients were in the
- * way for as long as patience lasts.
+ * way for as long as the deadline allows.
  */
-INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t patience_ns)
+INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t timeout_ns)
 {
     if (!flag_try(&c->clearing))
         return false; /* another thread of this handle is at it */
@@ -103,7 +103,7 @@ INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
     bool again = taken == 0;
     if (taken == 1) {
         STOC_FAULT("clear.phase");
-        again = finish_clear(c, phase_clearing_by(owner, phase_epoch(phase)), owner, now_ns() + patience_ns, phase_clearing_by(0, phase_epoch(phase))) == 0;
+        again = finish_clear(c, phase_clearing_by(owner, phase_epoch(phase)), owner, now_ns() + timeout_ns, phase_clearing_by(0, phase_epoch(phase))) == 0;
     }
     flag_release(&c->clearing);
     return again;

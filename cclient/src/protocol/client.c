@@ -25,7 +25,7 @@ static void fork_prepare(void)
 {
     pthread_mutex_lock(&handles_lock);
     for (stoc_cache *c = handles; c; c = c->next)
-        dismiss(&c->crew); /* not one that works for another thread: the child forgets it */
+        stop_threads(&c->pool); /* not one that works for another thread: the child forgets it */
 }
 
 static void fork_parent(void) { pthread_mutex_unlock(&handles_lock); }
@@ -46,7 +46,7 @@ static void fork_child(void)
         atomic_store_explicit(&c->clearing, 0, memory_order_relaxed);
         atomic_store_explicit(&c->memory_left, 0, memory_order_relaxed);
         atomic_store_explicit(&c->held, 0, memory_order_relaxed);
-        forget_crew(&c->crew);
+        forget_pool(&c->pool);
         for (struct link *l = c->links; l; l = l->next) {
             reset_link(l);
             l->busy = false;
@@ -229,7 +229,7 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
     for (uint64_t high = load(clients_high_word(c)); high < record + 1u && !cas(clients_high_word(c), high, record + 1u);)
         high = load(clients_high_word(c));
     /* Before anything else: the number is about to mean somebody else. */
-    take_back(c, record, record_counters(c, record), STOC_COUNTER_RECOVERED);
+    reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_RECOVERED);
     uint64_t phase = load(phase_word(c));
     if (phase_clearing(phase) && owner_of(phase) == record + 1) {
         STOC_FAULT("clear.phase");

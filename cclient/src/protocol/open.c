@@ -236,11 +236,11 @@ INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
 {
     if (!c)
         return;
-    dismiss(&c->crew);
+    stop_threads(&c->pool);
     uint32_t owner = atomic_load(&c->owner);
     if (owner) {
         uint32_t record = owner - 1;
-        take_back(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: nobody else has the record's lock */
+        reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: nobody else has the record's lock */
         store(drawn_word(c, record), 0);
         store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
     }

@@ -55,12 +55,12 @@ static inline int require_owner(stoc_cache *c, uint32_t *owner)
 
 /* reclaim.c */
 INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point);
-INTERNAL uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
-INTERNAL int64_t take_back_if_dead(stoc_cache *c, uint32_t record);
+INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
+INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record);
 
 /* clear.c */
 INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up);
-INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t patience_ns);
+INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t timeout_ns);
 
 /* allowance.c */
 INTERNAL uint64_t grant_of(uint64_t usable);

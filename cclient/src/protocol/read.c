@@ -72,7 +72,7 @@ INTERNAL inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint
             return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
         if (!c->variable) /* one word says it all */
             return LIKELY(locate(c, w, 0, offset, length)) ? STOC_HIT : STOC_ECORRUPT;
-        STOC_FAULT("look.word");
+        STOC_FAULT("find.word");
         uint64_t meta = load(meta_word(c, i));
         bool placed = locate(c, w, meta, offset, length);
         if (unchanged(index_word(c, i), w, meta))
@@ -257,7 +257,7 @@ INTERNAL int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
     threads = (unsigned)MAX(MIN((uint64_t)threads, b->n), 1);
     /* turns that are short against starting a thread, so that one that starts late does not leave the others waiting, and long against taking one */
     b->step = threads == 1 ? b->n : MIN(MAX(b->n / (threads * 8), 1), MAX(BYTES_PER_TURN * b->n / MAX(bytes, 1), 1));
-    run_threads(&c->crew, threads, gather_rows, b);
+    run_threads(&c->pool, threads, gather_rows, b);
     uint64_t hits = atomic_load(&b->hits), retried = atomic_load(&b->retried), corrupt = atomic_load(&b->corrupt);
     if (hits)
         add_to(counters, STOC_COUNTER_HITS, hits);

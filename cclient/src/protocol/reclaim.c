@@ -1,5 +1,5 @@
 /*
- * reclaim.c - claims of the dead. docs/protocol.md, Take back the claims of record r.
+ * reclaim.c - claims of dead clients. docs/protocol.md, Reclaim the claims of record r.
  */
 #include "protocol.h"
 
@@ -43,33 +43,33 @@ static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
 }
 
 /* Empties the sample if the dead owner of the record was writing it: 1, else 0. May be repeated: the slot goes first, the word afterwards. */
-static unsigned take_back_sample(stoc_cache *c, uint32_t record, uint64_t sample)
+static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint64_t sample)
 {
     uint64_t w = load(index_word(c, sample)), place = 0;
     if (state_of(w) != WRITING || owner_of(w) != record + 1)
         return 0;
     if (c->slot_table) {
         if (place_of(c, w))
-            free_slot(c, place_of(c, w) - 1, sample, "takeback.slot", "takeback.cursor");
+            free_slot(c, place_of(c, w) - 1, sample, "reclaim.slot", "reclaim.cursor");
         for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
             uint64_t intent = intent_for(c, record, k, sample);
             if (intent && intent != place_of(c, w))
-                free_slot(c, intent - 1, sample, "takeback.slot", "takeback.cursor");
+                free_slot(c, intent - 1, sample, "reclaim.slot", "reclaim.cursor");
         }
     } else if (c->variable) {
         place = place_of(c, w) ? place_of(c, w) : unnamed_extent(c, record, sample);
     }
     if (!cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place)))
         return 0; /* a foreign hand */
-    STOC_FAULT("takeback.word");
+    STOC_FAULT("reclaim.word");
     return 1;
 }
 
 /*
- * Takes back every claim that the record lists, and counts them as recovered (or aborted, by its own client at close). The caller holds the record's lock, so that
+ * Reclaims every claim that the record lists, and counts them as recovered (or aborted, by its own client at close). The caller holds the record's lock, so that
  * none of its owner's threads is in the protocol. Returns how many.
  */
-INTERNAL uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which)
+INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which)
 {
     uint64_t taken = 0;
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
@@ -80,12 +80,12 @@ INTERNAL uint64_t take_back(stoc_cache *c, uint32_t record, stoc_word *counters,
             continue;
         }
         if (listed <= c->samples)
-            taken += take_back_sample(c, record, listed - 1);
+            taken += reclaim_sample(c, record, listed - 1);
         else
             add_to(counters, STOC_COUNTER_CORRUPT, 1);
         store(intent_word(c, record, k), 0);
         store(entry_word(c, record, k), 0);
-        STOC_FAULT("takeback.entry");
+        STOC_FAULT("reclaim.entry");
     }
     if (taken)
         add_to(counters, which, taken);
@@ -102,19 +102,19 @@ static bool lists_claims(const stoc_cache *c, uint32_t record)
 }
 
 /*
- * Takes back the claims of a record if its owner is dead: how many, or -1 if it lives or is ourselves. The caller holds c->probing.
+ * Reclaims the claims of a record if its owner is dead: how many, or -1 if it lives or is ourselves. The caller holds c->probing.
  */
 static int64_t probe_record(stoc_cache *c, uint32_t record)
 {
     if (record >= c->client_records || record + 1 == atomic_load(&c->owner) || lock_record(c, record) != 1)
         return -1;
-    int64_t taken = (int64_t)take_back(c, record, counters_of(c), STOC_COUNTER_RECOVERED);
+    int64_t taken = (int64_t)reclaim_record(c, record, counters_of(c), STOC_COUNTER_RECOVERED);
     unlock_record(c, record);
     return taken;
 }
 
 /* The same for who does not hold c->probing; -1 also when another thread of this handle has it. */
-INTERNAL int64_t take_back_if_dead(stoc_cache *c, uint32_t record)
+INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record)
 {
     if (!flag_try(&c->probing))
         return -1;

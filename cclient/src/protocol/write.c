@@ -169,7 +169,7 @@ again:;
     if (state_of(w) == READY && !overwrite)
         return STOC_EXISTS;
     if (state_of(w) == WRITING) {
-        if (take_back_if_dead(c, owner_of(w) - 1) < 0)
+        if (reclaim_if_dead(c, owner_of(w) - 1) < 0)
             return STOC_BUSY;
         if (load(index_word(c, i)) == w) /* a dead owner that never listed it: no client of ours wrote that */
             return corrupt(c);

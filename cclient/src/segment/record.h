@@ -65,7 +65,7 @@ static inline uint64_t meta_published(uint64_t meta, uint32_t content)
     uint64_t fills = ((meta >> FILLS_SHIFT) + 1) & FILLS_MASK;
     return (meta & ~(FILLS_MASK << FILLS_SHIFT | UINT32_MAX)) | fills << FILLS_SHIFT | content;
 }
-/* Stores the length of an extent. Only who has the claim of the sample, or takes it back, may. */
+/* Stores the length of an extent. Only who has the claim of the sample, or reclaims it, may. */
 static inline void set_length(const stoc_cache *c, uint64_t sample, uint64_t length)
 {
     store(meta_word(c, sample), meta_with(load(meta_word(c, sample)), (uint32_t)length));
@@ -87,11 +87,11 @@ static inline uint64_t phase_clearing_by(uint32_t owner, uint64_t epoch) { retur
 static inline uint64_t arena_pack(uint32_t owner, uint64_t unit) { return (uint64_t)owner << OWNER_SHIFT | unit << STOC_ARENA_PLACE_SHIFT; }
 static inline uint64_t arena_unit(uint64_t a) { return a >> STOC_ARENA_PLACE_SHIFT; }
 
-/* A word of the allowance: left 16 in units of 4,096 bytes, looks 16, group 32. */
+/* A word of the allowance: left 16 in units of 4,096 bytes, checks 16, group 32. */
 #define GRANT_UNIT 4096
-static inline uint64_t grant_pack(uint64_t bytes, uint64_t looks, uint32_t group) { return bytes / GRANT_UNIT | (looks & UINT16_MAX) << 16 | (uint64_t)group << 32; }
+static inline uint64_t grant_pack(uint64_t bytes, uint64_t checks, uint32_t group) { return bytes / GRANT_UNIT | (checks & UINT16_MAX) << 16 | (uint64_t)group << 32; }
 static inline uint64_t grant_left(uint64_t g) { return (g & UINT16_MAX) * GRANT_UNIT; }
-static inline uint64_t grant_looks(uint64_t g) { return g >> 16 & UINT16_MAX; }
+static inline uint64_t grant_checks(uint64_t g) { return g >> 16 & UINT16_MAX; }
 static inline uint32_t grant_group(uint64_t g) { return (uint32_t)(g >> 32); }
 
 /* The stripe of the calling thread: threads have stacks of their own, far apart. */

@@ -10,8 +10,8 @@
 
 #define BYTES_PER_THREAD (256 * 1024)  /* copying less takes about as long as waking somebody and waiting for him */
 
-INTERNAL void run_threads(struct crew *crew, unsigned threads, void (*work)(void *), void *context);
-INTERNAL bool dismiss(struct crew *crew);
-INTERNAL void forget_crew(struct crew *crew);
+INTERNAL void run_threads(struct thread_pool *pool, unsigned threads, void (*work)(void *), void *context);
+INTERNAL bool stop_threads(struct thread_pool *pool);
+INTERNAL void forget_pool(struct thread_pool *pool);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * thread_pool.c - threads that help a caller with a batch. They stay for a moment, as the next batch mostly comes soon: starting one takes 30 to 40 us, waking one 6 to 10. Measured in one run, 256 rows
- * of 3,072 bytes: 198 us alone, 152 with one that is started, 112 with one that is woken.
+ * thread_pool.c - threads that help a caller with a batch. They wait a moment for the next batch: starting one takes 30 to
+ * 40 us, waking one 6 to 10. Measured in one run, 256 rows of 3,072 bytes: 198 us alone, 152 with a thread that is
+ * started, 112 with one that is woken.
  *
- * A handle has its own, so there is nothing to share out. Whoever finds them busy, another thread of the program, does its batch alone. They leave after a moment without work, with the handle, and before
- * a fork, which would have to tell of threads otherwise (Python does).
+ * Each handle has its own pool. Another thread of the program that finds the pool busy does its batch alone. Helpers leave
+ * after a moment without work, when the handle closes, and before a fork: Python would warn that the process has threads.
  */
 #include "tasks.h"
 
@@ -22,17 +23,18 @@ __asm__(".symver pthread_join,pthread_join@GLIBC_2.17");
 #define STAY_MS 10                     /* that a helper waits for work: long against the time between batches that matters, short for whoever counts threads */
 #endif
 #define SPIN_NS UINT64_C(20000)        /* that the caller watches for the last helper before it sleeps: about a turn */
-enum { ABSENT = 0, STAYING = 1, WORKING = 2, LEAVING = 3 }; /* of a helper. ABSENT to WORKING, and STAYING to WORKING or LEAVING, by whoever has the crew; the others by itself */
+
+enum { ABSENT = 0, STAYING = 1, WORKING = 2, LEAVING = 3 }; /* of a helper. Who holds the pool moves it from ABSENT to WORKING, and from STAYING to WORKING or LEAVING; the helper makes all other changes */
 
 static void *help(void *context)
 {
     struct helper *h = context;
-    struct crew *crew = h->crew;
+    struct thread_pool *pool = h->pool;
     for (;;) {
-        crew->work(crew->context);
+        pool->work(pool->context);
         atomic_store_explicit(&h->state, STAYING, memory_order_relaxed);
-        if (atomic_fetch_sub_explicit(&crew->working, 1, memory_order_acq_rel) == 1)
-            futex_wake(&crew->working, 1);
+        if (atomic_fetch_sub_explicit(&pool->working, 1, memory_order_acq_rel) == 1)
+            futex_wake(&pool->working, 1);
         uint32_t state;
         while ((state = atomic_load_explicit(&h->state, memory_order_acquire)) == STAYING) {
             if (futex_wait(&h->state, STAYING, STAY_MS) == 0 || errno != ETIMEDOUT)
@@ -45,76 +47,76 @@ static void *help(void *context)
     }
 }
 
-static void collect(struct helper *h)
+static void join_helper(struct helper *h)
 {
     if (h->started)
         pthread_join(h->thread, NULL);
     h->started = false;
 }
 
-/* Has a helper work on what the crew is at. False: there is none and none can be made. */
-static bool engage(struct crew *crew, struct helper *h)
+/* Has a helper join the work of the pool. False: there is none, and none can be made. */
+static bool start_helper(struct thread_pool *pool, struct helper *h)
 {
     uint32_t staying = STAYING;
-    atomic_fetch_add_explicit(&crew->working, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->working, 1, memory_order_relaxed);
     if (atomic_compare_exchange_strong_explicit(&h->state, &staying, WORKING, memory_order_release, memory_order_relaxed)) {
         futex_wake(&h->state, 1);
         return true;
     }
-    collect(h);
-    h->crew = crew;
+    join_helper(h);
+    h->pool = pool;
     atomic_store_explicit(&h->state, WORKING, memory_order_relaxed);
     h->started = pthread_create(&h->thread, NULL, help, h) == 0;
     if (!h->started) {
         atomic_store_explicit(&h->state, ABSENT, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&crew->working, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&pool->working, 1, memory_order_relaxed);
     }
     return h->started;
 }
 
 /*
  * Runs work(context) in the calling thread and in up to threads - 1 others, and returns when all have. The others block every signal: a handler of the program must
- * not find itself on a thread it does not know. Fewer run where threads cannot be made, and none where another thread has the crew.
+ * not find itself on a thread it does not know. Fewer run where threads cannot be made, and none where another thread has the pool.
  */
-INTERNAL void run_threads(struct crew *crew, unsigned threads, void (*work)(void *), void *context)
+INTERNAL void run_threads(struct thread_pool *pool, unsigned threads, void (*work)(void *), void *context)
 {
-    if (threads < 2 || atomic_exchange_explicit(&crew->taken, 1, memory_order_acquire) != 0) {
+    if (threads < 2 || atomic_exchange_explicit(&pool->taken, 1, memory_order_acquire) != 0) {
         work(context);
         return;
     }
     sigset_t all, before;
-    crew->work = work;
-    crew->context = context;
+    pool->work = work;
+    pool->context = context;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before); /* of this thread only, on Linux; pthread_sigmask binds GLIBC 2.32 */
-    for (unsigned k = 0; k < MIN(threads, MAX_THREADS) - 1 && engage(crew, &crew->helpers[k]); k++)
+    for (unsigned k = 0; k < MIN(threads, MAX_THREADS) - 1 && start_helper(pool, &pool->helpers[k]); k++)
         ;
     sigprocmask(SIG_SETMASK, &before, NULL);
     work(context);
     uint32_t working;
-    for (uint64_t end = now_ns() + SPIN_NS; (working = atomic_load_explicit(&crew->working, memory_order_acquire)) != 0;)
+    for (uint64_t end = now_ns() + SPIN_NS; (working = atomic_load_explicit(&pool->working, memory_order_acquire)) != 0;)
         if (now_ns() > end)
-            futex_wait(&crew->working, working, 1000);
-    atomic_store_explicit(&crew->taken, 0, memory_order_release);
+            futex_wait(&pool->working, working, 1000);
+    atomic_store_explicit(&pool->taken, 0, memory_order_release);
 }
 
-/* Has all helpers leave, and waits for that. False: somebody has the crew, and they work. */
-INTERNAL bool dismiss(struct crew *crew)
+/* Makes all helpers leave, and waits for them. False: another thread has the pool, and they work. */
+INTERNAL bool stop_threads(struct thread_pool *pool)
 {
-    if (atomic_exchange_explicit(&crew->taken, 1, memory_order_acquire) != 0)
+    if (atomic_exchange_explicit(&pool->taken, 1, memory_order_acquire) != 0)
         return false;
     for (unsigned k = 0; k < MAX_THREADS - 1; k++) {
         uint32_t staying = STAYING;
-        if (atomic_compare_exchange_strong_explicit(&crew->helpers[k].state, &staying, LEAVING, memory_order_release, memory_order_relaxed))
-            futex_wake(&crew->helpers[k].state, 1);
+        if (atomic_compare_exchange_strong_explicit(&pool->helpers[k].state, &staying, LEAVING, memory_order_release, memory_order_relaxed))
+            futex_wake(&pool->helpers[k].state, 1);
     }
     for (unsigned k = 0; k < MAX_THREADS - 1; k++) {
-        collect(&crew->helpers[k]);
-        atomic_store_explicit(&crew->helpers[k].state, ABSENT, memory_order_relaxed);
+        join_helper(&pool->helpers[k]);
+        atomic_store_explicit(&pool->helpers[k].state, ABSENT, memory_order_relaxed);
     }
-    atomic_store_explicit(&crew->taken, 0, memory_order_release);
+    atomic_store_explicit(&pool->taken, 0, memory_order_release);
     return true;
 }
 
 /* In a forked child: its threads are the parent's. */
-INTERNAL void forget_crew(struct crew *crew) { memset(crew, 0, sizeof *crew); }
+INTERNAL void forget_pool(struct thread_pool *pool) { memset(pool, 0, sizeof *pool); }

@@ -5,8 +5,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// takeBackOf takes back the claims of an owner if it is dead. false: it lives, or another goroutine of this handle is taking back.
-func (c *Cache) takeBackOf(owner uint32) (bool, error) {
+// reclaimOf reclaims the claims of an owner if it is dead. false: it lives, or another goroutine of this handle is reclaiming.
+func (c *Cache) reclaimOf(owner uint32) (bool, error) {
 	if owner == 0 || owner > c.seg.ClientRecords {
 		return false, c.corrupt("a claim of client %d, the table has %d records", owner, c.seg.ClientRecords)
 	}
@@ -18,13 +18,13 @@ func (c *Cache) takeBackOf(owner uint32) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	c.takeBack(owner-1, shm.Recovered)
+	c.reclaimRecord(owner-1, shm.Recovered)
 	return true, c.locks.Unlock(owner - 1)
 }
 
-// takeBack takes back every claim that a record lists and returns how many there were. The caller MUST hold the record's lock, and none of its owner's
+// reclaimRecord reclaims every claim that a record lists and returns how many there were. The caller MUST hold the record's lock, and none of its owner's
 // threads may be in the protocol. It may be repeated from the start if its caller dies at any point; docs/protocol.md says why.
-func (c *Cache) takeBack(record uint32, count shm.Counter) (claims int) {
+func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 	for e := range shm.ClaimsPerClient {
 		entry, intent := c.seg.Claim(record, e)
 		listed := entry.Load()
@@ -36,19 +36,19 @@ func (c *Cache) takeBack(record uint32, count shm.Counter) (claims int) {
 		}
 		if sample := listed - 1; sample >= c.samples {
 			c.count(shm.Corrupt, 1)
-		} else if c.takeBackSample(record, sample) {
+		} else if c.reclaimSample(record, sample) {
 			c.count(count, 1)
 			claims++
 		}
 		intent.Store(0)
 		entry.Store(0)
-		fault.At("takeback.entry")
+		fault.At("reclaim.entry")
 	}
 	return claims
 }
 
-// takeBackSample empties a sample that the record's owner was filling; false if it was not.
-func (c *Cache) takeBackSample(record uint32, sample uint64) bool {
+// reclaimSample empties a sample that the record's owner was filling; false if it was not.
+func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
 	word := c.seg.Word(sample)
 	w := shm.Word(word.Load())
 	if w.State() != shm.Writing || w.Owner() != record+1 {
@@ -65,7 +65,7 @@ func (c *Cache) takeBackSample(record uint32, sample uint64) bool {
 	if !word.CompareAndSwap(uint64(w), uint64(empty)) {
 		return false // a foreign hand
 	}
-	fault.At("takeback.word")
+	fault.At("reclaim.word")
 	return true
 }
 
@@ -74,7 +74,7 @@ func (c *Cache) takeBackSample(record uint32, sample uint64) bool {
 func (c *Cache) freeSlotsOfDead(record uint32, sample uint64, w shm.Word) {
 	free := func(place uint64) {
 		if place-1 < c.slots { // 0 is none
-			c.freeSlot(place-1, sample, "takeback.slot", "takeback.cursor")
+			c.freeSlot(place-1, sample, "reclaim.slot", "reclaim.cursor")
 		}
 	}
 	free(c.layout.Place(w))
@@ -125,7 +125,7 @@ func (c *Cache) Recover() (int, error) {
 			return claims, err
 		}
 		if ok {
-			claims += c.takeBack(r, shm.Recovered)
+			claims += c.reclaimRecord(r, shm.Recovered)
 			if err := c.locks.Unlock(r); err != nil {
 				return claims, err
 			}
