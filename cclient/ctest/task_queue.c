@@ -1,5 +1,5 @@
 /*
- * board.c - tasks in shared memory: every task is done exactly once by somebody, whoever is killed and whenever.
+ * task_queue.c - tasks in shared memory: some worker does each task exactly once, whichever worker is killed, and whenever.
  */
 #include "check.h"
 
@@ -13,7 +13,7 @@ struct answer {
 
 static uint64_t capacity;
 
-static void *new_board(uint32_t tasks, size_t more)
+static void *new_queue(uint32_t tasks, size_t more)
 {
     size_t bytes = stoc_board_bytes(tasks);
     REQUIRE(bytes > 4096);
@@ -24,7 +24,7 @@ static void *new_board(uint32_t tasks, size_t more)
     return b;
 }
 
-static void drop_board(void *b, size_t more) { munmap(b, 4096 + capacity * STOC_BOARD_TASK_BYTES + more); }
+static void drop_queue(void *b, size_t more) { munmap(b, 4096 + capacity * STOC_BOARD_TASK_BYTES + more); }
 
 static int64_t post(void *b, int64_t index, size_t n)
 {
@@ -45,7 +45,7 @@ static int64_t wait_for(void *b, int64_t first, uint64_t n, uint32_t timeout_ms)
 
 static void one_by_one(void)
 {
-    void *b = new_board(16, 0);
+    void *b = new_queue(16, 0);
     struct stoc_task task;
     EQUAL(stoc_board_take(b, 0, 0, &task, 1), 0);
     EQUAL(post(b, 50, 3), 0);
@@ -71,12 +71,12 @@ static void one_by_one(void)
     EQUAL(wait_for(b, 0, 3, 1000), 0);
     EQUAL(stoc_board_release(b, 0, 3), 0);
     EQUAL(stoc_board_take(b, 4, 0, &task, 1), 0);
-    drop_board(b, 0);
+    drop_queue(b, 0);
 }
 
 static void batches_lie_side_by_side(void)
 {
-    void *b = new_board(16, 0);
+    void *b = new_queue(16, 0);
     struct stoc_task task;
     EQUAL(post(b, 0, 8), 0);
     EQUAL(post(b, 0, 6), 8);
@@ -103,7 +103,7 @@ static void batches_lie_side_by_side(void)
     EQUAL(post(b, 0, 8), 37);
     EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
     EQUAL(task.position, 32);
-    drop_board(b, 0);
+    drop_queue(b, 0);
 }
 
 /* Every length around the steps of the copy, to and from every place in a line; nothing beside it changes. */
@@ -127,15 +127,15 @@ static void copied(void)
 
 static void refused(void)
 {
-    void *b = new_board(16, 0);
+    void *b = new_queue(16, 0);
     struct stoc_task task = {0};
     struct stoc_batch none = {0};
-    _Alignas(64) char no_board[512] = {0};
+    _Alignas(64) char no_queue[512] = {0};
     EQUAL(stoc_board_bytes(0), 0);
     EQUAL(stoc_board_bytes(UINT32_C(1) << 21), 0);
     EQUAL(stoc_board_init(NULL, 16), STOC_EINVAL);
     EQUAL(stoc_board_init((char *)b + 8, 16), STOC_EINVAL);
-    EQUAL(stoc_board_push(no_board, &task, 1), STOC_EINVAL);
+    EQUAL(stoc_board_push(no_queue, &task, 1), STOC_EINVAL);
     EQUAL(stoc_board_push(b, &task, 0), STOC_EINVAL);
     EQUAL(stoc_board_push(b, &task, 9), STOC_EINVAL);
     EQUAL(stoc_board_take(NULL, 0, 0, &task, 1), STOC_EINVAL);
@@ -149,12 +149,12 @@ static void refused(void)
     EQUAL(stoc_board_spill(b, 1), 16384);
     stoc_board_stop(b);
     EQUAL(stoc_board_take(b, 0, 1000, &task, 1), STOC_ECLOSED);
-    drop_board(b, 0);
+    drop_queue(b, 0);
 }
 
 static void cancelled(void)
 {
-    void *b = new_board(16, 0);
+    void *b = new_queue(16, 0);
     struct stoc_task task;
     EQUAL(post(b, 0, 4), 0);
     EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
@@ -169,12 +169,12 @@ static void cancelled(void)
     EQUAL(post(b, 100, 2), 4);
     EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
     EQUAL(task.index, 100);
-    drop_board(b, 0);
+    drop_queue(b, 0);
 }
 
 static void posted_anew(void)
 {
-    void *b = new_board(16, 0);
+    void *b = new_queue(16, 0);
     struct stoc_task mine, other;
     uint64_t held[4];
     EQUAL(post(b, 0, 4), 0);
@@ -195,12 +195,12 @@ static void posted_anew(void)
     EQUAL(other.index, 0);
     EQUAL(stoc_board_done(b, 5, &other, 1), 0);
     EQUAL(wait_for(b, 0, 4, 0), 0);
-    drop_board(b, 0);
+    drop_queue(b, 0);
 }
 
 static void for_one_worker_alone(void)
 {
-    void *b = new_board(16, 0);
+    void *b = new_queue(16, 0);
     struct stoc_task task, for_two = {.index = 2, .only = 3}, for_none = {.index = 0, .only = 1};
     struct stoc_batch both[2] = {{0, 1}, {1, 1}};
     EQUAL(stoc_board_push(b, &for_two, 1), 0);
@@ -218,12 +218,12 @@ static void for_one_worker_alone(void)
     EQUAL(task.position, 0);
     EQUAL(stoc_board_done(b, 2, &task, 1), 0);
     EQUAL(stoc_board_wait(b, both, 2, 1000), 0);
-    drop_board(b, 0);
+    drop_queue(b, 0);
 }
 
 static void several_at_once(void)
 {
-    void *b = new_board(16, 0);
+    void *b = new_queue(16, 0);
     struct stoc_task tasks[8] = {{0}};
     uint64_t held[8];
     EQUAL(stoc_board_take(b, 1, 0, tasks, 0), STOC_EINVAL);
@@ -277,7 +277,7 @@ static void several_at_once(void)
     EQUAL(stoc_board_done(b, 1, tasks, 8), 0);
     EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 3);
     EQUAL(tasks[2].index, 100);
-    drop_board(b, 0);
+    drop_queue(b, 0);
 }
 
 /* ------------------------------------------------------------------------------------------------ many at once */
@@ -285,7 +285,7 @@ static void several_at_once(void)
 enum { BATCH = 32, AHEAD = 4, WORKERS = 4, RUN_LENGTH = 7 };
 
 struct crowd {
-    void *board;
+    void *queue;
     _Atomic uint32_t *times; /* by index: how often it was done */
     _Atomic uint32_t number;
 };
@@ -294,7 +294,7 @@ static void work(struct crowd *crowd, uint32_t worker)
 {
     struct stoc_task tasks[RUN_LENGTH];
     for (uint32_t most = 1;; most = most % RUN_LENGTH + 1) {
-        int got = stoc_board_take(crowd->board, worker, 1000, tasks, most);
+        int got = stoc_board_take(crowd->queue, worker, 1000, tasks, most);
         if (got == STOC_ECLOSED)
             return;
         if (got < 1)
@@ -304,7 +304,7 @@ static void work(struct crowd *crowd, uint32_t worker)
             CHECK(tasks[k].first == tasks[0].first && tasks[k].position == tasks[0].position + (uint64_t)k);
             tasks[k].result = (int32_t)(tasks[k].index * 3);
         }
-        if (stoc_board_done(crowd->board, worker, tasks, (uint32_t)got) == 0)
+        if (stoc_board_done(crowd->queue, worker, tasks, (uint32_t)got) == 0)
             for (int k = 0; k < got; k++)
                 atomic_fetch_add(&crowd->times[tasks[k].index], 1);
     }
@@ -327,7 +327,7 @@ static void check_batch(void *b, int64_t first, int64_t index)
 static void threads_share_every_batch(void)
 {
     enum { BATCHES = 600 };
-    struct crowd crowd = {.board = new_board(BATCH * AHEAD * 2, 0)};
+    struct crowd crowd = {.queue = new_queue(BATCH * AHEAD * 2, 0)};
     int64_t posted[BATCHES];
     pthread_t threads[WORKERS];
     crowd.times = calloc(BATCHES * BATCH, sizeof *crowd.times);
@@ -335,18 +335,18 @@ static void threads_share_every_batch(void)
         REQUIRE(pthread_create(&threads[k], NULL, worker_thread, &crowd) == 0);
     for (int at = 0, next = 0; at < BATCHES; at++) {
         for (; next < BATCHES && next < at + AHEAD; next++)
-            REQUIRE((posted[next] = post(crowd.board, next * BATCH, BATCH)) >= 0);
-        while (wait_for(crowd.board, posted[at], BATCH, 50) > 0)
+            REQUIRE((posted[next] = post(crowd.queue, next * BATCH, BATCH)) >= 0);
+        while (wait_for(crowd.queue, posted[at], BATCH, 50) > 0)
             ;
-        check_batch(crowd.board, posted[at], at * BATCH);
+        check_batch(crowd.queue, posted[at], at * BATCH);
     }
-    stoc_board_stop(crowd.board);
+    stoc_board_stop(crowd.queue);
     for (int k = 0; k < WORKERS; k++)
         pthread_join(threads[k], NULL);
     for (int k = 0; k < BATCHES * BATCH; k++)
         EQUAL(crowd.times[k], 1);
     free((void *)crowd.times);
-    drop_board(crowd.board, 0);
+    drop_queue(crowd.queue, 0);
 }
 
 static pid_t start_worker(struct crowd *crowd, uint32_t worker, const char *fault)
@@ -370,10 +370,10 @@ static int bury(struct crowd *crowd, pid_t *pids)
         uint64_t held[BATCH];
         if (waitpid(pids[w], NULL, WNOHANG) != pids[w])
             continue;
-        int64_t n = stoc_board_held(crowd->board, w, held, BATCH);
+        int64_t n = stoc_board_held(crowd->queue, w, held, BATCH);
         CHECK(n >= 0 && n <= RUN_LENGTH);
         for (int64_t k = 0; k < n; k++)
-            EQUAL(stoc_board_repost(crowd->board, w, held[k]), 0);
+            EQUAL(stoc_board_repost(crowd->queue, w, held[k]), 0);
         pids[w] = start_worker(crowd, w, NULL);
         dead++;
     }
@@ -384,32 +384,32 @@ static int bury(struct crowd *crowd, pid_t *pids)
 static int run_killed(int batches, const char *fault)
 {
     size_t more = (size_t)batches * BATCH * sizeof(uint32_t);
-    struct crowd crowd = {.board = new_board(BATCH * AHEAD * 2, more)};
+    struct crowd crowd = {.queue = new_queue(BATCH * AHEAD * 2, more)};
     int64_t posted[512];
     pid_t pids[WORKERS];
     int dead = 0;
     unsigned random = 1;
-    crowd.times = (_Atomic uint32_t *)(void *)((char *)crowd.board + 4096 + capacity * STOC_BOARD_TASK_BYTES);
+    crowd.times = (_Atomic uint32_t *)(void *)((char *)crowd.queue + 4096 + capacity * STOC_BOARD_TASK_BYTES);
     for (uint32_t w = 0; w < WORKERS; w++)
         pids[w] = start_worker(&crowd, w, fault);
     for (int at = 0, next = 0; at < batches; at++) {
         for (; next < batches && next < at + AHEAD; next++)
-            REQUIRE((posted[next] = post(crowd.board, next * BATCH, BATCH)) >= 0);
+            REQUIRE((posted[next] = post(crowd.queue, next * BATCH, BATCH)) >= 0);
         if (!fault) {
             random = random * 1103515245u + 12345u;
             kill(pids[random >> 16 & (WORKERS - 1)], SIGKILL);
         }
-        for (int turns = 0; wait_for(crowd.board, posted[at], BATCH, 5) > 0; turns++) {
+        for (int turns = 0; wait_for(crowd.queue, posted[at], BATCH, 5) > 0; turns++) {
             dead += bury(&crowd, pids);
             REQUIRE(turns < 20000);
         }
-        check_batch(crowd.board, posted[at], at * BATCH);
+        check_batch(crowd.queue, posted[at], at * BATCH);
     }
     for (int turns = 0; fault && dead == 0 && turns < 20000; turns++) { /* with nothing left to do they sleep, which some have not done yet on a busy machine */
         usleep(1000);
         dead += bury(&crowd, pids);
     }
-    stoc_board_stop(crowd.board);
+    stoc_board_stop(crowd.queue);
     for (uint32_t w = 0; w < WORKERS; w++) {
         int status = 0;
         waitpid(pids[w], &status, 0);
@@ -417,7 +417,7 @@ static int run_killed(int batches, const char *fault)
     }
     for (int k = 0; k < batches * BATCH; k++)
         CHECK(crowd.times[k] <= 1); /* 0: killed after its answer and before it counted */
-    drop_board(crowd.board, more);
+    drop_queue(crowd.queue, more);
     return dead;
 }
 
@@ -434,17 +434,16 @@ static void workers_killed_at_every_point(void)
 
 static void stop_wakes_those_who_sleep(void)
 {
-    struct crowd crowd = {.board = new_board(16, 0)};
-    struct timespec t = {.tv_nsec = 20 * 1000 * 1000}, before, after;
+    struct crowd crowd = {.queue = new_queue(16, 0)};
+    struct timespec t = {.tv_nsec = 20 * 1000 * 1000};
     pthread_t thread;
     REQUIRE(pthread_create(&thread, NULL, worker_thread, &crowd) == 0);
     nanosleep(&t, NULL);
-    clock_gettime(CLOCK_MONOTONIC, &before);
-    stoc_board_stop(crowd.board);
+    double began = seconds();
+    stoc_board_stop(crowd.queue);
     pthread_join(thread, NULL);
-    clock_gettime(CLOCK_MONOTONIC, &after);
-    CHECK((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < 900);
-    drop_board(crowd.board, 0);
+    CHECK(seconds() - began < 0.9);
+    drop_queue(crowd.queue, 0);
 }
 
 int main(int argc, char **argv)

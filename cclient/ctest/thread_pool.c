@@ -1,4 +1,4 @@
-/* crew.c - threads that help with a batch: they do it right, stay for a moment, leave, and are nobody's trouble. */
+/* thread_pool.c - threads that help with a batch: they do it right, stay for a moment, leave, and disturb no other thread. */
 #include "check.h"
 
 #include <dirent.h>
@@ -93,7 +93,7 @@ static void *gather_on(void *context)
     return NULL;
 }
 
-static void one_crew_and_many_callers(void)
+static void one_pool_and_many_callers(void)
 {
     stoc_cache *c = full_cache();
     pthread_t callers[3];
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     others = threads_now() - 1;
     RUN(helpers_stay_and_leave);
     RUN(called_while_they_leave);
-    RUN(one_crew_and_many_callers);
+    RUN(one_pool_and_many_callers);
     RUN(they_leave_with_the_handle);
     RUN(they_take_no_signals);
     return end_tests(argv[0]);
