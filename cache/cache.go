@@ -12,8 +12,8 @@ import (
 
 // Cache is a handle: one attached client of a segment, with one owner number. Attach makes it, Close ends it.
 type Cache struct {
-	lanes  [shm.CounterStripes]lane
-	closed atomic.Bool // set once, by Close, before it waits for the lanes to empty
+	stripes [shm.CounterStripes]stripe
+	closed  atomic.Bool // set once, by Close, before it waits for the stripes to empty
 
 	seg         *shm.Segment
 	layout      shm.WordLayout
@@ -39,12 +39,12 @@ type Cache struct {
 	closeErr   error
 }
 
-// lane is what a goroutine touches on every hit: that somebody is inside, and where its hits are counted. There are as many as a client
+// stripe is what a goroutine touches on every hit: that somebody is inside, and where its hits are counted. There are as many as a client
 // record has stripes, each on a line of its own, so that goroutines on different cores do not fight over one.
 //
 // Counting a hit or a miss in the segment is also what ends a read: one atomic addition less, of three, on the path of a view. So the
 // operations under way are entered less (left + hits + misses - before), and the only one to add to these counters is this handle.
-type lane struct {
+type stripe struct {
 	entered      atomic.Uint64
 	left         atomic.Uint64 // ended without being counted
 	hits, misses *atomic.Uint64
@@ -53,38 +53,38 @@ type lane struct {
 	_            [72]byte
 }
 
-var _ = [1]struct{}{}[unsafe.Sizeof(lane{})-128]
+var _ = [1]struct{}{}[unsafe.Sizeof(stripe{})-128]
 
-// countIn says where the lane counts.
-func (l *lane) countIn(hits, misses *atomic.Uint64) {
+// countIn says where the stripe counts.
+func (l *stripe) countIn(hits, misses *atomic.Uint64) {
 	l.hits, l.misses, l.before = hits, misses, hits.Load()+misses.Load()
 }
 
 // inside is the operations under way, or more: those that begin between the loads. Ended ones are added up first, so it is never less.
-func (l *lane) inside() uint64 {
+func (l *stripe) inside() uint64 {
 	ended := l.left.Load() + l.hits.Load() + l.misses.Load() - l.before
 	return l.entered.Load() - ended
 }
 
 // tally counts reads that did not enter one by one. The caller is inside.
-func (l *lane) tally(hits, misses int) {
+func (l *stripe) tally(hits, misses int) {
 	l.entered.Add(uint64(hits + misses))
 	l.hits.Add(uint64(hits))
 	l.misses.Add(uint64(misses))
 }
 
-// laneNow chooses a lane by the address of the caller's stack: cheap, and the same for a goroutine most of the time. Any choice is correct.
-func (c *Cache) laneNow() *lane { return &c.lanes[stripe()] }
+// stripeNow chooses a stripe by the address of the caller's stack: cheap, and the same for a goroutine most of the time. Any choice is correct.
+func (c *Cache) stripeNow() *stripe { return &c.stripes[stripeNumber()] }
 
-func stripe() uint64 {
+func stripeNumber() uint64 {
 	var here byte
 	// Goroutine stacks are 8 KiB apart or more once they have grown; the multiplication spreads neighbours over the four stripes.
 	return uint64(uintptr(unsafe.Pointer(&here))>>13) * 0x9e3779b97f4a7c15 >> 62
 }
 
 // enter begins an operation on the segment's memory, so that Close waits for it. ErrClosed; then there is nothing to leave.
-func (c *Cache) enter() (*lane, error) {
-	l := c.laneNow()
+func (c *Cache) enter() (*stripe, error) {
+	l := c.stripeNow()
 	l.entered.Add(1) // sequentially consistent, as is the load: either Close sees us inside or we see it closed
 	if c.closed.Load() {
 		l.leave()
@@ -94,14 +94,14 @@ func (c *Cache) enter() (*lane, error) {
 }
 
 // hit and miss end a read, by counting it.
-func (l *lane) hit() {
+func (l *stripe) hit() {
 	if raceDetector {
 		l.left.Add(0)
 	}
 	l.hits.Add(1)
 }
 
-func (l *lane) miss() {
+func (l *stripe) miss() {
 	if raceDetector {
 		l.left.Add(0)
 	}
@@ -109,10 +109,10 @@ func (l *lane) miss() {
 }
 
 // leave ends an operation that counts neither as a hit nor as a miss.
-func (l *lane) leave() { l.left.Add(1) }
+func (l *stripe) leave() { l.left.Add(1) }
 
 // enterToWrite is enter for what stores to the segment: ErrReadOnly too.
-func (c *Cache) enterToWrite(verb string) (*lane, error) {
+func (c *Cache) enterToWrite(verb string) (*stripe, error) {
 	l, err := c.enter()
 	if err == nil && c.readOnly {
 		l.leave()
@@ -126,7 +126,7 @@ var errClosed = fmt.Errorf("%w: the handle was closed before this call; attach a
 // count adds to a counter of this client. A read-only client counts nothing.
 func (c *Cache) count(k shm.Counter, n uint64) {
 	if !c.readOnly {
-		c.seg.Counter(c.record, int(stripe()), k).Add(n)
+		c.seg.Counter(c.record, int(stripeNumber()), k).Add(n)
 	}
 }
 

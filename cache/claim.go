@@ -30,7 +30,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		return Out, nil
 	}
 	word := c.seg.Word(sample)
-	var deadWord shm.Word // whose owner's claims were taken back already
+	var deadWord shm.Word // its owner's claims are reclaimed already
 	for {
 		w := shm.Word(word.Load())
 		switch w.State() {
@@ -46,7 +46,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			if w == deadWord {
 				return Busy, c.corrupt("sample %d is claimed by client %d, which does not list it", sample, w.Owner())
 			}
-			if ok, err := c.takeBackOf(w.Owner()); err != nil || !ok {
+			if ok, err := c.reclaimOf(w.Owner()); err != nil || !ok {
 				return Busy, err
 			}
 			deadWord = w

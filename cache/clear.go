@@ -166,7 +166,7 @@ func (c *Cache) drain(stop func() error) error {
 			entry, _ := c.seg.Claim(r, e)
 			for wait := (backoff{}); entry.Load() != 0; wait.sleep() {
 				if r != c.record {
-					if ok, err := c.takeBackOf(r + 1); err != nil {
+					if ok, err := c.reclaimOf(r + 1); err != nil {
 						return err
 					} else if ok {
 						break

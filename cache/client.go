@@ -39,8 +39,8 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 			c.policy = policy.FirstCome(c.slots)
 		}
 	}
-	for k := range c.lanes {
-		c.lanes[k].countIn(&c.lanes[k].uncounted[0], &c.lanes[k].uncounted[1])
+	for k := range c.stripes {
+		c.stripes[k].countIn(&c.stripes[k].uncounted[0], &c.stripes[k].uncounted[1])
 	}
 	if !c.readOnly {
 		if err := c.register(o); err != nil {
@@ -65,8 +65,8 @@ func (c *Cache) register(o Options) (err error) {
 		return err
 	}
 	fault.At("register.locked")
-	for k := range c.lanes {
-		c.lanes[k].countIn(c.seg.Counter(c.record, k, shm.Hits), c.seg.Counter(c.record, k, shm.Misses))
+	for k := range c.stripes {
+		c.stripes[k].countIn(c.seg.Counter(c.record, k, shm.Hits), c.seg.Counter(c.record, k, shm.Misses))
 	}
 	for high := c.seg.ClientsHigh(); ; {
 		if v := high.Load(); v >= uint64(c.owner) || high.CompareAndSwap(v, uint64(c.owner)) {
@@ -74,7 +74,7 @@ func (c *Cache) register(o Options) (err error) {
 		}
 	}
 	// Before anything else: the number is about to mean somebody else.
-	c.takeBack(c.record, shm.Recovered)
+	c.reclaimRecord(c.record, shm.Recovered)
 	if p := shm.Phase(c.seg.Phase().Load()); p.Clearing() && p.Owner() == c.owner {
 		if _, err := c.adoptClear(p, adoptAtAttach); err != nil {
 			c.locks.Close()
@@ -169,18 +169,18 @@ func (c *Cache) Close() error {
 	}
 	c.shut = true
 	c.closed.Store(true)
-	for k := range c.lanes { // nobody newly stays inside any more
-		for wait := (backoff{}); c.lanes[k].inside() != 0; {
+	for k := range c.stripes { // nobody newly stays inside any more
+		for wait := (backoff{}); c.stripes[k].inside() != 0; {
 			wait.sleep()
 		}
 		if raceDetector {
-			c.lanes[k].left.Load() // after the last hit was seen
+			c.stripes[k].left.Load() // after the last hit was seen
 		}
 	}
 	if c.readOnly {
 		return nil
 	}
-	c.takeBack(c.record, shm.Aborted)
+	c.reclaimRecord(c.record, shm.Aborted)
 	c.seg.Drawn(c.record).Store(0)
 	pid := c.seg.ClientWord(c.record, shm.ClientPID)
 	pid.Store(pid.Load() >> 32 << 32)

@@ -57,12 +57,12 @@ var deaths = []death{
 	{"abort", "abort", []string{"abort.slot", "abort.cursor"}, []string{"first-come"}},
 	{"clear", "clear", clearPath, anyCache},
 	{"register", "", []string{"register.locked", "register.done"}, anyCache},
-	{"take back at registration", "", []string{"takeback.word", "takeback.entry"}, anyCache},
-	{"take back at registration", "", []string{"takeback.slot", "takeback.cursor"}, []string{"first-come"}},
-	{"take back in a set", "set 3 1 5000", []string{"takeback.word", "takeback.entry"}, anyCache},
-	{"take back in a set", "set 3 1 5000", []string{"takeback.slot", "takeback.cursor"}, []string{"first-come"}},
-	{"take back in recover", "recover", []string{"takeback.word", "takeback.entry"}, anyCache},
-	{"take back in a clear", "clear", []string{"takeback.word", "takeback.entry"}, anyCache},
+	{"reclaim at registration", "", []string{"reclaim.word", "reclaim.entry"}, anyCache},
+	{"reclaim at registration", "", []string{"reclaim.slot", "reclaim.cursor"}, []string{"first-come"}},
+	{"reclaim in a set", "set 3 1 5000", []string{"reclaim.word", "reclaim.entry"}, anyCache},
+	{"reclaim in a set", "set 3 1 5000", []string{"reclaim.slot", "reclaim.cursor"}, []string{"first-come"}},
+	{"reclaim in recover", "recover", []string{"reclaim.word", "reclaim.entry"}, anyCache},
+	{"reclaim in a clear", "clear", []string{"reclaim.word", "reclaim.entry"}, anyCache},
 }
 
 // Every fault point of docs/protocol.md is in the table, so that a new one cannot be forgotten.
@@ -81,7 +81,7 @@ func TestEveryFaultPointIsTested(t *testing.T) {
 	found := 0
 	for k, part := range strings.Split(string(text), "`") {
 		noun, verb, ok := strings.Cut(part, ".")
-		if k%2 == 0 || !ok || strings.ContainsAny(part, " /()*=") || !slices.Contains([]string{"register", "takeback", "claim", "slot", "extent", "write", "publish", "abort", "clear"}, noun) {
+		if k%2 == 0 || !ok || strings.ContainsAny(part, " /()*=") || !slices.Contains([]string{"register", "reclaim", "claim", "slot", "extent", "write", "publish", "abort", "clear"}, noun) {
 			continue
 		}
 		found++
@@ -145,11 +145,11 @@ func dieAt(t *testing.T, d death, kind, point string) {
 
 	// The death.
 	var dead *child
-	takesBack := strings.HasPrefix(d.name, "take back")
-	if takesBack { // of somebody who died before
+	reclaims := strings.HasPrefix(d.name, "reclaim")
+	if reclaims { // of somebody who died before
 		bystander := start(t, seg.Path(), "") // has the lower number
 		first := start(t, seg.Path(), "")
-		if d.name == "take back at registration" {
+		if d.name == "reclaim at registration" {
 			first.ask("STORED <nil>", "claim 3 1 %d", faultBytes)
 			first.kill()
 			dead = start(t, seg.Path(), point+"=kill")
@@ -177,7 +177,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	if dead.owner != 0 && !takesBack && int(next.Owner()) != dead.owner {
+	if dead.owner != 0 && !reclaims && int(next.Owner()) != dead.owner {
 		t.Errorf("the next client has number %d, the dead one had %d", next.Owner(), dead.owner)
 	}
 	target := 3
@@ -204,7 +204,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 		want = payload(1, 0, short)
 	}
 	wantSample(t, next, target, want)
-	cleared := strings.HasSuffix(d.tell, "clear") && !slices.Contains([]string{"takeback.word", "takeback.entry"}, point) || d.name == "take back in a clear"
+	cleared := strings.HasSuffix(d.tell, "clear") && !slices.Contains([]string{"reclaim.word", "reclaim.entry"}, point) || d.name == "reclaim in a clear"
 	if cleared {
 		wantMiss(t, next, 0)
 		wantMiss(t, next, 1)
@@ -579,7 +579,7 @@ func TestViewAcrossAnOverwrite(t *testing.T) {
 			set(t, a, 2, payload(2, 0, faultBytes), 0, cache.Stored)
 			overwrite := sync.OnceFunc(func() { set(t, b, 1, payload(1, 1, bytes), cache.Overwrite, cache.Stored) })
 			fault.SetHook(func(point string) {
-				if point == "look.word" {
+				if point == "find.word" {
 					overwrite()
 				}
 			})

@@ -80,7 +80,7 @@ func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 			return ready, err
 		}
 		lengths[k] = Miss
-		if _, m, ok := c.look(uint64(i)); ok {
+		if _, m, ok := c.find(uint64(i)); ok {
 			lengths[k] = c.length(m)
 			ready++
 		}
@@ -178,7 +178,7 @@ func (g *gather) checkIndices() error {
 }
 
 // do runs the copies and counts them.
-func (g *gather) do(l *lane, threads, rowBytes int) (int, error) {
+func (g *gather) do(l *stripe, threads, rowBytes int) (int, error) {
 	n := len(g.indices)
 	threads = max(min(threads, n, n*rowBytes/bytesPerThread), 1)
 	g.chunk = min(max(n/(threads*turnsPerThread), 1), gatherChunk)
@@ -235,7 +235,7 @@ func (g *gather) fetch(first, last int) {
 		if !ok || c.length(m) < fetched {
 			continue
 		}
-		if offset, ok := c.extent(w, c.length(m)); ok {
+		if offset, ok := c.locate(w, c.length(m)); ok {
 			p := c.seg.Bytes(offset, fetched)
 			sum += p[0] + p[64] + p[128] + p[192]
 		}
@@ -256,7 +256,7 @@ func (g *gather) row(k int) (bool, error) {
 			return false, c.checkStates(sample, w)
 		}
 		length := c.length(m)
-		offset, placed := c.extent(w, length)
+		offset, placed := c.locate(w, length)
 		wanted := !g.packed || length == g.lengths[k]
 		switch {
 		case !placed || !wanted:

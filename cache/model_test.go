@@ -50,7 +50,7 @@ func (m *model) claim(i, n int, overwrite bool, by *modelClient) cache.Result {
 		if !owner.dead {
 			return cache.Busy
 		}
-		m.takeBack(owner)
+		m.reclaim(owner)
 	}
 	_, there := m.ready[i]
 	switch {
@@ -92,8 +92,8 @@ func (m *model) abort(i int) {
 	}
 }
 
-// takeBack aborts all claims of a dead client.
-func (m *model) takeBack(by *modelClient) {
+// reclaim aborts all claims of a dead client.
+func (m *model) reclaim(by *modelClient) {
 	for i := range by.claims {
 		m.abort(i)
 	}
@@ -158,7 +158,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 			}
 			for _, claim := range m.claimed { // the number's last owner, if dead, is the one whose claims are gone now
 				if claim.dead && claim.c.Owner() == c.Owner() {
-					m.takeBack(claim)
+					m.reclaim(claim)
 					break
 				}
 			}
@@ -230,7 +230,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 				return err
 			}
 			by.dead = true
-			m.takeBack(by)
+			m.reclaim(by)
 			clients = remove(clients, by)
 		case k < 29:
 			op("recovers")
@@ -239,7 +239,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 				for _, owner := range m.claimed {
 					if owner.dead {
 						want += len(owner.claims)
-						m.takeBack(owner)
+						m.reclaim(owner)
 						break
 					}
 				}
@@ -260,7 +260,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 				return fmt.Errorf("clear: %v, %v", r, err)
 			}
 			for _, owner := range m.claimed {
-				m.takeBack(owner)
+				m.reclaim(owner)
 			}
 			m.ready, m.extents, m.slots, m.next = map[int][]byte{}, map[int]uint64{}, 0, 0
 			clear(m.claimed)
@@ -299,7 +299,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 		}
 	}
 	for _, owner := range m.claimed {
-		m.takeBack(owner)
+		m.reclaim(owner)
 	}
 	checkSound(t, seg)
 	s, err := by[0].c.Stats()

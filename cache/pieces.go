@@ -131,7 +131,7 @@ func (k *Claim) Abort() error {
 	return k.c.abort(&k.f)
 }
 
-func (k *Claim) enter(verb string) (*lane, error) {
+func (k *Claim) enter(verb string) (*stripe, error) {
 	if !k.open {
 		return nil, fmt.Errorf("%w: cannot %s a claim that has ended; claim sample %d again", shm.ErrInvalid, verb, k.f.sample)
 	}

@@ -15,7 +15,7 @@ const copyTries = 16
 // View returns a sample as memory of the cache, and whether it was READY. See Views in the package comment for what the bytes may show and how long;
 // the slice MUST NOT be written to. ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) {
-	l := c.laneNow()
+	l := c.stripeNow()
 	l.entered.Add(1) // as enter, but in line: a view costs little more than two atomic additions
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return nil, false, c.refuseRead(l, i)
@@ -26,12 +26,12 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 	}
 	if c.variable {
 		var ok bool
-		if w, m, ok = c.look(uint64(i)); !ok {
+		if w, m, ok = c.find(uint64(i)); !ok {
 			return nil, false, c.miss(l, uint64(i), w)
 		}
 		length = c.length(m)
 	}
-	offset, ok := c.extent(w, length)
+	offset, ok := c.locate(w, length)
 	if !ok {
 		return nil, false, c.corruptRead(l, uint64(i), w, m)
 	}
@@ -41,13 +41,13 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 }
 
 // corruptRead ends a read of a sample whose index record cannot be.
-func (c *Cache) corruptRead(l *lane, sample uint64, w shm.Word, m shm.Meta) error {
+func (c *Cache) corruptRead(l *stripe, sample uint64, w shm.Word, m shm.Meta) error {
 	defer l.leave()
 	return c.corruptWord(sample, w, m)
 }
 
 // miss ends a read of a sample that is not READY.
-func (c *Cache) miss(l *lane, sample uint64, w shm.Word) error {
+func (c *Cache) miss(l *stripe, sample uint64, w shm.Word) error {
 	if err := c.checkStates(sample, w); err != nil {
 		l.leave()
 		return err
@@ -57,7 +57,7 @@ func (c *Cache) miss(l *lane, sample uint64, w shm.Word) error {
 }
 
 // refuseRead ends a read that cannot begin.
-func (c *Cache) refuseRead(l *lane, i int) error {
+func (c *Cache) refuseRead(l *stripe, i int) error {
 	defer l.leave()
 	if c.closed.Load() {
 		return errClosed
@@ -65,8 +65,8 @@ func (c *Cache) refuseRead(l *lane, i int) error {
 	return c.checkIndex(i)
 }
 
-// look loads the two words of a sample so that they belong together, and says whether it is READY.
-func (c *Cache) look(sample uint64) (shm.Word, shm.Meta, bool) {
+// find loads the two words of a sample so that they belong together, and says whether it is READY.
+func (c *Cache) find(sample uint64) (shm.Word, shm.Meta, bool) {
 	for r := c.indexRecord(sample); ; {
 		w, m, ok := r.load()
 		if !ok || r.unchanged(w, m) {
@@ -88,7 +88,7 @@ func (r indexRecord) load() (shm.Word, shm.Meta, bool) {
 	if w.State() != shm.Ready {
 		return w, 0, false
 	}
-	fault.At("look.word")
+	fault.At("find.word")
 	return w, shm.Meta(r.meta.Load()), true
 }
 
@@ -114,9 +114,9 @@ func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 	return nil
 }
 
-// extent returns where in the payload a READY sample of a length lies. false: outside of what it may have, so that no word, however
+// locate returns where in the payload a READY sample of a length lies. false: outside of what it may have, so that no word, however
 // corrupt, leads out of the payload.
-func (c *Cache) extent(w shm.Word, length uint64) (offset uint64, ok bool) {
+func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
 	place := c.layout.Place(w) - 1 // none becomes huge
 	if c.variable {
 		return place * shm.UnitBytes, place < c.units && length <= c.sampleBytes && shm.UnitsFor(length) <= c.units-place
@@ -127,7 +127,7 @@ func (c *Cache) extent(w shm.Word, length uint64) (offset uint64, ok bool) {
 // Get copies a sample into dst and returns its length, and whether it was READY; on a miss dst may hold anything. The copy is never torn.
 // ErrSchema when dst is too short, with the length needed as the first result; ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
-	l := c.laneNow()
+	l := c.stripeNow()
 	l.entered.Add(1)
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return 0, false, c.refuseRead(l, i)
@@ -146,7 +146,7 @@ func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
 
 // Copy is Get that counts neither a hit nor a miss: for a sample that was asked for, and counted, before.
 func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
-	l := c.laneNow()
+	l := c.stripeNow()
 	l.entered.Add(1)
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return 0, false, c.refuseRead(l, i)
@@ -164,7 +164,7 @@ func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
 			return 0, false, c.checkStates(sample, w)
 		}
 		n := c.length(m)
-		offset, placed := c.extent(w, n)
+		offset, placed := c.locate(w, n)
 		fits := n <= uint64(len(dst))
 		if placed && fits {
 			copyBytes(dst, c.seg.Bytes(offset, n))
@@ -216,11 +216,11 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 	}
 	var offset uint64
 	if c.seg.FirstCome() {
-		w, m, ok := c.look(uint64(i))
+		w, m, ok := c.find(uint64(i))
 		if !ok {
 			return 0, false, c.checkStates(uint64(i), w)
 		}
-		if offset, ok = c.extent(w, c.length(m)); !ok {
+		if offset, ok = c.locate(w, c.length(m)); !ok {
 			return 0, false, c.corruptWord(uint64(i), w, m)
 		}
 	} else if uint64(i) < c.slots {

@@ -21,11 +21,11 @@ func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
 		return nil, false
 	}
 	defer l.leave()
-	w, m, ok := c.look(sample)
+	w, m, ok := c.find(sample)
 	if !ok {
 		return nil, false
 	}
-	offset, ok := c.extent(w, c.length(m))
+	offset, ok := c.locate(w, c.length(m))
 	if !ok {
 		return nil, false
 	}

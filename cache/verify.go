@@ -51,7 +51,7 @@ func (c *Cache) verifySample(sample uint64) (ready, good bool) {
 			return false, w.State() <= shm.Ready
 		}
 		crc := c.seg.Checksum(sample, m)
-		offset, good := c.extent(w, c.length(m))
+		offset, good := c.locate(w, c.length(m))
 		if good {
 			good = crc == crc32.Checksum(c.seg.Bytes(offset, c.length(m)), shm.Castagnoli)
 		}

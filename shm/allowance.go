@@ -70,13 +70,13 @@ func (a *Allowance) draw(n uint64) (uint64, error) {
 	if a == nil || a.seg.file == nil || a.seg.Header.Flags&FlagReserved != 0 {
 		return 0, nil
 	}
-	a.seg.Drawn(a.record).Add(n) // before the allowance falls: who looks sees these bytes in the one or in the other
-	for look := a.own.Add(-int64(n)) < 0; ; {
+	a.seg.Drawn(a.record).Add(n) // before the allowance falls: a check sees these bytes in one of the two
+	for check := a.own.Add(-int64(n)) < 0; ; {
 		group := a.group.Load()
 		word := a.seg.Grant(group)
 		g := Grant(word.Load())
-		if look || g.Group() != group || g.Left() < n/GrantUnit {
-			drawn, err := a.look(n)
+		if check || g.Group() != group || g.Left() < n/GrantUnit {
+			drawn, err := a.checkMemory(n)
 			if err != nil {
 				a.Settle(n)
 				return 0, err
@@ -84,7 +84,7 @@ func (a *Allowance) draw(n uint64) (uint64, error) {
 			if drawn {
 				return n, nil
 			}
-			look = false // another client has looked, or drawn
+			check = false // another client has checked, or drawn
 			continue
 		}
 		if word.CompareAndSwap(uint64(g), uint64(g)-n/GrantUnit) {
@@ -93,8 +93,8 @@ func (a *Allowance) draw(n uint64) (uint64, error) {
 	}
 }
 
-// look asks the kernel how much memory there is, and grants a part of it to all clients of the group, less n bytes for us. false: the word has changed meanwhile.
-func (a *Allowance) look(n uint64) (bool, error) {
+// checkMemory asks the kernel how much memory there is, and grants a part of it to all clients of the group, less n bytes for us. false: the word has changed meanwhile.
+func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	group := a.Group()
 	a.group.Store(group)
 	word := a.seg.Grant(group)
@@ -110,7 +110,7 @@ func (a *Allowance) look(n uint64) (bool, error) {
 			space.Text, size(others), size(n))
 	}
 	grant := max(grantOf(left), n) - n
-	if !word.CompareAndSwap(uint64(before), uint64(NewGrant(uint16(grant/GrantUnit), before.Looks()+1, group))) {
+	if !word.CompareAndSwap(uint64(before), uint64(NewGrant(uint16(grant/GrantUnit), before.Checks()+1, group))) {
 		return false, nil
 	}
 	a.own.Store(GrantMax)

@@ -134,22 +134,22 @@ func (a ArenaNext) Owner() uint32 { return uint32(a>>StateBits) & ownerMask }
 // Unit returns the first unit never allocated.
 func (a ArenaNext) Unit() uint64 { return uint64(a) >> ArenaPlaceShift }
 
-// Grant is a word of the allowance: what the clients of a group may draw before one of them looks at memory. Left 16 bits, in units of GrantUnit; looks 16 (modulo 2^16); group 32.
+// Grant is a word of the allowance: what the clients of a group may draw before one of them checks memory. Left 16 bits, in units of GrantUnit; checks 16 (modulo 2^16); group 32.
 type Grant uint64
 
 // GrantUnit is what a Grant counts in: bytes of the smallest page there is.
 const GrantUnit = 4096
 
-// NewGrant packs what is left, in units, the number of looks, and the group.
-func NewGrant(left, looks uint16, group uint32) Grant {
-	return Grant(uint64(left) | uint64(looks)<<16 | uint64(group)<<32)
+// NewGrant packs what is left, in units, the number of checks, and the group.
+func NewGrant(left, checks uint16, group uint32) Grant {
+	return Grant(uint64(left) | uint64(checks)<<16 | uint64(group)<<32)
 }
 
 // Left returns how many units may be drawn.
 func (g Grant) Left() uint64 { return uint64(g & 0xffff) }
 
-// Looks returns how often a client of the group has looked, modulo 2^16.
-func (g Grant) Looks() uint16 { return uint16(g >> 16) }
+// Checks returns how often a client of the group has checked, modulo 2^16.
+func (g Grant) Checks() uint16 { return uint16(g >> 16) }
 
 // Group returns whose it is.
 func (g Grant) Group() uint32 { return uint32(g >> 32) }

@@ -4,17 +4,6 @@
 enum { N = 24, BYTES = 200 };
 
 /* CRC-32C bit by bit: the test's own, so that it can sign headers it has changed. */
-static uint32_t crc32c(const unsigned char *p, size_t n)
-{
-    uint32_t crc = ~0u;
-    while (n--) {
-        crc ^= *p++;
-        for (int k = 0; k < 8; k++)
-            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-    }
-    return ~crc;
-}
-
 static void sign(unsigned char *page)
 {
     static const unsigned char zero[4];
@@ -206,13 +195,6 @@ static void every_length(void)
         close(f.fd);
         unlink(f.path);
     }
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static uint64_t interesting(void)

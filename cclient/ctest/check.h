@@ -90,6 +90,25 @@ __attribute__((unused)) static int end_tests(const char *program)
     return failed ? 1 : 0;
 }
 
+__attribute__((unused)) static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* CRC-32C, bit by bit: what the tables and instructions of the library must agree with. */
+__attribute__((unused)) static uint32_t crc32c(const unsigned char *p, size_t n)
+{
+    uint32_t crc = ~0u;
+    while (n--) {
+        crc ^= *p++;
+        for (int k = 0; k < 8; k++)
+            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+    return ~crc;
+}
+
 /* ------------------------------------------------------------------------------------------------ caches */
 
 #define OPTIONS(...) (struct stoc_options){.struct_bytes = sizeof(struct stoc_options), .client_records = 16, __VA_ARGS__}

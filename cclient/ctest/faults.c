@@ -180,7 +180,7 @@ static void killed_while_clearing(void)
 /* A dies half-way through a fill; B, who was there before, dies taking it back; then everybody goes on. */
 static void killed_while_taking_back(void)
 {
-    static const char *const points[] = {"takeback.slot", "takeback.cursor", "takeback.word", "takeback.entry"};
+    static const char *const points[] = {"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"};
     static const char *const deaths[] = {"slot.taken", "slot.named", "extent.taken", "extent.named", "write.half", "claim.word"};
     for (enum kind kind = 0; kind < KINDS; kind++)
         for (size_t p = 0; p < 4; p++)
@@ -327,13 +327,15 @@ static void a_fill_seen_from_outside(void)
         }
 }
 
+static int64_t set_sample; /* of the bystander */
+
 static void set_in_between(const char *point)
 {
     if (inside || strcmp(point, at_point) != 0)
         return;
     inside = true;
     arrivals++;
-    seen_set = put(bystander, 2, BYTES, 8, 0);
+    seen_set = put(bystander, set_sample, BYTES, 8, 0);
     inside = false;
 }
 
@@ -346,6 +348,7 @@ static void a_lost_race(void)
             stoc_cache *c = cache_of(kind);
             bystander = join_fd(c);
             at_point = points[p];
+            set_sample = 2;
             arrivals = 0;
             stoc_fault_set_hook(set_in_between);
             EQUAL(put(c, 2, BYTES, 7, 0), STOC_EXISTS);
@@ -359,16 +362,6 @@ static void a_lost_race(void)
         }
 }
 
-static void take_slot_in_between(const char *point)
-{
-    if (inside || strcmp(point, "slot.intent") != 0)
-        return;
-    inside = true;
-    arrivals++;
-    seen_set = put(bystander, 3, BYTES, 8, 0);
-    inside = false;
-}
-
 /* The slot that was found free is gone: the next one is taken; the last one is gone: FULL, and nothing is left behind. */
 static void a_slot_is_snatched(void)
 {
@@ -377,8 +370,10 @@ static void a_slot_is_snatched(void)
         if (left == 1)
             EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
         bystander = join_fd(c);
+        at_point = "slot.intent";
+        set_sample = 3;
         arrivals = 0;
-        stoc_fault_set_hook(take_slot_in_between);
+        stoc_fault_set_hook(set_in_between);
         EQUAL(put(c, 2, BYTES, 7, 0), left == 1 ? STOC_FULL : STOC_STORED);
         stoc_fault_set_hook(NULL);
         CHECK(arrivals >= 1);
@@ -556,7 +551,7 @@ static size_t overwrite_bytes;
 static void overwrite_once(const char *point)
 {
     stoc_cache *by = overwriter;
-    if (by && strcmp(point, "look.word") == 0) {
+    if (by && strcmp(point, "find.word") == 0) {
         overwriter = NULL;
         EQUAL(put(by, 1, overwrite_bytes, 2, STOC_OVERWRITE), STOC_STORED);
     }

@@ -294,13 +294,6 @@ static int64_t fetch(stoc_cache *c, const int64_t *indices, size_t n, struct sto
 
 #define WITHIN(ms, ...) (struct stoc_fetch_options){.struct_bytes = sizeof(struct stoc_fetch_options), .timeout_ms = ms, __VA_ARGS__}
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static bool row_is(size_t k, int64_t index) { return filled(rows[k], BYTES, (uint64_t)index, 1); }
 
 /* ------------------------------------------------------------------------------------------------ tests */
@@ -317,10 +310,10 @@ static void hits_need_no_server(void)
     EQUAL(fetch(c, indices, 0, NULL), 0);
 
     indices[1] = 2;
-    double began = now();
+    double began = seconds();
     struct stoc_fetch_options o = WITHIN(100);
     EQUAL(fetch(c, indices, 3, &o), STOC_ENOSERVER);
-    CHECK(now() - began >= 0.1 && now() - began < 1.5);
+    CHECK(seconds() - began >= 0.1 && seconds() - began < 1.5);
     CHECK(row_is(0, 3) && row_is(2, 3) && hit[0] == 1 && hit[1] == 0 && hit[2] == 1);
     CHECK(error.code == STOC_ENOSERVER && strstr(error.message, "stocached serve -c") && strstr(error.message, scratch));
     EQUAL(o.failed, 0);
@@ -595,14 +588,14 @@ static void dribbling_is_no_answer(void)
     int64_t index = 11;
     struct stoc_fetch_options o = WITHIN(300);
     begin_peer(c, dribble_for_ever, NULL);
-    double began = now();
+    double began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT);
-    CHECK(now() - began >= 0.3 && now() - began < 3);
+    CHECK(seconds() - began >= 0.3 && seconds() - began < 3);
     o = WITHIN(0, .interrupted = interrupted, .context = &asked);
     asked = 0, interrupt_after = 2;
-    began = now();
+    began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked each second */
-    CHECK(now() - began >= 1.9 && now() - began < 8);
+    CHECK(seconds() - began >= 1.9 && seconds() - began < 8);
     stoc_close(c);
     end_peer();
 }
@@ -750,30 +743,30 @@ static void timeouts_and_signals(void)
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, before;
     struct itimerval every = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 20000}}, off = {0};
     begin_peer(c, never, NULL);
-    double began = now();
+    double began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT);
-    CHECK(now() - began >= 0.2 && now() - began < 2);
+    CHECK(seconds() - began >= 0.2 && seconds() - began < 2);
     EQUAL(stoc_prefetch(c, &index, 1, &o, &error), STOC_ETIMEOUT);
 
     sigaction(SIGALRM, &action, &before);
     setitimer(ITIMER_REAL, &every, NULL);
-    began = now();
+    began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT); /* signals alone end nothing */
-    CHECK(now() - began >= 0.2);
+    CHECK(seconds() - began >= 0.2);
     setitimer(ITIMER_REAL, &off, NULL);
 
     o = WITHIN(0, .interrupted = interrupted, .context = &asked);
     asked = 0, interrupt_after = 2;
-    began = now();
+    began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked each second, without a signal */
-    CHECK(now() - began >= 1.9 && now() - began < 10);
+    CHECK(seconds() - began >= 1.9 && seconds() - began < 10);
     EQUAL(asked, 2);
     asked = 0, interrupt_after = 1;
     struct itimerval once = {.it_value = {.tv_usec = 300000}};
     setitimer(ITIMER_REAL, &once, NULL);
-    began = now();
+    began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked after a signal, at once */
-    CHECK(now() - began >= 0.3 && now() - began < 0.95);
+    CHECK(seconds() - began >= 0.3 && seconds() - began < 0.95);
     sigaction(SIGALRM, &before, NULL);
     stoc_close(c);
     end_peer();
@@ -801,14 +794,14 @@ static void requests_that_nobody_takes(void)
     struct stoc_fetch_options o = WITHIN(300);
     atomic_store(&deaf_to, 1);
     begin_peer(c, NULL, be_deaf);
-    double began = now();
+    double began = seconds();
     EQUAL(stoc_prefetch(c, indices, n, &o, &error), STOC_ETIMEOUT);
-    CHECK(now() - began >= 0.3 && now() - began < 2);
+    CHECK(seconds() - began >= 0.3 && seconds() - began < 2);
     o = WITHIN(0, .interrupted = interrupted, .context = &asked);
     asked = 0, interrupt_after = 2;
-    began = now();
+    began = seconds();
     EQUAL(stoc_prefetch(c, indices, n, &o, &error), STOC_EINTERRUPTED);
-    CHECK(now() - began >= 1.9 && now() - began < 8);
+    CHECK(seconds() - began >= 1.9 && seconds() - began < 8);
     atomic_store(&deaf_to, 0);
     free(indices);
     stoc_close(c);

@@ -13,7 +13,7 @@ enum { M = 1 << 20 };
 
 static uint64_t grant_here(const stoc_cache *c) { return load(grant_word(c, group_of_process(""))); }
 
-static uint64_t looks(const stoc_cache *c) { return grant_looks(grant_here(c)); }
+static uint64_t checks(const stoc_cache *c) { return grant_checks(grant_here(c)); }
 
 static uint32_t record_of(const stoc_cache *c) { return atomic_load(&c->owner) - 1; }
 
@@ -32,11 +32,11 @@ static void clients_share_an_allowance(void)
     stoc_cache *c = make(NULL, OPTIONS(.samples = 400, .sample_bytes = M)), *other = join_fd(c);
     atomic_store(&c->huge_after, HUGE_NEVER), atomic_store(&other->huge_after, HUGE_NEVER);
     EQUAL(put_large(c, 0, M, 0), STOC_STORED);
-    EQUAL(looks(c), 1); /* each looks at first */
+    EQUAL(checks(c), 1); /* each looks at first */
     uint64_t left = grant_left(grant_here(c));
     CHECK(left > 16 * M && left <= STOC_GRANT_MAX - (M + 4096));
     EQUAL(put_large(other, 1, M, 0), STOC_STORED);
-    EQUAL(looks(c), 2);
+    EQUAL(checks(c), 2);
     left = grant_left(grant_here(c));
     EQUAL(put_large(c, 2, M, 0), STOC_STORED);
     EQUAL(grant_left(grant_here(c)), left - (M + 4096));
@@ -44,7 +44,7 @@ static void clients_share_an_allowance(void)
     EQUAL(grant_left(grant_here(c)), left - (M + 4096));
     for (int i = 3; i < 131; i++)
         EQUAL(put_large(i % 2 ? c : other, i, M, 0), STOC_STORED);
-    CHECK(looks(c) >= 4 && looks(c) <= 10);
+    CHECK(checks(c) >= 4 && checks(c) <= 10);
     EQUAL(load(drawn_word(c, record_of(c))), 0);
     EQUAL(load(drawn_word(c, record_of(other))), 0);
     check_quiet(c);
@@ -91,12 +91,12 @@ static void a_grant_is_for_one_group(void)
     atomic_store(&c->memory_group, ours);
     EQUAL(put(c, 0, 4096, 1, 0), STOC_STORED);
     EQUAL(grant_group(grant_here(c)), ours);
-    EQUAL(looks(c), 6);
+    EQUAL(checks(c), 6);
     EQUAL(put(c, 1, 4096, 1, 0), STOC_STORED);
-    EQUAL(looks(c), 6);
+    EQUAL(checks(c), 6);
     pid_t child = fork(); /* which may have been moved: it looks itself */
     if (child == 0)
-        _exit(put(c, 2, 4096, 1, 0) == STOC_STORED && looks(c) == 7 ? 0 : 1);
+        _exit(put(c, 2, 4096, 1, 0) == STOC_STORED && checks(c) == 7 ? 0 : 1);
     int status;
     REQUIRE(waitpid(child, &status, 0) == child);
     EQUAL(status, 0);

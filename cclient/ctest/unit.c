@@ -4,17 +4,6 @@
 
 #include "check.h"
 
-static uint32_t crc_reference(const unsigned char *p, size_t n)
-{
-    uint32_t crc = ~0u;
-    while (n--) {
-        crc ^= *p++;
-        for (int k = 0; k < 8; k++)
-            crc = crc >> 1 ^ (crc & 1 ? CRC_POLYNOMIAL : 0);
-    }
-    return ~crc;
-}
-
 static void checksums(void)
 {
     enum { MOST = 60000 };
@@ -27,7 +16,7 @@ static void checksums(void)
         EQUAL(functions[f](0, bytes, 0), 0);
         for (size_t n = 0; n < MOST; n += n < 2000 ? 1 : 977)
             for (size_t at = 0; at < 16; at += n < 2000 ? 5 : 3) {
-                uint32_t want = crc_reference(bytes + at, n);
+                uint32_t want = crc32c(bytes + at, n);
                 if (functions[f](0, bytes + at, n) != want)
                     COMPLAIN("function %d, %zu bytes at %zu", f, n, at);
                 size_t cut = n / 3; /* in pieces */
@@ -67,12 +56,12 @@ static void work_once(void *context)
 static void helpers_that_leave(void)
 {
     enum { ROUNDS = 20000 };
-    static struct crew crew;
+    static struct thread_pool pool;
     uint64_t x = 1;
     alarm(200); /* a caller that waits for ever */
     for (int k = 0; k < ROUNDS; k++) {
         worked = 0;
-        run_threads(&crew, 3, work_once, &worked);
+        run_threads(&pool, 3, work_once, &worked);
         if (worked != 3)
             COMPLAIN("round %d: %d of 3 worked", k, worked);
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
@@ -80,7 +69,7 @@ static void helpers_that_leave(void)
             ;
     }
     alarm(0);
-    CHECK(dismiss(&crew));
+    CHECK(stop_threads(&pool));
 }
 
 static void put_file(const char *root, const char *name, const char *text)

@@ -4,6 +4,10 @@
 #ifndef STOCACHED_INTERNAL_H
 #define STOCACHED_INTERNAL_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1 /* F_OFD_SETLK, O_TMPFILE, fallocate, memfd seals */
+#endif
+
 #include "../stocached.h"
 #include "../stocached_layout.h"
 
@@ -44,6 +48,15 @@ _Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8 && sizeof(off_t) == 8,
 _Static_assert(sizeof(stoc_word) == 8 && _Alignof(stoc_word) == 8, "a word of the segment is 8 aligned bytes");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_LONG_LOCK_FREE == 2, "words are shared between processes: locks inside atomics would not be");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little-endian");
+
+/* What parts share. stocached.c unites all parts, so that it is static there; an editor that opens one part alone sees functions of other files. */
+#ifdef STOC_ONE_UNIT
+#define INTERNAL static
+#define INTERNAL_DATA static
+#else
+#define INTERNAL
+#define INTERNAL_DATA extern
+#endif
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -86,12 +99,12 @@ enum { MAX_THREADS = 64 }; /* of a batch */
 struct helper {
     _Atomic uint32_t state;
     bool started; /* thread is to be joined */
-    struct crew *crew;
+    struct thread_pool *pool;
     pthread_t thread;
 };
 
 /* Threads that help with batches of one handle. */
-struct crew {
+struct thread_pool {
     _Atomic uint32_t taken;   /* 1: a thread has it, and everything below but the atomic members */
     _Atomic uint32_t working; /* helpers that have not finished */
     void (*work)(void *context);
@@ -101,7 +114,7 @@ struct crew {
 
 /*
  * A handle: one lock description, one owner number, one client. Immutable after open, except the atomic members; those that belong to this process alone are
- * reset in a forked child (client.c).
+ * reset in a forked child (protocol/client.c).
  */
 struct stoc_cache {
     /* what a hit touches, in two lines */
@@ -125,14 +138,14 @@ struct stoc_cache {
     _Atomic int lock_fd;            /* the lock description; -1: none */
     _Atomic uint32_t owner;         /* record + 1; 0: not registered */
     _Atomic uint32_t fork_generation; /* claims of another generation are the parent's */
-    _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or takes back */
+    _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or reclaims */
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
-    _Atomic int64_t memory_left;    /* bytes that this client may draw before it looks at memory itself */
+    _Atomic int64_t memory_left;    /* bytes that this client may draw before it checks memory itself */
     _Atomic uint32_t memory_group;  /* of this process, when it looked last */
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
     _Atomic uint64_t huge_after;    /* when huge pages may be asked for again, as now_ns; HUGE_NEVER: never */
-    struct crew crew;
+    struct thread_pool pool;
     struct link *links;             /* to the server, under handles_lock; never shorter until close */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */
@@ -152,6 +165,6 @@ _Static_assert(STOC_HEADER_FIELDS + STOC_MAX_FIELDS * STOC_FIELD_BYTES == STOC_H
 _Static_assert(STOC_CLIENT_CLAIMS + STOC_CLAIMS_PER_CLIENT * STOC_CLAIM_BYTES <= STOC_CLIENT_COUNTERS, "claims lie before the counters");
 _Static_assert(STOC_CLIENT_COUNTERS + STOC_COUNTER_STRIPES * STOC_COUNTER_STRIPE_BYTES <= STOC_CLIENT_RECORD_BYTES, "counters lie in the record");
 _Static_assert(STOC_COUNTER_COUNT <= STOC_COUNTERS_PER_STRIPE && STOC_COUNTERS_PER_STRIPE * 8 == STOC_COUNTER_STRIPE_BYTES, "a stripe is its counters");
-_Static_assert(STOC_WORD_STATE_BITS == 3 && STOC_WORD_OWNER_BITS == 12, "words.c");
+_Static_assert(STOC_WORD_STATE_BITS == 3 && STOC_WORD_OWNER_BITS == 12, "record.h");
 
 #endif

@@ -256,7 +256,7 @@ var (
 	fillPath   = []string{"fill.taken", "fill.read", "claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry", "fill.stored", "fill.answered"}
 	slotPath   = []string{"slot.intent", "slot.taken", "slot.named"}
 	extentPath = []string{"extent.intent", "extent.taken", "extent.named"}
-	backPath   = []string{"takeback.slot", "takeback.cursor", "takeback.word", "takeback.entry"}
+	backPath   = []string{"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"}
 	drainPath  = []string{"drain.begun", "drain.sockets", "drain.fillers", "drain.clients", "drain.caches"}
 )
 
@@ -264,7 +264,7 @@ var serverDeaths = []serverDeath{
 	{"it makes a cache", slotted, append([]string{"host.created"}, hostPath...), dieStarting},
 	{"it adopts one", slotted, append([]string{"host.opened"}, hostPath...), dieAdopting},
 	{"it adopts one and takes back what its predecessor had claimed", slotted, backPath, dieTakingBack},
-	{"it takes back what a client had claimed", slotted, []string{"takeback.slot", "takeback.entry"}, dieInJanitor},
+	{"it takes back what a client had claimed", slotted, []string{"reclaim.slot", "reclaim.entry"}, dieInJanitor},
 	{"it replaces one", slotted, []string{"host.removed", "host.created", "host.locked", "host.attached", "serve.ready"}, dieReplacing},
 	{"it fills", slotted, slices.Concat(fillPath, slotPath), dieFilling},
 	{"it fills an arena", pile, slices.Concat([]string{"fill.read", "claim.word", "write.half", "publish.meta", "publish.word"}, extentPath), dieFilling},
@@ -280,7 +280,7 @@ var serverDeaths = []serverDeath{
 
 // notServers are fault points that a server passes never, or only when something else is wrong, and who dies there.
 var notServers = map[string]string{
-	"look.word":     "every reader; it holds nothing",
+	"find.word":     "every reader; it holds nothing",
 	"abort.word":    "who gives up a claim, on a full tmpfs: ./cache",
 	"abort.entry":   "as above",
 	"abort.slot":    "as above",

@@ -189,7 +189,7 @@ func pointsOf(t *testing.T, path string) map[string]bool {
 		t.Fatal(err)
 	}
 	points := map[string]bool{}
-	for _, m := range regexp.MustCompile("`((?:register|takeback|claim|slot|extent|write|publish|abort|clear)\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("`((?:register|reclaim|claim|slot|extent|write|publish|abort|clear)\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
 		points[m[1]] = true
 	}
 	return points

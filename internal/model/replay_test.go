@@ -96,7 +96,7 @@ func replayGo(t *testing.T, s model.Schedule) {
 	st.compare(run, "the setup")
 	defer fault.SetHook(nil)
 	fault.SetHook(func(point string) {
-		if point == "look.word" || strings.HasPrefix(point, "copy.") {
+		if point == "find.word" || strings.HasPrefix(point, "copy.") {
 			return // a read is one step of the model
 		}
 		a := running.Load()

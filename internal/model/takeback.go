@@ -126,7 +126,7 @@ func init() {
 		t := x.t()
 		freed := x.cas(tableOf(t.s), t.v, 0)
 		if freed {
-			x.pass("takeback.slot")
+			x.pass("reclaim.slot")
 		}
 		switch {
 		case x.broken(CursorFirst):
@@ -147,7 +147,7 @@ func init() {
 			t.pc = takeCursorLoad
 			return
 		}
-		x.pass("takeback.cursor")
+		x.pass("reclaim.cursor")
 		t.pc = takeIntents
 		if x.broken(CursorFirst) {
 			t.pc = takeSlot
@@ -184,7 +184,7 @@ func init() {
 			g = 0
 		}
 		if x.cas(wordOf(uint8(t.v)-1), t.w, x.y.packWord(empty, 0, generationOf(t.w)+g, place)) {
-			x.pass("takeback.word")
+			x.pass("reclaim.word")
 		}
 		if x.broken(TakeWordFirst) {
 			x.takePlace()
@@ -206,7 +206,7 @@ func init() {
 	table[takeEntryClear] = func(x *execution) {
 		t := x.t()
 		x.store(entryOf(t.rec, t.j), 0)
-		x.pass("takeback.entry")
+		x.pass("reclaim.entry")
 		if x.broken(TakeEntryFirst) && t.w != 0 {
 			x.takePlace()
 			return

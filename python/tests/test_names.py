@@ -196,7 +196,7 @@ def test_structs_are_those_of_the_header(tmp_path):
 def test_every_function_of_the_header_is_bound_with_its_prototype():
     text = re.sub(r"\s+", " ", HEADER.read_text())
     prototypes = {match[2]: f"{match[1]}{match[2]}({match[3]});" for match in re.finditer(r"STOC_API ([\w ]+[ *])(stoc_\w+)\(([^;]*)\);", text)}
-    binding = re.sub(r"\s+", " ", re.sub(r"\n#\s+", " ", (Path(_native.__file__)).read_text()))
+    binding = re.sub(r"\s+", " ", re.sub(r"\n#\s+", " ", Path(_native._header.__file__).read_text()))
     for name, prototype in prototypes.items():
         if name in ("stoc_close_keep_maps", "stoc_view_offset", "stoc_close"):
             continue  # for others: close_keep_payload and view_slot do it here

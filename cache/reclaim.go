@@ -1,0 +1,150 @@
+package cache
+
+import (
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
+)
+
+// reclaimOf reclaims the claims of an owner if it is dead. false: it lives, or another goroutine of this handle is reclaiming.
+func (c *Cache) reclaimOf(owner uint32) (bool, error) {
+	if owner == 0 || owner > c.seg.ClientRecords {
+		return false, c.corrupt("a claim of client %d, the table has %d records", owner, c.seg.ClientRecords)
+	}
+	if owner == c.owner || !c.takingBack.CompareAndSwap(false, true) {
+		return false, nil
+	}
+	defer c.takingBack.Store(false)
+	ok, err := c.locks.TryLock(owner - 1) // the kernel frees it with the owner's last thread: from here on no store of the owner can happen
+	if err != nil || !ok {
+		return false, err
+	}
+	c.reclaimRecord(owner-1, shm.Recovered)
+	return true, c.locks.Unlock(owner - 1)
+}
+
+// reclaimRecord reclaims every claim that a record lists and returns how many there were. The caller MUST hold the record's lock, and none of its owner's
+// threads may be in the protocol. It may be repeated from the start if its caller dies at any point; docs/protocol.md says why.
+func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
+	for e := range shm.ClaimsPerClient {
+		entry, intent := c.seg.Claim(record, e)
+		listed := entry.Load()
+		if listed == 0 {
+			if intent.Load() != 0 { // cannot be; but our own claims rely on it
+				intent.Store(0)
+			}
+			continue
+		}
+		if sample := listed - 1; sample >= c.samples {
+			c.count(shm.Corrupt, 1)
+		} else if c.reclaimSample(record, sample) {
+			c.count(count, 1)
+			claims++
+		}
+		intent.Store(0)
+		entry.Store(0)
+		fault.At("reclaim.entry")
+	}
+	return claims
+}
+
+// reclaimSample empties a sample that the record's owner was filling; false if it was not.
+func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
+	word := c.seg.Word(sample)
+	w := shm.Word(word.Load())
+	if w.State() != shm.Writing || w.Owner() != record+1 {
+		return false
+	}
+	var keep uint64
+	switch {
+	case c.variable:
+		keep = c.extentOfDead(record, sample, w)
+	case c.seg.FirstCome():
+		c.freeSlotsOfDead(record, sample, w)
+	}
+	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, keep)
+	if !word.CompareAndSwap(uint64(w), uint64(empty)) {
+		return false // a foreign hand
+	}
+	fault.At("reclaim.word")
+	return true
+}
+
+// freeSlotsOfDead frees the slot of a dead claim: the one the word names, and those of the intents of every entry that lists the sample. Two threads
+// of the dead client may both have listed it; only the one that claimed it has an intent, and the other's entry may come first.
+func (c *Cache) freeSlotsOfDead(record uint32, sample uint64, w shm.Word) {
+	free := func(place uint64) {
+		if place-1 < c.slots { // 0 is none
+			c.freeSlot(place-1, sample, "reclaim.slot", "reclaim.cursor")
+		}
+	}
+	free(c.layout.Place(w))
+	for e := range shm.ClaimsPerClient {
+		if entry, intent := c.seg.Claim(record, e); entry.Load() == sample+1 && intent.Load() != c.layout.Place(w) {
+			free(intent.Load())
+		}
+	}
+}
+
+// extentOfDead returns the place that the sample of a dead claim keeps: the one the word names, else that of an intent if arena_next shows that the extent was
+// taken and nothing behind it was.
+func (c *Cache) extentOfDead(record uint32, sample uint64, w shm.Word) uint64 {
+	if place := c.layout.Place(w); place != 0 {
+		return place
+	}
+	a := shm.ArenaNext(c.seg.ArenaNext().Load())
+	for e := range shm.ClaimsPerClient {
+		entry, intent := c.seg.Claim(record, e)
+		unit, units := shm.Intent(intent.Load()).Extent()
+		if entry.Load() == sample+1 && units > 0 && a.Owner() == record+1 && a.Unit() == unit+units {
+			length := min(units*shm.UnitBytes, shm.MaxSampleBytes)
+			c.setLength(sample, length) // before the word: a named extent's length is known
+			return unit + 1
+		}
+	}
+	return 0
+}
+
+// Recover takes back what dead clients left claimed and returns how many claims that were. Sets do it by themselves where they meet one.
+// ErrReadOnly, ErrClosed, ErrSystem.
+func (c *Cache) Recover() (int, error) {
+	l, err := c.enterToWrite("recover")
+	if err != nil {
+		return 0, err
+	}
+	defer l.leave()
+	for wait := (backoff{}); !c.takingBack.CompareAndSwap(false, true); wait.sleep() {
+	}
+	defer c.takingBack.Store(false)
+	claims := 0
+	for r := range c.recordsUsed() {
+		if r == c.record || c.claimsListed(r) == 0 {
+			continue
+		}
+		ok, err := c.locks.TryLock(r)
+		if err != nil {
+			return claims, err
+		}
+		if ok {
+			claims += c.reclaimRecord(r, shm.Recovered)
+			if err := c.locks.Unlock(r); err != nil {
+				return claims, err
+			}
+		}
+	}
+	return claims, nil
+}
+
+// recordsUsed is how many client records were ever used.
+func (c *Cache) recordsUsed() uint32 {
+	return uint32(min(c.seg.ClientsHigh().Load(), uint64(c.seg.ClientRecords)))
+}
+
+// claimsListed is how many entries of a record name a sample.
+func (c *Cache) claimsListed(record uint32) (n int) {
+	for e := range shm.ClaimsPerClient {
+		if entry, _ := c.seg.Claim(record, e); entry.Load() != 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,469 @@
+/*
+ * task_queue.c - tasks in shared memory: some worker does each task exactly once, whichever worker is killed, and whenever.
+ */
+#include "check.h"
+
+#define ANSWER(b, p) ((struct answer *)(void *)((char *)(b) + 4096 + ((p) % capacity) * STOC_BOARD_TASK_BYTES + STOC_BOARD_ANSWER_OFFSET))
+
+struct answer {
+    int32_t result;
+    uint32_t worker;
+    uint64_t spill_offset, spill_bytes, began_ns, ended_ns, augment_ns;
+};
+
+static uint64_t capacity;
+
+static void *new_queue(uint32_t tasks, size_t more)
+{
+    size_t bytes = stoc_board_bytes(tasks);
+    REQUIRE(bytes > 4096);
+    capacity = (bytes - 4096) / STOC_BOARD_TASK_BYTES;
+    void *b = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(b != MAP_FAILED);
+    REQUIRE(stoc_board_init(b, tasks) == 0);
+    return b;
+}
+
+static void drop_queue(void *b, size_t more) { munmap(b, 4096 + capacity * STOC_BOARD_TASK_BYTES + more); }
+
+static int64_t post(void *b, int64_t index, size_t n)
+{
+    struct stoc_task tasks[512] = {{0}};
+    for (size_t k = 0; k < n; k++)
+        tasks[k] = (struct stoc_task){.index = index + (int64_t)k, .row = (uint32_t)k, .buffer = 7, .kind = 3, .argument = 1000 + k};
+    return stoc_board_push(b, tasks, n);
+}
+
+/* How many batches of one are unfinished: 1 or 0. */
+static int64_t wait_for(void *b, int64_t first, uint64_t n, uint32_t timeout_ms)
+{
+    struct stoc_batch batch = {(uint64_t)first, n};
+    int64_t found = stoc_board_wait(b, &batch, 1, timeout_ms);
+    CHECK(found >= 0 && found <= 1);
+    return found;
+}
+
+static void one_by_one(void)
+{
+    void *b = new_queue(16, 0);
+    struct stoc_task task;
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 0);
+    EQUAL(post(b, 50, 3), 0);
+    EQUAL(wait_for(b, 0, 3, 0), 1);
+    for (int k = 0; k < 3; k++) {
+        EQUAL(stoc_board_take(b, 4, 1000, &task, 1), 1);
+        EQUAL(task.position, k);
+        EQUAL(task.first, 0);
+        EQUAL(task.index, 50 + k);
+        EQUAL(task.row, k);
+        EQUAL(task.buffer, 7);
+        EQUAL(task.kind, 3);
+        EQUAL(task.argument, 1000 + k);
+        EQUAL(stoc_board_release(b, 0, 3), STOC_BUSY);
+        task.result = 10 + k, task.spill_offset = 4096, task.spill_bytes = 9;
+        EQUAL(stoc_board_done(b, 4, &task, 1), 0);
+        EQUAL(stoc_board_done(b, 4, &task, 1), STOC_ELOST);
+        EQUAL(ANSWER(b, k)->result, 10 + k);
+        EQUAL(ANSWER(b, k)->worker, 4);
+        EQUAL(ANSWER(b, k)->spill_bytes, 9);
+        CHECK(ANSWER(b, k)->began_ns <= ANSWER(b, k)->ended_ns && ANSWER(b, k)->began_ns > 0);
+    }
+    EQUAL(wait_for(b, 0, 3, 1000), 0);
+    EQUAL(stoc_board_release(b, 0, 3), 0);
+    EQUAL(stoc_board_take(b, 4, 0, &task, 1), 0);
+    drop_queue(b, 0);
+}
+
+static void batches_lie_side_by_side(void)
+{
+    void *b = new_queue(16, 0);
+    struct stoc_task task;
+    EQUAL(post(b, 0, 8), 0);
+    EQUAL(post(b, 0, 6), 8);
+    EQUAL(post(b, 0, 3), STOC_EMEMORY); /* only 2 places are left before the end, and those behind are in use */
+    EQUAL(post(b, 0, 2), 14);
+    for (int k = 0; k < 16; k++) {
+        EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
+        EQUAL(task.position, k);
+        EQUAL(stoc_board_done(b, 1, &task, 1), 0);
+    }
+    EQUAL(post(b, 0, 1), STOC_EMEMORY);
+    EQUAL(stoc_board_release(b, 0, 8), 0);
+    EQUAL(stoc_board_release(b, 8, 6), 0);
+    EQUAL(stoc_board_release(b, 14, 2), 0);
+    EQUAL(post(b, 0, 7), 16);
+    EQUAL(post(b, 0, 8), 23);
+    for (int k = 0; k < 15; k++) {
+        EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
+        EQUAL(stoc_board_done(b, 1, &task, 1), 0);
+    }
+    EQUAL(stoc_board_release(b, 16, 7), 0);
+    EQUAL(stoc_board_release(b, 23, 8), 0);
+    EQUAL(post(b, 0, 5), 32); /* one place is left before the end */
+    EQUAL(post(b, 0, 8), 37);
+    EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
+    EQUAL(task.position, 32);
+    drop_queue(b, 0);
+}
+
+/* Every length around the steps of the copy, to and from every place in a line; nothing beside it changes. */
+static void copied(void)
+{
+    enum { MOST = 4096 + 400, ROOM = MOST + 256 };
+    static unsigned char from[ROOM], to[ROOM];
+    for (size_t k = 0; k < ROOM; k++)
+        from[k] = (unsigned char)(k * 31 % 255);
+    for (size_t bytes = 0; bytes <= MOST; bytes += bytes < 4000 && bytes > 300 ? 333 : 1)
+        for (size_t place = 0; place < 64; place += 7) {
+            memset(to, 255, sizeof to);
+            stoc_board_copy(to + 64 + place, from + 64 - place, bytes);
+            EQUAL(memcmp(to + 64 + place, from + 64 - place, bytes), 0);
+            for (size_t k = 0; k < 64 + place; k++)
+                EQUAL(to[k], 255);
+            for (size_t k = 64 + place + bytes; k < MIN(ROOM, 64 + place + bytes + 128); k++)
+                EQUAL(to[k], 255);
+        }
+}
+
+static void refused(void)
+{
+    void *b = new_queue(16, 0);
+    struct stoc_task task = {0};
+    struct stoc_batch none = {0};
+    _Alignas(64) char no_queue[512] = {0};
+    EQUAL(stoc_board_bytes(0), 0);
+    EQUAL(stoc_board_bytes(UINT32_C(1) << 21), 0);
+    EQUAL(stoc_board_init(NULL, 16), STOC_EINVAL);
+    EQUAL(stoc_board_init((char *)b + 8, 16), STOC_EINVAL);
+    EQUAL(stoc_board_push(no_queue, &task, 1), STOC_EINVAL);
+    EQUAL(stoc_board_push(b, &task, 0), STOC_EINVAL);
+    EQUAL(stoc_board_push(b, &task, 9), STOC_EINVAL);
+    EQUAL(stoc_board_take(NULL, 0, 0, &task, 1), STOC_EINVAL);
+    EQUAL(stoc_board_take(b, 65536, 0, &task, 1), STOC_EINVAL);
+    EQUAL(stoc_board_wait(b, NULL, 1, 0), STOC_EINVAL);
+    EQUAL(stoc_board_wait(b, &none, 1, 0), STOC_EINVAL);
+    EQUAL(stoc_board_spill(b, UINT64_MAX), STOC_EINVAL);
+    EQUAL(stoc_board_spill(b, 1), 0);
+    EQUAL(stoc_board_spill(b, 4096), 4096);
+    EQUAL(stoc_board_spill(b, 4097), 8192);
+    EQUAL(stoc_board_spill(b, 1), 16384);
+    stoc_board_stop(b);
+    EQUAL(stoc_board_take(b, 0, 1000, &task, 1), STOC_ECLOSED);
+    drop_queue(b, 0);
+}
+
+static void cancelled(void)
+{
+    void *b = new_queue(16, 0);
+    struct stoc_task task;
+    EQUAL(post(b, 0, 4), 0);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
+    EQUAL(stoc_board_cancel(b, 0, 4), 1);
+    EQUAL(wait_for(b, 0, 4, 0), 1);
+    EQUAL(stoc_board_done(b, 0, &task, 1), 0);
+    EQUAL(wait_for(b, 0, 4, 1000), 0);
+    for (int k = 1; k < 4; k++)
+        EQUAL(ANSWER(b, k)->result, STOC_TASK_CANCELLED);
+    EQUAL(stoc_board_release(b, 0, 4), 0);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 0);
+    EQUAL(post(b, 100, 2), 4);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
+    EQUAL(task.index, 100);
+    drop_queue(b, 0);
+}
+
+static void posted_anew(void)
+{
+    void *b = new_queue(16, 0);
+    struct stoc_task mine, other;
+    uint64_t held[4];
+    EQUAL(post(b, 0, 4), 0);
+    EQUAL(stoc_board_take(b, 3, 0, &mine, 1), 1);
+    for (int k = 1; k < 4; k++) {
+        EQUAL(stoc_board_take(b, 5, 0, &other, 1), 1);
+        EQUAL(stoc_board_done(b, 5, &other, 1), 0);
+    }
+    EQUAL(stoc_board_held(b, 3, held, 4), 1);
+    EQUAL(held[0], 0);
+    EQUAL(stoc_board_held(b, 5, held, 4), 0);
+    EQUAL(stoc_board_held(b, 3, NULL, 0), 1);
+    EQUAL(stoc_board_repost(b, 5, 0), STOC_ELOST);
+    EQUAL(stoc_board_repost(b, 3, 0), 0);
+    EQUAL(stoc_board_done(b, 3, &mine, 1), STOC_ELOST);
+    EQUAL(stoc_board_take(b, 5, 0, &other, 1), 1);
+    EQUAL(other.position, 0);
+    EQUAL(other.index, 0);
+    EQUAL(stoc_board_done(b, 5, &other, 1), 0);
+    EQUAL(wait_for(b, 0, 4, 0), 0);
+    drop_queue(b, 0);
+}
+
+static void for_one_worker_alone(void)
+{
+    void *b = new_queue(16, 0);
+    struct stoc_task task, for_two = {.index = 2, .only = 3}, for_none = {.index = 0, .only = 1};
+    struct stoc_batch both[2] = {{0, 1}, {1, 1}};
+    EQUAL(stoc_board_push(b, &for_two, 1), 0);
+    EQUAL(stoc_board_push(b, &for_none, 1), 1);
+    EQUAL(post(b, 50, 1), 2);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
+    EQUAL(task.position, 1);
+    EQUAL(stoc_board_wait(b, both, 2, 0), 2);
+    EQUAL(stoc_board_done(b, 0, &task, 1), 0);
+    EQUAL(stoc_board_wait(b, both, 2, 1000), 1);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 1);
+    EQUAL(task.position, 2);
+    EQUAL(stoc_board_take(b, 0, 0, &task, 1), 0);
+    EQUAL(stoc_board_take(b, 2, 0, &task, 1), 1);
+    EQUAL(task.position, 0);
+    EQUAL(stoc_board_done(b, 2, &task, 1), 0);
+    EQUAL(stoc_board_wait(b, both, 2, 1000), 0);
+    drop_queue(b, 0);
+}
+
+static void several_at_once(void)
+{
+    void *b = new_queue(16, 0);
+    struct stoc_task tasks[8] = {{0}};
+    uint64_t held[8];
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 0), STOC_EINVAL);
+    EQUAL(stoc_board_done(b, 1, tasks, 0), STOC_EINVAL);
+    EQUAL(post(b, 0, 5), 0);
+    EQUAL(post(b, 50, 3), 5);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 3), 3);
+    EQUAL(stoc_board_take(b, 2, 0, tasks + 3, 4), 2); /* not those of the next batch */
+    for (int k = 0; k < 5; k++) {
+        EQUAL(tasks[k].position, k);
+        EQUAL(tasks[k].index, k);
+        EQUAL(tasks[k].argument, 1000 + k);
+        tasks[k].result = 10 + k;
+    }
+    CHECK(ANSWER(b, 0)->began_ns > 0);
+    EQUAL(ANSWER(b, 1)->began_ns, 0);
+    ANSWER(b, 1)->began_ns = ANSWER(b, 0)->began_ns + 7;
+    EQUAL(stoc_board_done(b, 1, tasks, 3), 0);
+    EQUAL(ANSWER(b, 0)->ended_ns, ANSWER(b, 1)->began_ns); /* as far as the worker has said when it began which */
+    CHECK(ANSWER(b, 1)->ended_ns > ANSWER(b, 1)->began_ns);
+    EQUAL(ANSWER(b, 2)->began_ns, ANSWER(b, 2)->ended_ns);
+    for (int k = 0; k < 5; k++)
+        ANSWER(b, k)->augment_ns = 5; /* as workers store it */
+    EQUAL(stoc_board_held(b, 2, held, 8), 2);
+    EQUAL(stoc_board_repost(b, 2, held[0]), 0);
+    EQUAL(stoc_board_done(b, 2, tasks + 3, 2), STOC_ELOST);
+    EQUAL(ANSWER(b, 4)->result, 14); /* the other is answered */
+    EQUAL(ANSWER(b, 3)->augment_ns, 0);
+    EQUAL(ANSWER(b, 4)->augment_ns, 5);
+    EQUAL(wait_for(b, 0, 5, 0), 1);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* one that somebody may have died of is taken alone, */
+    EQUAL(tasks[0].position, 3);
+    EQUAL(stoc_board_done(b, 1, tasks, 1), 0);
+    EQUAL(wait_for(b, 0, 5, 0), 0);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 3);
+    for (int k = 5; k < 8; k++)
+        EQUAL(stoc_board_repost(b, 1, (uint64_t)k), 0);
+    for (int k = 0; k < 3; k++) {
+        EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* and not with others either */
+        EQUAL(tasks[0].index, 50 + k);
+        CHECK(ANSWER(b, 5 + k)->began_ns > 0);
+        EQUAL(stoc_board_done(b, 1, tasks, 1), 0);
+    }
+    EQUAL(stoc_board_release(b, 0, 5), 0);
+    EQUAL(stoc_board_release(b, 5, 3), 0);
+    EQUAL(post(b, 90, 8), 8);
+    EQUAL(post(b, 98, 3), 16); /* in places that had tasks to be taken alone */
+    for (int k = 0; k < 3; k++)
+        EQUAL(ANSWER(b, 16 + k)->augment_ns, 0);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 8);
+    EQUAL(stoc_board_done(b, 1, tasks, 8), 0);
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 3);
+    EQUAL(tasks[2].index, 100);
+    drop_queue(b, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------ many at once */
+
+enum { BATCH = 32, AHEAD = 4, WORKERS = 4, RUN_LENGTH = 7 };
+
+struct crowd {
+    void *queue;
+    _Atomic uint32_t *times; /* by index: how often it was done */
+    _Atomic uint32_t number;
+};
+
+static void work(struct crowd *crowd, uint32_t worker)
+{
+    struct stoc_task tasks[RUN_LENGTH];
+    for (uint32_t most = 1;; most = most % RUN_LENGTH + 1) {
+        int got = stoc_board_take(crowd->queue, worker, 1000, tasks, most);
+        if (got == STOC_ECLOSED)
+            return;
+        if (got < 1)
+            continue;
+        CHECK(got <= (int)most);
+        for (int k = 0; k < got; k++) {
+            CHECK(tasks[k].first == tasks[0].first && tasks[k].position == tasks[0].position + (uint64_t)k);
+            tasks[k].result = (int32_t)(tasks[k].index * 3);
+        }
+        if (stoc_board_done(crowd->queue, worker, tasks, (uint32_t)got) == 0)
+            for (int k = 0; k < got; k++)
+                atomic_fetch_add(&crowd->times[tasks[k].index], 1);
+    }
+}
+
+static void *worker_thread(void *arg)
+{
+    struct crowd *crowd = arg;
+    work(crowd, atomic_fetch_add(&crowd->number, 1));
+    return NULL;
+}
+
+static void check_batch(void *b, int64_t first, int64_t index)
+{
+    for (int k = 0; k < BATCH; k++)
+        EQUAL(ANSWER(b, (uint64_t)(first + k))->result, (index + k) * 3);
+    EQUAL(stoc_board_release(b, (uint64_t)first, BATCH), 0);
+}
+
+static void threads_share_every_batch(void)
+{
+    enum { BATCHES = 600 };
+    struct crowd crowd = {.queue = new_queue(BATCH * AHEAD * 2, 0)};
+    int64_t posted[BATCHES];
+    pthread_t threads[WORKERS];
+    crowd.times = calloc(BATCHES * BATCH, sizeof *crowd.times);
+    for (int k = 0; k < WORKERS; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, worker_thread, &crowd) == 0);
+    for (int at = 0, next = 0; at < BATCHES; at++) {
+        for (; next < BATCHES && next < at + AHEAD; next++)
+            REQUIRE((posted[next] = post(crowd.queue, next * BATCH, BATCH)) >= 0);
+        while (wait_for(crowd.queue, posted[at], BATCH, 50) > 0)
+            ;
+        check_batch(crowd.queue, posted[at], at * BATCH);
+    }
+    stoc_board_stop(crowd.queue);
+    for (int k = 0; k < WORKERS; k++)
+        pthread_join(threads[k], NULL);
+    for (int k = 0; k < BATCHES * BATCH; k++)
+        EQUAL(crowd.times[k], 1);
+    free((void *)crowd.times);
+    drop_queue(crowd.queue, 0);
+}
+
+static pid_t start_worker(struct crowd *crowd, uint32_t worker, const char *fault)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (fault)
+            setenv("STOCACHED_FAULT", fault, 1);
+        work(crowd, worker);
+        _exit(0);
+    }
+    REQUIRE(pid > 0);
+    return pid;
+}
+
+/* The parent's part: whoever is dead is replaced, and what it held is posted anew. */
+static int bury(struct crowd *crowd, pid_t *pids)
+{
+    int dead = 0;
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        uint64_t held[BATCH];
+        if (waitpid(pids[w], NULL, WNOHANG) != pids[w])
+            continue;
+        int64_t n = stoc_board_held(crowd->queue, w, held, BATCH);
+        CHECK(n >= 0 && n <= RUN_LENGTH);
+        for (int64_t k = 0; k < n; k++)
+            EQUAL(stoc_board_repost(crowd->queue, w, held[k]), 0);
+        pids[w] = start_worker(crowd, w, NULL);
+        dead++;
+    }
+    return dead;
+}
+
+/* Batches are done by processes of which one after the other is killed; `fault`: at that point, else at any moment. Returns how many died. */
+static int run_killed(int batches, const char *fault)
+{
+    size_t more = (size_t)batches * BATCH * sizeof(uint32_t);
+    struct crowd crowd = {.queue = new_queue(BATCH * AHEAD * 2, more)};
+    int64_t posted[512];
+    pid_t pids[WORKERS];
+    int dead = 0;
+    unsigned random = 1;
+    crowd.times = (_Atomic uint32_t *)(void *)((char *)crowd.queue + 4096 + capacity * STOC_BOARD_TASK_BYTES);
+    for (uint32_t w = 0; w < WORKERS; w++)
+        pids[w] = start_worker(&crowd, w, fault);
+    for (int at = 0, next = 0; at < batches; at++) {
+        for (; next < batches && next < at + AHEAD; next++)
+            REQUIRE((posted[next] = post(crowd.queue, next * BATCH, BATCH)) >= 0);
+        if (!fault) {
+            random = random * 1103515245u + 12345u;
+            kill(pids[random >> 16 & (WORKERS - 1)], SIGKILL);
+        }
+        for (int turns = 0; wait_for(crowd.queue, posted[at], BATCH, 5) > 0; turns++) {
+            dead += bury(&crowd, pids);
+            REQUIRE(turns < 20000);
+        }
+        check_batch(crowd.queue, posted[at], at * BATCH);
+    }
+    for (int turns = 0; fault && dead == 0 && turns < 20000; turns++) { /* with nothing left to do they sleep, which some have not done yet on a busy machine */
+        usleep(1000);
+        dead += bury(&crowd, pids);
+    }
+    stoc_board_stop(crowd.queue);
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        int status = 0;
+        waitpid(pids[w], &status, 0);
+        dead += WIFSIGNALED(status);
+    }
+    for (int k = 0; k < batches * BATCH; k++)
+        CHECK(crowd.times[k] <= 1); /* 0: killed after its answer and before it counted */
+    drop_queue(crowd.queue, more);
+    return dead;
+}
+
+static void workers_killed_at_random(void) { CHECK(run_killed(300, NULL) > 100); }
+
+#ifdef STOC_FAULT_POINTS
+static void workers_killed_at_every_point(void)
+{
+    static const char *const points[] = {"task_queue.taken=kill", "task_queue.taken@3=kill", "task_queue.sleep=kill", "task_queue.answer=kill", "task_queue.answer@5=kill", "task_queue.done=kill", "task_queue.done@2=kill"};
+    for (size_t k = 0; k < sizeof points / sizeof *points; k++)
+        CHECK(run_killed(20, points[k]) >= 1);
+}
+#endif
+
+static void stop_wakes_those_who_sleep(void)
+{
+    struct crowd crowd = {.queue = new_queue(16, 0)};
+    struct timespec t = {.tv_nsec = 20 * 1000 * 1000};
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, worker_thread, &crowd) == 0);
+    nanosleep(&t, NULL);
+    double began = seconds();
+    stoc_board_stop(crowd.queue);
+    pthread_join(thread, NULL);
+    CHECK(seconds() - began < 0.9);
+    drop_queue(crowd.queue, 0);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+#ifdef STOC_FAULT_POINTS
+    RUN(workers_killed_at_every_point);
+    return end_tests(argv[0]);
+#endif
+    RUN(one_by_one);
+    RUN(batches_lie_side_by_side);
+    RUN(copied);
+    RUN(refused);
+    RUN(cancelled);
+    RUN(posted_anew);
+    RUN(for_one_worker_alone);
+    RUN(several_at_once);
+    RUN(threads_share_every_batch);
+    RUN(stop_wakes_those_who_sleep);
+    RUN(workers_killed_at_random);
+    return end_tests(argv[0]);
+}

@@ -1,0 +1,194 @@
+/* thread_pool.c - threads that help with a batch: they do it right, stay for a moment, leave, and disturb no other thread. */
+#include "check.h"
+
+#include <dirent.h>
+
+enum { ROWS = 16, BYTES = 65536, HELPED = 4 };
+
+static int threads_now(void)
+{
+    int count = 0;
+    DIR *d = opendir("/proc/self/task");
+    REQUIRE(d != NULL);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        count += e->d_name[0] != '.';
+    closedir(d);
+    return count;
+}
+
+/* Those of a sanitizer, and the program's own. */
+static int others;
+
+static bool until_threads(int count)
+{
+    for (int k = 0; k < 10000 && threads_now() != count; k++)
+        usleep(1000);
+    return threads_now() == count;
+}
+
+static stoc_cache *full_cache(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = ROWS, .sample_bytes = BYTES));
+    for (int i = 0; i < ROWS; i++)
+        EQUAL(put(c, i, BYTES, 1, 0), STOC_STORED);
+    return c;
+}
+
+/* A batch in a random order, by so many threads. */
+static void gather(stoc_cache *c, unsigned threads, uint64_t seed, unsigned char *batch)
+{
+    int64_t indices[ROWS];
+    uint8_t hit[ROWS];
+    for (int k = 0; k < ROWS; k++)
+        indices[k] = (int64_t)((uint64_t)k * (2 * seed + 1) % ROWS); /* odd: a permutation */
+    memset(batch, 0, ROWS * (size_t)BYTES);
+    EQUAL(stoc_gather(c, indices, ROWS, -1, batch, BYTES, hit, threads), ROWS);
+    for (int k = 0; k < ROWS; k++)
+        if (!hit[k] || !filled(batch + (size_t)k * BYTES, BYTES, (uint64_t)indices[k], 1))
+            COMPLAIN("row %d of a batch by %u threads is wrong", k, threads);
+}
+
+static void helpers_stay_and_leave(void)
+{
+    stoc_cache *c = full_cache();
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    for (uint64_t round = 0; round < 3; round++) {
+        bool stayed = false; /* on a busy machine they may have left before we look */
+        for (int tries = 0; tries < 100 && !stayed; tries++) {
+            gather(c, HELPED, round, batch);
+            int64_t one = 0;
+            EQUAL(stoc_gather(c, &one, 1, -1, batch, BYTES, NULL, HELPED), 1); /* too little to help with */
+            int64_t all[ROWS] = {0};
+            EQUAL(stoc_gather(c, all, ROWS, -1, batch, BYTES, NULL, HELPED), ROWS);
+            stayed = threads_now() == others + HELPED;
+        }
+        CHECK(stayed);
+        CHECK(until_threads(others + 1)); /* without being told */
+    }
+    free(batch);
+    stoc_close(c);
+}
+
+/* Pauses as long as helpers stay, so that some are called while they leave; and other numbers of them. */
+static void called_while_they_leave(void)
+{
+    stoc_cache *c = full_cache();
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    for (uint64_t round = 0; round < 50; round++) {
+        gather(c, 2 + (unsigned)(round % 3), round, batch);
+        usleep((useconds_t)(9000 + round % 40 * 50));
+    }
+    free(batch);
+    stoc_close(c);
+}
+
+static atomic_bool stop;
+
+static void *gather_on(void *context)
+{
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    for (uint64_t round = 0; !stop; round++)
+        gather(context, 3, round, batch);
+    free(batch);
+    return NULL;
+}
+
+static void one_pool_and_many_callers(void)
+{
+    stoc_cache *c = full_cache();
+    pthread_t callers[3];
+    stop = false;
+    for (int k = 0; k < 3; k++)
+        REQUIRE(pthread_create(&callers[k], NULL, gather_on, c) == 0);
+    usleep(500000);
+    stop = true;
+    for (int k = 0; k < 3; k++)
+        pthread_join(callers[k], NULL);
+    EQUAL(stats_of(c).misses, 0);
+    stoc_close(c);
+    CHECK(until_threads(others + 1));
+}
+
+static void they_leave_with_the_handle(void)
+{
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    for (uint64_t round = 0; round < 20; round++) {
+        stoc_cache *c = full_cache();
+        gather(c, HELPED, round, batch);
+        stoc_close(c); /* frees what they wait at */
+        CHECK(until_threads(others + 1));
+    }
+    free(batch);
+}
+
+static volatile sig_atomic_t handled;
+static void on_signal(int number)
+{
+    (void)number;
+    handled = 1;
+}
+
+/* The program's handlers run on no thread that it does not know. */
+static void they_take_no_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    sigset_t mine, pending;
+    stoc_cache *c = full_cache();
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    sigaction(SIGUSR1, &action, &before);
+    sigemptyset(&mine);
+    sigaddset(&mine, SIGUSR1);
+    for (int k = 0; k < 20; k++) {
+        gather(c, HELPED, 1, batch);
+        sigprocmask(SIG_BLOCK, &mine, NULL);
+        handled = 0;
+        kill(getpid(), SIGUSR1);
+        usleep(1000);
+        CHECK(!handled);
+        EQUAL(sigpending(&pending), 0);
+        CHECK(sigismember(&pending, SIGUSR1));
+        sigprocmask(SIG_UNBLOCK, &mine, NULL);
+        CHECK(handled);
+    }
+    sigaction(SIGUSR1, &before, NULL);
+    free(batch);
+    stoc_close(c);
+}
+
+/* Where no thread can be made the caller does it all. First of all, as stacks of threads that ended are used again. */
+__attribute__((unused)) static void nobody_can_be_had(void)
+{
+    stoc_cache *c = full_cache();
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    int status = IN_CHILD({
+        struct rlimit space = {.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY}; /* bytes: no room for a stack */
+        REQUIRE(setrlimit(RLIMIT_AS, &space) == 0);
+        gather(c, HELPED, 3, batch);
+        EQUAL(threads_now(), 1);
+    });
+    EQUAL(status, 0);
+    free(batch);
+    stoc_close(c);
+}
+
+static void *nothing(void *context) { return context; }
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which need address space themselves */
+    RUN(nobody_can_be_had);
+#endif
+    pthread_t first; /* with it a sanitizer starts its own */
+    if (pthread_create(&first, NULL, nothing, NULL) != 0 || pthread_join(first, NULL) != 0)
+        return 2;
+    usleep(100000);
+    others = threads_now() - 1;
+    RUN(helpers_stay_and_leave);
+    RUN(called_while_they_leave);
+    RUN(one_pool_and_many_callers);
+    RUN(they_leave_with_the_handle);
+    RUN(they_take_no_signals);
+    return end_tests(argv[0]);
+}

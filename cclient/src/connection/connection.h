@@ -1,0 +1,47 @@
+/*
+ * connection.h - connections to a server, and the samples that it brings.
+ *
+ * docs/control.md is normative. Includes protocol.
+ */
+#ifndef STOCACHED_CONNECTION_H
+#define STOCACHED_CONNECTION_H
+
+#include "../protocol/protocol.h"
+
+/* link.c */
+enum frame_type {
+    FRAME_HELLO = 1, FRAME_WELCOME, FRAME_ATTACH, FRAME_ATTACHED, FRAME_FETCH, FRAME_SAMPLE, FRAME_FETCHED, FRAME_PREFETCH, FRAME_PREFETCHED, FRAME_CANCEL, FRAME_ERROR
+};
+
+#define FRAME_BYTES 16                 /* of its header */
+#define BROKEN (-1000) /* the connection ended, as it does when a server goes away: on a new one the request may go well. Never leaves the library */
+
+/* How long a call waits, and what ends it early. */
+struct deadline {
+    uint64_t at;       /* of the call, by now_ns; UINT64_MAX: none */
+    uint64_t window;   /* how long a server that is away is waited for */
+    int (*interrupted)(void *context);
+    void *context;
+    uint64_t asked; /* when interrupted was asked last */
+    struct stoc_error *error;
+};
+
+struct frame {
+    uint32_t length;
+    enum frame_type type;
+    uint64_t request;
+};
+
+INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *error);
+INTERNAL void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request);
+INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct deadline *p);
+INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct deadline *p);
+__attribute__((format(printf, 2, 3))) INTERNAL int garbled(struct stoc_error *error, const char *format, ...);
+INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, struct deadline *p);
+INTERNAL int receive_error(struct link *l, const struct frame *f, struct deadline *p);
+INTERNAL void hang_up(struct link *l);
+INTERNAL void drop_idle(stoc_cache *c);
+INTERNAL void give_link(struct link *l);
+INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p);
+
+#endif

@@ -1,0 +1,489 @@
+/*
+ * fetch.c - samples that a server brings: one call asks for all that is missing, and waits.
+ */
+#include "connection.h"
+
+#define FETCH_TRIES 3  /* how often a sample that was brought and has left the cache again, by a clear, is asked for */
+#define FETCH_BREAKS 4 /* how many connections may end under a call that gets no sample in between */
+
+enum { NOT_HAD = 0, HAD = 1, NOT_TO_BE_HAD = 2 }; /* in wanted.hit while a call runs; the last one becomes 0 at its end */
+
+struct missing {
+    size_t position; /* in the indices of the call */
+    uint8_t tries;
+};
+
+/* One call of stoc_fetch or stoc_fetch_each. */
+struct wanted {
+    stoc_cache *cache;
+    const int64_t *indices;
+    size_t n;
+    unsigned char *dst; /* rows of stride bytes; NULL: samples of any size, into memory of their own */
+    size_t stride;
+    void **data;
+    uint64_t *lengths;
+    uint8_t *hit;
+    struct missing *missing;
+    size_t missing_count;
+    struct stoc_failure *failures;
+    size_t failed, failed_capacity;
+    struct deadline deadline;
+};
+
+static int no_memory(struct stoc_error *error, size_t bytes) { return fail(error, STOC_EMEMORY, ENOMEM, "no memory for %zu bytes", bytes); }
+
+/* Where a sample of some length goes. NULL: it cannot be this one, or there is no memory (*code). */
+static void *destination(struct wanted *w, size_t k, uint64_t length, int *code)
+{
+    const stoc_cache *c = w->cache;
+    if (w->dst ? length != c->sample_bytes : length > c->sample_bytes) {
+        *code = garbled(w->deadline.error, "sample %lld with %llu bytes, of a cache whose samples have %llu%s", (long long)w->indices[k], (unsigned long long)length,
+                        (unsigned long long)c->sample_bytes, w->dst ? "" : " at most");
+        return NULL;
+    }
+    if (w->dst)
+        return w->dst + k * w->stride;
+    free(w->data[k]);
+    w->data[k] = malloc(MAX(length, 1));
+    w->lengths[k] = length;
+    if (!w->data[k])
+        *code = no_memory(w->deadline.error, length);
+    return w->data[k];
+}
+
+static void forget_place(struct wanted *w, size_t k)
+{
+    if (w->dst)
+        return;
+    free(w->data[k]);
+    w->data[k] = NULL;
+    w->lengths[k] = 0;
+}
+
+static int corrupt_sample(struct wanted *w, size_t k)
+{
+    corrupt(w->cache);
+    return fail(w->deadline.error, STOC_ECORRUPT, 0, "sample %lld: %s; run stocached verify", (long long)w->indices[k], stoc_strerror(STOC_ECORRUPT));
+}
+
+/* Copies what is in the cache now, and counts nothing: HIT, MISS, ECORRUPT, EMEMORY. */
+static int copy_wanted(struct wanted *w, size_t k)
+{
+    stoc_cache *c = w->cache;
+    uint64_t sample = (uint64_t)w->indices[k], offset, length, retried = 0;
+    int result = STOC_MISS, code = 0;
+    for (int tries = 0; tries < MAX_COPIES && result == STOC_MISS; tries++) {
+        if ((result = find(c, sample, &offset, &length)) != STOC_HIT)
+            break;
+        void *dst = destination(w, k, length, &code);
+        if (!dst)
+            return code == STOC_EREMOTE ? corrupt_sample(w, k) : code;
+        result = copy_sample(c, sample, w->dst ? 0 : WHOLE, length, dst, length, NULL, copy_plain, &retried);
+    }
+    if (retried)
+        count(c, STOC_COUNTER_RETRIED, retried);
+    if (result == STOC_HIT) {
+        w->hit[k] = HAD;
+        return result;
+    }
+    forget_place(w, k);
+    return result < 0 ? corrupt_sample(w, k) : result;
+}
+
+static int mark_failed(struct wanted *w, size_t k, int remote, const char *text, size_t length)
+{
+    if (w->failed == w->failed_capacity) {
+        size_t more = MAX(w->failed_capacity * 2, 16);
+        struct stoc_failure *grown = realloc(w->failures, more * sizeof *grown);
+        if (!grown)
+            return no_memory(w->deadline.error, more * sizeof *grown);
+        w->failures = grown;
+        w->failed_capacity = more;
+    }
+    struct stoc_failure *f = &w->failures[w->failed++];
+    memset(f, 0, sizeof *f);
+    f->position = k;
+    f->index = w->indices[k];
+    f->code = remote;
+    length = MIN(length, sizeof f->message - 1);
+    memcpy(f->message, text, length);
+    make_printable(f->message, length);
+    w->hit[k] = NOT_TO_BE_HAD;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ requests */
+
+/* Sends FETCH or PREFETCH for the first m of the missing ones (NULL: of the indices). */
+static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing, size_t m, struct deadline *p)
+{
+    size_t body = 8 + m * 8;
+    unsigned char *frame = malloc(FRAME_BYTES + body);
+    if (!frame)
+        return no_memory(p->error, FRAME_BYTES + body);
+    put_header(frame, body, type, ++l->request);
+    put32(frame, FRAME_BYTES, l->cache);
+    put32(frame, FRAME_BYTES + 4, 0);
+    for (size_t k = 0; k < m; k++)
+        put64(frame, FRAME_BYTES + 8 + k * 8, (uint64_t)indices[missing ? missing[k].position : k]);
+    int code = send_all(l, frame, FRAME_BYTES + body, p);
+    free(frame);
+    STOC_FAULT("fetch.sent");
+    return code;
+}
+
+/* The next frame of this request. An ERROR is read and becomes its error. */
+static int receive_answer(struct link *l, struct frame *f, struct deadline *p)
+{
+    int code = receive_frame(l, f, false, p);
+    if (code < 0)
+        return code;
+    if (f->type == FRAME_ERROR)
+        return receive_error(l, f, p);
+    if (f->request != l->request)
+        return garbled(p->error, "an answer to request %llu, while %llu is under way", (unsigned long long)f->request, (unsigned long long)l->request);
+    return 0;
+}
+
+static int take_sample(struct wanted *w, struct link *l, const struct frame *f, size_t m)
+{
+    unsigned char head[8];
+    if (f->length < sizeof head)
+        return garbled(w->deadline.error, "a SAMPLE of %u bytes", f->length);
+    int code = receive_all(l, head, sizeof head, false, &w->deadline);
+    if (code < 0)
+        return code;
+    uint32_t position = get32(head, 0);
+    if (position >= m)
+        return garbled(w->deadline.error, "a sample for position %u of %zu", position, m);
+    size_t k = w->missing[position].position;
+    if (w->hit[k] != NOT_HAD)
+        return garbled(w->deadline.error, "position %u twice", position);
+    void *dst = destination(w, k, f->length - sizeof head, &code);
+    if (!dst)
+        return code;
+    STOC_FAULT("fetch.sample");
+    code = receive_all(l, dst, f->length - sizeof head, false, &w->deadline);
+    if (code < 0)
+        forget_place(w, k);
+    else
+        w->hit[k] = HAD;
+    return code;
+}
+
+/* The end of a request: the samples that failed. Those that a server did not read because it is ending are for the next server: BROKEN. */
+static int take_failures(struct wanted *w, const unsigned char *body, size_t length, size_t m)
+{
+    struct stoc_error *error = w->deadline.error;
+    bool closing = false;
+    if (length < 8)
+        return garbled(error, "a FETCHED of %zu bytes", length);
+    uint32_t n = get32(body, 0);
+    size_t at = 8;
+    for (uint32_t i = 0; i < n; i++) {
+        if (length - at < 8)
+            return garbled(error, "a FETCHED that ends within failure %u of %u", i, n);
+        uint32_t position = get32(body, at);
+        uint16_t remote = get16(body, at + 4), text = get16(body, at + 6);
+        at += 8;
+        if (length - at < text || position >= m)
+            return garbled(error, "failure %u is of position %u of %zu, with %u bytes of text", i, position, m, text);
+        size_t k = w->missing[position].position;
+        if (w->hit[k] != NOT_HAD)
+            return garbled(error, "position %u twice", position);
+        if (remote == STOC_REMOTE_CLOSING) {
+            closing = true;
+            fail(error, BROKEN, 0, "%.*s", (int)text, (const char *)body + at);
+        } else {
+            int code = mark_failed(w, k, remote, (const char *)body + at, text);
+            if (code < 0)
+                return code;
+        }
+        at += text;
+    }
+    if (at != length)
+        return garbled(error, "a FETCHED with %zu bytes too many", length - at);
+    return closing ? BROKEN : 0;
+}
+
+/* Asks for the first m of the missing ones and waits for the answer. What came by then is had, whatever it returns. */
+static int fetch_part(struct wanted *w, struct link *l, size_t m)
+{
+    int code = send_request(l, FRAME_FETCH, w->indices, w->missing, m, &w->deadline);
+    for (struct frame f; code == 0;) {
+        if ((code = receive_answer(l, &f, &w->deadline)) < 0)
+            break;
+        if (f.type == FRAME_SAMPLE) {
+            code = take_sample(w, l, &f, m);
+            continue;
+        }
+        if (f.type != FRAME_FETCHED)
+            return garbled(w->deadline.error, "a frame of type %d in answer to FETCH", (int)f.type);
+        unsigned char small[512], *body = f.length <= sizeof small ? small : malloc(f.length);
+        if (!body)
+            return no_memory(w->deadline.error, f.length);
+        if ((code = receive_all(l, body, f.length, false, &w->deadline)) == 0)
+            code = take_failures(w, body, f.length, m);
+        if (body != small)
+            free(body);
+        break;
+    }
+    STOC_FAULT("fetch.answered");
+    if (code < 0)
+        return code;
+    for (size_t i = 0; i < m; i++) { /* what neither came nor failed is in the cache now, unless somebody clears it */
+        struct missing *one = &w->missing[i];
+        if (w->hit[one->position] != NOT_HAD)
+            continue;
+        if ((code = copy_wanted(w, one->position)) < 0)
+            return code;
+        if (code == STOC_MISS && ++one->tries == FETCH_TRIES) {
+            static const char why[] = "it was brought several times and has left the cache each time: somebody clears it";
+            if ((code = mark_failed(w, one->position, STOC_REMOTE_INTERNAL, why, sizeof why - 1)) < 0)
+                return code;
+        }
+    }
+    return 0;
+}
+
+/* A message for a call whose connections keep ending. */
+static int server_went_away(struct deadline *p, const char *name)
+{
+    return fail(p->error, STOC_ENOSERVER, 0, "the server of %s ended the connection %d times during this call; see its log, or start it: stocached serve -c config.yaml", name, FETCH_BREAKS);
+}
+
+/* Has everything that is missing brought, in requests as large as the server takes. */
+static int fetch_missing(struct wanted *w)
+{
+    for (int breaks = 0;;) {
+        size_t left = 0;
+        for (size_t i = 0; i < w->missing_count; i++)
+            if (w->hit[w->missing[i].position] == NOT_HAD)
+                w->missing[left++] = w->missing[i];
+        if (left < w->missing_count)
+            breaks = 0;
+        if ((w->missing_count = left) == 0) {
+            no_error(w->deadline.error); /* of a connection that ended on the way */
+            return 0;
+        }
+        struct link *l;
+        int code = take_link(w->cache, &l, &w->deadline);
+        if (code < 0)
+            return code;
+        code = fetch_part(w, l, MIN(left, l->max_indices));
+        if (code < 0)
+            hang_up(l); /* which cancels the request */
+        give_link(l);
+        if (code == BROKEN)
+            drop_idle(w->cache);
+        if (code == BROKEN && ++breaks < FETCH_BREAKS)
+            continue;
+        if (code < 0)
+            return code == BROKEN ? server_went_away(&w->deadline, w->cache->served) : code;
+    }
+}
+
+static int by_position(const void *a, const void *b)
+{
+    uint64_t left = ((const struct stoc_failure *)a)->position, right = ((const struct stoc_failure *)b)->position;
+    return left < right ? -1 : left > right;
+}
+
+/* Brings what hit says is not had, and sums up: how many were had, or an error. */
+static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options)
+{
+    int64_t had = 0;
+    int code = 0;
+    for (size_t k = 0; k < w->n; k++)
+        w->missing_count += w->hit[k] == NOT_HAD;
+    if (w->missing_count) {
+        w->missing = calloc(w->missing_count, sizeof *w->missing);
+        if (!w->missing)
+            code = no_memory(w->deadline.error, w->missing_count * sizeof *w->missing);
+        size_t i = 0;
+        for (size_t k = 0; k < w->n && code == 0; k++)
+            if (w->hit[k] == NOT_HAD)
+                w->missing[i++].position = k;
+        if (code == 0)
+            code = fetch_missing(w);
+        free(w->missing);
+    }
+    for (size_t k = 0; k < w->n; k++) {
+        w->hit[k] = w->hit[k] == HAD;
+        had += w->hit[k];
+    }
+    if (code == 0 && w->failed) {
+        qsort(w->failures, w->failed, sizeof *w->failures, by_position);
+        fail(w->deadline.error, STOC_EREMOTE, 0, "%zu of %zu samples could not be had; the first is %lld: %.400s", w->failed, w->n, (long long)w->failures[0].index, w->failures[0].message);
+    }
+    if (code == 0 && options) {
+        options->failed = w->failed;
+        options->failures = w->failures;
+    } else {
+        free(w->failures);
+    }
+    return code < 0 ? code : had;
+}
+
+static struct deadline deadline_of_options(const struct stoc_fetch_options *o, struct stoc_error *error)
+{
+    struct deadline p = deadline_of(o->timeout_ms, error);
+    p.interrupted = o->interrupted;
+    p.context = o->context;
+    return p;
+}
+
+static const struct stoc_fetch_options default_fetch = {.struct_bytes = sizeof default_fetch};
+
+/* Checks what both calls take; results in options are set to none. */
+static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options, struct stoc_error *error)
+{
+    no_error(error);
+    if (!c)
+        return fail(error, STOC_ECLOSED, 0, "the cache is closed");
+    if (options && options->struct_bytes != sizeof *options)
+        return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_fetch_options) and use the header of this version",
+                    (unsigned long long)options->struct_bytes, sizeof *options);
+    if (options) {
+        options->failed = 0;
+        options->failures = NULL;
+        if ((options->flags & ~STOC_FETCH_UNCOUNTED) || options->reserved)
+            return fail(error, STOC_EINVAL, 0, "flags: %#x and reserved: %u; unknown ones must be 0", options->flags, options->reserved);
+    }
+    int code = check_indices(c, indices, n);
+    if (code == STOC_EINDEX)
+        for (size_t k = 0; k < n; k++)
+            if ((uint64_t)indices[k] >= c->samples)
+                return fail(error, code, 0, "index %lld at position %zu is not in 0..%llu", (long long)indices[k], k, (unsigned long long)c->samples - 1);
+    return code < 0 ? fail(error, code, 0, "indices: NULL, but n is %zu", n) : 0;
+}
+
+int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, size_t row_stride, uint8_t *hit, struct stoc_fetch_options *options, struct stoc_error *error)
+{
+    const struct stoc_fetch_options *o = options ? options : &default_fetch;
+    int code = begin_fetch(c, indices, n, options, error);
+    if (code < 0)
+        return code;
+    if (c->variable)
+        return fail(error, STOC_ESCHEMA, 0, "samples of this cache differ in size; use stoc_fetch_each");
+    if (n && !dst)
+        return fail(error, STOC_EINVAL, 0, "dst: NULL");
+    if (row_stride < c->sample_bytes)
+        return fail(error, STOC_ESCHEMA, 0, "row_stride: %zu is less than the %llu bytes of a sample", row_stride, (unsigned long long)c->sample_bytes);
+    uint8_t *own = hit ? NULL : calloc(MAX(n, 1), 1);
+    if (!hit && !own)
+        return no_memory(error, n);
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride, .hit = hit ? hit : own, .deadline = deadline_of_options(o, error)};
+    int64_t had = 0;
+    if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
+        had = stoc_gather(c, indices, n, -1, dst, row_stride, w.hit, o->threads);
+    } else {
+        for (size_t k = 0; k < n && had >= 0; k++) {
+            code = w.hit[k] ? STOC_HIT : copy_wanted(&w, k); /* what the caller has stays as it is */
+            w.hit[k] = code == STOC_HIT ? HAD : NOT_HAD;
+            had = code < 0 ? code : had + code;
+        }
+    }
+    if (had < 0)
+        fail(error, (int)had, 0, "%s", stoc_strerror((int)had));
+    else if ((size_t)had < n)
+        had = finish_fetch(&w, options);
+    free(own);
+    return had;
+}
+
+int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **data, uint64_t *lengths, struct stoc_fetch_options *options, struct stoc_error *error)
+{
+    const struct stoc_fetch_options *o = options ? options : &default_fetch;
+    int code = begin_fetch(c, indices, n, options, error);
+    if (code < 0)
+        return code;
+    if (n && (!data || !lengths))
+        return fail(error, STOC_EINVAL, 0, "%s: NULL", data ? "lengths" : "data");
+    for (size_t k = 0; k < n; k++) {
+        data[k] = NULL;
+        lengths[k] = 0;
+    }
+    uint8_t *hit = calloc(MAX(n, 1), 1);
+    if (!hit)
+        return no_memory(error, n);
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit, .deadline = deadline_of_options(o, error)};
+    int64_t had = 0;
+    for (size_t k = 0; k < n && had >= 0; k++)
+        had = (code = copy_wanted(&w, k)) < 0 ? code : had + code;
+    if (had < 0) {
+        if (code != STOC_EMEMORY)
+            fail(error, code, 0, "%s", stoc_strerror(code));
+    } else {
+        if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
+            count(c, STOC_COUNTER_HITS, (uint64_t)had);
+            count(c, STOC_COUNTER_MISSES, n - (uint64_t)had);
+        }
+        if ((size_t)had < n)
+            had = finish_fetch(&w, options);
+    }
+    if (had < 0)
+        stoc_fetch_end(NULL, data, n);
+    free(hit);
+    return had;
+}
+
+void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n)
+{
+    if (options) {
+        free(options->failures);
+        options->failures = NULL;
+        options->failed = 0;
+    }
+    for (size_t k = 0; data && k < n; k++) {
+        free(data[k]);
+        data[k] = NULL;
+    }
+}
+
+/* One PREFETCH: how many the server queued, or an error. */
+static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, struct deadline *p)
+{
+    struct frame f;
+    unsigned char body[8];
+    int code = send_request(l, FRAME_PREFETCH, indices, NULL, m, p);
+    if (code == 0)
+        code = receive_answer(l, &f, p);
+    if (code < 0)
+        return code;
+    if (f.type != FRAME_PREFETCHED || f.length != sizeof body)
+        return garbled(p->error, "a frame of type %d, %u bytes, in answer to PREFETCH", (int)f.type, f.length);
+    code = receive_all(l, body, sizeof body, false, p);
+    return code < 0 ? code : (int64_t)get32(body, 0);
+}
+
+int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options, struct stoc_error *error)
+{
+    const struct stoc_fetch_options *o = options ? options : &default_fetch;
+    int code = begin_fetch(c, indices, n, options, error);
+    if (code < 0)
+        return code;
+    struct deadline p = deadline_of_options(o, error);
+    int64_t queued = 0;
+    for (int breaks = 0; n > 0;) {
+        struct link *l;
+        if ((code = take_link(c, &l, &p)) < 0)
+            return code;
+        size_t m = MIN(n, l->max_indices);
+        int64_t got = prefetch_part(l, indices, m, &p);
+        if (got < 0)
+            hang_up(l);
+        give_link(l);
+        if (got == BROKEN)
+            drop_idle(c);
+        if (got == BROKEN && ++breaks < FETCH_BREAKS)
+            continue;
+        if (got < 0)
+            return got == BROKEN ? server_went_away(&p, c->served) : got;
+        no_error(error);
+        queued += got;
+        indices += m;
+        n -= m;
+    }
+    return queued;
+}

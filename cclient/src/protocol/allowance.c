@@ -1,0 +1,114 @@
+/*
+ * allowance.c - the memory that all clients of a cache may fill before one of them checks again. docs/protocol.md, Memory; the same as shm/allowance.go.
+ */
+#include "protocol.h"
+
+/* How much of what is usable may be taken before a client checks again. */
+INTERNAL uint64_t grant_of(uint64_t usable) { return MIN(usable / STOC_GRANT_DIVISOR, STOC_GRANT_MAX); }
+
+/* How many bytes of pages a place may take, wherever it begins. */
+INTERNAL uint64_t pages_of(uint64_t length)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return ROUND_UP(length, page) + page;
+}
+
+/* A number for the processes whose memory is charged where this one's is: same cgroups, seen from the same namespace. root is "" except in tests. */
+static uint32_t group_of_process(const char *root)
+{
+    char text[8192 + 24], path[1024];
+    struct stat st;
+    int64_t n = read_below(root, "/proc/self/cgroup", text, 8192);
+    size_t length = n > 0 ? (size_t)n : 0;
+    snprintf(path, sizeof path, "%s/proc/self/ns/cgroup", root);
+    if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0)
+        length += (size_t)snprintf(text + length, 24, "%llu", (unsigned long long)st.st_ino);
+    return crc_choose()(0, text, length);
+}
+
+/* Bytes that were drawn are pages now, or never will be. */
+INTERNAL void settle(stoc_cache *c, uint32_t record, uint64_t n) { atomic_fetch_sub(drawn_word(c, record), n); }
+
+/* What live clients have drawn and not yet taken, less n bytes of this one. */
+static uint64_t drawn_by_others(const stoc_cache *c, uint32_t record, uint64_t n)
+{
+    uint64_t sum = load(drawn_word(c, record)) - n;
+    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
+    for (uint32_t r = 0; r < high; r++) {
+        uint64_t drawn = load(drawn_word(c, r));
+        if (drawn && r != record && record_alive(c, r))
+            sum += drawn;
+    }
+    return sum;
+}
+
+/* Asks the kernel how much memory there is, and grants a part of it to all clients of the group, less n bytes for us: 1. 0: the word has changed meanwhile. -1: memory is short. About 100 us. */
+static int check_memory(stoc_cache *c, uint32_t record, uint64_t n)
+{
+    uint32_t group = group_of_process("");
+    stoc_word *word = grant_word(c, group);
+    uint64_t before = load(word), others = drawn_by_others(c, record, n);
+    struct room r;
+    atomic_store_explicit(&c->memory_group, group, memory_order_relaxed);
+    if (tightest_room("", NULL, &r)) {
+        uint64_t usable = room_usable(&r), left = usable - MIN(usable, others);
+        if (n > left / STOC_FILL_DIVISOR)
+            return -1;
+        if (!cas(word, before, grant_pack(MAX(grant_of(left), n) - n, grant_checks(before) + 1, group)))
+            return 0;
+    } /* else nobody can tell, and nothing is refused */
+    atomic_store_explicit(&c->memory_left, (int64_t)STOC_GRANT_MAX, memory_order_relaxed);
+    return 1;
+}
+
+/* Asks for n bytes of new pages; n is a multiple of GRANT_UNIT. true: to be settled. false: memory is short. docs/protocol.md, Memory. */
+INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n)
+{
+    atomic_fetch_add(drawn_word(c, record), n); /* before the allowance falls: a check sees these bytes in one of the two */
+    for (bool check = atomic_fetch_sub_explicit(&c->memory_left, (int64_t)n, memory_order_relaxed) < (int64_t)n;;) {
+        uint32_t group = atomic_load_explicit(&c->memory_group, memory_order_relaxed);
+        stoc_word *word = grant_word(c, group);
+        uint64_t g = load(word);
+        if (check || grant_group(g) != group || grant_left(g) < n) {
+            int granted = check_memory(c, record, n);
+            if (granted < 0)
+                settle(c, record, n);
+            if (granted != 0)
+                return granted > 0;
+            check = false; /* another client has checked, or drawn */
+        } else if (cas(word, g, g - n / GRANT_UNIT)) {
+            return true;
+        }
+    }
+}
+
+int64_t stoc_spare(stoc_cache *c)
+{
+    struct room r;
+    if (!c)
+        return STOC_ECLOSED;
+    uint32_t owner = atomic_load(&c->owner);
+    uint64_t drawn = owner ? drawn_by_others(c, owner - 1, 0) : 0;
+    if (!tightest_room("", NULL, &r))
+        return STOC_ESYSTEM;
+    uint64_t usable = room_usable(&r);
+    return (int64_t)MIN(usable - MIN(usable, drawn), INT64_MAX);
+}
+
+int stoc_hold(stoc_cache *c, uint64_t bytes)
+{
+    uint32_t owner;
+    if (!c)
+        return STOC_ECLOSED;
+    int code = require_owner(c, &owner);
+    if (code < 0)
+        return code;
+    uint64_t before = atomic_exchange(&c->held, bytes);
+    atomic_fetch_add(drawn_word(c, owner - 1), bytes - before);
+    for (uint32_t k = 0; k < STOC_ALLOWANCE_WORDS && bytes > before; k++) { /* a grant that was made before takes no account of them */
+        uint64_t g = load(grant_word(c, k));
+        while (!cas(grant_word(c, k), g, grant_pack(0, grant_checks(g) + 1, grant_group(g))))
+            g = load(grant_word(c, k));
+    }
+    return 0;
+}

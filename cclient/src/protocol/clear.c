@@ -1,0 +1,137 @@
+/*
+ * clear.c - emptying the cache: a phase of its own, in which nobody claims. docs/protocol.md, Clear.
+ */
+#include "protocol.h"
+
+/* Waits until every entry of every record was seen 0 once: 0, or how many claims were in the way at the deadline. */
+static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
+{
+    bool registering = atomic_load(&c->owner) == 0; /* then this thread holds c->probing */
+    uint32_t high = (uint32_t)MIN(atomic_load(clients_high_word(c)), c->client_records);
+    for (uint32_t record = 0; record < high; record++) {
+        for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+            for (unsigned round = 0; atomic_load(entry_word(c, record, k)) != 0; round++) { /* sequentially consistent: against claim.entry, claim.phase */
+                if (record + 1 != owner && round % 16 == 0 && (registering || flag_try(&c->probing))) {
+                    bool dead = lock_record(c, record) == 1;
+                    if (dead) {
+                        reclaim_record(c, record, record_counters(c, owner - 1), STOC_COUNTER_RECOVERED);
+                        unlock_record(c, record);
+                    }
+                    if (!registering)
+                        flag_release(&c->probing);
+                    if (dead)
+                        continue;
+                }
+                if (now_ns() >= deadline) {
+                    uint64_t in_the_way = 0;
+                    for (uint32_t r = 0; r < high; r++)
+                        for (uint32_t e = 0; e < STOC_CLAIMS_PER_CLIENT; e++)
+                            in_the_way += atomic_load(entry_word(c, r, e)) != 0;
+                    return MAX(in_the_way, 1);
+                }
+                sleep_ns(round < 20 ? 50000 : 1000000);
+            }
+        }
+    }
+    return 0;
+}
+
+/*
+ * Steps 2 to 4 of a clear whose phase word is ours: CLEARING of owner. 0: done, the cache is empty and open. Else how many claims were in the way at the deadline; then the
+ * phase is give_up: OPEN for who began the clear; for who took it over CLEARING by nobody, because the dead clearer may have been half-way, and half a clear must not be opened.
+ */
+INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up)
+{
+    uint64_t in_the_way = drain_claims(c, owner, deadline);
+    if (in_the_way) {
+        cas(phase_word(c), phase, give_up);
+        return (int)MIN(in_the_way, INT_MAX);
+    }
+    STOC_FAULT("clear.drained");
+    for (uint64_t i = 0; i < c->samples; i++) {
+        for (uint64_t w = load(index_word(c, i)); state_of(w) != EMPTY || place_of(c, w) != 0; w = load(index_word(c, i))) {
+            if (cas(index_word(c, i), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, 0))) {
+                STOC_FAULT("clear.index");
+                break;
+            }
+        }
+    }
+    if (c->slot_table) {
+        for (uint64_t s = 0; s < c->slots; s++)
+            if (load(slot_word(c, s)) != 0)
+                store(slot_word(c, s), 0);
+    }
+    store(free_from_word(c), ((load(free_from_word(c)) >> 32) + 1) << 32);
+    store(arena_next_word(c), 0);
+    STOC_FAULT("clear.cursors");
+    if (cas(phase_word(c), phase, phase_open(phase_epoch(phase) + 1)))
+        STOC_FAULT("clear.open");
+    return 0;
+}
+
+/*
+ * Makes the clear of a dead client ours, if the phase word still is phase: 1. 0: it is not any more. -1: the clearer lives, or another thread of this handle is asking. With the
+ * dead one's record locked meanwhile: its number must not be given out before the phase word has stopped naming it.
+ */
+static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
+{
+    uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));
+    uint32_t clearer = owner_of(phase);
+    /* Nobody's, or ours by number: then its last owner died in it, for no thread of this handle runs it (c->clearing is held). */
+    if (clearer == 0 || clearer == owner)
+        return cas(phase_word(c), phase, ours);
+    if (clearer > c->client_records || !flag_try(&c->probing))
+        return -1;
+    int taken = -1;
+    if (lock_record(c, clearer - 1) == 1) {
+        taken = cas(phase_word(c), phase, ours);
+        unlock_record(c, clearer - 1);
+    }
+    flag_release(&c->probing);
+    return taken;
+}
+
+/*
+ * Finishes the clear that phase says is under way, if its clearer is dead. true: look at the phase again. false: the clearer lives, or claims of live clients were in the
+ * way for as long as the deadline allows.
+ */
+INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t timeout_ns)
+{
+    if (!flag_try(&c->clearing))
+        return false; /* another thread of this handle is at it */
+    int taken = take_over_clear(c, phase, owner);
+    bool again = taken == 0;
+    if (taken == 1) {
+        STOC_FAULT("clear.phase");
+        again = finish_clear(c, phase_clearing_by(owner, phase_epoch(phase)), owner, now_ns() + timeout_ns, phase_clearing_by(0, phase_epoch(phase))) == 0;
+    }
+    flag_release(&c->clearing);
+    return again;
+}
+
+int stoc_clear(stoc_cache *c, unsigned timeout_ms)
+{
+    uint32_t owner;
+    if (!c)
+        return STOC_ECLOSED;
+    int code = require_owner(c, &owner);
+    if (code < 0)
+        return code;
+    uint64_t deadline = now_ns() + (uint64_t)timeout_ms * 1000000u, phase;
+    while (phase_clearing(phase = load(phase_word(c)))) {
+        if (owner_of(phase) > c->client_records)
+            return corrupt(c);
+        if (!adopt_clear(c, phase, owner, 0))
+            return STOC_BUSY;
+    }
+    if (!flag_try(&c->clearing))
+        return STOC_BUSY;
+    uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));
+    code = STOC_BUSY;
+    if (cas(phase_word(c), phase, ours)) {
+        STOC_FAULT("clear.phase");
+        code = finish_clear(c, ours, owner, deadline, phase) == 0 ? 0 : STOC_ETIMEOUT;
+    }
+    flag_release(&c->clearing);
+    return code;
+}

@@ -1,0 +1,268 @@
+/*
+ * inspect.c - info, states, stats, verify, explain: nothing here changes a sample.
+ */
+#include "protocol.h"
+
+int stoc_info(const stoc_cache *c, struct stoc_info *info)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (!info || info->struct_bytes != sizeof *info)
+        return STOC_EINVAL;
+    *info = (struct stoc_info){
+        .struct_bytes = sizeof *info, .samples = c->samples, .slots = c->slots, .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
+        .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset, .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
+        .created_ns = c->created_ns, .client_records = c->client_records, .field_count = c->field_count, .variable = c->variable,
+        .assign = c->policy, .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
+        .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only, .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor,
+        .fd = c->fd, .payload = c->payload};
+    memcpy(info->uuid, c->uuid, sizeof info->uuid);
+    memcpy(info->name, c->name, sizeof c->name);
+    memcpy(info->fingerprint, c->fingerprint, sizeof c->fingerprint);
+    memcpy(info->path, c->path, sizeof c->path);
+    return 0;
+}
+
+int stoc_field(const stoc_cache *c, uint32_t k, struct stoc_field *field)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (!field || k >= c->field_count)
+        return STOC_EINVAL;
+    *field = c->fields[k];
+    return 0;
+}
+
+/* OUT is computed, never stored. */
+static int state_at(const stoc_cache *c, uint64_t i)
+{
+    unsigned state = state_of(load(index_word(c, i)));
+    if (state == EMPTY)
+        return !c->variable && !c->slot_table && i >= c->slots ? STOC_STATE_OUT : STOC_STATE_EMPTY;
+    return state > READY ? STOC_STATE_CORRUPT : (int)state;
+}
+
+int stoc_state(const stoc_cache *c, int64_t index)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    return BAD_INDEX(c, index) ? STOC_EINDEX : state_at(c, (uint64_t)index);
+}
+
+int stoc_states(const stoc_cache *c, uint64_t first, uint64_t n, uint8_t *states)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (n && !states)
+        return STOC_EINVAL;
+    if (first > c->samples || n > c->samples - first)
+        return STOC_EINDEX;
+    for (uint64_t k = 0; k < n; k++)
+        states[k] = (uint8_t)state_at(c, first + k);
+    return 0;
+}
+
+int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (BAD_INDEX(c, index))
+        return STOC_EINDEX;
+    if (c->variable)
+        return STOC_ESCHEMA;
+    if (!dst)
+        return STOC_EINVAL;
+    if (capacity < c->sample_bytes)
+        return STOC_ESCHEMA;
+    uint64_t offset = (uint64_t)index * c->slot_stride, bytes;
+    if (c->slot_table) {
+        int found = find(c, (uint64_t)index, &offset, &bytes);
+        if (found != STOC_HIT)
+            return found;
+    } else if ((uint64_t)index >= c->slots) {
+        return STOC_MISS;
+    }
+    int64_t n = pread_all(c->fd, dst, c->sample_bytes, c->payload_offset + offset);
+    if (n < 0)
+        return STOC_ESYSTEM;
+    return (uint64_t)n == c->sample_bytes ? STOC_HIT : STOC_EFORMAT; /* shorter: somebody truncated the file */
+}
+
+enum { VERIFIED = 1, BAD = 2 };
+
+/* A set of: VERIFIED, it was READY; BAD, something is wrong with it. */
+static int verify_sample(const stoc_cache *c, uint64_t i)
+{
+    for (int tries = 0; tries < MAX_COPIES; tries++) {
+        uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i)), offset, length;
+        if (state_of(w) != READY)
+            return state_of(w) > READY ? BAD : 0;
+        uint32_t crc = crc_of(c, i, meta);
+        bool bad = !locate(c, w, meta, &offset, &length) || c->crc(0, c->payload + offset, length) != crc;
+        if (unchanged(index_word(c, i), w, meta))
+            return bad ? VERIFIED | BAD : VERIFIED;
+    }
+    return 0; /* it keeps changing: not READY for long enough to be wrong */
+}
+
+int64_t stoc_verify(stoc_cache *c, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (first > c->samples || n > c->samples - first)
+        return STOC_EINDEX;
+    uint64_t seen = 0;
+    int64_t corrupt = 0;
+    for (uint64_t i = first; i < first + n; i++) {
+        int result = verify_sample(c, i);
+        seen += (result & VERIFIED) != 0;
+        if ((result & BAD) && corrupt++ == 0 && bad)
+            *bad = (int64_t)i;
+    }
+    if (corrupt)
+        count(c, STOC_COUNTER_CORRUPT, (uint64_t)corrupt);
+    if (checked)
+        *checked = seen;
+    return corrupt;
+}
+
+void stoc_count_passed(stoc_cache *c, uint64_t n)
+{
+    if (c)
+        count(c, STOC_COUNTER_PASSED, n);
+}
+
+int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (!stats || stats->struct_bytes != sizeof *stats)
+        return STOC_EINVAL;
+    uint64_t sum[STOC_COUNTER_COUNT] = {0};
+    *stats = (struct stoc_stats){.struct_bytes = sizeof *stats};
+    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
+    for (uint32_t record = 0; record < high; record++) {
+        const stoc_word *counters = record_counters(c, record);
+        for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++)
+            for (unsigned k = 0; k < STOC_COUNTER_COUNT; k++)
+                sum[k] += load(counters + stripe * STOC_COUNTERS_PER_STRIPE + k);
+        if (record_alive(c, record))
+            stats->clients_live++;
+        else
+            stats->clients_dead++;
+    }
+    uint64_t named = 0;
+    for (uint64_t i = 0; i < c->samples; i++) {
+        uint64_t w = load(index_word(c, i)), length = length_of(c, load(meta_word(c, i)));
+        if (state_of(w) == READY) {
+            stats->ready++;
+            stats->ready_bytes += length;
+        }
+        if (c->variable && place_of(c, w))
+            named += units_for(length) * STOC_UNIT_BYTES;
+    }
+    if (c->variable) {
+        stats->arena_next_bytes = arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES;
+        stats->arena_lost_bytes = stats->arena_next_bytes > named ? stats->arena_next_bytes - named : 0;
+    }
+    struct stat st;
+    if (stat_fd(c->fd, &st) != 0)
+        return STOC_ESYSTEM;
+    stats->allocated_bytes = (uint64_t)st.st_blocks * 512;
+    stats->clears = phase_epoch(load(phase_word(c)));
+    stats->hits = sum[STOC_COUNTER_HITS];
+    stats->misses = sum[STOC_COUNTER_MISSES];
+    stats->stored = sum[STOC_COUNTER_STORED];
+    stats->exists = sum[STOC_COUNTER_EXISTS];
+    stats->busy = sum[STOC_COUNTER_BUSY];
+    stats->full = sum[STOC_COUNTER_FULL];
+    stats->out = sum[STOC_COUNTER_OUT];
+    stats->stored_bytes = sum[STOC_COUNTER_STORED_BYTES];
+    stats->recovered = sum[STOC_COUNTER_RECOVERED];
+    stats->aborted = sum[STOC_COUNTER_ABORTED];
+    stats->lost = sum[STOC_COUNTER_LOST];
+    stats->retried = sum[STOC_COUNTER_RETRIED];
+    stats->corrupt = sum[STOC_COUNTER_CORRUPT];
+    stats->passed = sum[STOC_COUNTER_PASSED];
+    return 0;
+}
+
+static unsigned claims_listed(const stoc_cache *c)
+{
+    unsigned claims = 0;
+    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
+    for (uint32_t record = 0; record < high; record++)
+        for (uint32_t entry = 0; entry < STOC_CLAIMS_PER_CLIENT; entry++)
+            claims += load(entry_word(c, record, entry)) != 0;
+    return claims;
+}
+
+size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes, char *buffer, size_t size)
+{
+    int number = errno, n = 0;
+    const char *name = !c ? "the cache" : c->name[0] ? c->name : "the cache without a name";
+    if (!buffer || size == 0)
+        return 0;
+    if (!c && code != STOC_ECLOSED) {
+        n = snprintf(buffer, size, "%s", stoc_strerror(code));
+        return MIN((size_t)MAX(n, 0), size - 1);
+    }
+    switch (code) {
+    case STOC_STORED:
+    case STOC_EXISTS:
+        n = snprintf(buffer, size, "sample %lld of %s: %s", (long long)index, name, stoc_strerror(code));
+        break;
+    case STOC_BUSY:
+        n = snprintf(buffer, size, "sample %lld of %s: another client is filling it, a clear is under way, or this handle has %d claims open; use your own copy, or wait (STOC_WAIT)",
+                     (long long)index, name, (int)STOC_CLAIMS_PER_CLIENT);
+        break;
+    case STOC_FULL:
+        if (c->variable)
+            n = snprintf(buffer, size, "sample %lld of %llu bytes does not fit into %s: %llu of %llu bytes of its arena are taken, or memory is short; raise the limit, or clear the cache", (long long)index,
+                         (unsigned long long)bytes, name, (unsigned long long)(arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES), (unsigned long long)c->payload_bytes);
+        else
+            n = snprintf(buffer, size, "no room for sample %lld in %s: all of its %llu slots of %llu bytes are taken, or memory is short; raise the limit, or clear the cache", (long long)index, name,
+                         (unsigned long long)c->slots, (unsigned long long)c->sample_bytes);
+        break;
+    case STOC_OUT:
+        n = snprintf(buffer, size, "sample %lld has no slot in %s: first-indices gives its %llu slots to the samples below; create it first-come, or with more slots", (long long)index, name,
+                     (unsigned long long)c->slots);
+        break;
+    case STOC_EINDEX:
+        n = snprintf(buffer, size, "sample index %lld is not in 0..%llu (%s has %llu samples)", (long long)index, (unsigned long long)(c->samples - 1), name, (unsigned long long)c->samples);
+        break;
+    case STOC_ESCHEMA:
+        if (c->variable)
+            n = snprintf(buffer, size, "%llu bytes for sample %lld of %s: a sample has at most %llu; store less, or create the cache with larger sample_bytes", (unsigned long long)bytes, (long long)index,
+                         name, (unsigned long long)c->sample_bytes);
+        else
+            n = snprintf(buffer, size, "%llu bytes for sample %lld of %s: a sample has exactly %llu; pass a buffer of that size", (unsigned long long)bytes, (long long)index, name,
+                         (unsigned long long)c->sample_bytes);
+        break;
+    case STOC_EREADONLY:
+        n = snprintf(buffer, size, "%s is attached for reading only; attach it for writing", name);
+        break;
+    case STOC_ECLOSED:
+        n = snprintf(buffer, size, "the cache is closed; attach again");
+        break;
+    case STOC_ECLIENTS:
+        n = snprintf(buffer, size, "all %u client records of %s are held by live clients; end some, or create the cache with more client records (at most %d)", c->client_records, name,
+                     (int)STOC_MAX_CLIENT_RECORDS);
+        break;
+    case STOC_ETIMEOUT:
+        n = snprintf(buffer, size, "%s was not cleared: %u claims of live clients are in the way; publish or abort them, wait longer, or end those clients", name, claims_listed(c));
+        break;
+    case STOC_ESYSTEM:
+        n = snprintf(buffer, size, "a system call for sample %lld of %s failed: %s", (long long)index, name, strerror(number));
+        break;
+    case STOC_ELOST:
+        n = snprintf(buffer, size, "the claim of sample %lld of %s was no longer ours: it was made before a fork, or somebody changed the cache by force; set it again", (long long)index, name);
+        break;
+    case STOC_ECORRUPT:
+        n = snprintf(buffer, size, "sample %lld of %s has an index word that cannot be; run `stocached verify`, then clear the cache", (long long)index, name);
+        break;
+    default:
+        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)", stoc_strerror(code), (long long)index, name, (unsigned long long)bytes);
+    }
+    return MIN((size_t)MAX(n, 0), size - 1);
+}

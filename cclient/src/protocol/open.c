@@ -1,0 +1,284 @@
+/*
+ * open.c - open a segment, close it, unlink it. docs/segment.md, Attach.
+ */
+#include "protocol.h"
+
+static void unmap(stoc_cache *c)
+{
+    if (c->control)
+        munmap(c->control, c->control_bytes);
+    if (c->payload)
+        munmap((void *)(uintptr_t)c->payload, c->payload_bytes);
+}
+
+INTERNAL stoc_cache *new_handle(struct stoc_error *error)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, 128, sizeof(stoc_cache)) != 0) {
+        fail(error, STOC_EMEMORY, ENOMEM, "no memory for a handle of %zu bytes", sizeof(stoc_cache));
+        return NULL;
+    }
+    stoc_cache *c = memory;
+    memset(c, 0, sizeof *c);
+    c->fd = -1;
+    atomic_store(&c->lock_fd, -1);
+    c->kind = STOC_KIND_C;
+    c->crc = crc_choose();
+    return c;
+}
+
+/* Frees a handle that is not on the list (any more). */
+INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
+{
+    if (!keep_maps)
+        unmap(c);
+    if (c->fd >= 0)
+        close(c->fd);
+    for (struct link *l = c->links, *next; l; l = next) {
+        next = l->next;
+        free(l);
+    }
+    free(c);
+}
+
+/* What the header says becomes the handle's; maps the file behind c->fd. */
+INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error)
+{
+    const struct geometry *g = &h->g;
+    const char *path = c->path[0] ? c->path : "the cache";
+    c->samples = g->samples;
+    c->slots = g->slots;
+    c->slot_stride = g->slot_stride;
+    c->sample_bytes = h->sample_bytes;
+    c->payload_bytes = g->payload_bytes;
+    c->control_bytes = c->payload_offset = g->payload_offset;
+    c->segment_bytes = g->segment_bytes;
+    c->limit_bytes = h->limit_bytes;
+    c->created_ns = h->created_ns;
+    c->client_records = g->client_records;
+    c->flags = g->flags;
+    c->variable = g->flags & STOC_FLAG_VARIABLE;
+    c->policy = g->policy;
+    c->place_shift = c->variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
+    c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
+    c->layout_minor = h->minor;
+    c->field_count = h->field_count;
+    memcpy(c->fields, h->fields, sizeof c->fields);
+    memcpy(c->uuid, h->uuid, sizeof c->uuid);
+    memcpy(c->name, h->name, sizeof c->name);
+    memcpy(c->served, h->name, sizeof c->served);
+    memcpy(c->fingerprint, h->fingerprint, sizeof c->fingerprint);
+
+    struct rlimit limit;
+    if (!c->read_only && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < g->segment_bytes)
+        return fail(error, STOC_EMEMORY, EFBIG, "%s has %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit -f), or attach read-only", path,
+                    (unsigned long long)g->segment_bytes, (unsigned long long)limit.rlim_cur);
+    void *control = map_file(c->fd, 0, c->control_bytes, c->read_only ? PROT_READ : PROT_READ | PROT_WRITE);
+    if (control == MAP_FAILED)
+        goto no_map;
+    c->control = control;
+    void *payload = map_payload(c->fd, c->payload_offset, c->payload_bytes);
+    if (payload == MAP_FAILED)
+        goto no_map;
+    c->payload = payload;
+    c->index = word_at(c, g->index_offset);
+    c->sums = g->sums_offset ? word_at(c, g->sums_offset) : NULL;
+    c->slot_table = g->slot_table_offset ? word_at(c, g->slot_table_offset) : NULL;
+    atomic_store(&c->counters, c->read_only ? c->sink : NULL);
+    atomic_store(&c->huge_after, c->read_only || !huge_pages_allowed() ? HUGE_NEVER : 0);
+    return 0;
+no_map:
+    if (errno == ENOMEM)
+        return fail(error, STOC_EMEMORY, ENOMEM, "no address space to map the %llu bytes of %s; raise the limit (ulimit -v)", (unsigned long long)g->segment_bytes, path);
+    if (errno == EAGAIN)
+        return fail(error, STOC_EMEMORY, EAGAIN, "this process locks its memory (mlockall) and may not lock the %llu bytes of %s (RLIMIT_MEMLOCK); raise the limit (ulimit -l)",
+                    (unsigned long long)g->segment_bytes, path);
+    return fail_system(error, "map", path);
+}
+
+/* Checks the file behind c->fd and attaches. */
+static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned char *uuid, bool by_name, struct stoc_error *error)
+{
+    const char *path = c->path[0] ? c->path : "the descriptor's file";
+    unsigned char page[STOC_HEADER_BYTES];
+    struct header h;
+    struct stat st;
+    if (stat_fd(c->fd, &st) != 0)
+        return fail_system(error, "stat", path);
+    int64_t n = pread_all(c->fd, page, sizeof page, 0);
+    if (n < 0)
+        return fail_system(error, "read the header of", path);
+    if (n < (int64_t)sizeof page)
+        return fail(error, STOC_EFORMAT, 0, "%s has %lld bytes, a header has %d: no segment, or truncated", path, (long long)n, (int)STOC_HEADER_BYTES);
+    int code = header_decode(page, (uint64_t)st.st_size, path, &h, error);
+    if (code < 0)
+        return code;
+    if (uuid && memcmp(uuid, h.uuid, 16) != 0)
+        return fail(error, STOC_EFORMAT, 0, "%s is another segment than the one asked for (its uuid differs); attach anew", path);
+    if (fingerprint && fingerprint[0] && strcmp(fingerprint, h.fingerprint) != 0)
+        return fail(error, STOC_EFINGERPRINT, 0, "%s holds \"%s\", not \"%.64s\"; use another name, or remove it (stocached rm %s)", path, h.fingerprint, fingerprint, h.name);
+    code = attach(c, &h, error);
+    if (code < 0)
+        return code;
+    handle_list_add(c);
+    if (!c->read_only && (code = register_client(c, by_name && (c->flags & STOC_FLAG_NAMED), error)) < 0) {
+        if (code == STOC_EREADONLY) { /* no lock description to be had: reading works */
+            c->read_only = true;
+            atomic_store(&c->counters, c->sink);
+            no_error(error);
+            return 0;
+        }
+        handle_list_remove(c);
+    }
+    return code;
+}
+
+/* Where a named cache lies that was opened by descriptor, if it still has its name: for info, and for unlink_last. */
+static void find_path(stoc_cache *c)
+{
+    char own[64];
+    struct stat ours, named;
+    memset(c->path, 0, sizeof c->path);
+    if (!(c->flags & STOC_FLAG_NAMED))
+        return;
+    snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
+    /* The creator's descriptor was opened before the file had a name, so only the directory can be believed. */
+    char *slash = readlink(own, c->path, sizeof c->path - STOC_NAME_BYTES - 1) > 0 ? strrchr(c->path, '/') : NULL;
+    if (slash)
+        snprintf(slash + 1, STOC_NAME_BYTES, "%s", c->name);
+    if (!slash || stat_fd(c->fd, &ours) != 0 || stat_path(c->path, &named) != 0 || named.st_ino != ours.st_ino || named.st_dev != ours.st_dev)
+        memset(c->path, 0, sizeof c->path);
+}
+
+INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error)
+{
+    no_error(error);
+    if (!out)
+        return fail(error, STOC_EINVAL, 0, "no place for the handle: out is NULL");
+    *out = NULL;
+    if (flags & ~(STOC_OPEN_READ_ONLY | STOC_OPEN_KIND_PYTHON))
+        return fail(error, STOC_EINVAL, 0, "unknown flags %#x", flags);
+    return 0;
+}
+
+int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out, struct stoc_error *error)
+{
+    int code = check_open(flags, out, error);
+    char path[OWN_PATH_BYTES];
+    if (code < 0 || (code = path_of(name_or_path, path, error)) < 0)
+        return code;
+    stoc_cache *c = new_handle(error);
+    if (!c)
+        return STOC_EMEMORY;
+    c->read_only = flags & STOC_OPEN_READ_ONLY;
+    if (flags & STOC_OPEN_KIND_PYTHON)
+        c->kind = STOC_KIND_PYTHON;
+    bool process = is_proc_fd(path);
+    memcpy(c->path, path, sizeof path);
+    code = open_file(path, &c->fd, &c->read_only, error);
+    if (code == 0)
+        code = attach_file(c, fingerprint, NULL, !process, error);
+    if (code < 0) {
+        free_handle(c, false);
+        return code;
+    }
+    if (process)
+        find_path(c);
+    *out = c;
+    return 0;
+}
+
+int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out, struct stoc_error *error)
+{
+    int code = check_open(flags, out, error);
+    struct stat st;
+    if (code < 0)
+        return code;
+    int mode = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+    if (mode < 0)
+        return fail(error, STOC_EINVAL, EBADF, "%d is no open descriptor", fd);
+    if ((mode & (O_PATH | O_APPEND)) || (mode & O_ACCMODE) == O_WRONLY)
+        return fail(error, STOC_EINVAL, 0, "descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move every write to the end)", fd, (unsigned)mode);
+    if (stat_fd(fd, &st) != 0)
+        return fail_system(error, "stat", "the descriptor");
+    if ((code = check_file(&st, "the descriptor's file", error)) < 0)
+        return code;
+    stoc_cache *c = new_handle(error);
+    if (!c)
+        return STOC_EMEMORY;
+    c->read_only = (flags & STOC_OPEN_READ_ONLY) || (mode & O_ACCMODE) == O_RDONLY;
+    if (flags & STOC_OPEN_KIND_PYTHON)
+        c->kind = STOC_KIND_PYTHON;
+    c->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    code = c->fd < 0 ? fail_system(error, "duplicate", "the descriptor") : attach_file(c, NULL, uuid, false, error);
+    if (code < 0) {
+        free_handle(c, false);
+        return code;
+    }
+    find_path(c);
+    *out = c;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ close, unlink */
+
+/* Removes the name of an unlink_last cache if nobody else uses it. The lock description is open. */
+static void unlink_if_last(stoc_cache *c)
+{
+    struct stat ours, theirs;
+    if (!c->path[0] || lock_byte(atomic_load(&c->lock_fd), F_WRLCK, STOC_USERS_LOCK_BYTE) != 1)
+        return;
+    if (stat_fd(c->fd, &ours) == 0 && stat_path(c->path, &theirs) == 0 && ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev)
+        unlink(c->path);
+}
+
+INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
+{
+    if (!c)
+        return;
+    stop_threads(&c->pool);
+    uint32_t owner = atomic_load(&c->owner);
+    if (owner) {
+        uint32_t record = owner - 1;
+        reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: nobody else has the record's lock */
+        store(drawn_word(c, record), 0);
+        store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
+    }
+    if ((c->flags & STOC_FLAG_UNLINK_LAST) && !c->read_only) {
+        if (atomic_load(&c->lock_fd) < 0) /* a forked child that never counted: it may be the last all the same */
+            open_lock_description(c, NULL);
+        if (atomic_load(&c->lock_fd) >= 0)
+            unlink_if_last(c);
+    }
+    handle_list_remove(c);
+    free_handle(c, keep_maps);
+}
+
+void stoc_close(stoc_cache *c) { close_handle(c, false); }
+
+void stoc_close_keep_maps(stoc_cache *c) { close_handle(c, true); }
+
+int stoc_unlink(const char *name_or_path, struct stoc_error *error)
+{
+    char path[OWN_PATH_BYTES];
+    struct stat here, there;
+    unsigned char magic[8];
+    bool read_only = true;
+    int fd;
+    no_error(error);
+    int code = path_of(name_or_path, path, error);
+    if (code < 0 || (code = open_file(path, &fd, &read_only, error)) < 0)
+        return code;
+    int64_t n = pread_all(fd, magic, sizeof magic, STOC_HEADER_MAGIC);
+    /* A damaged segment may go, another file never: nothing but caches is ever removed. */
+    if (n != sizeof magic || memcmp(magic, STOC_MAGIC, sizeof magic) != 0)
+        code = fail(error, STOC_EPERM, 0, "%s does not begin with %s: no segment, and nothing else is removed", path, STOC_MAGIC);
+    else if (stat_fd(fd, &here) != 0 || stat_path(path, &there) != 0)
+        code = open_error(path, error);
+    else if (here.st_ino != there.st_ino || here.st_dev != there.st_dev)
+        code = fail(error, STOC_ENOENT, 0, "%s is another file by now", path);
+    else if (unlink(path) != 0)
+        code = open_error(path, error);
+    close(fd);
+    return code;
+}

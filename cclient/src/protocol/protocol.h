@@ -1,0 +1,111 @@
+/*
+ * protocol.h - what clients do to a segment: create and open, register, claim and publish, read, clear, reclaim, inspect.
+ *
+ * docs/protocol.md is normative. Includes segment and tasks. Knows nothing of servers.
+ */
+#ifndef STOCACHED_PROTOCOL_H
+#define STOCACHED_PROTOCOL_H
+
+#include "../segment/segment.h"
+#include "../tasks/tasks.h"
+
+/* client.c */
+INTERNAL_DATA pthread_mutex_t handles_lock;
+INTERNAL_DATA struct link *dialling;
+
+INTERNAL void reset_link(struct link *l);
+INTERNAL void handle_list_add(stoc_cache *c);
+INTERNAL void handle_list_remove(stoc_cache *c);
+INTERNAL int lock_byte(int fd, short type, uint64_t at);
+INTERNAL int lock_record(stoc_cache *c, uint32_t record);
+INTERNAL void unlock_record(stoc_cache *c, uint32_t record);
+INTERNAL bool record_alive(const stoc_cache *c, uint32_t record);
+INTERNAL int open_lock_description(stoc_cache *c, struct stoc_error *error);
+INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *error);
+INTERNAL stoc_word *counters_slow(stoc_cache *c);
+INTERNAL int corrupt(stoc_cache *c);
+
+/* Flags of a handle that one thread holds at a time. Held for microseconds; a forked child finds them clear. */
+static inline bool flag_try(_Atomic uint32_t *flag) { return atomic_exchange(flag, 1) == 0; }
+static inline void flag_release(_Atomic uint32_t *flag) { atomic_store(flag, 0); }
+static inline void flag_take(_Atomic uint32_t *flag)
+{
+    while (!flag_try(flag))
+        sched_yield();
+}
+
+static inline stoc_word *counters_of(stoc_cache *c)
+{
+    stoc_word *counters = atomic_load_explicit(&c->counters, memory_order_acquire);
+    return LIKELY(counters != NULL) ? counters : counters_slow(c);
+}
+
+static inline void count(stoc_cache *c, enum stoc_counter which, uint64_t n) { add_to(counters_of(c), which, n); }
+
+/* For everything that writes: the owner number, or an error below 0. */
+static inline int require_owner(stoc_cache *c, uint32_t *owner)
+{
+    *owner = atomic_load_explicit(&c->owner, memory_order_acquire);
+    if (LIKELY(*owner != 0))
+        return 0;
+    int code = register_client(c, false, NULL);
+    *owner = atomic_load(&c->owner);
+    return code;
+}
+
+/* reclaim.c */
+INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point);
+INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
+INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record);
+
+/* clear.c */
+INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up);
+INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t timeout_ns);
+
+/* allowance.c */
+INTERNAL uint64_t grant_of(uint64_t usable);
+INTERNAL uint64_t pages_of(uint64_t length);
+INTERNAL void settle(stoc_cache *c, uint32_t record, uint64_t n);
+INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n);
+
+/* huge_pages.c */
+#define HUGE_NEVER UINT64_MAX
+INTERNAL bool huge_pages_allowed(void);
+INTERNAL void *map_file(int fd, uint64_t offset, uint64_t length, int protection);
+INTERNAL void *map_payload(int fd, uint64_t offset, uint64_t length);
+INTERNAL void begin_huge(int fd, uint64_t length);
+INTERNAL void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_t length);
+
+/* open.c */
+INTERNAL stoc_cache *new_handle(struct stoc_error *error);
+INTERNAL void free_handle(stoc_cache *c, bool keep_maps);
+INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error);
+INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error);
+INTERNAL void close_handle(stoc_cache *c, bool keep_maps);
+
+/* read.c */
+#define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative ones are huge */
+#define WHOLE UINT64_MAX
+
+struct batch {
+    stoc_cache *cache;
+    const int64_t *indices;
+    size_t n, step; /* rows, and how many a thread takes at a time */
+    unsigned char *dst;
+    uint64_t stride, skip, want; /* rows of one size */
+    const uint64_t *offsets, *lengths; /* packed rows */
+    void *const *field_dst;            /* rows by field: of each field, NULL: not wanted */
+    const size_t *field_stride;
+    uint8_t *hit;
+    _Atomic size_t next;
+    _Atomic uint64_t hits, retried, corrupt;
+};
+
+INTERNAL int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity, uint64_t *length, copy_function *copy, uint64_t *retried);
+INTERNAL int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64_t *length);
+INTERNAL bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters);
+INTERNAL int64_t view_offset_slow(stoc_cache *c, int64_t index);
+INTERNAL int64_t gather(struct batch *b, uint64_t bytes, unsigned threads);
+INTERNAL int check_indices(const stoc_cache *c, const int64_t *indices, size_t n);
+
+#endif

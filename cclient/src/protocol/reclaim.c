@@ -1,0 +1,144 @@
+/*
+ * reclaim.c - claims of dead clients. docs/protocol.md, Reclaim the claims of record r.
+ */
+#include "protocol.h"
+
+/*
+ * Gives back a slot that a claim on the sample may hold. The cursor moves even if the slot was free already: whoever freed it may have died in between,
+ * and a slot below the cursor would never be found again.
+ */
+INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
+{
+    (void)slot_point, (void)cursor_point;
+    if (slot >= c->slots)
+        return;
+    if (cas(slot_word(c, slot), sample + 1, 0))
+        STOC_FAULT(slot_point);
+    for (;;) {
+        uint64_t f = load(free_from_word(c)), from = MIN(f & UINT32_MAX, slot);
+        if (cas(free_from_word(c), f, ((f >> 32) + 1) << 32 | from))
+            break;
+    }
+    STOC_FAULT(cursor_point);
+}
+
+/* The intent number k of an entry of the record that names the sample; 0: none. */
+static uint64_t intent_for(const stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
+{
+    return load(entry_word(c, record, entry)) == sample + 1 ? load(intent_word(c, record, entry)) : 0;
+}
+
+/* The extent that a dead claim had allocated but not named yet, as unit + 1; its length goes to meta. 0: none, or nobody can tell. */
+static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
+{
+    for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+        uint64_t intent = intent_for(c, record, k, sample), unit = intent & INTENT_UNIT_MASK, units = intent >> INTENT_UNIT_BITS;
+        uint64_t next = load(arena_next_word(c));
+        if (units && owner_of(next) == record + 1 && arena_unit(next) == unit + units && unit + units <= arena_units(c)) {
+            set_length(c, sample, MIN(units * STOC_UNIT_BYTES, UINT32_MAX));
+            return unit + 1;
+        }
+    }
+    return 0;
+}
+
+/* Empties the sample if the dead owner of the record was writing it: 1, else 0. May be repeated: the slot goes first, the word afterwards. */
+static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint64_t sample)
+{
+    uint64_t w = load(index_word(c, sample)), place = 0;
+    if (state_of(w) != WRITING || owner_of(w) != record + 1)
+        return 0;
+    if (c->slot_table) {
+        if (place_of(c, w))
+            free_slot(c, place_of(c, w) - 1, sample, "reclaim.slot", "reclaim.cursor");
+        for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+            uint64_t intent = intent_for(c, record, k, sample);
+            if (intent && intent != place_of(c, w))
+                free_slot(c, intent - 1, sample, "reclaim.slot", "reclaim.cursor");
+        }
+    } else if (c->variable) {
+        place = place_of(c, w) ? place_of(c, w) : unnamed_extent(c, record, sample);
+    }
+    if (!cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place)))
+        return 0; /* a foreign hand */
+    STOC_FAULT("reclaim.word");
+    return 1;
+}
+
+/*
+ * Reclaims every claim that the record lists, and counts them as recovered (or aborted, by its own client at close). The caller holds the record's lock, so that
+ * none of its owner's threads is in the protocol. Returns how many.
+ */
+INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which)
+{
+    uint64_t taken = 0;
+    for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+        uint64_t listed = load(entry_word(c, record, k));
+        if (listed == 0) {
+            if (load(intent_word(c, record, k)) != 0) /* cannot be; but claims of our own rely on it */
+                store(intent_word(c, record, k), 0);
+            continue;
+        }
+        if (listed <= c->samples)
+            taken += reclaim_sample(c, record, listed - 1);
+        else
+            add_to(counters, STOC_COUNTER_CORRUPT, 1);
+        store(intent_word(c, record, k), 0);
+        store(entry_word(c, record, k), 0);
+        STOC_FAULT("reclaim.entry");
+    }
+    if (taken)
+        add_to(counters, which, taken);
+    return taken;
+}
+
+/* Whether the record lists a claim: asked before its lock is tried. */
+static bool lists_claims(const stoc_cache *c, uint32_t record)
+{
+    for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++)
+        if (load(entry_word(c, record, k)) != 0)
+            return true;
+    return false;
+}
+
+/*
+ * Reclaims the claims of a record if its owner is dead: how many, or -1 if it lives or is ourselves. The caller holds c->probing.
+ */
+static int64_t probe_record(stoc_cache *c, uint32_t record)
+{
+    if (record >= c->client_records || record + 1 == atomic_load(&c->owner) || lock_record(c, record) != 1)
+        return -1;
+    int64_t taken = (int64_t)reclaim_record(c, record, counters_of(c), STOC_COUNTER_RECOVERED);
+    unlock_record(c, record);
+    return taken;
+}
+
+/* The same for who does not hold c->probing; -1 also when another thread of this handle has it. */
+INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record)
+{
+    if (!flag_try(&c->probing))
+        return -1;
+    int64_t taken = probe_record(c, record);
+    flag_release(&c->probing);
+    return taken;
+}
+
+int64_t stoc_recover(stoc_cache *c)
+{
+    uint32_t owner;
+    if (!c)
+        return STOC_ECLOSED;
+    int code = require_owner(c, &owner);
+    if (code < 0)
+        return code;
+    int64_t sum = 0;
+    flag_take(&c->probing);
+    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
+    for (uint32_t record = 0; record < high; record++) {
+        int64_t taken = lists_claims(c, record) ? probe_record(c, record) : 0;
+        if (taken > 0)
+            sum += taken;
+    }
+    flag_release(&c->probing);
+    return sum;
+}

@@ -1,0 +1,17 @@
+/*
+ * tasks.h - work for several threads and processes: a pool of threads for batches, and the task queue of the loader (docs/loader.md).
+ *
+ * Includes base. Knows nothing of segments.
+ */
+#ifndef STOCACHED_TASKS_H
+#define STOCACHED_TASKS_H
+
+#include "../base/base.h"
+
+#define BYTES_PER_THREAD (256 * 1024)  /* copying less takes about as long as waking somebody and waiting for him */
+
+INTERNAL void run_threads(struct thread_pool *pool, unsigned threads, void (*work)(void *), void *context);
+INTERNAL bool stop_threads(struct thread_pool *pool);
+INTERNAL void forget_pool(struct thread_pool *pool);
+
+#endif
