@@ -14,7 +14,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
-	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -22,7 +22,7 @@ import (
 type PlanOptions struct {
 	Name      string   `json:"name"`    // of the plan in its cache; one of the same name is replaced. "": "plan"
 	Samples   uint64   `json:"samples"` // that the job believes there are; 0: it does not say
-	Kind      string   `json:"kind"`    // as loader.Kind writes it
+	Kind      string   `json:"kind"`    // as order.Kind writes it
 	Seed      uint64   `json:"seed"`
 	Window    uint64   `json:"window"`
 	Block     uint64   `json:"block"`
@@ -64,8 +64,8 @@ var (
 type plan struct {
 	host    *hosted
 	options PlanOptions
-	parts   []*loader.Part // of the ranks
-	total   uint64         // samples of all of them
+	parts   []*order.Part // of the ranks
+	total   uint64        // samples of all of them
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wake    chan struct{} // has something in it when what was asked for has come
@@ -103,28 +103,28 @@ type planAnswer struct {
 }
 
 // order checks the options against the cache. ErrInvalid.
-func (o *PlanOptions) order(samples uint64) (order loader.Order, ends loader.Ends, err error) {
-	order = loader.Order{Samples: samples, Seed: o.Seed, Window: o.Window, Block: o.Block}
+func (o *PlanOptions) order(samples uint64) (of order.Order, ends order.Ends, err error) {
+	of = order.Order{Samples: samples, Seed: o.Seed, Window: o.Window, Block: o.Block}
 	if o.Samples != 0 && o.Samples != samples {
-		return order, 0, fmt.Errorf("%w: the plan is of %d samples, and the cache of %d; a plan of another dataset would read what nobody asks for", loader.ErrInvalid, o.Samples, samples)
+		return of, 0, fmt.Errorf("%w: the plan is of %d samples, and the cache of %d; a plan of another dataset would read what nobody asks for", order.ErrInvalid, o.Samples, samples)
 	}
 	var kinds []string
-	for order.Kind = loader.Sequential; order.Kind.String() != o.Kind; order.Kind++ {
-		if kinds = append(kinds, order.Kind.String()); order.Kind == loader.Blocks {
-			return order, 0, fmt.Errorf("%w: kind %q; there are: %s", loader.ErrInvalid, o.Kind, strings.Join(kinds, ", "))
+	for of.Kind = order.Sequential; of.Kind.String() != o.Kind; of.Kind++ {
+		if kinds = append(kinds, of.Kind.String()); of.Kind == order.Blocks {
+			return of, 0, fmt.Errorf("%w: kind %q; there are: %s", order.ErrInvalid, o.Kind, strings.Join(kinds, ", "))
 		}
 	}
-	names := []string{"uneven", "pad", "drop"} // in the order of loader.Ends
+	names := []string{"uneven", "pad", "drop"} // in the order of order.Ends
 	k := slices.Index(names, cmp.Or(o.Ends, names[0]))
 	if k < 0 {
-		return order, 0, fmt.Errorf("%w: ends %q; there are: %s", loader.ErrInvalid, o.Ends, strings.Join(names, ", "))
+		return of, 0, fmt.Errorf("%w: ends %q; there are: %s", order.ErrInvalid, o.Ends, strings.Join(names, ", "))
 	}
-	return order, loader.Ends(k), nil
+	return of, order.Ends(k), nil
 }
 
 // complete sets what has a default, and returns what the ranks read.
-func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error) {
-	order, ends, err := o.order(samples)
+func (o *PlanOptions) complete(samples uint64) (parts []*order.Part, err error) {
+	of, ends, err := o.order(samples)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error)
 	}
 	const maxRanks = 1 << 16
 	if o.WorldSize > maxRanks {
-		return nil, fmt.Errorf("%w: a world_size of %d, at most %d", loader.ErrInvalid, o.WorldSize, maxRanks)
+		return nil, fmt.Errorf("%w: a world_size of %d, at most %d", order.ErrInvalid, o.WorldSize, maxRanks)
 	}
 	if o.Ranks == nil {
 		for rank := range o.WorldSize {
@@ -144,14 +144,14 @@ func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error)
 	}
 	o.Ranks = slices.Compact(slices.Sorted(slices.Values(o.Ranks)))
 	if len(o.Ranks) == 0 {
-		return nil, fmt.Errorf("%w: a plan of no ranks; leave ranks out for all", loader.ErrInvalid)
+		return nil, fmt.Errorf("%w: a plan of no ranks; leave ranks out for all", order.ErrInvalid)
 	}
-	epoch, err := order.Epoch(o.Epoch)
+	epoch, err := of.Epoch(o.Epoch)
 	if err != nil {
 		return nil, err
 	}
 	for _, rank := range o.Ranks {
-		part, err := loader.Shard{Rank: rank, Ranks: o.WorldSize, From: o.Position, Ends: ends}.Of(epoch)
+		part, err := order.Shard{Rank: rank, Ranks: o.WorldSize, From: o.Position, Ends: ends}.Of(epoch)
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +160,7 @@ func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error)
 	return parts, nil
 }
 
-// Plan has the samples of a cache read ahead in the order of a job, until the end of its epoch. ErrNoCache; loader.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
+// Plan has the samples of a cache read ahead in the order of a job, until the end of its epoch. ErrNoCache; order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
 func (s *Server) Plan(name string, o PlanOptions) error {
 	_, err := s.plan(name, o)
 	return err

@@ -29,7 +29,7 @@ var (
 	low    = []string{"policy", "shm", "internal/fault"}
 )
 
-// rules is the direction: cmd -> server -> loader, source, cache -> policy, shm; client -> cache, shm; nothing points up.
+// rules is the direction: cmd -> server -> order, source, cache -> policy, shm; loader -> order, source, cache; client -> cache, shm; nothing points up.
 var rules = map[string]rule{
 	"shm":              {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"}, "the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
 	"policy":           {nil, nil, "policies are pure decisions: no locks, clock or I/O, so that a simulator runs the same code"},
@@ -38,15 +38,16 @@ var rules = map[string]rule{
 	"internal/fault":   {nil, system, "fault points are passed in every layer, so they may know none"},
 	"cache":            {low, system, "the protocol joins segment and policy, and knows nothing of sources, servers and users"},
 	"source":           {[]string{"shm", "internal/fault", "internal/size"}, []string{"*", "cloud"}, "a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
-	"loader":           {append([]string{"source", "cache"}, low...), system, "a loader reads caches and sources; it works without a server"},
-	"server":           {append([]string{"loader", "source", "cache", "control", "internal/size", "internal/sockets"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
+	"order":            {nil, nil, "an order is a function of numbers, the same in three languages"},
+	"loader":           {append([]string{"order", "source", "cache"}, low...), system, "a loader reads caches and sources; it works without a server"},
+	"server":           {append([]string{"order", "source", "cache", "control", "internal/size", "internal/sockets"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
 	"control":          {nil, nil, "the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
 	"client":           {append([]string{"cache", "control", "internal/sockets"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},
 	"demo":             {[]string{"client"}, nil, "the demo shows what a user writes, who has the client and nothing else"},
 	"cclient":          {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
-	"cmd": {append([]string{"server", "client", "loader", "source", "cache", "control", "internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"}, "the command line is on top"},
+	"cmd": {append([]string{"server", "client", "order", "loader", "source", "cache", "control", "internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"}, "the command line is on top"},
 }
 
 // shown says which folders the tests of a folder may import as well: those whose users it is for, so that its examples are what a user writes.

@@ -1,9 +1,9 @@
-// Package loader says in which order samples are read, and reads them.
+// Package order says which sample stands at each position of an epoch, as a function: docs/order.md.
 //
-// The order of an epoch is a function of a position (docs/order.md): it takes no memory that grows with the dataset (but weights do), it is the same for any number of ranks and
-// workers, and where a job is in it is one number. Order is the order of one dataset, WeightedOrder draws from one, MixedOrder takes from several; each has epochs, and a Shard of an
-// Epoch is what one rank reads.
-package loader
+// An Order goes through one dataset, a WeightedOrder draws samples of one, and a MixedOrder takes samples of several. Each has epochs, and a Shard of an Epoch is what one rank reads.
+// Only weights take memory that grows with the dataset. The order is the same for any number of ranks and workers, and one position is the whole state of a job.
+// C and Python give the same orders: testdata/order.txt has vectors for all three. This package imports the standard library alone.
+package order
 
 import (
 	"errors"

@@ -1,21 +1,21 @@
-package loader_test
+package order_test
 
 import (
 	"fmt"
 
-	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
 // Two ranks stop in the middle of an epoch, and three go on.
 func ExampleShard() {
-	epoch, err := loader.Order{Samples: 10, Kind: loader.Shuffled, Seed: 1}.Epoch(0)
+	epoch, err := order.Order{Samples: 10, Kind: order.Shuffled, Seed: 1}.Epoch(0)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	read := func(ranks, from uint64, samples int) (next uint64) {
 		for rank := range ranks {
-			part, err := loader.Shard{Rank: rank, Ranks: ranks, From: from}.Of(epoch)
+			part, err := order.Shard{Rank: rank, Ranks: ranks, From: from}.Of(epoch)
 			if err != nil {
 				fmt.Println(err)
 				return
@@ -39,12 +39,12 @@ func ExampleShard() {
 }
 
 func ExampleWeightedOrder() {
-	weights, err := loader.NewWeights([]float64{1, 0, 3})
+	weights, err := order.NewWeights([]float64{1, 0, 3})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	epoch, err := loader.WeightedOrder{Weights: weights, Seed: 1, Draws: 1000}.Epoch(0)
+	epoch, err := order.WeightedOrder{Weights: weights, Seed: 1, Draws: 1000}.Epoch(0)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,13 +59,13 @@ func ExampleWeightedOrder() {
 }
 
 func ExampleMixedOrder() {
-	mix := loader.MixedOrder{Orders: []loader.Order{{Samples: 100}, {Samples: 3}}, Ratios: []uint64{3, 1}, Stop: loader.StopAll}
+	mix := order.MixedOrder{Orders: []order.Order{{Samples: 100}, {Samples: 3}}, Ratios: []uint64{3, 1}, Stop: order.StopAll}
 	epoch, err := mix.Epoch(0)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	datasets, err := loader.Concatenate(100, 3)
+	datasets, err := order.Concatenate(100, 3)
 	if err != nil {
 		fmt.Println(err)
 		return

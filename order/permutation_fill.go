@@ -1,4 +1,4 @@
-package loader
+package order
 
 // fill writes the indices at positions first, first + step, ... to dst, four at a time, as long as there are four, and returns how many.
 func (p *permutation) fill(dst []int, first, step uint64) (done int) {

@@ -1,4 +1,4 @@
-package loader
+package order
 
 // plain is the order of one epoch of one dataset. It is a value, safe for concurrent use once it was made.
 type plain struct {

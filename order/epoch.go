@@ -1,4 +1,4 @@
-package loader
+package order
 
 import "fmt"
 
@@ -31,7 +31,7 @@ func (e *Epoch) Positions() uint64 { return e.positions }
 // At returns the index of the sample at a position, which is below Positions; it panics otherwise. Of the kinds with windows, and of mixes, Fill is faster for many positions.
 func (e *Epoch) At(position uint64) uint64 {
 	if position >= e.positions {
-		panic(fmt.Sprintf("loader: position %d is not in 0..%d", position, e.positions-1))
+		panic(fmt.Sprintf("order: position %d is not in 0..%d", position, e.positions-1))
 	}
 	if e.plain != nil && e.Kind <= Shuffled {
 		return e.plain.at(position, nil)
@@ -43,10 +43,10 @@ func (e *Epoch) At(position uint64) uint64 {
 // stand in several places or in none.
 func (e *Epoch) Position(index uint64) uint64 {
 	if e.plain == nil {
-		panic("loader: a sample has no one position in an epoch with weights or of several datasets")
+		panic("order: a sample has no one position in an epoch with weights or of several datasets")
 	}
 	if index >= e.Samples {
-		panic(fmt.Sprintf("loader: index %d is not in 0..%d", index, e.Samples-1))
+		panic(fmt.Sprintf("order: index %d is not in 0..%d", index, e.Samples-1))
 	}
 	return e.plain.position(index)
 }

@@ -1,4 +1,4 @@
-package loader
+package order
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func (c *Concatenation) begin(dataset int) uint64 {
 // Locate returns which dataset a sample belongs to and its index there. It panics for an index that is not below Samples.
 func (c *Concatenation) Locate(index uint64) (dataset int, local uint64) {
 	if index >= c.Samples() {
-		panic(fmt.Sprintf("loader: index %d is not in 0..%d", index, c.Samples()-1))
+		panic(fmt.Sprintf("order: index %d is not in 0..%d", index, c.Samples()-1))
 	}
 	d := sort.Search(len(c.ends), func(d int) bool { return index < c.ends[d] })
 	return d, index - c.begin(d)
@@ -49,7 +49,7 @@ func (c *Concatenation) Locate(index uint64) (dataset int, local uint64) {
 // Index is the inverse of Locate. It panics for a dataset or a sample of it that there is not.
 func (c *Concatenation) Index(dataset int, local uint64) uint64 {
 	if dataset < 0 || dataset >= len(c.ends) || local >= c.ends[dataset]-c.begin(dataset) {
-		panic(fmt.Sprintf("loader: there is no sample %d of dataset %d", local, dataset))
+		panic(fmt.Sprintf("order: there is no sample %d of dataset %d", local, dataset))
 	}
 	return c.begin(dataset) + local
 }

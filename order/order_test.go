@@ -1,4 +1,4 @@
-package loader_test
+package order_test
 
 import (
 	"errors"
@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
-func epoch(t testing.TB, o loader.Order, number uint64) *loader.Epoch {
+func epoch(t testing.TB, o order.Order, number uint64) *order.Epoch {
 	t.Helper()
 	e, err := o.Epoch(number)
 	if err != nil {
@@ -24,13 +24,13 @@ func epoch(t testing.TB, o loader.Order, number uint64) *loader.Epoch {
 }
 
 // orders are of all kinds and sizes, with last blocks and windows that are short.
-func orders() (all []loader.Order) {
+func orders() (all []order.Order) {
 	for _, n := range []uint64{1, 2, 7, 64, 257, 1000, 4099} {
-		all = append(all, loader.Order{Samples: n, Kind: loader.Sequential}, loader.Order{Samples: n, Kind: loader.Shuffled, Seed: 5})
+		all = append(all, order.Order{Samples: n, Kind: order.Sequential}, order.Order{Samples: n, Kind: order.Shuffled, Seed: 5})
 		for _, window := range []uint64{1, 3, 16, 300, 5000} {
-			all = append(all, loader.Order{Samples: n, Kind: loader.Windows, Seed: 5, Window: window})
+			all = append(all, order.Order{Samples: n, Kind: order.Windows, Seed: 5, Window: window})
 			for _, block := range []uint64{1, 2, 10, 33, 999, 5000} {
-				all = append(all, loader.Order{Samples: n, Kind: loader.Blocks, Seed: 5, Window: window, Block: block})
+				all = append(all, order.Order{Samples: n, Kind: order.Blocks, Seed: 5, Window: window, Block: block})
 			}
 		}
 	}
@@ -68,14 +68,14 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 
 // Ensure that what a kind promises holds: which samples may stand where.
 func TestKindsKeepTheirPlaces(t *testing.T) {
-	windows := epoch(t, loader.Order{Samples: 1003, Kind: loader.Windows, Seed: 1, Window: 50}, 0)
+	windows := epoch(t, order.Order{Samples: 1003, Kind: order.Windows, Seed: 1, Window: 50}, 0)
 	for k := range uint64(1003) {
 		if windows.At(k)/50 != k/50 {
 			t.Fatalf("position %d has index %d, of another window", k, windows.At(k))
 		}
 	}
 	const n, block, window = 1003, 10, 4
-	blocks := epoch(t, loader.Order{Samples: n, Kind: loader.Blocks, Seed: 1, Window: window, Block: block}, 0)
+	blocks := epoch(t, order.Order{Samples: n, Kind: order.Blocks, Seed: 1, Window: window, Block: block}, 0)
 	var order []uint64 // blocks as they first come
 	since := map[uint64]int{}
 	for k := range uint64(n) {
@@ -105,12 +105,12 @@ func TestKindsKeepTheirPlaces(t *testing.T) {
 // Ensure that seeds, epochs, and windows of one epoch have nothing to do with each other.
 func TestOrdersDiffer(t *testing.T) {
 	const n = 1000
-	first := func(o loader.Order, number uint64) []int {
+	first := func(o order.Order, number uint64) []int {
 		all := make([]int, n)
 		epoch(t, o, number).Fill(all, 0, 1)
 		return all
 	}
-	o := loader.Order{Samples: n, Kind: loader.Shuffled, Seed: 1}
+	o := order.Order{Samples: n, Kind: order.Shuffled, Seed: 1}
 	other := o
 	other.Seed = 2
 	for name, pair := range map[string][2][]int{
@@ -126,7 +126,7 @@ func TestOrdersDiffer(t *testing.T) {
 			t.Errorf("%s: %d samples of %d stand in the same place", name, same, n)
 		}
 	}
-	windows := first(loader.Order{Samples: n, Kind: loader.Windows, Seed: 1, Window: 100}, 0)
+	windows := first(order.Order{Samples: n, Kind: order.Windows, Seed: 1, Window: 100}, 0)
 	for k := range 100 {
 		if windows[k]+100 != windows[100+k] {
 			return
@@ -137,24 +137,24 @@ func TestOrdersDiffer(t *testing.T) {
 
 func TestOrdersThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
-		o    loader.Order
+		o    order.Order
 		want string
 	}{
-		{loader.Order{}, "0 samples are not in 1..1099511627776"},
-		{loader.Order{Samples: loader.MaxSamples + 1}, "1099511627777 samples"},
-		{loader.Order{Samples: 1, Kind: 4}, "there is no kind 4"},
-		{loader.Order{Samples: 1, Kind: loader.Windows}, "a window of 0 in an order that is windows"},
-		{loader.Order{Samples: 1, Kind: loader.Shuffled, Window: 2}, "a window of 2 in an order that is shuffled"},
-		{loader.Order{Samples: 1, Kind: loader.Blocks, Window: 2}, "blocks of 0 samples"},
-		{loader.Order{Samples: 1, Kind: loader.Windows, Window: 2, Block: 3}, "blocks of 3 samples in an order that is windows"},
+		{order.Order{}, "0 samples are not in 1..1099511627776"},
+		{order.Order{Samples: order.MaxSamples + 1}, "1099511627777 samples"},
+		{order.Order{Samples: 1, Kind: 4}, "there is no kind 4"},
+		{order.Order{Samples: 1, Kind: order.Windows}, "a window of 0 in an order that is windows"},
+		{order.Order{Samples: 1, Kind: order.Shuffled, Window: 2}, "a window of 2 in an order that is shuffled"},
+		{order.Order{Samples: 1, Kind: order.Blocks, Window: 2}, "blocks of 0 samples"},
+		{order.Order{Samples: 1, Kind: order.Windows, Window: 2, Block: 3}, "blocks of 3 samples in an order that is windows"},
 	} {
-		if _, err := c.o.Epoch(0); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+		if _, err := c.o.Epoch(0); !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
 		}
 	}
 	for name, call := range map[string]func(){
-		"At":       func() { epoch(t, loader.Order{Samples: 3}, 0).At(3) },
-		"Position": func() { epoch(t, loader.Order{Samples: 3}, 0).Position(3) },
+		"At":       func() { epoch(t, order.Order{Samples: 3}, 0).At(3) },
+		"Position": func() { epoch(t, order.Order{Samples: 3}, 0).Position(3) },
 	} {
 		func() {
 			defer func() {
@@ -170,9 +170,9 @@ func TestOrdersThatCannotBe(t *testing.T) {
 // Ensure that orders too large for any memory work as well.
 func TestHugeOrders(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, o := range []loader.Order{
-		{Samples: loader.MaxSamples, Kind: loader.Shuffled}, {Samples: loader.MaxSamples - 1, Kind: loader.Windows, Window: 1 << 39}, {Samples: 1e9, Kind: loader.Blocks, Block: 4096, Window: 16},
-		{Samples: loader.MaxSamples, Kind: loader.Blocks, Block: loader.MaxSamples, Window: loader.MaxSamples}, {Samples: 1e12 + 39, Kind: loader.Blocks, Block: 3, Window: 1 << 50},
+	for _, o := range []order.Order{
+		{Samples: order.MaxSamples, Kind: order.Shuffled}, {Samples: order.MaxSamples - 1, Kind: order.Windows, Window: 1 << 39}, {Samples: 1e9, Kind: order.Blocks, Block: 4096, Window: 16},
+		{Samples: order.MaxSamples, Kind: order.Blocks, Block: order.MaxSamples, Window: order.MaxSamples}, {Samples: 1e12 + 39, Kind: order.Blocks, Block: 3, Window: 1 << 50},
 	} {
 		e := epoch(t, o, 1<<63)
 		for range 2000 {
@@ -185,7 +185,7 @@ func TestHugeOrders(t *testing.T) {
 }
 
 func ExampleOrder() {
-	o := loader.Order{Samples: 10, Kind: loader.Shuffled, Seed: 1}
+	o := order.Order{Samples: 10, Kind: order.Shuffled, Seed: 1}
 	for number := range uint64(2) {
 		e, err := o.Epoch(number)
 		if err != nil {
@@ -204,12 +204,12 @@ func ExampleOrder() {
 var update = flag.Bool("update", false, "write testdata/order.txt anew: only when docs/order.md changes")
 
 // vectors are the orders of testdata/order.txt, which C and Python are tested with as well.
-func vectors() (all []loader.Order) {
+func vectors() (all []order.Order) {
 	for _, seed := range []uint64{0, 1, math.MaxUint64} {
-		for _, n := range []uint64{1, 2, 10, 256, 257, 1000, 1281167, 1<<30 + 1, 1e9, loader.MaxSamples} {
-			all = append(all, loader.Order{Samples: n, Kind: loader.Sequential, Seed: seed}, loader.Order{Samples: n, Kind: loader.Shuffled, Seed: seed},
-				loader.Order{Samples: n, Kind: loader.Windows, Seed: seed, Window: 1000}, loader.Order{Samples: n, Kind: loader.Windows, Seed: seed, Window: 7},
-				loader.Order{Samples: n, Kind: loader.Blocks, Seed: seed, Window: 16, Block: 27}, loader.Order{Samples: n, Kind: loader.Blocks, Seed: seed, Window: 3, Block: 4096})
+		for _, n := range []uint64{1, 2, 10, 256, 257, 1000, 1281167, 1<<30 + 1, 1e9, order.MaxSamples} {
+			all = append(all, order.Order{Samples: n, Kind: order.Sequential, Seed: seed}, order.Order{Samples: n, Kind: order.Shuffled, Seed: seed},
+				order.Order{Samples: n, Kind: order.Windows, Seed: seed, Window: 1000}, order.Order{Samples: n, Kind: order.Windows, Seed: seed, Window: 7},
+				order.Order{Samples: n, Kind: order.Blocks, Seed: seed, Window: 16, Block: 27}, order.Order{Samples: n, Kind: order.Blocks, Seed: seed, Window: 3, Block: 4096})
 		}
 	}
 	return all
@@ -254,7 +254,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-func settings(o loader.Order) string {
+func settings(o order.Order) string {
 	return fmt.Sprintf("%d %d %d %d %d", o.Kind, o.Samples, o.Seed, o.Window, o.Block)
 }
 
@@ -277,16 +277,16 @@ func indices(b *strings.Builder, n uint64, fill func(dst []int, first uint64) in
 }
 
 func shardVectors(t *testing.T, b *strings.Builder) {
-	for k, o := range []loader.Order{
-		{Samples: 1, Kind: loader.Shuffled}, {Samples: 10, Kind: loader.Shuffled, Seed: 3}, {Samples: 1281167, Kind: loader.Shuffled, Seed: 1}, {Samples: 1003, Kind: loader.Sequential},
-		{Samples: 1003, Kind: loader.Windows, Seed: 4, Window: 100}, {Samples: 1003, Kind: loader.Blocks, Seed: 5, Window: 4, Block: 33}, {Samples: loader.MaxSamples, Kind: loader.Shuffled},
+	for k, o := range []order.Order{
+		{Samples: 1, Kind: order.Shuffled}, {Samples: 10, Kind: order.Shuffled, Seed: 3}, {Samples: 1281167, Kind: order.Shuffled, Seed: 1}, {Samples: 1003, Kind: order.Sequential},
+		{Samples: 1003, Kind: order.Windows, Seed: 4, Window: 100}, {Samples: 1003, Kind: order.Blocks, Seed: 5, Window: 4, Block: 33}, {Samples: order.MaxSamples, Kind: order.Shuffled},
 	} {
 		e := epoch(t, o, uint64(k))
-		for _, s := range []loader.Shard{
+		for _, s := range []order.Shard{
 			{Rank: 0, Ranks: 1}, {Rank: 0, Ranks: 2, From: 1}, {Rank: 1, Ranks: 2, From: 1}, {Rank: 2, Ranks: 3, From: o.Samples / 2}, {Rank: 7, Ranks: 8}, {Rank: 63, Ranks: 64, From: o.Samples - 1},
 			{Rank: 1, Ranks: 7, From: o.Samples},
 		} {
-			for _, s.Ends = range []loader.Ends{loader.Uneven, loader.Pad, loader.Drop} {
+			for _, s.Ends = range []order.Ends{order.Uneven, order.Pad, order.Drop} {
 				p := part(t, s, e)
 				fmt.Fprintf(b, "shard %s %d %d %d %d %d: %d %d", settings(o), k, s.Rank, s.Ranks, s.From, s.Ends, p.Samples(), p.Real())
 				indices(b, p.Samples(), p.Fill)
@@ -317,13 +317,13 @@ func pattern(number int, i uint64) float64 {
 	return 1
 }
 
-func patterned(t testing.TB, number int, n uint64) *loader.Weights {
+func patterned(t testing.TB, number int, n uint64) *order.Weights {
 	t.Helper()
 	weights := make([]float64, n)
 	for i := range weights {
 		weights[i] = pattern(number, uint64(i))
 	}
-	w, err := loader.NewWeights(weights)
+	w, err := order.NewWeights(weights)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,8 +336,8 @@ func weightedVectors(t *testing.T, b *strings.Builder) {
 			if number == 3 && n == 1 { // mix(0) is 0, and so would be all weights
 				continue
 			}
-			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000, loader.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
-			e, err := loader.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch)
+			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000, order.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
+			e, err := order.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -348,33 +348,33 @@ func weightedVectors(t *testing.T, b *strings.Builder) {
 }
 
 // mixes are of few and many datasets, with ratios that fit their sizes and others.
-func mixes() (all []loader.MixedOrder) {
-	shuffled := func(n uint64) loader.Order { return loader.Order{Samples: n, Kind: loader.Shuffled} }
-	many := loader.MixedOrder{Seed: 8}
+func mixes() (all []order.MixedOrder) {
+	shuffled := func(n uint64) order.Order { return order.Order{Samples: n, Kind: order.Shuffled} }
+	many := order.MixedOrder{Seed: 8}
 	for d := range uint64(100) {
-		many.Orders = append(many.Orders, loader.Order{Samples: 10 + 37*d%101, Kind: loader.Shuffled, Seed: d % 3})
+		many.Orders = append(many.Orders, order.Order{Samples: 10 + 37*d%101, Kind: order.Shuffled, Seed: d % 3})
 		many.Ratios = append(many.Ratios, 1+d*d%17)
 	}
-	for _, o := range []loader.MixedOrder{
-		{Orders: []loader.Order{shuffled(7)}, Ratios: []uint64{3}},
-		{Orders: []loader.Order{shuffled(1), shuffled(1)}, Ratios: []uint64{1, 1}},
-		{Orders: []loader.Order{shuffled(1000), shuffled(1000)}, Ratios: []uint64{1, 1}, Seed: 2},
-		{Orders: []loader.Order{shuffled(1000), {Samples: 100}, {Samples: 50, Kind: loader.Blocks, Window: 2, Block: 7}}, Ratios: []uint64{7, 2, 1}, Seed: 1},
-		{Orders: []loader.Order{{Samples: 300, Kind: loader.Windows, Window: 40}, shuffled(3000), shuffled(257)}, Ratios: []uint64{1<<30 - 1, 1 << 29, 1 << 28}, Seed: math.MaxUint64},
-		{Orders: []loader.Order{shuffled(1281167), shuffled(1 << 30), shuffled(1e9)}, Ratios: []uint64{1, 1000, 999}, Seed: 3},
-		{Orders: []loader.Order{shuffled(5), shuffled(5), shuffled(5), shuffled(5), shuffled(5)}, Ratios: []uint64{1, 1, 2, 3, 5}, Seed: 4},
+	for _, o := range []order.MixedOrder{
+		{Orders: []order.Order{shuffled(7)}, Ratios: []uint64{3}},
+		{Orders: []order.Order{shuffled(1), shuffled(1)}, Ratios: []uint64{1, 1}},
+		{Orders: []order.Order{shuffled(1000), shuffled(1000)}, Ratios: []uint64{1, 1}, Seed: 2},
+		{Orders: []order.Order{shuffled(1000), {Samples: 100}, {Samples: 50, Kind: order.Blocks, Window: 2, Block: 7}}, Ratios: []uint64{7, 2, 1}, Seed: 1},
+		{Orders: []order.Order{{Samples: 300, Kind: order.Windows, Window: 40}, shuffled(3000), shuffled(257)}, Ratios: []uint64{1<<30 - 1, 1 << 29, 1 << 28}, Seed: math.MaxUint64},
+		{Orders: []order.Order{shuffled(1281167), shuffled(1 << 30), shuffled(1e9)}, Ratios: []uint64{1, 1000, 999}, Seed: 3},
+		{Orders: []order.Order{shuffled(5), shuffled(5), shuffled(5), shuffled(5), shuffled(5)}, Ratios: []uint64{1, 1, 2, 3, 5}, Seed: 4},
 		many,
 	} {
 		all = append(all, o)
-		o.Stop = loader.StopAll
+		o.Stop = order.StopAll
 		all = append(all, o)
-		o.Stop, o.Length = loader.StopLength, 777
+		o.Stop, o.Length = order.StopLength, 777
 		all = append(all, o)
 	}
 	return all
 }
 
-func mixedEpoch(t testing.TB, o loader.MixedOrder, number uint64) *loader.Epoch {
+func mixedEpoch(t testing.TB, o order.MixedOrder, number uint64) *order.Epoch {
 	t.Helper()
 	e, err := o.Epoch(number)
 	if err != nil {

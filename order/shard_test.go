@@ -1,4 +1,4 @@
-package loader_test
+package order_test
 
 import (
 	"errors"
@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
-func part(t testing.TB, s loader.Shard, e *loader.Epoch) *loader.Part {
+func part(t testing.TB, s order.Shard, e *order.Epoch) *order.Part {
 	t.Helper()
 	p, err := s.Of(e)
 	if err != nil {
@@ -20,7 +20,7 @@ func part(t testing.TB, s loader.Shard, e *loader.Epoch) *loader.Part {
 }
 
 // whole are the indices of a part.
-func whole(p *loader.Part) []int {
+func whole(p *order.Part) []int {
 	all := make([]int, p.Samples()+3)
 	return all[:p.Fill(all, 0)]
 }
@@ -30,25 +30,25 @@ func whole(p *loader.Part) []int {
 func TestRanksShareAnEpoch(t *testing.T) {
 	for _, o := range orders() {
 		e := epoch(t, o, 0)
-		order := make([]int, o.Samples)
-		e.Fill(order, 0, 1)
+		inOrder := make([]int, o.Samples)
+		e.Fill(inOrder, 0, 1)
 		for _, ranks := range []uint64{0, 1, 2, 3, 8, 100} {
 			from := o.Samples / 3
 			left := o.Samples - from
-			for _, ends := range []loader.Ends{loader.Uneven, loader.Pad, loader.Drop} {
+			for _, ends := range []order.Ends{order.Uneven, order.Pad, order.Drop} {
 				real, reads := uint64(0), map[int]int{}
 				for rank := range max(ranks, 1) {
-					p := part(t, loader.Shard{Rank: rank, Ranks: ranks, From: from, Ends: ends}, e)
+					p := part(t, order.Shard{Rank: rank, Ranks: ranks, From: from, Ends: ends}, e)
 					all := whole(p)
 					if uint64(len(all)) != p.Samples() {
 						t.Fatalf("%+v, %d ranks, ends %d: %d samples of %d", o, ranks, ends, len(all), p.Samples())
 					}
 					each := max(ranks, 1)
-					if want := map[loader.Ends]uint64{loader.Uneven: p.Real(), loader.Pad: (left + each - 1) / each, loader.Drop: left / each}[ends]; p.Samples() != want {
+					if want := map[order.Ends]uint64{order.Uneven: p.Real(), order.Pad: (left + each - 1) / each, order.Drop: left / each}[ends]; p.Samples() != want {
 						t.Fatalf("%+v, %d ranks, ends %d: rank %d has %d samples, want %d", o, ranks, ends, rank, p.Samples(), want)
 					}
 					for k, i := range all[:p.Real()] {
-						if i != order[from+rank+uint64(k)*each] {
+						if i != inOrder[from+rank+uint64(k)*each] {
 							t.Fatalf("%+v, %d ranks: rank %d has %d at %d", o, ranks, rank, i, k)
 						}
 						reads[i]++
@@ -60,7 +60,7 @@ func TestRanksShareAnEpoch(t *testing.T) {
 						t.Fatalf("%+v, %d ranks, ends %d: sample %d is read %d times", o, ranks, ends, i, n)
 					}
 				}
-				if ends != loader.Drop && real != left || ends == loader.Drop && left-real >= max(ranks, 1) {
+				if ends != order.Drop && real != left || ends == order.Drop && left-real >= max(ranks, 1) {
 					t.Fatalf("%+v, %d ranks, ends %d: %d of %d samples are read", o, ranks, ends, real, left)
 				}
 			}
@@ -80,7 +80,7 @@ func TestGoOnWithOtherRanks(t *testing.T) {
 			steps := 1 + random.Uint64N(o.Samples/ranks+1)
 			var next uint64
 			for rank := range ranks {
-				p := part(t, loader.Shard{Rank: rank, Ranks: ranks, From: from}, e)
+				p := part(t, order.Shard{Rank: rank, Ranks: ranks, From: from}, e)
 				batch := make([]int, steps)
 				read = append(read, batch[:p.Fill(batch, 0)]...)
 				next = p.Position(steps)
@@ -95,24 +95,24 @@ func TestGoOnWithOtherRanks(t *testing.T) {
 }
 
 func TestPaddingBeginsAgain(t *testing.T) {
-	e := epoch(t, loader.Order{Samples: 5}, 0)
+	e := epoch(t, order.Order{Samples: 5}, 0)
 	for rank, want := range [][]int{{2, 4, 3}, {3, 2, 4}} { // 2, 3, 4 are left; with 2 ranks one comes twice
-		if got := whole(part(t, loader.Shard{Rank: uint64(rank), Ranks: 2, From: 2, Ends: loader.Pad}, e)); !slices.Equal(got, want[:2]) {
+		if got := whole(part(t, order.Shard{Rank: uint64(rank), Ranks: 2, From: 2, Ends: order.Pad}, e)); !slices.Equal(got, want[:2]) {
 			t.Errorf("rank %d: %v, want %v", rank, got, want[:2])
 		}
 	}
-	if got := whole(part(t, loader.Shard{Rank: 7, Ranks: 8, Ends: loader.Pad}, e)); !slices.Equal(got, []int{2}) { // 7 mod 5
+	if got := whole(part(t, order.Shard{Rank: 7, Ranks: 8, Ends: order.Pad}, e)); !slices.Equal(got, []int{2}) { // 7 mod 5
 		t.Errorf("more ranks than samples: %v", got)
 	}
 }
 
 func TestShardsThatCannotBe(t *testing.T) {
-	e := epoch(t, loader.Order{Samples: 5}, 0)
+	e := epoch(t, order.Order{Samples: 5}, 0)
 	for _, c := range []struct {
-		s    loader.Shard
+		s    order.Shard
 		want string
-	}{{loader.Shard{Rank: 2, Ranks: 2}, "rank 2 is not in 0..1"}, {loader.Shard{From: 6}, "position 6 of 5"}, {loader.Shard{Ends: 3}, "ends 3"}} {
-		if _, err := c.s.Of(e); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+	}{{order.Shard{Rank: 2, Ranks: 2}, "rank 2 is not in 0..1"}, {order.Shard{From: 6}, "position 6 of 5"}, {order.Shard{Ends: 3}, "ends 3"}} {
+		if _, err := c.s.Of(e); !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.s, err, c.want)
 		}
 	}
