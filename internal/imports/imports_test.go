@@ -47,7 +47,8 @@ var rules = map[string]rule{
 	"cclient":          {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
-	"cmd": {append([]string{"server", "client", "order", "loader", "source", "cache", "control", "internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"}, "the command line is on top"},
+	"cmd":          {[]string{"internal/cli"}, nil, "a program is its command line"},
+	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control", "internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"}, "the command line is on top"},
 }
 
 // shown says which folders the tests of a folder may import as well: those whose users it is for, so that its examples are what a user writes.
@@ -109,8 +110,10 @@ func TestCheckSees(t *testing.T) {
 		{"source/s3/a.go", module + "/cache", "source/s3/a.go imports cache"},
 		{"cclient/conform/a.go", "C", ""},
 		{"cclient/a.go", "C", "cgo"},
-		{"cmd/stocached/a.go", "github.com/spf13/cobra", ""},
-		{"cmd/stocached/a.go", module + "/internal/model", "imports internal/model"},
+		{"cmd/stocached/a.go", module + "/internal/cli", ""},
+		{"cmd/stocached/a.go", module + "/server", "a program is its command line"},
+		{"internal/cli/a.go", "github.com/spf13/cobra", ""},
+		{"internal/cli/a.go", module + "/internal/model", "imports internal/model"},
 		{"internal/model/a.go", module + "/cache", ""},
 		{"tools/lint/a.go", "golang.org/x/tools", ""},
 		{"shm/a.go", module + "/tools/lint", "shm/a.go imports tools/lint"},

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+)
+
+// figures are what a server says about a cache that it has, since it began.
+type figures struct {
+	UUID      string      `json:"uuid"`
+	Adopted   bool        `json:"adopted"`
+	Connected uint64      `json:"connected"`
+	Queued    uint64      `json:"queue_depth"`
+	Stuck     uint64      `json:"stuck_reads"`
+	Reads     uint64      `json:"source_reads"`
+	ReadBytes uint64      `json:"source_read_bytes"`
+	Errors    errorCounts `json:"source_errors"`
+	Mean      duration    `json:"fill_mean_seconds"`
+	P99       duration    `json:"fill_p99_seconds"`
+}
+
+// serverColumns are behind statsColumns when a server has the cache.
+var serverColumns = columns[*stats]{
+	{"server", "server", false, "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }},
+	{"connected", "connected", true, "clients that could ask it for samples now", figure(func(f *figures) any { return count(f.Connected) })},
+	{"queue_depth", "queue", false, "samples that clients wait for and that are not being read yet", figure(func(f *figures) any { return count(f.Queued) })},
+	{"stuck_reads", "stuck reads", true, "reads of the source that were given up, and have not come back", figure(func(f *figures) any { return count(f.Stuck) })},
+	{"source_reads", "source reads", false, "samples that it read from the source, since it began", figure(func(f *figures) any { return count(f.Reads) })},
+	{"source_read_bytes", "bytes read", true, "of these", figure(func(f *figures) any { return byteCount(f.ReadBytes) })},
+	{"source_errors", "source errors", false, "reads that failed, after all tries, by kind", figure(func(f *figures) any { return f.Errors })},
+	{"fill_mean_seconds", "fill mean", true, "from the begin of a sample's read until it was stored", figure(func(f *figures) any { return f.Mean })},
+	{"fill_p99_seconds", "fill p99", false, "99 of 100 took no longer; estimated from a histogram", figure(func(f *figures) any { return f.P99 })},
+	{"adopted", "adopted", true, "the cache was warm when the server began", figure(func(f *figures) any { return f.Adopted })},
+}
+
+func figure(value func(*figures) any) func(*stats) any {
+	return func(s *stats) any {
+		if s.server == nil {
+			return nil
+		}
+		return value(s.server)
+	}
+}
+
+// answered is for people what became of asking the server; nil: there is none.
+func (s *stats) answered() any {
+	switch {
+	case s.server != nil:
+		return "answers"
+	case s.silent != nil:
+		return s.silent.Error()
+	}
+	return nil
+}
+
+// columns are what there is to say about the cache.
+func (s *stats) columns() columns[*stats] {
+	switch {
+	case s.server != nil:
+		return slices.Concat(statsColumns, serverColumns)
+	case s.silent != nil:
+		return slices.Concat(statsColumns, serverColumns[:1])
+	}
+	return statsColumns
+}
+
+// Stats must not wait for a server: what it needs is in the segment. serverPatience is how much longer than for the segment it waits for one, and serverRest how long one that did
+// not answer is left alone.
+const (
+	serverPatience = 200 * time.Millisecond
+	serverRest     = 5 * time.Second
+)
+
+// asker asks a server about its caches.
+type asker struct {
+	sockets socketsFlag
+	silent  error // why it did not answer
+	until   time.Time
+}
+
+// ask begins to ask about a cache, and returns what waits for the answer.
+func (a *asker) ask(name, uuid string) (answer func() (*figures, error)) {
+	if a.silent != nil && time.Now().Before(a.until) {
+		return func() (*figures, error) { return nil, a.silent }
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // where nobody waits for the answer
+	got := make(chan error, 1)
+	var f figures
+	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
+	return func() (*figures, error) {
+		defer cancel()
+		var err error
+		select {
+		case err = <-got:
+		case <-time.After(serverPatience):
+			err = stocclient.ErrNoServer
+		}
+		if errors.Is(err, stocclient.ErrNoServer) {
+			err = fmt.Errorf("one has the cache, but none answers on %s: it is stopped or overloaded, or its sockets are elsewhere (--sockets)", a.sockets.path())
+		}
+		switch {
+		case err != nil:
+			a.silent, a.until = err, time.Now().Add(serverRest)
+			return nil, err
+		case f.UUID != uuid:
+			return nil, fmt.Errorf("the one on %s has another cache of that name; --sockets says where this one's is", a.sockets.path())
+		}
+		return &f, nil
+	}
+}
+
+// errorCounts are numbers of errors by their kind.
+type errorCounts map[string]uint64
+
+func (e errorCounts) String() string {
+	parts := []string{}
+	for _, kind := range slices.Sorted(maps.Keys(e)) {
+		parts = append(parts, fmt.Sprintf("%s %v", kind, count(e[kind])))
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// duration is a time in seconds; NaN: unknown.
+type duration float64
+
+func (d duration) String() string {
+	if !ratio(d).known() {
+		return "-"
+	}
+	t := time.Duration(float64(d) * 1e9)
+	for unit := time.Nanosecond; unit <= time.Second; unit *= 10 { // three digits
+		if t < 1000*unit {
+			return t.Round(unit).String()
+		}
+	}
+	return t.Round(time.Second).String()
+}
+
+func (d duration) MarshalJSON() ([]byte, error) { return ratio(d).MarshalJSON() }
+
+// UnmarshalJSON takes null for unknown.
+func (d *duration) UnmarshalJSON(b []byte) error {
+	*d = duration(math.NaN())
+	if string(b) == "null" {
+		return nil
+	}
+	return json.Unmarshal(b, (*float64)(d))
+}
