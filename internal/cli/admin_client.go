@@ -14,6 +14,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/shm"
 )
@@ -69,7 +70,7 @@ func (a admin) json(ctx context.Context, path string, v any) error {
 func complaint(status int, body []byte) string {
 	var failed struct{ Error string }
 	if err := json.Unmarshal(body, &failed); err == nil && failed.Error != "" {
-		return text(failed.Error)
+		return table.Text(failed.Error)
 	}
-	return fmt.Sprintf("status %d: %s", status, text(strings.TrimSpace(string(body[:min(len(body), 200)]))))
+	return fmt.Sprintf("status %d: %s", status, table.Text(strings.TrimSpace(string(body[:min(len(body), 200)]))))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -35,20 +36,20 @@ type created struct {
 	name string
 }
 
-var createColumns = columns[created]{
-	{"name", "", false, "of the cache", func(c created) any { return c.name }},
-	{"path", "", false, "of its file", func(c created) any { return c.seg.Path() }},
-	{"samples", "samples", true, "of the dataset", func(c created) any { return count(c.seg.Samples) }},
-	{"slots", "slots", true, "samples that have room; none in a variable-size cache", func(c created) any { return slots(&c.seg.Geometry) }},
-	{"slots_fraction", "slots / samples", true, "the hit rate once it is full", func(c created) any { return slotsFraction(&c.seg.Geometry) }},
-	{"sample_bytes", "sample", true, "bytes of a sample; the largest accepted in a variable-size cache",
-		func(c created) any { return byteCount(c.seg.Header.SampleBytes) }},
-	{"payload_bytes", "payload", true, "room for samples", func(c created) any { return byteCount(c.seg.PayloadBytes) }},
-	{"segment_bytes", "size", true, "the most that the file can take, tables included; pages are taken as samples come, unless --reserve",
-		func(c created) any { return byteCount(c.seg.SegmentBytes) }},
-	{"allocated_bytes", "memory", true, "pages taken now", func(c created) any { return allocated(c.seg) }},
-	{"unlink", "", false, "when it goes: never (until it is removed) or last (with its last user)",
-		func(c created) any { return unlinkOf(&c.seg.Header) }},
+var createColumns = table.Columns[created]{
+	table.InJSON("name", "of the cache", func(c created) any { return c.name }),
+	table.InJSON("path", "of its file", func(c created) any { return c.seg.Path() }),
+	table.Listed("samples", "samples", "of the dataset", func(c created) any { return table.Count(c.seg.Samples) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(c created) any { return slots(&c.seg.Geometry) }),
+	table.Listed("slots_fraction", "slots / samples", "the hit rate once it is full", func(c created) any { return slotsFraction(&c.seg.Geometry) }),
+	table.Listed("sample_bytes", "sample", "bytes of a sample; the largest accepted in a variable-size cache",
+		func(c created) any { return table.Bytes(c.seg.Header.SampleBytes) }),
+	table.Listed("payload_bytes", "payload", "room for samples", func(c created) any { return table.Bytes(c.seg.PayloadBytes) }),
+	table.Listed("segment_bytes", "size", "the most that the file can take, tables included; pages are taken as samples come, unless --reserve",
+		func(c created) any { return table.Bytes(c.seg.SegmentBytes) }),
+	table.Listed("allocated_bytes", "memory", "pages taken now", func(c created) any { return allocated(c.seg) }),
+	table.InJSON("unlink", "when it goes: never (until it is removed) or last (with its last user)",
+		func(c created) any { return unlinkOf(&c.seg.Header) }),
 }
 
 func newCreate() *cobra.Command {
@@ -69,7 +70,7 @@ programs create such caches.`,
   --variable                          samples differ in size, up to --sample-bytes; needs --size
 With --variable a dimension that differs between samples is ?, as in --shape ?,?,3.
 dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, float32, float64, complex64, complex128.`,
-			createColumns.explain("OUTPUT"),
+			createColumns.Explain("OUTPUT"),
 			`The last line says how long the cache stays and how to remove it (in JSON: unlink).`,
 			exitStatus(exitMemory, exitExists, exitPermission)),
 		Example: `  stocached create imagenet --samples 1281167 --shape 3,224,224 --size 64GiB
@@ -189,10 +190,10 @@ func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) er
 	defer seg.Close()
 	made := created{seg, name}
 	if f.json {
-		return writeJSON(stdout, createColumns.object(made))
+		return table.WriteJSON(stdout, createColumns.Object(made))
 	}
 	fmt.Fprintf(stdout, "created %s\n", seg.Path())
-	if err := createColumns.list(stdout, made); err != nil {
+	if err := createColumns.List(stdout, made); err != nil {
 		return err
 	}
 	remove := "stocached rm " + name

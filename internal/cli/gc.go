@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -27,15 +28,15 @@ type candidate struct {
 	verdict string
 }
 
-var gcColumns = columns[*candidate]{
-	{"name", "name", false, "of the cache", func(c *candidate) any { return displayName(&c.Header, c.Path) }},
-	{"path", "", false, "of its file", func(c *candidate) any { return c.Path }},
-	{"allocated_bytes", "memory", false, "what it takes", func(c *candidate) any { return byteCount(c.Allocated) }},
-	{"clients_live", "clients", false, "live clients", func(c *candidate) any { return c.users }},
-	{"created", "created", false, "when, in local time (JSON: UTC)", func(c *candidate) any { return c.known(moment(c.Created)) }},
-	{"unused", "unused", false, "a verified segment that nobody has attached", func(c *candidate) any { return c.unused }},
-	{"removed", "removed", false, "whether it was removed", func(c *candidate) any { return c.removed }},
-	{"verdict", "verdict", false, "why, or why not", func(c *candidate) any { return c.verdict }},
+var gcColumns = table.Columns[*candidate]{
+	table.Shown("name", "name", "of the cache", func(c *candidate) any { return displayName(&c.Header, c.Path) }),
+	table.InJSON("path", "of its file", func(c *candidate) any { return c.Path }),
+	table.Shown("allocated_bytes", "memory", "what it takes", func(c *candidate) any { return table.Bytes(c.Allocated) }),
+	table.Shown("clients_live", "clients", "live clients", func(c *candidate) any { return c.users }),
+	table.Shown("created", "created", "when, in local time (JSON: UTC)", func(c *candidate) any { return c.known(table.Moment(c.Created)) }),
+	table.Shown("unused", "unused", "a verified segment that nobody has attached", func(c *candidate) any { return c.unused }),
+	table.Shown("removed", "removed", "whether it was removed", func(c *candidate) any { return c.removed }),
+	table.Shown("verdict", "verdict", "why, or why not", func(c *candidate) any { return c.verdict }),
 }
 
 func newGC() *cobra.Command {
@@ -51,7 +52,7 @@ cache meanwhile. Programs that only read hold no lock: they keep what they have 
 A cache that was created for later and never used is unused, too. --older-than D leaves out caches created less than D
 ago; it only narrows what is removed: no age makes a cache unused. A file that does not verify as a segment of this user
 is never removed (stocached rm NAME does that). Caches without a name go by themselves.`,
-			gcColumns.explain("OUTPUT, a line for each cache; with --json an array"),
+			gcColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			exitStatus(exitPermission)),
 		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -98,7 +99,7 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 			}
 		}
 	}
-	if err := gcColumns.rows(stdout, rows, f.json); err != nil {
+	if err := gcColumns.Rows(stdout, rows, f.json); err != nil {
 		return err
 	}
 	switch {
@@ -106,7 +107,7 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 	case unused == 0:
 		fmt.Fprintf(stderr, "nothing to remove in %s\n", f.shown())
 	case !f.yes:
-		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused, byteCount(memory))
+		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused, table.Bytes(memory))
 	}
 	return reported(first)
 }

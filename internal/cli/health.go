@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stocached/stocached/internal/cli/table"
+
 	"github.com/spf13/cobra"
 )
 
@@ -16,17 +18,17 @@ type health struct {
 	sockets string
 	alive   string // "": it is; else why not
 	ready   string
-	leftOut list[string]
-	seconds ratio
+	leftOut table.List[string]
+	seconds table.Ratio
 }
 
-var healthColumns = columns[health]{
-	{"sockets", "sockets", true, "folder of the server's sockets", func(h health) any { return h.sockets }},
-	{"healthy", "healthy", true, "it answers /healthz", func(h health) any { return h.alive == "" }},
-	{"ready", "ready", true, "it answers /readyz: clients are served", func(h health) any { return h.ready == "" }},
-	{"problem", "problem", true, "what it says is wrong", func(h health) any { return h.problem() }},
-	{"left_out", "left out", true, "caches of its configuration that it does not have, each with the reason", func(h health) any { return h.leftOut }},
-	{"seconds", "seconds", true, "until it had answered both", func(h health) any { return h.seconds }},
+var healthColumns = table.Columns[health]{
+	table.Listed("sockets", "sockets", "folder of the server's sockets", func(h health) any { return h.sockets }),
+	table.Listed("healthy", "healthy", "it answers /healthz", func(h health) any { return h.alive == "" }),
+	table.Listed("ready", "ready", "it answers /readyz: clients are served", func(h health) any { return h.ready == "" }),
+	table.Listed("problem", "problem", "what it says is wrong", func(h health) any { return h.problem() }),
+	table.Listed("left_out", "left out", "caches of its configuration that it does not have, each with the reason", func(h health) any { return h.leftOut }),
+	table.Listed("seconds", "seconds", "until it had answered both", func(h health) any { return h.seconds }),
 }
 
 func (h health) problem() string {
@@ -45,7 +47,7 @@ func newHealth() *cobra.Command {
 		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither beginning nor ending), as a
 supervisor would. It fails unless both are well. A cache that the server left out, as its source or its segment is damaged, is named
 and is no failure. stocached ping tries the other socket, the one that clients use.`,
-			healthColumns.explain("OUTPUT of --json; else a line for people"),
+			healthColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitPermission, exitNoServer)),
 		Example: `  stocached health --timeout 1s || systemctl --user restart stocached`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -60,7 +62,7 @@ and is no failure. stocached ping tries the other socket, the one that clients u
 				return err
 			}
 			if asJSON {
-				err = writeJSON(c.OutOrStdout(), healthColumns.object(h))
+				err = table.WriteJSON(c.OutOrStdout(), healthColumns.Object(h))
 			} else if h.problem() == "" {
 				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s is well and serves\n", h.sockets)
 				for _, one := range h.leftOut {
@@ -96,6 +98,6 @@ func (f *socketsFlag) health(ctx context.Context) (health, error) {
 			}
 		}
 	}
-	h.seconds = ratio(time.Since(began).Seconds())
+	h.seconds = table.Ratio(time.Since(began).Seconds())
 	return h, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -19,37 +20,37 @@ type inspected struct {
 	name string
 }
 
-var headerColumns = columns[inspected]{
-	{"name", "name", true, "in the header; none: a memfd", func(s inspected) any { return s.Header.Name }},
-	{"path", "path", true, "that it was found by", func(s inspected) any { return s.name }},
-	{"uuid", "uuid", true, "of the segment", func(s inspected) any { return fmt.Sprintf("%x", s.Header.UUID) }},
-	{"layout", "layout", true, "version of the format, major.minor",
-		func(s inspected) any { return fmt.Sprintf("%d.%d", s.Header.Major, s.Header.Minor) }},
-	{"created", "created", true, "when, in local time (JSON: UTC)", func(s inspected) any { return moment(s.Header.Created) }},
-	{"creator_uid", "creator uid", true, "user id of the creator, as its own namespace numbers it", func(s inspected) any { return s.Header.UID }},
-	{"samples", "samples", true, "of the dataset", func(s inspected) any { return count(s.Samples) }},
-	{"slots", "slots", true, "samples that have room; none in a variable-size cache", func(s inspected) any { return slots(&s.Geometry) }},
-	{"sample_bytes", "sample bytes", true, "of a sample; the largest accepted in a variable-size cache",
-		func(s inspected) any { return count(s.Header.SampleBytes) }},
-	{"slot_stride", "slot stride", true, "bytes from slot to slot; of a unit of the arena in a variable-size cache",
-		func(s inspected) any { return count(s.SlotStride) }},
-	{"client_records", "client records", true, "clients at a time", func(s inspected) any { return count(s.ClientRecords) }},
-	{"limit_bytes", "limit", true, "that the creator asked for; 0: none", func(s inspected) any { return byteCount(s.Header.Limit) }},
-	{"variable", "variable", true, "samples differ in size", func(s inspected) any { return s.Variable() }},
-	{"assign", "assign", true, "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Policy.String() }},
-	{"unlink", "unlink", true, "never: it stays until it is removed; last: it goes with its last user",
-		func(s inspected) any { return unlinkOf(&s.Header) }},
-	{"reserved", "reserved", true, "all its pages were taken at creation", func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }},
-	{"fingerprint", "fingerprint", true, "of dataset and transform", func(s inspected) any { return s.Header.Fingerprint }},
+var headerColumns = table.Columns[inspected]{
+	table.Listed("name", "name", "in the header; none: a memfd", func(s inspected) any { return s.Header.Name }),
+	table.Listed("path", "path", "that it was found by", func(s inspected) any { return s.name }),
+	table.Listed("uuid", "uuid", "of the segment", func(s inspected) any { return fmt.Sprintf("%x", s.Header.UUID) }),
+	table.Listed("layout", "layout", "version of the format, major.minor",
+		func(s inspected) any { return fmt.Sprintf("%d.%d", s.Header.Major, s.Header.Minor) }),
+	table.Listed("created", "created", "when, in local time (JSON: UTC)", func(s inspected) any { return table.Moment(s.Header.Created) }),
+	table.Listed("creator_uid", "creator uid", "user id of the creator, as its own namespace numbers it", func(s inspected) any { return s.Header.UID }),
+	table.Listed("samples", "samples", "of the dataset", func(s inspected) any { return table.Count(s.Samples) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(s inspected) any { return slots(&s.Geometry) }),
+	table.Listed("sample_bytes", "sample bytes", "of a sample; the largest accepted in a variable-size cache",
+		func(s inspected) any { return table.Count(s.Header.SampleBytes) }),
+	table.Listed("slot_stride", "slot stride", "bytes from slot to slot; of a unit of the arena in a variable-size cache",
+		func(s inspected) any { return table.Count(s.SlotStride) }),
+	table.Listed("client_records", "client records", "clients at a time", func(s inspected) any { return table.Count(s.ClientRecords) }),
+	table.Listed("limit_bytes", "limit", "that the creator asked for; 0: none", func(s inspected) any { return table.Bytes(s.Header.Limit) }),
+	table.Listed("variable", "variable", "samples differ in size", func(s inspected) any { return s.Variable() }),
+	table.Listed("assign", "assign", "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Policy.String() }),
+	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: it goes with its last user",
+		func(s inspected) any { return unlinkOf(&s.Header) }),
+	table.Listed("reserved", "reserved", "all its pages were taken at creation", func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }),
+	table.Listed("fingerprint", "fingerprint", "of dataset and transform", func(s inspected) any { return s.Header.Fingerprint }),
 }
 
-var fieldColumns = columns[shm.Field]{
-	{"name", "field", false, "of the field", func(f shm.Field) any { return f.Name }},
-	{"dtype", "dtype", false, "type of its items", func(f shm.Field) any { return f.DType.String() }},
-	{"shape", "shape", false, "its dimensions; ? (JSON: null) differs between samples; none: a single item",
-		func(f shm.Field) any { return shape(f.Dims) }},
-	{"offset", "offset", false, "of the field in a sample; 0 in a variable-size cache", func(f shm.Field) any { return count(f.Offset) }},
-	{"bytes", "bytes", false, "of the field; 0 in a variable-size cache", func(f shm.Field) any { return count(f.Bytes) }},
+var fieldColumns = table.Columns[shm.Field]{
+	table.Shown("name", "field", "of the field", func(f shm.Field) any { return f.Name }),
+	table.Shown("dtype", "dtype", "type of its items", func(f shm.Field) any { return f.DType.String() }),
+	table.Shown("shape", "shape", "its dimensions; ? (JSON: null) differs between samples; none: a single item",
+		func(f shm.Field) any { return shape(f.Dims) }),
+	table.Shown("offset", "offset", "of the field in a sample; 0 in a variable-size cache", func(f shm.Field) any { return table.Count(f.Offset) }),
+	table.Shown("bytes", "bytes", "of the field; 0 in a variable-size cache", func(f shm.Field) any { return table.Count(f.Bytes) }),
 }
 
 // shape is the dimensions of a field.
@@ -78,10 +79,10 @@ type region struct {
 	from, bytes uint64
 }
 
-var regionColumns = columns[region]{
-	{"name", "region", false, "of the file", func(r region) any { return r.name }},
-	{"offset", "offset", false, "where it begins", func(r region) any { return count(r.from) }},
-	{"bytes", "bytes", false, "without the padding behind it", func(r region) any { return count(r.bytes) }},
+var regionColumns = table.Columns[region]{
+	table.Shown("name", "region", "of the file", func(r region) any { return r.name }),
+	table.Shown("offset", "offset", "where it begins", func(r region) any { return table.Count(r.from) }),
+	table.Shown("bytes", "bytes", "without the padding behind it", func(r region) any { return table.Count(r.bytes) }),
 }
 
 func regions(g *shm.Geometry) []region {
@@ -100,23 +101,23 @@ func regions(g *shm.Geometry) []region {
 	return append(r, region{"payload", g.PayloadOffset, g.PayloadBytes}, region{"file", 0, g.SegmentBytes})
 }
 
-var controlColumns = columns[inspected]{
-	{"phase", "phase", true, "OPEN, or CLEARING while somebody empties the cache", func(s inspected) any {
+var controlColumns = table.Columns[inspected]{
+	table.Listed("phase", "phase", "OPEN, or CLEARING while somebody empties the cache", func(s inspected) any {
 		if s.phase().Clearing() {
 			return "CLEARING"
 		}
 		return "OPEN"
-	}},
-	{"clearing_owner", "clearing owner", true, "owner number of the client that clears; 0: nobody", func(s inspected) any { return s.phase().Owner() }},
-	{"clears", "clears", true, "that have ended", func(s inspected) any { return count(s.phase().Epoch()) }},
-	{"free_from", "free from", true, "slots below it were seen taken; none without a slot table",
-		func(s inspected) any { return s.firstCome(s.freeFrom().From()) }},
-	{"free_seq", "free seq", true, "slots freed so far, modulo 2^32", func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }},
-	{"arena_next_unit", "arena next unit", true, "first unit of the arena that was never allocated",
-		func(s inspected) any { return s.arena(count(s.arenaNext().Unit())) }},
-	{"arena_owner", "arena owner", true, "owner number of the client that allocated last",
-		func(s inspected) any { return s.arena(s.arenaNext().Owner()) }},
-	{"clients_high", "clients high", true, "client records ever used", func(s inspected) any { return count(s.ClientsHigh().Load()) }},
+	}),
+	table.Listed("clearing_owner", "clearing owner", "owner number of the client that clears; 0: nobody", func(s inspected) any { return s.phase().Owner() }),
+	table.Listed("clears", "clears", "that have ended", func(s inspected) any { return table.Count(s.phase().Epoch()) }),
+	table.Listed("free_from", "free from", "slots below it were seen taken; none without a slot table",
+		func(s inspected) any { return s.firstCome(s.freeFrom().From()) }),
+	table.Listed("free_seq", "free seq", "slots freed so far, modulo 2^32", func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }),
+	table.Listed("arena_next_unit", "arena next unit", "first unit of the arena that was never allocated",
+		func(s inspected) any { return s.arena(table.Count(s.arenaNext().Unit())) }),
+	table.Listed("arena_owner", "arena owner", "owner number of the client that allocated last",
+		func(s inspected) any { return s.arena(s.arenaNext().Owner()) }),
+	table.Listed("clients_high", "clients high", "client records ever used", func(s inspected) any { return table.Count(s.ClientsHigh().Load()) }),
 }
 
 func (s inspected) phase() shm.Phase         { return shm.Phase(s.Phase().Load()) }
@@ -143,21 +144,21 @@ type client struct {
 	seg *shm.Segment
 }
 
-var clientColumns = columns[client]{
-	{"owner", "owner", false, "owner number: record + 1", func(c client) any { return c.Record + 1 }},
-	{"live", "live", false, "the kernel says that the client lives", func(c client) any { return c.Live }},
-	{"pid", "pid", false, "of the client or of the last one, as its own pid namespace shows it; 0 after a clean close",
-		func(c client) any { return c.PID }},
-	{"other_pid_namespace", "", false, "pid belongs to another pid namespace than this command's",
-		func(c client) any { return c.PIDNamespace != 0 && c.PIDNamespace != pidNamespace() }},
-	{"kind", "kind", false, "go, c, python or server", func(c client) any { return kindName(c.Kind) }},
-	{"label", "label", false, "name of the program", func(c client) any { return c.Label }},
-	{"registered", "registered", false, "when, in local time (JSON: UTC)", func(c client) any { return moment(c.Registered) }},
-	{"registrations", "registrations", false, "clients that have had this record so far", func(c client) any { return count(c.Registrations) }},
-	{"claims", "claims", false, "samples that it is filling; of a dead client: that wait to be taken back", func(c client) any { return c.Claims }},
-	{"hits", "hits", false, "of all clients that have had this record", func(c client) any { return c.counter(shm.Hits) }},
-	{"misses", "misses", false, "likewise", func(c client) any { return c.counter(shm.Misses) }},
-	{"stored", "sets", false, "likewise: samples stored", func(c client) any { return c.counter(shm.Stored) }},
+var clientColumns = table.Columns[client]{
+	table.Shown("owner", "owner", "owner number: record + 1", func(c client) any { return c.Record + 1 }),
+	table.Shown("live", "live", "the kernel says that the client lives", func(c client) any { return c.Live }),
+	table.Shown("pid", "pid", "of the client or of the last one, as its own pid namespace shows it; 0 after a clean close",
+		func(c client) any { return c.PID }),
+	table.InJSON("other_pid_namespace", "pid belongs to another pid namespace than this command's",
+		func(c client) any { return c.PIDNamespace != 0 && c.PIDNamespace != pidNamespace() }),
+	table.Shown("kind", "kind", "go, c, python or server", func(c client) any { return kindName(c.Kind) }),
+	table.Shown("label", "label", "name of the program", func(c client) any { return c.Label }),
+	table.Shown("registered", "registered", "when, in local time (JSON: UTC)", func(c client) any { return table.Moment(c.Registered) }),
+	table.Shown("registrations", "registrations", "clients that have had this record so far", func(c client) any { return table.Count(c.Registrations) }),
+	table.Shown("claims", "claims", "samples that it is filling; of a dead client: that wait to be taken back", func(c client) any { return c.Claims }),
+	table.Shown("hits", "hits", "of all clients that have had this record", func(c client) any { return c.counter(shm.Hits) }),
+	table.Shown("misses", "misses", "likewise", func(c client) any { return c.counter(shm.Misses) }),
+	table.Shown("stored", "sets", "likewise: samples stored", func(c client) any { return c.counter(shm.Stored) }),
 }
 
 func kindName(kind uint32) any {
@@ -167,12 +168,12 @@ func kindName(kind uint32) any {
 	return fmt.Sprintf("kind %d", kind)
 }
 
-func (c client) counter(k shm.Counter) count {
+func (c client) counter(k shm.Counter) table.Count {
 	var sum uint64
 	for stripe := range shm.CounterStripes {
 		sum += c.seg.Counter(c.Record, stripe, k).Load()
 	}
-	return count(sum)
+	return table.Count(sum)
 }
 
 // sample is one index record, as it was at one moment.
@@ -183,33 +184,33 @@ type sample struct {
 	meta    shm.Meta
 	layout  shm.WordLayout
 	owner   any // bool: the owner lives; nil: nobody owns it
-	claimed list[uint32]
+	claimed table.List[uint32]
 	seg     *shm.Segment
 }
 
-var sampleColumns = columns[*sample]{
-	{"index", "sample", true, "index of the sample", func(s *sample) any { return count(s.index) }},
-	{"state", "state", true, "EMPTY, WRITING (being filled), READY, OUT (it can have no slot), CORRUPT",
-		func(s *sample) any { return s.state.String() }},
-	{"owner", "owner", true, "WRITING: owner number of the client that fills it, or died doing so; else 0, nobody",
-		func(s *sample) any { return s.word.Owner() }},
-	{"owner_live", "owner live", true, "WRITING: that client lives; no: the next set takes the claim back", func(s *sample) any { return s.owner }},
-	{"claimed_by", "claimed by", true, "owner numbers of the clients whose records list a claim of it", func(s *sample) any { return s.claimed }},
-	{"generation", "generation", true, "how often it was emptied or overwritten, modulo the width of the field",
-		func(s *sample) any { return s.layout.Generation(s.word) }},
-	{"place", "place", true, "its slot; in a variable-size cache its first unit; none: it has none", func(s *sample) any { return s.place() }},
-	{"file_offset", "file offset", true, "of its bytes", func(s *sample) any { return s.fileOffset() }},
-	{"length", "length", true, "bytes of the sample", func(s *sample) any { return s.ifReady(count(s.seg.Length(s.meta))) }},
-	{"crc32c", "crc32c", true, "checksum of its bytes, as stored (stocached verify compares)",
-		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.seg.Checksum(s.index, s.meta))) }},
-	{"fills", "fills", true, "how often it was published, modulo 2^24", func(s *sample) any { return s.meta.Fills() }},
-	{"word", "word", true, "its index word", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }},
-	{"meta", "meta", true, "its second index word: checksum (variable size: length), and fills", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }},
+var sampleColumns = table.Columns[*sample]{
+	table.Listed("index", "sample", "index of the sample", func(s *sample) any { return table.Count(s.index) }),
+	table.Listed("state", "state", "EMPTY, WRITING (being filled), READY, OUT (it can have no slot), CORRUPT",
+		func(s *sample) any { return s.state.String() }),
+	table.Listed("owner", "owner", "WRITING: owner number of the client that fills it, or died doing so; else 0, nobody",
+		func(s *sample) any { return s.word.Owner() }),
+	table.Listed("owner_live", "owner live", "WRITING: that client lives; no: the next set takes the claim back", func(s *sample) any { return s.owner }),
+	table.Listed("claimed_by", "claimed by", "owner numbers of the clients whose records list a claim of it", func(s *sample) any { return s.claimed }),
+	table.Listed("generation", "generation", "how often it was emptied or overwritten, modulo the width of the field",
+		func(s *sample) any { return s.layout.Generation(s.word) }),
+	table.Listed("place", "place", "its slot; in a variable-size cache its first unit; none: it has none", func(s *sample) any { return s.place() }),
+	table.Listed("file_offset", "file offset", "of its bytes", func(s *sample) any { return s.fileOffset() }),
+	table.Listed("length", "length", "bytes of the sample", func(s *sample) any { return s.ifReady(table.Count(s.seg.Length(s.meta))) }),
+	table.Listed("crc32c", "crc32c", "checksum of its bytes, as stored (stocached verify compares)",
+		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.seg.Checksum(s.index, s.meta))) }),
+	table.Listed("fills", "fills", "how often it was published, modulo 2^24", func(s *sample) any { return s.meta.Fills() }),
+	table.Listed("word", "word", "its index word", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }),
+	table.Listed("meta", "meta", "its second index word: checksum (variable size: length), and fills", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }),
 }
 
 func (s *sample) place() any {
 	if p := s.layout.Place(s.word); p != 0 {
-		return count(p - 1)
+		return table.Count(p - 1)
 	}
 	return nil
 }
@@ -219,7 +220,7 @@ func (s *sample) fileOffset() any {
 	if p == 0 || p-1 > (math.MaxUint64-s.seg.PayloadOffset)/s.seg.SlotStride {
 		return nil
 	}
-	return count(s.seg.PayloadOffset + (p-1)*s.seg.SlotStride)
+	return table.Count(s.seg.PayloadOffset + (p-1)*s.seg.SlotStride)
 }
 
 func (s *sample) ifReady(v any) any {
@@ -238,12 +239,12 @@ func newInspect() *cobra.Command {
 		Long: paragraphs(`Shows what the segment of a cache says, without being its client; with INDEX, what it says about that sample alone.
 docs/segment.md explains the words. With --json: one object of header, fields, regions, control and clients; with INDEX
 the object of the sample.`,
-			headerColumns.explain("HEADER (header)"),
-			fieldColumns.explain("SCHEMA (fields)"),
-			regionColumns.explain("GEOMETRY (regions)"),
-			controlColumns.explain("CONTROL (control)"),
-			clientColumns.explain("CLIENTS (clients), those that ever were"),
-			sampleColumns.explain("SAMPLE, with INDEX"),
+			headerColumns.Explain("HEADER (header)"),
+			fieldColumns.Explain("SCHEMA (fields)"),
+			regionColumns.Explain("GEOMETRY (regions)"),
+			controlColumns.Explain("CONTROL (control)"),
+			clientColumns.Explain("CLIENTS (clients), those that ever were"),
+			sampleColumns.Explain("SAMPLE, with INDEX"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Args:              arguments(1, 2, "the name of a cache, and perhaps the index of a sample"),
 		ValidArgsFunction: dir.complete(1, true),
@@ -269,7 +270,7 @@ the object of the sample.`,
 			if err != nil {
 				return err
 			}
-			return sampleColumns.one(c.OutOrStdout(), s, asJSON)
+			return sampleColumns.One(c.OutOrStdout(), s, asJSON)
 		},
 	}
 	dir.add(c)
@@ -291,23 +292,23 @@ func inspect(seg *shm.Segment, reader *cache.Cache, name string, asJSON bool, st
 	}
 	s := inspected{seg, name}
 	if asJSON {
-		var o object
-		o.add("header", headerColumns.object(s))
-		o.add("fields", fieldColumns.objects(seg.Header.Fields))
-		o.add("regions", regionColumns.objects(regions(&seg.Geometry)))
-		o.add("control", controlColumns.object(s))
-		o.add("clients", clientColumns.objects(clients))
-		return writeJSON(stdout, o)
+		var o table.Object
+		o.Add("header", headerColumns.Object(s))
+		o.Add("fields", fieldColumns.Objects(seg.Header.Fields))
+		o.Add("regions", regionColumns.Objects(regions(&seg.Geometry)))
+		o.Add("control", controlColumns.Object(s))
+		o.Add("clients", clientColumns.Objects(clients))
+		return table.WriteJSON(stdout, o)
 	}
 	for _, part := range []struct {
 		heading string
 		write   func(io.Writer) error
 	}{
-		{"header", func(w io.Writer) error { return headerColumns.list(w, s) }},
-		{"schema", func(w io.Writer) error { return fieldColumns.table(w, seg.Header.Fields) }},
-		{"geometry", func(w io.Writer) error { return regionColumns.table(w, regions(&seg.Geometry)) }},
-		{"control", func(w io.Writer) error { return controlColumns.list(w, s) }},
-		{"clients", func(w io.Writer) error { return clientColumns.table(w, clients) }},
+		{"header", func(w io.Writer) error { return headerColumns.List(w, s) }},
+		{"schema", func(w io.Writer) error { return fieldColumns.Table(w, seg.Header.Fields) }},
+		{"geometry", func(w io.Writer) error { return regionColumns.Table(w, regions(&seg.Geometry)) }},
+		{"control", func(w io.Writer) error { return controlColumns.List(w, s) }},
+		{"clients", func(w io.Writer) error { return clientColumns.Table(w, clients) }},
 	} {
 		if part.heading != "header" {
 			fmt.Fprintln(stdout)

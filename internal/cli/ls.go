@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -20,25 +21,25 @@ type found struct {
 	gone    bool // since it was listed
 }
 
-var lsColumns = columns[*found]{
-	{"name", "name", false, "of the cache; stocached:xxxxxxxx for one without a name", func(f *found) any { return displayName(&f.Header, f.Path) }},
-	{"path", "path", true, "of its file; /proc/PID/fd/N without a name", func(f *found) any { return f.Path }},
-	{"samples", "samples", false, "of the dataset", func(f *found) any { return f.known(count(f.Samples)) }},
-	{"slots", "slots", true, "samples that have room; none in a variable-size cache", func(f *found) any { return f.known(slots(&f.Geometry)) }},
-	{"slots_fraction", "fraction", false, "slots / samples: the hit rate once it is full",
-		func(f *found) any { return f.known(slotsFraction(&f.Geometry)) }},
-	{"segment_bytes", "size", false, "the most that it can take", func(f *found) any { return byteCount(f.FileBytes) }},
-	{"allocated_bytes", "memory", false, "what it takes now", func(f *found) any { return byteCount(f.Allocated) }},
-	{"clients_live", "clients", false, "live clients; those that only read are not counted", func(f *found) any { return f.users }},
-	{"in_use", "used", false, "somebody has it attached; no: stocached gc would remove it", func(f *found) any { return f.inUse }},
-	{"processes", "processes", false, "number of processes that have a cache without a name, among those that this user may look into", func(f *found) any { return f.processes() }},
-	{"unlink", "unlink", true, "never: it stays until it is removed; last: it goes with its last user",
-		func(f *found) any { return f.known(unlinkOf(&f.Header)) }},
-	{"pids", "pids", true, "ids of these processes", func(f *found) any { return list[int](f.PIDs) }},
-	{"created", "created", true, "when, in local time (JSON: UTC)", func(f *found) any { return f.known(moment(f.Created)) }},
-	{"fingerprint", "fingerprint", true, "of dataset and transform", func(f *found) any { return f.known(f.Fingerprint) }},
-	{"uuid", "", false, "of the segment", func(f *found) any { return f.known(fmt.Sprintf("%x", f.UUID)) }},
-	{"problem", "", false, "why it cannot be attached to; on stderr for people", func(f *found) any { return f.problem }},
+var lsColumns = table.Columns[*found]{
+	table.Shown("name", "name", "of the cache; stocached:xxxxxxxx for one without a name", func(f *found) any { return displayName(&f.Header, f.Path) }),
+	table.Listed("path", "path", "of its file; /proc/PID/fd/N without a name", func(f *found) any { return f.Path }),
+	table.Shown("samples", "samples", "of the dataset", func(f *found) any { return f.known(table.Count(f.Samples)) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(f *found) any { return f.known(slots(&f.Geometry)) }),
+	table.Shown("slots_fraction", "fraction", "slots / samples: the hit rate once it is full",
+		func(f *found) any { return f.known(slotsFraction(&f.Geometry)) }),
+	table.Shown("segment_bytes", "size", "the most that it can take", func(f *found) any { return table.Bytes(f.FileBytes) }),
+	table.Shown("allocated_bytes", "memory", "what it takes now", func(f *found) any { return table.Bytes(f.Allocated) }),
+	table.Shown("clients_live", "clients", "live clients; those that only read are not counted", func(f *found) any { return f.users }),
+	table.Shown("in_use", "used", "somebody has it attached; no: stocached gc would remove it", func(f *found) any { return f.inUse }),
+	table.Shown("processes", "processes", "number of processes that have a cache without a name, among those that this user may look into", func(f *found) any { return f.processes() }),
+	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: it goes with its last user",
+		func(f *found) any { return f.known(unlinkOf(&f.Header)) }),
+	table.Listed("pids", "pids", "ids of these processes", func(f *found) any { return table.List[int](f.PIDs) }),
+	table.Listed("created", "created", "when, in local time (JSON: UTC)", func(f *found) any { return f.known(table.Moment(f.Created)) }),
+	table.Listed("fingerprint", "fingerprint", "of dataset and transform", func(f *found) any { return f.known(f.Fingerprint) }),
+	table.InJSON("uuid", "of the segment", func(f *found) any { return f.known(fmt.Sprintf("%x", f.UUID)) }),
+	table.InJSON("problem", "why it cannot be attached to; on stderr for people", func(f *found) any { return f.problem }),
 }
 
 // processes counts those that have a cache without a name. nil: the cache has a name.
@@ -46,7 +47,7 @@ func (f *found) processes() any {
 	if len(f.PIDs) == 0 {
 		return nil
 	}
-	return count(len(f.PIDs))
+	return table.Count(len(f.PIDs))
 }
 
 // known is v, or nil when the header could not be read.
@@ -65,7 +66,7 @@ func newLs() *cobra.Command {
 		Short: "List the caches of this user",
 		Long: paragraphs(`Lists the named caches of this user, and those without a name, which are found through the open files of the processes
 that this user may look into. With --dir only the named ones in that directory. --long shows more columns.`,
-			lsColumns.explain("OUTPUT, a line for each cache, in capitals what has a column without --long; with --json an array"),
+			lsColumns.Explain("OUTPUT, a line for each cache, in capitals what has a column without --long; with --json an array"),
 			exitStatus(exitPermission)),
 		Args:              arguments(0, 0, "none; stocached stats NAME shows one cache"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -76,7 +77,7 @@ that this user may look into. With --dir only the named ones in that directory. 
 			}
 			columns := lsColumns
 			if long {
-				columns = columns.whole()
+				columns = columns.Whole()
 			}
 			return ls(listed, columns, &dir, asJSON, c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -87,7 +88,7 @@ that this user may look into. With --dir only the named ones in that directory. 
 	return c
 }
 
-func ls(listed []shm.Listed, columns columns[*found], dir *dirFlag, asJSON bool, stdout, stderr io.Writer) error {
+func ls(listed []shm.Listed, columns table.Columns[*found], dir *dirFlag, asJSON bool, stdout, stderr io.Writer) error {
 	var rows []*found
 	for _, l := range listed {
 		f := &found{Listed: l}
@@ -102,7 +103,7 @@ func ls(listed []shm.Listed, columns columns[*found], dir *dirFlag, asJSON bool,
 	if len(rows) == 0 && !asJSON {
 		fmt.Fprintf(stderr, "no caches in %s%s; stocached create makes one\n", dir.shown(), map[bool]string{true: ", and none without a name"}[dir.dir == ""])
 	}
-	return columns.rows(stdout, rows, asJSON)
+	return columns.Rows(stdout, rows, asJSON)
 }
 
 // probe asks the kernel who uses the cache.
@@ -116,7 +117,7 @@ func (f *found) probe() {
 		f.problem, f.gone = err.Error(), vanished(&f.Listed, err)
 		return
 	}
-	f.users, f.inUse = count(len(p.Records)), inUse(p)
+	f.users, f.inUse = table.Count(len(p.Records)), inUse(p)
 }
 
 // vanished says whether a cache is gone since it was listed, after a look at it failed: its file was removed, or the process that had it

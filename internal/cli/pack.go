@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
 )
@@ -40,24 +41,24 @@ type packed struct {
 	whole    bool // before pack began
 	verified bool
 	bytes    uint64 // of the samples written now
-	seconds  ratio
+	seconds  table.Ratio
 }
 
-var packColumns = columns[*packed]{
-	{"path", "", false, "of the dataset", func(p *packed) any { return p.out }},
-	{"samples", "samples", true, "of the dataset", func(p *packed) any { return count(p.set.Info().Samples) }},
-	{"blocks", "blocks", true, "that they are stored in", func(p *packed) any { return count(p.set.Blocks()) }},
-	{"files", "files", true, "that these are stored in", func(p *packed) any { n, _ := p.set.Files(); return count(n) }},
-	{"file_bytes", "size", true, "of these files together, indexes included", func(p *packed) any { _, n := p.set.Files(); return byteCount(n) }},
-	{"largest_bytes", "largest", true, "bytes of the largest sample, before compression", func(p *packed) any { return byteCount(p.set.Info().Schema.SampleBytes) }},
-	{"compression", "compression", true, "none or zstd", func(p *packed) any { return string(p.set.Description().Compression) }},
-	{"kept_samples", "kept", true, "samples that an earlier, interrupted pack had left whole; all when there was nothing to do", func(p *packed) any { return count(p.kept) }},
-	{"bytes", "packed", true, "bytes of samples packed now, before compression", func(p *packed) any { return byteCount(p.bytes) }},
-	{"seconds", "seconds", true, "that packing took, without verifying", func(p *packed) any { return p.seconds }},
-	{"bytes_per_second", "speed", true, "of packing", func(p *packed) any { return bytesPerSecond(float64(p.bytes) / float64(p.seconds)) }},
-	{"verified", "verified", true, "every sample was read back and compared with the source", func(p *packed) any { return p.verified }},
-	{"source", "source", true, "fingerprint of what it was made from", func(p *packed) any { return p.set.Description().Source.Fingerprint }},
-	{"fingerprint", "fingerprint", true, "of the dataset as a source", func(p *packed) any { return p.set.Info().Fingerprint }},
+var packColumns = table.Columns[*packed]{
+	table.InJSON("path", "of the dataset", func(p *packed) any { return p.out }),
+	table.Listed("samples", "samples", "of the dataset", func(p *packed) any { return table.Count(p.set.Info().Samples) }),
+	table.Listed("blocks", "blocks", "that they are stored in", func(p *packed) any { return table.Count(p.set.Blocks()) }),
+	table.Listed("files", "files", "that these are stored in", func(p *packed) any { n, _ := p.set.Files(); return table.Count(n) }),
+	table.Listed("file_bytes", "size", "of these files together, indexes included", func(p *packed) any { _, n := p.set.Files(); return table.Bytes(n) }),
+	table.Listed("largest_bytes", "largest", "bytes of the largest sample, before compression", func(p *packed) any { return table.Bytes(p.set.Info().Schema.SampleBytes) }),
+	table.Listed("compression", "compression", "none or zstd", func(p *packed) any { return string(p.set.Description().Compression) }),
+	table.Listed("kept_samples", "kept", "samples that an earlier, interrupted pack had left whole; all when there was nothing to do", func(p *packed) any { return table.Count(p.kept) }),
+	table.Listed("bytes", "packed", "bytes of samples packed now, before compression", func(p *packed) any { return table.Bytes(p.bytes) }),
+	table.Listed("seconds", "seconds", "that packing took, without verifying", func(p *packed) any { return p.seconds }),
+	table.Listed("bytes_per_second", "speed", "of packing", func(p *packed) any { return table.BytesPerSecond(float64(p.bytes) / float64(p.seconds)) }),
+	table.Listed("verified", "verified", "every sample was read back and compared with the source", func(p *packed) any { return p.verified }),
+	table.Listed("source", "source", "fingerprint of what it was made from", func(p *packed) any { return p.set.Description().Source.Fingerprint }),
+	table.Listed("fingerprint", "fingerprint", "of the dataset as a source", func(p *packed) any { return p.set.Info().Fingerprint }),
 }
 
 func newPack() *cobra.Command {
@@ -73,7 +74,7 @@ a crash, goes on where it stopped when the same command is run again: the block 
 the result is the same to the last byte. It goes on only with the same data and options; --restart begins anew. When
 OUT is there already, made from the same data, there is nothing to do. OUT is never overwritten.`,
 			explainKinds(),
-			packColumns.explain("OUTPUT"),
+			packColumns.Explain("OUTPUT"),
 			exitStatus(exitNotFound, exitCorrupt, exitMemory, exitExists, exitPermission)),
 		Example: `  stocached pack ./pictures pictures.blocks --source 'glob=**/*.jpg,labels=folders'
   stocached pack train.bin train --kind raw --source 'shape=[3,224,224]' -j 16 --verify
@@ -123,7 +124,7 @@ func (f *packFlags) run(ctx context.Context, path, out string, stdout, stderr io
 	if err := f.pack(ctx, src, p, stderr); err != nil {
 		return err
 	}
-	p.seconds = ratio(time.Since(began).Seconds())
+	p.seconds = table.Ratio(time.Since(began).Seconds())
 	if p.set, err = block.Open(ctx, out, true); err != nil {
 		return err
 	}
@@ -135,14 +136,14 @@ func (f *packFlags) run(ctx context.Context, path, out string, stdout, stderr io
 		p.verified = true
 	}
 	if f.json {
-		return writeJSON(stdout, packColumns.object(p))
+		return table.WriteJSON(stdout, packColumns.Object(p))
 	}
 	if p.whole {
 		fmt.Fprintf(stdout, "%s was whole already, and made from the same data\n", out)
 	} else {
 		fmt.Fprintf(stdout, "packed %s\n", out)
 	}
-	return packColumns.list(stdout, p)
+	return packColumns.List(stdout, p)
 }
 
 // check finds fault with the command line.
@@ -254,7 +255,7 @@ func (f *packFlags) fits(src source.Source, from int, folder, out string) error 
 		return nil
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); need > free {
-		return fmt.Errorf("%w: %s needs %v more, and its file system has %v free: make room, write elsewhere, or try --compress zstd", unix.ENOSPC, out, byteCount(need), byteCount(free))
+		return fmt.Errorf("%w: %s needs %v more, and its file system has %v free: make room, write elsewhere, or try --compress zstd", unix.ENOSPC, out, table.Bytes(need), table.Bytes(free))
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stocached/stocached/internal/cli/table"
+
 	"github.com/spf13/cobra"
 
 	stocclient "github.com/stocached/stocached/client"
@@ -13,18 +15,18 @@ import (
 // pong is a server that answered.
 type pong struct {
 	sockets, name string
-	seconds       ratio
+	seconds       table.Ratio
 }
 
-var pongColumns = columns[pong]{
-	{"sockets", "sockets", true, "folder of the server's sockets", func(p pong) any { return p.sockets }},
-	{"name", "name", true, "of the cache that it was asked for, if any", func(p pong) any {
+var pongColumns = table.Columns[pong]{
+	table.Listed("sockets", "sockets", "folder of the server's sockets", func(p pong) any { return p.sockets }),
+	table.Listed("name", "name", "of the cache that it was asked for, if any", func(p pong) any {
 		if p.name == "" {
 			return nil
 		}
 		return p.name
-	}},
-	{"seconds", "seconds", true, "until it had answered", func(p pong) any { return p.seconds }},
+	}),
+	table.Listed("seconds", "seconds", "until it had answered", func(p pong) any { return p.seconds }),
 }
 
 func newPing() *cobra.Command {
@@ -35,7 +37,7 @@ func newPing() *cobra.Command {
 		Short: "Say whether a server answers clients",
 		Long: paragraphs(`Connects to the data socket as a client does, says hello, and with NAME asks for that cache too: it succeeds when a client
 would. Nothing is attached, read or changed. stocached health asks the server how it is; this tries what clients do.`,
-			pongColumns.explain("OUTPUT of --json; else a line for people"),
+			pongColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitNotFound, exitPermission, exitNoServer)),
 		Example: `  until stocached ping pets --timeout 1s; do sleep 1; done
   stocached ping --json`,
@@ -62,9 +64,9 @@ would. Nothing is attached, read or changed. stocached health asks the server ho
 			if err := stocclient.Ping(ctx, p.name, f.options()); err != nil {
 				return refused(err)
 			}
-			p.seconds = ratio(time.Since(began).Seconds())
+			p.seconds = table.Ratio(time.Since(began).Seconds())
 			if asJSON {
-				return writeJSON(c.OutOrStdout(), pongColumns.object(p))
+				return table.WriteJSON(c.OutOrStdout(), pongColumns.Object(p))
 			}
 			what := "the server"
 			if p.name != "" {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 )
@@ -50,8 +51,8 @@ func (p *pace) begin(from uint64) {
 
 func (p *pace) elapsed() time.Duration { return time.Duration(time.Now().UnixNano() - p.began.Load()) }
 
-func (p *pace) speed() bytesPerSecond {
-	return bytesPerSecond(float64(p.bytes.Load()) / p.elapsed().Seconds())
+func (p *pace) speed() table.BytesPerSecond {
+	return table.BytesPerSecond(float64(p.bytes.Load()) / p.elapsed().Seconds())
 }
 
 // left is how long the rest will take at this pace; unknown before the first sample.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -19,14 +20,14 @@ type removal struct {
 	reason    string
 }
 
-var rmColumns = columns[removal]{
-	{"name", "name", false, "as given", func(r removal) any { return r.name }},
-	{"path", "", false, "of the file", func(r removal) any { return r.path }},
-	{"removed", "removed", false, "whether it was", func(r removal) any { return r.removed }},
-	{"allocated_bytes", "memory", false, "what it took; freed now, or when the last process that has it ends",
-		func(r removal) any { return r.allocated }},
-	{"clients_live", "clients", false, "live clients: they keep it until they end", func(r removal) any { return r.clients }},
-	{"reason", "", false, "why it was not removed; on stderr for people", func(r removal) any { return r.reason }},
+var rmColumns = table.Columns[removal]{
+	table.Shown("name", "name", "as given", func(r removal) any { return r.name }),
+	table.InJSON("path", "of the file", func(r removal) any { return r.path }),
+	table.Shown("removed", "removed", "whether it was", func(r removal) any { return r.removed }),
+	table.Shown("allocated_bytes", "memory", "what it took; freed now, or when the last process that has it ends",
+		func(r removal) any { return r.allocated }),
+	table.Shown("clients_live", "clients", "live clients: they keep it until they end", func(r removal) any { return r.clients }),
+	table.InJSON("reason", "why it was not removed; on stderr for people", func(r removal) any { return r.reason }),
 }
 
 func newRm() *cobra.Command {
@@ -38,7 +39,7 @@ func newRm() *cobra.Command {
 		Long: paragraphs(`Removes caches by name or path. Programs that use one keep it, and the memory is freed when the last of them ends;
 whoever attaches from now on does not find it. Nothing but segments of this user is removed: regular files that begin as
 one, whether or not the rest of them verifies. A cache without a name cannot be removed: it goes with its last process.`,
-			rmColumns.explain("OUTPUT, a line for each cache; with --json an array"),
+			rmColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			`Each NAME is tried; the exit status is that of the first that failed.`,
 			exitStatus(exitNotFound, exitPermission)),
 		Args:              arguments(1, -1, "one or more names of caches; stocached ls shows them, stocached gc removes what nobody uses"),
@@ -55,7 +56,7 @@ one, whether or not the rest of them verifies. A cache without a name cannot be 
 					}
 				}
 			}
-			if err := rmColumns.rows(c.OutOrStdout(), results, asJSON); err != nil {
+			if err := rmColumns.Rows(c.OutOrStdout(), results, asJSON); err != nil {
 				return err
 			}
 			return reported(first)
@@ -85,7 +86,7 @@ func (d *dirFlag) remove(name string) (removal, error) {
 	if s, err := shm.Open(path, shm.OpenOptions{ReadOnly: true}); err == nil {
 		r.path, r.allocated = s.Path(), allocated(s)
 		if p, err := s.ProbeLocks(); err == nil {
-			r.clients = count(len(p.Records))
+			r.clients = table.Count(len(p.Records))
 		}
 		s.Close()
 	}

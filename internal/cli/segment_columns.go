@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -15,7 +16,7 @@ func slots(g *shm.Geometry) any {
 	if g.Variable() {
 		return nil
 	}
-	return count(g.Slots)
+	return table.Count(g.Slots)
 }
 
 // slotsFraction returns slots / samples; nil in a variable-size cache.
@@ -23,7 +24,7 @@ func slotsFraction(g *shm.Geometry) any {
 	if g.Variable() {
 		return nil
 	}
-	return fraction(g.Slots, g.Samples)
+	return table.Fraction(g.Slots, g.Samples)
 }
 
 // allocated returns the bytes of a segment's pages; nil when the kernel does not say.
@@ -32,7 +33,7 @@ func allocated(s *shm.Segment) any {
 	if err != nil {
 		return nil
 	}
-	return byteCount(n)
+	return table.Bytes(n)
 }
 
 // unlinkOf says when a cache goes: never (until it is removed) or last (with its last user).

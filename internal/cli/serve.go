@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 )
@@ -111,10 +112,10 @@ caches fit together, and starts nothing.`,
 	return c
 }
 
-var settingColumns = columns[config.Setting]{
-	{"key", "key", false, "of the configuration; lists are in the file", func(s config.Setting) any { return s.Key }},
-	{"value", "value", false, "that is in force", func(s config.Setting) any { return s.Value }},
-	{"from", "from", false, "default, file, or the environment variable that says so", func(s config.Setting) any { return s.From }},
+var settingColumns = table.Columns[config.Setting]{
+	table.Shown("key", "key", "of the configuration; lists are in the file", func(s config.Setting) any { return s.Key }),
+	table.Shown("value", "value", "that is in force", func(s config.Setting) any { return s.Value }),
+	table.Shown("from", "from", "default, file, or the environment variable that says so", func(s config.Setting) any { return s.From }),
 }
 
 func newConfig() *cobra.Command {
@@ -124,7 +125,7 @@ func newConfig() *cobra.Command {
 	show := &cobra.Command{
 		Use:               "print -c config.yaml",
 		Short:             "Print what is in force, and where each value comes from",
-		Long:              paragraphs(`Reads the configuration as serve would, and prints every key outside of lists.`, settingColumns.explain("OUTPUT"), exitStatus(exitNotFound)),
+		Long:              paragraphs(`Reads the configuration as serve would, and prints every key outside of lists.`, settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound)),
 		Args:              arguments(0, 0, "none"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -132,7 +133,7 @@ func newConfig() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return settingColumns.rows(c.OutOrStdout(), configuration.Settings(), asJSON)
+			return settingColumns.Rows(c.OutOrStdout(), configuration.Settings(), asJSON)
 		},
 	}
 	f.add(show)

@@ -20,6 +20,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
 )
 
 func init() { servedChildren["impostor"] = impostor }
@@ -261,7 +262,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 	}
 	s.server = &figures{Errors: errorCounts{bad: 1}, UUID: bad}
 	var out bytes.Buffer
-	if err := errors.Join(s.columns().list(&out, s), writeJSON(&out, s.columns().object(s))); err != nil {
+	if err := errors.Join(s.columns().List(&out, s), table.WriteJSON(&out, s.columns().Object(s))); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && control.Unprintable(r) }) {

@@ -2,45 +2,44 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/cli/table"
 )
 
 // figures are what a server says about a cache that it has, since it began.
 type figures struct {
-	UUID      string      `json:"uuid"`
-	Adopted   bool        `json:"adopted"`
-	Connected uint64      `json:"connected"`
-	Queued    uint64      `json:"queue_depth"`
-	Stuck     uint64      `json:"stuck_reads"`
-	Reads     uint64      `json:"source_reads"`
-	ReadBytes uint64      `json:"source_read_bytes"`
-	Errors    errorCounts `json:"source_errors"`
-	Mean      duration    `json:"fill_mean_seconds"`
-	P99       duration    `json:"fill_p99_seconds"`
+	UUID      string         `json:"uuid"`
+	Adopted   bool           `json:"adopted"`
+	Connected uint64         `json:"connected"`
+	Queued    uint64         `json:"queue_depth"`
+	Stuck     uint64         `json:"stuck_reads"`
+	Reads     uint64         `json:"source_reads"`
+	ReadBytes uint64         `json:"source_read_bytes"`
+	Errors    errorCounts    `json:"source_errors"`
+	Mean      table.Duration `json:"fill_mean_seconds"`
+	P99       table.Duration `json:"fill_p99_seconds"`
 }
 
 // serverColumns are behind statsColumns when a server has the cache.
-var serverColumns = columns[*stats]{
-	{"server", "server", false, "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }},
-	{"connected", "connected", true, "clients that could ask it for samples now", figure(func(f *figures) any { return count(f.Connected) })},
-	{"queue_depth", "queue", false, "samples that clients wait for and that are not being read yet", figure(func(f *figures) any { return count(f.Queued) })},
-	{"stuck_reads", "stuck reads", true, "reads of the source that were given up, and have not come back", figure(func(f *figures) any { return count(f.Stuck) })},
-	{"source_reads", "source reads", false, "samples that it read from the source, since it began", figure(func(f *figures) any { return count(f.Reads) })},
-	{"source_read_bytes", "bytes read", true, "of these", figure(func(f *figures) any { return byteCount(f.ReadBytes) })},
-	{"source_errors", "source errors", false, "reads that failed, after all tries, by kind", figure(func(f *figures) any { return f.Errors })},
-	{"fill_mean_seconds", "fill mean", true, "from the begin of a sample's read until it was stored", figure(func(f *figures) any { return f.Mean })},
-	{"fill_p99_seconds", "fill p99", false, "99 of 100 took no longer; estimated from a histogram", figure(func(f *figures) any { return f.P99 })},
-	{"adopted", "adopted", true, "the cache was warm when the server began", figure(func(f *figures) any { return f.Adopted })},
+var serverColumns = table.Columns[*stats]{
+	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }),
+	table.Listed("connected", "connected", "clients that could ask it for samples now", figure(func(f *figures) any { return table.Count(f.Connected) })),
+	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet", figure(func(f *figures) any { return table.Count(f.Queued) })),
+	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up, and have not come back", figure(func(f *figures) any { return table.Count(f.Stuck) })),
+	table.Shown("source_reads", "source reads", "samples that it read from the source, since it began", figure(func(f *figures) any { return table.Count(f.Reads) })),
+	table.Listed("source_read_bytes", "bytes read", "of these", figure(func(f *figures) any { return table.Bytes(f.ReadBytes) })),
+	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind", figure(func(f *figures) any { return f.Errors })),
+	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored", figure(func(f *figures) any { return f.Mean })),
+	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram", figure(func(f *figures) any { return f.P99 })),
+	table.Listed("adopted", "adopted", "the cache was warm when the server began", figure(func(f *figures) any { return f.Adopted })),
 }
 
 func figure(value func(*figures) any) func(*stats) any {
@@ -64,7 +63,7 @@ func (s *stats) answered() any {
 }
 
 // columns are what there is to say about the cache.
-func (s *stats) columns() columns[*stats] {
+func (s *stats) columns() table.Columns[*stats] {
 	switch {
 	case s.server != nil:
 		return slices.Concat(statsColumns, serverColumns)
@@ -125,37 +124,10 @@ type errorCounts map[string]uint64
 func (e errorCounts) String() string {
 	parts := []string{}
 	for _, kind := range slices.Sorted(maps.Keys(e)) {
-		parts = append(parts, fmt.Sprintf("%s %v", kind, count(e[kind])))
+		parts = append(parts, fmt.Sprintf("%s %v", kind, table.Count(e[kind])))
 	}
 	if len(parts) == 0 {
 		return "0"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// duration is a time in seconds; NaN: unknown.
-type duration float64
-
-func (d duration) String() string {
-	if !ratio(d).known() {
-		return "-"
-	}
-	t := time.Duration(float64(d) * 1e9)
-	for unit := time.Nanosecond; unit <= time.Second; unit *= 10 { // three digits
-		if t < 1000*unit {
-			return t.Round(unit).String()
-		}
-	}
-	return t.Round(time.Second).String()
-}
-
-func (d duration) MarshalJSON() ([]byte, error) { return ratio(d).MarshalJSON() }
-
-// UnmarshalJSON takes null for unknown.
-func (d *duration) UnmarshalJSON(b []byte) error {
-	*d = duration(math.NaN())
-	if string(b) == "null" {
-		return nil
-	}
-	return json.Unmarshal(b, (*float64)(d))
 }

@@ -3,9 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,16 +115,4 @@ func TestStatsOfAServer(t *testing.T) {
 	d.end(syscall.SIGTERM)
 	d.start()
 	contains(t, ok(t, d.args("stats", path)...), "adopted        yes\n", "source errors  0\n", "fill p99       -\n")
-}
-
-func TestDuration(t *testing.T) {
-	for d, want := range map[float64]string{math.NaN(): "-", 0: "0s", 3e-9: "3ns", 12.3456e-6: "12.3µs", 0.0123456: "12.3ms", 1.23456: "1.23s", 100: "1m40s"} {
-		if got := duration(d).String(); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
-		}
-	}
-	var d duration
-	if err := json.Unmarshal([]byte("null"), &d); err != nil || ratio(d).known() {
-		t.Error(d, err)
-	}
 }

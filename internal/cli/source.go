@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -275,30 +276,30 @@ func (d described) packed(fact func(*block.Dataset) any) any {
 	return nil
 }
 
-var infoColumns = columns[described]{
-	{"path", "path", true, "as given", func(d described) any { return d.path }},
-	{"kind", "kind", true, "of the source", func(d described) any { return d.Kind }},
-	{"samples", "samples", true, "of the dataset", func(d described) any { return count(d.Samples) }},
-	{"variable", "variable size", true, "samples differ in size", func(d described) any { return d.Schema.Variable }},
-	{"bytes", "all samples", true, "their bytes together, as a cache would hold them", func(d described) any { return d.bytes }},
-	{"smallest_bytes", "smallest", true, "bytes of the smallest sample", func(d described) any { return d.smallest }},
-	{"largest_bytes", "largest", true, "bytes of the largest sample", func(d described) any { return d.large }},
-	{"blocks", "blocks", true, "that samples are stored in; none: each is read by itself", func(d described) any { return d.blocks }},
-	{"compression", "compression", true, "of a dataset in block files: none or zstd", func(d described) any {
+var infoColumns = table.Columns[described]{
+	table.Listed("path", "path", "as given", func(d described) any { return d.path }),
+	table.Listed("kind", "kind", "of the source", func(d described) any { return d.Kind }),
+	table.Listed("samples", "samples", "of the dataset", func(d described) any { return table.Count(d.Samples) }),
+	table.Listed("variable", "variable size", "samples differ in size", func(d described) any { return d.Schema.Variable }),
+	table.Listed("bytes", "all samples", "their bytes together, as a cache would hold them", func(d described) any { return d.bytes }),
+	table.Listed("smallest_bytes", "smallest", "bytes of the smallest sample", func(d described) any { return d.smallest }),
+	table.Listed("largest_bytes", "largest", "bytes of the largest sample", func(d described) any { return d.large }),
+	table.Listed("blocks", "blocks", "that samples are stored in; none: each is read by itself", func(d described) any { return d.blocks }),
+	table.Listed("compression", "compression", "of a dataset in block files: none or zstd", func(d described) any {
 		return d.packed(func(set *block.Dataset) any { return string(set.Description().Compression) })
-	}},
-	{"file_bytes", "files", true, "of a dataset in block files: bytes of these together", func(d described) any {
-		return d.packed(func(set *block.Dataset) any { _, n := set.Files(); return byteCount(n) })
-	}},
-	{"made_from", "made from", true, "of a dataset in block files: fingerprint of its source", func(d described) any {
+	}),
+	table.Listed("file_bytes", "files", "of a dataset in block files: bytes of these together", func(d described) any {
+		return d.packed(func(set *block.Dataset) any { _, n := set.Files(); return table.Bytes(n) })
+	}),
+	table.Listed("made_from", "made from", "of a dataset in block files: fingerprint of its source", func(d described) any {
 		return d.packed(func(set *block.Dataset) any { return set.Description().Source.Fingerprint })
-	}},
-	{"fingerprint", "fingerprint", true, "names this very data: it changes with the files", func(d described) any { return d.Fingerprint }},
+	}),
+	table.Listed("fingerprint", "fingerprint", "names this very data: it changes with the files", func(d described) any { return d.Fingerprint }),
 }
 
-var noteColumns = columns[source.Note]{
-	{"name", "note", false, "what it is about", func(n source.Note) any { return n.Name }},
-	{"text", "text", false, "what else is to be known, such as names of classes", func(n source.Note) any { return n.Text }},
+var noteColumns = table.Columns[source.Note]{
+	table.Shown("name", "note", "what it is about", func(n source.Note) any { return n.Name }),
+	table.Shown("text", "text", "what else is to be known, such as names of classes", func(n source.Note) any { return n.Text }),
 }
 
 func newSourceInfo() *cobra.Command {
@@ -308,7 +309,7 @@ func newSourceInfo() *cobra.Command {
 		Use:   "info SRC",
 		Short: "Show what a source is: samples, schema, sizes, fingerprint",
 		Long: paragraphs(`Opens a source and shows what it says of itself. No sample is read. With --json: the object of OUTPUT, with fields and notes.`,
-			explainKinds(), infoColumns.explain("OUTPUT"), fieldColumns.explain("SCHEMA (fields)"), noteColumns.explain("NOTES (notes)"),
+			explainKinds(), infoColumns.Explain("OUTPUT"), fieldColumns.Explain("SCHEMA (fields)"), noteColumns.Explain("NOTES (notes)"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
 		ValidArgsFunction: filesFirst,
@@ -329,26 +330,26 @@ func newSourceInfo() *cobra.Command {
 func sourceInfo(s source.Source, path string, asJSON bool, stdout io.Writer) error {
 	d := described{Info: s.Info(), path: path, source: s}
 	if total, least, most, ok := sizes(s); ok {
-		d.bytes, d.smallest, d.large = byteCount(total), byteCount(least), byteCount(most)
+		d.bytes, d.smallest, d.large = table.Bytes(total), table.Bytes(least), table.Bytes(most)
 	}
 	if b, ok := s.(source.Blocks); ok {
-		d.blocks = count(b.Blocks())
+		d.blocks = table.Count(b.Blocks())
 	}
 	if asJSON {
-		o := infoColumns.object(d)
-		o.add("fields", fieldColumns.objects(d.Schema.Fields))
-		o.add("notes", noteColumns.objects(d.Notes))
-		return writeJSON(stdout, o)
+		o := infoColumns.Object(d)
+		o.Add("fields", fieldColumns.Objects(d.Schema.Fields))
+		o.Add("notes", noteColumns.Objects(d.Notes))
+		return table.WriteJSON(stdout, o)
 	}
-	if err := infoColumns.list(stdout, d); err != nil {
+	if err := infoColumns.List(stdout, d); err != nil {
 		return err
 	}
 	fmt.Fprintln(stdout)
-	if err := fieldColumns.table(stdout, d.Schema.Fields); err != nil || len(d.Notes) == 0 {
+	if err := fieldColumns.Table(stdout, d.Schema.Fields); err != nil || len(d.Notes) == 0 {
 		return err
 	}
 	fmt.Fprintln(stdout)
-	return noteColumns.table(stdout, d.Notes)
+	return noteColumns.Table(stdout, d.Notes)
 }
 
 // sizes sums up the sizes of all samples. false when a file does not say its own.
@@ -447,10 +448,10 @@ type failure struct {
 	err   error
 }
 
-var failureColumns = columns[failure]{
-	{"index", "sample", false, "its index", func(f failure) any { return count(f.index) }},
-	{"where", "where", false, "file and place", func(f failure) any { return f.where }},
-	{"error", "error", false, "what went wrong", func(f failure) any { return f.err.Error() }},
+var failureColumns = table.Columns[failure]{
+	table.Shown("index", "sample", "its index", func(f failure) any { return table.Count(f.index) }),
+	table.Shown("where", "where", "file and place", func(f failure) any { return f.where }),
+	table.Shown("error", "error", "what went wrong", func(f failure) any { return f.err.Error() }),
 }
 
 // readThrough is what verify found.
@@ -461,21 +462,21 @@ type readThrough struct {
 	failed   int
 	failures []failure // the first mostFailures, by index
 	bytes    uint64
-	seconds  ratio
+	seconds  table.Ratio
 }
 
 // mostFailures is how many failures are listed.
 const mostFailures = 1000
 
-var readThroughColumns = columns[*readThrough]{
-	{"path", "path", true, "as given", func(v *readThrough) any { return v.path }},
-	{"samples", "samples", true, "of the dataset", func(v *readThrough) any { return count(v.samples) }},
-	{"read", "read", true, "samples that were read, and are what their schema says", func(v *readThrough) any { return count(v.read.Load()) }},
-	{"failed", "failed", true, "samples that were not", func(v *readThrough) any { return count(v.failed) }},
-	{"bytes", "bytes", true, "of the samples read", func(v *readThrough) any { return byteCount(v.bytes) }},
-	{"seconds", "seconds", true, "that reading took", func(v *readThrough) any { return v.seconds }},
-	{"bytes_per_second", "speed", true, "of reading", func(v *readThrough) any { return bytesPerSecond(float64(v.bytes) / float64(v.seconds)) }},
-	{"failures", "", false, fmt.Sprintf("the first %d failures: index, where, error; on stderr for people", mostFailures), func(v *readThrough) any { return failureColumns.objects(v.failures) }},
+var readThroughColumns = table.Columns[*readThrough]{
+	table.Listed("path", "path", "as given", func(v *readThrough) any { return v.path }),
+	table.Listed("samples", "samples", "of the dataset", func(v *readThrough) any { return table.Count(v.samples) }),
+	table.Listed("read", "read", "samples that were read, and are what their schema says", func(v *readThrough) any { return table.Count(v.read.Load()) }),
+	table.Listed("failed", "failed", "samples that were not", func(v *readThrough) any { return table.Count(v.failed) }),
+	table.Listed("bytes", "bytes", "of the samples read", func(v *readThrough) any { return table.Bytes(v.bytes) }),
+	table.Listed("seconds", "seconds", "that reading took", func(v *readThrough) any { return v.seconds }),
+	table.Listed("bytes_per_second", "speed", "of reading", func(v *readThrough) any { return table.BytesPerSecond(float64(v.bytes) / float64(v.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures: index, where, error; on stderr for people", mostFailures), func(v *readThrough) any { return failureColumns.Objects(v.failures) }),
 }
 
 // interruptible is a context that ends at the first Ctrl-C; the second one ends the process.
@@ -508,7 +509,7 @@ func newSourceVerify() *cobra.Command {
 		Short: "Read every sample of a source",
 		Long: paragraphs(`Reads every sample once, several at a time, and compares it with its checksum where the kind has one (block) and with the schema. Failures
 are counted and named, and do not end it. On a terminal a bar shows how far it is.`,
-			explainKinds(), readThroughColumns.explain("OUTPUT"), exitStatus(exitNotFound, exitCorrupt, exitPermission)),
+			explainKinds(), readThroughColumns.Explain("OUTPUT"), exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
 		ValidArgsFunction: filesFirst,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -527,7 +528,7 @@ are counted and named, and do not end it. On a terminal a bar shows how far it i
 				return err
 			}
 			v.path = args[0]
-			if err := readThroughColumns.one(c.OutOrStdout(), v, asJSON); err != nil {
+			if err := readThroughColumns.One(c.OutOrStdout(), v, asJSON); err != nil {
 				return err
 			}
 			return v.report(asJSON, c.ErrOrStderr())
@@ -569,7 +570,7 @@ func verifySource(ctx context.Context, s source.Source, readers int, stderr io.W
 		}
 		return nil
 	})
-	v.bytes, v.seconds = bar.bytes.Load(), ratio(time.Since(began).Seconds())
+	v.bytes, v.seconds = bar.bytes.Load(), table.Ratio(time.Since(began).Seconds())
 	if done != nil {
 		return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them bad", v.read.Load()+int64(v.failed), info.Samples, v.failed)
 	}
@@ -624,7 +625,7 @@ func (v *readThrough) report(asJSON bool, stderr io.Writer) error {
 		const most = 20
 		complain(stderr, err)
 		for _, f := range v.failures[:min(most, len(v.failures))] {
-			fmt.Fprintf(stderr, "  sample %d, %s: %s\n", f.index, text(f.where), text(f.err.Error()))
+			fmt.Fprintf(stderr, "  sample %d, %s: %s\n", f.index, table.Text(f.where), table.Text(f.err.Error()))
 		}
 		if v.failed > most {
 			fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", v.failed-most, mostFailures)

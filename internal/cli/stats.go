@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -26,43 +27,43 @@ type stats struct {
 	silent error    // why a server that has it did not answer
 }
 
-var statsColumns = columns[*stats]{
-	{"name", "name", false, "of the cache", func(s *stats) any { return s.name }},
-	{"path", "path", true, "of its file; none without a name", func(s *stats) any { return s.path }},
-	{"samples", "samples", false, "of the dataset", func(s *stats) any { return count(s.Samples) }},
-	{"slots", "slots", false, "samples that have room; none in a variable-size cache", func(s *stats) any { return slots(&s.Geometry) }},
-	{"ready", "filled", false, "samples in the cache now", func(s *stats) any { return count(s.Ready) }},
-	{"cached_fraction", "cached", false, "filled / samples: the hit rate to expect of an epoch that begins now",
-		func(s *stats) any { return fraction(s.Ready, s.Samples) }},
-	{"slots_fraction", "once full", true, "slots / samples: the hit rate to expect once it is full",
-		func(s *stats) any { return slotsFraction(&s.Geometry) }},
-	{"hits", "hits", false, "samples found by get, view or gather, since creation", func(s *stats) any { return count(s.Hits) }},
-	{"misses", "misses", false, "samples asked for and not there, since creation", func(s *stats) any { return count(s.Misses) }},
-	{"hit_rate", "hit rate", false, "hits / (hits + misses), since creation", func(s *stats) any { return fraction(s.Hits, s.Hits+s.Misses) }},
-	{"stored", "sets", false, "samples stored, overwrites too", func(s *stats) any { return count(s.Stored) }},
-	{"exists", "exists", true, "sets of a sample that was there already", func(s *stats) any { return count(s.Exists) }},
-	{"busy", "races lost", false, "sets while another client was filling the sample", func(s *stats) any { return count(s.Busy) }},
-	{"full", "full", false, "sets refused for lack of a slot, of arena space or of memory", func(s *stats) any { return count(s.Full) }},
-	{"out", "out", true, "sets of a sample that can have no slot (first-indices)", func(s *stats) any { return count(s.Out) }},
-	{"passed", "passed", true, "samples outside the schema that a wrapper let through uncached", func(s *stats) any { return count(s.Passed) }},
-	{"ready_bytes", "bytes", false, "of the samples in the cache now", func(s *stats) any { return byteCount(s.ReadyBytes) }},
-	{"stored_bytes", "bytes stored", true, "of all samples ever stored", func(s *stats) any { return byteCount(s.StoredBytes) }},
-	{"allocated_bytes", "memory", false, "pages that the file has now, tables included", func(s *stats) any { return byteCount(s.AllocatedBytes) }},
-	{"segment_bytes", "size", true, "the most that the file can take", func(s *stats) any { return byteCount(s.SegmentBytes) }},
-	{"payload_bytes", "room", true, "for samples: slots, or the arena of a variable-size cache",
-		func(s *stats) any { return byteCount(s.PayloadBytes) }},
-	{"arena_next_bytes", "arena used", true, "of the arena, since the last clear", func(s *stats) any { return s.arena(byteCount(s.ArenaNextBytes)) }},
-	{"arena_lost_bytes", "arena lost", true, "of these, what belongs to no sample any more; a clear gets it back",
-		func(s *stats) any { return s.arena(byteCount(s.ArenaLostBytes)) }},
-	{"clients_live", "live", false, "live clients", func(s *stats) any { return count(s.ClientsLive) }},
-	{"clients_dead", "dead", false, "client records of past clients", func(s *stats) any { return count(s.ClientsDead) }},
-	{"recovered", "recovered", true, "claims of dead clients taken back", func(s *stats) any { return count(s.Recovered) }},
-	{"aborted", "aborted", true, "claims given up by their own client", func(s *stats) any { return count(s.Aborted) }},
-	{"retried", "retried", true, "copies made again because the sample changed underneath", func(s *stats) any { return count(s.Retried) }},
-	{"lost", "lost", true, "publishes refused: always 0, else a bug or a foreign hand", func(s *stats) any { return count(s.Lost) }},
-	{"corrupt", "corrupt", true, "words, lengths or checksums met that cannot be: always 0 (stocached verify finds them)",
-		func(s *stats) any { return count(s.Corrupt) }},
-	{"clears", "clears", true, "times that the cache was emptied", func(s *stats) any { return count(s.Clears) }},
+var statsColumns = table.Columns[*stats]{
+	table.Shown("name", "name", "of the cache", func(s *stats) any { return s.name }),
+	table.Listed("path", "path", "of its file; none without a name", func(s *stats) any { return s.path }),
+	table.Shown("samples", "samples", "of the dataset", func(s *stats) any { return table.Count(s.Samples) }),
+	table.Shown("slots", "slots", "samples that have room; none in a variable-size cache", func(s *stats) any { return slots(&s.Geometry) }),
+	table.Shown("ready", "filled", "samples in the cache now", func(s *stats) any { return table.Count(s.Ready) }),
+	table.Shown("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now",
+		func(s *stats) any { return table.Fraction(s.Ready, s.Samples) }),
+	table.Listed("slots_fraction", "once full", "slots / samples: the hit rate to expect once it is full",
+		func(s *stats) any { return slotsFraction(&s.Geometry) }),
+	table.Shown("hits", "hits", "samples found by get, view or gather, since creation", func(s *stats) any { return table.Count(s.Hits) }),
+	table.Shown("misses", "misses", "samples asked for and not there, since creation", func(s *stats) any { return table.Count(s.Misses) }),
+	table.Shown("hit_rate", "hit rate", "hits / (hits + misses), since creation", func(s *stats) any { return table.Fraction(s.Hits, s.Hits+s.Misses) }),
+	table.Shown("stored", "sets", "samples stored, overwrites too", func(s *stats) any { return table.Count(s.Stored) }),
+	table.Listed("exists", "exists", "sets of a sample that was there already", func(s *stats) any { return table.Count(s.Exists) }),
+	table.Shown("busy", "races lost", "sets while another client was filling the sample", func(s *stats) any { return table.Count(s.Busy) }),
+	table.Shown("full", "full", "sets refused for lack of a slot, of arena space or of memory", func(s *stats) any { return table.Count(s.Full) }),
+	table.Listed("out", "out", "sets of a sample that can have no slot (first-indices)", func(s *stats) any { return table.Count(s.Out) }),
+	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached", func(s *stats) any { return table.Count(s.Passed) }),
+	table.Shown("ready_bytes", "bytes", "of the samples in the cache now", func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
+	table.Listed("stored_bytes", "bytes stored", "of all samples ever stored", func(s *stats) any { return table.Bytes(s.StoredBytes) }),
+	table.Shown("allocated_bytes", "memory", "pages that the file has now, tables included", func(s *stats) any { return table.Bytes(s.AllocatedBytes) }),
+	table.Listed("segment_bytes", "size", "the most that the file can take", func(s *stats) any { return table.Bytes(s.SegmentBytes) }),
+	table.Listed("payload_bytes", "room", "for samples: slots, or the arena of a variable-size cache",
+		func(s *stats) any { return table.Bytes(s.PayloadBytes) }),
+	table.Listed("arena_next_bytes", "arena used", "of the arena, since the last clear", func(s *stats) any { return s.arena(table.Bytes(s.ArenaNextBytes)) }),
+	table.Listed("arena_lost_bytes", "arena lost", "of these, what belongs to no sample any more; a clear gets it back",
+		func(s *stats) any { return s.arena(table.Bytes(s.ArenaLostBytes)) }),
+	table.Shown("clients_live", "live", "live clients", func(s *stats) any { return table.Count(s.ClientsLive) }),
+	table.Shown("clients_dead", "dead", "client records of past clients", func(s *stats) any { return table.Count(s.ClientsDead) }),
+	table.Listed("recovered", "recovered", "claims of dead clients taken back", func(s *stats) any { return table.Count(s.Recovered) }),
+	table.Listed("aborted", "aborted", "claims given up by their own client", func(s *stats) any { return table.Count(s.Aborted) }),
+	table.Listed("retried", "retried", "copies made again because the sample changed underneath", func(s *stats) any { return table.Count(s.Retried) }),
+	table.Listed("lost", "lost", "publishes refused: always 0, else a bug or a foreign hand", func(s *stats) any { return table.Count(s.Lost) }),
+	table.Listed("corrupt", "corrupt", "words, lengths or checksums met that cannot be: always 0 (stocached verify finds them)",
+		func(s *stats) any { return table.Count(s.Corrupt) }),
+	table.Listed("clears", "clears", "times that the cache was emptied", func(s *stats) any { return table.Count(s.Clears) }),
 }
 
 func (s *stats) arena(v any) any {
@@ -83,14 +84,14 @@ func newStats() *cobra.Command {
 		Long: paragraphs(`Shows the counters of a cache, which its clients keep in the segment itself: no process is asked, and none notices.
 Without NAME: a line for each cache of this user. The counters of all clients, past ones included, are added up one by
 one while others count. Clients that only read are not counted.`,
-			statsColumns.explain("OUTPUT, in capitals what has a column without NAME; with --json an object, without NAME an array"),
+			statsColumns.Explain("OUTPUT, in capitals what has a column without NAME; with --json an object, without NAME an array"),
 			`When a server has the cache it is asked for its figures too, with NAME or with --json, while the counters are added up, and for at most
 0.2 seconds more: nothing above depends on it. Without a server the lines below are missing, and null in JSON.`,
-			serverColumns.explain("OUTPUT of a server, in capitals what --watch shows on a terminal"),
+			serverColumns.Explain("OUTPUT of a server, in capitals what --watch shows on a terminal"),
 			`With --watch it goes on, every --interval, until it is interrupted, the --count is reached, or the cache is gone. It waits
 for a cache that no program has made yet. On a terminal it draws anew; elsewhere it prints a line for each cache and
 interval, with --json an object of the above and the below in a line.`,
-			watchColumns.explain("OUTPUT of --watch"),
+			watchColumns.Explain("OUTPUT of --watch"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached stats imagenet --watch
   stocached stats imagenet --watch --interval 10s --json >> hits.jsonl`,
@@ -123,9 +124,9 @@ interval, with --json an object of the above and the below in a line.`,
 					return err
 				}
 				if asJSON {
-					return writeJSON(stdout, s.object())
+					return table.WriteJSON(stdout, s.object())
 				}
-				return s.columns().list(stdout, s)
+				return s.columns().List(stdout, s)
 			}
 			if !asJSON {
 				server = nil // a table has no room for it
@@ -138,9 +139,9 @@ interval, with --json an object of the above and the below in a line.`,
 				fmt.Fprintf(stderr, "no caches in %s; stocached create makes one\n", dir.shown())
 			}
 			if asJSON {
-				return errors.Join(writeJSON(stdout, objects(rows)), err)
+				return errors.Join(table.WriteJSON(stdout, objects(rows)), err)
 			}
-			return errors.Join(statsColumns.table(stdout, rows), err)
+			return errors.Join(statsColumns.Table(stdout, rows), err)
 		},
 	}
 	dir.add(c)
@@ -153,10 +154,10 @@ interval, with --json an object of the above and the below in a line.`,
 }
 
 // object is the JSON of a cache: the same fields whether a server has it or not.
-func (s *stats) object() object { return slices.Concat(statsColumns, serverColumns).object(s) }
+func (s *stats) object() table.Object { return slices.Concat(statsColumns, serverColumns).Object(s) }
 
-func objects(rows []*stats) []object {
-	objects := make([]object, len(rows))
+func objects(rows []*stats) []table.Object {
+	objects := make([]table.Object, len(rows))
 	for k, s := range rows {
 		objects[k] = s.object()
 	}

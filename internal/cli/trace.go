@@ -12,31 +12,32 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/internal/timeline"
 )
 
-var epochColumns = columns[*timeline.Epoch]{
-	{"rank", "rank", false, "of the loader", func(e *timeline.Epoch) any { return e.Loader.Rank }},
-	{"epoch", "epoch", false, "its number", func(e *timeline.Epoch) any { return numberOf(int64(e.Number)) }},
-	{"seconds", "time", false, "of the training loop, from its first wait to its last step", func(e *timeline.Epoch) any { return duration(e.Seconds()) }},
-	{"batches", "batches", false, "that it got", func(e *timeline.Epoch) any { return count(e.Batches) }},
-	{"samples", "samples", false, "in these", func(e *timeline.Epoch) any { return count(e.Samples) }},
-	{"samples_per_second", "samples/s", false, "as it got them", func(e *timeline.Epoch) any { return perSecond(e.Rate()) }},
-	{"hit_rate", "hit rate", false, "of these samples, from the cache", func(e *timeline.Epoch) any { return ratio(e.HitRate()) }},
-	{"waiting", "waiting", false, "part of the time that the training loop waited for the loader", func(e *timeline.Epoch) any { return share(e.Waiting()) }},
-	{"workers", "workers", false, "that loaded samples", func(e *timeline.Epoch) any { return e.Workers }},
-	{"workers_busy", "busy", false, "part of the time that they did, on average", func(e *timeline.Epoch) any { return workersBusy(e) }},
-	{"step_seconds", "", false, "the training loop had a batch", func(e *timeline.Epoch) any { return duration(e.Step) }},
-	{"wait_seconds", "", false, "it waited for one", func(e *timeline.Epoch) any { return duration(e.Wait) }},
-	{"first_batch_seconds", "", false, "of these, for the epoch to begin and its first batch", func(e *timeline.Epoch) any { return duration(e.First) }},
-	{"longest_load_seconds", "", false, "the sample that took longest", func(e *timeline.Epoch) any { return duration(e.LongestLoad) }},
+var epochColumns = table.Columns[*timeline.Epoch]{
+	table.Shown("rank", "rank", "of the loader", func(e *timeline.Epoch) any { return e.Loader.Rank }),
+	table.Shown("epoch", "epoch", "its number", func(e *timeline.Epoch) any { return numberOf(int64(e.Number)) }),
+	table.Shown("seconds", "time", "of the training loop, from its first wait to its last step", func(e *timeline.Epoch) any { return table.Duration(e.Seconds()) }),
+	table.Shown("batches", "batches", "that it got", func(e *timeline.Epoch) any { return table.Count(e.Batches) }),
+	table.Shown("samples", "samples", "in these", func(e *timeline.Epoch) any { return table.Count(e.Samples) }),
+	table.Shown("samples_per_second", "samples/s", "as it got them", func(e *timeline.Epoch) any { return table.PerSecond(e.Rate()) }),
+	table.Shown("hit_rate", "hit rate", "of these samples, from the cache", func(e *timeline.Epoch) any { return table.Ratio(e.HitRate()) }),
+	table.Shown("waiting", "waiting", "part of the time that the training loop waited for the loader", func(e *timeline.Epoch) any { return table.Percent(e.Waiting()) }),
+	table.Shown("workers", "workers", "that loaded samples", func(e *timeline.Epoch) any { return e.Workers }),
+	table.Shown("workers_busy", "busy", "part of the time that they did, on average", func(e *timeline.Epoch) any { return workersBusy(e) }),
+	table.InJSON("step_seconds", "the training loop had a batch", func(e *timeline.Epoch) any { return table.Duration(e.Step) }),
+	table.InJSON("wait_seconds", "it waited for one", func(e *timeline.Epoch) any { return table.Duration(e.Wait) }),
+	table.InJSON("first_batch_seconds", "of these, for the epoch to begin and its first batch", func(e *timeline.Epoch) any { return table.Duration(e.First) }),
+	table.InJSON("longest_load_seconds", "the sample that took longest", func(e *timeline.Epoch) any { return table.Duration(e.LongestLoad) }),
 }
 
 func workersBusy(e *timeline.Epoch) any {
 	if e.Workers == 0 {
 		return nil
 	}
-	return share(e.Busy)
+	return table.Percent(e.Busy)
 }
 
 // stage is a part of the way of a batch, and what it took.
@@ -46,11 +47,11 @@ type stage struct {
 	epoch      *timeline.Epoch
 }
 
-var stageColumns = columns[stage]{
-	{"stage", "stage", false, "load: misses; augment: the random part of samples (augment=); fetch: a server was asked; gather: hits were copied and batches put together; batch_augment: that function was called; transfer: to pinned memory or a device; other: nothing that was recorded", func(s stage) any { return s.name }},
-	{"work_seconds", "work", false, "what it took for all samples of the epoch, added up over all who did it at once", func(s stage) any { return duration(s.work) }},
-	{"wait_seconds", "waited for", false, "time that the training loop waited for it", func(s stage) any { return duration(s.wait) }},
-	{"wait_share", "of the time", false, "the same, as a part of the training loop's time", func(s stage) any { return share(s.wait / s.epoch.Seconds()) }},
+var stageColumns = table.Columns[stage]{
+	table.Shown("stage", "stage", "load: misses; augment: the random part of samples (augment=); fetch: a server was asked; gather: hits were copied and batches put together; batch_augment: that function was called; transfer: to pinned memory or a device; other: nothing that was recorded", func(s stage) any { return s.name }),
+	table.Shown("work_seconds", "work", "what it took for all samples of the epoch, added up over all who did it at once", func(s stage) any { return table.Duration(s.work) }),
+	table.Shown("wait_seconds", "waited for", "time that the training loop waited for it", func(s stage) any { return table.Duration(s.wait) }),
+	table.Shown("wait_share", "of the time", "the same, as a part of the training loop's time", func(s stage) any { return table.Percent(s.wait / s.epoch.Seconds()) }),
 }
 
 func stagesOf(e *timeline.Epoch) []stage {
@@ -62,41 +63,29 @@ func stagesOf(e *timeline.Epoch) []stage {
 	}
 }
 
-var useColumns = columns[timeline.Use]{
-	{"rank", "rank", false, "of the loader", func(u timeline.Use) any { return u.Loader.Rank }},
-	{"track", "track", false, "where something went on", func(u timeline.Use) any { return u.Track.Name }},
-	{"spans", "spans", false, "how often", func(u timeline.Use) any { return count(u.Spans) }},
-	{"busy_seconds", "busy", false, "how long; of the training loop: in steps", func(u timeline.Use) any { return duration(u.Busy) }},
-	{"busy_share", "of the time", false, "the same, as a part of the epoch", func(u timeline.Use) any { return share(u.Share) }},
+var useColumns = table.Columns[timeline.Use]{
+	table.Shown("rank", "rank", "of the loader", func(u timeline.Use) any { return u.Loader.Rank }),
+	table.Shown("track", "track", "where something went on", func(u timeline.Use) any { return u.Track.Name }),
+	table.Shown("spans", "spans", "how often", func(u timeline.Use) any { return table.Count(u.Spans) }),
+	table.Shown("busy_seconds", "busy", "how long; of the training loop: in steps", func(u timeline.Use) any { return table.Duration(u.Busy) }),
+	table.Shown("busy_share", "of the time", "the same, as a part of the epoch", func(u timeline.Use) any { return table.Percent(u.Share) }),
 }
 
-var slowColumns = columns[timeline.Slow]{
-	{"index", "sample", false, "index of the sample", func(s timeline.Slow) any { return numberOf(s.Span.Index) }},
-	{"seconds", "took", false, "its load", func(s timeline.Slow) any { return duration(float64(s.Span.Length()) / 1e9) }},
-	{"epoch", "epoch", false, "when", func(s timeline.Slow) any { return numberOf(int64(s.Span.Epoch)) }},
-	{"batch", "batch", false, "that it was for", func(s timeline.Slow) any { return numberOf(int64(s.Span.Batch)) }},
-	{"rank", "rank", false, "of the loader", func(s timeline.Slow) any { return s.Loader.Rank }},
-	{"worker", "worker", false, "that loaded it", func(s timeline.Slow) any { return s.Track.Name }},
+var slowColumns = table.Columns[timeline.Slow]{
+	table.Shown("index", "sample", "index of the sample", func(s timeline.Slow) any { return numberOf(s.Span.Index) }),
+	table.Shown("seconds", "took", "its load", func(s timeline.Slow) any { return table.Duration(float64(s.Span.Length()) / 1e9) }),
+	table.Shown("epoch", "epoch", "when", func(s timeline.Slow) any { return numberOf(int64(s.Span.Epoch)) }),
+	table.Shown("batch", "batch", "that it was for", func(s timeline.Slow) any { return numberOf(int64(s.Span.Batch)) }),
+	table.Shown("rank", "rank", "of the loader", func(s timeline.Slow) any { return s.Loader.Rank }),
+	table.Shown("worker", "worker", "that loaded it", func(s timeline.Slow) any { return s.Track.Name }),
 }
 
-var adviceColumns = columns[timeline.Advice]{
-	{"kind", "", false, "what it is about: see below", func(a timeline.Advice) any { return a.Kind }},
-	{"gain", "", false, "part of the epoch's time that it would save; 0: it saves something else", func(a timeline.Advice) any { return ratio(a.Gain) }},
-	{"at_most", "", false, "whether it saves no more than that, and may save less", func(a timeline.Advice) any { return a.Most }},
-	{"text", "", false, "what to do, and the numbers behind it", func(a timeline.Advice) any { return a.Text }},
+var adviceColumns = table.Columns[timeline.Advice]{
+	table.InJSON("kind", "what it is about: see below", func(a timeline.Advice) any { return a.Kind }),
+	table.InJSON("gain", "part of the epoch's time that it would save; 0: it saves something else", func(a timeline.Advice) any { return table.Ratio(a.Gain) }),
+	table.InJSON("at_most", "whether it saves no more than that, and may save less", func(a timeline.Advice) any { return a.Most }),
+	table.InJSON("text", "what to do, and the numbers behind it", func(a timeline.Advice) any { return a.Text }),
 }
-
-// share is a part of a whole, in percent for people; NaN: unknown.
-type share float64
-
-func (s share) String() string {
-	if !ratio(s).known() {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", float64(s)*100)
-}
-
-func (s share) MarshalJSON() ([]byte, error) { return ratio(s).MarshalJSON() }
 
 // numberOf is a number that may be unknown.
 func numberOf(n int64) any {
@@ -121,11 +110,11 @@ Several files, such as those of the ranks of a job, are put onto one time line.
 
 With -o FILE it draws as well: FILE.html is one page to zoom and to look at single spans, of all epochs or one that is chosen there,
 without a network; FILE.png a picture; FILE.json is what was read, as one file for ui.perfetto.dev or this command.`,
-			epochColumns.explain("EPOCHS, a line for each (epochs)"),
-			stageColumns.explain("WHERE THE TIME WENT, of that epoch (stages)"),
-			useColumns.explain("TRACKS, during that epoch (tracks)"),
-			slowColumns.explain("SLOWEST SAMPLES, of all epochs (slowest)"),
-			adviceColumns.explain("WHAT WOULD HELP, what saves most first (advice)"),
+			epochColumns.Explain("EPOCHS, a line for each (epochs)"),
+			stageColumns.Explain("WHERE THE TIME WENT, of that epoch (stages)"),
+			useColumns.Explain("TRACKS, during that epoch (tracks)"),
+			slowColumns.Explain("SLOWEST SAMPLES, of all epochs (slowest)"),
+			adviceColumns.Explain("WHAT WOULD HELP, what saves most first (advice)"),
 			explainAdvice(),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached trace run.json
@@ -297,46 +286,46 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 	slow := t.Slowest(slowest)
 	for _, l := range t.Loaders {
 		if l.Dropped > 0 && l.DroppedFrom != nil {
-			fmt.Fprintf(stderr, "stocached: %s: %s spans were beyond the recorder's limit and are missing: the figures end %.3f s after its begin\n", l.Name(), count(l.Dropped), *l.DroppedFrom/1e6)
+			fmt.Fprintf(stderr, "stocached: %s: %s spans were beyond the recorder's limit and are missing: the figures end %.3f s after its begin\n", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6)
 		}
 	}
 	if asJSON {
-		var o object
-		o.add("epochs", epochColumns.objects(epochs))
-		o.add("about", aboutObject(about))
-		o.add("stages", stageColumns.objects(stages))
-		o.add("tracks", useColumns.objects(uses))
-		o.add("slowest", slowColumns.objects(slow))
-		o.add("advice", adviceColumns.objects(advice))
-		return writeJSON(stdout, o)
+		var o table.Object
+		o.Add("epochs", epochColumns.Objects(epochs))
+		o.Add("about", aboutObject(about))
+		o.Add("stages", stageColumns.Objects(stages))
+		o.Add("tracks", useColumns.Objects(uses))
+		o.Add("slowest", slowColumns.Objects(slow))
+		o.Add("advice", adviceColumns.Objects(advice))
+		return table.WriteJSON(stdout, o)
 	}
 	if about == nil {
-		fmt.Fprintf(stdout, "%s spans, none of them a step or wait of a training loop: nothing to say about where its time went\n", count(t.Spans()))
+		fmt.Fprintf(stdout, "%s spans, none of them a step or wait of a training loop: nothing to say about where its time went\n", table.Count(t.Spans()))
 		return nil
 	}
-	if err := epochColumns.table(stdout, epochs); err != nil {
+	if err := epochColumns.Table(stdout, epochs); err != nil {
 		return err
 	}
 	which := ""
 	if len(epochs) > 1 {
-		which = " of epoch " + text(numberOf(int64(about.Number)))
+		which = " of epoch " + table.Text(numberOf(int64(about.Number)))
 		if len(t.Loaders) > 1 {
 			which += fmt.Sprintf(", rank %d, which waits most", about.Loader.Rank)
 		}
 	}
 	fmt.Fprintf(stdout, "\nWHERE THE TIME WENT%s\nThe training loop was busy with steps for %v (%v), and waited %v (%v), of which %v for its first batch.\n",
-		which, duration(about.Step), share(1-about.Waiting()), duration(about.Wait), share(about.Waiting()), duration(about.First))
+		which, table.Duration(about.Step), table.Percent(1-about.Waiting()), table.Duration(about.Wait), table.Percent(about.Waiting()), table.Duration(about.First))
 	there := slices.DeleteFunc(slices.Clone(stages), func(s stage) bool { return s.work == 0 && s.wait == 0 })
-	if err := stageColumns.table(stdout, there); err != nil {
+	if err := stageColumns.Table(stdout, there); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nTRACKS\n")
-	if err := useColumns.table(stdout, uses); err != nil {
+	if err := useColumns.Table(stdout, uses); err != nil {
 		return err
 	}
 	if len(slow) > 0 {
 		fmt.Fprintf(stdout, "\nSLOWEST SAMPLES\n")
-		if err := slowColumns.table(stdout, slow); err != nil {
+		if err := slowColumns.Table(stdout, slow); err != nil {
 			return err
 		}
 	}
@@ -357,8 +346,8 @@ func aboutObject(e *timeline.Epoch) any {
 	if e == nil {
 		return nil
 	}
-	var o object
-	o.add("rank", e.Loader.Rank)
-	o.add("epoch", numberOf(int64(e.Number)))
+	var o table.Object
+	o.Add("rank", e.Loader.Rank)
+	o.Add("epoch", numberOf(int64(e.Number)))
 	return o
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -18,17 +19,17 @@ type verification struct {
 	name    string
 	samples uint64
 	checked uint64
-	corrupt list[uint64]
+	corrupt table.List[uint64]
 }
 
-var verifyColumns = columns[*verification]{
-	{"name", "name", true, "as given", func(v *verification) any { return v.name }},
-	{"samples", "samples", true, "of the dataset", func(v *verification) any { return count(v.samples) }},
-	{"checked", "checked", true, "samples that were READY: their bytes were compared with their checksums",
-		func(v *verification) any { return count(v.checked) }},
-	{"corrupt", "corrupt", true, "samples that are not what was stored, or whose words cannot be",
-		func(v *verification) any { return count(len(v.corrupt)) }},
-	{"corrupt_samples", "", false, "their indices; on stderr for people", func(v *verification) any { return v.corrupt }},
+var verifyColumns = table.Columns[*verification]{
+	table.Listed("name", "name", "as given", func(v *verification) any { return v.name }),
+	table.Listed("samples", "samples", "of the dataset", func(v *verification) any { return table.Count(v.samples) }),
+	table.Listed("checked", "checked", "samples that were READY: their bytes were compared with their checksums",
+		func(v *verification) any { return table.Count(v.checked) }),
+	table.Listed("corrupt", "corrupt", "samples that are not what was stored, or whose words cannot be",
+		func(v *verification) any { return table.Count(len(v.corrupt)) }),
+	table.InJSON("corrupt_samples", "their indices; on stderr for people", func(v *verification) any { return v.corrupt }),
 }
 
 // verifyStep is how many bytes are checked between two looks at the clock, the signals and the bar: about 10 ms.
@@ -42,7 +43,7 @@ func newVerify() *cobra.Command {
 		Short: "Compare the samples of a cache with their checksums",
 		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. Samples that change meanwhile are looked at again, so it can
 run beside programs that use the cache; it counts no hits and changes nothing. On a terminal a bar shows how far it is.`,
-			verifyColumns.explain("OUTPUT"),
+			verifyColumns.Explain("OUTPUT"),
 			`Programs go on reading corrupt samples as they are: remove the cache, or clear it or overwrite them from a program.`,
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Args:              arguments(1, 1, "the name of a cache"),
@@ -60,7 +61,7 @@ run beside programs that use the cache; it counts no hits and changes nothing. O
 				return err
 			}
 			v.name = args[0]
-			if err := verifyColumns.one(c.OutOrStdout(), v, asJSON); err != nil {
+			if err := verifyColumns.One(c.OutOrStdout(), v, asJSON); err != nil {
 				return err
 			}
 			return v.report(asJSON, c.ErrOrStderr())

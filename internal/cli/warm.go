@@ -13,6 +13,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -24,30 +25,30 @@ type warmed struct {
 	ready   uint64 // samples that are there now
 	plan    *plan
 	came    atomic.Int64 // batches that came back
-	seconds ratio
+	seconds table.Ratio
 }
 
-var warmColumns = columns[*warmed]{
-	{"name", "", true, "of the cache", func(w *warmed) any { return w.name }},
-	{"samples", "samples", true, "of the dataset", func(w *warmed) any { return count(w.shape.Samples) }},
-	{"slots", "slots", true, "samples that have room; none in a variable-size cache", func(w *warmed) any { return slots(&w.shape) }},
-	{"ready", "filled", true, "samples in the cache now", func(w *warmed) any { return count(w.ready) }},
-	{"cached_fraction", "cached", true, "filled / samples: the hit rate to expect of an epoch that begins now", func(w *warmed) any { return fraction(w.ready, w.shape.Samples) }},
-	{"full", "full", true, "there is no room for another sample", func(w *warmed) any { return w.full() }},
-	{"kept_samples", "kept", true, "samples that were there before", func(w *warmed) any { return count(w.kept) }},
-	{"filled_samples", "new", true, "samples that were asked for, and are there", func(w *warmed) any { return count(w.plan.filled) }},
-	{"failed_samples", "failed", true, "samples that could not be filled", func(w *warmed) any { return count(w.plan.failed) }},
-	{"bytes", "bytes", true, "of the new ones", func(w *warmed) any { return byteCount(w.plan.bytes) }},
-	{"seconds", "seconds", true, "that it took", func(w *warmed) any { return w.seconds }},
-	{"bytes_per_second", "speed", true, "of filling", func(w *warmed) any { return bytesPerSecond(float64(w.plan.bytes) / float64(w.seconds)) }},
-	{"failures", "", true, fmt.Sprintf("the first %d failures by index: index, code (docs/control.md), error; on stderr for people", mostFailures),
-		func(w *warmed) any { return unfilledColumns.objects(w.plan.failures) }},
+var warmColumns = table.Columns[*warmed]{
+	table.InJSON("name", "of the cache", func(w *warmed) any { return w.name }),
+	table.Listed("samples", "samples", "of the dataset", func(w *warmed) any { return table.Count(w.shape.Samples) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(w *warmed) any { return slots(&w.shape) }),
+	table.Listed("ready", "filled", "samples in the cache now", func(w *warmed) any { return table.Count(w.ready) }),
+	table.Listed("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now", func(w *warmed) any { return table.Fraction(w.ready, w.shape.Samples) }),
+	table.Listed("full", "full", "there is no room for another sample", func(w *warmed) any { return w.full() }),
+	table.Listed("kept_samples", "kept", "samples that were there before", func(w *warmed) any { return table.Count(w.kept) }),
+	table.Listed("filled_samples", "new", "samples that were asked for, and are there", func(w *warmed) any { return table.Count(w.plan.filled) }),
+	table.Listed("failed_samples", "failed", "samples that could not be filled", func(w *warmed) any { return table.Count(w.plan.failed) }),
+	table.Listed("bytes", "bytes", "of the new ones", func(w *warmed) any { return table.Bytes(w.plan.bytes) }),
+	table.Listed("seconds", "seconds", "that it took", func(w *warmed) any { return w.seconds }),
+	table.Listed("bytes_per_second", "speed", "of filling", func(w *warmed) any { return table.BytesPerSecond(float64(w.plan.bytes) / float64(w.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/control.md), error; on stderr for people", mostFailures),
+		func(w *warmed) any { return unfilledColumns.Objects(w.plan.failures) }),
 }
 
-var unfilledColumns = columns[unfilled]{
-	{"index", "sample", false, "its index", func(f unfilled) any { return count(f.index) }},
-	{"code", "code", false, "of the failure", func(f unfilled) any { return f.code.String() }},
-	{"error", "error", false, "what went wrong", func(f unfilled) any { return f.why }},
+var unfilledColumns = table.Columns[unfilled]{
+	table.Shown("index", "sample", "its index", func(f unfilled) any { return table.Count(f.index) }),
+	table.Shown("code", "code", "of the failure", func(f unfilled) any { return f.code.String() }),
+	table.Shown("error", "error", "what went wrong", func(f unfilled) any { return f.why }),
 }
 
 // full says whether a cache that does not hold everything has no room left.
@@ -76,7 +77,7 @@ samples the server reads at a time is the key parallel of the cache in its confi
 			`Samples that cannot be read are counted and named, and do not end it; the exit status is then 1. A server that goes away is waited for,
 for --timeout, and the next one goes on; one that is there and answers nothing any more ends it. What is filled stays, however it ends:
 after Ctrl-C, or without a server, the same command goes on from there.`,
-			warmColumns.explain("OUTPUT"),
+			warmColumns.Explain("OUTPUT"),
 			exitStatus(exitNotFound, exitMemory, exitPermission, exitNoServer)),
 		Example: `  stocached warm imagenet
   stocached warm imagenet --json > warm.json && python train.py`,
@@ -103,10 +104,10 @@ after Ctrl-C, or without a server, the same command goes on from there.`,
 				return err
 			}
 			if asJSON {
-				err = writeJSON(c.OutOrStdout(), warmColumns.object(w))
+				err = table.WriteJSON(c.OutOrStdout(), warmColumns.Object(w))
 			} else {
 				fmt.Fprintln(c.OutOrStdout(), w.headline())
-				err = warmColumns.list(c.OutOrStdout(), w)
+				err = warmColumns.List(c.OutOrStdout(), w)
 			}
 			return errors.Join(err, w.report(asJSON, c.ErrOrStderr()))
 		},
@@ -169,7 +170,7 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, server s
 	if err != nil {
 		return nil, err
 	}
-	w.ready, w.seconds = after.Ready, ratio(time.Since(began).Seconds())
+	w.ready, w.seconds = after.Ready, table.Ratio(time.Since(began).Seconds())
 	switch {
 	case interrupt.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %s", w.soFar())
@@ -229,7 +230,7 @@ func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error
 
 // soFar is what stays of a fill that did not come to its end.
 func (w *warmed) soFar() string {
-	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there", count(w.ready), count(w.plan.goal()))
+	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there", table.Count(w.ready), table.Count(w.plan.goal()))
 }
 
 // ended is the error of such a fill.
@@ -246,16 +247,16 @@ func (w *warmed) headline() string {
 	case w.ready >= w.shape.Samples:
 		return w.name + " holds every sample"
 	case w.full():
-		return fmt.Sprintf("%s is full: %v of %v samples fit", w.name, count(w.ready), count(w.shape.Samples))
+		return fmt.Sprintf("%s is full: %v of %v samples fit", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
 	}
-	return fmt.Sprintf("%s holds %v of %v samples", w.name, count(w.ready), count(w.shape.Samples))
+	return fmt.Sprintf("%s holds %v of %v samples", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
 }
 
 // report tells people which samples failed, and makes the error of it.
 func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 	if w.plan.short {
 		return fmt.Errorf("%w: %v samples are in %s and there is room for more, but the machine, its /dev/shm or a cgroup has no memory for it: free some (stocached ls, stocached gc), "+
-			"or make the cache smaller", shm.ErrMemory, count(w.ready), w.name)
+			"or make the cache smaller", shm.ErrMemory, table.Count(w.ready), w.name)
 	}
 	if w.plan.failed == 0 {
 		return nil
@@ -270,7 +271,7 @@ func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 		if f.why == "" { // the server leaves texts out when there are many
 			f.why = fmt.Sprintf("sample %d", f.index)
 		}
-		fmt.Fprintf(stderr, "  %v: %s\n", f.code, text(f.why))
+		fmt.Fprintf(stderr, "  %v: %s\n", f.code, table.Text(f.why))
 	}
 	if w.plan.failed > most {
 		fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", w.plan.failed-most, mostFailures)

@@ -22,6 +22,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -205,7 +206,7 @@ func TestWarmUntilFull(t *testing.T) {
 		if reads += slots; d.metric("stocached_source_reads_total") != reads {
 			t.Errorf("%v reads, want %v", d.metric("stocached_source_reads_total"), reads)
 		}
-		contains(t, ok(t, d.args("warm", name)...), fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, count(slots)))
+		contains(t, ok(t, d.args("warm", name)...), fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
 	}
 }
 
@@ -346,7 +347,7 @@ func TestWarmServerKilled(t *testing.T) {
 			t.Fatalf("%d samples after %v, %v", stats.Ready, signal, err)
 		}
 		kept = stats.Ready
-		contains(t, stderr.String(), "stocached: no server", fmt.Sprintf("%v of 500 samples are in the cache and stay there, and the same command goes on from there", count(kept)),
+		contains(t, stderr.String(), "stocached: no server", fmt.Sprintf("%v of 500 samples are in the cache and stay there, and the same command goes on from there", table.Count(kept)),
 			"stocached serve -c config.yaml")
 		if there := wantRecordsIn(t, c); there != int(kept) {
 			t.Errorf("%d are there, %d were", there, kept)

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -36,22 +37,22 @@ type change struct {
 	before *stats // nil: not looked at before
 }
 
-var watchColumns = columns[change]{
-	{"time", "time", false, "of the look, local (JSON: UTC)", func(c change) any { return clock(c.now.at) }},
-	{"interval_seconds", "", false, "since the look before", func(c change) any { return c.seconds() }},
-	{"name", "name", false, "of the cache", func(c change) any { return c.now.name }},
-	{"ready", "filled", false, "samples in the cache now", func(c change) any { return count(c.now.Ready) }},
-	{"cached_fraction", "cached", false, "filled / samples", func(c change) any { return fraction(c.now.Ready, c.now.Samples) }},
-	{"interval_hit_rate", "hit rate", false, "hits / (hits + misses) in the interval; none: nothing was asked for",
-		func(c change) any { return c.hitRate() }},
-	{"hits_per_second", "hits/s", false, "in the interval", func(c change) any { return perSecond(c.rate(hits)) }},
-	{"misses_per_second", "misses/s", false, "in the interval", func(c change) any { return perSecond(c.rate(misses)) }},
-	{"stored_per_second", "sets/s", false, "samples stored in the interval", func(c change) any { return perSecond(c.rate(stored)) }},
-	{"stored_bytes_per_second", "stored", false, "their bytes", func(c change) any { return bytesPerSecond(c.rate(storedBytes)) }},
-	{"interval_busy", "races", false, "races lost in the interval", func(c change) any { return c.difference(busy) }},
-	{"interval_full", "full", false, "sets refused for lack of room in the interval", func(c change) any { return c.difference(full) }},
-	{"allocated_bytes", "memory", false, "pages that the file has now", func(c change) any { return byteCount(c.now.AllocatedBytes) }},
-	{"clients_live", "live", false, "live clients", func(c change) any { return count(c.now.ClientsLive) }},
+var watchColumns = table.Columns[change]{
+	table.Shown("time", "time", "of the look, local (JSON: UTC)", func(c change) any { return table.Clock(c.now.at) }),
+	table.InJSON("interval_seconds", "since the look before", func(c change) any { return c.seconds() }),
+	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
+	table.Shown("ready", "filled", "samples in the cache now", func(c change) any { return table.Count(c.now.Ready) }),
+	table.Shown("cached_fraction", "cached", "filled / samples", func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
+	table.Shown("interval_hit_rate", "hit rate", "hits / (hits + misses) in the interval; none: nothing was asked for",
+		func(c change) any { return c.hitRate() }),
+	table.Shown("hits_per_second", "hits/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(hits)) }),
+	table.Shown("misses_per_second", "misses/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(misses)) }),
+	table.Shown("stored_per_second", "sets/s", "samples stored in the interval", func(c change) any { return table.PerSecond(c.rate(stored)) }),
+	table.Shown("stored_bytes_per_second", "stored", "their bytes", func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
+	table.Shown("interval_busy", "races", "races lost in the interval", func(c change) any { return c.difference(busy) }),
+	table.Shown("interval_full", "full", "sets refused for lack of room in the interval", func(c change) any { return c.difference(full) }),
+	table.Shown("allocated_bytes", "memory", "pages that the file has now", func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
+	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
 }
 
 func hits(s *stats) uint64        { return s.Hits }
@@ -62,11 +63,11 @@ func busy(s *stats) uint64        { return s.Busy }
 func full(s *stats) uint64        { return s.Full }
 
 // seconds of the interval; unknown at the first look.
-func (c change) seconds() ratio {
+func (c change) seconds() table.Ratio {
 	if c.before == nil {
-		return ratio(math.NaN())
+		return table.Ratio(math.NaN())
 	}
-	return ratio(c.now.at.Sub(c.before.at).Seconds())
+	return table.Ratio(c.now.at.Sub(c.before.at).Seconds())
 }
 
 // rate of a counter in the interval.
@@ -82,15 +83,15 @@ func (c change) difference(counter func(*stats) uint64) any {
 	if c.before == nil {
 		return nil
 	}
-	return count(counter(c.now) - counter(c.before))
+	return table.Count(counter(c.now) - counter(c.before))
 }
 
-func (c change) hitRate() ratio {
+func (c change) hitRate() table.Ratio {
 	if c.before == nil {
-		return ratio(math.NaN())
+		return table.Ratio(math.NaN())
 	}
 	h, m := c.now.Hits-c.before.Hits, c.now.Misses-c.before.Misses
-	return fraction(h, h+m)
+	return table.Fraction(h, h+m)
 }
 
 // run looks, waits and looks again. It waits for a cache that is not made yet. An interrupt is the usual end: no error. So is the end of the cache.
@@ -176,11 +177,11 @@ func (w *watch) look(stderr io.Writer) ([]change, error) {
 func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	var b bytes.Buffer
 	if n == 0 {
-		b.WriteString(pad(watchColumns.titles()))
+		b.WriteString(pad(watchColumns.Titles()))
 	}
 	for _, c := range changes {
 		if c.before != nil {
-			b.WriteString(pad(watchColumns.cells(c)))
+			b.WriteString(pad(watchColumns.Cells(c)))
 		}
 	}
 	_, err := stdout.Write(b.Bytes())
@@ -212,16 +213,16 @@ func (w *watch) objects(stdout io.Writer, changes []change, _ uint64) error {
 			continue
 		}
 		o := c.now.object()
-		for _, f := range watchColumns.object(c) {
-			if !o.has(f.name) {
-				o.add(f.name, f.value)
+		for _, f := range watchColumns.Object(c) {
+			if !o.Has(f.Name) {
+				o.Add(f.Name, f.Value)
 			}
 		}
 		line, err := json.Marshal(o)
 		if err != nil {
 			return err
 		}
-		if _, err := stdout.Write(append(escaped(line), '\n')); err != nil {
+		if _, err := stdout.Write(append(table.Escaped(line), '\n')); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/stocached/stocached/internal/cli/table"
 )
 
 // inInterval says which change belongs beside which total: field of watchColumns by field of statsColumns.
@@ -18,14 +20,14 @@ var inInterval = map[string]string{
 // screen draws anew, on a terminal: of one cache totals and changes side by side, of all caches a line each.
 func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "stocached stats, every %v, %s; Ctrl-C ends it\n\n", w.interval, clock(time.Now()))
+	fmt.Fprintf(&b, "stocached stats, every %v, %s; Ctrl-C ends it\n\n", w.interval, table.Clock(time.Now()))
 	switch {
 	case len(changes) == 0:
 		fmt.Fprintf(&b, "no caches in %s\n", w.dir.shown())
 	case w.name != "":
 		sideBySide(&b, changes[0])
 	default:
-		if err := watchColumns.table(&b, changes); err != nil {
+		if err := watchColumns.Table(&b, changes); err != nil {
 			return err
 		}
 	}
@@ -51,20 +53,20 @@ func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 func sideBySide(b *bytes.Buffer, c change) {
 	changes := map[string]string{}
 	for _, column := range watchColumns {
-		changes[column.field] = text(column.value(c))
+		changes[column.Field] = table.Text(column.Value(c))
 	}
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "\tTOTAL\tLAST INTERVAL\n")
 	for _, column := range c.now.columns() {
-		if column.title == "" || column.wide {
+		if column.Title == "" || column.Wide {
 			continue
 		}
-		field := inInterval[column.field]
+		field := inInterval[column.Field]
 		change := changes[field]
 		if strings.HasSuffix(field, "_per_second") && change != "-" && !strings.HasSuffix(change, "/s") {
 			change += "/s"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", column.title, text(column.value(c.now)), change)
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", column.Title, table.Text(column.Value(c.now)), change)
 	}
 	tw.Flush()
 }

@@ -75,7 +75,7 @@ func TestWatchInterval(t *testing.T) {
 		if err != nil || len(changes) != 1 {
 			t.Fatal(changes, err)
 		}
-		b, err := json.Marshal(watchColumns.object(changes[0]))
+		b, err := json.Marshal(watchColumns.Object(changes[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
