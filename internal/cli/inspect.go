@@ -266,7 +266,7 @@ the object of the sample.`,
 			if err != nil {
 				return usage("index %q is not a whole number; the cache has samples 0 to %d", args[1], seg.Samples-1)
 			}
-			s, err := look(seg, reader, int(index))
+			s, err := indexRecordOf(seg, reader, int(index))
 			if err != nil {
 				return err
 			}
@@ -324,8 +324,8 @@ func inspect(seg *shm.Segment, reader *cache.Cache, name string, asJSON bool, st
 	return nil
 }
 
-// look reads one sample's index record.
-func look(seg *shm.Segment, reader *cache.Cache, index int) (*sample, error) {
+// indexRecordOf reads one sample's index record.
+func indexRecordOf(seg *shm.Segment, reader *cache.Cache, index int) (*sample, error) {
 	state, err := reader.State(index)
 	if err != nil {
 		return nil, err

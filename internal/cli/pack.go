@@ -327,7 +327,7 @@ func inOrder(ctx context.Context, src source.Source, first, readers int, prepare
 		for next := first; next < samples; {
 			select {
 			case b := <-free:
-				b.plan(src, next, samples)
+				b.assign(src, next, samples)
 				next += b.n
 				order <- b // there is room for all
 				select {
@@ -371,7 +371,7 @@ func inOrder(ctx context.Context, src source.Source, first, readers int, prepare
 }
 
 // plan makes a batch of the samples from first on.
-func (b *batch) plan(src source.Source, first, samples int) {
+func (b *batch) assign(src source.Source, first, samples int) {
 	b.first, b.n, b.bytes, b.err, b.done = first, 0, 0, nil, make(chan struct{})
 	for b.n < batchSamples && first+b.n < samples {
 		size, err := src.Size(first + b.n)

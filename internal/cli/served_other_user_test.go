@@ -260,7 +260,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = &figures{Errors: errorCounts{bad: 1}, UUID: bad}
+	s.server = &serverStats{Errors: errorCounts{bad: 1}, UUID: bad}
 	var out bytes.Buffer
 	if err := errors.Join(s.columns().List(&out, s), table.WriteJSON(&out, s.columns().Object(s))); err != nil {
 		t.Fatal(err)

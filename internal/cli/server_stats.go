@@ -14,8 +14,8 @@ import (
 	"github.com/stocached/stocached/internal/cli/table"
 )
 
-// figures are what a server says about a cache that it has, since it began.
-type figures struct {
+// serverStats are a server's counters of a cache, since the server started.
+type serverStats struct {
 	UUID      string         `json:"uuid"`
 	Adopted   bool           `json:"adopted"`
 	Connected uint64         `json:"connected"`
@@ -28,21 +28,21 @@ type figures struct {
 	P99       table.Duration `json:"fill_p99_seconds"`
 }
 
-// serverColumns are behind statsColumns when a server has the cache.
+// serverColumns follow statsColumns when a server has the cache.
 var serverColumns = table.Columns[*stats]{
 	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }),
-	table.Listed("connected", "connected", "clients that could ask it for samples now", figure(func(f *figures) any { return table.Count(f.Connected) })),
-	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet", figure(func(f *figures) any { return table.Count(f.Queued) })),
-	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up, and have not come back", figure(func(f *figures) any { return table.Count(f.Stuck) })),
-	table.Shown("source_reads", "source reads", "samples that it read from the source, since it began", figure(func(f *figures) any { return table.Count(f.Reads) })),
-	table.Listed("source_read_bytes", "bytes read", "of these", figure(func(f *figures) any { return table.Bytes(f.ReadBytes) })),
-	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind", figure(func(f *figures) any { return f.Errors })),
-	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored", figure(func(f *figures) any { return f.Mean })),
-	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram", figure(func(f *figures) any { return f.P99 })),
-	table.Listed("adopted", "adopted", "the cache was warm when the server began", figure(func(f *figures) any { return f.Adopted })),
+	table.Listed("connected", "connected", "clients that could ask it for samples now", fromServer(func(f *serverStats) any { return table.Count(f.Connected) })),
+	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet", fromServer(func(f *serverStats) any { return table.Count(f.Queued) })),
+	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up, and have not come back", fromServer(func(f *serverStats) any { return table.Count(f.Stuck) })),
+	table.Shown("source_reads", "source reads", "samples that it read from the source, since it began", fromServer(func(f *serverStats) any { return table.Count(f.Reads) })),
+	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any { return table.Bytes(f.ReadBytes) })),
+	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind", fromServer(func(f *serverStats) any { return f.Errors })),
+	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored", fromServer(func(f *serverStats) any { return f.Mean })),
+	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram", fromServer(func(f *serverStats) any { return f.P99 })),
+	table.Listed("adopted", "adopted", "the cache was warm when the server began", fromServer(func(f *serverStats) any { return f.Adopted })),
 }
 
-func figure(value func(*figures) any) func(*stats) any {
+func fromServer(value func(*serverStats) any) func(*stats) any {
 	return func(s *stats) any {
 		if s.server == nil {
 			return nil
@@ -73,10 +73,10 @@ func (s *stats) columns() table.Columns[*stats] {
 	return statsColumns
 }
 
-// Stats must not wait for a server: what it needs is in the segment. serverPatience is how much longer than for the segment it waits for one, and serverRest how long one that did
-// not answer is left alone.
+// Stats must not wait for a server, since the segment has its own counters. serverDeadline is how long stats waits for a server after it has read the segment.
+// serverRest is how long stats asks no more after a server has not answered.
 const (
-	serverPatience = 200 * time.Millisecond
+	serverDeadline = 200 * time.Millisecond
 	serverRest     = 5 * time.Second
 )
 
@@ -88,20 +88,20 @@ type asker struct {
 }
 
 // ask begins to ask about a cache, and returns what waits for the answer.
-func (a *asker) ask(name, uuid string) (answer func() (*figures, error)) {
+func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 	if a.silent != nil && time.Now().Before(a.until) {
-		return func() (*figures, error) { return nil, a.silent }
+		return func() (*serverStats, error) { return nil, a.silent }
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // where nobody waits for the answer
 	got := make(chan error, 1)
-	var f figures
+	var f serverStats
 	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
-	return func() (*figures, error) {
+	return func() (*serverStats, error) {
 		defer cancel()
 		var err error
 		select {
 		case err = <-got:
-		case <-time.After(serverPatience):
+		case <-time.After(serverDeadline):
 			err = stocclient.ErrNoServer
 		}
 		if errors.Is(err, stocclient.ErrNoServer) {

@@ -105,7 +105,7 @@ func TestStatsOfAServer(t *testing.T) {
 	began := time.Now()
 	watch := program(d.args("stats", path, "--watch", "--count", "10", "--interval", "10ms", "--json")...)
 	watch.Stdout = &out
-	if err := watch.Run(); err != nil || len(lines(out.String())) != 10 || time.Since(began) > 10*serverPatience {
+	if err := watch.Run(); err != nil || len(lines(out.String())) != 10 || time.Since(began) > 10*serverDeadline {
 		t.Errorf("%v, %d lines after %v", err, len(lines(out.String())), time.Since(began))
 	}
 	d.end(syscall.SIGKILL)

@@ -23,8 +23,8 @@ type stats struct {
 	at   time.Time
 	shm.Geometry
 
-	server *figures // of the server that has it; nil: none answered
-	silent error    // why a server that has it did not answer
+	server *serverStats // of the server that has it; nil: none answered
+	silent error        // why a server that has it did not answer
 }
 
 var statsColumns = table.Columns[*stats]{
@@ -172,7 +172,7 @@ func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
 		return nil, err
 	}
 	defer seg.Close()
-	answer := func() (*figures, error) { return nil, nil }
+	answer := func() (*serverStats, error) { return nil, nil }
 	if server != nil {
 		probe, err := seg.ProbeLocks()
 		if err != nil {

@@ -23,7 +23,7 @@ type warmed struct {
 	shape   shm.Geometry
 	kept    uint64 // samples that were there
 	ready   uint64 // samples that are there now
-	plan    *plan
+	queue   *warmQueue
 	came    atomic.Int64 // batches that came back
 	seconds table.Ratio
 }
@@ -36,13 +36,13 @@ var warmColumns = table.Columns[*warmed]{
 	table.Listed("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now", func(w *warmed) any { return table.Fraction(w.ready, w.shape.Samples) }),
 	table.Listed("full", "full", "there is no room for another sample", func(w *warmed) any { return w.full() }),
 	table.Listed("kept_samples", "kept", "samples that were there before", func(w *warmed) any { return table.Count(w.kept) }),
-	table.Listed("filled_samples", "new", "samples that were asked for, and are there", func(w *warmed) any { return table.Count(w.plan.filled) }),
-	table.Listed("failed_samples", "failed", "samples that could not be filled", func(w *warmed) any { return table.Count(w.plan.failed) }),
-	table.Listed("bytes", "bytes", "of the new ones", func(w *warmed) any { return table.Bytes(w.plan.bytes) }),
+	table.Listed("filled_samples", "new", "samples that were asked for, and are there", func(w *warmed) any { return table.Count(w.queue.filled) }),
+	table.Listed("failed_samples", "failed", "samples that could not be filled", func(w *warmed) any { return table.Count(w.queue.failed) }),
+	table.Listed("bytes", "bytes", "of the new ones", func(w *warmed) any { return table.Bytes(w.queue.bytes) }),
 	table.Listed("seconds", "seconds", "that it took", func(w *warmed) any { return w.seconds }),
-	table.Listed("bytes_per_second", "speed", "of filling", func(w *warmed) any { return table.BytesPerSecond(float64(w.plan.bytes) / float64(w.seconds)) }),
+	table.Listed("bytes_per_second", "speed", "of filling", func(w *warmed) any { return table.BytesPerSecond(float64(w.queue.bytes) / float64(w.seconds)) }),
 	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/control.md), error; on stderr for people", mostFailures),
-		func(w *warmed) any { return unfilledColumns.Objects(w.plan.failures) }),
+		func(w *warmed) any { return unfilledColumns.Objects(w.queue.failures) }),
 }
 
 var unfilledColumns = table.Columns[unfilled]{
@@ -53,7 +53,7 @@ var unfilledColumns = table.Columns[unfilled]{
 
 // full says whether a cache that does not hold everything has no room left.
 func (w *warmed) full() bool {
-	return w.plan.full || !w.shape.Variable() && w.ready >= w.shape.Slots
+	return w.queue.full || !w.shape.Variable() && w.ready >= w.shape.Slots
 }
 
 // unansweredPings is how many pings a server may leave unanswered, one after the other: a machine that is very busy may be late with one.
@@ -133,13 +133,13 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, server s
 	if err != nil {
 		return nil, err
 	}
-	w.kept, w.plan = before.Ready, newPlan(c, w.shape, before)
+	w.kept, w.queue = before.Ready, newWarmQueue(c, w.shape, before)
 	bar := newPace(stderr, "warm", 0)
 	defer bar.end()
-	bar.of(w.plan.goal())
+	bar.of(w.queue.goal())
 	bar.begin(w.kept)
 	bar.set(w.kept)
-	w.plan.tell = func(filled, bytes, goal uint64) {
+	w.queue.tell = func(filled, bytes, goal uint64) {
 		bar.bytes.Store(bytes)
 		bar.of(goal)
 		bar.set(w.kept + filled)
@@ -151,7 +151,7 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, server s
 		all.Go(func() {
 			if err := guard(func() error { return w.work(ctx, c) }); err != nil {
 				cancel(err) // the first one tells
-				w.plan.stop()
+				w.queue.stop()
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, server s
 	watch.Go(func() {
 		if err := w.watch(working, server); err != nil {
 			cancel(err)
-			w.plan.stop()
+			w.queue.stop()
 		}
 	})
 	all.Wait()
@@ -183,7 +183,7 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, server s
 // work has one batch after the other filled.
 func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 	for {
-		batch, err := w.plan.next()
+		batch, err := w.queue.next()
 		if err != nil || len(batch) == 0 {
 			return err
 		}
@@ -196,7 +196,7 @@ func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 			return err
 		}
 		w.came.Add(1)
-		if err := w.plan.back(ctx, batch, failed.Failures); err != nil {
+		if err := w.queue.back(ctx, batch, failed.Failures); err != nil {
 			return err
 		}
 	}
@@ -230,7 +230,7 @@ func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error
 
 // soFar is what stays of a fill that did not come to its end.
 func (w *warmed) soFar() string {
-	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there", table.Count(w.ready), table.Count(w.plan.goal()))
+	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there", table.Count(w.ready), table.Count(w.queue.goal()))
 }
 
 // ended is the error of such a fill.
@@ -254,29 +254,29 @@ func (w *warmed) headline() string {
 
 // report tells people which samples failed, and makes the error of it.
 func (w *warmed) report(asJSON bool, stderr io.Writer) error {
-	if w.plan.short {
+	if w.queue.short {
 		return fmt.Errorf("%w: %v samples are in %s and there is room for more, but the machine, its /dev/shm or a cgroup has no memory for it: free some (stocached ls, stocached gc), "+
 			"or make the cache smaller", shm.ErrMemory, table.Count(w.ready), w.name)
 	}
-	if w.plan.failed == 0 {
+	if w.queue.failed == 0 {
 		return nil
 	}
-	err := fmt.Errorf("%s could not be filled", plural(w.plan.failed, "sample"))
+	err := fmt.Errorf("%s could not be filled", plural(w.queue.failed, "sample"))
 	if asJSON {
 		return reported(err)
 	}
 	const most = 10
 	complain(stderr, err)
-	for _, f := range w.plan.failures[:min(most, len(w.plan.failures))] {
+	for _, f := range w.queue.failures[:min(most, len(w.queue.failures))] {
 		if f.why == "" { // the server leaves texts out when there are many
 			f.why = fmt.Sprintf("sample %d", f.index)
 		}
 		fmt.Fprintf(stderr, "  %v: %s\n", f.code, table.Text(f.why))
 	}
-	if w.plan.failed > most {
-		fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", w.plan.failed-most, mostFailures)
+	if w.queue.failed > most {
+		fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", w.queue.failed-most, mostFailures)
 	}
-	if w.plan.changed {
+	if w.queue.changed {
 		fmt.Fprintln(stderr, "The source has changed: restart the server, which begins a cold cache of what it is now.")
 	}
 	return reported(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// plan hands out what is not in a cache yet, in the order of the indices, which is the order that sources read fastest, and takes notice of what came of it.
+// warmQueue hands out what is not in a cache yet, in the order of the indices, which is the order that sources read fastest, and takes notice of what came of it.
 // No more is handed out than there is room for. Safe for many goroutines.
-type plan struct {
+type warmQueue struct {
 	cache *stocclient.Served
 	shape shm.Geometry
 	batch int                              // samples at a time
@@ -55,8 +55,8 @@ const (
 	slotPause = 100 * time.Millisecond
 )
 
-func newPlan(c *stocclient.Served, shape shm.Geometry, stats stocclient.Stats) *plan {
-	p := &plan{cache: c, shape: shape, ready: stats.Ready, room: math.MaxInt, tries: map[int]int{}, tell: func(uint64, uint64, uint64) {}}
+func newWarmQueue(c *stocclient.Served, shape shm.Geometry, stats stocclient.Stats) *warmQueue {
+	p := &warmQueue{cache: c, shape: shape, ready: stats.Ready, room: math.MaxInt, tries: map[int]int{}, tell: func(uint64, uint64, uint64) {}}
 	p.wake.L = &p.mu
 	if shape.Variable() {
 		p.free = shape.PayloadBytes - min(stats.ArenaNextBytes, shape.PayloadBytes)
@@ -69,7 +69,7 @@ func newPlan(c *stocclient.Served, shape shm.Geometry, stats stocclient.Stats) *
 }
 
 // next returns samples to fill; none: it is over.
-func (p *plan) next() ([]int, error) {
+func (p *warmQueue) next() ([]int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
@@ -98,7 +98,7 @@ func (p *plan) next() ([]int, error) {
 }
 
 // take takes at most n samples that are not there. With mu held.
-func (p *plan) take(n int) (batch []int, err error) {
+func (p *warmQueue) take(n int) (batch []int, err error) {
 	k := min(n, len(p.ahead))
 	batch = append(batch, p.ahead[:k]...)
 	p.ahead = p.ahead[k:]
@@ -122,7 +122,7 @@ func (p *plan) take(n int) (batch []int, err error) {
 }
 
 // stop ends it: nothing is handed out any more.
-func (p *plan) stop() {
+func (p *warmQueue) stop() {
 	p.mu.Lock()
 	p.over = true
 	p.wake.Broadcast()
@@ -130,7 +130,7 @@ func (p *plan) stop() {
 }
 
 // back takes notice of what became of a batch: failures of those that are not there.
-func (p *plan) back(ctx context.Context, batch []int, failures []stocclient.FetchFailure) error {
+func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient.FetchFailure) error {
 	missing := map[int]bool{}
 	var again []int
 	var bad []unfilled
@@ -209,7 +209,7 @@ func (p *plan) back(ctx context.Context, batch []int, failures []stocclient.Fetc
 }
 
 // fail counts what could not be filled. With mu held.
-func (p *plan) fail(bad []unfilled) {
+func (p *warmQueue) fail(bad []unfilled) {
 	p.failed += len(bad)
 	for _, f := range bad {
 		p.changed = p.changed || f.code == control.CodeChanged
@@ -221,7 +221,7 @@ func (p *plan) fail(bad []unfilled) {
 }
 
 // hasRoom says whether a sample of any size would get a slot, as far as slots or arena go.
-func (p *plan) hasRoom() (bool, error) {
+func (p *warmQueue) hasRoom() (bool, error) {
 	stats, err := p.cache.Stats()
 	if p.shape.Variable() {
 		return p.shape.PayloadBytes-min(stats.ArenaNextBytes, p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.SampleBytes())+shm.UnitBytes)*shm.UnitBytes, err
@@ -230,7 +230,7 @@ func (p *plan) hasRoom() (bool, error) {
 }
 
 // goal is how many samples will be in the cache when it is full: in an arena, if the others are as large as those so far. With mu held, or alone.
-func (p *plan) goal() uint64 {
+func (p *warmQueue) goal() uint64 {
 	if !p.shape.Variable() {
 		return min(p.shape.Slots, p.shape.Samples)
 	}

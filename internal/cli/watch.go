@@ -110,7 +110,7 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	w.before = map[[16]byte]*stats{}
 	waiting := false
 	for n := uint64(0); ; {
-		changes, err := w.look(stderr)
+		changes, err := w.read(stderr)
 		switch {
 		case errors.Is(err, shm.ErrNotFound) && n > 0:
 			fmt.Fprintf(stderr, "%s is gone\n", w.name)
@@ -148,7 +148,7 @@ func (w *watch) place() string {
 }
 
 // look compares the caches with what they were at the last look.
-func (w *watch) look(stderr io.Writer) ([]change, error) {
+func (w *watch) read(stderr io.Writer) ([]change, error) {
 	var rows []*stats
 	var err error
 	if w.name == "" {

@@ -71,7 +71,7 @@ func TestWatchInterval(t *testing.T) {
 	w := watch{dir: &dirFlag{}, name: path}
 	look := func() jsonObject {
 		t.Helper()
-		changes, err := w.look(io.Discard)
+		changes, err := w.read(io.Discard)
 		if err != nil || len(changes) != 1 {
 			t.Fatal(changes, err)
 		}
@@ -112,7 +112,7 @@ func TestWatchInterval(t *testing.T) {
 	if err := shm.Unlink(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.look(io.Discard); exitCode(err) != exitNotFound {
+	if _, err := w.read(io.Discard); exitCode(err) != exitNotFound {
 		t.Fatal(err)
 	}
 	o := small()
