@@ -22,9 +22,9 @@ CI := setup-lint,$(GO_TESTS),lint-cross $(C_TESTS),lint-python $(PYTHONS) test-s
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
 STRESS_WORKERS = -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
-STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && $(GO) run ./internal/stress/cmd/stress drive $(STRESS_WORKERS)
+STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && $(GO) run ./internal/verify/stress/cmd/stress drive $(STRESS_WORKERS)
 # 16 of them fill caches in memory cgroups that are too small for these.
-STRESS_MEMORY = $(GO) run ./internal/stress/cmd/stress memory $(STRESS_WORKERS)
+STRESS_MEMORY = $(GO) run ./internal/verify/stress/cmd/stress memory $(STRESS_WORKERS)
 
 # -r: every skip is told, with its reason, and every failure once more at the end.
 PYTEST = $(PY) -m pytest -rsfE
@@ -152,7 +152,7 @@ ci: setup-first ## what .ci/run runs: test, lint and the examples of the documen
 
 .PHONY: test-go
 test-go: ## Go without cgo; the model has a target of its own
-	CGO_ENABLED=0 $(GO_TEST) $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/model)
+	CGO_ENABLED=0 $(GO_TEST) $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/verify/model)
 	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) ./...
 
 .PHONY: test-bench
@@ -174,7 +174,7 @@ test-go-faults: ## Go with fault points: kills and stops at every step of the pr
 
 .PHONY: test-model
 test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C
-	$(GO_TEST) -tags faultpoints ./internal/model/...
+	$(GO_TEST) -tags faultpoints ./internal/verify/model/...
 
 .PHONY: test-c
 test-c: setup-c-tests ## C: plain, with fault points, under the address, undefined-behaviour and thread sanitizers

@@ -13,8 +13,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// warmQueue hands out what is not in a cache yet, in the order of the indices, which is the order that sources read fastest, and takes notice of what came of it.
-// No more is handed out than there is room for. Safe for many goroutines.
+// warmQueue hands out the samples that a cache does not have yet, by index, which is the order that sources read fastest, and counts the results.
+// It hands out no more than the cache has room for. Safe for many goroutines.
 type warmQueue struct {
 	cache *stocclient.Served
 	shape shm.Geometry

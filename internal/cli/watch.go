@@ -62,7 +62,7 @@ func storedBytes(s *stats) uint64 { return s.StoredBytes }
 func busy(s *stats) uint64        { return s.Busy }
 func full(s *stats) uint64        { return s.Full }
 
-// seconds of the interval; unknown at the first look.
+// seconds of the interval; unknown at first.
 func (c change) seconds() table.Ratio {
 	if c.before == nil {
 		return table.Ratio(math.NaN())
@@ -78,7 +78,7 @@ func (c change) rate(counter func(*stats) uint64) float64 {
 	return float64(counter(c.now)-counter(c.before)) / float64(c.seconds())
 }
 
-// difference of a counter; nil at the first look.
+// difference of a counter; nil at first.
 func (c change) difference(counter func(*stats) uint64) any {
 	if c.before == nil {
 		return nil
@@ -147,7 +147,7 @@ func (w *watch) place() string {
 	return filepath.Join(w.dir.shown(), w.name)
 }
 
-// look compares the caches with what they were at the last look.
+// read reads the caches and compares them with what they were an interval ago.
 func (w *watch) read(stderr io.Writer) ([]change, error) {
 	var rows []*stats
 	var err error

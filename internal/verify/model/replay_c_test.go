@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stocached/stocached/internal/model"
+	"github.com/stocached/stocached/internal/verify/model"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -39,7 +39,7 @@ func buildReplay(t *testing.T) string {
 	}
 	program := filepath.Join(t.TempDir(), "replay")
 	build := exec.Command(cc, "-std=c11", "-Wall", "-Wextra", "-O1", "-g", "-pthread", "-DSTOC_FAULT_POINTS",
-		"-o", program, "../../cclient/ctest/replay.c", "../../cclient/stocached.c")
+		"-o", program, "../../../cclient/ctest/replay.c", "../../../cclient/stocached.c")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build.Args, err, out)
 	}
@@ -170,7 +170,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 			}
 		}
 		if err := run.Do(m); err != nil {
-			t.Fatalf("%v; regenerate testdata/schedules.json: go generate ./internal/model", err)
+			t.Fatalf("%v; regenerate testdata/schedules.json: go generate ./internal/verify/model", err)
 		}
 		e.want = run.Snapshot()
 		expected = append(expected, e)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
-	"github.com/stocached/stocached/internal/model"
+	"github.com/stocached/stocached/internal/verify/model"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -109,7 +109,7 @@ func replayGo(t *testing.T, s model.Schedule) {
 			err = run.Do(m)
 		}
 		if err != nil {
-			t.Fatalf("%v; regenerate testdata/schedules.json: go generate ./internal/model", err)
+			t.Fatalf("%v; regenerate testdata/schedules.json: go generate ./internal/verify/model", err)
 		}
 		st.trace = append(st.trace, text)
 		st.move(m)

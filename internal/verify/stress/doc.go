@@ -1,5 +1,5 @@
 // Package stress kills worker processes at random while they fill, read and overwrite one cache, and checks what is left. Workers may be written in any
-// language; this page is their contract, and Work is the one in Go (internal/stress/worker).
+// language; this page is their contract, and Work is the one in Go (internal/verify/stress/worker).
 //
 // # Command line
 //

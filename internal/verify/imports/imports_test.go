@@ -62,7 +62,7 @@ var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/"
 
 // Ensure that no import of this module points up, that only the conformance tests use cgo, and that cloud SDKs stay under source/.
 func TestDirection(t *testing.T) {
-	violations, files, err := check(os.DirFS("../.."))
+	violations, files, err := check(os.DirFS("../../.."))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestCheckSees(t *testing.T) {
 		{"policy/clock/a.go", module + "/policy", ""},
 		{"cache/a.go", module + "/policy", ""},
 		{"cache/a.go", module + "/internal/fault", ""},
-		{"cache/a.go", module + "/internal/model", "cache/a.go imports internal/model"},
+		{"cache/a.go", module + "/internal/verify/model", "cache/a.go imports internal/verify/model"},
 		{"cache/a.go", module + "/client", "cache/a.go imports client"},
 		{"client/a.go", module + "/cache", ""},
 		{"client/a.go", module + "/server", "must stay small"},
@@ -113,8 +113,8 @@ func TestCheckSees(t *testing.T) {
 		{"cmd/stocached/a.go", module + "/internal/cli", ""},
 		{"cmd/stocached/a.go", module + "/server", "a program is its command line"},
 		{"internal/cli/a.go", "github.com/spf13/cobra", ""},
-		{"internal/cli/a.go", module + "/internal/model", "imports internal/model"},
-		{"internal/model/a.go", module + "/cache", ""},
+		{"internal/cli/a.go", module + "/internal/verify/model", "imports internal/verify/model"},
+		{"internal/verify/model/a.go", module + "/cache", ""},
 		{"tools/lint/a.go", "golang.org/x/tools", ""},
 		{"shm/a.go", module + "/tools/lint", "shm/a.go imports tools/lint"},
 		{"novel/a.go", "os", "novel/a.go lies in a folder without a rule"},
@@ -191,7 +191,7 @@ func violation(file, imported string) string {
 		return "" // tools and tests, on top of everything; who may import them is decided by the importer's rule
 	}
 	if !ok {
-		return fmt.Sprintf("%s lies in a folder without a rule: add one to internal/imports, with its reason", file)
+		return fmt.Sprintf("%s lies in a folder without a rule: add one to internal/verify/imports, with its reason", file)
 	}
 	if rest, mine := strings.CutPrefix(imported, module+"/"); mine {
 		if within(rest, folder) || slices.ContainsFunc(r.ours, func(f string) bool { return within(rest, f) }) {

@@ -58,7 +58,7 @@ func TestProtocol(t *testing.T) {
 			t.Errorf("no configuration makes step %d", k)
 		}
 	}
-	compareSets(t, "docs/protocol.md", pointsOf(t, "../../docs/protocol.md"), "the configurations", passed)
+	compareSets(t, "docs/protocol.md", pointsOf(t, "../../../docs/protocol.md"), "the configurations", passed)
 }
 
 // Every breakage of the protocol is found, in the configuration that is there for it. The log has the shortest schedule.
@@ -125,7 +125,7 @@ func configNamed(t *testing.T, name string) Config {
 
 // The schedules that are replayed pass every fault point, and clients die at each of them.
 func TestSchedulesCover(t *testing.T) {
-	documented := pointsOf(t, "../../docs/protocol.md")
+	documented := pointsOf(t, "../../../docs/protocol.md")
 	text, err := os.ReadFile("testdata/schedules.json")
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestSchedulesCover(t *testing.T) {
 	compareSets(t, "docs/protocol.md", documented, "the deaths in the schedules", died)
 }
 
-// The schedules in testdata are those that the model gives: go generate ./internal/model.
+// The schedules in testdata are those that the model gives: go generate ./internal/verify/model.
 func TestSchedulesFresh(t *testing.T) {
 	have, err := os.ReadFile("testdata/schedules.json")
 	if err != nil {
@@ -177,7 +177,7 @@ func TestSchedulesFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(have, want) {
-		t.Error("testdata/schedules.json is not what the model gives: go generate ./internal/model")
+		t.Error("testdata/schedules.json is not what the model gives: go generate ./internal/verify/model")
 	}
 }
 
@@ -211,7 +211,7 @@ func compareSets(t *testing.T, a string, in map[string]bool, b string, also map[
 
 // docs/model.md lists every mutation as the table has it.
 func TestDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/model.md")
+	text, err := os.ReadFile("../../../docs/model.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Command export writes the schedules that are replayed on the real code, chosen from a fixed seed: go generate ./internal/model.
+// Command export writes the schedules that are replayed on the real code, chosen from a fixed seed: go generate ./internal/verify/model.
 package main
 
 import (
@@ -6,7 +6,7 @@ import (
 	"log"
 	"os"
 
-	"github.com/stocached/stocached/internal/model"
+	"github.com/stocached/stocached/internal/verify/model"
 )
 
 func main() {
