@@ -234,7 +234,7 @@ func TestFair(t *testing.T) {
 	id := greedy.startFetch(a, upTo(much)...)
 	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
 	mine := modest.startFetch(b, 4500, 4501, 4502)
-	eventually(t, "both are queued", func() bool { return s.Turns("pets") == much-1+3 })
+	eventually(t, "both are queued", func() bool { return s.Waiters("pets") == much-1+3 })
 	release()
 	modest.answer(mine, 3)
 	greedy.answer(id, much)

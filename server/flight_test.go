@@ -132,8 +132,8 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 		p.send(control.AppendCancel(nil, id))
 		p.answer(id, len(all))
 	}
-	if n := s.Turns("pets"); n != 0 {
-		t.Errorf("%d wants are in queues", n)
+	if n := s.Waiters("pets"); n != 0 {
+		t.Errorf("%d waiters are in queues", n)
 	}
 	release()
 	if a := p.answer(first, 1); len(a.failures) != 0 {
@@ -155,8 +155,8 @@ func TestDroppedWantsAreForgotten(t *testing.T) {
 	if a := p.fetch(number, 0, shuffled(samples)...); len(a.failures) != samples {
 		t.Errorf("%d failed", len(a.failures))
 	}
-	if n := s.Turns("pets"); n != 0 {
-		t.Errorf("%d wants are in queues", n)
+	if n := s.Waiters("pets"); n != 0 {
+		t.Errorf("%d waiters are in queues", n)
 	}
 }
 

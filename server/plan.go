@@ -15,6 +15,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -69,7 +70,7 @@ type plan struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wake    chan struct{} // has something in it when what was asked for has come
-	queue   queue
+	queue   *fill.Queue
 	held    atomic.Bool // what is in the queue is to be given up: there is no room for it, or the plan was ended
 
 	mu       sync.Mutex // protects what follows
@@ -78,7 +79,7 @@ type plan struct {
 	began    uint64     // reads of the cache when the plan began
 	consumed uint64     // samples, as far as can be told
 	moved    time.Time  // when consumed or next last did
-	requests map[*request]bool
+	requests map[*fill.Request]bool
 	underWay int
 	read     uint64
 	failed   uint64
@@ -177,9 +178,9 @@ func (s *Server) plan(name string, o PlanOptions) (planAnswer, error) {
 	if err != nil {
 		return planAnswer{}, fmt.Errorf("a plan for cache %s: %w", name, err)
 	}
-	p := &plan{host: h, options: o, parts: parts, wake: make(chan struct{}, 1), began: h.consumed(), moved: time.Now(), requests: map[*request]bool{}}
+	p := &plan{host: h, options: o, parts: parts, wake: make(chan struct{}, 1), began: h.consumed(), moved: time.Now(), requests: map[*fill.Request]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.queue.full = p.held.Load
+	p.queue = fill.NewQueue(true, p.held.Load)
 	for _, part := range parts {
 		p.total += part.Samples()
 	}
@@ -257,7 +258,7 @@ func (p *plan) giveUp() {
 	left := slices.Collect(maps.Keys(p.requests))
 	p.mu.Unlock()
 	for _, r := range left {
-		r.cancel()
+		p.host.filler.Cancel(r)
 	}
 }
 
@@ -362,14 +363,11 @@ func (p *plan) ask(indices []int) {
 		p.mu.Unlock()
 		return
 	}
-	r := &request{plan: p, filler: h.filler, queue: &p.queue, prefetch: true, remaining: len(missing), wants: make([]*want, len(missing))}
-	for k, i := range missing {
-		r.wants[k] = &want{request: r, position: uint32(k), index: i}
-	}
+	r := fill.NewRequest(p, p.queue, missing)
 	p.requests[r] = true
 	p.underWay += len(missing)
 	p.mu.Unlock()
-	h.filler.submit(r)
+	h.filler.Submit(r)
 }
 
 // room says whether the cache may have room, and try whether it is worth a read to find out. With mu held, by who has entered.
@@ -387,6 +385,15 @@ func (p *plan) room() (room, try bool) {
 
 // life counts the clears of the cache.
 func (p *plan) life() uint64 { return shm.Phase(p.host.segment.Phase().Load()).Epoch() }
+
+// CanTake is true: a plan keeps no bytes.
+func (p *plan) CanTake(int) bool { return true }
+
+// Take takes notice of a sample that has no slot.
+func (p *plan) Take(uint32, *fill.Buffer) bool {
+	p.noSlot()
+	return false
+}
 
 // noSlot takes notice of a sample that was read, and has no room. The filler calls it, whose cache is open as long as it does.
 func (p *plan) noSlot() {
@@ -406,11 +413,11 @@ func (p *plan) look() {
 }
 
 // ended takes notice of a request whose last sample came, or failed.
-func (p *plan) ended(r *request) {
+func (p *plan) Done(r *fill.Request, failures []control.Failure) {
 	p.mu.Lock()
 	delete(p.requests, r)
-	p.underWay -= len(r.wants)
-	for _, f := range r.failures {
+	p.underWay -= r.Len()
+	for _, f := range failures {
 		switch f.Code {
 		case control.CodeNoSlot, control.CodeCancelled:
 			p.noRoom++
@@ -420,8 +427,8 @@ func (p *plan) ended(r *request) {
 			p.failed++
 		}
 	}
-	p.read += uint64(len(r.wants) - len(r.failures))
-	if len(r.failures) == 0 {
+	p.read += uint64(r.Len() - len(failures))
+	if len(failures) == 0 {
 		p.full = false // until the next one says otherwise
 	}
 	p.mu.Unlock()

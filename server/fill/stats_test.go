@@ -1,4 +1,4 @@
-package server
+package fill
 
 import (
 	"math"
@@ -8,10 +8,10 @@ import (
 
 // Ensure that quantiles are where they must be, as near as buckets tell.
 func TestQuantile(t *testing.T) {
-	var h histogram
+	var h Histogram
 	at := func(q float64) float64 {
-		upTo, n, _ := h.snapshot()
-		return quantile(q, upTo, n)
+		upTo, n, _ := h.Snapshot()
+		return Quantile(q, upTo, n)
 	}
 	for range 98 {
 		h.add(700 * time.Microsecond) // in 0.5..1 ms
