@@ -22,9 +22,9 @@ CI := setup-lint,$(GO_TESTS),lint-cross $(C_TESTS),lint-python $(PYTHONS) test-s
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
 STRESS_WORKERS = -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
-STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && $(GO) run ./internal/stress/cmd/stress drive $(STRESS_WORKERS)
+STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && $(GO) run ./internal/verify/stress/cmd/stress drive $(STRESS_WORKERS)
 # 16 of them fill caches in memory cgroups that are too small for these.
-STRESS_MEMORY = $(GO) run ./internal/stress/cmd/stress memory $(STRESS_WORKERS)
+STRESS_MEMORY = $(GO) run ./internal/verify/stress/cmd/stress memory $(STRESS_WORKERS)
 
 # -r: every skip is told, with its reason, and every failure once more at the end.
 PYTEST = $(PY) -m pytest -rsfE
@@ -132,7 +132,7 @@ charts: setup-torch setup-demo ## the time-lines of the loader and of streams be
 soak: build/libstocached.so setup-torch ## random SIGKILLs for long: KILLS=50000, SECONDS=3600 at most; then MEMORY_ROUNDS=50 of 16 writers in each of five memory cgroups; then SERVER_KILLS=500 of a server under load, PREPARE_KILLS=2000 of preparations, LOADER_KILLS=2000 of workers; AUGMENTATIONS=200 seeds of each through each way in
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
 	$(STRESS_MEMORY) -limits 256,512,1024,2048,4096 -rounds $(or $(MEMORY_ROUNDS),50)
-	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./cmd/stocached
+	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/test_loader_kills.py \
 		python/tests/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
@@ -152,7 +152,7 @@ ci: setup-first ## what .ci/run runs: test, lint and the examples of the documen
 
 .PHONY: test-go
 test-go: ## Go without cgo; the model has a target of its own
-	CGO_ENABLED=0 $(GO_TEST) $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/model)
+	CGO_ENABLED=0 $(GO_TEST) $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/verify/model)
 	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) ./...
 
 .PHONY: test-bench
@@ -170,11 +170,11 @@ test-go-race: ## Go under the race detector
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
 	$(GO_TEST) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir
 	$(GO_TEST) -tags faultpoints -run TestPoint ./server
-	$(GO_TEST) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./cmd/stocached
+	$(GO_TEST) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./internal/cli
 
 .PHONY: test-model
 test-model: build/libstocached.so ## every interleaving of the protocol in small worlds, replayed on Go and C
-	$(GO_TEST) -tags faultpoints ./internal/model/...
+	$(GO_TEST) -tags faultpoints ./internal/verify/model/...
 
 .PHONY: test-c
 test-c: setup-c-tests ## C: plain, with fault points, under the address, undefined-behaviour and thread sanitizers
@@ -186,7 +186,7 @@ test-conform: build/libstocached.so ## one table of operations through Go and th
 
 .PHONY: test-languages
 test-languages: build setup-python ## 8 processes in Go, C and Python on one server: each sample is read once
-	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run TestEverySample ./cmd/stocached
+	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run TestEverySample ./internal/cli
 
 .PHONY: test-python
 test-python: setup-python bin/stocached ## Python without torch

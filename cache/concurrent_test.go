@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/internal/stress"
+	"github.com/stocached/stocached/internal/verify/stress"
 	"github.com/stocached/stocached/shm"
 )
 

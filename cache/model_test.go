@@ -14,7 +14,7 @@ import (
 var modelSeed = flag.Uint64("model.seed", 0, "repeat the random operations of this seed; 0: a new one")
 
 // model is what a cache should hold: the plainest thing that could be right. One operation at a time; what happens at the same time is
-// the business of internal/model.
+// the business of internal/verify/model.
 type model struct {
 	o       shm.Options
 	units   uint64

@@ -1,5 +1,5 @@
 /*
- * stress_worker.c - the worker in C of the kill stress. internal/stress/doc.go is its contract: command line, turns, payload, exit statuses.
+ * stress_worker.c - the worker in C of the kill stress. internal/verify/stress/doc.go is its contract: command line, turns, payload, exit statuses.
  *
  *     stress_worker <cache> <samples> <seconds> <seed>
  *     stress_worker --test-vector

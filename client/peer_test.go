@@ -23,7 +23,7 @@ import (
 
 const peerBytes = 50
 
-// peer follows a script, for what no good server does. Against the good one see cmd/stocached.
+// peer follows a script, for what no good server does. Against the good one see internal/cli.
 type peer struct {
 	t   *testing.T
 	dir string

@@ -8,17 +8,18 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
 // A batch costs no allocation when all of its samples are in the cache, and it is released.
 func TestNoAllocations(t *testing.T) {
 	for _, bytes := range []int{2000, 0} {
-		for _, order := range []loader.Order{{}, {Kind: loader.Shuffled}, {Kind: loader.Blocks, Block: 16, Window: 4}, {Kind: loader.Windows, Window: 500}} {
+		for _, o := range []order.Order{{}, {Kind: order.Shuffled}, {Kind: order.Blocks, Block: 16, Window: 4}, {Kind: order.Windows, Window: 500}} {
 			const samples, size = 8000, 8
 			d := newDataset(samples, bytes)
 			c := newCache(t, d, samples)
 			fill(t, c, d, func(int) bool { return true })
-			l, err := loader.New(cached(t, c, d), loader.Options{BatchSize: size, Threads: 2, Order: order})
+			l, err := loader.New(cached(t, c, d), loader.Options{BatchSize: size, Threads: 2, Order: o})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +39,7 @@ func TestNoAllocations(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			// What a loop costs once (its goroutines, its channels) and what the runtime does meanwhile is some dozens; an allocation a batch would be 1,000.
 			if n := after.Mallocs - before.Mallocs; n > 200 {
-				t.Errorf("%d bytes, %v: %d allocations for %d batches", bytes, order.Kind, n, samples/size)
+				t.Errorf("%d bytes, %v: %d allocations for %d batches", bytes, o.Kind, n, samples/size)
 			}
 		}
 	}

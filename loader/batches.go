@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/order"
 )
 
 // Batches goes over what is left of the epoch, in its order. Behind the end of an epoch the loader is at the begin of the next one; after a loop that was left before, behind the last batch that
@@ -48,8 +49,8 @@ type run struct {
 	l        *Loader
 	ctx      context.Context // of loads; ends with the loop
 	cancel   context.CancelFunc
-	epoch    *Epoch
-	part     *Part
+	epoch    *order.Epoch
+	part     *order.Part
 	batches  int
 	all      sync.WaitGroup // its goroutines
 	made     chan *buffer   // in order; closed behind the last one

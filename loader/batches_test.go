@@ -11,12 +11,13 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
 // Whatever the samples come from, however many goroutines load them, and however much is made ahead: the same samples in the same batches, in the order that the order has.
 func TestSameBatches(t *testing.T) {
 	const samples, size = 97, 8
-	orders := []loader.Epochs{nil, shuffled(samples), loader.Order{Kind: loader.Windows, Seed: 3, Window: 10}, loader.Order{Kind: loader.Blocks, Seed: 3, Window: 2, Block: 6}}
+	orders := []loader.Epochs{nil, shuffled(samples), order.Order{Kind: order.Windows, Seed: 3, Window: 10}, order.Order{Kind: order.Blocks, Seed: 3, Window: 2, Block: 6}}
 	for _, bytes := range []int{1000, 0} {
 		for _, there := range []string{"bare source", "cold", "half", "warm", "small"} {
 			for w, workers := range []int{1, 2, 5} {
@@ -33,16 +34,16 @@ func TestSameBatches(t *testing.T) {
 						fill(t, c, d, func(i int) bool { return there == "warm" || there == "half" && i%2 == 0 })
 						from = cached(t, c, d)
 					}
-					order := orders[(w+len(there))%len(orders)]
-					l := open(t, from, loader.Options{BatchSize: size, Order: order, Workers: workers, Ahead: 1 + w*2, Threads: w})
-					if order == nil {
-						order = loader.Order{Samples: samples}
-					} else if o := order.(loader.Order); o.Samples == 0 {
+					sequence := orders[(w+len(there))%len(orders)]
+					l := open(t, from, loader.Options{BatchSize: size, Order: sequence, Workers: workers, Ahead: 1 + w*2, Threads: w})
+					if sequence == nil {
+						sequence = order.Order{Samples: samples}
+					} else if o := sequence.(order.Order); o.Samples == 0 {
 						o.Samples = samples
-						order = o
+						sequence = o
 					}
 					for e := range uint64(3) {
-						want, n := wanted(t, order, e, loader.Shard{}), 0
+						want, n := wanted(t, sequence, e, order.Shard{}), 0
 						if l.Len() != (samples+size-1)/size {
 							t.Fatal(l.Len())
 						}
@@ -217,11 +218,11 @@ func TestErrorNamesTheSample(t *testing.T) {
 		d := newDataset(40, 10)
 		d.jitter = true
 		o := shuffled(40)
-		order := wanted(t, o, 0, loader.Shard{})
+		indices := wanted(t, o, 0, order.Shard{})
 		for _, position := range []int{13, 14, 17, 30} {
-			d.fails[order[position]] = errRead
+			d.fails[indices[position]] = errRead
 		}
-		release := d.hold(t, order[13])
+		release := d.hold(t, indices[13])
 		l := open(t, loader.FromSource(d), loader.Options{BatchSize: 5, Order: o, Workers: workers, Ahead: 4})
 		var got []int
 		var last error
@@ -234,18 +235,18 @@ func TestErrorNamesTheSample(t *testing.T) {
 			time.AfterFunc(5*time.Millisecond, release)
 		}
 		var failed *loader.SampleError
-		if !errors.As(last, &failed) || failed.Index != order[13] || failed.Position != 3 || !errors.Is(last, errRead) {
+		if !errors.As(last, &failed) || failed.Index != indices[13] || failed.Position != 3 || !errors.Is(last, errRead) {
 			t.Fatalf("%v", last)
 		}
-		if text := fmt.Sprintf("sample %d (row %d): the disk is on fire", order[13], order[13]); last.Error() != text {
+		if text := fmt.Sprintf("sample %d (row %d): the disk is on fire", indices[13], indices[13]); last.Error() != text {
 			t.Errorf("%q, want %q", last, text)
 		}
-		if s := l.State(); !slices.Equal(got, order[:10]) || s.Position != 10 || s.Epoch != 0 {
+		if s := l.State(); !slices.Equal(got, indices[:10]) || s.Position != 10 || s.Epoch != 0 {
 			t.Errorf("%v, %+v", got, s)
 		}
 		clear(d.fails)
-		if rest := readEpoch(t, d, l); !slices.Equal(rest, order[10:]) {
-			t.Errorf("%v, want %v", rest, order[10:])
+		if rest := readEpoch(t, d, l); !slices.Equal(rest, indices[10:]) {
+			t.Errorf("%v, want %v", rest, indices[10:])
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
 // BenchmarkAllHit compares batches that are all in the cache with gathering alone, into as many buffers. A nanosecond figure is of one batch.
@@ -26,7 +27,7 @@ func BenchmarkAllHit(b *testing.B) {
 				b.Fatal(r, err)
 			}
 		}
-		order := wanted(b, loader.Order{Samples: uint64(z.samples), Kind: loader.Shuffled, Seed: 7}, 0, loader.Shard{})
+		indices := wanted(b, order.Order{Samples: uint64(z.samples), Kind: order.Shuffled, Seed: 7}, 0, order.Shard{})
 		threads := runtime.GOMAXPROCS(0)
 		b.Run(fmt.Sprint(z.bytes, "/gather"), func(b *testing.B) {
 			var buffers [4][]byte
@@ -36,13 +37,13 @@ func BenchmarkAllHit(b *testing.B) {
 			b.SetBytes(int64(z.batch * z.bytes))
 			for n := 0; b.Loop(); n++ {
 				first := n % (z.samples / z.batch) * z.batch
-				if hits, err := c.Gather(order[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil, threads); hits != z.batch || err != nil {
+				if hits, err := c.Gather(indices[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil, threads); hits != z.batch || err != nil {
 					b.Fatal(hits, err)
 				}
 			}
 		})
 		b.Run(fmt.Sprint(z.bytes, "/batches"), func(b *testing.B) {
-			l, err := loader.New(loader.FromCache(c, nothing), loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads, Order: loader.Order{Kind: loader.Shuffled, Seed: 7}})
+			l, err := loader.New(loader.FromCache(c, nothing), loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads, Order: order.Order{Kind: order.Shuffled, Seed: 7}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 
 	"go.uber.org/goleak"
 )
@@ -26,7 +27,7 @@ func TestEndsAnyTime(t *testing.T) {
 	c := newCache(t, d, samples)
 	fill(t, c, d, func(i int) bool { return i%3 == 0 })
 	l := open(t, cached(t, c, d), loader.Options{BatchSize: size, Order: shuffled(samples), Workers: 3, Ahead: 3})
-	order := wanted(t, shuffled(samples), 0, loader.Shard{})
+	indices := wanted(t, shuffled(samples), 0, order.Shard{})
 	for round := range 300 {
 		if err := l.SetEpoch(0); err != nil {
 			t.Fatal(err)
@@ -55,8 +56,8 @@ func TestEndsAnyTime(t *testing.T) {
 			}
 			cancel()
 		}
-		if !slices.Equal(got, order) {
-			t.Fatalf("round %d: %v, want %v", round, got, order)
+		if !slices.Equal(got, indices) {
+			t.Fatalf("round %d: %v, want %v", round, got, indices)
 		}
 	}
 	goleak.VerifyNone(t, leaks)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
 // decode stands for what takes long: read, decode, resize.
@@ -21,7 +22,7 @@ func Example() {
 		return
 	}
 	defer c.Close()
-	l, err := loader.New(loader.FromCache(c, decode), loader.Options{BatchSize: 3, Order: loader.Order{Kind: loader.Shuffled, Seed: 1}})
+	l, err := loader.New(loader.FromCache(c, decode), loader.Options{BatchSize: 3, Order: order.Order{Kind: order.Shuffled, Seed: 1}})
 	if err != nil {
 		fmt.Println(err)
 		return

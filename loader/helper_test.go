@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 
@@ -209,7 +210,7 @@ func readEpoch(t testing.TB, d *dataset, l *loader.Loader) (indices []int) {
 }
 
 // wanted is what a rank reads of an epoch.
-func wanted(t testing.TB, o loader.Epochs, number uint64, s loader.Shard) []int {
+func wanted(t testing.TB, o loader.Epochs, number uint64, s order.Shard) []int {
 	t.Helper()
 	e, err := o.Epoch(number)
 	if err != nil {
@@ -224,8 +225,8 @@ func wanted(t testing.TB, o loader.Epochs, number uint64, s loader.Shard) []int 
 	return indices
 }
 
-func shuffled(samples int) loader.Order {
-	return loader.Order{Samples: uint64(samples), Kind: loader.Shuffled, Seed: 7}
+func shuffled(samples int) order.Order {
+	return order.Order{Samples: uint64(samples), Kind: order.Shuffled, Seed: 7}
 }
 
 // eventually waits until something holds.

@@ -1,3 +1,8 @@
+// Package loader makes batches of samples in the order of an epoch, while the program works on the batches before.
+//
+// Hits are gathered from a cache, misses are loaded side by side and stored, or a server brings them. Samples says where samples come from (samples.go), Options what a batch is
+// (options.go); one loop over batches is a run (batches.go, work.go), and the memory of a batch is reused once it is released (batch.go).
+// It imports order, cache and source, and works without a server.
 package loader
 
 import (
@@ -5,6 +10,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/stocached/stocached/order"
 )
 
 // Loader makes batches of samples, ahead of whoever takes them, in an order that does not depend on how. New makes it; there is nothing to close: what a loop over Batches has begun
@@ -12,7 +19,7 @@ import (
 type Loader struct {
 	from    Samples
 	options Options
-	order   Order // that a state names
+	order   order.Order // that a state names
 	pool    pool
 	tally   tally
 	mean    atomic.Int64 // bytes of a sample, of those that differ as in the last batch; -1: not known yet
@@ -24,7 +31,7 @@ type Loader struct {
 
 // State is where a loader is. It is the same on all ranks that have taken as many batches, and is all that a checkpoint has to keep: marshal it as you like.
 type State struct {
-	Order    Order // of a WeightedOrder and a MixedOrder: samples and seed
+	Order    order.Order // of a WeightedOrder and a MixedOrder: samples and seed
 	Epoch    uint64
 	Position uint64 // in the epoch: samples before it were handed out, by all ranks together
 }
@@ -65,7 +72,7 @@ func (l *Loader) State() State {
 // or a position that is none; ErrRunning.
 func (l *Loader) Resume(s State) error {
 	if s.Order != l.order {
-		return fmt.Errorf("%w: the state is of the order %+v, and this loader's is %+v; make a loader with that order", ErrInvalid, s.Order, l.order)
+		return fmt.Errorf("%w: the state is of the order %+v, and this loader's is %+v; make a loader with that order", order.ErrInvalid, s.Order, l.order)
 	}
 	if _, _, err := l.part(s); err != nil {
 		return err
@@ -98,7 +105,7 @@ func (l *Loader) Len() int {
 }
 
 // part returns what this rank has to read from a state on.
-func (l *Loader) part(s State) (*Epoch, *Part, error) {
+func (l *Loader) part(s State) (*order.Epoch, *order.Part, error) {
 	epoch, err := l.options.Order.Epoch(s.Epoch)
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +114,7 @@ func (l *Loader) part(s State) (*Epoch, *Part, error) {
 	return epoch, part, err
 }
 
-func (l *Loader) batches(p *Part) int {
+func (l *Loader) batches(p *order.Part) int {
 	n, size := p.Samples(), uint64(l.options.BatchSize)
 	if !l.options.DropLast {
 		n += size - 1

@@ -4,16 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+
+	"github.com/stocached/stocached/order"
 )
 
 // Options say what a Loader makes of samples. BatchSize is needed; the rest has defaults.
 type Options struct {
-	BatchSize int    // samples of a batch; the last one may have fewer
-	DropLast  bool   // leave the last batch out if it has fewer
-	Order     Epochs // of samples. The Samples of an Order may be 0: those that there are. nil: from the first to the last
-	Rank      uint64 // which reads each Ranks-th sample, from the Rank-th on
-	Ranks     uint64 // 0: 1
-	Ends      Ends   // what becomes of samples that do not divide by Ranks
+	BatchSize int        // samples of a batch; the last one may have fewer
+	DropLast  bool       // leave the last batch out if it has fewer
+	Order     Epochs     // of samples. The Samples of an Order may be 0: those that there are. nil: from the first to the last
+	Rank      uint64     // which reads each Ranks-th sample, from the Rank-th on
+	Ranks     uint64     // 0: 1
+	Ends      order.Ends // what becomes of samples that do not divide by Ranks
 
 	Workers int // goroutines that load samples side by side. 0: as many as GOMAXPROCS, at least 4. FromServer: unused, each batch ahead is a request
 	Threads int // goroutines that copy a batch's hits, fewer when it does not pay. 0: as many as GOMAXPROCS, at most 4
@@ -24,7 +26,7 @@ type Options struct {
 
 // Epochs is an order of samples: an Order, a WeightedOrder or a MixedOrder.
 type Epochs interface {
-	Epoch(number uint64) (*Epoch, error)
+	Epoch(number uint64) (*order.Epoch, error)
 }
 
 // defaults.
@@ -40,7 +42,7 @@ func (o *Options) complete(samples int) error {
 	var complaints []error
 	complain := func(bad bool, format string, a ...any) {
 		if bad {
-			complaints = append(complaints, fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, a...)...))
+			complaints = append(complaints, fmt.Errorf("%w: "+format, append([]any{order.ErrInvalid}, a...)...))
 		}
 	}
 	complain(o.BatchSize < 1, "BatchSize: batches of %d samples; give at least 1", o.BatchSize)
@@ -48,12 +50,12 @@ func (o *Options) complete(samples int) error {
 	complain(o.Threads < 0, "Threads: %d goroutines", o.Threads)
 	complain(o.Ahead < 0, "Ahead: %d batches", o.Ahead)
 	complain(o.AheadBytes < 0, "AheadBytes: %d bytes", o.AheadBytes)
-	switch order := o.Order.(type) {
+	switch one := o.Order.(type) {
 	case nil:
-		o.Order = Order{Samples: uint64(samples)}
-	case Order:
-		defaultTo(&order.Samples, uint64(samples))
-		o.Order = order
+		o.Order = order.Order{Samples: uint64(samples)}
+	case order.Order:
+		defaultTo(&one.Samples, uint64(samples))
+		o.Order = one
 	}
 	e, err := o.Order.Epoch(0)
 	if err == nil {
@@ -79,6 +81,6 @@ func defaultTo[T int | int64 | uint64](value *T, otherwise T) {
 }
 
 // shard is what this rank reads from a position on.
-func (o *Options) shard(from uint64) Shard {
-	return Shard{Rank: o.Rank, Ranks: o.Ranks, From: from, Ends: o.Ends}
+func (o *Options) shard(from uint64) order.Shard {
+	return order.Shard{Rank: o.Rank, Ranks: o.Ranks, From: from, Ends: o.Ends}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 )
 
 // All ranks together read every sample once, whatever their number; with Pad and Drop they have as many batches.
@@ -16,7 +17,7 @@ func TestRanks(t *testing.T) {
 	const samples, size = 53, 4
 	d := newDataset(samples, 20)
 	for _, ranks := range []uint64{1, 2, 4} {
-		for _, ends := range []loader.Ends{loader.Uneven, loader.Pad, loader.Drop} {
+		for _, ends := range []order.Ends{order.Uneven, order.Pad, order.Drop} {
 			seen, real, batches := map[int]int{}, 0, map[int]bool{}
 			for rank := range ranks {
 				l := open(t, loader.FromSource(d), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: ranks, Ends: ends})
@@ -36,13 +37,13 @@ func TestRanks(t *testing.T) {
 				batches[n] = true
 			}
 			want := samples
-			if ends == loader.Drop {
+			if ends == order.Drop {
 				want = samples / int(ranks) * int(ranks)
 			}
 			if real != want || len(seen) != want {
 				t.Errorf("%d ranks, ends %d: %d samples, %d of them different", ranks, ends, real, len(seen))
 			}
-			if ends != loader.Uneven && len(batches) != 1 {
+			if ends != order.Uneven && len(batches) != 1 {
 				t.Errorf("%d ranks, ends %d: ranks have %v samples", ranks, ends, batches)
 			}
 		}
@@ -53,13 +54,13 @@ func TestRanks(t *testing.T) {
 func TestResumeAnywhere(t *testing.T) {
 	const samples = 60
 	d := newDataset(samples, 20)
-	order := loader.Order{Samples: samples, Kind: loader.Blocks, Seed: 5, Block: 4, Window: 3}
+	sequence := order.Order{Samples: samples, Kind: order.Blocks, Seed: 5, Block: 4, Window: 3}
 	for before := range 15 { // batches
 		for _, ranks := range [][2]uint64{{1, 2}, {2, 1}, {4, 3}, {3, 4}, {1, 1}} {
 			var got []int
 			var states []loader.State
 			for rank := range ranks[0] {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: order, Rank: rank, Ranks: ranks[0], Workers: 1})
+				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: sequence, Rank: rank, Ranks: ranks[0], Workers: 1})
 				if err := l.SetEpoch(2); err != nil {
 					t.Fatal(err)
 				}
@@ -96,7 +97,7 @@ func TestResumeAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			for rank := range ranks[1] {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 1 + rand.IntN(7), Order: order, Rank: rank, Ranks: ranks[1], Workers: 3})
+				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 1 + rand.IntN(7), Order: sequence, Rank: rank, Ranks: ranks[1], Workers: 3})
 				if err := l.Resume(state); err != nil {
 					t.Fatal(err)
 				}
@@ -142,7 +143,7 @@ func TestResumeRefuses(t *testing.T) {
 // Every complaint about the options comes at once.
 func TestBadOptions(t *testing.T) {
 	d := newDataset(50, 20)
-	_, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: loader.Order{Samples: 51}})
+	_, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: order.Order{Samples: 51}})
 	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4", "of 51 samples, and there are 50"} {
 		if !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v: no %q", err, part)
@@ -183,17 +184,17 @@ func TestOtherOrders(t *testing.T) {
 	for k := range weights {
 		weights[k] = float64(k % 4)
 	}
-	table, err := loader.NewWeights(weights)
+	table, err := order.NewWeights(weights)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, order := range []loader.Epochs{
-		loader.WeightedOrder{Weights: table, Seed: 5, Draws: 90},
-		loader.MixedOrder{Orders: []loader.Order{{Samples: 20, Kind: loader.Shuffled}, {Samples: 40}}, Ratios: []uint64{3, 1}, Stop: loader.StopLength, Length: 100},
+	for _, sequence := range []loader.Epochs{
+		order.WeightedOrder{Weights: table, Seed: 5, Draws: 90},
+		order.MixedOrder{Orders: []order.Order{{Samples: 20, Kind: order.Shuffled}, {Samples: 40}}, Ratios: []uint64{3, 1}, Stop: order.StopLength, Length: 100},
 	} {
-		want := wanted(t, order, 1, loader.Shard{})
+		want := wanted(t, sequence, 1, order.Shard{})
 		for before := 1; before < 10; before += 3 {
-			o := loader.Options{BatchSize: 9, Order: order}
+			o := loader.Options{BatchSize: 9, Order: sequence}
 			l := open(t, cached(t, c, d), o)
 			if err := l.SetEpoch(1); err != nil {
 				t.Fatal(err)
@@ -216,11 +217,11 @@ func TestOtherOrders(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got = append(got, readEpoch(t, d, rest)...); !slices.Equal(got, want) {
-				t.Errorf("%T, %d batches: %v, want %v", order, before, got, want)
+				t.Errorf("%T, %d batches: %v, want %v", sequence, before, got, want)
 			}
 		}
 	}
-	if _, err := loader.New(loader.FromSource(newDataset(61, 20)), loader.Options{BatchSize: 4, Order: loader.WeightedOrder{Weights: table}}); !errors.Is(err, loader.ErrInvalid) {
+	if _, err := loader.New(loader.FromSource(newDataset(61, 20)), loader.Options{BatchSize: 4, Order: order.WeightedOrder{Weights: table}}); !errors.Is(err, loader.ErrInvalid) {
 		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
@@ -70,11 +71,11 @@ func FromCacheAndSource(c Cache, s source.Source) (Samples, error) {
 	from.where, from.soon = behind.where, behind.soon
 	switch {
 	case from.samples != behind.samples:
-		return from, fmt.Errorf("%w: the cache is of %d samples, and the source has %d; make a cache for this source", ErrInvalid, from.samples, behind.samples)
+		return from, fmt.Errorf("%w: the cache is of %d samples, and the source has %d; make a cache for this source", order.ErrInvalid, from.samples, behind.samples)
 	case from.variable != behind.variable:
-		return from, fmt.Errorf("%w: samples of one of the two, cache and source, differ in size; make a cache for this source", ErrInvalid)
+		return from, fmt.Errorf("%w: samples of one of the two, cache and source, differ in size; make a cache for this source", order.ErrInvalid)
 	case !from.variable && from.bytes != behind.bytes:
-		return from, fmt.Errorf("%w: the cache is of samples of %d bytes, and those of the source have %d; make a cache for this source", ErrInvalid, from.bytes, behind.bytes)
+		return from, fmt.Errorf("%w: the cache is of samples of %d bytes, and those of the source have %d; make a cache for this source", order.ErrInvalid, from.bytes, behind.bytes)
 	}
 	return from, nil
 }
@@ -113,7 +114,7 @@ func (s *Samples) store(i int, data []byte) error {
 // check: ErrInvalid.
 func (s *Samples) check() error {
 	if s.load == nil && s.fetch == nil {
-		return fmt.Errorf("%w: there is nothing to load samples from; use FromSource, FromCache or FromServer", ErrInvalid)
+		return fmt.Errorf("%w: there is nothing to load samples from; use FromSource, FromCache or FromServer", order.ErrInvalid)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 
@@ -100,13 +101,13 @@ func TestServed(t *testing.T) {
 		d := newDataset(120, bytes)
 		o, _, stop := serve(t, d, 120)
 		c := dial(t, o)
-		order := shuffled(120)
-		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 9, Order: order, Ahead: 4})
+		shuffledOrder := shuffled(120)
+		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 9, Order: shuffledOrder, Ahead: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for e := range uint64(2) {
-			if got := readEpoch(t, d, l); !slices.Equal(got, wanted(t, order, e, loader.Shard{})) {
+			if got := readEpoch(t, d, l); !slices.Equal(got, wanted(t, shuffledOrder, e, order.Shard{})) {
 				t.Fatalf("epoch %d: %v", e, got)
 			}
 		}
@@ -199,18 +200,18 @@ func TestServedByPlan(t *testing.T) {
 		d := newDataset(600, 500)
 		o, _, s, stop := serving(t, d, 600)
 		c := dial(t, o)
-		order := shuffled(600)
-		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 10, Order: order, Rank: 1, Ranks: 2, Ahead: 1})
+		shuffledOrder := shuffled(600)
+		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 10, Order: shuffledOrder, Rank: 1, Ranks: 2, Ahead: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if plan {
-			err := s.Plan("pets", server.PlanOptions{Kind: order.Kind.String(), Seed: order.Seed, WorldSize: 2, Ranks: []uint64{1}, Ahead: 50})
+			err := s.Plan("pets", server.PlanOptions{Kind: shuffledOrder.Kind.String(), Seed: shuffledOrder.Seed, WorldSize: 2, Ranks: []uint64{1}, Ahead: 50})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		order0 := wanted(t, order, 0, loader.Shard{Rank: 1, Ranks: 2})
+		order0 := wanted(t, shuffledOrder, 0, order.Shard{Rank: 1, Ranks: 2})
 		n := 0
 		for b, err := range l.Batches(t.Context()) {
 			if err != nil {

@@ -166,7 +166,7 @@ func (s *Server) adminHandler(profiles bool) http.Handler {
 	mux.HandleFunc("DELETE /v1/caches/{name}/plan", s.deletePlans)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		for _, h := range s.hosted() {
-			h.filler.hung() // no answer comes when a filler is locked up
+			h.filler.Stuck() // no answer comes when a filler is locked up
 		}
 		fmt.Fprintln(w, "ok")
 	})

@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 
@@ -110,7 +110,7 @@ var refusals = []struct {
 	{http.StatusConflict, []error{ErrHasCache, ErrServed, ErrManyPlans, shm.ErrExists}},
 	{http.StatusInsufficientStorage, []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{http.StatusServiceUnavailable, []error{ErrEnding, context.Canceled}},
-	{http.StatusBadRequest, []error{shm.ErrInvalid, loader.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
+	{http.StatusBadRequest, []error{shm.ErrInvalid, order.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
 		unix.EACCES, unix.ENAMETOOLONG, unix.ELOOP, unix.EISDIR, unix.ENXIO, unix.EINVAL}}, // of a path in the body
 }
 

@@ -59,7 +59,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	s, _ := start(t, o)
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
-	p.fetch(number, 0, order(100)...)
+	p.fetch(number, 0, shuffled(100)...)
 	seg.Close()
 	dir := o.Caches[0].Dir
 	if err := os.Rename(dir, dir+"-moved"); err != nil {
@@ -97,7 +97,7 @@ func TestCountersGoOn(t *testing.T) {
 	s, _ := start(t, o)
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
-	p.fetch(number, 0, order(60)...)
+	p.fetch(number, 0, shuffled(60)...)
 	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "remove_unused": "1s"`), 200)
 	_, text := ask(t, s, "/metrics")
 	for _, line := range []string{`stocached_source_reads_total{cache="pets"} 60`, `stocached_fill_seconds_count{cache="pets"} 60`, `stocached_slots_filled{cache="pets"} 0`} {
@@ -106,7 +106,7 @@ func TestCountersGoOn(t *testing.T) {
 		}
 	}
 	number, seg := p.attach("pets")
-	p.fetch(number, 0, order(20)...)
+	p.fetch(number, 0, shuffled(20)...)
 	seg.Close()
 	p.socket.Close()
 	first, err := os.Stat(filepath.Join(dir, "pets"))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -17,7 +18,7 @@ var (
 	// ErrHasCache: this server has a cache of that name already.
 	ErrHasCache = errors.New("this server has a cache of that name")
 	// ErrEnding: the server is ending, and changes nothing any more.
-	ErrEnding = errors.New("the server is ending")
+	ErrEnding = fill.ErrEnding
 )
 
 // removalWait is how long reads under way have when their cache is removed: none, their clients are told that it closes.
@@ -239,7 +240,7 @@ func (h *hosted) leaveUnused() (bool, error) {
 	err := h.unlink()
 	fault.At("change.left")
 	h.plans.cancel() // they wait for us, and find it gone
-	h.filler.close(removalWait)
+	h.filler.Close(removalWait)
 	h.gone = true
 	return true, errors.Join(err, h.cache.Close(), h.segment.Close())
 }

@@ -179,7 +179,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	}
 	wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 409, "this server has a cache of that name: cats", "PUT")
 	number, seg := p.attach("cats")
-	if a := p.fetch(number, 0, order(40)...); len(a.failures) != 0 || a.refused != nil {
+	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 || a.refused != nil {
 		t.Fatalf("%+v", a)
 	}
 	c := view(t, seg)
@@ -253,7 +253,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "cats")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it was to be unlinked: %v", err)
 	}
-	if a := p.fetch(petsNumber, 0, order(100)...); len(a.failures) != 0 || pets.begun(3) != 1 {
+	if a := p.fetch(petsNumber, 0, shuffled(100)...); len(a.failures) != 0 || pets.begun(3) != 1 {
 		t.Errorf("another cache: %+v", a)
 	}
 	if a := p.fetch(99, 0, 1); a.refused == nil || a.refused.Code != control.CodeNotFound {
@@ -350,7 +350,7 @@ func TestReplace(t *testing.T) {
 	s, stop := start(t, o)
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
-	p.fetch(number, 0, order(60)...)
+	p.fetch(number, 0, shuffled(60)...)
 	c := view(t, seg)
 
 	// The same data, otherwise read: the segment stays, and a fetch that is under way goes on.
@@ -486,7 +486,7 @@ func TestChangesUnderLoad(t *testing.T) {
 				all = append(all, seen{number, c, shelf.sources[id]})
 			}
 			one := all[rand.IntN(len(all))] // the removed ones too
-			indices := order(200)[:20]
+			indices := shuffled(200)[:20]
 			a := p.fetch(one.number, 0, indices...)
 			if a.refused != nil || len(a.samples) != 0 {
 				t.Errorf("%+v", a)

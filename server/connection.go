@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server/fill"
 )
 
 // frameTimeout is how long a frame may take from its first byte on. A variable for tests.
@@ -25,19 +26,47 @@ type connection struct {
 	out    *output
 	label  string // what the client calls itself
 
-	asked  int               // bytes that were reserved for the frame at hand
+	asked  int               // bytes that were reserved for the current frame
 	caches []*hosted         // by the number that the client has of each
 	queues map[*hosted]*pair // of this client, in the fillers
 
 	mu         sync.Mutex          // protects what follows
 	requests   map[uint64]*request // fetches under way, by the client's numbers
-	prefetches map[*request]bool   // under way; each was answered at once, so its number is the client's again
+	prefetches map[*request]bool   // under way; each was answered at once, so the client may use its number again
 	underWay   int                 // indices of fetches
 	later      int                 // indices of prefetches
 }
 
-// pair are the queues of one client for one cache.
-type pair struct{ now, later queue }
+// pair has the queues of one client for one cache.
+type pair struct{ fetches, prefetches *fill.Queue }
+
+// request is a FETCH or PREFETCH under way.
+type request struct {
+	connection *connection
+	id         uint64
+	asked      int  // bytes that its connection has taken for it
+	prefetch   bool // the client does not wait for its samples
+	slotsOnly  bool
+	filler     *fill.Filler
+	samples    *fill.Request
+}
+
+// CanTake says whether the client has room for n more bytes of a sample without a slot.
+func (r *request) CanTake(n int) bool { return r.prefetch || r.slotsOnly || r.connection.out.takes(n) }
+
+// Take sends a sample without a slot to the client.
+func (r *request) Take(position uint32, data *fill.Buffer) bool {
+	if r.prefetch || r.slotsOnly {
+		return false
+	}
+	r.connection.out.sample(r.id, position, data)
+	return true
+}
+
+// Done answers the client after the last sample.
+func (r *request) Done(_ *fill.Request, failures []control.Failure) { r.connection.ended(r, failures) }
+
+func (r *request) cancel() { r.filler.Cancel(r.samples) }
 
 func newConnection(s *Server, socket *net.UnixConn) *connection {
 	c := &connection{server: s, socket: socket, queues: map[*hosted]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
@@ -201,7 +230,7 @@ func (c *connection) refuse(request uint64, code control.Code, format string, a 
 func (c *connection) attach(request uint64, name string) {
 	h := c.server.enter(name)
 	if h == nil && c.server.ending() {
-		c.refuse(request, ending.code, "the server is ending")
+		c.refuse(request, control.CodeClosing, "the server is ending")
 		return
 	}
 	if h == nil {
@@ -218,7 +247,7 @@ func (c *connection) attach(request uint64, name string) {
 	if number < 0 {
 		number = len(c.caches)
 		c.caches = append(c.caches, h) // and never another one in its place: the client knows it by the number
-		c.queues[h] = &pair{now: queue{full: c.out.full}, later: queue{full: func() bool { return false }}}
+		c.queues[h] = &pair{fill.NewQueue(false, c.out.full), fill.NewQueue(true, func() bool { return false })}
 		h.connected.Add(1)
 	}
 	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.segment.Header.UUID}), descriptor)
@@ -238,11 +267,12 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 		return nil
 	}
 	hosted := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, filler: hosted.filler, prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0, remaining: len(m.Indices)}
-	r.queue = &c.queues[hosted].now
+	r := &request{connection: c, id: h.Request, filler: hosted.filler, prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0}
+	queue := c.queues[hosted].fetches
 	if r.prefetch {
-		r.queue = &c.queues[hosted].later
+		queue = c.queues[hosted].prefetches
 	}
+	r.samples = fill.NewRequest(r, queue, m.Indices)
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
 	if r.prefetch { // which keeps no fetch out: who prefetches cannot know when it ends
@@ -276,23 +306,15 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 		c.underWay += len(m.Indices)
 	}
 	c.mu.Unlock()
-	wants := make([]want, len(m.Indices))
-	r.wants = make([]*want, len(wants))
-	for k, index := range m.Indices {
-		wants[k] = want{request: r, position: uint32(k), index: int(index)}
-		r.wants[k] = &wants[k]
-	}
 	queued := 0
 	if hosted.enter() {
 		if r.prefetch {
 			hosted.announce(m.Indices)
 		}
-		queued = hosted.filler.submit(r)
+		queued = hosted.filler.Submit(r.samples)
 		hosted.leave()
 	} else {
-		for _, w := range r.wants {
-			r.finish(w, ending)
-		}
+		r.samples.Refuse()
 	}
 	if r.prefetch {
 		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
@@ -301,21 +323,21 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 }
 
 // ended answers a request whose last sample was.
-func (c *connection) ended(r *request) {
+func (c *connection) ended(r *request, failures []control.Failure) {
 	c.mu.Lock()
 	if r.prefetch {
 		delete(c.prefetches, r)
-		c.later -= len(r.wants)
+		c.later -= r.samples.Len()
 	} else {
 		delete(c.requests, r.id)
-		c.underWay -= len(r.wants)
+		c.underWay -= r.samples.Len()
 	}
 	c.mu.Unlock()
 	if r.prefetch {
 		c.out.giveAsked(r.asked)
 		return
 	}
-	c.out.answer(control.AppendFetched(nil, r.id, c.out.cut(r.failures)), r.asked)
+	c.out.answer(control.AppendFetched(nil, r.id, c.out.cut(failures)), r.asked)
 }
 
 // cancelAll gives up all requests.

@@ -58,32 +58,21 @@ func SetJanitorPause(t *testing.T, d time.Duration) {
 	t.Cleanup(func() { janitorPause = old })
 }
 
-// Turns returns how many wants of a cache are in queues.
-func (s *Server) Turns(name string) (n int) {
-	f := s.cache(name).filler
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, t := range []*turns{&f.now, &f.later} {
-		for _, q := range t.ring {
-			n += len(q.wants)
-		}
-	}
-	return n
+// Waiters returns how many waiters of a cache are in queues.
+func (s *Server) Waiters(name string) int {
+	return s.cache(name).filler.Waiters()
 }
 
 // Readers returns how many goroutines there are to read for a cache.
 func (s *Server) Readers(name string) int {
-	f := s.cache(name).filler
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.all)
+	return s.cache(name).filler.Readers()
 }
 
 // Ending says whether the server has begun to end.
 func (s *Server) Ending() bool { return s.ending() }
 
 // Queued returns how many samples of a cache are wanted and not being read.
-func (s *Server) Queued(name string) int { return s.cache(name).filler.queued() }
+func (s *Server) Queued(name string) int { return s.cache(name).filler.Queued() }
 
 // SetPlanIdle changes how long a plan lives that nobody follows, until the test ends.
 func SetPlanIdle(t *testing.T, d time.Duration) {

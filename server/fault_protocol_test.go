@@ -173,11 +173,11 @@ func TestDamagedConversations(t *testing.T) {
 	c := view(t, seg)
 	whole := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "damaged"})
 	whole = control.AppendAttach(whole, 2, "pets")
-	whole = control.AppendFetch(whole, control.Fetch, 3, control.FetchBody{Indices: order(20)})
-	whole = control.AppendFetch(whole, control.Prefetch, 4, control.FetchBody{Indices: order(20)})
+	whole = control.AppendFetch(whole, control.Fetch, 3, control.FetchBody{Indices: shuffled(20)})
+	whole = control.AppendFetch(whole, control.Prefetch, 4, control.FetchBody{Indices: shuffled(20)})
 	whole = control.AppendCancel(whole, 3)
 	whole = control.AppendAttach(whole, 5, "dogs")
-	whole = control.AppendFetch(whole, control.Fetch, 6, control.FetchBody{Flags: control.SlotsOnly, Indices: order(50)})
+	whole = control.AppendFetch(whole, control.Fetch, 6, control.FetchBody{Flags: control.SlotsOnly, Indices: shuffled(50)})
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	var clients sync.WaitGroup
@@ -214,7 +214,7 @@ func TestDamagedConversations(t *testing.T) {
 		})
 	}
 	for range 50 {
-		if a := other.fetch(number, 0, order(samples)...); len(a.failures) != 0 || len(a.samples) != samples-int(seg.Slots) {
+		if a := other.fetch(number, 0, shuffled(samples)...); len(a.failures) != 0 || len(a.samples) != samples-int(seg.Slots) {
 			t.Errorf("somebody else: %d failed, %d came", len(a.failures), len(a.samples))
 		} else {
 			for _, data := range a.samples {

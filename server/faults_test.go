@@ -113,7 +113,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	p, other := dial(t, s.Dir()), dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: order(samples)}))
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: shuffled(samples)}))
 	most := 0
 	eventually(t, "something waits for it", func() bool { most = s.Waiting(); return most > 0 })
 	if a := other.fetch(otherNumber, 0, 7, 8); len(a.failures) != 0 {
@@ -136,7 +136,7 @@ func TestSlowReader(t *testing.T) {
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: order(samples)}))
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: shuffled(samples)}))
 	time.Sleep(300 * time.Millisecond)
 	a := p.answer(id, samples)
 	if len(a.failures) != 0 || len(a.samples) != samples-int(seg.Slots) {
@@ -173,7 +173,7 @@ func TestRestartIsWarm(t *testing.T) {
 	s, stop := start(t, o)
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
-	if a := p.fetch(number, 0, order(40)...); len(a.failures) != 0 {
+	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 {
 		t.Fatalf("%+v", a)
 	}
 	release := m.hold(t, 45)
@@ -198,7 +198,7 @@ func TestRestartIsWarm(t *testing.T) {
 	again, _ := start(t, o)
 	p = dial(t, again.Dir())
 	number, _ = p.attach("pets")
-	if a := p.fetch(number, 0, order(40)...); len(a.failures) != 0 {
+	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
 	for i := range 40 {
@@ -215,7 +215,7 @@ func TestOtherDataIsCold(t *testing.T) {
 	s, stop := start(t, o)
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
-	p.fetch(number, 0, order(20)...)
+	p.fetch(number, 0, shuffled(20)...)
 	old := view(t, seg)
 	stop()
 	m.fingerprint = "memory-2"
@@ -330,7 +330,7 @@ func TestAnything(t *testing.T) {
 				for range r.IntN(6) {
 					id := p.id()
 					kind := []control.Type{control.Fetch, control.Fetch, control.Prefetch}[r.IntN(3)]
-					p.send(control.AppendFetch(nil, kind, id, control.FetchBody{Cache: number, Indices: order(samples)[:1+r.IntN(100)]}))
+					p.send(control.AppendFetch(nil, kind, id, control.FetchBody{Cache: number, Indices: shuffled(samples)[:1+r.IntN(100)]}))
 					if r.IntN(2) == 0 {
 						p.send(control.AppendCancel(nil, id))
 					}
@@ -351,7 +351,7 @@ func TestAnything(t *testing.T) {
 	eventually(t, "all clients are forgotten", func() bool { return s.Connections() == 0 })
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
-	if a := p.fetch(number, 0, order(samples)...); len(a.failures) != 0 || len(a.samples) != 0 {
+	if a := p.fetch(number, 0, shuffled(samples)...); len(a.failures) != 0 || len(a.samples) != 0 {
 		t.Errorf("%d failed, %d without a slot", len(a.failures), len(a.samples))
 	}
 	c := view(t, seg)
@@ -406,7 +406,7 @@ func TestEndsBesideAClientThatNeverReads(t *testing.T) {
 	s, stop := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 2}))
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: order(samples)}))
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: shuffled(samples)}))
 	eventually(t, "something waits for it", func() bool { return s.Waiting() > 1<<20 })
 	began := time.Now()
 	stop()

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func order(n int) []int64 {
+func shuffled(n int) []int64 {
 	all := make([]int64, n)
 	for k, i := range rand.Perm(n) {
 		all[k] = int64(i)
@@ -39,7 +39,7 @@ func TestEachSampleIsReadOnce(t *testing.T) {
 		number, seg := p.attach("pets")
 		c := view(t, seg)
 		readers.Go(func() {
-			for batch := order(samples); len(batch) > 0; batch = batch[250:] {
+			for batch := shuffled(samples); len(batch) > 0; batch = batch[250:] {
 				if a := p.fetch(number, 0, batch[:250]...); a.refused != nil || len(a.failures) != 0 || len(a.samples) != 0 {
 					t.Errorf("%+v", a)
 					return
@@ -70,11 +70,11 @@ func TestWithoutASlot(t *testing.T) {
 	if slots < 5 || slots > 20 {
 		t.Fatalf("%d slots show too little", slots)
 	}
-	a := p.fetch(number, 0, order(samples)...)
+	a := p.fetch(number, 0, shuffled(samples)...)
 	if len(a.failures) != 0 || len(a.samples) != samples-slots {
 		t.Fatalf("%d samples sent, %d failed; %d have slots", len(a.samples), len(a.failures), slots)
 	}
-	indices := order(samples)
+	indices := shuffled(samples)
 	a = p.fetch(number, 0, indices...)
 	for k, i := range indices {
 		if data, sent := a.samples[uint32(k)]; !sent {
@@ -234,7 +234,7 @@ func TestFair(t *testing.T) {
 	id := greedy.startFetch(a, upTo(much)...)
 	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
 	mine := modest.startFetch(b, 4500, 4501, 4502)
-	eventually(t, "both are queued", func() bool { return s.Turns("pets") == much-1+3 })
+	eventually(t, "both are queued", func() bool { return s.Waiters("pets") == much-1+3 })
 	release()
 	modest.answer(mine, 3)
 	greedy.answer(id, much)

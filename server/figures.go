@@ -1,16 +1,14 @@
 package server
 
 import (
-	"sync/atomic"
-
+	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/source/wrap"
 )
 
 // tally is what a server counts of a cache besides what its segment does. It goes on when another segment or source takes the place of one.
 type tally struct {
 	source wrap.Counts
-	fills  histogram
-	gaveUp atomic.Uint64 // reads that took too long
+	fill   fill.Stats
 }
 
 // figures are what a server knows of a cache beyond its segment, since it began to host one of that name. Fields are never renamed.
@@ -29,21 +27,21 @@ type figures struct {
 // reads returns what was read of the source, with the reads that were given up, and how many of those hang.
 func (h *hosted) reads() (read wrap.Snapshot, stuck int) {
 	read = h.tally.source.Snapshot()
-	read.Errors[wrap.KindTimeout] += h.tally.gaveUp.Load()
-	return read, h.filler.hung()
+	read.Errors[wrap.KindTimeout] += h.tally.fill.GivenUp.Load()
+	return read, h.filler.Stuck()
 }
 
 func (h *hosted) figures() figures {
 	read, stuck := h.reads()
-	f := figures{Queued: h.filler.queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples, ReadBytes: read.Bytes, Errors: map[string]uint64{}}
+	f := figures{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples, ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
 			f.Errors[string(kind)] = n
 		}
 	}
-	upTo, n, seconds := h.tally.fills.snapshot()
+	upTo, n, seconds := h.tally.fill.Fills.Snapshot()
 	if f.FillCount = n; n > 0 {
-		mean, p99 := seconds/float64(n), quantile(0.99, upTo, n)
+		mean, p99 := seconds/float64(n), fill.Quantile(0.99, upTo, n)
 		f.FillMean, f.FillP99 = &mean, &p99
 	}
 	return f

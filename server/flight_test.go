@@ -126,14 +126,14 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 	number, _ := p.attach("pets")
 	first := p.startFetch(number, 0)
 	eventually(t, "it is being read", func() bool { return m.begun(0) == 1 })
-	all := order(m.samples)
+	all := shuffled(m.samples)
 	for range 10 {
 		id := p.startFetch(number, all...)
 		p.send(control.AppendCancel(nil, id))
 		p.answer(id, len(all))
 	}
-	if n := s.Turns("pets"); n != 0 {
-		t.Errorf("%d wants are in queues", n)
+	if n := s.Waiters("pets"); n != 0 {
+		t.Errorf("%d waiters are in queues", n)
 	}
 	release()
 	if a := p.answer(first, 1); len(a.failures) != 0 {
@@ -151,12 +151,12 @@ func TestDroppedWantsAreForgotten(t *testing.T) {
 	}
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
-	p.fetch(number, 0, order(samples)...) // some of them hang
-	if a := p.fetch(number, 0, order(samples)...); len(a.failures) != samples {
+	p.fetch(number, 0, shuffled(samples)...) // some of them hang
+	if a := p.fetch(number, 0, shuffled(samples)...); len(a.failures) != samples {
 		t.Errorf("%d failed", len(a.failures))
 	}
-	if n := s.Turns("pets"); n != 0 {
-		t.Errorf("%d wants are in queues", n)
+	if n := s.Waiters("pets"); n != 0 {
+		t.Errorf("%d waiters are in queues", n)
 	}
 }
 

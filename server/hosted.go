@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
@@ -27,7 +28,7 @@ type hosted struct {
 	segment *shm.Segment
 	locks   shm.Locks // of cache, which closes them
 	cache   *cache.Cache
-	filler  *filler
+	filler  *fill.Filler
 	tally   *tally
 	adopted bool // it was there, warm
 
@@ -97,7 +98,7 @@ func (p *prepared) host(log *slog.Logger) (h *hosted, err error) {
 		}
 	}
 	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.tally.source), p.ahead
-	h.filler = newFiller(h.cache, h.source, p.options.Parallel, h.tally, log)
+	h.filler = fill.New(h.cache, h.source, p.options.Parallel, &h.tally.fill, log)
 	filled := uint64(0)
 	if h.adopted { // a pass over the whole index, which a cold cache does not need
 		if stats, err := h.cache.Stats(); err == nil {
@@ -209,7 +210,7 @@ func (h *hosted) adjust(o CacheOptions) {
 	h.use.Lock()
 	h.options = o
 	h.use.Unlock()
-	h.filler.resize(o.Parallel)
+	h.filler.Resize(o.Parallel)
 }
 
 // refill takes on another source of the very same data. Reads under way end with the old one. ErrEnding: the cache was shut, and has not taken it.
@@ -221,9 +222,9 @@ func (h *hosted) refill(p *prepared) error {
 	}
 	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.tally.source), p.ahead
 	h.options = p.options
-	before := h.filler.use(h.source)
+	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
-	h.filler.resize(p.options.Parallel)
+	h.filler.Resize(p.options.Parallel)
 	h.closeLater(before)
 	return nil
 }
@@ -246,7 +247,7 @@ func (h *hosted) announce(indices []int64) {
 // cache is closing. keepSource leaves the source open, for another cache.
 func (h *hosted) shut(wait time.Duration, keepSource bool) error {
 	h.plans.close()
-	stuck := h.filler.close(wait)
+	stuck := h.filler.Close(wait)
 	h.use.Lock()
 	if h.gone {
 		h.use.Unlock()

@@ -41,8 +41,8 @@ func (h *hosted) clean() (unused bool) {
 	if n > 0 {
 		h.log.Info("took back what dead clients had left claimed", "samples", n)
 	}
-	if n := h.filler.giveUp(h.options.ReadTimeout); n > 0 {
-		h.log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout, "not_returned_yet", h.filler.hung())
+	if n := h.filler.GiveUp(h.options.ReadTimeout); n > 0 {
+		h.log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout, "not_returned_yet", h.filler.Stuck())
 	}
 	if h.options.RemoveUnused == 0 {
 		h.idle = idleness{}

@@ -80,7 +80,7 @@ func (h *hosted) collect(out chan<- prometheus.Metric) {
 	gauge(descSlots, float64(h.segment.Slots))
 	gauge(descFilled, float64(stats.Ready))
 	gauge(descClients, float64(stats.ClientsLive))
-	gauge(descQueue, float64(h.filler.queued()))
+	gauge(descQueue, float64(h.filler.Queued()))
 	counter(descHits, stats.Hits)
 	counter(descMisses, stats.Misses)
 	counter(descFills, stats.Stored)
@@ -93,6 +93,6 @@ func (h *hosted) collect(out chan<- prometheus.Metric) {
 	for kind, n := range read.Errors {
 		counter(descErrors, n, string(kind))
 	}
-	upTo, count, sum := h.tally.fills.snapshot()
+	upTo, count, sum := h.tally.fill.Fills.Snapshot()
 	out <- prometheus.MustNewConstHistogram(descSeconds, count, sum, upTo, h.name)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/server/fill"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +55,7 @@ type output struct {
 // frame is one frame to write: head, then the bytes of a sample, if any.
 type frame struct {
 	head       []byte
-	data       *shared
+	data       *fill.Buffer
 	descriptor *os.File // goes with the first byte, and is closed then
 	asked      int      // bytes of the request that it answers
 }
@@ -125,8 +126,8 @@ func (o *output) cut(failures []control.Failure) []control.Failure {
 }
 
 // sample queues a SAMPLE that takes has room for. It keeps the caller's share of data until it is written.
-func (o *output) sample(request uint64, position uint32, data *shared) {
-	o.queue(frame{head: control.AppendSampleHeader(nil, request, position, len(data.bytes)), data: data})
+func (o *output) sample(request uint64, position uint32, data *fill.Buffer) {
+	o.queue(frame{head: control.AppendSampleHeader(nil, request, position, len(data.Bytes)), data: data})
 }
 
 func (o *output) queue(f frame) {
@@ -142,8 +143,8 @@ func (o *output) queue(f frame) {
 func (o *output) add(f frame) (short bool) {
 	if o.dead || o.ending {
 		if f.data != nil && !o.dead {
-			o.waiting -= len(f.data.bytes)
-			short = o.memory.give(len(f.data.bytes))
+			o.waiting -= len(f.data.Bytes)
+			short = o.memory.give(len(f.data.Bytes))
 		}
 		o.drop(&f)
 		return short
@@ -195,7 +196,7 @@ func (o *output) written(f *frame) {
 // drop lets go what a frame has.
 func (o *output) drop(f *frame) {
 	if f.data != nil {
-		f.data.release()
+		f.data.Release()
 	}
 	if f.descriptor != nil {
 		f.descriptor.Close()
@@ -323,9 +324,9 @@ func (o *output) run() error {
 			o.room.Broadcast()
 		default:
 			full := o.isFull()
-			o.waiting -= len(f.data.bytes)
+			o.waiting -= len(f.data.Bytes)
 			o.refused = o.refused && o.waiting > control.MaxWaitingSend/2
-			short := o.memory.give(len(f.data.bytes))
+			short := o.memory.give(len(f.data.Bytes))
 			drained = short || full && !o.isFull()
 		}
 		if len(o.frames) == 0 && o.last.IsZero() && err == nil {
@@ -375,5 +376,5 @@ func (f *frame) bytes() []byte {
 	if f.data == nil {
 		return nil
 	}
-	return f.data.bytes
+	return f.data.Bytes
 }

@@ -14,7 +14,8 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
-	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -22,7 +23,7 @@ import (
 type PlanOptions struct {
 	Name      string   `json:"name"`    // of the plan in its cache; one of the same name is replaced. "": "plan"
 	Samples   uint64   `json:"samples"` // that the job believes there are; 0: it does not say
-	Kind      string   `json:"kind"`    // as loader.Kind writes it
+	Kind      string   `json:"kind"`    // as order.Kind writes it
 	Seed      uint64   `json:"seed"`
 	Window    uint64   `json:"window"`
 	Block     uint64   `json:"block"`
@@ -64,12 +65,12 @@ var (
 type plan struct {
 	host    *hosted
 	options PlanOptions
-	parts   []*loader.Part // of the ranks
-	total   uint64         // samples of all of them
+	parts   []*order.Part // of the ranks
+	total   uint64        // samples of all of them
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wake    chan struct{} // has something in it when what was asked for has come
-	queue   queue
+	queue   *fill.Queue
 	held    atomic.Bool // what is in the queue is to be given up: there is no room for it, or the plan was ended
 
 	mu       sync.Mutex // protects what follows
@@ -78,7 +79,7 @@ type plan struct {
 	began    uint64     // reads of the cache when the plan began
 	consumed uint64     // samples, as far as can be told
 	moved    time.Time  // when consumed or next last did
-	requests map[*request]bool
+	requests map[*fill.Request]bool
 	underWay int
 	read     uint64
 	failed   uint64
@@ -103,28 +104,28 @@ type planAnswer struct {
 }
 
 // order checks the options against the cache. ErrInvalid.
-func (o *PlanOptions) order(samples uint64) (order loader.Order, ends loader.Ends, err error) {
-	order = loader.Order{Samples: samples, Seed: o.Seed, Window: o.Window, Block: o.Block}
+func (o *PlanOptions) order(samples uint64) (of order.Order, ends order.Ends, err error) {
+	of = order.Order{Samples: samples, Seed: o.Seed, Window: o.Window, Block: o.Block}
 	if o.Samples != 0 && o.Samples != samples {
-		return order, 0, fmt.Errorf("%w: the plan is of %d samples, and the cache of %d; a plan of another dataset would read what nobody asks for", loader.ErrInvalid, o.Samples, samples)
+		return of, 0, fmt.Errorf("%w: the plan is of %d samples, and the cache of %d; a plan of another dataset would read what nobody asks for", order.ErrInvalid, o.Samples, samples)
 	}
 	var kinds []string
-	for order.Kind = loader.Sequential; order.Kind.String() != o.Kind; order.Kind++ {
-		if kinds = append(kinds, order.Kind.String()); order.Kind == loader.Blocks {
-			return order, 0, fmt.Errorf("%w: kind %q; there are: %s", loader.ErrInvalid, o.Kind, strings.Join(kinds, ", "))
+	for of.Kind = order.Sequential; of.Kind.String() != o.Kind; of.Kind++ {
+		if kinds = append(kinds, of.Kind.String()); of.Kind == order.Blocks {
+			return of, 0, fmt.Errorf("%w: kind %q; there are: %s", order.ErrInvalid, o.Kind, strings.Join(kinds, ", "))
 		}
 	}
-	names := []string{"uneven", "pad", "drop"} // in the order of loader.Ends
+	names := []string{"uneven", "pad", "drop"} // in the order of order.Ends
 	k := slices.Index(names, cmp.Or(o.Ends, names[0]))
 	if k < 0 {
-		return order, 0, fmt.Errorf("%w: ends %q; there are: %s", loader.ErrInvalid, o.Ends, strings.Join(names, ", "))
+		return of, 0, fmt.Errorf("%w: ends %q; there are: %s", order.ErrInvalid, o.Ends, strings.Join(names, ", "))
 	}
-	return order, loader.Ends(k), nil
+	return of, order.Ends(k), nil
 }
 
 // complete sets what has a default, and returns what the ranks read.
-func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error) {
-	order, ends, err := o.order(samples)
+func (o *PlanOptions) complete(samples uint64) (parts []*order.Part, err error) {
+	of, ends, err := o.order(samples)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error)
 	}
 	const maxRanks = 1 << 16
 	if o.WorldSize > maxRanks {
-		return nil, fmt.Errorf("%w: a world_size of %d, at most %d", loader.ErrInvalid, o.WorldSize, maxRanks)
+		return nil, fmt.Errorf("%w: a world_size of %d, at most %d", order.ErrInvalid, o.WorldSize, maxRanks)
 	}
 	if o.Ranks == nil {
 		for rank := range o.WorldSize {
@@ -144,14 +145,14 @@ func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error)
 	}
 	o.Ranks = slices.Compact(slices.Sorted(slices.Values(o.Ranks)))
 	if len(o.Ranks) == 0 {
-		return nil, fmt.Errorf("%w: a plan of no ranks; leave ranks out for all", loader.ErrInvalid)
+		return nil, fmt.Errorf("%w: a plan of no ranks; leave ranks out for all", order.ErrInvalid)
 	}
-	epoch, err := order.Epoch(o.Epoch)
+	epoch, err := of.Epoch(o.Epoch)
 	if err != nil {
 		return nil, err
 	}
 	for _, rank := range o.Ranks {
-		part, err := loader.Shard{Rank: rank, Ranks: o.WorldSize, From: o.Position, Ends: ends}.Of(epoch)
+		part, err := order.Shard{Rank: rank, Ranks: o.WorldSize, From: o.Position, Ends: ends}.Of(epoch)
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +161,7 @@ func (o *PlanOptions) complete(samples uint64) (parts []*loader.Part, err error)
 	return parts, nil
 }
 
-// Plan has the samples of a cache read ahead in the order of a job, until the end of its epoch. ErrNoCache; loader.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
+// Plan has the samples of a cache read ahead in the order of a job, until the end of its epoch. ErrNoCache; order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
 func (s *Server) Plan(name string, o PlanOptions) error {
 	_, err := s.plan(name, o)
 	return err
@@ -177,9 +178,9 @@ func (s *Server) plan(name string, o PlanOptions) (planAnswer, error) {
 	if err != nil {
 		return planAnswer{}, fmt.Errorf("a plan for cache %s: %w", name, err)
 	}
-	p := &plan{host: h, options: o, parts: parts, wake: make(chan struct{}, 1), began: h.consumed(), moved: time.Now(), requests: map[*request]bool{}}
+	p := &plan{host: h, options: o, parts: parts, wake: make(chan struct{}, 1), began: h.consumed(), moved: time.Now(), requests: map[*fill.Request]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.queue.full = p.held.Load
+	p.queue = fill.NewQueue(true, p.held.Load)
 	for _, part := range parts {
 		p.total += part.Samples()
 	}
@@ -257,7 +258,7 @@ func (p *plan) giveUp() {
 	left := slices.Collect(maps.Keys(p.requests))
 	p.mu.Unlock()
 	for _, r := range left {
-		r.cancel()
+		p.host.filler.Cancel(r)
 	}
 }
 
@@ -362,14 +363,11 @@ func (p *plan) ask(indices []int) {
 		p.mu.Unlock()
 		return
 	}
-	r := &request{plan: p, filler: h.filler, queue: &p.queue, prefetch: true, remaining: len(missing), wants: make([]*want, len(missing))}
-	for k, i := range missing {
-		r.wants[k] = &want{request: r, position: uint32(k), index: i}
-	}
+	r := fill.NewRequest(p, p.queue, missing)
 	p.requests[r] = true
 	p.underWay += len(missing)
 	p.mu.Unlock()
-	h.filler.submit(r)
+	h.filler.Submit(r)
 }
 
 // room says whether the cache may have room, and try whether it is worth a read to find out. With mu held, by who has entered.
@@ -387,6 +385,15 @@ func (p *plan) room() (room, try bool) {
 
 // life counts the clears of the cache.
 func (p *plan) life() uint64 { return shm.Phase(p.host.segment.Phase().Load()).Epoch() }
+
+// CanTake is true: a plan keeps no bytes.
+func (p *plan) CanTake(int) bool { return true }
+
+// Take takes notice of a sample that has no slot.
+func (p *plan) Take(uint32, *fill.Buffer) bool {
+	p.noSlot()
+	return false
+}
 
 // noSlot takes notice of a sample that was read, and has no room. The filler calls it, whose cache is open as long as it does.
 func (p *plan) noSlot() {
@@ -406,11 +413,11 @@ func (p *plan) look() {
 }
 
 // ended takes notice of a request whose last sample came, or failed.
-func (p *plan) ended(r *request) {
+func (p *plan) Done(r *fill.Request, failures []control.Failure) {
 	p.mu.Lock()
 	delete(p.requests, r)
-	p.underWay -= len(r.wants)
-	for _, f := range r.failures {
+	p.underWay -= r.Len()
+	for _, f := range failures {
 		switch f.Code {
 		case control.CodeNoSlot, control.CodeCancelled:
 			p.noRoom++
@@ -420,8 +427,8 @@ func (p *plan) ended(r *request) {
 			p.failed++
 		}
 	}
-	p.read += uint64(len(r.wants) - len(r.failures))
-	if len(r.failures) == 0 {
+	p.read += uint64(r.Len() - len(failures))
+	if len(failures) == 0 {
 		p.full = false // until the next one says otherwise
 	}
 	p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
-	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -81,7 +81,7 @@ func planFor(t *testing.T, s *server.Server, body string) (p planned) {
 }
 
 // orderOf is what ranks read of an epoch, side by side.
-func orderOf(t *testing.T, o loader.Order, epoch, from, ranks uint64, mine ...uint64) (all []int) {
+func orderOf(t *testing.T, o order.Order, epoch, from, ranks uint64, mine ...uint64) (all []int) {
 	t.Helper()
 	e, err := o.Epoch(epoch)
 	if err != nil {
@@ -127,11 +127,11 @@ func TestPlan(t *testing.T) {
 		read := sequence(m)
 		s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 		_, _, c := attachTo(t, s)
-		order := loader.Order{Samples: samples, Kind: loader.Shuffled, Seed: 7}
+		of := order.Order{Samples: samples, Kind: order.Shuffled, Seed: 7}
 		if strings.Contains(body, "blocks") {
-			order = loader.Order{Samples: samples, Kind: loader.Blocks, Seed: 7, Window: 4, Block: 16}
+			of = order.Order{Samples: samples, Kind: order.Blocks, Seed: 7, Window: 4, Block: 16}
 		}
-		indices := orderOf(t, order, 3, 0, 1, 0)
+		indices := orderOf(t, of, 3, 0, 1, 0)
 		if body != "" {
 			if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples || p.Epoch != 3 {
 				t.Fatalf("%+v", p)
@@ -168,7 +168,7 @@ func TestPlan(t *testing.T) {
 // GET shows how far a plan is, and DELETE ends it: nothing more is read.
 func TestPlanProgress(t *testing.T) {
 	m := newMemory(1000, 100)
-	m.fails[orderOf(t, loader.Order{Samples: 1000}, 0, 0, 1, 0)[5]] = unix.EIO
+	m.fails[orderOf(t, order.Order{Samples: 1000}, 0, 0, 1, 0)[5]] = unix.EIO
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
 	_, _, c := attachTo(t, s)
 	if all := plansOf(t, s); all == nil || len(all) != 0 {
@@ -263,7 +263,7 @@ func TestPlanOfRanks(t *testing.T) {
 	m := newMemory(500, 100)
 	read := sequence(m)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
-	want := orderOf(t, loader.Order{Samples: 500, Kind: loader.Shuffled, Seed: 9}, 2, 37, 4, 1, 3)
+	want := orderOf(t, order.Order{Samples: 500, Kind: order.Shuffled, Seed: 9}, 2, 37, 4, 1, 3)
 	p := planFor(t, s, `{"kind": "shuffled", "seed": 9, "epoch": 2, "position": 37, "world_size": 4, "ranks": [3, 1, 3]}`)
 	if p.Total != len(want) || !slices.Equal(p.Ranks, []uint64{1, 3}) {
 		t.Errorf("%+v, want %d samples", p, len(want))

@@ -104,7 +104,7 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
 	began := time.Now()
-	a := p.fetch(number, 0, order(samples)...)
+	a := p.fetch(number, 0, shuffled(samples)...)
 	if took := time.Since(began); len(a.failures) != samples || took > 20*time.Second {
 		t.Errorf("%d failed after %v", len(a.failures), took)
 	}
@@ -131,7 +131,7 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 		release()
 	}
 	c := view(t, seg)
-	eventually(t, "it is well again", func() bool { return len(p.fetch(number, 0, order(samples)...).failures) == 0 })
+	eventually(t, "it is well again", func() bool { return len(p.fetch(number, 0, shuffled(samples)...).failures) == 0 })
 	for i := range samples {
 		wantReady(t, c, i, 100)
 	}

@@ -95,7 +95,7 @@ func TestReload(t *testing.T) {
 	}
 	before := now()
 	for _, a := range before {
-		p.fetch(a.number, 0, order(100)...)
+		p.fetch(a.number, 0, shuffled(100)...)
 	}
 	cache := func(name string, id, parallel int) server.CacheOptions {
 		return server.CacheOptions{Name: name, Dir: dir, Source: source.Settings{"id": id}, Parallel: parallel}
@@ -146,7 +146,7 @@ func TestReload(t *testing.T) {
 	if a := p.fetch(before["leaves"].number, 0, 1); a.failures[0].Code != control.CodeClosing {
 		t.Errorf("%+v", a)
 	}
-	if a := p.fetch(before["same"].number, 0, order(100)...); len(a.failures) != 0 {
+	if a := p.fetch(before["same"].number, 0, shuffled(100)...); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
 	// And back: what was left is warm.
@@ -195,8 +195,8 @@ func TestRemoveUnused(t *testing.T) {
 	number, seg := p.attach("pets")
 	kept, _ := q.attach("kept")
 	first := seg.Header.UUID
-	p.fetch(number, 0, order(100)...)
-	q.fetch(kept, 0, order(100)...)
+	p.fetch(number, 0, shuffled(100)...)
+	q.fetch(kept, 0, shuffled(100)...)
 	full := allocated()
 	if full < 10<<20 {
 		t.Fatalf("%d bytes", full)

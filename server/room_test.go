@@ -73,14 +73,14 @@ func TestSmallTmpfs(t *testing.T) {
 	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "new segments of 13.8 MiB", "that other caches (2) have yet to fill")
 	p := dial(t, s.Dir())
 	number, seg := p.attach("a")
-	p.fetch(number, 0, order(1000)...)
+	p.fetch(number, 0, shuffled(1000)...)
 	c := view(t, seg)
 	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "new segments of 23.5 MiB", "a 23.5 MiB") // somebody has what is there
 	wantMarked(t, c, shelf.sources[1], 7)
 	wantRequest(t, s, "GET", "/v1/caches/a", "", 200)
 	wantRequest(t, s, "DELETE", "/v1/caches/b?unlink=true", "", 200)
 	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "a 23.5 MiB")
-	if a := p.fetch(number, 0, order(1000)...); len(a.failures) != 0 {
+	if a := p.fetch(number, 0, shuffled(1000)...); len(a.failures) != 0 {
 		t.Errorf("the cache that could not be replaced: %+v", a)
 	}
 	// When nobody has the old one, its memory is the new one's: 13.8 MiB filled and 23.5 more would not fit.
@@ -91,7 +91,7 @@ func TestSmallTmpfs(t *testing.T) {
 	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 200)
 	p = dial(t, s.Dir())
 	number, seg = p.attach("a")
-	if a := p.fetch(number, 0, order(2000)...); len(a.failures) != 0 || len(a.samples) != 0 {
+	if a := p.fetch(number, 0, shuffled(2000)...); len(a.failures) != 0 || len(a.samples) != 0 {
 		t.Errorf("%d failed, %d without a slot", len(a.failures), len(a.samples))
 	}
 	wantMarked(t, view(t, seg), shelf.sources[4], 1999)

@@ -220,7 +220,7 @@ func (s *Server) drained() {
 	caches := slices.Collect(maps.Values(s.caches))
 	s.mu.Unlock()
 	for _, h := range caches {
-		h.filler.drained()
+		h.filler.Drained()
 	}
 }
 
@@ -260,7 +260,7 @@ func (s *Server) close() error {
 	fault.At("drain.sockets")
 	var fillers sync.WaitGroup
 	for _, h := range caches {
-		fillers.Go(func() { h.filler.close(drainTimeout) }) // every fetch is answered from here on
+		fillers.Go(func() { h.filler.Close(drainTimeout) }) // every fetch is answered from here on
 	}
 	fillers.Wait()
 	fault.At("drain.fillers")

@@ -166,7 +166,7 @@ static void vectors(void)
         const char *word;
         void (*line)(const char *);
     } kinds[] = {{"shard ", shard_line}, {"weighted ", weighted_line}, {"mixed ", mixed_line}, {"", order_line}};
-    FILE *f = fopen("../loader/testdata/order.txt", "r");
+    FILE *f = fopen("../order/testdata/order.txt", "r");
     char line[8192];
     int lines[4] = {0};
     REQUIRE(f != NULL);

@@ -1,7 +1,7 @@
 /*
- * replay.c - carries out one schedule of internal/model on the C library, and tells every word of the segment after each move.
+ * replay.c - carries out one schedule of internal/verify/model on the C library, and tells every word of the segment after each move.
  *
- * Built and driven by internal/model/replay_c_test.go, which compares. Compiled together with the library, with -DSTOC_FAULT_POINTS. It reads from standard input:
+ * Built and driven by internal/verify/model/replay_c_test.go, which compares. Compiled together with the library, with -DSTOC_FAULT_POINTS. It reads from standard input:
  *
  *   cache <first-come|first-indices|arena> <samples> <places> <records> <bytes of a place> <limit in bytes>
  *   client <joined|late|reader>                      clients in their order; a late one's first operation is register

@@ -1,6 +1,10 @@
-// Command stocached creates, lists, watches, checks and removes caches. It needs no daemon, and looks at caches without being one of their clients.
+// Command stocached creates, lists, watches, checks, fills, serves and removes caches. Package internal/cli has its commands.
 package main
 
-import "os"
+import (
+	"os"
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+	"github.com/stocached/stocached/internal/cli"
+)
+
+func main() { os.Exit(cli.Run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/sockets"
+	"github.com/stocached/stocached/shm"
+)
+
+// admin asks the admin socket in a folder; "": where a server of this user has it.
+type admin struct{ dir string }
+
+// get asks for a path, and returns the status and what came with it. ErrNoServer when nobody answers before ctx ends.
+func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {
+	folder := sockets.Find(a.dir)
+	socket := filepath.Join(folder.Path, control.AdminSocket)
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return folder.Dial(ctx, control.AdminSocket)
+	}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://stocached"+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer, err := transport.RoundTrip(request)
+	if err == nil {
+		defer answer.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(answer.Body, 64<<20))
+	}
+	switch {
+	case err == nil:
+		return answer.StatusCode, body, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return 0, nil, fmt.Errorf("%w: %s did not answer in time; it may be stopped or overloaded", stocclient.ErrNoServer, socket)
+	case ctx.Err() != nil:
+		return 0, nil, context.Cause(ctx)
+	case errors.Is(err, shm.ErrPermission):
+		return 0, nil, err
+	case errors.Is(err, os.ErrPermission):
+		return 0, nil, fmt.Errorf("%w; it belongs to another user", err)
+	}
+	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml", stocclient.ErrNoServer, socket, err)
+}
+
+// json asks for a path and reads the answer into v.
+func (a admin) json(ctx context.Context, path string, v any) error {
+	status, body, err := a.get(ctx, path)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return errors.New(complaint(status, body))
+	}
+	return json.Unmarshal(body, v)
+}
+
+// complaint is what a server said that went wrong.
+func complaint(status int, body []byte) string {
+	var failed struct{ Error string }
+	if err := json.Unmarshal(body, &failed); err == nil && failed.Error != "" {
+		return table.Text(failed.Error)
+	}
+	return fmt.Sprintf("status %d: %s", status, table.Text(strings.TrimSpace(string(body[:min(len(body), 200)]))))
+}

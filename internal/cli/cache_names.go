@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// dirFlag is the directory of the names in a command line. "": shm.DefaultDir.
+type dirFlag struct{ dir string }
+
+func (d *dirFlag) add(c *cobra.Command) {
+	c.Flags().StringVar(&d.dir, "dir", "", "directory of the caches, on a tmpfs (default "+shm.DefaultDir()+")")
+	if err := c.MarkFlagDirname("dir"); err != nil {
+		panic(err) // there is no such flag: cannot be
+	}
+}
+
+// memfdName begins the names of caches without a name, which are their uuid's first bytes. No name of a file contains a colon.
+const memfdName = "stocached:"
+
+func isUnnamed(name string) bool {
+	return strings.HasPrefix(name, memfdName) && !strings.Contains(name, "/")
+}
+
+// displayName is what ls shows, and what commands take, in the directory at hand.
+func displayName(h *shm.Header, path string) string {
+	if h.Flags&shm.FlagNamed == 0 && h.UUID != [16]byte{} {
+		return fmt.Sprintf("%s%x", memfdName, h.UUID[:4])
+	}
+	return filepath.Base(path)
+}
+
+// path turns a name in a directory into what package shm takes.
+func (d *dirFlag) path(name string) (string, error) {
+	if d.dir == "" || strings.Contains(name, "/") {
+		return name, nil
+	}
+	if err := shm.CheckName(name); err != nil {
+		return "", err
+	}
+	return filepath.Abs(filepath.Join(d.dir, name))
+}
+
+// open attaches for looking: read-only, without a record in the client table, so that no byte of the segment changes and nobody notices.
+func (d *dirFlag) open(name string) (*shm.Segment, error) {
+	if isUnnamed(name) {
+		return openUnnamed(name)
+	}
+	path, err := d.path(name)
+	if err != nil {
+		return nil, err
+	}
+	return shm.Open(path, shm.OpenOptions{ReadOnly: true})
+}
+
+func openUnnamed(name string) (*shm.Segment, error) {
+	unnamed, err := shm.ListUnnamed()
+	if err != nil {
+		return nil, err
+	}
+	var match []shm.Listed
+	for _, l := range unnamed {
+		if l.Err == nil && displayName(&l.Header, l.Path) == name {
+			match = append(match, l)
+		}
+	}
+	switch len(match) {
+	case 0:
+		return nil, fmt.Errorf("%w: %s: no process of this user that may be looked into has it; stocached ls shows what there is", shm.ErrNotFound, name)
+	case 1:
+		return shm.Open(match[0].Path, shm.OpenOptions{ReadOnly: true, UUID: &match[0].UUID})
+	}
+	return nil, usage("%s: %d caches are called so; give one's path: %s and %s, ...", name, len(match), match[0].Path, match[1].Path)
+}
+
+// attach makes a reader of a segment for the calls of package cache. It is no client: the segment is read-only.
+func attach(s *shm.Segment) (*cache.Cache, error) {
+	c, err := cache.Attach(s, cache.Options{})
+	if err == nil && !c.ReadOnly() {
+		panic("a command became a client of the cache it looks at")
+	}
+	return c, err
+}
+
+// all finds the named caches of the directory and, unless one was given, those without a name.
+func (d *dirFlag) all() ([]shm.Listed, error) {
+	found, err := shm.List(d.dir)
+	if err != nil || d.dir != "" {
+		return found, err
+	}
+	unnamed, err := shm.ListUnnamed()
+	return append(found, unnamed...), err
+}
+
+// complete offers the names of caches to the shell: all arguments (at most max, 0: any number) are names.
+func (d *dirFlag) complete(max int, unnamed bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if max > 0 && len(args) >= max {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if strings.Contains(prefix, "/") {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		found, err := d.all()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for k := range found {
+			l := &found[k]
+			name := displayName(&l.Header, l.Path)
+			known := shm.CheckName(name) == nil || unnamed && strings.HasPrefix(name, memfdName)
+			if known && strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// jsonFlag adds --json.
+func jsonFlag(c *cobra.Command, asJSON *bool) {
+	c.Flags().BoolVar(asJSON, "json", false, "print JSON")
+}
+
+// arguments checks the number of arguments; max -1: any number.
+func arguments(least, max int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || max >= 0 && len(args) > max {
+			return usage("%s, expected %s", plural(len(args), "argument"), what)
+		}
+		return nil
+	}
+}
+
+// shown is the directory for people.
+func (d *dirFlag) shown() string {
+	if d.dir == "" {
+		return shm.DefaultDir()
+	}
+	return d.dir
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// createFlags is the command line of create.
+type createFlags struct {
+	dirFlag
+	samples     uint64
+	size        size
+	shape       string
+	dtype       string
+	fields      []string
+	sampleBytes size
+	variable    bool
+	assign      string
+	slots       uint64
+	reserve     bool
+	unlink      string
+	fingerprint string
+	clients     uint32
+	json        bool
+}
+
+// created is what create prints about.
+type created struct {
+	seg  *shm.Segment
+	name string
+}
+
+var createColumns = table.Columns[created]{
+	table.InJSON("name", "of the cache", func(c created) any { return c.name }),
+	table.InJSON("path", "of its file", func(c created) any { return c.seg.Path() }),
+	table.Listed("samples", "samples", "of the dataset", func(c created) any { return table.Count(c.seg.Samples) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(c created) any { return slots(&c.seg.Geometry) }),
+	table.Listed("slots_fraction", "slots / samples", "the hit rate once it is full", func(c created) any { return slotsFraction(&c.seg.Geometry) }),
+	table.Listed("sample_bytes", "sample", "bytes of a sample; the largest accepted in a variable-size cache",
+		func(c created) any { return table.Bytes(c.seg.Header.SampleBytes) }),
+	table.Listed("payload_bytes", "payload", "room for samples", func(c created) any { return table.Bytes(c.seg.PayloadBytes) }),
+	table.Listed("segment_bytes", "size", "the most that the file can take, tables included; pages are taken as samples come, unless --reserve",
+		func(c created) any { return table.Bytes(c.seg.SegmentBytes) }),
+	table.Listed("allocated_bytes", "memory", "pages taken now", func(c created) any { return allocated(c.seg) }),
+	table.InJSON("unlink", "when it goes: never (until it is removed) or last (with its last user)",
+		func(c created) any { return unlinkOf(&c.seg.Header) }),
+}
+
+func newCreate() *cobra.Command {
+	f := &createFlags{}
+	c := &cobra.Command{
+		Use:   "create NAME --samples N (--shape 3,224,224 | --field name:dtype:shape ... | --sample-bytes SIZE | --variable) [--size 8GiB]",
+		Short: "Create a named cache",
+		Long: paragraphs(`Creates a cache for a dataset of N samples, and ends: programs attach to it by its name. It is checked first that it
+fits: into the tmpfs, less what data loaders and the other caches there will need, into every cgroup, and into the
+machine. Memory is taken as samples are stored, or all at once with --reserve, which shows a bar on a terminal.
+
+A name is needed because a cache without one goes with the last process that has it, which would be this command:
+programs create such caches.`,
+			`What a sample is:
+  --shape 3,224,224 --dtype uint8     one array of this shape
+  --field image:uint8:3,224,224       one of several named arrays; repeat for each; name:dtype is a single item
+  --sample-bytes 150528               that many bytes
+  --variable                          samples differ in size, up to --sample-bytes; needs --size
+With --variable a dimension that differs between samples is ?, as in --shape ?,?,3.
+dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, float32, float64, complex64, complex128.`,
+			createColumns.Explain("OUTPUT"),
+			`The last line says how long the cache stays and how to remove it (in JSON: unlink).`,
+			exitStatus(exitMemory, exitExists, exitPermission)),
+		Example: `  stocached create imagenet --samples 1281167 --shape 3,224,224 --size 64GiB
+  stocached create pairs --samples 50000 --field image:uint8:3,32,32 --field label:int64
+  stocached create jpegs --samples 1281167 --variable --size 120GB --unlink last`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0 || args[0] == "":
+				return usage("create needs a name: a cache without one is memory of the processes that have it, and would go with this command as it ends; " +
+					"give it a name, or let the program that uses it create it")
+			case len(args) > 1:
+				return usage("%d names, create makes one cache at a time", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) error {
+			for flag, n := range map[string]uint64{"slots": f.slots, "clients": uint64(f.clients)} {
+				if n == 0 && c.Flags().Changed(flag) {
+					return usage("--%s is 0; leave it out for the default", flag)
+				}
+			}
+			return f.run(args[0], c.Flags().Changed("shape"), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.add(c)
+	flags := c.Flags()
+	flags.Uint64Var(&f.samples, "samples", 0, "number of samples of the dataset (required)")
+	flags.Var(&f.size, "size", "the most that the whole file may take, such as 8GiB or 500MB; without it: room for every sample")
+	flags.StringVar(&f.shape, "shape", "", "shape of a sample, such as 3,224,224")
+	flags.StringVar(&f.dtype, "dtype", "", "type of its items (default uint8; bytes with --variable and no shape)")
+	flags.StringArrayVar(&f.fields, "field", nil, "a named field of a sample as name:dtype:shape; repeatable")
+	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample; with --variable the largest accepted (default there 4GiB - 1)")
+	flags.BoolVar(&f.variable, "variable", false, "samples differ in size; needs --size")
+	flags.StringVar(&f.assign, "assign", "first-come",
+		"first-come: any sample stored while there is room gets a slot;\nfirst-indices: sample i below the number of slots has slot i, the others none\n")
+	flags.Uint64Var(&f.slots, "slots", 0, "exactly so many slots; without it: as many as --size holds")
+	flags.BoolVar(&f.reserve, "reserve", false, "take all memory now, so that no sample is refused for lack of it later")
+	flags.StringVar(&f.unlink, "unlink", "never", "when the cache goes: never (it stays until it is removed) or last (with its last user)")
+	flags.StringVar(&f.fingerprint, "fingerprint", "", "of dataset and transform, at most 64 bytes: programs that ask for another refuse the cache")
+	flags.Uint32Var(&f.clients, "clients", 0, fmt.Sprintf("processes at a time, at most %d (default %d)", shm.MaxClientRecords, shm.DefaultClientRecords))
+	jsonFlag(c, &f.json)
+	exclusive(c, "field", "shape")
+	exclusive(c, "field", "dtype")
+	if err := c.MarkFlagRequired("samples"); err != nil {
+		panic(err)
+	}
+	for flag, values := range map[string][]string{"assign": {"first-come", "first-indices"}, "unlink": {"never", "last"}} {
+		if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			panic(err)
+		}
+	}
+	return c
+}
+
+// options turns the flags into what package shm takes. shaped: --shape was given.
+func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
+	o := shm.Options{Name: name, Dir: f.dir, Samples: f.samples, Limit: uint64(f.size), Slots: f.slots, SampleBytes: uint64(f.sampleBytes),
+		Variable: f.variable, Reserve: f.reserve, ClientRecords: f.clients, Fingerprint: f.fingerprint}
+	switch f.assign {
+	case "first-come":
+	case "first-indices":
+		o.Assign = shm.AssignFirstIndices
+	default:
+		return o, usage("assign %q is neither first-come nor first-indices", f.assign)
+	}
+	switch f.unlink {
+	case "never":
+	case "last":
+		o.UnlinkLast = true
+	default:
+		return o, usage("unlink %q is neither never nor last", f.unlink)
+	}
+	var field shm.Field
+	var err error
+	switch {
+	case shaped:
+		field, err = arrayField("data", cmp.Or(f.dtype, "uint8"), f.shape)
+	case f.variable && f.fields == nil: // as the other clients do: bytes, unless it was said what they are
+		field, err = arrayField("data", cmp.Or(f.dtype, "bytes"), "?")
+	case f.dtype != "":
+		return o, usage("dtype %q: give a --shape with it", f.dtype)
+	default:
+		for _, text := range f.fields {
+			if field, err = parseField(text); err != nil {
+				return o, err
+			}
+			o.Fields = append(o.Fields, field)
+		}
+		return o, nil
+	}
+	o.Fields = []shm.Field{field}
+	return o, err
+}
+
+func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) error {
+	o, err := f.options(name, shaped)
+	if err != nil {
+		return err
+	}
+	var bar *progress
+	if f.reserve {
+		o.Progress = func(done, total uint64) {
+			if bar == nil {
+				bar = newProgress(stderr, "reserve", total, true)
+			}
+			bar.set(done)
+		}
+	}
+	seg, err := shm.Create(o)
+	if bar != nil {
+		bar.end()
+	}
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	made := created{seg, name}
+	if f.json {
+		return table.WriteJSON(stdout, createColumns.Object(made))
+	}
+	fmt.Fprintf(stdout, "created %s\n", seg.Path())
+	if err := createColumns.List(stdout, made); err != nil {
+		return err
+	}
+	remove := "stocached rm " + name
+	if f.dir != "" {
+		remove += " --dir " + f.dir
+	}
+	if o.UnlinkLast {
+		_, err = fmt.Fprintf(stdout, "this cache goes with its last user: it waits for the first, and is removed when the last one ends (sooner: %s)\n", remove)
+	} else {
+		_, err = fmt.Fprintf(stdout, "this cache stays until: %s\n", remove)
+	}
+	return err
+}

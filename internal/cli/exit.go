@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/server/config"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+)
+
+// Exit codes. They are part of the interface: scripts depend on them.
+const (
+	exitOK         = 0
+	exitFailed     = 1
+	exitUsage      = 2
+	exitNotFound   = 3
+	exitCorrupt    = 4
+	exitMemory     = 5
+	exitExists     = 6
+	exitPermission = 7
+	exitVersion    = 8
+	exitNoServer   = 9
+)
+
+// exits says what each code means, and which errors end in it.
+var exits = []struct {
+	code   int
+	help   string
+	errors []error
+}{
+	{exitOK, "done", nil},
+	{exitFailed, "failed otherwise; the message says why", nil},
+	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, a configuration, an index out of range",
+		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex, config.ErrInvalid}},
+	{exitNotFound, "no such cache or file", []error{shm.ErrNotFound, fs.ErrNotExist}},
+	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be", []error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat}},
+	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk", []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
+	{exitExists, "a cache of that name exists, or something else is in the way, such as another server", []error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
+	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
+	{exitVersion, "a segment of another version of stocached", []error{shm.ErrVersion}},
+	{exitNoServer, "no server answers", []error{stocclient.ErrNoServer}},
+}
+
+// usageError marks what is wrong with the command line.
+type usageError struct{ error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errReported marks an error that was written to stderr already; it only carries the exit code of what it wraps.
+var errReported = errors.New("reported")
+
+func reported(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errReported, err)
+}
+
+// exitCode returns the code of the first error that wraps one with a code.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	if errors.Is(err, stocclient.ErrNoServer) { // whatever the system says about its socket
+		return exitNoServer
+	}
+	for _, e := range exits {
+		for _, target := range e.errors {
+			if errors.Is(err, target) {
+				return e.code
+			}
+		}
+	}
+	return exitFailed
+}
+
+// exitStatus is the section of a help text about the given codes, or about all; 0, 1 and 2 are in each.
+func exitStatus(codes ...int) string {
+	var b strings.Builder
+	b.WriteString("EXIT STATUS")
+	for _, e := range exits {
+		show := len(codes) == 0 || e.code <= exitUsage
+		for _, code := range codes {
+			show = show || code == e.code
+		}
+		if show {
+			fmt.Fprintf(&b, "\n  %d  %s", e.code, e.help)
+		}
+	}
+	return b.String()
+}

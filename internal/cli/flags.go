@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// wanted says what the value of a flag is, by the type of the flag.
+var wanted = map[string]string{
+	"bool":     "true or false, or no value at all",
+	"duration": "a time with a unit, such as 500ms, 30s or 1.5h",
+	"float64":  "a number",
+	"int":      "a whole number",
+	"uint32":   "a whole number, 0 or above",
+	"uint64":   "a whole number, 0 or above",
+}
+
+// flagError says what is wrong with a flag.
+func flagError(_ *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return usageError{err}
+	}
+	flag, value := "--"+bad.GetFlag().Name, bad.GetValue()
+	want, known := wanted[bad.GetFlag().Value.Type()]
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return usage("%s: %s is too large", flag, value)
+	case known:
+		return usage("%s: %q is not %s", flag, value, want)
+	}
+	return usage("%s: %w", flag, bad.Unwrap())
+}
+
+// checkFlags finds fault with the flags that were given and those that were not: some are needed, some exclude each other, and none is an empty text, as an unset variable makes it.
+func checkFlags(c *cobra.Command, _ []string) (err error) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		switch needed := f.Annotations[cobra.BashCompOneRequiredFlag]; {
+		case err != nil:
+		case len(needed) > 0 && needed[0] == "true" && !f.Changed:
+			err = usage("--%s is needed: %s", f.Name, strings.TrimSuffix(f.Usage, " (required)"))
+		case f.Changed && f.Value.Type() == "string" && f.Value.String() == "":
+			err = usage("--%s is empty; leave it out, or give it a value", f.Name)
+		}
+	})
+	return err
+}
+
+// exclusive says that only one of two flags may be given, to who completes them too.
+func exclusive(c *cobra.Command, flags ...string) {
+	c.MarkFlagsMutuallyExclusive(flags...)
+	check := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		if check != nil {
+			if err := check(c, args); err != nil {
+				return err
+			}
+		}
+		given := slices.DeleteFunc(slices.Clone(flags), func(name string) bool { return !c.Flags().Changed(name) })
+		if len(given) > 1 {
+			return usage("--%s: give one of them, not both", strings.Join(given, " and --"))
+		}
+		return nil
+	}
+}
+
+// plural writes a number of things.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return fmt.Sprintf("%d %s", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// gcFlags is the command line of gc.
+type gcFlags struct {
+	dirFlag
+	yes       bool
+	olderThan time.Duration
+	json      bool
+	now       time.Time
+}
+
+// candidate is a cache that gc looked at.
+type candidate struct {
+	found
+	unused  bool
+	removed bool
+	verdict string
+}
+
+var gcColumns = table.Columns[*candidate]{
+	table.Shown("name", "name", "of the cache", func(c *candidate) any { return displayName(&c.Header, c.Path) }),
+	table.InJSON("path", "of its file", func(c *candidate) any { return c.Path }),
+	table.Shown("allocated_bytes", "memory", "what it takes", func(c *candidate) any { return table.Bytes(c.Allocated) }),
+	table.Shown("clients_live", "clients", "live clients", func(c *candidate) any { return c.users }),
+	table.Shown("created", "created", "when, in local time (JSON: UTC)", func(c *candidate) any { return c.known(table.Moment(c.Created)) }),
+	table.Shown("unused", "unused", "a verified segment that nobody has attached", func(c *candidate) any { return c.unused }),
+	table.Shown("removed", "removed", "whether it was removed", func(c *candidate) any { return c.removed }),
+	table.Shown("verdict", "verdict", "why, or why not", func(c *candidate) any { return c.verdict }),
+}
+
+func newGC() *cobra.Command {
+	f := &gcFlags{}
+	c := &cobra.Command{
+		Use:   "gc",
+		Short: "Remove the caches that nobody uses any more; without --yes only says which",
+		Long: paragraphs(`Finds the named caches that nobody uses any more, and with --yes removes them. Every process that uses a cache holds a
+lock on it, which the kernel frees when the process ends, by whatever cause: so "nobody" is the kernel's word, not a
+guess by pids or age. The lock is taken exclusively before anything is removed, so that no process can begin to use the
+cache meanwhile. Programs that only read hold no lock: they keep what they have attached, and do not find it again.
+
+A cache that was created for later and never used is unused, too. --older-than D leaves out caches created less than D
+ago; it only narrows what is removed: no age makes a cache unused. A file that does not verify as a segment of this user
+is never removed (stocached rm NAME does that). Caches without a name go by themselves.`,
+			gcColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
+			exitStatus(exitPermission)),
+		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.olderThan < 0 {
+				return usage("--older-than %v is below 0", f.olderThan)
+			}
+			f.now = time.Now()
+			return f.run(c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&f.yes, "yes", false, "remove them")
+	c.Flags().DurationVar(&f.olderThan, "older-than", 0, "leave out caches created less than this ago, such as 24h")
+	jsonFlag(c, &f.json)
+	return c
+}
+
+func (f *gcFlags) run(stdout, stderr io.Writer) error {
+	listed, err := shm.List(f.dir)
+	if err != nil {
+		return err
+	}
+	var first error
+	var unused, memory uint64
+	var rows []*candidate
+	for _, l := range listed {
+		c := &candidate{found: found{Listed: l}}
+		if f.judge(c); c.gone {
+			continue
+		}
+		rows = append(rows, c)
+		if !c.unused {
+			continue
+		}
+		if unused, memory = unused+1, memory+c.Allocated; !f.yes {
+			continue
+		}
+		if err := c.remove(); err != nil {
+			c.verdict = "not removed: " + err.Error()
+			complain(stderr, err)
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	if err := gcColumns.Rows(stdout, rows, f.json); err != nil {
+		return err
+	}
+	switch {
+	case f.json:
+	case unused == 0:
+		fmt.Fprintf(stderr, "nothing to remove in %s\n", f.shown())
+	case !f.yes:
+		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused, table.Bytes(memory))
+	}
+	return reported(first)
+}
+
+// judge says whether a cache is unused.
+func (f *gcFlags) judge(c *candidate) {
+	if c.probe(); c.problem != "" {
+		c.verdict = "left alone: " + c.problem
+		return
+	}
+	age := f.now.Sub(c.Created)
+	switch {
+	case c.inUse == true:
+		c.verdict = "in use"
+	case age < f.olderThan:
+		c.verdict = fmt.Sprintf("created %v ago, less than %v", age.Round(time.Second), f.olderThan)
+	default:
+		c.unused, c.verdict = true, "would be removed"
+	}
+}
+
+// inUse: a client always holds the users lock as well; a held record or server lock without it would be a foreign hand, and is respected.
+func inUse(p shm.Probe) bool { return p.Users || p.Server || len(p.Records) > 0 }
+
+// remove removes an unused cache as its last user would: with the users lock held exclusively, so that nobody can begin to use it meanwhile.
+func (c *candidate) remove() error {
+	s, err := shm.Open(c.Path, shm.OpenOptions{UUID: &c.UUID})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	locks, err := s.NewLocks()
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
+	last, err := locks.LastUser()
+	if err != nil {
+		return err
+	}
+	if !last {
+		c.unused, c.verdict = false, "in use by now"
+		return nil
+	}
+	if err := s.Remove(); err != nil {
+		return err
+	}
+	c.removed, c.verdict = true, "removed"
+	return nil
+}

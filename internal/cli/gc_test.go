@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// gone says whether a path is not there.
+func gone(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// Ensure that gc leaves a cache alone while a process uses it, also an idle one, and takes it once that process was killed: the kernel says so, with the
+// dead one's pid and claim still in the segment. Without --yes it never removes.
+func TestGCKilled(t *testing.T) {
+	dir, path := newCache(t, small())
+	child := start(t, "claim", path)
+	look := func(args ...string) jsonObject {
+		t.Helper()
+		return decode[[]jsonObject](t, ok(t, append([]string{"gc", "--dir", dir, "--json"}, args...)...))[0]
+	}
+	wantFields(t, look("--yes"), jsonObject{"unused": false, "removed": false, "verdict": "in use", "clients_live": 1})
+	if gone(t, path) {
+		t.Fatal("removed while in use")
+	}
+	child.kill()
+	wantFields(t, look(), jsonObject{"unused": true, "removed": false, "verdict": "would be removed", "clients_live": 0})
+	if gone(t, path) {
+		t.Fatal("removed by a dry run")
+	}
+	wantFields(t, look("--yes"), jsonObject{"unused": true, "removed": true, "verdict": "removed"})
+	if !gone(t, path) {
+		t.Error("not removed")
+	}
+}
+
+// Ensure that gc removes nothing but verified segments of ours, whoever uses them or not, and that an age only ever narrows it.
+func TestGCLeavesAlone(t *testing.T) {
+	dir, used := newCache(t, small())
+	newClient(t, used)
+	for _, name := range []string{"unused", "damaged", "truncated"} {
+		ok(t, "create", name, "--dir", dir, "--samples", "10", "--sample-bytes", "100")
+	}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	damage(t, path("damaged"), 300)
+	if err := os.Truncate(path("truncated"), 5000); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path("notes.txt"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path("unused"), path("link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path("directory"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := cli(t, "gc", "--dir", dir)
+	if code != exitOK {
+		t.Error(code)
+	}
+	contains(t, out, "in use", "would be removed", "left alone: ", "not a valid segment")
+	contains(t, stderr, "nothing was removed: 1 unused, 4.0 MiB in all; stocached gc --yes removes them")
+
+	ok(t, "gc", "--dir", dir, "--yes", "--older-than", "1h")
+	if gone(t, path("unused")) {
+		t.Fatal("removed though it is young")
+	}
+	contains(t, ok(t, "gc", "--dir", dir, "--older-than", "1h"), "less than 1h0m0s")
+	ok(t, "gc", "--dir", dir, "--yes", "--older-than", "1ns")
+	for _, name := range []string{"test", "damaged", "truncated", "notes.txt", "link", "directory"} {
+		if gone(t, path(name)) {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	if !gone(t, path("unused")) {
+		t.Error("not removed")
+	}
+	code, _, stderr = cli(t, "gc", "--dir", dir, "--yes")
+	if code != exitOK {
+		t.Error(code)
+	}
+	contains(t, stderr, "nothing to remove in "+dir)
+}
+
+// Ensure that a cache which somebody begins to use between judgement and removal is left alone, and one that was replaced too.
+func TestGCRace(t *testing.T) {
+	dir, path := newCache(t, small())
+	judge := func() *candidate {
+		t.Helper()
+		listed, err := shm.List(dir)
+		if err != nil || len(listed) != 1 {
+			t.Fatal(listed, err)
+		}
+		c := &candidate{found: found{Listed: listed[0]}}
+		(&gcFlags{now: time.Now()}).judge(c)
+		if !c.unused {
+			t.Fatal(c.verdict)
+		}
+		return c
+	}
+	c := judge()
+	user := newClient(t, path)
+	if err := c.remove(); err != nil || c.removed || c.unused || c.verdict != "in use by now" {
+		t.Error(err, c.verdict)
+	}
+	if err := user.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c = judge()
+	ok(t, "rm", path)
+	ok(t, "create", "test", "--dir", dir, "--samples", "10", "--sample-bytes", "100")
+	if err := c.remove(); err == nil || c.removed {
+		t.Error(err, c.verdict)
+	}
+	if gone(t, path) {
+		t.Error("another cache of the same name was removed")
+	}
+}
+
+// Ensure that no command follows a symbolic link that another user has put where this user's caches are, whether it names a cache or its path, or walks over all.
+func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		privileged(t, "be somebody else", errors.New("not root"))
+	}
+	const uid = 54322
+	folder := fmt.Sprintf("/dev/shm/stocached-%d", uid)
+	elsewhere := tmpfs(t)
+	if err := os.Chown(elsewhere, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	as := func(args ...string) (int, string) {
+		t.Helper()
+		cmd := exec.Command("/proc/self/exe", args...) // whose folder may be closed to others
+		cmd.Env, cmd.Dir = []string{childVariable + "=main"}, "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, err := cmd.CombinedOutput()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	if code, out := as("create", "mine", "--dir", elsewhere, "--samples", "10", "--sample-bytes", "100"); code != exitOK {
+		t.Fatal(out)
+	}
+	if err := errors.Join(os.Symlink(elsewhere, folder), os.Lchown(folder, strangerID, strangerID)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(folder) })
+	for _, command := range [][]string{{"gc"}, {"gc", "--yes"}, {"gc", "--yes", "--dir", folder}, {"gc", "--yes", "--dir", folder + "/"}, {"ls"}, {"stats"}, {"rm", "mine"}, {"rm", folder + "/mine"},
+		{"rm", "mine", "--dir", folder}, {"stats", "mine"}, {"inspect", "mine"}, {"verify", folder + "/mine"}, {"create", "other", "--samples", "10", "--sample-bytes", "100"}} {
+		if code, out := as(command...); code != exitPermission || !strings.Contains(out, "symbolic link") {
+			t.Errorf("%q: exit %d\n%s", command, code, out)
+		}
+	}
+	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}

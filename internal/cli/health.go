@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stocached/stocached/internal/cli/table"
+
+	"github.com/spf13/cobra"
+)
+
+// health is what a server says about itself.
+type health struct {
+	sockets string
+	alive   string // "": it is; else why not
+	ready   string
+	leftOut table.List[string]
+	seconds table.Ratio
+}
+
+var healthColumns = table.Columns[health]{
+	table.Listed("sockets", "sockets", "folder of the server's sockets", func(h health) any { return h.sockets }),
+	table.Listed("healthy", "healthy", "it answers /healthz", func(h health) any { return h.alive == "" }),
+	table.Listed("ready", "ready", "it answers /readyz: clients are served", func(h health) any { return h.ready == "" }),
+	table.Listed("problem", "problem", "what it says is wrong", func(h health) any { return h.problem() }),
+	table.Listed("left_out", "left out", "caches of its configuration that it does not have, each with the reason", func(h health) any { return h.leftOut }),
+	table.Listed("seconds", "seconds", "until it had answered both", func(h health) any { return h.seconds }),
+}
+
+func (h health) problem() string {
+	if h.alive != "" {
+		return h.alive
+	}
+	return h.ready
+}
+
+func newHealth() *cobra.Command {
+	var f socketsFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "health",
+		Short: "Say whether a server is well and serves",
+		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither beginning nor ending), as a
+supervisor would. It fails unless both are well. A cache that the server left out, as its source or its segment is damaged, is named
+and is no failure. stocached ping tries the other socket, the one that clients use.`,
+			healthColumns.Explain("OUTPUT of --json; else a line for people"),
+			exitStatus(exitPermission, exitNoServer)),
+		Example: `  stocached health --timeout 1s || systemctl --user restart stocached`,
+		Args: func(c *cobra.Command, args []string) error {
+			return errors.Join(arguments(0, 0, "none; stocached ping NAME asks for a cache")(c, args), f.check())
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
+			defer cancel()
+			h, err := f.health(ctx)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = table.WriteJSON(c.OutOrStdout(), healthColumns.Object(h))
+			} else if h.problem() == "" {
+				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s is well and serves\n", h.sockets)
+				for _, one := range h.leftOut {
+					complain(c.ErrOrStderr(), one)
+				}
+			}
+			if err == nil && h.problem() != "" {
+				err = fmt.Errorf("the server on %s: %s", h.sockets, h.problem())
+			}
+			return err
+		},
+	}
+	f.add(c)
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// health asks a server how it is.
+func (f *socketsFlag) health(ctx context.Context) (health, error) {
+	h := health{sockets: f.path()}
+	began := time.Now()
+	for path, problem := range map[string]*string{"/healthz": &h.alive, "/readyz": &h.ready} {
+		status, body, err := admin{f.dir}.get(ctx, path)
+		if err != nil {
+			return h, err
+		}
+		if status != http.StatusOK {
+			*problem = complaint(status, body)
+		}
+		for line := range strings.Lines(string(body)) {
+			if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "left out: "); ok {
+				h.leftOut = append(h.leftOut, one)
+			}
+		}
+	}
+	h.seconds = table.Ratio(time.Since(began).Seconds())
+	return h, nil
+}

@@ -1,0 +1,349 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// childVariable makes the test binary a program that uses a cache: see child.
+const childVariable = "STOCACHED_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(childVariable); mode == "main" {
+		os.Exit(Run(os.Args[1:], os.Stdout, os.Stderr))
+	} else if mode != "" {
+		if err := child(mode, os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// child is a program that uses a cache until its standard input ends: "use PATH" reads samples of a cache over and over, half of them stored by itself and
+// half missing; "claim PATH" leaves a sample claimed; "unnamed" makes a cache without a name. It prints "ready" when others may look.
+// Those of servedChildren are clients of a server.
+// In the mode "main" the test binary is stocached itself.
+func child(mode string, args []string) error {
+	if serve, ok := servedChildren[mode]; ok {
+		return serve(args)
+	}
+	var seg *shm.Segment
+	var err error
+	if mode == "unnamed" {
+		seg, err = shm.Create(shm.Options{Samples: 10, SampleBytes: 100})
+	} else {
+		seg, err = shm.Open(args[0], shm.OpenOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	c, err := cache.Attach(seg, cache.Options{Label: "child " + mode})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if mode == "claim" {
+		if _, r, err := c.Claim(3, int(seg.Header.SampleBytes), 0); err != nil || r != cache.Stored {
+			return fmt.Errorf("claim: %v, %w", r, err)
+		}
+	}
+	n := int(seg.Samples)
+	for i := 0; i < n/2; i++ {
+		if _, err := c.Set(i, content(i, int(seg.Header.SampleBytes)), 0); err != nil {
+			return err
+		}
+	}
+	var stop sync.WaitGroup
+	done := make(chan struct{})
+	stop.Go(func() {
+		for i := 0; mode == "use"; i = (i + 1) % (n / 2) {
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Microsecond):
+			}
+			for _, k := range []int{i, n/2 + i} { // a hit and a miss
+				if _, _, err := c.View(k); err != nil {
+					panic(err)
+				}
+			}
+		}
+	})
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	close(done)
+	stop.Wait()
+	return err
+}
+
+// content is the bytes of a sample.
+func content(i, n int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, n) }
+
+// program is stocached as a process.
+func program(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childVariable+"=main")
+	return cmd
+}
+
+// process is a running child.
+type process struct {
+	*exec.Cmd
+	stdin io.Closer
+}
+
+// start runs a child until it is ready; it is killed when the test ends.
+func start(t *testing.T, mode string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0], args...)}
+	p.Env = append(os.Environ(), childVariable+"="+mode)
+	p.Stderr = os.Stderr
+	var err error
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("child %s: %q, %v", mode, line, err)
+	}
+	return p
+}
+
+// end lets the child end by itself.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	p.stdin.Close()
+	if err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill ends it by SIGKILL and waits; a child that ended already is left alone.
+func (p *process) kill() {
+	if p.ProcessState == nil {
+		p.Process.Kill()
+		p.Wait()
+	}
+}
+
+// pause stops a process, and waits until the last of its threads stands: for a moment after the signal is sent, a server may still answer.
+func pause(t *testing.T, p *exec.Cmd) {
+	t.Helper()
+	if err := p.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	const stopped = 5 // the kernel's CLD_STOPPED
+	var how unix.Siginfo
+	var err error
+	for ok := false; !ok; ok = !errors.Is(err, unix.EINTR) {
+		err = unix.Waitid(unix.P_PID, p.Process.Pid, &how, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	if err != nil || how.Code != stopped {
+		t.Fatalf("it did not stop: code %d, %v", how.Code, err)
+	}
+}
+
+// cli runs a command line and returns the exit code and what it printed.
+func cli(t testing.TB, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = Run(args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// ok runs a command line that must succeed, and returns what it printed on stdout.
+func ok(t testing.TB, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := cli(t, args...)
+	if code != exitOK {
+		t.Fatalf("stocached %s: exit %d\n%s%s", strings.Join(args, " "), code, stdout, stderr)
+	}
+	return stdout
+}
+
+// fails runs a command line that must end with a code and a message that contains all of texts.
+func fails(t testing.TB, want int, texts []string, args ...string) {
+	t.Helper()
+	code, stdout, stderr := cli(t, args...)
+	if code != want {
+		t.Errorf("stocached %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+	}
+	contains(t, stderr, texts...)
+}
+
+func contains(t testing.TB, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in\n%s", part, text)
+		}
+	}
+}
+
+// decode reads JSON that a command printed.
+func decode[T any](t testing.TB, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return v
+}
+
+type jsonObject = map[string]any
+
+// wantFields compares fields of a JSON object; numbers are float64.
+func wantFields(t testing.TB, got, want jsonObject) {
+	t.Helper()
+	for field, value := range want {
+		have, there := got[field]
+		if n, isInt := value.(int); isInt {
+			value = float64(n)
+		}
+		if !there || fmt.Sprint(have) != fmt.Sprint(value) {
+			t.Errorf("%s is %v (there: %v), want %v", field, have, there, value)
+		}
+	}
+}
+
+// tmpfs makes a directory on /dev/shm that goes with the test.
+func tmpfs(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "test-stocached-cli-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// newCache makes a cache named "test" in a directory of its own and returns the directory and the path.
+func newCache(t testing.TB, o shm.Options) (dir, path string) {
+	t.Helper()
+	o.Name, o.Dir = "test", tmpfs(t)
+	seg, err := shm.Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := seg.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return o.Dir, filepath.Join(o.Dir, o.Name)
+}
+
+// small is the least interesting cache: 10 samples of 100 bytes, 6 slots.
+func small() shm.Options { return shm.Options{Samples: 10, Slots: 6, SampleBytes: 100} }
+
+// newClient attaches to a cache as programs do, until the test ends.
+func newClient(t testing.TB, path string) *cache.Cache {
+	t.Helper()
+	seg, err := shm.Open(path, shm.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.Attach(seg, cache.Options{Label: "test client"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		seg.Close()
+	})
+	return c
+}
+
+// store stores samples, which must be new.
+func store(t testing.TB, c *cache.Cache, samples ...int) {
+	t.Helper()
+	for _, i := range samples {
+		if r, err := c.Set(i, content(i, 100), 0); err != nil || r != cache.Stored {
+			t.Fatal(i, r, err)
+		}
+	}
+}
+
+// snapshot is all of a file that a look could change: its bytes, its pages, and who holds which lock.
+func snapshot(t testing.TB, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x, %d bytes, %d blocks, modified %v", sum.Sum(nil), st.Size, st.Blocks, st.Mtim)
+}
+
+// terminal opens a pseudo-terminal: its program's end, and a function that ends it and returns what was written, once.
+func terminal(t testing.TB) (*os.File, func() string) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 16, Col: 100}); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(master) // EIO when the other end is closed
+		written <- string(b)
+	}()
+	return slave, func() string {
+		slave.Close()
+		text := <-written
+		master.Close()
+		return text
+	}
+}
+
+// lines splits what was printed.
+func lines(text string) []string {
+	return slices.Collect(strings.Lines(text))
+}

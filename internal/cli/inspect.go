@@ -1,0 +1,372 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// inspected is a segment and what its words say.
+type inspected struct {
+	*shm.Segment
+	name string
+}
+
+var headerColumns = table.Columns[inspected]{
+	table.Listed("name", "name", "in the header; none: a memfd", func(s inspected) any { return s.Header.Name }),
+	table.Listed("path", "path", "that it was found by", func(s inspected) any { return s.name }),
+	table.Listed("uuid", "uuid", "of the segment", func(s inspected) any { return fmt.Sprintf("%x", s.Header.UUID) }),
+	table.Listed("layout", "layout", "version of the format, major.minor",
+		func(s inspected) any { return fmt.Sprintf("%d.%d", s.Header.Major, s.Header.Minor) }),
+	table.Listed("created", "created", "when, in local time (JSON: UTC)", func(s inspected) any { return table.Moment(s.Header.Created) }),
+	table.Listed("creator_uid", "creator uid", "user id of the creator, as its own namespace numbers it", func(s inspected) any { return s.Header.UID }),
+	table.Listed("samples", "samples", "of the dataset", func(s inspected) any { return table.Count(s.Samples) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(s inspected) any { return slots(&s.Geometry) }),
+	table.Listed("sample_bytes", "sample bytes", "of a sample; the largest accepted in a variable-size cache",
+		func(s inspected) any { return table.Count(s.Header.SampleBytes) }),
+	table.Listed("slot_stride", "slot stride", "bytes from slot to slot; of a unit of the arena in a variable-size cache",
+		func(s inspected) any { return table.Count(s.SlotStride) }),
+	table.Listed("client_records", "client records", "clients at a time", func(s inspected) any { return table.Count(s.ClientRecords) }),
+	table.Listed("limit_bytes", "limit", "that the creator asked for; 0: none", func(s inspected) any { return table.Bytes(s.Header.Limit) }),
+	table.Listed("variable", "variable", "samples differ in size", func(s inspected) any { return s.Variable() }),
+	table.Listed("assign", "assign", "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Policy.String() }),
+	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: it goes with its last user",
+		func(s inspected) any { return unlinkOf(&s.Header) }),
+	table.Listed("reserved", "reserved", "all its pages were taken at creation", func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }),
+	table.Listed("fingerprint", "fingerprint", "of dataset and transform", func(s inspected) any { return s.Header.Fingerprint }),
+}
+
+var fieldColumns = table.Columns[shm.Field]{
+	table.Shown("name", "field", "of the field", func(f shm.Field) any { return f.Name }),
+	table.Shown("dtype", "dtype", "type of its items", func(f shm.Field) any { return f.DType.String() }),
+	table.Shown("shape", "shape", "its dimensions; ? (JSON: null) differs between samples; none: a single item",
+		func(f shm.Field) any { return shape(f.Dims) }),
+	table.Shown("offset", "offset", "of the field in a sample; 0 in a variable-size cache", func(f shm.Field) any { return table.Count(f.Offset) }),
+	table.Shown("bytes", "bytes", "of the field; 0 in a variable-size cache", func(f shm.Field) any { return table.Count(f.Bytes) }),
+}
+
+// shape is the dimensions of a field.
+type shape []uint64
+
+func (s shape) String() string {
+	if len(s) == 0 {
+		return "-"
+	}
+	return formatShape(s)
+}
+
+func (s shape) MarshalJSON() ([]byte, error) {
+	parts := make([]string, len(s))
+	for k, d := range s {
+		if parts[k] = strconv.FormatUint(d, 10); d == shm.VariableDim {
+			parts[k] = "null"
+		}
+	}
+	return []byte("[" + strings.Join(parts, ",") + "]"), nil
+}
+
+// region is a part of the file.
+type region struct {
+	name        string
+	from, bytes uint64
+}
+
+var regionColumns = table.Columns[region]{
+	table.Shown("name", "region", "of the file", func(r region) any { return r.name }),
+	table.Shown("offset", "offset", "where it begins", func(r region) any { return table.Count(r.from) }),
+	table.Shown("bytes", "bytes", "without the padding behind it", func(r region) any { return table.Count(r.bytes) }),
+}
+
+func regions(g *shm.Geometry) []region {
+	r := []region{
+		{"header", 0, shm.HeaderBytes},
+		{"control", shm.ControlOffset, shm.ControlBytes},
+		{"client table", shm.ClientsOffset, uint64(g.ClientRecords) * shm.ClientRecordBytes},
+		{"index", g.IndexOffset, g.Samples * shm.IndexRecordBytes},
+	}
+	if g.SumsOffset != 0 {
+		r = append(r, region{"checksums", g.SumsOffset, g.Samples * shm.SumRecordBytes})
+	}
+	if g.SlotTableOffset != 0 {
+		r = append(r, region{"slot table", g.SlotTableOffset, g.Slots * shm.SlotRecordBytes})
+	}
+	return append(r, region{"payload", g.PayloadOffset, g.PayloadBytes}, region{"file", 0, g.SegmentBytes})
+}
+
+var controlColumns = table.Columns[inspected]{
+	table.Listed("phase", "phase", "OPEN, or CLEARING while somebody empties the cache", func(s inspected) any {
+		if s.phase().Clearing() {
+			return "CLEARING"
+		}
+		return "OPEN"
+	}),
+	table.Listed("clearing_owner", "clearing owner", "owner number of the client that clears; 0: nobody", func(s inspected) any { return s.phase().Owner() }),
+	table.Listed("clears", "clears", "that have ended", func(s inspected) any { return table.Count(s.phase().Epoch()) }),
+	table.Listed("free_from", "free from", "slots below it were seen taken; none without a slot table",
+		func(s inspected) any { return s.firstCome(s.freeFrom().From()) }),
+	table.Listed("free_seq", "free seq", "slots freed so far, modulo 2^32", func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }),
+	table.Listed("arena_next_unit", "arena next unit", "first unit of the arena that was never allocated",
+		func(s inspected) any { return s.arena(table.Count(s.arenaNext().Unit())) }),
+	table.Listed("arena_owner", "arena owner", "owner number of the client that allocated last",
+		func(s inspected) any { return s.arena(s.arenaNext().Owner()) }),
+	table.Listed("clients_high", "clients high", "client records ever used", func(s inspected) any { return table.Count(s.ClientsHigh().Load()) }),
+}
+
+func (s inspected) phase() shm.Phase         { return shm.Phase(s.Phase().Load()) }
+func (s inspected) freeFrom() shm.FreeFrom   { return shm.FreeFrom(s.FreeFrom().Load()) }
+func (s inspected) arenaNext() shm.ArenaNext { return shm.ArenaNext(s.ArenaNext().Load()) }
+
+func (s inspected) firstCome(v any) any {
+	if !s.FirstCome() {
+		return nil
+	}
+	return v
+}
+
+func (s inspected) arena(v any) any {
+	if !s.Variable() {
+		return nil
+	}
+	return v
+}
+
+// client is a record of the client table.
+type client struct {
+	cache.ClientInfo
+	seg *shm.Segment
+}
+
+var clientColumns = table.Columns[client]{
+	table.Shown("owner", "owner", "owner number: record + 1", func(c client) any { return c.Record + 1 }),
+	table.Shown("live", "live", "the kernel says that the client lives", func(c client) any { return c.Live }),
+	table.Shown("pid", "pid", "of the client or of the last one, as its own pid namespace shows it; 0 after a clean close",
+		func(c client) any { return c.PID }),
+	table.InJSON("other_pid_namespace", "pid belongs to another pid namespace than this command's",
+		func(c client) any { return c.PIDNamespace != 0 && c.PIDNamespace != pidNamespace() }),
+	table.Shown("kind", "kind", "go, c, python or server", func(c client) any { return kindName(c.Kind) }),
+	table.Shown("label", "label", "name of the program", func(c client) any { return c.Label }),
+	table.Shown("registered", "registered", "when, in local time (JSON: UTC)", func(c client) any { return table.Moment(c.Registered) }),
+	table.Shown("registrations", "registrations", "clients that have had this record so far", func(c client) any { return table.Count(c.Registrations) }),
+	table.Shown("claims", "claims", "samples that it is filling; of a dead client: that wait to be taken back", func(c client) any { return c.Claims }),
+	table.Shown("hits", "hits", "of all clients that have had this record", func(c client) any { return c.counter(shm.Hits) }),
+	table.Shown("misses", "misses", "likewise", func(c client) any { return c.counter(shm.Misses) }),
+	table.Shown("stored", "sets", "likewise: samples stored", func(c client) any { return c.counter(shm.Stored) }),
+}
+
+func kindName(kind uint32) any {
+	if name, ok := clientKinds[kind]; ok {
+		return name
+	}
+	return fmt.Sprintf("kind %d", kind)
+}
+
+func (c client) counter(k shm.Counter) table.Count {
+	var sum uint64
+	for stripe := range shm.CounterStripes {
+		sum += c.seg.Counter(c.Record, stripe, k).Load()
+	}
+	return table.Count(sum)
+}
+
+// sample is one index record, as it was at one moment.
+type sample struct {
+	index   uint64
+	state   cache.State
+	word    shm.Word
+	meta    shm.Meta
+	layout  shm.WordLayout
+	owner   any // bool: the owner lives; nil: nobody owns it
+	claimed table.List[uint32]
+	seg     *shm.Segment
+}
+
+var sampleColumns = table.Columns[*sample]{
+	table.Listed("index", "sample", "index of the sample", func(s *sample) any { return table.Count(s.index) }),
+	table.Listed("state", "state", "EMPTY, WRITING (being filled), READY, OUT (it can have no slot), CORRUPT",
+		func(s *sample) any { return s.state.String() }),
+	table.Listed("owner", "owner", "WRITING: owner number of the client that fills it, or died doing so; else 0, nobody",
+		func(s *sample) any { return s.word.Owner() }),
+	table.Listed("owner_live", "owner live", "WRITING: that client lives; no: the next set takes the claim back", func(s *sample) any { return s.owner }),
+	table.Listed("claimed_by", "claimed by", "owner numbers of the clients whose records list a claim of it", func(s *sample) any { return s.claimed }),
+	table.Listed("generation", "generation", "how often it was emptied or overwritten, modulo the width of the field",
+		func(s *sample) any { return s.layout.Generation(s.word) }),
+	table.Listed("place", "place", "its slot; in a variable-size cache its first unit; none: it has none", func(s *sample) any { return s.place() }),
+	table.Listed("file_offset", "file offset", "of its bytes", func(s *sample) any { return s.fileOffset() }),
+	table.Listed("length", "length", "bytes of the sample", func(s *sample) any { return s.ifReady(table.Count(s.seg.Length(s.meta))) }),
+	table.Listed("crc32c", "crc32c", "checksum of its bytes, as stored (stocached verify compares)",
+		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.seg.Checksum(s.index, s.meta))) }),
+	table.Listed("fills", "fills", "how often it was published, modulo 2^24", func(s *sample) any { return s.meta.Fills() }),
+	table.Listed("word", "word", "its index word", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }),
+	table.Listed("meta", "meta", "its second index word: checksum (variable size: length), and fills", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }),
+}
+
+func (s *sample) place() any {
+	if p := s.layout.Place(s.word); p != 0 {
+		return table.Count(p - 1)
+	}
+	return nil
+}
+
+func (s *sample) fileOffset() any {
+	p := s.layout.Place(s.word)
+	if p == 0 || p-1 > (math.MaxUint64-s.seg.PayloadOffset)/s.seg.SlotStride {
+		return nil
+	}
+	return table.Count(s.seg.PayloadOffset + (p-1)*s.seg.SlotStride)
+}
+
+func (s *sample) ifReady(v any) any {
+	if s.state != cache.StateReady {
+		return nil
+	}
+	return v
+}
+
+func newInspect() *cobra.Command {
+	var dir dirFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "inspect NAME [INDEX]",
+		Short: "Show a cache's header, schema, geometry and clients, or one sample's state",
+		Long: paragraphs(`Shows what the segment of a cache says, without being its client; with INDEX, what it says about that sample alone.
+docs/segment.md explains the words. With --json: one object of header, fields, regions, control and clients; with INDEX
+the object of the sample.`,
+			headerColumns.Explain("HEADER (header)"),
+			fieldColumns.Explain("SCHEMA (fields)"),
+			regionColumns.Explain("GEOMETRY (regions)"),
+			controlColumns.Explain("CONTROL (control)"),
+			clientColumns.Explain("CLIENTS (clients), those that ever were"),
+			sampleColumns.Explain("SAMPLE, with INDEX"),
+			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
+		Args:              arguments(1, 2, "the name of a cache, and perhaps the index of a sample"),
+		ValidArgsFunction: dir.complete(1, true),
+		RunE: func(c *cobra.Command, args []string) error {
+			seg, err := dir.open(args[0])
+			if err != nil {
+				return err
+			}
+			defer seg.Close()
+			reader, err := attach(seg)
+			if err != nil {
+				return err
+			}
+			defer reader.Close()
+			if len(args) == 1 {
+				return inspect(seg, reader, args[0], asJSON, c.OutOrStdout())
+			}
+			index, err := strconv.ParseInt(args[1], 10, 64)
+			if err != nil {
+				return usage("index %q is not a whole number; the cache has samples 0 to %d", args[1], seg.Samples-1)
+			}
+			s, err := indexRecordOf(seg, reader, int(index))
+			if err != nil {
+				return err
+			}
+			return sampleColumns.One(c.OutOrStdout(), s, asJSON)
+		},
+	}
+	dir.add(c)
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+func inspect(seg *shm.Segment, reader *cache.Cache, name string, asJSON bool, stdout io.Writer) error {
+	infos, err := reader.Clients()
+	if err != nil {
+		return err
+	}
+	clients := make([]client, len(infos))
+	for k, info := range infos {
+		clients[k] = client{info, seg}
+	}
+	if seg.Path() != "" {
+		name = seg.Path()
+	}
+	s := inspected{seg, name}
+	if asJSON {
+		var o table.Object
+		o.Add("header", headerColumns.Object(s))
+		o.Add("fields", fieldColumns.Objects(seg.Header.Fields))
+		o.Add("regions", regionColumns.Objects(regions(&seg.Geometry)))
+		o.Add("control", controlColumns.Object(s))
+		o.Add("clients", clientColumns.Objects(clients))
+		return table.WriteJSON(stdout, o)
+	}
+	for _, part := range []struct {
+		heading string
+		write   func(io.Writer) error
+	}{
+		{"header", func(w io.Writer) error { return headerColumns.List(w, s) }},
+		{"schema", func(w io.Writer) error { return fieldColumns.Table(w, seg.Header.Fields) }},
+		{"geometry", func(w io.Writer) error { return regionColumns.Table(w, regions(&seg.Geometry)) }},
+		{"control", func(w io.Writer) error { return controlColumns.List(w, s) }},
+		{"clients", func(w io.Writer) error { return clientColumns.Table(w, clients) }},
+	} {
+		if part.heading != "header" {
+			fmt.Fprintln(stdout)
+		}
+		fmt.Fprintf(stdout, "%s\n", strings.ToUpper(part.heading))
+		if err := part.write(stdout); err != nil {
+			return err
+		}
+	}
+	if len(clients) == 0 {
+		fmt.Fprintln(stdout, "none so far")
+	}
+	return nil
+}
+
+// indexRecordOf reads one sample's index record.
+func indexRecordOf(seg *shm.Segment, reader *cache.Cache, index int) (*sample, error) {
+	state, err := reader.State(index)
+	if err != nil {
+		return nil, err
+	}
+	s := &sample{index: uint64(index), state: state, layout: seg.WordLayout(), seg: seg}
+	// The two words belong together when neither has changed meanwhile; while somebody keeps changing them, the last look is as good as any.
+	for range 100 {
+		s.word, s.meta = shm.Word(seg.Word(s.index).Load()), shm.Meta(seg.Meta(s.index).Load())
+		if seg.Word(s.index).Load() == uint64(s.word) && seg.Meta(s.index).Load() == uint64(s.meta) {
+			break
+		}
+	}
+	if state != cache.StateOut {
+		s.state = stateOf(s.word)
+	}
+	clients, err := reader.Clients()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range clients {
+		if s.state == cache.StateWriting && c.Record+1 == s.word.Owner() {
+			s.owner = c.Live
+		}
+		for e := range shm.ClaimsPerClient {
+			if entry, _ := seg.Claim(c.Record, e); entry.Load() == s.index+1 {
+				s.claimed = append(s.claimed, c.Record+1)
+				break
+			}
+		}
+	}
+	return s, nil
+}
+
+func stateOf(w shm.Word) cache.State {
+	switch w.State() {
+	case shm.Empty:
+		return cache.StateEmpty
+	case shm.Writing:
+		return cache.StateWriting
+	case shm.Ready:
+		return cache.StateReady
+	}
+	return cache.StateCorrupt
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Ensure that each command has a manual page, that it says what --help says, word for word, and that man has nothing to complain about it.
+func TestManualPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man", "man1")
+	t.Setenv("SOURCE_DATE_EPOCH", "1000000000")
+	ok(t, "man", dir)
+	man, err := exec.LookPath("man")
+	if err != nil {
+		t.Log("man is not installed: the pages are not shown, only made")
+	}
+	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	pages := 0
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		for _, c := range c.Commands() {
+			visit(c)
+		}
+		pages++
+		page := filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1")
+		source, err := os.ReadFile(page)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		contains(t, string(source), ".TH ", "Sep 2001", "stocached "+version)
+		if man == "" {
+			return
+		}
+		cmd := exec.Command(man, "--warnings=w", "-E", "utf8", "-l", page)
+		cmd.Env = append(os.Environ(), "MANWIDTH=10000", "LC_ALL=C.UTF-8", "MANPAGER=cat", "GROFF_NO_SGR=1")
+		var shown, complaints bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &shown, &complaints
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%s: %v\n%s", page, err, complaints.String())
+		}
+		if complaints.Len() > 0 {
+			t.Errorf("%s:\n%s", page, complaints.String())
+		}
+		text := words(unstruck(shown.String()))
+		contains(t, text, words(c.Short), words(anybody.Replace(c.Long)), words(c.Example))
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { contains(t, text, "--"+f.Name, words(anybody.Replace(f.Usage))) })
+	}
+	root := newRoot()
+	addCompletion(root)
+	visit(root)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != pages || pages < 20 {
+		t.Errorf("%d pages, %d commands, %v", len(entries), pages, err)
+	}
+	ok(t, "man", dir) // again, over what is there
+	fails(t, exitUsage, []string{"0 arguments, expected the folder"}, "man")
+	file := filepath.Join(dir, "stocached.1")
+	fails(t, exitFailed, []string{"not a directory"}, "man", file)
+}
+
+// unstruck is text without the backspaces by which terminals are told of bold type.
+func unstruck(text string) string {
+	var out []rune
+	for _, r := range text {
+		if r == '\b' {
+			out = out[:len(out)-1]
+		} else {
+			out = append(out, r)
+		}
+	}
+	return string(out)
+}

@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// internals are words of Go, of its libraries and of cobra that mean nothing to who runs a command.
+var internals = regexp.MustCompile(`strconv\.|<nil>|%!|map\[|interface ?\{|unconvertible|unmarshal|mapstructure|reflect\.|runtime error|goroutine|expected type|error\(s\)|flag\(s\)|\btime: |(^|[ (])json: |` +
+	`0x[0-9a-f]{8}|\bparsing "|invalid syntax|(invalid argument|invalid source|no such cache|invalid configuration): .*(invalid argument|invalid configuration): |group \[|\[[a-z]+ [a-z]+\]|\b1 [a-z]+s\b, expected|` +
+	`source data|got int|another kind of value`)
+
+// wantOurWords looks at what a command says that failed.
+func wantOurWords(t *testing.T, what, stderr string) {
+	t.Helper()
+	if found := internals.FindString(stderr); found != "" {
+		t.Errorf("%s: %q in %s", what, found, stderr)
+	}
+	if !strings.HasPrefix(stderr, "stocached: ") || strings.ContainsFunc(stderr, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' }) {
+		t.Errorf("%s: %q", what, stderr)
+	}
+}
+
+// badValues are for flags of any kind.
+var badValues = []string{"", "-1", "0", "1.5", "99999999999999999999", "a:b:c", "\x1b[31m", "-5s"}
+
+// Ensure that every flag of every command, given any nonsense, is either taken or refused in words of ours: with the flag's name where the nonsense is its value.
+func TestMessagesOfFlags(t *testing.T) {
+	dir, segments := t.TempDir(), tmpfs(t)
+	records, config := filepath.Join(dir, "records"), filepath.Join(dir, "config.yaml")
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: 10}}]\nsockets: {dir: %s/run}\n", segments, dir)
+	if err := os.WriteFile(records, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "create", "there", "--dir", segments, "--samples", "10", "--sample-bytes", "10")
+	raw, at := []string{records, "--kind", "raw", "--source", "sample_bytes=10"}, []string{"--sockets", dir + "/run"}
+	arguments := map[string][]string{ // of commands that have any
+		"create": {"new", "--dir", segments, "--samples", "10"}, "stats": {"there", "--dir", segments}, "inspect": {"there", "--dir", segments}, "verify": {"there", "--dir", segments},
+		"rm": {"nothing", "--dir", segments}, "gc": {"--dir", segments}, "ls": {"--dir", segments}, "serve": {"-c", config, "--check"}, "config print": {"-c", config}, "man": {filepath.Join(dir, "man")},
+		"warm": append([]string{"pets", "--timeout", "1ms"}, at...), "ping": append([]string{"pets"}, at...), "health": at, "trace": {records}, "pack": append([]string{records, dir + "/packed"}, raw[1:]...),
+		"source info": raw, "source verify": raw, "source cat": append([]string{records, "1"}, raw[1:]...),
+	}
+	tried, refused := 0, 0
+	var walk func(c *cobra.Command, path string)
+	walk = func(c *cobra.Command, path string) {
+		for _, sub := range c.Commands() {
+			walk(sub, strings.TrimSpace(path+" "+sub.Name()))
+		}
+		if c.HasSubCommands() || path == "completion" {
+			return
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name == "check" || f.Name == "watch" { // or what is good would not end
+				return
+			}
+			for _, bad := range badValues {
+				args := slices.Concat(strings.Fields(path), arguments[path], []string{"--" + f.Name + "=" + bad})
+				code, _, stderr := cli(t, args...)
+				if tried++; code == exitOK {
+					continue
+				}
+				refused++
+				wantOurWords(t, fmt.Sprintf("%q", args), stderr)
+				if code == exitUsage && f.Value.Type() != "string" && f.Value.Type() != "stringArray" && strings.Contains(stderr, "is not ") && !strings.Contains(strings.ReplaceAll(stderr, " ", "-"), f.Name) {
+					t.Errorf("%q: %s does not name the flag", args, stderr)
+				}
+			}
+		})
+	}
+	walk(newRoot(), "")
+	if tried < 500 || refused < tried/2 {
+		t.Errorf("%d command lines were tried, %d refused", tried, refused)
+	}
+}
+
+// Ensure that command lines that make no sense otherwise are refused in words of ours, with what was wrong.
+func TestMessagesOfCommandLines(t *testing.T) {
+	dir := tmpfs(t)
+	for _, c := range []struct{ line, want string }{
+		{"create a --samples 10 --shape 3 --field a:uint8", "--field and --shape: give one of them, not both"},
+		{"create a --samples 10 --dtype uint8 --field a:uint8", "--field and --dtype: give one of them"},
+		{"create a --shape 3", "--samples is needed: number of samples of the dataset"},
+		{"create a --samples -1 --shape 3", `--samples: "-1" is not a whole number, 0 or above`},
+		{"create a --samples 99999999999999999999 --shape 3", "--samples: 99999999999999999999 is too large"},
+		{"create a --samples 10 --shape=", "--shape is empty"},
+		{"create a --samples 10 --shape 3,,4", `"" is not a dimension`},
+		{"create a --samples 10 --shape 3:4", `shape "3:4": "3:4" is not a dimension`},
+		{"create a --samples 10 --shape 3 --size 0", "--size: 0 bytes; leave it out"},
+		{"create a --samples 10 --shape 3 --size 1.5", `--size: "1.5" is not a size`},
+		{"create a --samples 10 --shape 3 --slots 0", "--slots is 0; leave it out"},
+		{"create a --samples 10 --shape 3 --clients 0", "--clients is 0; leave it out"},
+		{"create a --samples 10 --shape 3 --reserve=perhaps", `--reserve: "perhaps" is not true or false`},
+		{"create ../a --samples 10 --shape 3", `name: "../a" is not 1 to 100 of`},
+		{"create a --samples 10 --shape 65536,65536,65536,65536", "bytes"},
+		{"create a --samples 10 --shape 65536,65536,65536,65536 --variable --size 1GiB", "bytes"},
+		{"gc --older-than -1h", "--older-than -1h0m0s is below 0"},
+		{"gc --older-than 5", `--older-than: "5" is not a time with a unit`},
+		{"gc --dir=", "--dir is empty"},
+		{"ls x", "1 argument, expected none"},
+		{"ls x y", "2 arguments, expected none"},
+		{"inspect", "0 arguments, expected the name of a cache"},
+		{"warm a -j 99999999999", "--parallel 99999999999 is not in 1..64"},
+		{"stats a --watch --interval x", `--interval: "x" is not a time with a unit`},
+		{"ping --timeout", "flag needs an argument: --timeout"},
+		{"ping --nonsense", "unknown flag: --nonsense"},
+		{"nonsense", `unknown command "nonsense"`},
+		{"pack a b --resume --restart", "--resume and --restart: give one of them"},
+		{"source info /dev/null", "its name does not say what kind of source it is"},
+		{"source info . --kind nonsense", `there is no kind "nonsense"; known are: block`},
+		{"source info . --kind raw --source shape=5", "shape: a list is wanted, and there is a whole number"},
+		{"source info . --decode resize=5", "resize: a list is wanted, and there is a whole number"},
+		{"source cat . x", `index "x" is not a whole number`},
+	} {
+		args := strings.Fields(c.line)
+		if args[0] == "create" {
+			args = append(args, "--dir", dir)
+		}
+		code, _, stderr := cli(t, args...)
+		if code != exitUsage && code != exitMemory || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit %d, want %q in %s", c.line, code, c.want, stderr)
+		}
+		wantOurWords(t, c.line, stderr)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("something was left behind: %v, %v", left, err)
+	}
+}
+
+// Ensure that every key of a configuration, given any nonsense, is either taken or refused in words of ours, with the key's name; and that these are all keys there are.
+func TestMessagesOfConfigurations(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range map[string][]byte{"records": make([]byte, 100), "files/a.png": []byte("no picture")} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var shard bytes.Buffer
+	archive := tar.NewWriter(&shard)
+	if err := errors.Join(archive.WriteHeader(&tar.Header{Name: "0.txt", Size: 1, Mode: 0o600}), func() error { _, err := archive.Write([]byte("7")); return err }(), archive.Close(),
+		os.WriteFile(filepath.Join(dir, "shard.tar"), shard.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	sources := map[string]string{"raw": "kind: raw, path: records, sample_bytes: 10", "dir": "kind: dir, path: files", "tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files"}
+	cache := func(source, more string) string {
+		return fmt.Sprintf("caches: [{name: pets, source: {%s}%s}]\n", source, more)
+	}
+	raw := cache(sources["raw"], "")
+	configurations := map[string]string{} // by key: KEY stands for it, VALUE for what it is given
+	for _, key := range []string{"sockets", "limits", "admin", "metrics", "log", "caches"} {
+		configurations[key] = map[bool]string{true: "KEY: VALUE", false: raw + "KEY: VALUE"}[key == "caches"]
+	}
+	for _, key := range []string{"sockets.dir", "limits.total", "limits.clients", "admin.group", "admin.pprof", "metrics.listen", "log.format", "log.level"} {
+		section, _, _ := strings.Cut(key, ".")
+		configurations[key] = raw + section + ": {KEY: VALUE}"
+	}
+	for _, key := range []string{"size", "assign", "parallel", "dir", "unnamed", "read_timeout", "remove_unused", "decode"} {
+		configurations["caches."+key] = cache(sources["raw"], ", KEY: VALUE")
+	}
+	configurations["caches.name"] = strings.Replace(raw, "name: pets", "KEY: VALUE", 1)
+	configurations["caches.source"] = "caches: [{name: pets, KEY: VALUE}]"
+	configurations["source.kind"] = cache("path: records, KEY: VALUE", "")
+	for heading, keys := range documentedKeys(t) {
+		for _, key := range keys {
+			of, where := sources[heading], heading+"."+key
+			switch {
+			case heading == "decode" && key == "resize":
+				configurations[where] = cache(sources["dir"], ", decode: {KEY: VALUE}")
+			case heading == "decode":
+				configurations[where] = cache(sources["dir"], ", decode: {resize: [4, 4], KEY: VALUE}")
+			case of == "": // limits and its kind
+				configurations[where] = cache(sources["raw"]+", "+heading+": {KEY: VALUE}", "")
+				configurations[heading] = cache(sources["raw"]+", KEY: VALUE", "")
+			case strings.Contains(of, key+": "):
+				configurations[where] = cache(regexp.MustCompile(key+`: [^,]*`).ReplaceAllString(of, "KEY: VALUE"), "")
+			case key == "shape":
+				configurations[where] = cache("kind: raw, path: records, KEY: VALUE", "")
+			default:
+				configurations[where] = cache(of+", KEY: VALUE", "")
+			}
+		}
+	}
+	if len(configurations) < 55 {
+		t.Fatalf("%d keys", len(configurations))
+	}
+	path := filepath.Join(dir, "config.yaml")
+	tried, refused := 0, 0
+	for where, configuration := range configurations {
+		key := where[strings.LastIndex(where, ".")+1:]
+		for _, value := range []string{"x", "-1", "0", "1.5", "99999999999999999999", "[]", "{a: 1}", `"\x1b[31m"`, "2030-01-01", ".nan", "[-1, 0]", "[99999999999, 99999999999]", "[65536, 65536, 65536, 65536]",
+			`":99999"`, "[null]", "-8ms", "8 parsecs", "9999999999h", "999999999TiB"} {
+			text := strings.NewReplacer("KEY", key, "VALUE", value).Replace(configuration)
+			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, _, stderr := cli(t, "serve", "-c", path, "--check")
+			if tried++; code == exitOK {
+				continue
+			}
+			refused++
+			wantOurWords(t, text, stderr)
+			named := slices.ContainsFunc(strings.Split(key, "_"), func(word string) bool { return strings.Contains(stderr, word) })
+			if code == exitUsage && !named && key != "path" && key != "glob" && key != "manifest" && key != "kind" && key != "verify" && value != "{a: 1}" {
+				t.Errorf("%s: %s does not name the key", text, stderr)
+			}
+		}
+	}
+	if tried < 1000 || refused < tried*2/3 {
+		t.Errorf("%d configurations were tried, %d refused", tried, refused)
+	}
+	for text, want := range map[string]string{
+		"- a\n- b\n": "no YAML with keys: line 1: keys with values are wanted here", "a: [": "no YAML with keys: line 1", "\t": "no YAML with keys", "": "caches: there is none", "caches: {}\ncaches: []": "already defined",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, stderr := cli(t, "serve", "-c", path, "--check")
+		contains(t, stderr, want)
+		wantOurWords(t, text, stderr)
+	}
+}
+
+// documentedKeys are those of sources, by the heading above their table in docs/sources.md. (Package kinds tests that it has all of them.)
+func documentedKeys(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/sources.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, keys, heading := regexp.MustCompile("^\\| `([a-z_0-9]+)` \\|"), map[string][]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
+		} else if m := row.FindStringSubmatch(line); m != nil {
+			keys[heading] = append(keys[heading], m[1])
+		}
+	}
+	return keys
+}

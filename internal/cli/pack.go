@@ -1,0 +1,418 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/block"
+)
+
+// packFlags is the command line of pack.
+type packFlags struct {
+	sourceFlags
+	readers   int
+	blockSize size
+	fileSize  size
+	compress  string
+	restart   bool
+	resume    bool
+	verify    bool
+	json      bool
+}
+
+// packed is what pack prints about.
+type packed struct {
+	out      string
+	set      *block.Dataset
+	kept     int
+	whole    bool // before pack began
+	verified bool
+	bytes    uint64 // of the samples written now
+	seconds  table.Ratio
+}
+
+var packColumns = table.Columns[*packed]{
+	table.InJSON("path", "of the dataset", func(p *packed) any { return p.out }),
+	table.Listed("samples", "samples", "of the dataset", func(p *packed) any { return table.Count(p.set.Info().Samples) }),
+	table.Listed("blocks", "blocks", "that they are stored in", func(p *packed) any { return table.Count(p.set.Blocks()) }),
+	table.Listed("files", "files", "that these are stored in", func(p *packed) any { n, _ := p.set.Files(); return table.Count(n) }),
+	table.Listed("file_bytes", "size", "of these files together, indexes included", func(p *packed) any { _, n := p.set.Files(); return table.Bytes(n) }),
+	table.Listed("largest_bytes", "largest", "bytes of the largest sample, before compression", func(p *packed) any { return table.Bytes(p.set.Info().Schema.SampleBytes) }),
+	table.Listed("compression", "compression", "none or zstd", func(p *packed) any { return string(p.set.Description().Compression) }),
+	table.Listed("kept_samples", "kept", "samples that an earlier, interrupted pack had left whole; all when there was nothing to do", func(p *packed) any { return table.Count(p.kept) }),
+	table.Listed("bytes", "packed", "bytes of samples packed now, before compression", func(p *packed) any { return table.Bytes(p.bytes) }),
+	table.Listed("seconds", "seconds", "that packing took, without verifying", func(p *packed) any { return p.seconds }),
+	table.Listed("bytes_per_second", "speed", "of packing", func(p *packed) any { return table.BytesPerSecond(float64(p.bytes) / float64(p.seconds)) }),
+	table.Listed("verified", "verified", "every sample was read back and compared with the source", func(p *packed) any { return p.verified }),
+	table.Listed("source", "source", "fingerprint of what it was made from", func(p *packed) any { return p.set.Description().Source.Fingerprint }),
+	table.Listed("fingerprint", "fingerprint", "of the dataset as a source", func(p *packed) any { return p.set.Info().Fingerprint }),
+}
+
+func newPack() *cobra.Command {
+	f := &packFlags{}
+	c := &cobra.Command{
+		Use:   "pack SRC OUT",
+		Short: "Copy a source into block files, which read fast",
+		Long: paragraphs(`Writes all samples of SRC into the folder OUT as a dataset in block files (docs/block.md), which is a source of kind block: several samples
+a block, a checksum each, an index. A sample is then one read, and a block of them one large read. Samples are read several at
+a time and written in order. On a terminal a bar shows how far it is, how fast, and how long it will take.`,
+			`OUT appears when it is whole, and not before: until then everything is in OUT.part. A pack that was interrupted, by Ctrl-C, a full disk or
+a crash, goes on where it stopped when the same command is run again: the block files that are whole are verified and kept, and
+the result is the same to the last byte. It goes on only with the same data and options; --restart begins anew. When
+OUT is there already, made from the same data, there is nothing to do. OUT is never overwritten.`,
+			explainKinds(),
+			packColumns.Explain("OUTPUT"),
+			exitStatus(exitNotFound, exitCorrupt, exitMemory, exitExists, exitPermission)),
+		Example: `  stocached pack ./pictures pictures.blocks --source 'glob=**/*.jpg,labels=folders'
+  stocached pack train.bin train --kind raw --source 'shape=[3,224,224]' -j 16 --verify
+  stocached pack 'shards/train-*.tar' train --compress zstd`,
+		Args: arguments(2, 2, "the path of a source and the folder to make"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) < 2 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			return f.run(ctx, args[0], args[1], c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.add(c)
+	f.blockSize, f.fileSize = block.DefaultBlockBytes, block.DefaultFileBytes
+	flags := c.Flags()
+	readersFlag(c, &f.readers)
+	flags.Var(&f.blockSize, "block-size", "bytes of a block, a multiple of 4096; a sample that is larger has a block of its own\n")
+	flags.Var(&f.fileSize, "file-size", "bytes of blocks from which on a file is full: what an interrupted pack may do again\n")
+	flags.StringVar(&f.compress, "compress", string(block.None), "none, or zstd: each sample by itself, where that makes it smaller; not for JPEG and its like")
+	flags.BoolVar(&f.resume, "resume", false, "go on with an interrupted pack; there must be one (without the flag: if there is one)")
+	flags.BoolVar(&f.restart, "restart", false, "throw away what an interrupted pack left, and begin anew")
+	flags.BoolVar(&f.verify, "verify", false, "read everything back, and compare it with the source")
+	jsonFlag(c, &f.json)
+	exclusive(c, "resume", "restart")
+	if err := c.RegisterFlagCompletionFunc("compress", cobra.FixedCompletions([]string{string(block.None), string(block.Zstd)}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (f *packFlags) run(ctx context.Context, path, out string, stdout, stderr io.Writer) error {
+	if err := f.check(path, out); err != nil {
+		return err
+	}
+	began := time.Now()
+	src, err := f.open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	p := &packed{out: out}
+	if err := f.pack(ctx, src, p, stderr); err != nil {
+		return err
+	}
+	p.seconds = table.Ratio(time.Since(began).Seconds())
+	if p.set, err = block.Open(ctx, out, true); err != nil {
+		return err
+	}
+	defer p.set.Close()
+	if f.verify {
+		if err := compare(ctx, src, p.set, f.readers, stderr); err != nil {
+			return err
+		}
+		p.verified = true
+	}
+	if f.json {
+		return table.WriteJSON(stdout, packColumns.Object(p))
+	}
+	if p.whole {
+		fmt.Fprintf(stdout, "%s was whole already, and made from the same data\n", out)
+	} else {
+		fmt.Fprintf(stdout, "packed %s\n", out)
+	}
+	return packColumns.List(stdout, p)
+}
+
+// check finds fault with the command line.
+func (f *packFlags) check(path, out string) error {
+	if err := checkReaders(f.readers); err != nil {
+		return err
+	}
+	if f.compress != string(block.None) && f.compress != string(block.Zstd) {
+		return usage("--compress %q is neither none nor zstd", f.compress)
+	}
+	if f.blockSize == 0 || f.blockSize%4096 != 0 || f.blockSize > 1<<30 {
+		return usage("--block-size %d is not a multiple of 4096 up to 1GiB", f.blockSize)
+	}
+	if f.fileSize < 4096 || f.fileSize > 1<<50 {
+		return usage("--file-size %d is not in 4KiB..1PiB", f.fileSize)
+	}
+	if strings.HasSuffix(filepath.Clean(out), ".part") {
+		return usage("%s: a name that ends in .part is that of a dataset which is not whole", out)
+	}
+	from, fromErr := filepath.Abs(path)
+	to, toErr := filepath.Abs(out)
+	if err := errors.Join(fromErr, toErr); err != nil {
+		return err
+	}
+	if st, err := os.Stat(from); err == nil && st.IsDir() {
+		if inside, err := filepath.Rel(from, to); err == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
+			return usage("%s lies in %s: what is written would become a part of what is read", out, path)
+		}
+	}
+	if st, err := os.Stat(filepath.Dir(to)); err != nil {
+		return err
+	} else if !st.IsDir() {
+		return usage("%s is not a folder", filepath.Dir(to))
+	}
+	if _, err := os.Stat(to + ".part"); f.resume && errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(to); err != nil {
+			return usage("--resume: there is no interrupted pack in %s.part", out)
+		}
+	}
+	return nil
+}
+
+// pack writes what is missing of the dataset.
+func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stderr io.Writer) error {
+	info := src.Info()
+	bar := newPace(stderr, "pack", uint64(info.Samples))
+	defer bar.end()
+	w, err := block.Create(ctx, p.out, block.Options{Schema: info.Schema, Compression: block.Compression(f.compress), BlockBytes: int(f.blockSize), FileBytes: int64(f.fileSize),
+		Source: block.Origin{Kind: info.Kind, Fingerprint: info.Fingerprint}, Notes: info.Notes, Restart: f.restart, Kept: func(n int) { bar.set(uint64(n)) }})
+	if errors.Is(err, block.ErrWhole) {
+		p.whole, p.kept = true, info.Samples
+		bar.set(uint64(info.Samples))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	p.kept = w.Next()
+	bar.begin(uint64(p.kept))
+	if err := f.fits(src, w.Next(), filepath.Dir(w.Folder()), p.out); err != nil {
+		return err
+	}
+	next := w.Next()
+	err = inOrder(ctx, src, next, f.readers, w.Pack, func(packed block.Packed, n int) error {
+		bar.bytes.Add(uint64(n))
+		next++
+		bar.set(uint64(next))
+		return w.Append(packed)
+	})
+	if err == nil {
+		err = w.Finish()
+	}
+	p.bytes = bar.bytes.Load()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		err = fmt.Errorf("interrupted after %d of %d samples", next, info.Samples)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		err = fmt.Errorf("%w, after %d of %d samples: make room", err, next, info.Samples)
+	}
+	if w.Whole() == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; %d samples are whole in %s, and the same command goes on from there", err, w.Whole(), w.Folder())
+}
+
+// fits: ENOSPC unless the rest of the samples fits on the file system. What compression saves is not known, nor are sizes that a source cannot say.
+func (f *packFlags) fits(src source.Source, from int, folder, out string) error {
+	info := src.Info()
+	if f.compress != string(block.None) {
+		return nil
+	}
+	const indexed = 24 // bytes of a sample in the index
+	need := uint64(info.Samples-from) * (info.Schema.SampleBytes + indexed)
+	if info.Schema.Variable {
+		need = 0
+		for i := from; i < info.Samples; i++ {
+			n, err := src.Size(i)
+			if err != nil {
+				return nil // reading will say what is wrong with it
+			}
+			need += uint64(n) + indexed
+		}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(folder, &fs); err != nil {
+		return nil
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); need > free {
+		return fmt.Errorf("%w: %s needs %v more, and its file system has %v free: make room, write elsewhere, or try --compress zstd", unix.ENOSPC, out, table.Bytes(need), table.Bytes(free))
+	}
+	return nil
+}
+
+// compare reads all samples of two sources, and compares them.
+func compare(ctx context.Context, src source.Source, set *block.Dataset, readers int, stderr io.Writer) error {
+	n := src.Info().Samples
+	if set.Info().Samples != n {
+		return fmt.Errorf("%w: %s has %d samples, the source %d", source.ErrCorrupt, set.Folder(), set.Info().Samples, n)
+	}
+	bar := newPace(stderr, "verify", uint64(n))
+	defer bar.end()
+	buffers := sync.Pool{New: func() any { return new([]byte) }}
+	err := forEach(ctx, n, readers, bar, func(i int, buffer *[]byte) error {
+		second := buffers.Get().(*[]byte)
+		defer buffers.Put(second)
+		want, err := readInto(ctx, src, i, buffer)
+		if err != nil {
+			return fmt.Errorf("sample %d: %w", i, err)
+		}
+		got, err := readInto(ctx, set, i, second)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal((*buffer)[:want], (*second)[:got]) {
+			return fmt.Errorf("%w: sample %d is not that of the source any more: %s", source.ErrCorrupt, i, set.Where(i))
+		}
+		bar.bytes.Add(uint64(got))
+		return nil
+	})
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted while verifying; %s is whole", set.Folder())
+	}
+	return err
+}
+
+// batch is a run of samples that one goroutine reads.
+type batch struct {
+	first, n int
+	bytes    int // of all its samples, if their sizes are known
+	buffer   []byte
+	packed   []block.Packed
+	sizes    []int
+	err      error // behind the samples in packed
+	done     chan struct{}
+}
+
+// A batch ends with so many bytes or samples: small ones are handed over by the hundred, large ones one by one.
+const (
+	batchBytes   = 1 << 20
+	batchSamples = 256
+)
+
+// inOrder reads samples from first on with several goroutines, which prepare them too, and calls take for each in order on the caller's goroutine. Twice as many batches as
+// readers are under way at most. The first error in that order ends it, or the cause of ctx.
+func inOrder(ctx context.Context, src source.Source, first, readers int, prepare func([]byte) (block.Packed, error), take func(p block.Packed, n int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	samples := src.Info().Samples
+	free, todo, order := make(chan *batch, 2*readers), make(chan *batch), make(chan *batch, 2*readers)
+	for range 2 * readers {
+		free <- &batch{}
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel(nil) // before that
+	all.Go(func() {
+		defer close(order)
+		defer close(todo)
+		for next := first; next < samples; {
+			select {
+			case b := <-free:
+				b.assign(src, next, samples)
+				next += b.n
+				order <- b // there is room for all
+				select {
+				case todo <- b:
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for range readers {
+		all.Go(func() {
+			for b := range todo {
+				b.read(ctx, src, prepare)
+				close(b.done)
+			}
+		})
+	}
+	for b := range order {
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		for k := range b.packed {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := take(b.packed[k], b.sizes[k]); err != nil {
+				return err
+			}
+		}
+		if b.err != nil {
+			return b.err
+		}
+		free <- b
+	}
+	return context.Cause(ctx) // nil unless it ended
+}
+
+// plan makes a batch of the samples from first on.
+func (b *batch) assign(src source.Source, first, samples int) {
+	b.first, b.n, b.bytes, b.err, b.done = first, 0, 0, nil, make(chan struct{})
+	for b.n < batchSamples && first+b.n < samples {
+		size, err := src.Size(first + b.n)
+		if b.n > 0 && (err != nil || b.bytes+size > batchBytes) {
+			return // whatever is wrong, reading says it, in the batch that begins with it
+		}
+		b.bytes += size
+		b.n++
+		if err != nil {
+			return
+		}
+	}
+}
+
+// read reads and prepares the samples of a batch.
+func (b *batch) read(ctx context.Context, src source.Source, prepare func([]byte) (block.Packed, error)) {
+	if cap(b.buffer) < b.bytes {
+		b.buffer = make([]byte, b.bytes)
+	}
+	b.packed, b.sizes = b.packed[:0], b.sizes[:0]
+	rest := b.buffer[:cap(b.buffer)]
+	for i := b.first; i < b.first+b.n; i++ {
+		n, err := src.Size(i)
+		if err == nil && n > len(rest) { // another size than when it was planned
+			err = fmt.Errorf("%w: its size is %d, and was less", source.ErrChanged, n)
+		}
+		if err == nil {
+			n, err = src.Read(ctx, i, rest[:n])
+		}
+		var p block.Packed
+		if err == nil {
+			p, err = prepare(rest[:n:n])
+		}
+		if err != nil {
+			b.err = fmt.Errorf("sample %d: %w", i, err)
+			return
+		}
+		b.packed, b.sizes = append(b.packed, p), append(b.sizes, n)
+		rest = rest[n:]
+	}
+	if cap(b.buffer) > 4*batchBytes && b.bytes < batchBytes { // after a sample of its own size
+		b.buffer = nil
+	}
+}

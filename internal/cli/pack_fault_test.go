@@ -1,0 +1,176 @@
+//go:build faultpoints
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/internal/fault"
+)
+
+// packPoints are the points at which a pack dies in these tests; @n: when it passes for the n-th time.
+var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.block@4", "pack.block@5", "pack.block@8", "pack.block@11", "pack.footer", "pack.footer@2", "pack.footer@3",
+	"pack.synced", "pack.synced@2", "pack.synced@3", "pack.file", "pack.file@2", "pack.file@3", "pack.described", "pack.dataset", "pack.whole"}
+
+// Ensure that a pack dies at every fault point of the document.
+func TestEveryPackPointIsTested(t *testing.T) {
+	text, err := os.ReadFile("../../docs/block.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile("`(pack\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		documented[m[1]] = true
+	}
+	tested := map[string]bool{}
+	for _, p := range packPoints {
+		point, _, _ := strings.Cut(p, "@")
+		tested[point] = true
+	}
+	if !maps.Equal(documented, tested) || len(tested) < 8 {
+		t.Errorf("documented are %v, tested %v", slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(tested)))
+	}
+	passed := map[string]bool{}
+	fault.SetHook(func(point string) { passed[point] = true }) // all of them in one goroutine
+	defer fault.SetHook(nil)
+	path, flags := rawSource(t, 92)
+	ok(t, args("pack", path, filepath.Join(t.TempDir(), "out"), flags, smallBlocks)...)
+	if !maps.Equal(passed, tested) {
+		t.Errorf("passed are %v, tested %v", slices.Sorted(maps.Keys(passed)), slices.Sorted(maps.Keys(tested)))
+	}
+}
+
+// faulty runs stocached as a process that obeys a fault order.
+func faulty(order string, args ...string) *process {
+	cmd := program(args...)
+	cmd.Env = append(cmd.Env, "STOCACHED_FAULT="+order)
+	return &process{Cmd: cmd}
+}
+
+// Ensure that a pack that was killed at any point leaves nothing that looks whole before it is, and that the same command, run again, gives the same bytes as one that was
+// not disturbed, and keeps what was whole.
+func TestPackKilledAtEveryPoint(t *testing.T) {
+	for _, compress := range []string{"none", "zstd"} {
+		const samples = 92 // 8 a block, 4 blocks a file: three files, the last short
+		path, flags := rawSource(t, samples)
+		pack := func(out string) []string {
+			return args("pack", path, out, flags, smallBlocks, "--compress", compress, "--json")
+		}
+		if compress == "zstd" {
+			if err := os.WriteFile(path, noise(samples*recordBytes), 0o600); err != nil { // that does not compress: as many blocks
+				t.Fatal(err)
+			}
+		}
+		undisturbed := filepath.Join(t.TempDir(), "out")
+		ok(t, pack(undisturbed)...)
+		want := tree(t, undisturbed)
+		for _, point := range packPoints {
+			t.Run(point+" "+compress, func(t *testing.T) {
+				out := filepath.Join(t.TempDir(), "out")
+				p := faulty(point+"=kill", pack(out)...)
+				err := p.Run()
+				if status, ok := p.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+					t.Fatalf("it was not killed: %v", err)
+				}
+				_, statErr := os.Stat(out)
+				if whole := point == "pack.whole"; whole != (statErr == nil) {
+					t.Errorf("%s: %v", out, statErr)
+				}
+				left := 0
+				if entries, err := os.ReadDir(out + ".part"); err == nil {
+					for _, e := range entries {
+						if filepath.Ext(e.Name()) == ".stocblk" {
+							left++
+						}
+					}
+				}
+				if info, _, _ := cli(t, "source", "info", out+".part", "--kind", "block"); (info == exitOK) != (point == "pack.dataset") {
+					t.Errorf("what is left opens: exit %d", info)
+				}
+				got := decode[jsonObject](t, ok(t, pack(out)...))
+				kept := min(left*32, samples)
+				if point == "pack.whole" {
+					kept = samples
+				}
+				wantFields(t, got, jsonObject{"samples": samples, "kept_samples": kept, "bytes": (samples - kept) * recordBytes})
+				if files := tree(t, out); !maps.Equal(files, want) {
+					t.Errorf("%v, want %v: or other bytes", slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(want)))
+				}
+				if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
+					t.Error("something is left:", err)
+				}
+			})
+		}
+	}
+}
+
+// noise is bytes that do not compress.
+func noise(n int) []byte {
+	b, x := make([]byte, n), uint64(1)
+	for k := range b {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[k] = byte(x >> 32)
+	}
+	return b
+}
+
+// Ensure that Ctrl-C ends a pack with an error that says how far it was and how it goes on, that another pack beside it is refused, and that it then goes on.
+func TestPackInterrupted(t *testing.T) {
+	const samples = 8000 // which take much longer than a signal
+	path, flags := rawSource(t, samples)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		out := filepath.Join(t.TempDir(), "out")
+		pack := args("pack", path, out, flags, smallBlocks)
+		p := faulty("pack.block@6=stop", pack...)
+		var stderr, stdout bytes.Buffer
+		p.Cmd.Stderr, p.Cmd.Stdout = &stderr, &stdout
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.kill)
+		stopped(t, p.Process.Pid)
+		fails(t, exitFailed, []string{"another writer is at work there", out + ".part"}, pack...)
+		if err := errors.Join(p.Process.Signal(sig), p.Process.Signal(syscall.SIGCONT)); err != nil {
+			t.Fatal(err)
+		}
+		p.Wait()
+		if code := p.ProcessState.ExitCode(); code != exitFailed || stdout.Len() != 0 {
+			t.Errorf("exit %d, %q", code, stdout.String())
+		}
+		contains(t, stderr.String(), "samples are whole in "+out+".part, and the same command goes on from there")
+		var done, of, whole int
+		if _, err := fmt.Sscanf(stderr.String(), "stocached: interrupted after %d of %d samples; %d samples", &done, &of, &whole); err != nil || done < whole || whole < 32 || whole%32 != 0 || done == samples {
+			t.Errorf("%q, %v", stderr.String(), err)
+		}
+		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+		got := decode[jsonObject](t, ok(t, append(pack, "--resume", "--json")...))
+		wantFields(t, got, jsonObject{"kept_samples": whole})
+		wantRecords(t, out, samples)
+	}
+}
+
+// stopped waits until a process has stopped itself.
+func stopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(b[bytes.LastIndexByte(b, ')'):]), ") T ") {
+			return
+		}
+	}
+	t.Fatal("it did not stop")
+}

@@ -1,0 +1,375 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/block"
+)
+
+// recordBytes are those of a record in the sources of these tests.
+const recordBytes = 1000
+
+// record is a record of them.
+func record(i int) []byte {
+	b := bytes.Repeat([]byte{byte(i), byte(i >> 8), 7, byte(i % 251)}, recordBytes/4)
+	b[len(b)-1] = byte(i * 31)
+	return b
+}
+
+// rawSource makes a file of n records, and the flags that say what it is.
+func rawSource(t testing.TB, n int) (path string, flags []string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "records.bin")
+	var b []byte
+	for i := range n {
+		b = append(b, record(i)...)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, []string{"--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes)}
+}
+
+// smallBlocks makes many blocks and files of few samples.
+var smallBlocks = []string{"--block-size", "8KiB", "--file-size", "32KiB"}
+
+// wantRecords compares a dataset with the records.
+func wantRecords(t testing.TB, folder string, n int) {
+	t.Helper()
+	d, err := block.Open(t.Context(), folder, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if got := d.Info().Samples; got != n {
+		t.Fatalf("%d samples, want %d", got, n)
+	}
+	buffer := make([]byte, recordBytes)
+	for i := range n {
+		if _, err := d.Read(t.Context(), i, buffer); err != nil || !bytes.Equal(buffer, record(i)) {
+			t.Fatalf("sample %d: %v", i, err)
+		}
+	}
+}
+
+// tree is the files of a folder by name.
+func tree(t testing.TB, folder string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(b)
+	}
+	return files
+}
+
+func args(parts ...any) (all []string) {
+	for _, p := range parts {
+		switch p := p.(type) {
+		case string:
+			all = append(all, p)
+		case []string:
+			all = append(all, p...)
+		}
+	}
+	return all
+}
+
+// Ensure that a pack holds every sample, whatever the number of readers, and says what it did.
+func TestPack(t *testing.T) {
+	path, flags := rawSource(t, 700)
+	var first map[string]string
+	for _, c := range []struct{ jobs, compress string }{{"1", "none"}, {"8", "none"}, {"64", "none"}, {"3", "zstd"}} {
+		out := filepath.Join(t.TempDir(), "out")
+		text := ok(t, args("pack", path, out, flags, smallBlocks, "-j", c.jobs, "--compress", c.compress, "--verify", "--json")...)
+		got := decode[jsonObject](t, text)
+		wantFields(t, got, jsonObject{"path": out, "samples": 700, "kept_samples": 0, "bytes": 700 * recordBytes, "verified": true, "compression": c.compress, "largest_bytes": recordBytes})
+		if got["blocks"].(float64) < 3 || got["files"].(float64) < 2 && c.compress == "none" || got["source"] == "" {
+			t.Error(text)
+		}
+		wantRecords(t, out, 700)
+		if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
+			t.Error("something is left:", err)
+		}
+		if c.compress == "none" {
+			if files := tree(t, out); first == nil {
+				first = files
+			} else if !maps.Equal(files, first) {
+				t.Error("other bytes with other readers")
+			}
+		}
+	}
+}
+
+// Ensure that small samples, which travel in batches, and large ones, which do not fit in a batch or a block, come out as they went in.
+func TestPackSizes(t *testing.T) {
+	for _, c := range []struct{ samples, bytes int }{{100_000, 3}, {5, 3 << 20}, {1, 1}} {
+		data := make([]byte, c.samples*c.bytes)
+		for k := range data {
+			data[k] = byte(k * 7 >> 3)
+		}
+		path, out := filepath.Join(t.TempDir(), "x"), filepath.Join(t.TempDir(), "out")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ok(t, "pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", c.bytes), "--block-size", "1MiB", "--verify")
+		d, err := block.Open(t.Context(), out, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for b := range d.Blocks() {
+			if err := d.ReadBlock(t.Context(), b, func(_ int, sample []byte) error { got = append(got, sample...); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.Close()
+		if !bytes.Equal(got, data) {
+			t.Errorf("%d samples of %d bytes came out as %d bytes", c.samples, c.bytes, len(got))
+		}
+	}
+}
+
+// Ensure that a dataset that is there is neither made again nor overwritten.
+func TestPackAgain(t *testing.T) {
+	path, flags := rawSource(t, 100)
+	out := filepath.Join(t.TempDir(), "out")
+	pack := args("pack", path, out, flags, smallBlocks)
+	ok(t, pack...)
+	before := tree(t, out)
+	contains(t, ok(t, pack...), "was whole already")
+	wantFields(t, decode[jsonObject](t, ok(t, append(pack, "--json", "--verify", "--resume")...)), jsonObject{"kept_samples": 100, "bytes": 0, "verified": true, "bytes_per_second": 0})
+	fails(t, exitExists, []string{"something else is in the way", "other data or otherwise"}, args("pack", path, out, flags)...)
+	fails(t, exitExists, []string{"something else is in the way"}, args("pack", path, out, flags, "--restart")...)
+	other, otherFlags := rawSource(t, 101)
+	fails(t, exitExists, []string{"other data or otherwise"}, args("pack", other, out, otherFlags, smallBlocks)...)
+	if !maps.Equal(tree(t, out), before) {
+		t.Error("the dataset was changed")
+	}
+	// Damage to it is found by --verify, with the sample.
+	f, err := os.OpenFile(filepath.Join(out, "00000.stocblk"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{0xAA}, 2500); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitCorrupt, []string{"sample 2", "CRC-32C"}, append(pack, "--verify")...)
+}
+
+// Ensure that a source that fails half-way ends a pack with the sample's name, that what was whole is kept, and that the same command goes on when it is well again.
+func TestPackOfABadSource(t *testing.T) {
+	path, flags := rawSource(t, 200)
+	good := filepath.Join(t.TempDir(), "good")
+	ok(t, args("pack", path, good, flags, smallBlocks)...)
+	damage(t, filepath.Join(good, "00003.stocblk"), 2500) // samples 84 on
+	again := filepath.Join(t.TempDir(), "again")
+	code, out, stderr := cli(t, args("pack", good, again, smallBlocks)...)
+	if code != exitCorrupt || out != "" {
+		t.Error(code, out)
+	}
+	contains(t, stderr, "00003.stocblk", "sample 98", "samples are whole in "+again+".part", "the same command goes on")
+	if _, err := os.Stat(again); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	// A source that changes is another one: the interrupted pack is not continued with it.
+	mend(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
+	fails(t, exitExists, []string{"--restart"}, args("pack", good, again, smallBlocks)...)
+	ok(t, args("pack", good, again, smallBlocks, "--restart", "--verify")...)
+	wantRecords(t, again, 200)
+}
+
+func mend(t *testing.T, path string, at int64, b byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{b}, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that a full disk is told before the first sample where the sizes are known, and by the write where they are not, and that there is a way on.
+func TestPackOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=128k"); err != nil {
+		t.Skipf("NOT TESTED HERE: mount a tmpfs: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	data := make([]byte, 300*recordBytes)
+	for k := range data { // nothing to compress
+		data[k] = byte(k*k>>7 ^ k*2654435761>>11)
+	}
+	path, out := filepath.Join(t.TempDir(), "x"), filepath.Join(dir, "out")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes), smallBlocks)
+	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "make room", "--compress zstd"}, pack...)
+	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
+		t.Error("something is left:", err)
+	}
+	zstd := append(pack, "--compress", "zstd")
+	code, _, stderr := cli(t, zstd...)
+	if code != exitMemory {
+		t.Error(code)
+	}
+	contains(t, stderr, "no space left on device", "of 300 samples: make room", "samples are whole in "+out+".part")
+	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	fails(t, exitNotFound, []string{"not whole"}, "source", "info", out, "--kind", "block")
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=2m"); err != nil {
+		t.Fatal(err)
+	}
+	got := decode[jsonObject](t, ok(t, append(zstd, "--json", "--verify")...))
+	if kept := got["kept_samples"].(float64); kept == 0 || got["bytes"].(float64) != (300-kept)*recordBytes {
+		t.Error(got)
+	}
+}
+
+// Ensure that a command line that makes no sense is told, before anything is made.
+func TestPackUsage(t *testing.T) {
+	path, flags := rawSource(t, 10)
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{args("pack", path), "expected the path of a source and the folder to make"},
+		{args("pack", path, out), "its name does not say what kind of source it is; give --kind"},
+		{args("pack", path, out, flags, "-j", "0"), "--jobs 0"},
+		{args("pack", path, out, flags, "--compress", "gzip"), "neither none nor zstd"},
+		{args("pack", path, out, flags, "--block-size", "1000"), "not a multiple of 4096"},
+		{args("pack", path, out, flags, "--block-size", "2GiB"), "up to 1GiB"},
+		{args("pack", path, out, flags, "--file-size", "1"), "--file-size"},
+		{args("pack", path, out, flags, "--resume"), "there is no interrupted pack in " + out + ".part"},
+		{args("pack", path, out, flags, "--resume", "--restart"), "resume"},
+		{args("pack", path, out+".part", flags), "ends in .part"},
+		{args("pack", dir, out), "lies in " + dir},
+		{args("pack", dir, dir), "lies in " + dir},
+		{args("pack", path, out, flags, "--source", "ofset=3"), `unknown key "ofset"`},
+		{args("pack", path, out, "--kind", "zip"), "known are: "},
+		{args("pack", path, path+"/out", flags), "is not a folder"},
+	} {
+		fails(t, exitUsage, []string{c.want}, c.args...)
+	}
+	fails(t, exitNotFound, []string{"nowhere"}, args("pack", path, filepath.Join(dir, "nowhere", "out"), flags)...)
+	fails(t, exitNotFound, []string{"none.npy"}, args("pack", filepath.Join(dir, "none.npy"), out)...)
+	fails(t, exitExists, []string{"not a folder"}, args("pack", path, path, flags)...)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("something was made: %v, %v", entries, err)
+	}
+}
+
+// Ensure that a terminal gets bars with speed and time, and help explains every field.
+func TestPackBarAndHelp(t *testing.T) {
+	path, flags := rawSource(t, 100)
+	stderr, written := terminal(t)
+	if code := Run(args("pack", path, filepath.Join(t.TempDir(), "out"), flags, "--verify"), io.Discard, stderr); code != exitOK {
+		t.Fatal(code)
+	}
+	contains(t, written(), "pack", "verify", "100 %", "100 / 100", "iB/s")
+	for command, fields := range map[string][]string{"pack": fieldsOf(packColumns), "source info": slices.Concat(fieldsOf(infoColumns), fieldsOf(fieldColumns), fieldsOf(noteColumns)),
+		"source verify": fieldsOf(readThroughColumns), "source cat": nil} {
+		text := ok(t, append(strings.Fields(command), "--help")...)
+		contains(t, text, "EXIT STATUS\n  0  done\n", "--json", "--kind")
+		for _, field := range fields {
+			contains(t, text, "  "+field+"  ")
+		}
+	}
+}
+
+// Ensure that the pace is of what was done since it began, and unknown before.
+func TestPace(t *testing.T) {
+	p := newPace(io.Discard, "x", 100)
+	if left := p.left(0, 100); left != "-" {
+		t.Error(left)
+	}
+	p.begin(50)
+	if left := p.left(50, 100); left != "-" {
+		t.Error(left)
+	}
+	p.began.Add(-10e9) // 10 seconds ago
+	p.bytes.Store(10 << 20)
+	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" && speed != "1023.9 KiB/s" {
+		t.Error(left, speed)
+	}
+}
+
+// Ensure that samples come in order from readers that are slow at random, that the first error in that order is the one told, and that nobody is left behind.
+func TestInOrder(t *testing.T) {
+	path, flags := rawSource(t, 1000)
+	f := sourceFlags{kind: flags[1], set: flags[3:]}
+	src, err := f.open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	w, err := block.Create(t.Context(), filepath.Join(t.TempDir(), "out"), block.Options{Schema: src.Info().Schema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for _, first := range []int{0, 1, 999, 1000} {
+		next := first
+		err := inOrder(t.Context(), src, first, 5, w.Pack, func(_ block.Packed, n int) error {
+			if n != recordBytes {
+				t.Error(n)
+			}
+			next++
+			return nil
+		})
+		if err != nil || next != 1000 {
+			t.Errorf("from %d: up to %d, %v", first, next, err)
+		}
+	}
+	stop, next := errors.New("stop"), 0
+	err = inOrder(t.Context(), src, 0, 5, w.Pack, func(block.Packed, int) error {
+		if next++; next == 300 {
+			return stop
+		}
+		return nil
+	})
+	if !errors.Is(err, stop) || next != 300 {
+		t.Error(next, err)
+	}
+	next = 0
+	failing := func(sample []byte) (block.Packed, error) {
+		if i := int(sample[0]) + int(sample[1])<<8; i >= 400 && i%100 == 17 {
+			return block.Packed{}, source.ErrCorrupt
+		}
+		return w.Pack(sample)
+	}
+	err = inOrder(t.Context(), src, 0, 5, failing, func(block.Packed, int) error { next++; return nil })
+	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "sample 417:") || next != 417 {
+		t.Error(next, err)
+	}
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+)
+
+// Ensure that ping and health say in one line and by the exit status how a server is: serving, without the cache, stopped, dead.
+func TestPingAndHealth(t *testing.T) {
+	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
+	wantLine := func(begin string, args ...string) {
+		t.Helper()
+		if out := ok(t, d.args(args...)...); !strings.HasPrefix(out, begin) || strings.Count(out, "\n") != 1 {
+			t.Errorf("%v: %q, want %q", args, out, begin)
+		}
+	}
+	wantLine("the server answers on "+d.sockets+" after ", "ping")
+	wantLine("pets answers on "+d.sockets+" after ", "ping", "pets")
+	wantLine("the server on "+d.sockets+" is well and serves\n", "health")
+	got := decode[jsonObject](t, ok(t, d.args("ping", "pets", "--json")...))
+	if wantFields(t, got, jsonObject{"sockets": d.sockets, "name": "pets"}); got["seconds"].(float64) <= 0 {
+		t.Error(got)
+	}
+	wantFields(t, decode[jsonObject](t, ok(t, d.args("ping", "--json")...)), jsonObject{"name": nil})
+	wantFields(t, decode[jsonObject](t, ok(t, d.args("health", "--json")...)), jsonObject{"sockets": d.sockets, "healthy": true, "ready": true, "problem": ""})
+	t.Setenv(control.SocketsVariable, d.sockets)
+	ok(t, "ping", "pets")
+	ok(t, "health")
+
+	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`}, "ping", "cats")
+	fails(t, exitUsage, []string{"is no name of a server's cache"}, "ping", "../pets")
+	fails(t, exitUsage, []string{"is no name of a server's cache"}, "ping", "")
+	fails(t, exitUsage, []string{"2 arguments"}, "ping", "pets", "cats")
+	fails(t, exitUsage, []string{"stocached ping NAME asks for a cache"}, "health", "pets")
+	for _, command := range []string{"ping", "health"} {
+		fails(t, exitUsage, []string{"--timeout -1s is not above 0"}, command, "--timeout", "-1s")
+		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, command, "--sockets", "/nowhere")
+	}
+	pause(t, d.process)
+	for _, command := range []string{"ping", "health"} {
+		began := time.Now()
+		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, command, "--timeout", "100ms")
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s took %v", command, took)
+		}
+	}
+	d.end(syscall.SIGKILL) // whose sockets stay
+	for _, command := range []string{"ping", "health"} {
+		fails(t, exitNoServer, []string{"no server answers on " + d.sockets, "connection refused"}, command)
+	}
+}
+
+// Ensure that a server that answers and is not ready is told from one that does not answer, and that one that talks nonsense is no server.
+func TestHealthOfABadServer(t *testing.T) {
+	dir := t.TempDir()
+	answer := func(socket, text string) {
+		t.Helper()
+		l, err := net.Listen("unix", filepath.Join(dir, socket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				c.Read(make([]byte, 1000)) // of one write, which fits
+				c.Write([]byte(text))
+				c.Close()
+			}
+		}()
+	}
+	const why = `{"error": "the server is beginning or ending"}`
+	answer(control.AdminSocket, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 46\r\n\r\n"+why)
+	code, out, stderr := cli(t, "health", "--sockets", dir, "--json")
+	if code != exitFailed {
+		t.Error("exit", code)
+	}
+	wantFields(t, decode[jsonObject](t, out), jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
+	contains(t, stderr, "stocached: the server on "+dir+": the server is beginning or ending\n")
+	answer(control.DataSocket, "HTTP/1.1 400 Bad Request\r\n\r\n")
+	fails(t, exitFailed, []string{"stocached: "}, "ping", "--sockets", dir)
+	if err := os.Remove(filepath.Join(dir, control.AdminSocket)); err != nil {
+		t.Fatal(err)
+	}
+	answer(control.AdminSocket, "\x00\x01\x02")
+	fails(t, exitNoServer, []string{"no server answers"}, "health", "--sockets", dir)
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// progress is a bar on a terminal; on anything else it is silent.
+type progress struct {
+	bars *mpb.Progress // nil: silent
+	bar  *mpb.Bar
+}
+
+// newProgress begins a bar. size: total is bytes.
+func newProgress(w io.Writer, what string, total uint64, size bool) *progress {
+	counters := decor.CountersNoUnit("%d / %d")
+	if size {
+		counters = decor.CountersKibiByte("% .1f / % .1f")
+	}
+	return beginProgress(w, what, total, counters, decor.AverageETA(decor.ET_STYLE_GO))
+}
+
+// pace is a bar of samples with their bytes a second and the time that is left, both by what was done since begin: samples from an earlier run cost nothing.
+type pace struct {
+	*progress
+	bytes atomic.Uint64 // read, by whoever reads
+	from  atomic.Uint64 // samples when it began
+	began atomic.Int64  // since 1970, in nanoseconds
+}
+
+func newPace(w io.Writer, what string, samples uint64) *pace {
+	p := &pace{}
+	p.begin(0)
+	p.progress = beginProgress(w, what, samples, decor.CountersNoUnit("%d / %d"), decor.Any(func(s decor.Statistics) string {
+		return fmt.Sprintf("%v  %v", p.speed(), p.left(uint64(s.Current), uint64(s.Total)))
+	}))
+	return p
+}
+
+// begin begins anew, with samples that are done already.
+func (p *pace) begin(from uint64) {
+	p.from.Store(from)
+	p.began.Store(time.Now().UnixNano())
+}
+
+func (p *pace) elapsed() time.Duration { return time.Duration(time.Now().UnixNano() - p.began.Load()) }
+
+func (p *pace) speed() table.BytesPerSecond {
+	return table.BytesPerSecond(float64(p.bytes.Load()) / p.elapsed().Seconds())
+}
+
+// left is how long the rest will take at this pace; unknown before the first sample.
+func (p *pace) left(done, total uint64) string {
+	from := p.from.Load()
+	if done <= from || total < done {
+		return "-"
+	}
+	return time.Duration(float64(p.elapsed()) / float64(done-from) * float64(total-done)).Round(time.Second).String()
+}
+
+func beginProgress(w io.Writer, what string, total uint64, counters, last decor.Decorator) *progress {
+	if !isTerminal(w) {
+		return &progress{}
+	}
+	bars := mpb.New(mpb.WithOutput(w), mpb.WithWidth(60))
+	bar := bars.AddBar(int64(total), mpb.PrependDecorators(decor.Name(what+" ")),
+		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Name("  "), counters, decor.Name("  "), last))
+	return &progress{bars, bar}
+}
+
+// set says how much is done.
+func (p *progress) set(done uint64) {
+	if p.bars != nil {
+		p.bar.SetCurrent(int64(done))
+	}
+}
+
+// of says how much there is to do, as far as is known by now. Of bars that began with a total of 0.
+func (p *progress) of(total uint64) {
+	if p.bars != nil {
+		p.bar.SetTotal(int64(total), false)
+	}
+}
+
+// end takes what is there to the screen and ends the bar, complete or not.
+func (p *progress) end() {
+	if p.bars != nil {
+		p.bar.Abort(false) // no effect on a complete one
+		p.bars.Wait()
+	}
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/server/config"
+	"github.com/stocached/stocached/shm"
+)
+
+// Ensure that on SIGHUP a server takes on what has changed in its file while clients fetch, says what needs a restart, and changes nothing for a file that is not good.
+func TestReload(t *testing.T) {
+	const n = 200
+	s := &served{t: t, segments: tmpfs(t)}
+	dir := t.TempDir()
+	s.path, s.records, s.sockets = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "records.bin"), filepath.Join(dir, "run")
+	s.write(n)
+	configure := func(text string) {
+		t.Helper()
+		text = strings.ReplaceAll(text, "SOURCE", fmt.Sprintf("dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}", s.segments, servedBytes))
+		if err := os.WriteFile(s.path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sockets := "\nsockets: {dir: " + s.sockets + "}"
+	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]" + sockets)
+	cmd, log, end := managed(t, program("serve", "-c", s.path))
+	log.wantLog(t, "serving 2 caches on ")
+	hangup := func(want string) {
+		t.Helper()
+		before := len(log.String())
+		cmd.Process.Signal(syscall.SIGHUP)
+		log.wantLog(t, want)
+		if strings.Contains(log.String()[:before], want) {
+			t.Fatalf("%q was said before", want)
+		}
+	}
+	dial := func(name string) (*stocclient.Served, error) {
+		return stocclient.Dial(context.Background(), name, stocclient.DialOptions{SocketsDir: s.sockets})
+	}
+	uuid := func() [16]byte {
+		t.Helper()
+		seg, err := shm.Open(filepath.Join(s.segments, "pets"), shm.OpenOptions{ReadOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer seg.Close()
+		return seg.Header.UUID
+	}
+	first := uuid()
+
+	// Readers of a cache that stays notice nothing.
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	var fetched atomic.Int64
+	for range 2 {
+		c := s.dial()
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				wantFetch(t, c, rand.Perm(n)[:20])
+				if fetched.Add(1)%100 == 0 {
+					if _, err := c.Clear(context.Background()); err != nil { // so that there is something to fetch
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	leaver, err := dial("leaves")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leaver.Close()
+
+	configure("caches: [{name: pets, sise: 3, SOURCE}]\nlog: {level: loud}" + sockets)
+	hangup("caches[0].sise: there is no such key")
+	configure("caches: [{name: pets, dir: " + s.segments + ", source: {kind: raw, path: nothing.bin, sample_bytes: 10}}]" + sockets)
+	hangup("nothing.bin")
+	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]\nlimits: {total: 5MiB}" + sockets)
+	hangup("limits.total is 5.0 MiB")
+	if c, err := dial("leaves"); err != nil {
+		t.Error(err)
+	} else {
+		c.Close()
+	}
+
+	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]" +
+		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: \"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
+	hangup("the configuration was taken on")
+	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "sockets.dir"} {
+		log.wantLog(t, "that needs a restart\" key="+key)
+	}
+	if strings.Contains(log.String(), "key=log.level") || strings.Contains(log.String(), "key=limits.total") {
+		t.Errorf("they need no restart:\n%s", log)
+	}
+	var remote *stocclient.RemoteError
+	if _, err := dial("leaves"); !errors.As(err, &remote) || remote.Code != control.CodeNotFound {
+		t.Errorf("a cache that has left: %v", err)
+	}
+	if err := leaver.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.As(err, &remote) || remote.Code != control.CodeNotFound {
+		t.Errorf("its client: %v", err)
+	}
+	c, err := dial("comes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	wantFetch(t, c, rand.Perm(n))
+	close(done)
+	readers.Wait()
+	if uuid() != first || fetched.Load() < 10 {
+		t.Errorf("the cache that stays was replaced, or nobody read it: %d fetches", fetched.Load())
+	}
+
+	// Another size: a cold one, and clients of the old one are told.
+	old := s.dial()
+	defer old.Close()
+	configure("caches: [{name: pets, size: 4500kB, SOURCE}]" + sockets)
+	hangup("replaced; who is attached to the old one keeps it")
+	log.wantLog(t, "caches=1")
+	if _, err := old.Clear(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrReplaced) {
+		t.Errorf("a client of the old one: %v", err)
+	}
+	wantFetch(t, s.dial(), rand.Perm(n))
+	if uuid() == first {
+		t.Error("it is the old one")
+	}
+	end()
+}
+
+// Ensure that what else is in a file is taken on when one of its caches cannot be made.
+func TestReloadInPart(t *testing.T) {
+	path, segments, _ := configure(t)
+	began, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level, log := new(slog.LevelVar), slog.New(slog.NewTextHandler(io.Discard, nil))
+	s, err := server.New(context.Background(), began.Options(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer serving.Wait()
+	defer end()
+	if err := os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("caches: [{name: way, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}, {name: cats, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n"+
+		"log: {level: debug}\n", segments)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &reloader{path: path, began: began, level: level, log: log, server: s}
+	if err := r.reload(ctx); !errors.Is(err, server.ErrPartly) || !errors.Is(err, shm.ErrFormat) || !strings.Contains(err.Error(), "all was taken on but this: cache way: ") {
+		t.Errorf("%v", err)
+	}
+	if level.Level() != slog.LevelDebug || s.Caches() != 1 {
+		t.Errorf("level %v, %d caches", level, s.Caches())
+	}
+}

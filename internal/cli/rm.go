@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// removal is a cache that rm or gc removed, or did not.
+type removal struct {
+	name      string
+	path      string
+	allocated any // bytes; nil: unknown
+	clients   any // count, live at that moment; nil: unknown
+	removed   bool
+	reason    string
+}
+
+var rmColumns = table.Columns[removal]{
+	table.Shown("name", "name", "as given", func(r removal) any { return r.name }),
+	table.InJSON("path", "of the file", func(r removal) any { return r.path }),
+	table.Shown("removed", "removed", "whether it was", func(r removal) any { return r.removed }),
+	table.Shown("allocated_bytes", "memory", "what it took; freed now, or when the last process that has it ends",
+		func(r removal) any { return r.allocated }),
+	table.Shown("clients_live", "clients", "live clients: they keep it until they end", func(r removal) any { return r.clients }),
+	table.InJSON("reason", "why it was not removed; on stderr for people", func(r removal) any { return r.reason }),
+}
+
+func newRm() *cobra.Command {
+	var dir dirFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "rm NAME...",
+		Short: "Remove named caches",
+		Long: paragraphs(`Removes caches by name or path. Programs that use one keep it, and the memory is freed when the last of them ends;
+whoever attaches from now on does not find it. Nothing but segments of this user is removed: regular files that begin as
+one, whether or not the rest of them verifies. A cache without a name cannot be removed: it goes with its last process.`,
+			rmColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
+			`Each NAME is tried; the exit status is that of the first that failed.`,
+			exitStatus(exitNotFound, exitPermission)),
+		Args:              arguments(1, -1, "one or more names of caches; stocached ls shows them, stocached gc removes what nobody uses"),
+		ValidArgsFunction: dir.complete(0, false),
+		RunE: func(c *cobra.Command, args []string) error {
+			var first error
+			results := make([]removal, len(args))
+			for k, name := range args {
+				var err error
+				if results[k], err = dir.remove(name); err != nil {
+					complain(c.ErrOrStderr(), err)
+					if first == nil {
+						first = err
+					}
+				}
+			}
+			if err := rmColumns.Rows(c.OutOrStdout(), results, asJSON); err != nil {
+				return err
+			}
+			return reported(first)
+		},
+	}
+	dir.add(c)
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// remove removes one cache.
+func (d *dirFlag) remove(name string) (removal, error) {
+	r := removal{name: name}
+	fail := func(err error) (removal, error) {
+		r.reason = err.Error()
+		return r, err
+	}
+	if strings.HasPrefix(name, memfdName) || strings.HasPrefix(name, "/proc/") {
+		return fail(fmt.Errorf("%w: %s has no name to remove; it goes with the last process that has it (stocached ls shows them)", shm.ErrInvalid, name))
+	}
+	path, err := d.path(name)
+	if err != nil {
+		return fail(err)
+	}
+	r.path = path
+	// What is lost with it, as far as it can be told: a segment that does not verify is removed all the same.
+	if s, err := shm.Open(path, shm.OpenOptions{ReadOnly: true}); err == nil {
+		r.path, r.allocated = s.Path(), allocated(s)
+		if p, err := s.ProbeLocks(); err == nil {
+			r.clients = table.Count(len(p.Records))
+		}
+		s.Close()
+	}
+	if err := shm.Unlink(path); err != nil {
+		return fail(err)
+	}
+	r.removed = true
+	return r, nil
+}

@@ -1,0 +1,127 @@
+// Package cli has the commands of stocached: one file and one test a command, each made by a function such as newLs.
+//
+// Run (root.go) executes a command line. Flags that several commands share are in *_flag.go files and flags.go, exit codes in exit.go, and what commands print in package table.
+// A command that looks at a cache opens it read-only, and does not become its client.
+// The tests start real servers and clients as processes: served_*_test.go. Nothing imports this package but cmd/stocached.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/shm"
+)
+
+// Run is the whole program but for the process: it executes one command line and returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	addCompletion(root)
+	started := false
+	guardAll(root, &started)
+	c, err := root.ExecuteC()
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errReported):
+	case !started: // cobra found fault with the command line
+		err = usageError{err}
+		fallthrough
+	default:
+		complain(stderr, err)
+	}
+	code := exitCode(err)
+	if code == exitUsage {
+		fmt.Fprintf(stderr, "%s --help says more\n", c.CommandPath())
+	}
+	return code
+}
+
+// complain writes a message for people. Its words, such as the name of a file that somebody else made, control no terminal.
+func complain(stderr io.Writer, about any) {
+	fmt.Fprintf(stderr, "stocached: %s\n", control.Printable(fmt.Sprint(about), '\n', '\t'))
+}
+
+// guardAll guards the work of all commands below c, which say when they have started.
+func guardAll(c *cobra.Command, started *bool) {
+	for _, c := range c.Commands() {
+		if work := c.RunE; work != nil {
+			c.RunE = func(c *cobra.Command, args []string) error {
+				*started = true
+				return guard(func() error { return work(c, args) })
+			}
+		}
+		guardAll(c, started)
+	}
+}
+
+// guard turns a fault in mapped memory into an error: whoever truncates a file under a mapping makes its pages vanish, and looking at a cache must
+// survive that. The setting is the goroutine's, so work MUST NOT look at caches from others.
+func guard(work func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case interface {
+			error
+			Addr() uintptr
+		}:
+			err = fmt.Errorf("%w: %v: it was truncated while it was looked at; remove it and create it anew", shm.ErrFormat, p)
+		default:
+			panic(p)
+		}
+	}()
+	return work()
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "stocached",
+		Short: "One cache of training samples for all processes of a machine",
+		Long: `stocached keeps the samples of a dataset in shared memory, once for all processes of a machine. These commands create
+caches, and look at them and remove them while programs use them: no daemon is needed, and nobody is disturbed.
+
+NAME is the name of a cache of this user (a file in ` + shm.DefaultDir() + `; --dir for another directory), or, with a
+slash, a path. A cache without a name is called stocached:xxxxxxxx, as ls shows it, or by its path /proc/PID/fd/N.
+
+Commands that print data print it for people, in tables and with sizes in units of 1024, or with --json for programs:
+one object or one array, numbers as bytes and seconds, unknown values as null. No field ever changes its meaning.
+
+` + exitStatus(),
+		Version:           version,
+		PersistentPreRunE: checkFlags,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+	}
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newTrace(), newMan(), newVersion())
+	return root
+}
+
+// addCompletion adds cobra's command that prints scripts for shells to where the output of root goes by now, and has it refuse shells that it does not know, which cobra does not.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	c, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		panic(err) // it was just added: cannot be
+	}
+	var shells []string
+	for _, shell := range c.Commands() {
+		shells = append(shells, shell.Name())
+	}
+	known := strings.Join(shells, ", ")
+	c.Args, c.ValidArgsFunction = arguments(0, 0, "one of "+known), cobra.NoFileCompletions
+	c.RunE = func(*cobra.Command, []string) error { return usage("completion needs a shell: %s", known) }
+}
+
+// paragraphs joins the parts of a help text.
+func paragraphs(parts ...string) string { return strings.Join(parts, "\n\n") }

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// Facts about segments that several commands print.
+
+// slots returns the number of slots; nil in a variable-size cache, which has none.
+func slots(g *shm.Geometry) any {
+	if g.Variable() {
+		return nil
+	}
+	return table.Count(g.Slots)
+}
+
+// slotsFraction returns slots / samples; nil in a variable-size cache.
+func slotsFraction(g *shm.Geometry) any {
+	if g.Variable() {
+		return nil
+	}
+	return table.Fraction(g.Slots, g.Samples)
+}
+
+// allocated returns the bytes of a segment's pages; nil when the kernel does not say.
+func allocated(s *shm.Segment) any {
+	n, err := s.AllocatedBytes()
+	if err != nil {
+		return nil
+	}
+	return table.Bytes(n)
+}
+
+// unlinkOf says when a cache goes: never (until it is removed) or last (with its last user).
+func unlinkOf(h *shm.Header) string {
+	if h.Flags&shm.FlagUnlinkLast != 0 || h.Flags&shm.FlagNamed == 0 {
+		return "last"
+	}
+	return "never"
+}
+
+// clientKinds are the kinds of clients, by number.
+var clientKinds = map[uint32]string{shm.KindGo: "go", shm.KindC: "c", shm.KindPython: "python", shm.KindServer: "server"}
+
+// pidNamespace returns the inode of this process's pid namespace; 0 unknown.
+var pidNamespace = sync.OnceValue(func() uint64 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/ns/pid", &st) != nil {
+		return 0
+	}
+	return st.Ino
+})

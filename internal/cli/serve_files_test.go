@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/jpeg"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+)
+
+// pictures writes n JPEGs of one colour each, of different sizes, and one file that is none, and returns their bytes in the order of their names.
+func pictures(t *testing.T, dir string, n int) (files [][]byte) {
+	t.Helper()
+	for k := range n {
+		picture := image.NewRGBA(image.Rect(0, 0, 20+k, 30))
+		for i := range picture.Pix {
+			picture.Pix[i] = []byte{byte(40 * k), 100, 200, 255}[i%4]
+		}
+		var b bytes.Buffer
+		if err := jpeg.Encode(&b, picture, nil); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, b.Bytes())
+	}
+	files = append(files, []byte("this is no picture"))
+	for k, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.jpg", k)), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// Ensure that one folder of files is served as it is, and decoded: read through limits and retries, right, with errors that name the file.
+func TestServeFiles(t *testing.T) {
+	dir := t.TempDir()
+	files := pictures(t, dir, 5)
+	segments, sockets := tmpfs(t), filepath.Join(t.TempDir(), "run")
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	text := fmt.Sprintf(`caches:
+  - name: encoded
+    dir: %[1]s
+    size: all
+    source: {kind: dir, path: %[2]s, glob: "*.jpg", limits: {concurrency: 2}, retry: {tries: 2, seconds: 1}}
+  - name: decoded
+    dir: %[1]s
+    source: {kind: dir, path: %[2]s}
+    decode: {resize: [8, 6], layout: chw}
+sockets: {dir: %[3]s}
+`, segments, dir, sockets)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &served{t: t, path: path, sockets: sockets}
+	s.start()
+	ctx := context.Background()
+	encoded, err := stocclient.Dial(ctx, "encoded", stocclient.DialOptions{SocketsDir: sockets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer encoded.Close()
+	indices := []int{5, 0, 3, 1, 2, 4}
+	for range 2 { // from the source, then from the cache
+		samples, err := encoded.FetchSamples(ctx, indices)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, i := range indices {
+			if !bytes.Equal(samples[k], files[i]) {
+				t.Errorf("file %d: %d bytes, want %d", i, len(samples[k]), len(files[i]))
+			}
+		}
+	}
+	if stats, err := encoded.Stats(); err != nil || stats.Stored != 6 || stats.Hits != 6 { // what the server brings is a miss
+		t.Errorf("%d stored, %d hits, %v", stats.Stored, stats.Hits, err)
+	}
+	decoded, err := stocclient.Dial(ctx, "decoded", stocclient.DialOptions{SocketsDir: sockets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer decoded.Close()
+	if f := decoded.Fields()[0]; decoded.Variable() || decoded.SampleBytes() != 3*8*6 || f.Name != "image" || fmt.Sprint(f.Dims) != "[3 8 6]" {
+		t.Errorf("%+v of %d bytes", f, decoded.SampleBytes())
+	}
+	dst := make([]byte, 6*decoded.SampleBytes())
+	err = decoded.Fetch(ctx, []int{0, 1, 2, 3, 4, 5}, dst, decoded.SampleBytes())
+	var failed *stocclient.FetchError
+	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Index != 5 || failed.Failures[0].Code != control.CodeDamaged || !strings.Contains(err.Error(), "005.jpg") {
+		t.Errorf("a file that is no picture: %v", err)
+	}
+	for k := range 5 {
+		for channel, want := range []int{40 * k, 100, 200} {
+			for _, got := range dst[k*144+channel*48:][:48] {
+				if int(got) < want-4 || int(got) > want+4 {
+					t.Fatalf("picture %d, channel %d: %d, want %d", k, channel, got, want)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Ensure that a path in a request which can be no source is the fault of who asks, whatever the kind of source, and makes nothing.
+func TestPathsThatCanBeNoSource(t *testing.T) {
+	s := newServed(t, 10, "all")
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Symlink("loop", in("loop")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(in("fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	post := func(source map[string]any) {
+		t.Helper()
+		body, err := json.Marshal(map[string]any{"name": "other", "dir": s.segments, "source": source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, answer := s.ask(http.MethodPost, "/v1/caches", string(body))
+		if status != http.StatusBadRequest || !strings.Contains(answer, `"error"`) {
+			t.Errorf("%.120s: %d %.300s", body, status, answer)
+		}
+	}
+	for _, path := range []string{strings.Repeat("/x", 3000), in(strings.Repeat("x", 300)), in("a\x00b"), in("loop"), in("fifo"), in("nothing"), in("nothing/below"), "/dev/null", s.records + "/below"} {
+		for _, kind := range []string{"raw", "npy", "tar", "block", "dir"} {
+			source := map[string]any{"kind": kind, "path": path}
+			if kind == "raw" {
+				source["sample_bytes"] = 10
+			}
+			post(source)
+		}
+		if path != in("fifo") && path != "/dev/null" { // which may be read as a list
+			post(map[string]any{"kind": "dir", "path": filepath.Dir(s.records), "manifest": path})
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// configurations is the folder of good and bad configurations.
+const configurations = "../../server/config/testdata/"
+
+// Ensure that a check finds what is wrong with a source, of each cache at once, and makes nothing.
+func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
+	if got, want := ok(t, "serve", "-c", configurations+"good/opens.yaml", "--check"), configurations+"good/opens.yaml: good, 2 caches\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	all, err := filepath.Glob(configurations + "unopenable/*.yaml")
+	if err != nil || len(all) < 15 {
+		t.Fatal(all, err)
+	}
+	t.Setenv("STOCACHED_SOCKETS_DIR", filepath.Join(t.TempDir(), "run"))
+	for _, path := range all {
+		text, err := os.ReadFile(strings.TrimSuffix(path, ".yaml") + ".want")
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := cli(t, "serve", "-c", path, "--check")
+		if code == exitOK || stdout != "" {
+			t.Errorf("%s: exit %d, %q", path, code, stdout)
+		}
+		for want := range strings.Lines(string(text)) {
+			if want = strings.TrimSuffix(want, "\n"); !strings.Contains(stderr, want) {
+				t.Errorf("%s: want %q in: %s", path, want, stderr)
+			}
+		}
+		if _, _, without := cli(t, "serve", "-c", path); without == "" || strings.Contains(without, "serving") {
+			t.Errorf("%s: without --check: %s", path, without)
+		}
+	}
+}

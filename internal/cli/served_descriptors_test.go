@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+
+	"golang.org/x/sys/unix"
+)
+
+// leave lets the server have room for so many more descriptors, and returns what it could have before.
+func (s *served) leave(room int) (before unix.Rlimit) {
+	s.t.Helper()
+	limit := 0
+	for free := -1; ; limit++ {
+		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", s.process.Process.Pid, limit)); err == nil {
+			continue
+		}
+		if free++; free == room { // a new one gets the lowest number that is free
+			break
+		}
+	}
+	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limit), Max: before.Max}, nil); err != nil {
+		s.t.Fatal(err)
+	}
+	return before
+}
+
+// Ensure that a server whose table of descriptors is full goes on for those who are connected, says what it could not open, tells its operator once and not ten times a second,
+// costs nothing meanwhile, and is well again when there is room.
+func TestServerOutOfDescriptors(t *testing.T) {
+	const n = 60
+	s := configureServed(t, "source: {kind: dir, path: records, descriptors: 0}")
+	s.writeTree(n)
+	s.start()
+	c := s.dial()
+	s.failures(c, first(20))
+	before := s.leave(0)
+
+	// Files.
+	wrong := s.failures(c, first(25)) // the first 20 are hits
+	for i := range 25 {
+		if f, failed := wrong[i]; failed != (i >= 20) || failed && (f.Code != control.CodeRead || !strings.Contains(f.Text, "too many open files") || !strings.Contains(f.Text, s.file(i))) {
+			t.Errorf("sample %d: %+v", i, f)
+		}
+	}
+	// Clients and operators who come.
+	began := time.Now()
+	_, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 700 * time.Millisecond})
+	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "did not answer within 700ms") || time.Since(began) > 10*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+	operator, err := net.Dial("unix", filepath.Join(s.sockets, control.AdminSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer operator.Close()
+	time.Sleep(300 * time.Millisecond)
+	s.failures(c, first(20))
+	log := s.said()
+	for _, socket := range []string{control.DataSocket, control.AdminSocket} {
+		lines := 0
+		for line := range strings.Lines(log) {
+			if strings.Contains(line, "no connection can be accepted") && strings.Contains(line, socket) && strings.Contains(line, "too many open files") && strings.Contains(line, "ulimit -n") {
+				lines++
+			}
+		}
+		if lines != 1 {
+			t.Errorf("it was said %d times of %s", lines, socket)
+		}
+	}
+	if lines := strings.Count(log, "\n"); lines > 6 {
+		t.Errorf("%d lines of log", lines)
+	}
+
+	// Room for a connection, and for nothing that goes over it.
+	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
+		t.Fatal(err)
+	}
+	operator.Close()
+	if got := int(s.metric("stocached_source_errors_total", `cache="pets",kind="descriptors"`)); got != 5 {
+		t.Errorf("%d errors were counted", got)
+	}
+	forgotten := func() bool {
+		descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets := 0
+		for _, d := range descriptors {
+			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.process.Process.Pid, d.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+				sockets++
+			}
+		}
+		return sockets == 3 // two that it listens on, and a client
+	}
+	for deadline := time.Now().Add(20 * time.Second); !forgotten(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("those who went away are still there")
+		}
+	}
+	s.leave(1)
+	var remote *stocclient.RemoteError
+	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets}); !errors.As(err, &remote) || remote.Code != control.CodeInternal ||
+		!strings.Contains(err.Error(), "too many open files") {
+		t.Errorf("a client that could connect and not attach: %v", err)
+	}
+
+	// Room again.
+	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
+		t.Fatal(err)
+	}
+	late := s.dial()
+	if wrong := s.failures(late, first(n)); len(wrong) != 0 {
+		t.Errorf("with room again: %+v", wrong)
+	}
+	s.failures(c, first(n))
+	if got := s.answers("/readyz"); got != "ok\n" {
+		t.Errorf("readyz: %q", got)
+	}
+	contains(t, s.said(), "connections are accepted again")
+}

@@ -1,0 +1,637 @@
+//go:build faultpoints
+
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/shm"
+)
+
+// A cache of these tests has so many samples, of which so many are filled before anybody dies.
+const doomedSamples, doomedFilled = 100, 60
+
+// dataset is a cache of a server and what it is filled from: sample i is servedRecord(i) in each.
+type dataset struct {
+	cache string // the keys of its configuration
+	write func(t *testing.T, path string, n int)
+}
+
+var (
+	slotted  = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
+	lagging  = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 10ms}}", servedBytes), writeRecords}
+	dragging = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 30ms}}", servedBytes), writeRecords}
+	narrow   = dataset{fmt.Sprintf("parallel: 1, size: 4400kB, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords} // not room for all
+	fleeting = dataset{fmt.Sprintf("parallel: 1, remove_unused: 1s, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
+	pile     = dataset{"parallel: 1, source: {kind: dir, path: records}", writeFiles}
+	indexed  = dataset{"parallel: 1, source: {kind: dir, path: records, index: files.index}", writeFiles}
+	shard    = dataset{"parallel: 1, source: {kind: tar, path: records}", writeShard}
+)
+
+func writeRecords(t *testing.T, path string, n int) {
+	t.Helper()
+	(&served{t: t, records: path}).write(n)
+}
+
+func writeFiles(t *testing.T, path string, n int) {
+	t.Helper()
+	(&served{t: t, records: path}).writeTree(n)
+}
+
+func writeShard(t *testing.T, path string, n int) {
+	t.Helper()
+	var all bytes.Buffer
+	w := tar.NewWriter(&all)
+	for i := range n {
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%06d.bin", i), Size: servedBytes, Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		w.Write(servedRecord(i))
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(path, all.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// doomed is a server that dies at a fault point, and a client that was there before, if any.
+type doomed struct {
+	*served
+	of     dataset
+	client *stocclient.Served
+}
+
+// newDoomed configures a server. It does not run yet.
+func newDoomed(t *testing.T, of dataset) *doomed {
+	t.Helper()
+	d := &doomed{served: configureServed(t, of.cache), of: of}
+	of.write(t, d.records, doomedSamples)
+	return d
+}
+
+// fill starts a server, has some samples filled, and kills it. From here on a client reads all the time and must never see anything but whole samples.
+func (d *doomed) fill() {
+	d.t.Helper()
+	d.start()
+	d.connect()
+	d.kill()
+}
+
+// connect makes the client, and has samples filled.
+func (d *doomed) connect() {
+	d.t.Helper()
+	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond}) // which is waited for when the server is dead
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { c.Close() })
+	d.client = c
+	wantSamples(d.t, d.client, first(doomedFilled))
+	reader, err := stocclient.Attach(filepath.Join(d.segments, "pets"), stocclient.AttachOptions{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for i := 0; ; i = (i + 1) % doomedSamples {
+			data, hit, err := reader.View(i)
+			if err != nil || hit && !bytes.Equal(data, servedRecord(i)) || !hit && i < doomedFilled {
+				d.t.Errorf("a reader beside it: sample %d: hit %v, %d bytes, %v", i, hit, len(data), err)
+				return
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Microsecond):
+			}
+		}
+	})
+	d.t.Cleanup(func() { close(stop); reading.Wait(); reader.Close() })
+}
+
+// obey starts a server with a fault order.
+func (d *doomed) obey(order string) io.Reader {
+	d.t.Helper()
+	return d.launch("STOCACHED_FAULT=" + order)
+}
+
+// obeying starts a server with a fault order that it lives to serve with.
+func (d *doomed) obeying(order string) {
+	d.t.Helper()
+	line := make([]byte, 200)
+	if n, err := d.obey(order).Read(line); err != nil || !strings.HasPrefix(string(line[:n]), "serving") {
+		d.t.Fatalf("%q, %v", line[:n], err)
+	}
+}
+
+// died waits for the death that was ordered.
+func (d *doomed) died() {
+	d.t.Helper()
+	wantKilled(d.t, d.process)
+}
+
+// wantKilled waits until a process has died of SIGKILL, by its own hand.
+func wantKilled(t *testing.T, process *exec.Cmd) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- process.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not die: the point is not passed")
+	}
+	if status, ok := process.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("it was not killed: %v", process.ProcessState)
+	}
+}
+
+// refused wants a fetch to fail for want of a server, and not later than a server dies.
+func (d *doomed) refused(indices []int) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := d.client.FetchSamples(ctx, indices); !errors.Is(err, stocclient.ErrNoServer) {
+		d.t.Errorf("a fetch while the server dies: %v", err)
+	}
+}
+
+// wantSamples fetches samples of any cache and compares them.
+func wantSamples(t *testing.T, c *stocclient.Served, indices []int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	samples, err := c.FetchSamples(ctx, indices)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for k, i := range indices {
+		if !bytes.Equal(samples[k], servedRecord(i)) {
+			t.Errorf("sample %d came wrong: %d bytes", i, len(samples[k]))
+		}
+	}
+}
+
+// goesOn starts the next server after a death, which left so many of n samples. It must adopt them, read only the others, and leave nothing behind.
+func (d *doomed) goesOn(left, n int) {
+	d.t.Helper()
+	if d.client != nil {
+		if have := ready(d.t, d.client.Cache); have != left {
+			d.t.Errorf("%d samples are there after the death, want %d", have, left)
+		}
+	}
+	d.start()
+	c := d.dial()
+	if have := ready(d.t, c.Cache); have != left {
+		d.t.Errorf("the next server has %d samples, want %d", have, left)
+	}
+	if d.client != nil && left >= doomedFilled {
+		wantSamples(d.t, d.client, rand.Perm(n)) // which finds the new server by itself
+	}
+	wantSamples(d.t, c, rand.Perm(n))
+	if have := ready(d.t, c.Cache); have != n {
+		d.t.Errorf("%d of %d samples are there in the end", have, n)
+	}
+	if reads := int(d.metric("stocached_source_reads_total", `cache="pets"`)); reads != n-left {
+		d.t.Errorf("the next server read %d samples, want the %d that were missing", reads, n-left)
+	}
+	if v, err := c.Verify(0, n); err != nil || v.Corrupt != 0 {
+		d.t.Errorf("%+v, %v", v, err)
+	}
+	d.noClaims(c.Cache)
+	if got := d.answers("/readyz"); got != "ok\n" {
+		d.t.Errorf("readyz: %q", got)
+	}
+	d.process.Process.Signal(syscall.SIGTERM)
+	if err := d.process.Wait(); err != nil {
+		d.t.Errorf("it does not end well: %v", err)
+	}
+}
+
+// noClaims wants no sample to be claimed by anybody.
+func (d *doomed) noClaims(c *stocclient.Cache) {
+	d.t.Helper()
+	all, err := c.Clients()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, one := range all {
+		if one.Claims != 0 {
+			d.t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
+		}
+	}
+}
+
+// serverDeath is a way to die.
+type serverDeath struct {
+	name   string
+	of     dataset
+	points []string
+	die    func(d *doomed, point string) // returns when the server is dead
+}
+
+var (
+	hostPath   = []string{"serve.listening", "host.source", "host.locked", "register.locked", "register.done", "host.attached", "serve.ready"}
+	fillPath   = []string{"fill.taken", "fill.read", "claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry", "fill.stored", "fill.answered"}
+	slotPath   = []string{"slot.intent", "slot.taken", "slot.named"}
+	extentPath = []string{"extent.intent", "extent.taken", "extent.named"}
+	backPath   = []string{"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"}
+	drainPath  = []string{"drain.begun", "drain.sockets", "drain.fillers", "drain.clients", "drain.caches"}
+)
+
+var serverDeaths = []serverDeath{
+	{"it makes a cache", slotted, append([]string{"host.created"}, hostPath...), dieStarting},
+	{"it adopts one", slotted, append([]string{"host.opened"}, hostPath...), dieAdopting},
+	{"it adopts one and takes back what its predecessor had claimed", slotted, backPath, dieTakingBack},
+	{"it takes back what a client had claimed", slotted, []string{"reclaim.slot", "reclaim.entry"}, dieInJanitor},
+	{"it replaces one", slotted, []string{"host.removed", "host.created", "host.locked", "host.attached", "serve.ready"}, dieReplacing},
+	{"it fills", slotted, slices.Concat(fillPath, slotPath), dieFilling},
+	{"it fills an arena", pile, slices.Concat([]string{"fill.read", "claim.word", "write.half", "publish.meta", "publish.word"}, extentPath), dieFilling},
+	{"it sends", narrow, []string{"fill.taken", "fill.read", "fill.answered", "send.piece"}, dieSending},
+	{"a client attaches", slotted, []string{"send.descriptor"}, dieAttaching},
+	{"it ends", dragging, drainPath, dieEnding},
+	{"an operator removes the cache", slotted, []string{"change.unlinked"}, dieRemoving},
+	{"an operator makes it another size", slotted, []string{"change.shut", "host.removed", "host.created", "host.attached"}, dieExchanging},
+	{"it empties a cache that nobody uses", fleeting, []string{"change.left", "host.created@2", "host.locked@2"}, dieEmptying},
+	{"it keeps an index of a tar file", shard, []string{"index.opened", "index.locked", "index.part", "index.synced", "index.renamed"}, dieStarting},
+	{"it keeps an index of a folder", indexed, []string{"index.created", "index.written", "index.renamed"}, dieStarting},
+}
+
+// notServers are fault points that a server passes never, or only when something else is wrong, and who dies there.
+var notServers = map[string]string{
+	"find.word":     "every reader; it holds nothing",
+	"abort.word":    "who gives up a claim, on a full tmpfs: ./cache",
+	"abort.entry":   "as above",
+	"abort.slot":    "as above",
+	"abort.cursor":  "as above",
+	"clear.phase":   "who clears: ./cache",
+	"clear.drained": "as above",
+	"clear.index":   "as above",
+	"clear.cursors": "as above",
+	"clear.open":    "as above",
+	"copy.half":     "who reads: ./cache",
+	"copy.done":     "as above",
+}
+
+// Ensure that each fault point in the sources of a server, and of what it fills from and into, is one that a server dies at.
+func TestEveryServerPointIsTested(t *testing.T) {
+	tested := map[string]bool{}
+	for _, death := range serverDeaths {
+		for _, order := range death.points {
+			point, _, _ := strings.Cut(order, "@")
+			tested[point] = true
+		}
+	}
+	passed := map[string]bool{}
+	for _, folder := range []string{"server", "server/fill", "cache", "source/tar", "source/dir", "source/raw", "source/npy", "source/wrap", "source/decode", "shm", "control"} {
+		files, err := filepath.Glob("../../" + folder + "/*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatal(folder, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, m := range regexp.MustCompile(`"([a-z]+\.[a-z]+)"`).FindAllStringSubmatch(string(text), -1) {
+				if strings.Contains(string(text), "fault.At(") && (strings.Contains(string(text), `fault.At("`+m[1]) || folder == "cache") {
+					passed[m[1]] = true
+				}
+			}
+		}
+	}
+	for point := range passed {
+		if tested[point] == (notServers[point] != "") {
+			t.Errorf("%s: a server dies there: %v; nobody needs to: %q", point, tested[point], notServers[point])
+		}
+	}
+	for point := range maps.Keys(tested) {
+		if !passed[point] {
+			t.Errorf("%s is in no source", point)
+		}
+	}
+	if len(passed) < 50 {
+		t.Errorf("only %d fault points found", len(passed))
+	}
+}
+
+// Ensure that a server that dies at any step tears nothing and loses nothing: clients keep their hits and are told that there is no server, the next one has the same samples,
+// reads only what is missing, and serves.
+func TestServerKilledAtEveryStep(t *testing.T) {
+	for _, death := range serverDeaths {
+		for _, point := range death.points {
+			t.Run("when "+death.name+" at "+point, func(t *testing.T) {
+				t.Parallel()
+				death.die(newDoomed(t, death.of), point)
+			})
+		}
+	}
+}
+
+func dieStarting(d *doomed, point string) {
+	d.obey(point + "=kill")
+	d.died()
+	d.goesOn(0, doomedSamples)
+}
+
+func dieAdopting(d *doomed, point string) {
+	d.fill()
+	d.obey(point + "=kill")
+	d.died()
+	d.goesOn(doomedFilled, doomedSamples)
+}
+
+func dieTakingBack(d *doomed, point string) {
+	d.obeying(fmt.Sprintf("write.half@%d=kill", doomedFilled+1))
+	d.connect()
+	d.refused(between(doomedFilled, doomedFilled+10))
+	d.died()
+	d.obey(point + "=kill")
+	d.died()
+	d.goesOn(doomedFilled, doomedSamples)
+}
+
+func dieInJanitor(d *doomed, point string) {
+	d.fill()
+	d.obeying(point + "=kill")
+	seg, err := shm.Open(filepath.Join(d.segments, "pets"), shm.OpenOptions{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer seg.Close()
+	locks, err := seg.NewLocks()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	dying, err := cache.Attach(seg, cache.Options{Locks: locks})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if _, r, err := dying.Claim(doomedFilled+5, servedBytes, 0); r != cache.Stored || err != nil {
+		d.t.Fatal(r, err)
+	}
+	locks.Close() // as the kernel does when it dies
+	d.died()
+	d.goesOn(doomedFilled, doomedSamples)
+}
+
+func dieReplacing(d *doomed, point string) {
+	d.fill()
+	d.of.write(d.t, d.records, doomedSamples+1)
+	d.obey(point + "=kill")
+	d.died()
+	if have := ready(d.t, d.client.Cache); have != doomedFilled {
+		d.t.Errorf("who has the old one finds %d samples in it, want %d", have, doomedFilled)
+	}
+	d.client = nil
+	d.goesOn(0, doomedSamples+1)
+}
+
+// dieFilling dies with the 7th sample that is filled after others were.
+func dieFilling(d *doomed, point string) {
+	d.fill()
+	d.obeying(point + "@7=kill")
+	d.refused(between(doomedFilled, doomedFilled+20))
+	d.died()
+	left := doomedFilled + 6
+	if slices.Contains([]string{"publish.word", "publish.entry", "fill.stored", "fill.answered"}, point) {
+		left++
+	}
+	d.goesOn(left, doomedSamples)
+}
+
+// dieSending dies while samples without a slot are on their way: a client gets none or a whole one, and says that the fetch failed.
+func dieSending(d *doomed, point string) {
+	d.start()
+	c := d.dial()
+	slots := c.Slots()
+	if slots >= doomedSamples || slots == 0 {
+		d.t.Fatalf("%d slots: there is nothing to send", slots)
+	}
+	wantSamples(d.t, c, first(slots))
+	d.kill()
+	d.client = c
+	d.obeying(point + "@15=kill")
+	d.refused(first(doomedSamples))
+	d.died()
+	d.start()
+	if have := ready(d.t, c.Cache); have != slots {
+		d.t.Errorf("%d samples are there, want %d", have, slots)
+	}
+	wantSamples(d.t, c, rand.Perm(doomedSamples))
+	d.noClaims(c.Cache)
+}
+
+// change sends a change to the admin socket of a server that dies of it.
+func (d *doomed) change(method, path, body string) {
+	d.t.Helper()
+	socket, err := net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer socket.Close()
+	if _, err := fmt.Fprintf(socket, "%s %s HTTP/1.1\r\nHost: stocached\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
+		d.t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(socket); len(answer) > 0 {
+		d.t.Fatalf("%s, %v", answer, err)
+	}
+	d.died()
+	if have := ready(d.t, d.client.Cache); have != doomedFilled {
+		d.t.Errorf("who has the old one finds %d samples in it, want %d", have, doomedFilled)
+	}
+}
+
+func dieRemoving(d *doomed, point string) {
+	d.fill()
+	d.obeying(point + "=kill")
+	d.change("DELETE", "/v1/caches/pets?unlink=true", "")
+	d.client = nil
+	d.goesOn(0, doomedSamples) // the configuration still has it
+}
+
+func dieExchanging(d *doomed, point string) {
+	d.fill()
+	if point == "host.attached" {
+		point += "@2"
+	}
+	d.obeying(point + "=kill")
+	d.change("PUT", "/v1/caches/pets", fmt.Sprintf(`{"name": "pets", "dir": %q, "size": "5MB", "source": {"kind": "raw", "path": %q, "sample_bytes": %d}}`, d.segments, d.records, servedBytes))
+	left := doomedFilled // the configuration has the size that was
+	if point != "change.shut" {
+		left, d.client = 0, nil
+	}
+	d.goesOn(left, doomedSamples)
+}
+
+func dieEmptying(d *doomed, point string) {
+	d.obeying(point + "=kill")
+	c := d.dial()
+	wantSamples(d.t, c, first(doomedFilled))
+	if err := c.Close(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.died()
+	d.goesOn(0, doomedSamples)
+}
+
+// dieAttaching dies when a client has its descriptor, or is about to: it asks for nothing more, which the server might do yet.
+func dieAttaching(d *doomed, point string) {
+	d.fill()
+	d.obeying(point + "=kill")
+	if err := stocclient.Ping(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 20 * time.Second}); err != nil && !errors.Is(err, stocclient.ErrNoServer) {
+		d.t.Error(err)
+	}
+	d.died()
+	d.refused([]int{doomedFilled})
+	d.goesOn(doomedFilled, doomedSamples)
+}
+
+// dieEnding dies on the way out, while a fetch waits for its samples.
+func dieEnding(d *doomed, point string) {
+	d.fill()
+	d.obeying(point + "=kill")
+	answered := make(chan error, 1)
+	go func() {
+		_, err := d.client.FetchSamples(context.Background(), between(doomedFilled, doomedSamples))
+		answered <- err
+	}()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if s, err := d.client.Stats(); err != nil || s.Ready > doomedFilled || time.Now().After(deadline) {
+			break
+		}
+	}
+	d.process.Process.Signal(syscall.SIGTERM)
+	d.died()
+	left := ready(d.t, d.client.Cache)
+	if left <= doomedFilled || left == doomedSamples {
+		d.t.Errorf("it died with %d of %d samples there", left, doomedSamples)
+	}
+	var failed *stocclient.FetchError
+	select {
+	case err := <-answered:
+		if errors.As(err, &failed) {
+			for _, f := range failed.Failures {
+				if f.Code != control.CodeClosing {
+					d.t.Errorf("%+v", f)
+				}
+			}
+		} else if !errors.Is(err, stocclient.ErrNoServer) {
+			d.t.Errorf("a fetch while the server ends: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		d.t.Fatal("the fetch does not end")
+	}
+	d.goesOn(left, doomedSamples)
+}
+
+// Ensure that a server that is killed at any moment of making a cache leaves none, or a whole one.
+func TestServerKilledWhileItMakesACache(t *testing.T) {
+	made := 0
+	for k := range 12 {
+		d := newDoomed(t, slotted)
+		d.obey("host.source=stop") // the next thing it does is to make the segment
+		stopped(t, d.process.Process.Pid)
+		d.process.Process.Signal(syscall.SIGCONT)
+		time.Sleep(time.Duration(k) * 150 * time.Microsecond)
+		d.kill()
+		if _, err := os.Stat(filepath.Join(d.segments, "pets")); err == nil {
+			made++
+		}
+		d.goesOn(0, doomedSamples)
+	}
+	t.Logf("in %d of 12 there was a whole one", made)
+}
+
+// clientPoints are where clients die in the middle of a fetch, as which pass.
+var clientPoints = map[string][]dataset{
+	"fetch.attached": {lagging},
+	"fetch.sent":     {lagging, narrow},
+	"fetch.sample":   {narrow},
+	"fetch.answered": {lagging, narrow},
+	"register.done":  {lagging},
+}
+
+// Ensure that clients that die in the middle of a fetch hinder nobody: others get every sample, the server reads each one once if it has a slot, and nothing is left claimed.
+func TestClientKilledWhileItFetches(t *testing.T) {
+	code, err := os.ReadFile("../../client/link.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`fault\.At\("([^"]+)"\)`).FindAllStringSubmatch(string(code), -1) {
+		if clientPoints[m[1]] == nil {
+			t.Errorf("no client dies at %s", m[1])
+		}
+	}
+	for point, datasets := range clientPoints {
+		for k, of := range datasets {
+			t.Run(fmt.Sprint(point, " ", k), func(t *testing.T) {
+				t.Parallel()
+				d := newDoomed(t, of)
+				d.start()
+				order := point + "=kill"
+				if point == "fetch.sample" {
+					order = point + "@5=kill"
+				}
+				var dying []*exec.Cmd
+				for range 3 {
+					p := exec.Command(os.Args[0], d.sockets)
+					p.Env = append(os.Environ(), childVariable+"=fetch", "STOCACHED_FAULT="+order)
+					if err := p.Start(); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { p.Process.Kill() })
+					dying = append(dying, p)
+				}
+				c := d.dial()
+				var others sync.WaitGroup
+				others.Go(func() { wantSamples(t, c, first(doomedSamples/2)) }) // so that some are left for the dying to ask for, however late they come
+				for _, p := range dying {
+					wantKilled(t, p)
+				}
+				others.Wait()
+				wantSamples(t, c, rand.Perm(doomedSamples))
+				if have := ready(t, c.Cache); have != c.Slots() {
+					t.Errorf("%d samples are there in %d slots", have, c.Slots())
+				}
+				if reads := int(d.metric("stocached_source_reads_total", `cache="pets"`)); c.Slots() == doomedSamples && reads != doomedSamples {
+					t.Errorf("%d reads of %d samples", reads, doomedSamples)
+				}
+				for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+					s, err := c.Stats()
+					if err != nil || time.Now().After(deadline) {
+						t.Fatalf("the dead are not forgotten: %d live clients, queue of %v, %v", s.ClientsLive, d.metric("stocached_queue_depth", `cache="pets"`), err)
+					}
+					if s.ClientsLive == 2 && d.metric("stocached_queue_depth", `cache="pets"`) == 0 {
+						break
+					}
+				}
+				d.noClaims(c.Cache)
+			})
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+)
+
+// slowServed is a server over n records that take some time each.
+func slowServed(t *testing.T, n int) *served {
+	t.Helper()
+	s := configureServed(t, fmt.Sprintf("size: all, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 20ms}}", servedBytes))
+	s.write(n)
+	s.start()
+	return s
+}
+
+// stop stops the server until the returned function is called.
+func (s *served) stop() (resume func()) {
+	s.t.Helper()
+	pause(s.t, s.process)
+	process := s.process.Process
+	resume = sync.OnceFunc(func() { process.Signal(syscall.SIGCONT) })
+	s.t.Cleanup(resume)
+	return resume
+}
+
+// Ensure that many goroutines may ask at once through one handle: those for which the connection has no room wait, by number of requests as by number of indices.
+func TestManyFetchesThroughOneHandle(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	s := slowServed(t, n)
+	c := s.dial()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if i < 8 { // together more indices than may be under way
+				if err := c.Fill(context.Background(), slices.Repeat([]int{i}, control.MaxIndices)); err != nil {
+					t.Errorf("sample %d: %v", i, err)
+				}
+				return
+			}
+			if data, err := c.GetOrFetch(context.Background(), i); err != nil || !slices.Equal(data, servedRecord(i)) {
+				t.Errorf("sample %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if got := ready(t, c.Cache); got != n {
+		t.Errorf("%d samples are there", got)
+	}
+}
+
+// Ensure that nobody is refused a fetch because of what was to be read later.
+func TestFetchAfterManyPrefetches(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	s := slowServed(t, n)
+	c := s.dial()
+	for i := range n {
+		if _, err := c.Prefetch(context.Background(), []int{i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantFetch(t, c, rand.Perm(n)[:20])
+}
+
+// Ensure that a server which is stopped while it is sent a large request holds nobody up beyond the end of a context, and that what it was not sent by then it never is.
+func TestLargeRequestToAStoppedServer(t *testing.T) {
+	t.Parallel()
+	s := slowServed(t, 100)
+	c := s.dial()
+	wantFetch(t, c, []int{99})
+	resume := s.stop()
+	var all sync.WaitGroup
+	for i := range 8 { // half a MiB each: more than a socket takes
+		all.Go(func() {
+			for range 3 {
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				began := time.Now()
+				if err := c.Fill(ctx, slices.Repeat([]int{i}, control.MaxIndices)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	wantFetch(t, c, []int{99}) // a hit
+	resume()
+	wantFetch(t, c, between(50, 60))
+	if got := ready(t, c.Cache); got > 15 {
+		t.Errorf("%d samples are there: requests were sent that nobody waited for", got)
+	}
+	began := time.Now()
+	defer s.stop()()
+	go c.Fill(context.Background(), slices.Repeat([]int{0, 1}, control.MaxIndices))
+	time.Sleep(100 * time.Millisecond)
+	if err := c.Close(); err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("close: %v after %v", err, time.Since(began))
+	}
+}
+
+// Ensure that goroutines who need a connection wait for a server together, each no longer than its context lets it; and that a server which does not answer is none, and too late.
+func TestGoroutinesWaitTogether(t *testing.T) {
+	t.Parallel()
+	for _, stopped := range []bool{false, true} {
+		s := slowServed(t, 100)
+		const timeout = 2 * time.Second
+		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s.kill()
+		if stopped {
+			s.start()
+			s.stop()
+		}
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				_, err := c.GetOrFetch(context.Background(), i)
+				if !errors.Is(err, stocclient.ErrNoServer) || errors.Is(err, stocclient.ErrTimeout) != stopped || stopped == strings.Contains(err.Error(), "stocached serve -c") {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		impatient := time.Now()
+		_, err = c.GetOrFetch(ctx, 50)
+		if took := time.Since(impatient); !errors.Is(err, context.DeadlineExceeded) || took >= timeout {
+			t.Errorf("stopped %v: %v after %v", stopped, err, took)
+		}
+		cancel()
+		all.Wait()
+		if took := time.Since(began); took > 4*timeout { // one after the other they would wait 8 times
+			t.Errorf("stopped %v: they waited %v", stopped, took)
+		}
+	}
+}

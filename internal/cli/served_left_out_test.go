@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// Ensure that caches whose segment is damaged, or whose source is missing, keep no other cache from its clients: each is named in the log, by health, in metrics and to who asks for it,
+// nothing of it is touched, and a reload takes on what is mended.
+func TestDamagedCachesAreLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run")}
+	s.write(20)
+	at := func(name string) string { return filepath.Join(s.segments, name) }
+	make := func(name string) {
+		t.Helper()
+		seg, err := shm.Create(shm.Options{Name: name, Dir: s.segments, Samples: 20, SampleBytes: servedBytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := seg.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad := []struct {
+		name, why string
+		damage    func() error
+		mend      func() error
+	}{
+		{"folder", "is a directory", func() error { return os.Mkdir(at("folder"), 0o700) }, func() error { return os.Remove(at("folder")) }},
+		{"garbage", "not a valid segment", func() error { return os.WriteFile(at("garbage"), []byte("garbage"), 0o600) }, func() error { return os.Remove(at("garbage")) }},
+		{"header", "not a valid segment", func() error { make("header"); damage(t, at("header"), 300); return nil }, func() error { return os.Remove(at("header")) }},
+		{"missing", "no such file", func() error { return nil }, func() error { return os.Link(s.records, filepath.Join(dir, "missing")) }},
+		{"truncated", "not a valid segment", func() error { make("truncated"); return os.Truncate(at("truncated"), 5000) }, func() error { return os.Remove(at("truncated")) }},
+	}
+	config := "caches:\n"
+	for _, b := range bad {
+		if err := b.damage(); err != nil {
+			t.Fatal(err)
+		}
+		path := "records"
+		if b.name == "missing" {
+			path = b.name
+		}
+		config += fmt.Sprintf("  - {name: %s, dir: %s, source: {kind: raw, path: %s, sample_bytes: %d}}\n", b.name, s.segments, path, servedBytes)
+	}
+	write := func(config string) {
+		t.Helper()
+		if err := os.WriteFile(s.path, []byte(config+"sockets: {dir: "+s.sockets+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(config)
+	code, _, stderr := cli(t, "serve", "-c", s.path) // none is left
+	if code != exitNotFound && code != exitCorrupt && code != exitPermission {
+		t.Errorf("exit %d", code)
+	}
+	for _, b := range bad {
+		contains(t, stderr, b.name, b.why)
+	}
+	write(config + fmt.Sprintf("  - {name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: %d}}\n", s.segments, servedBytes))
+	_, _, stderr = cli(t, "serve", "-c", s.path, "--check")
+	for _, b := range bad {
+		contains(t, stderr, b.name, b.why)
+	}
+
+	cmd, log, end := managed(t, program("serve", "-c", s.path))
+	log.wantLog(t, "serving 1 cache on "+s.sockets+"; 5 left out, the log says why")
+	wantFetch(t, s.dial(), first(20))
+	code, stdout, stderr := cli(t, "health", "--sockets", s.sockets)
+	if code != exitOK || !strings.Contains(stdout, "is well and serves") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	leftOut := decode[struct {
+		LeftOut []string `json:"left_out"`
+	}](t, ok(t, "health", "--sockets", s.sockets, "--json")).LeftOut
+	if len(leftOut) != len(bad) {
+		t.Fatalf("%q", leftOut)
+	}
+	for k, b := range bad {
+		contains(t, log.String(), b.name)
+		contains(t, leftOut[k], "cache "+b.name+": ", b.why)
+		contains(t, stderr, "stocached: cache "+b.name+": ", b.why)
+		fails(t, exitNotFound, []string{"this server has left it out: cache " + b.name + ": ", b.why}, "ping", b.name, "--sockets", s.sockets)
+		if status, answer := s.ask("GET", "/v1/caches/"+b.name, ""); status != 404 || !strings.Contains(answer, "left it out") {
+			t.Errorf("%d %s", status, answer)
+		}
+		if v := s.metric("stocached_left_out", `cache="`+b.name+`"`); v != 1 {
+			t.Errorf("%s: %v", b.name, v)
+		}
+		if b.name != "missing" && gone(t, at(b.name)) {
+			t.Errorf("%s was removed", b.name)
+		}
+	}
+	if v := s.metric("stocached_left_out", `cache="pets"`); v != 0 {
+		t.Error(v)
+	}
+
+	// A reload takes on what is mended, and goes on without the rest; one that was removed from the file is forgotten.
+	if err := errors.Join(bad[1].mend(), bad[3].mend()); err != nil {
+		t.Fatal(err)
+	}
+	write(strings.Replace(config, "name: folder", "name: pets", 1))
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	log.wantLog(t, "the configuration was not taken on, or not all of it")
+	for _, name := range []string{"pets", "garbage", "missing"} {
+		ok(t, "ping", name, "--sockets", s.sockets)
+	}
+	_, _, stderr = cli(t, "health", "--sockets", s.sockets)
+	contains(t, stderr, "cache header: ", "cache truncated: ")
+	if strings.Count(stderr, "\n") != 2 {
+		t.Error(stderr)
+	}
+	if err := errors.Join(bad[2].mend(), bad[4].mend()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	log.wantLog(t, "the configuration was taken on")
+	if _, _, stderr := cli(t, "health", "--sockets", s.sockets); stderr != "" {
+		t.Error(stderr)
+	}
+	end()
+}

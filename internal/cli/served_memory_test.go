@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// privileged ends a test that needs rights of its own. Nobody should overlook that: with STOCACHED_TEST_ALL=1 it fails, and `go test -v` lists it.
+func privileged(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	if os.Getenv("STOCACHED_TEST_ALL") != "" {
+		t.Fatalf("%s: %v, and STOCACHED_TEST_ALL asks for every test", what, err)
+	}
+	t.Skipf("NOT TESTED HERE: %s: %v", what, err)
+}
+
+// fillUp takes all that a tmpfs has left, until the file is removed.
+func fillUp(t *testing.T, dir string) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, "somebody-elses")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for piece := make([]byte, 1<<20); len(piece) > 0; {
+		if _, err := f.Write(piece); errors.Is(err, unix.ENOSPC) {
+			piece = piece[:len(piece)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+// Ensure that a server whose tmpfs others have filled hands samples on and stores nothing, dies of nothing, is adopted warm there, says so where a cache cannot be made, with the
+// numbers and leaving nothing behind, and stores again when there is room.
+func TestServerOnAFullTmpfs(t *testing.T) {
+	const n, size, filled = 60, 100 << 10, 20
+	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", size))
+	if err := os.Remove(s.segments); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(s.segments, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	privileged(t, "mount a tmpfs", unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m"))
+	t.Cleanup(func() {
+		if err := unix.Unmount(s.segments, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	records := make([]byte, n*size)
+	for k := range records {
+		records[k] = byte(k>>8 + k*7 + k/size)
+	}
+	if err := os.WriteFile(s.records, records, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	taken := fillUp(t, s.segments)
+	code, stdout, stderr := cli(t, "serve", "-c", s.path)
+	if code != exitMemory || stdout != "" {
+		t.Errorf("exit %d, %q", code, stdout)
+	}
+	contains(t, stderr, "cache", "pets", s.segments, "0 bytes", "of 16777216 bytes (16.0 MiB)")
+	if entries, err := os.ReadDir(s.segments); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v: something was left behind", entries, err)
+	}
+	if err := os.Remove(taken); err != nil {
+		t.Fatal(err)
+	}
+
+	s.start()
+	c := s.dial()
+	fetch := func(when string, indices []int) {
+		t.Helper()
+		samples, err := c.FetchSamples(context.Background(), indices)
+		if err != nil {
+			t.Errorf("%s: %v", when, err)
+			return
+		}
+		for k, i := range indices {
+			if !bytes.Equal(samples[k], records[i*size:][:size]) {
+				t.Errorf("%s: sample %d came wrong: %d bytes", when, i, len(samples[k]))
+			}
+		}
+	}
+	count := func(when string, atLeast, atMost int) {
+		t.Helper()
+		if stats, err := c.Stats(); err != nil || int(stats.Ready) < atLeast || int(stats.Ready) > atMost {
+			t.Errorf("%s: %d samples are there, want %d to %d; %v", when, stats.Ready, atLeast, atMost, err)
+		}
+	}
+	fetch("with room", first(filled))
+	taken = fillUp(t, s.segments)
+	for range 3 {
+		fetch("without", first(n))
+	}
+	count("without", filled, filled+1) // what begins on a page that is there may fit
+	if stats, err := c.Stats(); err != nil || stats.Full == 0 || stats.Corrupt != 0 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	s.kill()
+	s.start()
+	fetch("without, the next server", first(n))
+	count("without, the next server", filled, filled+1)
+	if err := os.Remove(taken); err != nil {
+		t.Fatal(err)
+	}
+	fetch("with room again", first(n))
+	count("with room again", n, n)
+	if lines := strings.Count(s.said(), "\n"); lines > 10 {
+		t.Errorf("%d lines of log", lines)
+	}
+	if v, err := c.Verify(0, n); err != nil || v.Corrupt != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+}

@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
+)
+
+func init() { servedChildren["impostor"] = impostor }
+
+// impostor is "impostor DIR": it listens on both sockets in a folder, answers well, and at the end says how many bytes it got from clients.
+func impostor(args []string) error {
+	var got atomic.Int64
+	for _, name := range []string{control.DataSocket, control.AdminSocket} {
+		l, err := net.Listen("unix", filepath.Join(args[0], name))
+		if err != nil {
+			return err
+		}
+		if err := os.Chmod(filepath.Join(args[0], name), 0o777); err != nil {
+			return err
+		}
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				go func() {
+					n, _ := c.Read(make([]byte, 1<<16))
+					got.Add(int64(n))
+					if name == control.AdminSocket {
+						fmt.Fprint(c, "HTTP/1.0 200 OK\r\n\r\n"+`[{"name": "leaked"}]`)
+					} else {
+						c.Write(control.AppendWelcome(nil, 1, control.WelcomeBody{Version: control.Version, MaxIndices: 9}))
+					}
+					c.Close()
+				}()
+			}
+		}()
+	}
+	fmt.Println("ready")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	fmt.Println(got.Load(), "bytes")
+	return nil
+}
+
+// startImpostor starts an impostor of another user in a folder. end ends it, and returns how many bytes clients sent it.
+func startImpostor(t *testing.T, dir string) (end func() int) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", dir)
+	cmd.Env = []string{childVariable + "=impostor"}
+	cmd.Dir, cmd.Stderr = "/", os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: strangerID, Gid: strangerID}}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	lines := bufio.NewReader(stdout)
+	if line, err := lines.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return func() (n int) {
+		t.Helper()
+		stdin.Close()
+		if _, err := fmt.Fscan(lines, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+// asked are the commands that look for a server.
+var asked = [][]string{{"ping"}, {"ping", "secret-name"}, {"health"}, {"warm", "secret-name"}}
+
+// Ensure that nothing is sent to a server of another user, and that it is named: whoever owns the folder, whoever listens, and however the folder was found.
+func TestNothingIsSentToAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		privileged(t, "be somebody else", errors.New("not root"))
+	}
+	for _, c := range []struct {
+		name   string
+		owner  int
+		mode   os.FileMode
+		byLink bool // the folder is a symbolic link
+		named  bool // the user has named it
+		want   string
+	}{
+		{"the default folder is another user's", strangerID, 0o755, false, false, "belongs to user id 65534"},
+		{"a named folder in /tmp is another user's", strangerID, 0o755, false, true, "belongs to user id 65534"},
+		{"another user listens in our folder", 0, 0o755, false, true, "user id 65534 listens on"},
+		{"another user listens in our default folder", 0, 0o755, false, false, "user id 65534 listens on"},
+		{"others may write to the folder", 0, 0o777, false, true, "has mode 0777"},
+		{"the default folder is a link", 0, 0o755, true, false, "is no folder"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			base := strangersFolder(t, "")
+			dir := filepath.Join(base, "stocached")
+			place := dir
+			if c.byLink {
+				place = filepath.Join(base, "elsewhere")
+				if err := os.Symlink(place, dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(os.Mkdir(place, 0o777), os.Chmod(place, 0o777)); err != nil {
+				t.Fatal(err)
+			}
+			end := startImpostor(t, place)
+			if err := errors.Join(os.Chown(place, c.owner, -1), os.Chmod(place, c.mode)); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv(control.SocketsVariable, "")
+			t.Setenv("XDG_RUNTIME_DIR", base)
+			flags := []string{}
+			if c.named {
+				flags = []string{"--sockets", dir}
+			}
+			for _, command := range asked {
+				fails(t, exitPermission, []string{"not ours: ", c.want, dir}, append(command, flags...)...)
+			}
+			if c.named {
+				t.Setenv(control.SocketsVariable, dir)
+			}
+			for _, command := range asked {
+				fails(t, exitPermission, []string{"not ours: ", c.want, dir}, command...)
+			}
+			if out := ok(t, "__complete", "ping", ""); strings.Contains(out, "leaked") {
+				t.Errorf("completed: %q", out)
+			}
+			if _, err := stocclient.Dial(context.Background(), "secret-name", stocclient.DialOptions{}); !errors.Is(err, stocclient.ErrPermission) || errors.Is(err, stocclient.ErrNoServer) {
+				t.Error(err)
+			}
+			if n := end(); n != 0 {
+				t.Errorf("it got %d bytes", n)
+			}
+		})
+	}
+}
+
+// Ensure that operators reach a server of another user where an administrator has given that user the folder of the sockets, and where they name it.
+func TestOperatorsOfAnotherUsersServer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		privileged(t, "be somebody else", errors.New("not root"))
+	}
+	dir := filepath.Join(strangersFolder(t, "/run"), "sockets")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, strangerID, -1)); err != nil {
+		t.Fatal(err)
+	}
+	end := startImpostor(t, dir)
+	contains(t, ok(t, "health", "--sockets", dir), "is well and serves")
+	contains(t, ok(t, "ping", "--sockets", dir), "the server answers on "+dir)
+	t.Setenv(control.SocketsVariable, dir)
+	contains(t, ok(t, "__complete", "ping", ""), "leaked")
+	t.Setenv(control.SocketsVariable, "")
+	t.Setenv("XDG_RUNTIME_DIR", filepath.Dir(dir))
+	if err := os.Rename(dir, filepath.Join(filepath.Dir(dir), "stocached")); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitPermission, []string{"belongs to user id 65534"}, "health")
+	if end() == 0 {
+		t.Error("nothing was sent")
+	}
+}
+
+// strangersFolder is a folder of ours that other users may enter, in one for all users.
+func strangersFolder(t *testing.T, in string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(in, "stocached-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Ensure that nothing which a server says does anything to a terminal.
+func TestServersWordsControlNoTerminal(t *testing.T) {
+	const bad = "a\x1b]0;b\x07c\u009b31md\u202ee\x7ff"
+	dir := t.TempDir()
+	quoted := fmt.Sprintf("%q", bad)
+	json := strings.NewReplacer(`\x1b`, `\u001b`, `\a`, `\u0007`, `\x7f`, `\u007f`).Replace(quoted)
+	data, err := net.Listen("unix", filepath.Join(dir, control.DataSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer data.Close()
+	go func() {
+		for c, err := data.Accept(); err == nil; c, err = data.Accept() {
+			c.Write(control.AppendError(nil, 0, control.CodeNotFound, bad))
+			c.Close()
+		}
+	}()
+	socket, err := net.Listen("unix", filepath.Join(dir, control.AdminSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := http.StatusOK
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		switch {
+		case status == http.StatusTeapot:
+			fmt.Fprint(w, bad)
+		case status != http.StatusOK:
+			fmt.Fprintf(w, `{"error": %s}`, json)
+		case r.URL.Path == "/v1/caches":
+			fmt.Fprintf(w, `[{"name": %s}, {"name": "good"}]`, json)
+		default:
+			fmt.Fprintf(w, `{"uuid": %s, "source_errors": {%s: 1}}`, json, json)
+		}
+	})}
+	go server.Serve(socket)
+	defer server.Close()
+	quiet := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		Run(args, &out, &out)
+		if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && control.Unprintable(r) }); at >= 0 {
+			t.Errorf("%q printed %q", args, out.String())
+		}
+		return out.String()
+	}
+	t.Setenv(control.SocketsVariable, dir)
+	contains(t, quiet("__complete", "ping", ""), "good\n")
+	for _, code := range []int{http.StatusOK, http.StatusNotFound, http.StatusTeapot} {
+		status = code
+		for _, command := range asked {
+			quiet(command...)
+			quiet(append(command, "--json")...)
+		}
+	}
+	status = http.StatusOK
+	_, path := newCache(t, small())
+	s, err := (&dirFlag{}).stats(path, &asker{sockets: socketsFlag{dir: dir, timeout: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server = &serverStats{Errors: errorCounts{bad: 1}, UUID: bad}
+	var out bytes.Buffer
+	if err := errors.Join(s.columns().List(&out, s), table.WriteJSON(&out, s.columns().Object(s))); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && control.Unprintable(r) }) {
+		t.Errorf("%q", out.String())
+	}
+}

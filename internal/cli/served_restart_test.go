@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+)
+
+// Ensure that programs live through restarts of their server: a fetch that meets a server that is ending, ends under it, or is not there yet, waits for the next one and gets every
+// sample.
+func TestFetchAcrossRestarts(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	s := configureServed(t, fmt.Sprintf("size: 8MB, parallel: 8, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 2ms}}", servedBytes))
+	s.write(n)
+	s.start()
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for r := range 3 {
+		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		random := rand.New(rand.NewSource(int64(r)))
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				wantFetch(t, c, random.Perm(n)[:50])
+			}
+		})
+	}
+	for k := range 6 {
+		time.Sleep(150 * time.Millisecond)
+		if k%2 == 0 {
+			s.process.Process.Signal(syscall.SIGTERM)
+			s.process.Wait()
+		} else {
+			s.kill()
+		}
+		time.Sleep(100 * time.Millisecond)
+		s.start()
+	}
+	close(stop)
+	readers.Wait()
+}
+
+// Ensure that a sample that was missed and brought counts as one miss, and as nothing else.
+func TestFetchCountsOnce(t *testing.T) {
+	for _, size := range []string{"all", "4300kB"} { // room for some only
+		s := newServed(t, 400, size)
+		c := s.dial()
+		for epoch := range 2 {
+			for k := range 8 {
+				wantFetch(t, c, first(400)[k*50:][:50])
+			}
+			stats, err := c.Stats()
+			hits := uint64(epoch * min(c.Slots(), 400))
+			if err != nil || stats.Hits != hits || stats.Misses != uint64(400*(epoch+1))-hits {
+				t.Errorf("size %s, epoch %d: %d hits, %d misses, %v; there are %d slots", size, epoch, stats.Hits, stats.Misses, err, c.Slots())
+			}
+		}
+		var there []int // which they are, several readers have decided
+		for i := range c.Ready() {
+			if there = append(there, i); len(there) == 3 {
+				break
+			}
+		}
+		if _, err := c.FetchSamples(context.Background(), there); err != nil {
+			t.Error(err)
+		}
+		if stats, err := c.Stats(); err != nil || stats.Hits != uint64(min(c.Slots(), 400)+3) {
+			t.Errorf("samples by themselves: %d hits, %v", stats.Hits, err)
+		}
+	}
+}

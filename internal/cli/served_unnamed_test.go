@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	stocclient "github.com/stocached/stocached/client"
+)
+
+// Ensure that a cache without a name is had from its server alone, outlives it in its clients, and is cold when the next server begins.
+func TestServedWithoutAName(t *testing.T) {
+	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
+	text := fmt.Sprintf("caches: [{name: pets, unnamed: true, source: {kind: raw, path: records, sample_bytes: %d}}]\nsockets: {dir: %q}\n", servedBytes, s.sockets)
+	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.write(300)
+	s.start()
+	if _, err := stocclient.Attach("pets", stocclient.AttachOptions{}); !errors.Is(err, stocclient.ErrNotFound) {
+		t.Errorf("attached by name: %v", err)
+	}
+	c, other := s.dial(), s.dial()
+	wantFetch(t, c, first(200))
+	wantFetch(t, other, first(200))
+	if c.Path() != "" || s.metric("stocached_source_reads_total", `cache="pets"`) != 200 {
+		t.Errorf("its path is %q, the server has read %v samples", c.Path(), s.metric("stocached_source_reads_total", `cache="pets"`))
+	}
+	s.kill()
+	wantFetch(t, c, first(200)) // hits
+	s.start()
+	if err := c.Fetch(context.Background(), []int{250}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrReplaced) {
+		t.Errorf("the next server has another one: %v", err)
+	}
+	again := s.dial()
+	if n := ready(t, again.Cache); n != 0 {
+		t.Errorf("%d samples are there, want none", n)
+	}
+	wantFetch(t, again, first(300))
+}

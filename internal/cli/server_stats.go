@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/cli/table"
+)
+
+// serverStats are a server's counters of a cache, since the server started.
+type serverStats struct {
+	UUID      string         `json:"uuid"`
+	Adopted   bool           `json:"adopted"`
+	Connected uint64         `json:"connected"`
+	Queued    uint64         `json:"queue_depth"`
+	Stuck     uint64         `json:"stuck_reads"`
+	Reads     uint64         `json:"source_reads"`
+	ReadBytes uint64         `json:"source_read_bytes"`
+	Errors    errorCounts    `json:"source_errors"`
+	Mean      table.Duration `json:"fill_mean_seconds"`
+	P99       table.Duration `json:"fill_p99_seconds"`
+}
+
+// serverColumns follow statsColumns when a server has the cache.
+var serverColumns = table.Columns[*stats]{
+	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }),
+	table.Listed("connected", "connected", "clients that could ask it for samples now", fromServer(func(f *serverStats) any { return table.Count(f.Connected) })),
+	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet", fromServer(func(f *serverStats) any { return table.Count(f.Queued) })),
+	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up, and have not come back", fromServer(func(f *serverStats) any { return table.Count(f.Stuck) })),
+	table.Shown("source_reads", "source reads", "samples that it read from the source, since it began", fromServer(func(f *serverStats) any { return table.Count(f.Reads) })),
+	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any { return table.Bytes(f.ReadBytes) })),
+	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind", fromServer(func(f *serverStats) any { return f.Errors })),
+	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored", fromServer(func(f *serverStats) any { return f.Mean })),
+	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram", fromServer(func(f *serverStats) any { return f.P99 })),
+	table.Listed("adopted", "adopted", "the cache was warm when the server began", fromServer(func(f *serverStats) any { return f.Adopted })),
+}
+
+func fromServer(value func(*serverStats) any) func(*stats) any {
+	return func(s *stats) any {
+		if s.server == nil {
+			return nil
+		}
+		return value(s.server)
+	}
+}
+
+// answered is for people what became of asking the server; nil: there is none.
+func (s *stats) answered() any {
+	switch {
+	case s.server != nil:
+		return "answers"
+	case s.silent != nil:
+		return s.silent.Error()
+	}
+	return nil
+}
+
+// columns are what there is to say about the cache.
+func (s *stats) columns() table.Columns[*stats] {
+	switch {
+	case s.server != nil:
+		return slices.Concat(statsColumns, serverColumns)
+	case s.silent != nil:
+		return slices.Concat(statsColumns, serverColumns[:1])
+	}
+	return statsColumns
+}
+
+// Stats must not wait for a server, since the segment has its own counters. serverDeadline is how long stats waits for a server after it has read the segment.
+// serverRest is how long stats asks no more after a server has not answered.
+const (
+	serverDeadline = 200 * time.Millisecond
+	serverRest     = 5 * time.Second
+)
+
+// asker asks a server about its caches.
+type asker struct {
+	sockets socketsFlag
+	silent  error // why it did not answer
+	until   time.Time
+}
+
+// ask begins to ask about a cache, and returns what waits for the answer.
+func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
+	if a.silent != nil && time.Now().Before(a.until) {
+		return func() (*serverStats, error) { return nil, a.silent }
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // where nobody waits for the answer
+	got := make(chan error, 1)
+	var f serverStats
+	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
+	return func() (*serverStats, error) {
+		defer cancel()
+		var err error
+		select {
+		case err = <-got:
+		case <-time.After(serverDeadline):
+			err = stocclient.ErrNoServer
+		}
+		if errors.Is(err, stocclient.ErrNoServer) {
+			err = fmt.Errorf("one has the cache, but none answers on %s: it is stopped or overloaded, or its sockets are elsewhere (--sockets)", a.sockets.path())
+		}
+		switch {
+		case err != nil:
+			a.silent, a.until = err, time.Now().Add(serverRest)
+			return nil, err
+		case f.UUID != uuid:
+			return nil, fmt.Errorf("the one on %s has another cache of that name; --sockets says where this one's is", a.sockets.path())
+		}
+		return &f, nil
+	}
+}
+
+// errorCounts are numbers of errors by their kind.
+type errorCounts map[string]uint64
+
+func (e errorCounts) String() string {
+	parts := []string{}
+	for _, kind := range slices.Sorted(maps.Keys(e)) {
+		parts = append(parts, fmt.Sprintf("%s %v", kind, table.Count(e[kind])))
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, ", ")
+}

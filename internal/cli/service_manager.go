@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+)
+
+// manager is the service manager that started this process and wants to hear of it: systemd, or who speaks its protocols. Without one, nothing is said.
+type manager struct{ log *slog.Logger }
+
+// notify tells the manager something, in lines of variables (sd_notify(3)).
+func (m manager) notify(state string) {
+	if _, err := systemd.SdNotify(false, state); err != nil {
+		m.log.Warn("the service manager could not be told", "state", state, "error", err)
+	}
+}
+
+func (m manager) ready(status string) { m.notify(systemd.SdNotifyReady + "\nSTATUS=" + status) }
+func (m manager) stopping()           { m.notify(systemd.SdNotifyStopping + "\nSTATUS=ending") }
+func (m manager) reloading() {
+	m.notify(systemd.SdNotifyReloading + "\n" + systemd.SdNotifyMonotonicUsec() + "STATUS=reading the configuration")
+}
+
+// watch tells the manager, three times in the interval that it wants to hear within, that the server in a folder of sockets answers clients and operators: only when it really does.
+// It returns when ctx ends, or at once when the manager does not want to hear.
+func (m manager) watch(ctx context.Context, sockets string) {
+	interval, err := systemd.SdWatchdogEnabled(false)
+	if err != nil {
+		m.log.Error("the service manager wants to hear from this server, and does not say how often", "error", err)
+	}
+	if err != nil || interval == 0 {
+		return
+	}
+	tick := time.NewTicker(interval / 3)
+	defer tick.Stop()
+	for failing := false; ; {
+		err := answers(ctx, sockets, interval/3)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			m.notify(systemd.SdNotifyWatchdog)
+		case !failing:
+			m.log.Error("this server does not answer itself; the service manager will end it unless it does", "within", interval, "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// answers says whether a server answers on both its sockets.
+func answers(ctx context.Context, sockets string, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := stocclient.Ping(ctx, "", stocclient.DialOptions{SocketsDir: sockets, Label: "watchdog", Timeout: within}); err != nil {
+		return err
+	}
+	status, body, err := admin{sockets}.get(ctx, "/healthz")
+	if err == nil && status != http.StatusOK {
+		err = errors.New(complaint(status, body))
+	}
+	return err
+}
+
+// inherit gives a server the sockets that the manager has opened for it (socket activation), by their names. ErrInvalid for others.
+func inherit(o *server.Options) (err error) {
+	named, err := activation.ListenersWithNames()
+	if err != nil {
+		return fmt.Errorf("sockets of the service manager: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			for _, all := range named {
+				for _, l := range all {
+					err = errors.Join(err, l.Close())
+				}
+			}
+		}
+	}()
+	places := map[string]**net.UnixListener{control.DataSocket: &o.DataSocket, control.AdminSocket: &o.AdminSocket}
+	folder := ""
+	for name, all := range named {
+		place := places[name]
+		if place == nil || len(all) != 1 {
+			return fmt.Errorf("%w: the service manager gives %s named %q; it may give one %s and one %s (FileDescriptorName= in a socket unit)", shm.ErrInvalid, plural(len(all), "socket"), name,
+				control.DataSocket, control.AdminSocket)
+		}
+		l, ok := all[0].(*net.UnixListener)
+		path := all[0].Addr().String()
+		if !ok || filepath.Base(path) != name || cmp.Or(folder, filepath.Dir(path)) != filepath.Dir(path) {
+			return fmt.Errorf("%w: the service manager gives the socket %s for %s; clients look for unix stream sockets %s and %s in one folder (ListenStream= in a socket unit)", shm.ErrInvalid,
+				path, name, control.DataSocket, control.AdminSocket)
+		}
+		folder = filepath.Dir(path)
+		l.SetUnlinkOnClose(false) // it is the manager's
+		*place = l
+	}
+	return nil
+}

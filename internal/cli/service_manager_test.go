@@ -1,0 +1,335 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+
+	"github.com/coreos/go-systemd/v22/unit"
+)
+
+// notes is a service manager that listens: a socket of the kind that systemd gives its services.
+type notes struct {
+	path   string
+	socket *net.UnixConn
+}
+
+func newNotes(t *testing.T) *notes {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	return &notes{path, socket}
+}
+
+// next returns the next message; "" when none comes in time.
+func (n *notes) next(t *testing.T, within time.Duration) string {
+	t.Helper()
+	n.socket.SetReadDeadline(time.Now().Add(within))
+	b := make([]byte, 4096)
+	k, err := n.socket.Read(b)
+	if err != nil {
+		return ""
+	}
+	return string(b[:k])
+}
+
+// want waits for a message with a line, past others.
+func (n *notes) want(t *testing.T, line string) string {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		if got := n.next(t, time.Until(deadline)); strings.Contains("\n"+got+"\n", "\n"+line+"\n") {
+			return got
+		}
+	}
+	t.Fatalf("nobody says %s", line)
+	return ""
+}
+
+// lockedBuffer is what a process logs.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
+}
+
+// wantLog waits for a text in the log.
+func (b *lockedBuffer) wantLog(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %q in\n%s", text, b.String())
+		}
+	}
+}
+
+// managed starts a server as a service manager does.
+func managed(t *testing.T, cmd *exec.Cmd) (p *exec.Cmd, log *lockedBuffer, end func()) {
+	t.Helper()
+	log = &lockedBuffer{}
+	cmd.Stderr, cmd.Stdout = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	end = sync.OnceFunc(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("%v\n%s", err, log)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("it does not end\n%s", log)
+		}
+	})
+	t.Cleanup(func() { cmd.Process.Kill() })
+	return cmd, log, end
+}
+
+// Ensure that a service manager hears when a server is ready, reloads and ends, and that it is well while it answers and not while it does not.
+func TestNotifies(t *testing.T) {
+	path, _, sockets := configure(t)
+	n := newNotes(t)
+	cmd := program("serve", "-c", path)
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+n.path, "WATCHDOG_USEC=600000")
+	cmd, log, end := managed(t, cmd)
+	first := n.want(t, "READY=1")
+	if !strings.Contains(first, "STATUS=serving 1 cache on "+sockets) {
+		t.Errorf("%q", first)
+	}
+	for range 3 {
+		n.want(t, "WATCHDOG=1")
+	}
+	cmd.Process.Signal(syscall.SIGHUP)
+	if got := n.want(t, "RELOADING=1"); !strings.Contains(got, "\nMONOTONIC_USEC=") {
+		t.Errorf("%q", got)
+	}
+	n.want(t, "READY=1")
+
+	// It is not well while nobody gets an answer, though the process lives: its socket is another's, who says nothing.
+	data := filepath.Join(sockets, control.DataSocket)
+	if err := os.Rename(data, data+".away"); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("unix", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.wantLog(t, "this server does not answer itself")
+	for n.next(t, 10*time.Millisecond) != "" {
+	}
+	if got := n.next(t, time.Second); got != "" {
+		t.Errorf("%q while it does not answer", got)
+	}
+	silent.Close()
+	if err := os.Rename(data+".away", data); err != nil {
+		t.Fatal(err)
+	}
+	n.want(t, "WATCHDOG=1")
+	end()
+	n.want(t, "STOPPING=1")
+}
+
+// Ensure that without a service manager, or with one that does not listen, a server serves as well.
+func TestWithoutAManager(t *testing.T) {
+	for _, environment := range [][]string{{"NOTIFY_SOCKET=/nowhere/notify"}, {"NOTIFY_SOCKET=/nowhere/notify", "WATCHDOG_USEC=often"}, {"WATCHDOG_USEC=100000"}} {
+		path, _, sockets := configure(t)
+		cmd := program("serve", "-c", path)
+		cmd.Env = append(cmd.Env, environment...)
+		_, log, end := managed(t, cmd)
+		log.wantLog(t, "serving 1 cache on "+sockets)
+		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: sockets})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		end()
+	}
+}
+
+// passed are sockets for a process, and their names, as systemd passes them.
+func passed(t *testing.T, paths ...string) (files []*os.File) {
+	t.Helper()
+	for _, path := range paths {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		f, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		t.Cleanup(func() { f.Close() })
+		files = append(files, f)
+	}
+	return files
+}
+
+// activated is a server that is given sockets. The shell says whom they are for: that is known after the fork.
+func activated(path, names string, files ...*os.File) *exec.Cmd {
+	cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, os.Args[0], "serve", "-c", path)
+	cmd.Env = append(os.Environ(), childVariable+"=main", "LISTEN_FDS="+fmt.Sprint(len(files)), "LISTEN_FDNAMES="+names)
+	cmd.ExtraFiles = files
+	return cmd
+}
+
+// Ensure that a server takes the sockets it is given: who connected before it began is served, one server takes them from the other, and they stay when it ends.
+func TestSocketActivation(t *testing.T) {
+	path, _, elsewhere := configure(t)
+	dir := t.TempDir()
+	data, admin := filepath.Join(dir, control.DataSocket), filepath.Join(dir, control.AdminSocket)
+	files := passed(t, data, admin)
+	for round := range 2 {
+		dialed := make(chan error, 1)
+		go func() { // before there is a server
+			c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: dir, Timeout: 20 * time.Second})
+			if err == nil {
+				err = c.Fetch(context.Background(), []int{3}, make([]byte, c.SampleBytes()), c.SampleBytes())
+				c.Close()
+			}
+			dialed <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		_, log, end := managed(t, activated(path, "data.sock:admin.sock", files...))
+		if err := <-dialed; err != nil {
+			t.Fatalf("round %d: %v\n%s", round, err, log)
+		}
+		log.wantLog(t, "serving 1 cache on "+dir)
+		if got := ok(t, "health", "--sockets", dir); !strings.Contains(got, "serves") {
+			t.Error(got)
+		}
+		end()
+		for _, socket := range []string{data, admin} {
+			if _, err := os.Stat(socket); err != nil {
+				t.Errorf("round %d: %v", round, err)
+			}
+		}
+	}
+	if _, err := os.Stat(elsewhere); err == nil {
+		t.Error("it made sockets of its own")
+	}
+	// One of them alone: it makes the other beside it.
+	if err := os.Remove(admin); err != nil {
+		t.Fatal(err)
+	}
+	_, log, end := managed(t, activated(path, "data.sock", files[0]))
+	log.wantLog(t, "serving 1 cache on "+dir)
+	ok(t, "health", "--sockets", dir)
+	end()
+}
+
+// Ensure that sockets that are none of a server's are refused with what is wrong.
+func TestSocketActivationRefuses(t *testing.T) {
+	path, _, _ := configure(t)
+	dir, other := t.TempDir(), t.TempDir()
+	for names, c := range map[string]struct {
+		paths []string
+		want  string
+	}{
+		"stocached.socket":     {[]string{filepath.Join(dir, "a.sock")}, `1 socket named "stocached.socket"`},
+		"data.sock":            {[]string{filepath.Join(dir, "b.sock")}, "clients look for unix stream sockets"},
+		"data.sock:data.sock":  {[]string{filepath.Join(dir, control.DataSocket), filepath.Join(dir, "c.sock")}, `2 sockets named "data.sock"`},
+		"admin.sock:data.sock": {[]string{filepath.Join(other, control.AdminSocket), filepath.Join(dir, "d", control.DataSocket)}, "in one folder"},
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, "d"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd := activated(path, names, passed(t, c.paths...)...)
+		out, err := cmd.CombinedOutput()
+		if err == nil || cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v, %s; want %q", names, err, out, c.want)
+		}
+	}
+}
+
+// Ensure that the unit files say what a server understands, and that systemd finds nothing wrong with them, where there is one to ask.
+func TestUnits(t *testing.T) {
+	from, dir := filepath.Join("..", "..", "deploy"), t.TempDir()
+	names := []string{"stocached.service", "stocached.socket", "stocached-admin.socket"}
+	values := map[string]map[string]string{}
+	var paths []string
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		options, err := unit.DeserializeOptions(bytes.NewReader(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		values[name] = map[string]string{}
+		for _, o := range options {
+			values[name][o.Section+"."+o.Name] = o.Value
+		}
+		// systemd looks whether the program is there: this one is.
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte("/usr/local/bin/stocached"), []byte(os.Args[0])), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	for _, c := range []struct{ file, key, want string }{
+		{names[0], "Service.Type", "notify"},
+		{names[0], "Service.ExecReload", "/bin/kill -HUP $MAINPID"},
+		{names[0], "Service.RestartPreventExitStatus", fmt.Sprint(exitUsage)},
+		{names[0], "Service.Environment", control.SocketsVariable + "=%t/stocached"},
+		{names[1], "Socket.FileDescriptorName", control.DataSocket},
+		{names[1], "Socket.ListenStream", "%t/stocached/" + control.DataSocket},
+		{names[1], "Socket.Service", names[0]},
+		{names[2], "Socket.FileDescriptorName", control.AdminSocket},
+		{names[2], "Socket.ListenStream", "%t/stocached/" + control.AdminSocket},
+		{names[2], "Socket.Service", names[0]},
+	} {
+		if got := values[c.file][c.key]; got != c.want {
+			t.Errorf("%s: %s is %q, want %q", c.file, c.key, got, c.want)
+		}
+	}
+	command := strings.Fields(values[names[0]]["Service.ExecStart"])
+	var usage bytes.Buffer
+	if len(command) != 4 || command[1] != "serve" || Run([]string{"serve", "--help"}, &usage, io.Discard) != exitOK || !strings.Contains(usage.String(), command[2]+",") {
+		t.Errorf("%q", command)
+	}
+	tool, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("systemd-analyze is not here: the units were parsed, and their values compared, only")
+		return
+	}
+	for _, kind := range []string{"--system", "--user"} {
+		cmd := exec.Command(tool, append([]string{kind, "verify"}, paths...)...)
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) != 0 {
+			t.Errorf("%s: %v\n%s", kind, err, out)
+		}
+	}
+}

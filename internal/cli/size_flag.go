@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	bytesize "github.com/stocached/stocached/internal/size"
+)
+
+// size is a flag of bytes: "4096", "8GiB" (units of 1024), "500MB" (units of 1000), "1.5 GiB".
+type size uint64
+
+func (s *size) String() string { return fmt.Sprint(uint64(*s)) }
+func (s *size) Type() string   { return "size" }
+
+func (s *size) Set(text string) error {
+	n, err := bytesize.Parse(text)
+	if err == nil && n == 0 {
+		err = errors.New("0 bytes; leave it out for the default")
+	}
+	*s = size(n)
+	return err
+}

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// Ensure that stats says what happened, by name and directory or by path, as a list, as a table and as JSON.
+func TestStats(t *testing.T) {
+	dir, path := newCache(t, small())
+	c := newClient(t, path)
+	store(t, c, 0, 1, 2)
+	for _, i := range []int{0, 1, 2, 2, 7} {
+		if _, _, err := c.View(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := c.Set(0, content(0, 100), 0); r != cache.Exists || err != nil {
+		t.Fatal(r, err)
+	}
+	if err := c.CountPassed(3); err != nil {
+		t.Fatal(err)
+	}
+	want := jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "ready": 3, "cached_fraction": 0.3, "slots_fraction": 0.6, "hits": 4, "misses": 1, "hit_rate": 0.8,
+		"stored": 3, "exists": 1, "busy": 0, "full": 0, "out": 0, "passed": 3, "ready_bytes": 300, "stored_bytes": 300, "clients_live": 1, "clients_dead": 0,
+		"arena_next_bytes": nil, "lost": 0, "corrupt": 0, "clears": 0}
+	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), want)
+	wantFields(t, decode[jsonObject](t, ok(t, "stats", "test", "--dir", dir, "--json")), want)
+	wantFields(t, decode[[]jsonObject](t, ok(t, "stats", "--dir", dir, "--json"))[0], want)
+	contains(t, ok(t, "stats", path), "cached        0.3000\n", "hit rate      0.8000\n", "live          1\n")
+	out := lines(ok(t, "stats", "--dir", dir))
+	if len(out) != 2 {
+		t.Fatal(out)
+	}
+	contains(t, out[0], "HIT RATE", "RACES LOST", "LIVE")
+	contains(t, out[1], "0.8000")
+	for i := 3; i < 7; i++ { // the last one does not fit any more
+		if _, err := c.Set(i, content(i, 100), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), jsonObject{"ready": 6, "full": 1, "clients_live": 0, "clients_dead": 1})
+}
+
+// Ensure that a variable-size cache, which has no slots, is shown as what it has.
+func TestStatsVariable(t *testing.T) {
+	_, path := newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 8 << 20})
+	c := newClient(t, path)
+	for i := range 3 {
+		if _, err := c.Set(i, content(i, 100*i), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")),
+		jsonObject{"slots": nil, "slots_fraction": nil, "ready": 3, "ready_bytes": 300, "arena_next_bytes": 64 + 128 + 256, "arena_lost_bytes": 0})
+	wantFields(t, decode[jsonObject](t, ok(t, "inspect", path, "2", "--json")), jsonObject{"place": 3, "length": 200, "state": "READY"})
+	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 3, "corrupt": 0})
+}
+
+// Ensure that looking changes no byte, takes no page and no client record, whatever the command, beside a client and without one.
+func TestLookingChangesNothing(t *testing.T) {
+	for _, o := range []shm.Options{
+		{Samples: 10, Slots: 6, SampleBytes: 100, ClientRecords: 3}, {Samples: 1000, Variable: true, Limit: 3 << 20, ClientRecords: 3},
+		{Samples: 10, Slots: 5, SampleBytes: 1 << 18, Assign: shm.AssignFirstIndices, UnlinkLast: true, ClientRecords: 3},
+	} {
+		dir, path := newCache(t, o)
+		look := func() {
+			t.Helper()
+			before := snapshot(t, path)
+			for _, args := range [][]string{
+				{"stats", path}, {"stats", path, "--json"}, {"stats", "--dir", dir}, {"stats", path, "--watch", "--count", "2", "--interval", "1ms"},
+				{"inspect", path}, {"inspect", path, "--json"}, {"inspect", path, "3"}, {"inspect", path, "9", "--json"}, {"verify", path}, {"ls", "--dir", dir},
+				{"gc", "--dir", dir}, {"__complete", "stats", "--dir", dir, ""},
+			} {
+				ok(t, args...)
+				if after := snapshot(t, path); after != before {
+					t.Fatalf("stocached %v changed the file: %s, was %s", args, after, before)
+				}
+			}
+		}
+		look()
+		seg, err := shm.Open(path, shm.OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := cache.Attach(seg, cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := c.Set(1, make([]byte, max(o.SampleBytes, 1)), 0); err != nil || r != cache.Stored {
+			t.Fatal(r, err)
+		}
+		look()
+		if c.Owner() != 1 {
+			t.Error("owner", c.Owner())
+		}
+		c.Close()
+		seg.Close()
+		if o.UnlinkLast {
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Error("its last user did not take it along:", err)
+			}
+			continue
+		}
+		look()
+	}
+}
+
+// Ensure that what cannot be looked at is reported with its code, and does not hide the others.
+func TestStatsErrors(t *testing.T) {
+	dir, path := newCache(t, small())
+	broken := filepath.Join(dir, "broken")
+	if err := os.WriteFile(broken, make([]byte, 10000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := cli(t, "stats", "--dir", dir)
+	if code != exitCorrupt {
+		t.Error(code)
+	}
+	contains(t, out, "test", "0.0000")
+	contains(t, stderr, "broken: not a valid segment")
+	fails(t, exitCorrupt, []string{"not a valid segment", `it begins with`}, "stats", broken)
+	fails(t, exitNotFound, []string{"no such cache", "nothing-here", "stocached ls"}, "stats", "nothing-here", "--dir", dir)
+	fails(t, exitNotFound, []string{"no such cache"}, "stats", "surely-there-is-no-such-cache")
+	fails(t, exitUsage, []string{`".." is not 1 to 100 of`}, "stats", "..", "--dir", dir)
+	fails(t, exitUsage, []string{"2 arguments"}, "stats", path, path)
+	fails(t, exitUsage, []string{"the name is empty"}, "stats", "")
+	fails(t, exitUsage, []string{"need --watch"}, "stats", path, "--interval", "2s")
+	fails(t, exitUsage, []string{"not above 0"}, "stats", path, "--watch", "--interval", "0s")
+	fails(t, exitPermission, []string{"symbolic link"}, "stats", symlink(t, path))
+	fails(t, exitPermission, []string{"a directory"}, "stats", dir+"/.")
+
+	// A byte of the header: refused, never repaired. The layout's version comes before the checksum.
+	for _, c := range []struct {
+		at, code int
+	}{{300, exitCorrupt}, {shm.HeaderMajor, exitVersion}} {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{9}, int64(c.at)); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		fails(t, c.code, []string{"create it anew"}, "stats", path)
+		fails(t, c.code, nil, "inspect", path)
+		fails(t, c.code, nil, "verify", path)
+	}
+}
+
+func symlink(t *testing.T, to string) string {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(to, link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// Ensure that a file that is truncated while it is looked at is an error and not a crash.
+func TestTruncatedWhileLooking(t *testing.T) {
+	_, path := newCache(t, small())
+	d := dirFlag{}
+	seg, err := d.open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	reader, err := attach(seg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, shm.HeaderBytes); err != nil {
+		t.Fatal(err)
+	}
+	err = guard(func() error {
+		defer reader.Close()
+		_, err := reader.Stats()
+		return err
+	})
+	if exitCode(err) != exitCorrupt {
+		t.Fatal(err)
+	}
+	contains(t, err.Error(), "truncated while it was looked at")
+}

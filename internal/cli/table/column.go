@@ -1,0 +1,206 @@
+// Package table writes what a command says: as a table, as a list, as JSON, and as the part of a help text that explains them.
+//
+// A command describes its output once, as Columns (column.go), so that the four cannot disagree. Values (value.go) are written one way for people and another one for programs.
+// Text from segments and servers cannot control a terminal. It imports control for that, and the standard library.
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/stocached/stocached/control"
+)
+
+// Column is one thing that a command says about a T. Table, list, JSON and help text are all made from it, so that they cannot disagree.
+type Column[T any] struct {
+	Field string // in JSON; never renamed
+	Title string // heading of the table, in capitals, and label of the list; "": in JSON only
+	Wide  bool   // in lists and JSON, not in the table
+	Help  string // what it is, in a line
+	Value func(T) any
+}
+
+type Columns[T any] []Column[T]
+
+// Shown makes a column of tables, lists and JSON.
+func Shown[T any](field, title, help string, value func(T) any) Column[T] {
+	return Column[T]{field, title, false, help, value}
+}
+
+// Listed makes a column of lists and JSON: it is too wide for tables.
+func Listed[T any](field, title, help string, value func(T) any) Column[T] {
+	return Column[T]{field, title, true, help, value}
+}
+
+// InJSON makes a column of JSON alone.
+func InJSON[T any](field, help string, value func(T) any) Column[T] {
+	return Column[T]{field, "", false, help, value}
+}
+
+// Table writes a line for each row under a heading. Nothing for no rows.
+func (cs Columns[T]) Table(w io.Writer, rows []T) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(cs.Titles(), "\t"))
+	for _, row := range rows {
+		fmt.Fprintln(tw, strings.Join(cs.Cells(row), "\t"))
+	}
+	return tw.Flush()
+}
+
+// Whole has the wide columns in its table as well.
+func (cs Columns[T]) Whole() Columns[T] {
+	all := slices.Clone(cs)
+	for k := range all {
+		all[k].Wide = false
+	}
+	return all
+}
+
+func (cs Columns[T]) Titles() (titles []string) {
+	for _, c := range cs {
+		if c.Title != "" && !c.Wide {
+			titles = append(titles, strings.ToUpper(c.Title))
+		}
+	}
+	return titles
+}
+
+func (cs Columns[T]) Cells(row T) (cells []string) {
+	for _, c := range cs {
+		if c.Title != "" && !c.Wide {
+			cells = append(cells, Text(c.Value(row)))
+		}
+	}
+	return cells
+}
+
+// List writes a line for each thing about one row.
+func (cs Columns[T]) List(w io.Writer, row T) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range cs {
+		if c.Title != "" {
+			fmt.Fprintf(tw, "%s\t%s\n", c.Title, Text(c.Value(row)))
+		}
+	}
+	return tw.Flush()
+}
+
+// Rows writes a table, or a JSON array.
+func (cs Columns[T]) Rows(w io.Writer, rows []T, asJSON bool) error {
+	if asJSON {
+		return WriteJSON(w, cs.Objects(rows))
+	}
+	return cs.Table(w, rows)
+}
+
+// One writes a list, or a JSON object.
+func (cs Columns[T]) One(w io.Writer, row T, asJSON bool) error {
+	if asJSON {
+		return WriteJSON(w, cs.Object(row))
+	}
+	return cs.List(w, row)
+}
+
+// Explain is the part of a help text that says what each column and field is.
+func (cs Columns[T]) Explain(heading string) string {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, c := range cs {
+		title := c.Title
+		switch {
+		case title == "":
+			title = "-"
+		case !c.Wide:
+			title = strings.ToUpper(title)
+		}
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", title, c.Field, c.Help)
+	}
+	tw.Flush()
+	return heading + " (shown as, field in JSON, meaning):\n" + strings.TrimRight(b.String(), "\n")
+}
+
+// Object is a JSON object whose fields keep their order.
+type Object []struct {
+	Name  string
+	Value any
+}
+
+func (o *Object) Add(name string, value any) {
+	*o = append(*o, struct {
+		Name  string
+		Value any
+	}{name, value})
+}
+
+func (o Object) MarshalJSON() ([]byte, error) {
+	b := bytes.NewBufferString("{")
+	for k, f := range o {
+		if k > 0 {
+			b.WriteByte(',')
+		}
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return nil, fmt.Errorf("field %s: %w", f.Name, err)
+		}
+		fmt.Fprintf(b, "%q:%s", f.Name, value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// Object makes the JSON object of a row.
+func (cs Columns[T]) Object(row T) (o Object) {
+	for _, c := range cs {
+		o.Add(c.Field, c.Value(row))
+	}
+	return o
+}
+
+func (cs Columns[T]) Objects(rows []T) []Object {
+	objects := make([]Object, len(rows))
+	for k, row := range rows {
+		objects[k] = cs.Object(row)
+	}
+	return objects
+}
+
+// WriteJSON writes one value and a newline, indented.
+func WriteJSON(w io.Writer, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", Escaped(b))
+	return err
+}
+
+// Escaped escapes what JSON allows in strings and what does something to a terminal.
+func Escaped(text []byte) []byte {
+	var b []byte
+	for _, r := range string(text) {
+		if r != '\n' && control.Unprintable(r) {
+			b = fmt.Appendf(b, `\u%04x`, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
+}
+
+func (o Object) Has(name string) bool {
+	for _, f := range o {
+		if f.Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,353 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/timeline"
+)
+
+var epochColumns = table.Columns[*timeline.Epoch]{
+	table.Shown("rank", "rank", "of the loader", func(e *timeline.Epoch) any { return e.Loader.Rank }),
+	table.Shown("epoch", "epoch", "its number", func(e *timeline.Epoch) any { return numberOf(int64(e.Number)) }),
+	table.Shown("seconds", "time", "of the training loop, from its first wait to its last step", func(e *timeline.Epoch) any { return table.Duration(e.Seconds()) }),
+	table.Shown("batches", "batches", "that it got", func(e *timeline.Epoch) any { return table.Count(e.Batches) }),
+	table.Shown("samples", "samples", "in these", func(e *timeline.Epoch) any { return table.Count(e.Samples) }),
+	table.Shown("samples_per_second", "samples/s", "as it got them", func(e *timeline.Epoch) any { return table.PerSecond(e.Rate()) }),
+	table.Shown("hit_rate", "hit rate", "of these samples, from the cache", func(e *timeline.Epoch) any { return table.Ratio(e.HitRate()) }),
+	table.Shown("waiting", "waiting", "part of the time that the training loop waited for the loader", func(e *timeline.Epoch) any { return table.Percent(e.Waiting()) }),
+	table.Shown("workers", "workers", "that loaded samples", func(e *timeline.Epoch) any { return e.Workers }),
+	table.Shown("workers_busy", "busy", "part of the time that they did, on average", func(e *timeline.Epoch) any { return workersBusy(e) }),
+	table.InJSON("step_seconds", "the training loop had a batch", func(e *timeline.Epoch) any { return table.Duration(e.Step) }),
+	table.InJSON("wait_seconds", "it waited for one", func(e *timeline.Epoch) any { return table.Duration(e.Wait) }),
+	table.InJSON("first_batch_seconds", "of these, for the epoch to begin and its first batch", func(e *timeline.Epoch) any { return table.Duration(e.First) }),
+	table.InJSON("longest_load_seconds", "the sample that took longest", func(e *timeline.Epoch) any { return table.Duration(e.LongestLoad) }),
+}
+
+func workersBusy(e *timeline.Epoch) any {
+	if e.Workers == 0 {
+		return nil
+	}
+	return table.Percent(e.Busy)
+}
+
+// stage is a part of the way of a batch, and what it took.
+type stage struct {
+	name       string
+	work, wait float64
+	epoch      *timeline.Epoch
+}
+
+var stageColumns = table.Columns[stage]{
+	table.Shown("stage", "stage", "load: misses; augment: the random part of samples (augment=); fetch: a server was asked; gather: hits were copied and batches put together; batch_augment: that function was called; transfer: to pinned memory or a device; other: nothing that was recorded", func(s stage) any { return s.name }),
+	table.Shown("work_seconds", "work", "what it took for all samples of the epoch, added up over all who did it at once", func(s stage) any { return table.Duration(s.work) }),
+	table.Shown("wait_seconds", "waited for", "time that the training loop waited for it", func(s stage) any { return table.Duration(s.wait) }),
+	table.Shown("wait_share", "of the time", "the same, as a part of the training loop's time", func(s stage) any { return table.Percent(s.wait / s.epoch.Seconds()) }),
+}
+
+func stagesOf(e *timeline.Epoch) []stage {
+	nothing := math.NaN()
+	return []stage{
+		{"load", e.Work.Load, e.WaitFor.Load, e}, {"augment", e.Work.Augment, e.WaitFor.Augment, e}, {"fetch", e.Work.Fetch, e.WaitFor.Fetch, e},
+		{"gather", e.Work.Gather, e.WaitFor.Gather, e}, {"batch_augment", e.Work.BatchAugment, e.WaitFor.BatchAugment, e},
+		{"transfer", e.Work.Transfer, e.WaitFor.Transfer, e}, {"other", nothing, e.WaitFor.Other, e},
+	}
+}
+
+var useColumns = table.Columns[timeline.Use]{
+	table.Shown("rank", "rank", "of the loader", func(u timeline.Use) any { return u.Loader.Rank }),
+	table.Shown("track", "track", "where something went on", func(u timeline.Use) any { return u.Track.Name }),
+	table.Shown("spans", "spans", "how often", func(u timeline.Use) any { return table.Count(u.Spans) }),
+	table.Shown("busy_seconds", "busy", "how long; of the training loop: in steps", func(u timeline.Use) any { return table.Duration(u.Busy) }),
+	table.Shown("busy_share", "of the time", "the same, as a part of the epoch", func(u timeline.Use) any { return table.Percent(u.Share) }),
+}
+
+var slowColumns = table.Columns[timeline.Slow]{
+	table.Shown("index", "sample", "index of the sample", func(s timeline.Slow) any { return numberOf(s.Span.Index) }),
+	table.Shown("seconds", "took", "its load", func(s timeline.Slow) any { return table.Duration(float64(s.Span.Length()) / 1e9) }),
+	table.Shown("epoch", "epoch", "when", func(s timeline.Slow) any { return numberOf(int64(s.Span.Epoch)) }),
+	table.Shown("batch", "batch", "that it was for", func(s timeline.Slow) any { return numberOf(int64(s.Span.Batch)) }),
+	table.Shown("rank", "rank", "of the loader", func(s timeline.Slow) any { return s.Loader.Rank }),
+	table.Shown("worker", "worker", "that loaded it", func(s timeline.Slow) any { return s.Track.Name }),
+}
+
+var adviceColumns = table.Columns[timeline.Advice]{
+	table.InJSON("kind", "what it is about: see below", func(a timeline.Advice) any { return a.Kind }),
+	table.InJSON("gain", "part of the epoch's time that it would save; 0: it saves something else", func(a timeline.Advice) any { return table.Ratio(a.Gain) }),
+	table.InJSON("at_most", "whether it saves no more than that, and may save less", func(a timeline.Advice) any { return a.Most }),
+	table.InJSON("text", "what to do, and the numbers behind it", func(a timeline.Advice) any { return a.Text }),
+}
+
+// numberOf is a number that may be unknown.
+func numberOf(n int64) any {
+	if n < 0 {
+		return nil
+	}
+	return n
+}
+
+const slowest = 5
+
+func newTrace() *cobra.Command {
+	var asJSON bool
+	var p part
+	var out string
+	c := &cobra.Command{
+		Use:   "trace FILE...",
+		Short: "Say where a training loop's time went and what would help, and draw it",
+		Long: paragraphs(`Reads what a loader recorded with trace="FILE" (docs/trace.md): steps and waits of the training loop, gathers, transfers, and which
+worker loaded which sample when. Prints where the time went and what would help, about the last epoch, of the rank that waits most.
+Several files, such as those of the ranks of a job, are put onto one time line.
+
+With -o FILE it draws as well: FILE.html is one page to zoom and to look at single spans, of all epochs or one that is chosen there,
+without a network; FILE.png a picture; FILE.json is what was read, as one file for ui.perfetto.dev or this command.`,
+			epochColumns.Explain("EPOCHS, a line for each (epochs)"),
+			stageColumns.Explain("WHERE THE TIME WENT, of that epoch (stages)"),
+			useColumns.Explain("TRACKS, during that epoch (tracks)"),
+			slowColumns.Explain("SLOWEST SAMPLES, of all epochs (slowest)"),
+			adviceColumns.Explain("WHAT WOULD HELP, what saves most first (advice)"),
+			explainAdvice(),
+			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
+		Example: `  stocached trace run.json
+  stocached trace run.json --epoch 1 -o run.html
+  stocached trace run.json --from 2.5 --to 3 -o run.png
+  stocached trace rank0.json rank1.json -o job.json`,
+		Args: arguments(1, -1, "the file of a trace, or several"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{"json", "gz"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			draw, err := drawing(out)
+			if err != nil {
+				return err
+			}
+			t, err := readTraces(args)
+			if err != nil {
+				return err
+			}
+			p.epochSet, p.fromSet, p.toSet = c.Flags().Changed("epoch"), c.Flags().Changed("from"), c.Flags().Changed("to")
+			from, to, err := p.bounds(t)
+			if err != nil {
+				return err
+			}
+			if err := report(t, &p, asJSON, c.OutOrStdout(), c.ErrOrStderr()); err != nil || draw == nil {
+				return err
+			}
+			if err := writeFile(out, func(w io.Writer) error { return draw(w, t, from, to) }); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "%s written\n", out)
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&out, "output", "o", "", "file to draw into: .html, .png or .json; its ending says which")
+	c.Flags().IntVar(&p.epoch, "epoch", 0, "look at this epoch, and draw it alone (default: look at the last one, draw all)")
+	c.Flags().Float64Var(&p.from, "from", 0, "draw from this second of the trace on, or of the epoch")
+	c.Flags().Float64Var(&p.to, "to", 0, "draw to this second (default: the end)")
+	if err := errors.Join(c.RegisterFlagCompletionFunc("epoch", cobra.NoFileCompletions), c.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions), c.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions), c.MarkFlagFilename("output", "html", "png", "json")); err != nil {
+		panic(err) // there are such flags: cannot be
+	}
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+func explainAdvice() string {
+	var b strings.Builder
+	b.WriteString("KINDS OF ADVICE:")
+	for _, a := range timeline.Advices {
+		fmt.Fprintf(&b, "\n  %-8s  %s", a.Kind, a.Help)
+	}
+	return b.String()
+}
+
+// part is what of a trace is looked at.
+type part struct {
+	epoch                    int
+	from, to                 float64
+	epochSet, fromSet, toSet bool
+}
+
+// bounds are the moments to draw from and to, in nanoseconds.
+func (p *part) bounds(t *timeline.Trace) (from, to int64, err error) {
+	from, to = t.Bounds()
+	if p.epochSet {
+		var ok bool
+		if from, to, ok = t.Epoch(p.epoch); !ok {
+			return 0, 0, usage("there is no epoch %d in it; it has %s", p.epoch, epochNumbers(t))
+		}
+	}
+	begin, end := from, to
+	if p.fromSet {
+		from = begin + int64(p.from*1e9)
+	}
+	if p.toSet {
+		to = begin + int64(p.to*1e9)
+	}
+	if from < begin || from >= to && to != begin || to > end+1e9 || math.IsNaN(p.from) || math.IsNaN(p.to) {
+		return 0, 0, usage("--from %g --to %g: there are %.3f seconds to choose from", float64(from-begin)/1e9, float64(to-begin)/1e9, float64(end-begin)/1e9)
+	}
+	return from, to, nil
+}
+
+func epochNumbers(t *timeline.Trace) string {
+	var numbers []int
+	for _, e := range t.Epochs() {
+		if e.Number >= 0 && !slices.Contains(numbers, e.Number) {
+			numbers = append(numbers, e.Number)
+		}
+	}
+	if len(numbers) == 0 {
+		return "none with a number"
+	}
+	slices.Sort(numbers)
+	return fmt.Sprintf("%d to %d", numbers[0], numbers[len(numbers)-1])
+}
+
+func readTraces(paths []string) (*timeline.Trace, error) {
+	traces := make([]*timeline.Trace, len(paths))
+	for k, path := range paths {
+		var err error
+		if traces[k], err = timeline.ReadFile(path); err != nil {
+			return nil, err
+		}
+	}
+	if len(traces) == 1 {
+		return traces[0], nil
+	}
+	t, err := timeline.Merge(traces...)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return t, nil
+}
+
+type drawer func(w io.Writer, t *timeline.Trace, from, to int64) error
+
+// drawing chooses what to write by the ending of a file's name; nil for no file.
+func drawing(path string) (drawer, error) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".html":
+		return timeline.HTML, nil
+	case ".png":
+		return timeline.PNG, nil
+	case ".json":
+		return func(w io.Writer, t *timeline.Trace, _, _ int64) error { return timeline.Write(w, t) }, nil
+	}
+	if path == "" {
+		return nil, nil
+	}
+	return nil, usage("-o %s: the name must end in .html, .png or .json", path)
+}
+
+// writeFile writes a file that is there whole or not at all.
+func writeFile(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	if err = write(f); err != nil {
+		f.Close()
+		return err
+	}
+	if err = errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// report prints where the time went.
+func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) error {
+	epochs := t.Epochs()
+	choice := epochs
+	if p.epochSet {
+		choice = slices.DeleteFunc(slices.Clone(epochs), func(e *timeline.Epoch) bool { return e.Number != p.epoch })
+	}
+	about := timeline.Typical(choice)
+	var stages []stage
+	var uses []timeline.Use
+	var advice []timeline.Advice
+	if about != nil {
+		stages, uses, advice = stagesOf(about), t.Uses(about.From, about.To), about.Advise()
+	}
+	slow := t.Slowest(slowest)
+	for _, l := range t.Loaders {
+		if l.Dropped > 0 && l.DroppedFrom != nil {
+			fmt.Fprintf(stderr, "stocached: %s: %s spans were beyond the recorder's limit and are missing: the figures end %.3f s after its begin\n", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6)
+		}
+	}
+	if asJSON {
+		var o table.Object
+		o.Add("epochs", epochColumns.Objects(epochs))
+		o.Add("about", aboutObject(about))
+		o.Add("stages", stageColumns.Objects(stages))
+		o.Add("tracks", useColumns.Objects(uses))
+		o.Add("slowest", slowColumns.Objects(slow))
+		o.Add("advice", adviceColumns.Objects(advice))
+		return table.WriteJSON(stdout, o)
+	}
+	if about == nil {
+		fmt.Fprintf(stdout, "%s spans, none of them a step or wait of a training loop: nothing to say about where its time went\n", table.Count(t.Spans()))
+		return nil
+	}
+	if err := epochColumns.Table(stdout, epochs); err != nil {
+		return err
+	}
+	which := ""
+	if len(epochs) > 1 {
+		which = " of epoch " + table.Text(numberOf(int64(about.Number)))
+		if len(t.Loaders) > 1 {
+			which += fmt.Sprintf(", rank %d, which waits most", about.Loader.Rank)
+		}
+	}
+	fmt.Fprintf(stdout, "\nWHERE THE TIME WENT%s\nThe training loop was busy with steps for %v (%v), and waited %v (%v), of which %v for its first batch.\n",
+		which, table.Duration(about.Step), table.Percent(1-about.Waiting()), table.Duration(about.Wait), table.Percent(about.Waiting()), table.Duration(about.First))
+	there := slices.DeleteFunc(slices.Clone(stages), func(s stage) bool { return s.work == 0 && s.wait == 0 })
+	if err := stageColumns.Table(stdout, there); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\nTRACKS\n")
+	if err := useColumns.Table(stdout, uses); err != nil {
+		return err
+	}
+	if len(slow) > 0 {
+		fmt.Fprintf(stdout, "\nSLOWEST SAMPLES\n")
+		if err := slowColumns.Table(stdout, slow); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(stdout, "\nWHAT WOULD HELP\n")
+	for _, a := range advice {
+		fmt.Fprintf(stdout, "- %s%s\n", a.Text, a.Saves())
+	}
+	switch {
+	case about.Batches < 3:
+		fmt.Fprintf(stdout, "%d batches are too few to tell.\n", about.Batches)
+	case len(advice) == 0:
+		fmt.Fprintf(stdout, "Nothing that this trace shows.\n")
+	}
+	return nil
+}
+
+func aboutObject(e *timeline.Epoch) any {
+	if e == nil {
+		return nil
+	}
+	var o table.Object
+	o.Add("rank", e.Loader.Rank)
+	o.Add("epoch", numberOf(int64(e.Number)))
+	return o
+}

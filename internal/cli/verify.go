@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// verification is what verify found.
+type verification struct {
+	name    string
+	samples uint64
+	checked uint64
+	corrupt table.List[uint64]
+}
+
+var verifyColumns = table.Columns[*verification]{
+	table.Listed("name", "name", "as given", func(v *verification) any { return v.name }),
+	table.Listed("samples", "samples", "of the dataset", func(v *verification) any { return table.Count(v.samples) }),
+	table.Listed("checked", "checked", "samples that were READY: their bytes were compared with their checksums",
+		func(v *verification) any { return table.Count(v.checked) }),
+	table.Listed("corrupt", "corrupt", "samples that are not what was stored, or whose words cannot be",
+		func(v *verification) any { return table.Count(len(v.corrupt)) }),
+	table.InJSON("corrupt_samples", "their indices; on stderr for people", func(v *verification) any { return v.corrupt }),
+}
+
+// verifyStep is how many bytes are checked between two looks at the clock, the signals and the bar: about 10 ms.
+const verifyStep = 64 << 20
+
+func newVerify() *cobra.Command {
+	var dir dirFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "verify NAME",
+		Short: "Compare the samples of a cache with their checksums",
+		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. Samples that change meanwhile are looked at again, so it can
+run beside programs that use the cache; it counts no hits and changes nothing. On a terminal a bar shows how far it is.`,
+			verifyColumns.Explain("OUTPUT"),
+			`Programs go on reading corrupt samples as they are: remove the cache, or clear it or overwrite them from a program.`,
+			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
+		Args:              arguments(1, 1, "the name of a cache"),
+		ValidArgsFunction: dir.complete(1, true),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			seg, err := dir.open(args[0])
+			if err != nil {
+				return err
+			}
+			defer seg.Close()
+			v, err := verify(ctx, seg, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			v.name = args[0]
+			if err := verifyColumns.One(c.OutOrStdout(), v, asJSON); err != nil {
+				return err
+			}
+			return v.report(asJSON, c.ErrOrStderr())
+		},
+	}
+	dir.add(c)
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// verify checks all samples in steps. An interrupt ends it with an error.
+func verify(ctx context.Context, seg *shm.Segment, stderr io.Writer) (*verification, error) {
+	reader, err := attach(seg)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	v := &verification{samples: seg.Samples}
+	bar := newProgress(stderr, "verify", seg.Samples, false)
+	defer bar.end()
+	step := verifyStep / min(seg.Header.SampleBytes, verifyStep)
+	if seg.Variable() { // the largest accepted says little about the others
+		step = 64
+	}
+	for first := uint64(0); first < seg.Samples; first += step {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them corrupt", first, seg.Samples, len(v.corrupt))
+		}
+		n := min(step, seg.Samples-first)
+		result, err := reader.Verify(int(first), int(n))
+		if err != nil {
+			return nil, err
+		}
+		v.checked += uint64(result.Checked)
+		if result.Corrupt > 0 {
+			if err := v.find(reader, first, n); err != nil {
+				return nil, err
+			}
+		}
+		bar.set(first + n)
+	}
+	return v, nil
+}
+
+// find looks for the corrupt samples in a step that has some.
+func (v *verification) find(reader *cache.Cache, first, n uint64) error {
+	for i := first; i < first+n; i++ {
+		result, err := reader.Verify(int(i), 1)
+		if err != nil {
+			return err
+		}
+		if result.Corrupt > 0 {
+			v.corrupt = append(v.corrupt, i)
+		}
+	}
+	return nil
+}
+
+// report tells people which samples are corrupt, and makes the error of it.
+func (v *verification) report(asJSON bool, stderr io.Writer) error {
+	if len(v.corrupt) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%w: %d of %d samples", shm.ErrCorrupt, len(v.corrupt), v.checked)
+	if !asJSON {
+		const most = 20
+		shown, more := v.corrupt, ""
+		if len(shown) > most {
+			shown, more = shown[:most], ", ... (--json lists all)"
+		}
+		complain(stderr, fmt.Sprintf("%v, such as %v%s; remove the cache (stocached rm %s) or overwrite them", err, shown, more, v.name))
+	}
+	return reported(err)
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// damage changes a byte of the payload, as a foreign hand would.
+func damage(t *testing.T, path string, at uint64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{0xff}, int64(at)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that verify finds exactly the samples that are not what was stored, and ends in a code of its own.
+func TestVerify(t *testing.T) {
+	_, path := newCache(t, shm.Options{Samples: 200000, Slots: 100, SampleBytes: 100, UnlinkLast: true}) // several steps
+	c := newClient(t, path)
+	for i := range 100 {
+		store(t, c, i*1999)
+	}
+	contains(t, ok(t, "verify", path), "checked  100\n", "corrupt  0\n")
+	payload := c.Segment().PayloadOffset
+	damage(t, path, payload+17*100)
+	damage(t, path, payload+99*100+99)
+	code, out, stderr := cli(t, "verify", path)
+	if code != exitCorrupt {
+		t.Error(code)
+	}
+	contains(t, out, "checked  100\n", "corrupt  2\n")
+	contains(t, stderr, "the cache is corrupt: 2 of 100 samples", "33983,197901", "stocached rm "+path)
+	code, out, stderr = cli(t, "verify", path, "--json")
+	if code != exitCorrupt || stderr != "" {
+		t.Error(code, stderr)
+	}
+	wantFields(t, decode[jsonObject](t, out), jsonObject{"name": path, "samples": 200000, "checked": 100, "corrupt": 2, "corrupt_samples": []any{33983, 197901}})
+	if s, err := c.Stats(); err != nil || s.Hits != 0 || s.Corrupt != 0 {
+		t.Error("verify counted:", s.Hits, s.Corrupt, err)
+	}
+}
+
+// Ensure that many corrupt samples do not flood a terminal.
+func TestVerifyMany(t *testing.T) {
+	_, path := newCache(t, shm.Options{Samples: 50, SampleBytes: 100})
+	c := newClient(t, path)
+	for i := range 50 {
+		store(t, c, i)
+		damage(t, path, c.Segment().PayloadOffset+uint64(i)*100+50)
+	}
+	code, _, stderr := cli(t, "verify", path)
+	if code != exitCorrupt || strings.Contains(stderr, "20,") {
+		t.Error(code, stderr)
+	}
+	contains(t, stderr, "50 of 50", "18,19, ... (--json lists all)")
+}
+
+// Ensure that a terminal gets a bar, and an interrupt ends the work with an error that says how far it was.
+func TestVerifyBar(t *testing.T) {
+	_, path := newCache(t, small())
+	store(t, newClient(t, path), 1)
+	stderr, written := terminal(t)
+	if code := Run([]string{"verify", path}, io.Discard, stderr); code != exitOK {
+		t.Fatal(code)
+	}
+	contains(t, written(), "verify", "100 %", "10 / 10")
+	d := dirFlag{}
+	seg, err := d.open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := verify(ctx, seg, io.Discard); exitCode(err) != exitFailed || !strings.Contains(fmt.Sprint(err), "interrupted after 0 of 10") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// version is that of the product: the same as stoc_version() of the C library.
+const version = "0.1.0"
+
+var versionColumns = table.Columns[*debug.BuildInfo]{
+	table.Listed("version", "version", "of stocached", func(*debug.BuildInfo) any { return version }),
+	table.Listed("layout", "layout", "of the segments that it makes: major.minor; it attaches to those of the same major", func(*debug.BuildInfo) any {
+		return fmt.Sprintf("%d.%d", shm.LayoutMajor, shm.LayoutMinor)
+	}),
+	table.Listed("signature", "signature", "of the sizes in the layout: builds that disagree refuse each other's segments", func(*debug.BuildInfo) any {
+		return fmt.Sprintf("%#x", shm.Signature())
+	}),
+	table.Listed("revision", "revision", "of the source, if the build knows; + when it was changed", func(b *debug.BuildInfo) any { return revision(b) }),
+	table.Listed("go", "go", "that it was built with", func(*debug.BuildInfo) any { return runtime.Version() }),
+	table.Listed("platform", "platform", "that it was built for", func(*debug.BuildInfo) any { return runtime.GOOS + "/" + runtime.GOARCH }),
+}
+
+// revision returns the commit of the source; "" when it was built without.
+func revision(b *debug.BuildInfo) (commit string) {
+	if b == nil {
+		return ""
+	}
+	changed := ""
+	for _, s := range b.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+"
+		}
+	}
+	return commit + changed
+}
+
+func newVersion() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:               "version",
+		Short:             "Print the versions of program and segment layout",
+		Long:              paragraphs(`Prints what this program is and which segments it understands.`, versionColumns.Explain("OUTPUT"), exitStatus()),
+		Args:              arguments(0, 0, "none"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			build, _ := debug.ReadBuildInfo()
+			return versionColumns.One(c.OutOrStdout(), build, asJSON)
+		},
+	}
+	jsonFlag(c, &asJSON)
+	return c
+}

@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"os"
+	"regexp"
+	"runtime/debug"
+	"testing"
+)
+
+// Ensure that the version is that of the C library, and is printed.
+func TestVersion(t *testing.T) {
+	source, err := os.ReadFile("../../cclient/src/internal.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	match := regexp.MustCompile(`#define STOC_PRODUCT_VERSION "([^"]*)"`).FindSubmatch(source)
+	if match == nil || string(match[1]) != version {
+		t.Errorf("the C library has version %q, this program %s", match, version)
+	}
+	wantFields(t, decode[jsonObject](t, ok(t, "version", "--json")), jsonObject{"version": version, "layout": "2.0"})
+	contains(t, ok(t, "version"), "version    "+version+"\n", "signature  0x")
+	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}}}
+	if r := revision(b); r != "abc+" {
+		t.Error(r)
+	}
+	if r := revision(nil); r != "" {
+		t.Error(r)
+	}
+}

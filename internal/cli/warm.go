@@ -1,0 +1,283 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// warmed is what warm prints about.
+type warmed struct {
+	name    string
+	shape   shm.Geometry
+	kept    uint64 // samples that were there
+	ready   uint64 // samples that are there now
+	queue   *warmQueue
+	came    atomic.Int64 // batches that came back
+	seconds table.Ratio
+}
+
+var warmColumns = table.Columns[*warmed]{
+	table.InJSON("name", "of the cache", func(w *warmed) any { return w.name }),
+	table.Listed("samples", "samples", "of the dataset", func(w *warmed) any { return table.Count(w.shape.Samples) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(w *warmed) any { return slots(&w.shape) }),
+	table.Listed("ready", "filled", "samples in the cache now", func(w *warmed) any { return table.Count(w.ready) }),
+	table.Listed("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now", func(w *warmed) any { return table.Fraction(w.ready, w.shape.Samples) }),
+	table.Listed("full", "full", "there is no room for another sample", func(w *warmed) any { return w.full() }),
+	table.Listed("kept_samples", "kept", "samples that were there before", func(w *warmed) any { return table.Count(w.kept) }),
+	table.Listed("filled_samples", "new", "samples that were asked for, and are there", func(w *warmed) any { return table.Count(w.queue.filled) }),
+	table.Listed("failed_samples", "failed", "samples that could not be filled", func(w *warmed) any { return table.Count(w.queue.failed) }),
+	table.Listed("bytes", "bytes", "of the new ones", func(w *warmed) any { return table.Bytes(w.queue.bytes) }),
+	table.Listed("seconds", "seconds", "that it took", func(w *warmed) any { return w.seconds }),
+	table.Listed("bytes_per_second", "speed", "of filling", func(w *warmed) any { return table.BytesPerSecond(float64(w.queue.bytes) / float64(w.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/control.md), error; on stderr for people", mostFailures),
+		func(w *warmed) any { return unfilledColumns.Objects(w.queue.failures) }),
+}
+
+var unfilledColumns = table.Columns[unfilled]{
+	table.Shown("index", "sample", "its index", func(f unfilled) any { return table.Count(f.index) }),
+	table.Shown("code", "code", "of the failure", func(f unfilled) any { return f.code.String() }),
+	table.Shown("error", "error", "what went wrong", func(f unfilled) any { return f.why }),
+}
+
+// full says whether a cache that does not hold everything has no room left.
+func (w *warmed) full() bool {
+	return w.queue.full || !w.shape.Variable() && w.ready >= w.shape.Slots
+}
+
+// unansweredPings is how many pings a server may leave unanswered, one after the other: a machine that is very busy may be late with one.
+const unansweredPings = 3
+
+// mostRequests is what a server takes of one client at a time.
+const mostRequests = control.MaxRequests
+
+func newWarm() *cobra.Command {
+	var sockets socketsFlag
+	var asJSON bool
+	parallel := 8
+	c := &cobra.Command{
+		Use:   "warm NAME",
+		Short: "Have a server fill its cache ahead",
+		Long: paragraphs(`Asks the server that has the cache to read every sample that is not there, in the order of their indices, until the cache is full or
+holds all of them. Training that begins meanwhile does no harm and comes to no harm: each sample is read once, and clients take turns. On a
+terminal a bar shows how far it is, how fast, and how long it will take.`,
+			`No sample passes through this program. --parallel is how many requests it has under way, each for some MB of samples; how many
+samples the server reads at a time is the key parallel of the cache in its configuration.`,
+			`Samples that cannot be read are counted and named, and do not end it; the exit status is then 1. A server that goes away is waited for,
+for --timeout, and the next one goes on; one that is there and answers nothing any more ends it. What is filled stays, however it ends:
+after Ctrl-C, or without a server, the same command goes on from there.`,
+			warmColumns.Explain("OUTPUT"),
+			exitStatus(exitNotFound, exitMemory, exitPermission, exitNoServer)),
+		Example: `  stocached warm imagenet
+  stocached warm imagenet --json > warm.json && python train.py`,
+		Args: func(c *cobra.Command, args []string) error {
+			if err := arguments(1, 1, "the name of a cache")(c, args); err != nil {
+				return err
+			}
+			if parallel < 1 || parallel > mostRequests {
+				return usage("--parallel %d is not in 1..%d", parallel, mostRequests)
+			}
+			return errors.Join(checkServed(args[0]), sockets.check())
+		},
+		ValidArgsFunction: sockets.complete,
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			served, err := stocclient.Dial(ctx, args[0], sockets.options())
+			if err != nil {
+				return refused(err)
+			}
+			defer served.Close()
+			w, err := warm(ctx, args[0], served, sockets.options(), parallel, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = table.WriteJSON(c.OutOrStdout(), warmColumns.Object(w))
+			} else {
+				fmt.Fprintln(c.OutOrStdout(), w.headline())
+				err = warmColumns.List(c.OutOrStdout(), w)
+			}
+			return errors.Join(err, w.report(asJSON, c.ErrOrStderr()))
+		},
+	}
+	sockets.add(c)
+	c.Flags().IntVarP(&parallel, "parallel", "j", parallel, fmt.Sprintf("requests under way, at most %d", mostRequests))
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// warm fills a cache. Samples that fail are no error of it. server: how to reach the server beside c.
+func warm(interrupt context.Context, name string, c *stocclient.Served, server stocclient.DialOptions, parallel int, stderr io.Writer) (*warmed, error) {
+	began := time.Now()
+	seg, err := shm.OpenFD(c.FD(), shm.OpenOptions{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	w := &warmed{name: name, shape: seg.Geometry}
+	if err := seg.Close(); err != nil {
+		return nil, err
+	}
+	before, err := c.Stats()
+	if err != nil {
+		return nil, err
+	}
+	w.kept, w.queue = before.Ready, newWarmQueue(c, w.shape, before)
+	bar := newPace(stderr, "warm", 0)
+	defer bar.end()
+	bar.of(w.queue.goal())
+	bar.begin(w.kept)
+	bar.set(w.kept)
+	w.queue.tell = func(filled, bytes, goal uint64) {
+		bar.bytes.Store(bytes)
+		bar.of(goal)
+		bar.set(w.kept + filled)
+	}
+	ctx, cancel := context.WithCancelCause(interrupt)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	for range parallel {
+		all.Go(func() {
+			if err := guard(func() error { return w.work(ctx, c) }); err != nil {
+				cancel(err) // the first one tells
+				w.queue.stop()
+			}
+		})
+	}
+	var watch sync.WaitGroup
+	working, end := context.WithCancel(ctx)
+	watch.Go(func() {
+		if err := w.watch(working, server); err != nil {
+			cancel(err)
+			w.queue.stop()
+		}
+	})
+	all.Wait()
+	end()
+	watch.Wait()
+	after, err := c.Stats()
+	if err != nil {
+		return nil, err
+	}
+	w.ready, w.seconds = after.Ready, table.Ratio(time.Since(began).Seconds())
+	switch {
+	case interrupt.Err() != nil:
+		return nil, fmt.Errorf("interrupted: %s", w.soFar())
+	case ctx.Err() != nil:
+		return nil, w.ended(context.Cause(ctx))
+	}
+	return w, nil
+}
+
+// work has one batch after the other filled.
+func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
+	for {
+		batch, err := w.queue.next()
+		if err != nil || len(batch) == 0 {
+			return err
+		}
+		var failed stocclient.FetchError
+		err = c.Fill(ctx, batch)
+		if some := (*stocclient.FetchError)(nil); errors.As(err, &some) {
+			failed, err = *some, nil
+		}
+		if err != nil {
+			return err
+		}
+		w.came.Add(1)
+		if err := w.queue.back(ctx, batch, failed.Failures); err != nil {
+			return err
+		}
+	}
+}
+
+// watch returns the error of a server that has stopped answering: one that is there, from which nothing comes any more, and that leaves who asks it whether it answers waiting as well.
+// However long it reads for one batch is fine. nil: ctx has ended.
+func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error {
+	for silent, came := 0, int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(server.Timeout):
+		}
+		if now := w.came.Load(); now != came {
+			silent, came = 0, now
+			continue
+		}
+		switch err := stocclient.Ping(ctx, "", server); {
+		case ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, stocclient.ErrTimeout): // one that is away is the workers' to wait for
+			silent = 0
+		default:
+			if silent++; silent == unansweredPings {
+				return err
+			}
+		}
+	}
+}
+
+// soFar is what stays of a fill that did not come to its end.
+func (w *warmed) soFar() string {
+	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there", table.Count(w.ready), table.Count(w.queue.goal()))
+}
+
+// ended is the error of such a fill.
+func (w *warmed) ended(why error) error {
+	if errors.Is(why, stocclient.ErrReplaced) {
+		return fmt.Errorf("%w: its source has changed; the same command fills the new one", stocclient.ErrReplaced)
+	}
+	return fmt.Errorf("%w; %s", refused(why), w.soFar())
+}
+
+// headline is what came of it, for people.
+func (w *warmed) headline() string {
+	switch {
+	case w.ready >= w.shape.Samples:
+		return w.name + " holds every sample"
+	case w.full():
+		return fmt.Sprintf("%s is full: %v of %v samples fit", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
+	}
+	return fmt.Sprintf("%s holds %v of %v samples", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
+}
+
+// report tells people which samples failed, and makes the error of it.
+func (w *warmed) report(asJSON bool, stderr io.Writer) error {
+	if w.queue.short {
+		return fmt.Errorf("%w: %v samples are in %s and there is room for more, but the machine, its /dev/shm or a cgroup has no memory for it: free some (stocached ls, stocached gc), "+
+			"or make the cache smaller", shm.ErrMemory, table.Count(w.ready), w.name)
+	}
+	if w.queue.failed == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s could not be filled", plural(w.queue.failed, "sample"))
+	if asJSON {
+		return reported(err)
+	}
+	const most = 10
+	complain(stderr, err)
+	for _, f := range w.queue.failures[:min(most, len(w.queue.failures))] {
+		if f.why == "" { // the server leaves texts out when there are many
+			f.why = fmt.Sprintf("sample %d", f.index)
+		}
+		fmt.Fprintf(stderr, "  %v: %s\n", f.code, table.Text(f.why))
+	}
+	if w.queue.failed > most {
+		fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", w.queue.failed-most, mostFailures)
+	}
+	if w.queue.changed {
+		fmt.Fprintln(stderr, "The source has changed: restart the server, which begins a cold cache of what it is now.")
+	}
+	return reported(err)
+}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/shm"
+)
+
+// warmQueue hands out the samples that a cache does not have yet, by index, which is the order that sources read fastest, and counts the results.
+// It hands out no more than the cache has room for. Safe for many goroutines.
+type warmQueue struct {
+	cache *stocclient.Served
+	shape shm.Geometry
+	batch int                              // samples at a time
+	ready uint64                           // samples that were there before
+	free  uint64                           // bytes of the arena that were free before
+	tell  func(filled, bytes, goal uint64) // called with mu held when something was filled
+
+	mu       sync.Mutex // protects what follows
+	wake     sync.Cond  // something came back, or it is over
+	at       int        // the first sample that was not looked at
+	ahead    []int      // samples to hand out before those from at on
+	room     int        // free slots that nobody was sent for; in an arena nobody knows
+	underWay int
+	over     bool
+	tries    map[int]int // of samples that got no slot though there was one
+
+	full     bool   // for lack of slots or arena
+	short    bool   // for lack of memory
+	filled   uint64 // samples that were handed out and are there
+	bytes    uint64 // of these
+	units    uint64 // of these, in an arena
+	failed   int
+	failures []unfilled // the first mostFailures
+	changed  bool       // one of them is that the source is not the one that it was
+}
+
+// unfilled is a sample that could not be filled.
+type unfilled struct {
+	index int
+	code  control.Code
+	why   string
+}
+
+// slotTries is how often a sample is asked for that gets no slot though there seems to be one: somebody else was just filling it. slotPause is the time between.
+const (
+	slotTries = 10
+	slotPause = 100 * time.Millisecond
+)
+
+func newWarmQueue(c *stocclient.Served, shape shm.Geometry, stats stocclient.Stats) *warmQueue {
+	p := &warmQueue{cache: c, shape: shape, ready: stats.Ready, room: math.MaxInt, tries: map[int]int{}, tell: func(uint64, uint64, uint64) {}}
+	p.wake.L = &p.mu
+	if shape.Variable() {
+		p.free = shape.PayloadBytes - min(stats.ArenaNextBytes, shape.PayloadBytes)
+	} else {
+		p.room = int(shape.Slots - min(stats.Ready, shape.Slots))
+	}
+	// Some MB at a time: few messages for small samples, and a bar that moves for large ones.
+	p.batch = min(max((4<<20)/max(c.SampleBytes(), 1), 4), 256)
+	return p
+}
+
+// next returns samples to fill; none: it is over.
+func (p *warmQueue) next() ([]int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		if p.over {
+			return nil, nil
+		}
+		batch, err := p.take(min(p.batch, p.room))
+		if err != nil {
+			p.over = true
+			return nil, err
+		}
+		if len(batch) > 0 {
+			p.underWay++
+			if p.room != math.MaxInt {
+				p.room -= len(batch)
+			}
+			return batch, nil
+		}
+		if p.underWay == 0 {
+			p.over = true
+			p.wake.Broadcast()
+			return nil, nil
+		}
+		p.wake.Wait() // what is under way may come back
+	}
+}
+
+// take takes at most n samples that are not there. With mu held.
+func (p *warmQueue) take(n int) (batch []int, err error) {
+	k := min(n, len(p.ahead))
+	batch = append(batch, p.ahead[:k]...)
+	p.ahead = p.ahead[k:]
+	var states [1024]stocclient.State
+	for samples := p.cache.Samples(); len(batch) < n && p.at < samples; {
+		seen := states[:min(len(states), samples-p.at)]
+		if err := p.cache.States(p.at, seen); err != nil {
+			return nil, err
+		}
+		for _, state := range seen {
+			if len(batch) == n {
+				break
+			}
+			if state == stocclient.StateEmpty || state == stocclient.StateWriting {
+				batch = append(batch, p.at)
+			}
+			p.at++
+		}
+	}
+	return batch, nil
+}
+
+// stop ends it: nothing is handed out any more.
+func (p *warmQueue) stop() {
+	p.mu.Lock()
+	p.over = true
+	p.wake.Broadcast()
+	p.mu.Unlock()
+}
+
+// back takes notice of what became of a batch: failures of those that are not there.
+func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient.FetchFailure) error {
+	missing := map[int]bool{}
+	var again []int
+	var bad []unfilled
+	room := true
+	for _, f := range failures {
+		missing[f.Index] = true
+		if f.Code != control.CodeNoSlot {
+			bad = append(bad, unfilled{f.Index, f.Code, f.Text})
+			continue
+		}
+		state, err := p.cache.State(f.Index)
+		switch {
+		case err != nil:
+			return err
+		case state == stocclient.StateReady:
+			delete(missing, f.Index) // by somebody else
+		case state == stocclient.StateEmpty && room:
+			if room, err = p.hasRoom(); err != nil {
+				return err
+			}
+			again = append(again, f.Index)
+		case state == stocclient.StateEmpty || state == stocclient.StateWriting:
+			again = append(again, f.Index)
+		default:
+			bad = append(bad, unfilled{f.Index, f.Code, fmt.Sprintf("sample %d: %s, and its state is %v", f.Index, f.Text, state)})
+		}
+	}
+	there := slices.DeleteFunc(slices.Clone(batch), func(i int) bool { return missing[i] })
+	lengths := make([]uint64, len(there))
+	if _, err := p.cache.Lengths(there, lengths); err != nil {
+		return err
+	}
+	if room && len(again) > 0 {
+		select {
+		case <-time.After(slotPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.underWay--
+	p.filled += uint64(len(there))
+	for _, n := range lengths {
+		if n != stocclient.Miss { // cleared meanwhile
+			p.bytes += n
+			p.units += shm.UnitsFor(n)
+		}
+	}
+	if p.room != math.MaxInt {
+		p.room += len(batch) - len(there)
+	}
+	if !room {
+		p.full, p.over = true, true
+	}
+	for _, i := range again {
+		switch p.tries[i]++; {
+		case p.tries[i] < slotTries:
+			p.ahead = append(p.ahead, i)
+		default:
+			state, err := p.cache.State(i)
+			if err != nil {
+				return err
+			}
+			if state == stocclient.StateEmpty {
+				p.short, p.over = true, true
+			} else {
+				bad = append(bad, unfilled{i, control.CodeNoSlot, fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
+			}
+		}
+	}
+	p.fail(bad)
+	p.tell(p.filled, p.bytes, p.goal())
+	p.wake.Broadcast()
+	return nil
+}
+
+// fail counts what could not be filled. With mu held.
+func (p *warmQueue) fail(bad []unfilled) {
+	p.failed += len(bad)
+	for _, f := range bad {
+		p.changed = p.changed || f.code == control.CodeChanged
+		if at, _ := slices.BinarySearchFunc(p.failures, f.index, func(f unfilled, i int) int { return f.index - i }); at < mostFailures {
+			p.failures = slices.Insert(p.failures, at, f)
+			p.failures = p.failures[:min(len(p.failures), mostFailures)]
+		}
+	}
+}
+
+// hasRoom says whether a sample of any size would get a slot, as far as slots or arena go.
+func (p *warmQueue) hasRoom() (bool, error) {
+	stats, err := p.cache.Stats()
+	if p.shape.Variable() {
+		return p.shape.PayloadBytes-min(stats.ArenaNextBytes, p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.SampleBytes())+shm.UnitBytes)*shm.UnitBytes, err
+	}
+	return stats.Ready < p.shape.Slots, err
+}
+
+// goal is how many samples will be in the cache when it is full: in an arena, if the others are as large as those so far. With mu held, or alone.
+func (p *warmQueue) goal() uint64 {
+	if !p.shape.Variable() {
+		return min(p.shape.Slots, p.shape.Samples)
+	}
+	if p.units == 0 {
+		return p.shape.Samples
+	}
+	each := float64(p.units*shm.UnitBytes) / float64(p.filled)
+	return min(p.shape.Samples, p.ready+max(p.filled, uint64(float64(p.free)/each)))
+}

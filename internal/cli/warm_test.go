@@ -1,0 +1,625 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/cache"
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// daemon is a server process of a test.
+type daemon struct {
+	t        *testing.T
+	folder   string // of its configuration and data
+	config   string
+	sockets  string
+	segments string
+	process  *exec.Cmd
+	log      bytes.Buffer
+}
+
+// newDaemon writes a configuration, in whose caches FOLDER is where its data lies, and starts a server.
+func newDaemon(t *testing.T, prepare func(folder string), caches ...string) *daemon {
+	t.Helper()
+	folder := t.TempDir()
+	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"), sockets: filepath.Join(folder, "run"), segments: tmpfs(t)}
+	prepare(folder)
+	text := "caches:\n"
+	for _, c := range caches {
+		text += fmt.Sprintf("  - {dir: %s, %s}\n", d.segments, strings.ReplaceAll(c, "FOLDER", folder))
+	}
+	if err := os.WriteFile(d.config, []byte(text+"sockets: {dir: "+d.sockets+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	return d
+}
+
+func (d *daemon) start() {
+	d.t.Helper()
+	d.process = program("serve", "-c", d.config)
+	d.log.Reset()
+	d.process.Stderr = &d.log
+	out, err := d.process.StdoutPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := d.process.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	process := d.process
+	d.t.Cleanup(func() { process.Process.Kill(); process.Wait() })
+	line := make([]byte, 200)
+	if n, err := out.Read(line); err != nil || !strings.HasPrefix(string(line[:n]), "serving") {
+		process.Wait()
+		d.t.Fatalf("%q, %v\n%s", line[:n], err, d.log.String())
+	}
+}
+
+// end sends a signal and waits until the server is gone.
+func (d *daemon) end(signal os.Signal) {
+	d.t.Helper()
+	if err := d.process.Process.Signal(signal); err != nil {
+		d.t.Fatal(err)
+	}
+	d.process.Wait()
+}
+
+// args are a command line with the sockets of the server.
+func (d *daemon) args(args ...string) []string { return append(args, "--sockets", d.sockets) }
+
+// warm fills a cache, which must succeed, and returns the JSON.
+func (d *daemon) warm(name string, flags ...string) jsonObject {
+	d.t.Helper()
+	return decode[jsonObject](d.t, ok(d.t, d.args(append([]string{"warm", name, "--json"}, flags...)...)...))
+}
+
+// attach looks at a cache of the server.
+func (d *daemon) attach(name string) *cache.Cache {
+	return newClient(d.t, filepath.Join(d.segments, name))
+}
+
+// metric is the sum of a metric of the server over its labels.
+func (d *daemon) metric(name string) (sum float64) {
+	d.t.Helper()
+	_, body, err := admin{d.sockets}.get(context.Background(), "/metrics")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^`+name+`\{[^}]*\} (\S+)$`).FindAllSubmatch(body, -1)
+	if found == nil {
+		d.t.Fatalf("no %s in\n%s", name, body)
+	}
+	for _, m := range found {
+		v, err := strconv.ParseFloat(string(m[1]), 64)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		sum += v
+	}
+	return sum
+}
+
+// warmRecords writes n records of 100 bytes, and warmCache is a cache of them; source, more: other keys of the two.
+func warmRecords(t *testing.T, n int) func(folder string) {
+	return func(folder string) {
+		var all bytes.Buffer
+		for i := range n {
+			all.Write(content(i, 100))
+		}
+		if err := os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func warmCache(name, source, more string) string {
+	return fmt.Sprintf("name: %s, source: {kind: raw, path: FOLDER/records.bin, sample_bytes: 100%s}%s", name, source, more)
+}
+
+// wantRecordsIn compares what is in a cache with the records, and returns how many are there.
+func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
+	t.Helper()
+	for i, data := range c.Ready() {
+		there++
+		if !bytes.Equal(data, content(i, 100)) {
+			t.Errorf("sample %d is wrong", i)
+		}
+	}
+	return there
+}
+
+// limited is the size of a cache that holds some of n records of 100 bytes.
+func limited(t *testing.T, n, slots uint64) string {
+	t.Helper()
+	g, err := shm.NewGeometry(0, shm.AssignFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(", size: %d", g.SegmentBytes)
+}
+
+// Ensure that warm fills a cache with what is missing, says what it did, and has nothing to do the second time.
+func TestWarm(t *testing.T) {
+	const n = 2000
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", ""))
+	c := d.attach("pets")
+	store(t, c, 0, 7, 1999)
+	got := d.warm("pets", "--parallel", "3")
+	wantFields(t, got, jsonObject{"name": "pets", "samples": n, "slots": n, "ready": n, "cached_fraction": 1, "full": true, "kept_samples": 3, "filled_samples": n - 3, "failed_samples": 0,
+		"bytes": (n - 3) * 100})
+	if there := wantRecordsIn(t, c); there != n {
+		t.Errorf("%d are there", there)
+	}
+	if stats, err := c.Stats(); err != nil || stats.Hits+stats.Misses != 0 {
+		t.Errorf("filling ahead was counted: %d hits, %d misses, %v", stats.Hits, stats.Misses, err)
+	}
+	if reads := d.metric("stocached_source_reads_total"); reads != n-3 {
+		t.Errorf("%v reads", reads)
+	}
+	again := ok(t, d.args("warm", "pets")...)
+	contains(t, again, "pets holds every sample\n", "kept     2,000\n", "new      0\n")
+	if reads := d.metric("stocached_source_reads_total"); reads != n-3 {
+		t.Errorf("%v reads after the second time", reads)
+	}
+}
+
+// Ensure that a cache that cannot hold everything is filled to its last slot, without a read in vain.
+func TestWarmUntilFull(t *testing.T) {
+	const n = 2000
+	half := limited(t, n, 700)
+	d := newDaemon(t, warmRecords(t, n), warmCache("come", "", half), warmCache("first", "", half+", assign: first-indices"))
+	reads := 0.0
+	for _, name := range []string{"come", "first"} {
+		got := d.warm(name)
+		c := d.attach(name)
+		slots := got["slots"].(float64)
+		if slots < 600 || slots > 1500 {
+			t.Fatalf("%v slots", slots)
+		}
+		wantFields(t, got, jsonObject{"ready": slots, "full": true, "filled_samples": slots, "failed_samples": 0})
+		if there := wantRecordsIn(t, c); there != int(slots) {
+			t.Errorf("%d are there", there)
+		}
+		if state, err := c.State(int(slots) - 1); state != cache.StateReady || err != nil {
+			t.Error("it was not filled in order:", state, err)
+		}
+		if reads += slots; d.metric("stocached_source_reads_total") != reads {
+			t.Errorf("%v reads, want %v", d.metric("stocached_source_reads_total"), reads)
+		}
+		contains(t, ok(t, d.args("warm", name)...), fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
+	}
+}
+
+// Ensure that an arena is filled until a sample finds no room, and that this is no failure.
+func TestWarmArena(t *testing.T) {
+	t.Parallel()
+	const n = 600
+	tree := func(folder string) {
+		for i := range n {
+			if err := os.MkdirAll(filepath.Join(folder, "files"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(folder, "files", fmt.Sprintf("%03d", i)), bytes.Repeat([]byte{byte(i)}, 10000+100*(i%50)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d := newDaemon(t, tree, "name: all, source: {kind: dir, path: FOLDER/files}", "name: part, size: 7MiB, source: {kind: dir, path: FOLDER/files}")
+	wantFields(t, d.warm("all"), jsonObject{"slots": nil, "ready": n, "full": false, "failed_samples": 0, "filled_samples": n})
+	got := d.warm("part", "--parallel", "2")
+	ready := got["ready"].(float64)
+	wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
+	c := d.attach("part")
+	stats, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seg, err := shm.Open(filepath.Join(d.segments, "part"), shm.OpenOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	if left := seg.PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 {
+		t.Errorf("%v samples, %d bytes of the arena left", ready, left)
+	}
+	if read := d.metric("stocached_source_reads_total"); read > n+ready+300 { // what was under way when it was full
+		t.Errorf("%v reads for %v samples", read, n+ready)
+	}
+	for i, data := range c.Ready() {
+		if len(data) != 10000+100*(i%50) || data[0] != byte(i) {
+			t.Errorf("sample %d is wrong", i)
+		}
+	}
+	contains(t, ok(t, d.args("warm", "part")...), "part is full: ")
+}
+
+// Ensure that samples that cannot be read are counted and named, do not keep the others away, and are the exit status.
+func TestWarmWithBadSamples(t *testing.T) {
+	const n = 100
+	tree := func(folder string) {
+		for i := range n {
+			name := filepath.Join(folder, "files", fmt.Sprintf("%03d", i))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, content(i, 100), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d := newDaemon(t, tree, "name: pets, source: {kind: dir, path: FOLDER/files}")
+	file := func(i int) string { return filepath.Join(d.folder, "files", fmt.Sprintf("%03d", i)) }
+	if err := errors.Join(os.Remove(file(7)), os.Truncate(file(30), 5)); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := cli(t, d.args("warm", "pets")...)
+	if code != exitFailed {
+		t.Errorf("exit %d", code)
+	}
+	contains(t, out, "pets holds 98 of 100 samples\n", "failed   2\n", "new      98\n")
+	contains(t, stderr, "stocached: 2 samples could not be filled\n", "  READ: sample 7 (", "files/007", "no such file", "  CHANGED: sample 30 (", "files/030", "restart the server")
+	if strings.Index(stderr, "sample 7 ") > strings.Index(stderr, "sample 30 ") {
+		t.Error("out of order:", stderr)
+	}
+	for i := 40; i < 60; i++ {
+		if err := os.Truncate(file(i), 7); err != nil { // a removed one may be open still
+			t.Fatal(err)
+		}
+	}
+	c := d.attach("pets")
+	if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	code, out, stderr = cli(t, d.args("warm", "pets", "--json")...)
+	got := decode[jsonObject](t, out)
+	if failures := got["failures"].([]any); code != exitFailed || stderr != "" || len(failures) != 22 || failures[0].(jsonObject)["index"] != 7.0 || failures[0].(jsonObject)["code"] != "READ" ||
+		!strings.Contains(failures[21].(jsonObject)["error"].(string), "files/059") {
+		t.Errorf("exit %d, %q, %v", code, stderr, failures)
+	}
+	wantFields(t, got, jsonObject{"ready": 78, "failed_samples": 22, "full": false})
+	_, _, stderr = cli(t, d.args("warm", "pets")...)
+	contains(t, stderr, "  and 12 more (--json lists the first 1000)\n")
+	if there := wantRecordsIn(t, c); there != 78 {
+		t.Errorf("%d are there", there)
+	}
+}
+
+// slow is a source of 333 samples a second.
+const slow = ", limits: {latency: 3ms}"
+
+// midway waits until some of a cache is filled.
+func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		stats, err := c.Stats()
+		switch {
+		case err != nil || time.Now().After(deadline):
+			t.Fatalf("%d are filled, %v", stats.Ready, err)
+		case stats.Ready == samples:
+			t.Fatal("all is filled already")
+		case stats.Ready >= least:
+			return
+		}
+	}
+}
+
+// Ensure that a fill whose server ends or is killed in the middle ends with an error that says so, that the cache keeps what it has, and that the same command goes on from there.
+func TestWarmServerKilled(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
+	kept := uint64(0)
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		c := d.attach("pets")
+		var out, stderr bytes.Buffer
+		p := program(d.args("warm", "pets", "--timeout", "200ms")...)
+		p.Stdout, p.Stderr = &out, &stderr
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Process.Kill() })
+		midway(t, c, kept+50, n)
+		began := time.Now()
+		d.end(signal)
+		p.Wait()
+		if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 || time.Since(began) > 20*time.Second {
+			t.Errorf("after %v: exit %d after %v, %q", signal, code, time.Since(began), out.String())
+		}
+		stats, err := c.Stats()
+		if err != nil || stats.Ready < kept+50 || stats.Ready == n {
+			t.Fatalf("%d samples after %v, %v", stats.Ready, signal, err)
+		}
+		kept = stats.Ready
+		contains(t, stderr.String(), "stocached: no server", fmt.Sprintf("%v of 500 samples are in the cache and stay there, and the same command goes on from there", table.Count(kept)),
+			"stocached serve -c config.yaml")
+		if there := wantRecordsIn(t, c); there != int(kept) {
+			t.Errorf("%d are there, %d were", there, kept)
+		}
+		fails(t, exitNoServer, []string{"no server answers on", "stocached serve -c config.yaml"}, d.args("warm", "pets", "--timeout", "10ms")...)
+		d.start()
+	}
+	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": kept, "filled_samples": n - kept, "failed_samples": 0})
+	if there := wantRecordsIn(t, d.attach("pets")); there != n {
+		t.Errorf("%d are there", there)
+	}
+}
+
+// Ensure that a fill whose server stands still in the middle ends and says so, that a slow one is waited for, and that it goes on from there.
+func TestWarmServerStops(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
+	c := d.attach("pets")
+	var out, stderr bytes.Buffer
+	p := program(d.args("warm", "pets", "--timeout", "100ms", "--parallel", "1")...)
+	p.Stdout, p.Stderr = &out, &stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Process.Kill() })
+	midway(t, c, 50, n)
+	pause(t, d.process)
+	defer time.AfterFunc(30*time.Second, func() { p.Process.Kill() }).Stop()
+	p.Wait()
+	if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 {
+		t.Errorf("exit %d, %q", code, out.String())
+	}
+	contains(t, stderr.String(), "stocached: no server", "did not answer within 100ms", "it may be stopped or overloaded", "of 500 samples are in the cache and stay there")
+	if err := d.process.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, d.warm("pets", "--timeout", "300ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0}) // a batch takes 0.7 s
+	if there := wantRecordsIn(t, c); there != n {
+		t.Errorf("%d are there", there)
+	}
+}
+
+// Ensure that a fill goes on under the next server, if that comes soon.
+func TestWarmServerBack(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
+	c := d.attach("pets")
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
+			t.Fatal(r, err)
+		}
+		var out, stderr bytes.Buffer
+		p := program(d.args("warm", "pets", "--timeout", "20s", "--json")...)
+		p.Stdout, p.Stderr = &out, &stderr
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Process.Kill() })
+		midway(t, c, 100, n)
+		d.end(signal)
+		d.start()
+		if err := p.Wait(); err != nil {
+			t.Fatalf("after %v: %v\n%s", signal, err, stderr.String())
+		}
+		wantFields(t, decode[jsonObject](t, out.String()), jsonObject{"ready": n, "kept_samples": 0, "filled_samples": n, "failed_samples": 0})
+		if there := wantRecordsIn(t, c); there != n {
+			t.Errorf("%d are there", there)
+		}
+	}
+}
+
+// Ensure that Ctrl-C ends a fill at once and cleanly, that the server does not go on for nobody, and that what is filled stays.
+func TestWarmInterrupted(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
+	c := d.attach("pets")
+	var out, stderr bytes.Buffer
+	p := program(d.args("warm", "pets", "--json")...)
+	p.Stdout, p.Stderr = &out, &stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Process.Kill() })
+	midway(t, c, 100, n)
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	p.Wait()
+	var done, of int
+	if _, err := fmt.Sscanf(strings.ReplaceAll(stderr.String(), ",", ""), "stocached: interrupted: %d of %d samples are in the cache", &done, &of); err != nil || done < 100 || done >= n || of != n {
+		t.Errorf("%q: %v", stderr.String(), err)
+	}
+	if code := p.ProcessState.ExitCode(); code != exitFailed || out.Len() != 0 {
+		t.Errorf("exit %d, %q", code, out.String())
+	}
+	for deadline := time.Now().Add(20 * time.Second); d.metric("stocached_queue_depth") != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server goes on")
+		}
+	}
+	if there := wantRecordsIn(t, c); there < done || there > done+2*32 {
+		t.Errorf("%d are there, it said %d", there, done)
+	}
+	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "failed_samples": 0})
+}
+
+// Ensure that others may fill meanwhile, and that a sample that somebody else is filling for ever is told.
+func TestWarmBesideOthers(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", ""))
+	c := d.attach("pets")
+	claim, r, err := c.Claim(2500, 100, 0)
+	if err != nil || r != cache.Stored {
+		t.Fatal(r, err)
+	}
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := n - 1; i >= 0; i-- {
+			if r, err := c.Set(i, content(i, 100), 0); err != nil || r != cache.Stored && r != cache.Exists && r != cache.Busy {
+				t.Error(i, r, err)
+			}
+		}
+	})
+	code, out, stderr := cli(t, d.args("warm", "pets")...)
+	others.Wait()
+	if code != exitFailed {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	contains(t, out, "failed   1\n")
+	contains(t, stderr, "1 sample could not be filled", "NO_SLOT: sample 2500: another client is filling it, for longer than 1s")
+	if err := claim.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "filled_samples": 1})
+	if there := wantRecordsIn(t, c); there != n {
+		t.Errorf("%d are there", there)
+	}
+}
+
+// Ensure that a source that changes under the server is told, and what helps; and that it does.
+func TestWarmChangedSource(t *testing.T) {
+	d := newDaemon(t, warmRecords(t, 200), warmCache("pets", "", ""))
+	warmRecords(t, 201)(d.folder)
+	code, _, stderr := cli(t, d.args("warm", "pets")...)
+	if code != exitFailed {
+		t.Errorf("exit %d", code)
+	}
+	contains(t, stderr, "200 samples could not be filled", "CHANGED: sample 0 (", "restart the server, which begins a cold cache")
+	d.end(syscall.SIGTERM)
+	d.start()
+	wantFields(t, d.warm("pets"), jsonObject{"samples": 201, "ready": 201})
+}
+
+// Ensure that people see how far it is.
+func TestWarmBar(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
+	stderr, written := terminal(t)
+	p := program(d.args("warm", "pets")...)
+	p.Stderr = stderr
+	if err := p.Run(); err != nil {
+		t.Error(err)
+	}
+	contains(t, written(), "warm", "100 %", "300 / 300", "KiB/s")
+}
+
+func TestWarmRefuses(t *testing.T) {
+	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
+	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`}, d.args("warm", "cats")...)
+	fails(t, exitUsage, []string{"is no name of a server's cache", "--help says more"}, d.args("warm", filepath.Join(d.segments, "pets"))...)
+	fails(t, exitUsage, []string{"0 arguments, expected the name of a cache"}, d.args("warm")...)
+	fails(t, exitUsage, []string{"2 arguments"}, d.args("warm", "pets", "cats")...)
+	for _, n := range []string{"0", "65", "-1"} {
+		fails(t, exitUsage, []string{"--parallel " + n + " is not in 1..64"}, d.args("warm", "pets", "--parallel", n)...)
+	}
+	fails(t, exitUsage, []string{"--timeout 0s is not above 0"}, d.args("warm", "pets", "--timeout", "0s")...)
+	fails(t, exitNoServer, []string{"no server answers on /nowhere/data.sock", "stocached serve -c config.yaml"}, "warm", "pets", "--sockets", "/nowhere", "--timeout", "10ms")
+	pause(t, d.process)
+	fails(t, exitNoServer, []string{"did not answer within 100ms"}, d.args("warm", "pets", "--timeout", "100ms")...)
+}
+
+// Ensure that Fill has samples stored and none sent, and says of each that got no slot that it did not.
+func TestFill(t *testing.T) {
+	const n = 500
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", limited(t, n, 100)))
+	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Fill(context.Background(), []int{5, 3, 5, 4}); err != nil {
+		t.Error(err)
+	}
+	if there := wantRecordsIn(t, d.attach("pets")); there != 3 {
+		t.Errorf("%d are there", there)
+	}
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	var failed *stocclient.FetchError
+	if err := c.Fill(context.Background(), all); !errors.As(err, &failed) || len(failed.Failures) != n-c.Slots() {
+		t.Fatalf("%v, %d slots", err, c.Slots())
+	}
+	for _, f := range failed.Failures {
+		if f.Code != control.CodeNoSlot || f.Index != f.Position {
+			t.Fatalf("%+v", f)
+		}
+	}
+	for _, i := range []int{-1, n, math.MaxInt} {
+		if err := c.Fill(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
+			t.Error(err)
+		}
+	}
+	d.end(syscall.SIGKILL)
+	if err := c.Fill(context.Background(), []int{5, 3}); err != nil {
+		t.Error("what is there needs no server:", err)
+	}
+	if err := c.Fill(context.Background(), all); !errors.Is(err, stocclient.ErrNoServer) {
+		t.Error(err)
+	}
+	c.Close()
+	if err := c.Fill(context.Background(), all); !errors.Is(err, stocclient.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Ensure that a cache that has slots left and gets no memory for them is an error that says so, and that the fill goes on once there is some.
+func TestWarmWithoutMemory(t *testing.T) {
+	const n = 60
+	big := func(folder string) {
+		var all bytes.Buffer
+		for i := range n {
+			all.Write(content(i, 200<<10))
+		}
+		if err := os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := tmpfs(t)
+	if err := unix.Mount("tmpfs", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err, unix.EPERM) {
+		t.Skip("needs root, to mount a small tmpfs:", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(small, unix.MNT_DETACH) })
+	folder := t.TempDir()
+	big(folder)
+	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"), sockets: filepath.Join(folder, "run"), segments: small}
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}}]\nsockets: {dir: %s}\n", small, 200<<10, d.sockets)
+	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	t.Cleanup(func() { d.end(syscall.SIGTERM) }) // before what it has mapped is taken from it
+	ballast := filepath.Join(small, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitMemory, []string{"samples are in pets and there is room for more", "has no memory for it", "stocached gc"}, d.args("warm", "pets")...)
+	c := d.attach("pets")
+	stats, err := c.Stats()
+	if err != nil || stats.Ready == 0 || stats.Ready > 35 {
+		t.Errorf("%d are filled, %v", stats.Ready, err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": stats.Ready, "failed_samples": 0})
+}

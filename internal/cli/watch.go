@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
+)
+
+// watch is stats --watch.
+type watch struct {
+	dir      *dirFlag
+	name     string // "": all caches
+	interval time.Duration
+	count    uint64 // intervals to show; 0: no end
+	json     bool
+	server   *asker
+
+	before map[[16]byte]*stats // the last look at each segment
+}
+
+// change is a cache now and an interval ago.
+type change struct {
+	now    *stats
+	before *stats // nil: not looked at before
+}
+
+var watchColumns = table.Columns[change]{
+	table.Shown("time", "time", "of the look, local (JSON: UTC)", func(c change) any { return table.Clock(c.now.at) }),
+	table.InJSON("interval_seconds", "since the look before", func(c change) any { return c.seconds() }),
+	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
+	table.Shown("ready", "filled", "samples in the cache now", func(c change) any { return table.Count(c.now.Ready) }),
+	table.Shown("cached_fraction", "cached", "filled / samples", func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
+	table.Shown("interval_hit_rate", "hit rate", "hits / (hits + misses) in the interval; none: nothing was asked for",
+		func(c change) any { return c.hitRate() }),
+	table.Shown("hits_per_second", "hits/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(hits)) }),
+	table.Shown("misses_per_second", "misses/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(misses)) }),
+	table.Shown("stored_per_second", "sets/s", "samples stored in the interval", func(c change) any { return table.PerSecond(c.rate(stored)) }),
+	table.Shown("stored_bytes_per_second", "stored", "their bytes", func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
+	table.Shown("interval_busy", "races", "races lost in the interval", func(c change) any { return c.difference(busy) }),
+	table.Shown("interval_full", "full", "sets refused for lack of room in the interval", func(c change) any { return c.difference(full) }),
+	table.Shown("allocated_bytes", "memory", "pages that the file has now", func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
+	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
+}
+
+func hits(s *stats) uint64        { return s.Hits }
+func misses(s *stats) uint64      { return s.Misses }
+func stored(s *stats) uint64      { return s.Stored }
+func storedBytes(s *stats) uint64 { return s.StoredBytes }
+func busy(s *stats) uint64        { return s.Busy }
+func full(s *stats) uint64        { return s.Full }
+
+// seconds of the interval; unknown at first.
+func (c change) seconds() table.Ratio {
+	if c.before == nil {
+		return table.Ratio(math.NaN())
+	}
+	return table.Ratio(c.now.at.Sub(c.before.at).Seconds())
+}
+
+// rate of a counter in the interval.
+func (c change) rate(counter func(*stats) uint64) float64 {
+	if c.before == nil {
+		return math.NaN()
+	}
+	return float64(counter(c.now)-counter(c.before)) / float64(c.seconds())
+}
+
+// difference of a counter; nil at first.
+func (c change) difference(counter func(*stats) uint64) any {
+	if c.before == nil {
+		return nil
+	}
+	return table.Count(counter(c.now) - counter(c.before))
+}
+
+func (c change) hitRate() table.Ratio {
+	if c.before == nil {
+		return table.Ratio(math.NaN())
+	}
+	h, m := c.now.Hits-c.before.Hits, c.now.Misses-c.before.Misses
+	return table.Fraction(h, h+m)
+}
+
+// run looks, waits and looks again. It waits for a cache that is not made yet. An interrupt is the usual end: no error. So is the end of the cache.
+func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	show := w.lines
+	switch {
+	case w.json:
+		show = w.objects
+	case isTerminal(stdout):
+		show = w.screen
+	}
+	w.before = map[[16]byte]*stats{}
+	waiting := false
+	for n := uint64(0); ; {
+		changes, err := w.read(stderr)
+		switch {
+		case errors.Is(err, shm.ErrNotFound) && n > 0:
+			fmt.Fprintf(stderr, "%s is gone\n", w.name)
+			return nil
+		case errors.Is(err, shm.ErrNotFound) && w.name != "" && !isUnnamed(w.name): // nobody makes a cache with such a name, which is random
+			if !waiting {
+				fmt.Fprintf(stderr, "no cache %s yet; waiting until a program makes it\n", w.place())
+			}
+			waiting = true
+		case err != nil && !errors.Is(err, errReported):
+			return err
+		default:
+			if err := show(stdout, changes, n); err != nil {
+				return err
+			}
+			if w.count != 0 && n == w.count {
+				return nil
+			}
+			n++
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// place is where the cache is looked for.
+func (w *watch) place() string {
+	if strings.Contains(w.name, "/") {
+		return w.name
+	}
+	return filepath.Join(w.dir.shown(), w.name)
+}
+
+// read reads the caches and compares them with what they were an interval ago.
+func (w *watch) read(stderr io.Writer) ([]change, error) {
+	var rows []*stats
+	var err error
+	if w.name == "" {
+		server := w.server
+		if !w.json {
+			server = nil
+		}
+		rows, err = w.dir.allStats(stderr, server)
+	} else {
+		var s *stats
+		if s, err = w.dir.stats(w.name, w.server); err == nil {
+			rows = []*stats{s}
+		}
+	}
+	now := map[[16]byte]*stats{}
+	changes := make([]change, len(rows))
+	for k, s := range rows {
+		changes[k] = change{s, w.before[s.uuid]}
+		now[s.uuid] = s
+	}
+	w.before = now
+	return changes, err
+}
+
+// lines writes, for a pipe, a line for each cache and interval under one heading. The first look is no interval.
+func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
+	var b bytes.Buffer
+	if n == 0 {
+		b.WriteString(pad(watchColumns.Titles()))
+	}
+	for _, c := range changes {
+		if c.before != nil {
+			b.WriteString(pad(watchColumns.Cells(c)))
+		}
+	}
+	_, err := stdout.Write(b.Bytes())
+	return err
+}
+
+// pad makes columns of a fixed width, since lines come one by one: names on the left, numbers right.
+func pad(cells []string) string {
+	var b strings.Builder
+	for k, cell := range cells {
+		width := 10
+		if k == 1 {
+			width = 20
+		}
+		space := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(cell)))
+		if k < 2 {
+			b.WriteString(cell + space + "  ")
+		} else {
+			b.WriteString(space + cell + "  ")
+		}
+	}
+	return strings.TrimRight(b.String(), " ") + "\n"
+}
+
+// objects writes a JSON object in a line for each cache and interval: the stats and the change.
+func (w *watch) objects(stdout io.Writer, changes []change, _ uint64) error {
+	for _, c := range changes {
+		if c.before == nil {
+			continue
+		}
+		o := c.now.object()
+		for _, f := range watchColumns.Object(c) {
+			if !o.Has(f.Name) {
+				o.Add(f.Name, f.Value)
+			}
+		}
+		line, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		if _, err := stdout.Write(append(table.Escaped(line), '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stocached/stocached/internal/cli/table"
+)
+
+// inInterval says which change belongs beside which total: field of watchColumns by field of statsColumns.
+var inInterval = map[string]string{
+	"hits": "hits_per_second", "misses": "misses_per_second", "hit_rate": "interval_hit_rate", "stored": "stored_per_second", "busy": "interval_busy",
+	"full": "interval_full", "ready_bytes": "stored_bytes_per_second",
+}
+
+// screen draws anew, on a terminal: of one cache totals and changes side by side, of all caches a line each.
+func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "stocached stats, every %v, %s; Ctrl-C ends it\n\n", w.interval, table.Clock(time.Now()))
+	switch {
+	case len(changes) == 0:
+		fmt.Fprintf(&b, "no caches in %s\n", w.dir.shown())
+	case w.name != "":
+		sideBySide(&b, changes[0])
+	default:
+		if err := watchColumns.Table(&b, changes); err != nil {
+			return err
+		}
+	}
+	width, height := terminalSize(stdout)
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	lines = lines[:min(len(lines), max(height-1, 1))]
+	// Home, then each line and the rest of the screen cleared behind what is written: nothing flickers.
+	const home, clearLine, clearRest = "\x1b[H", "\x1b[K\n", "\x1b[J"
+	var out strings.Builder
+	out.WriteString(home)
+	for _, line := range lines {
+		if r := []rune(line); len(r) > width {
+			line = string(r[:width])
+		}
+		out.WriteString(line + clearLine)
+	}
+	out.WriteString(clearRest)
+	_, err := io.WriteString(stdout, out.String())
+	return err
+}
+
+// sideBySide writes what stats shows in its table, a line each, with the change in the interval beside it.
+func sideBySide(b *bytes.Buffer, c change) {
+	changes := map[string]string{}
+	for _, column := range watchColumns {
+		changes[column.Field] = table.Text(column.Value(c))
+	}
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "\tTOTAL\tLAST INTERVAL\n")
+	for _, column := range c.now.columns() {
+		if column.Title == "" || column.Wide {
+			continue
+		}
+		field := inInterval[column.Field]
+		change := changes[field]
+		if strings.HasSuffix(field, "_per_second") && change != "-" && !strings.HasSuffix(change, "/s") {
+			change += "/s"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", column.Title, table.Text(column.Value(c.now)), change)
+	}
+	tw.Flush()
+}

@@ -1,0 +1,231 @@
+// Package imports holds one test: that imports point one way.
+package imports
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const module = "github.com/stocached/stocached"
+
+// rule says what the packages of a folder (and the folders in it) may import beside the standard library and themselves.
+type rule struct {
+	ours   []string // folders of this module
+	others []string // module paths; "*": any but cloud SDKs
+	why    string
+}
+
+var (
+	system = []string{"golang.org/x/sys"}
+	low    = []string{"policy", "shm", "internal/fault"}
+)
+
+// rules is the direction: cmd -> server -> order, source, cache -> policy, shm; loader -> order, source, cache; client -> cache, shm; nothing points up.
+var rules = map[string]rule{
+	"shm":              {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"}, "the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
+	"policy":           {nil, nil, "policies are pure decisions: no locks, clock or I/O, so that a simulator runs the same code"},
+	"internal/size":    {nil, nil, "sizes are written the same way everywhere, so reading them needs nothing"},
+	"internal/sockets": {[]string{"control", "shm"}, system, "clients and servers look at each other the same way, so it knows neither"},
+	"internal/fault":   {nil, system, "fault points are passed in every layer, so they may know none"},
+	"cache":            {low, system, "the protocol joins segment and policy, and knows nothing of sources, servers and users"},
+	"source":           {[]string{"shm", "internal/fault", "internal/size"}, []string{"*", "cloud"}, "a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
+	"order":            {nil, nil, "an order is a function of numbers, the same in three languages"},
+	"loader":           {append([]string{"order", "source", "cache"}, low...), system, "a loader reads caches and sources; it works without a server"},
+	"server":           {append([]string{"order", "source", "cache", "control", "internal/size", "internal/sockets"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
+	"control":          {nil, nil, "the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
+	"client":           {append([]string{"cache", "control", "internal/sockets"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},
+	"demo":             {[]string{"client"}, nil, "the demo shows what a user writes, who has the client and nothing else"},
+	"cclient":          {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
+	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
+		"the conformance tests drive Go and C side by side"},
+	"cmd":          {[]string{"internal/cli"}, nil, "a program is its command line"},
+	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control", "internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"}, "the command line is on top"},
+}
+
+// shown says which folders the tests of a folder may import as well: those whose users it is for, so that its examples are what a user writes.
+var shown = map[string][]string{"loader": {"client", "server"}}
+
+// helpers are what tests of any folder may import.
+var helpers = []string{"go.uber.org/goleak"}
+
+// cloud SDKs, by the beginnings of their module paths.
+var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/", "google.golang.org/api"}
+
+// Ensure that no import of this module points up, that only the conformance tests use cgo, and that cloud SDKs stay under source/.
+func TestDirection(t *testing.T) {
+	violations, files, err := check(os.DirFS("../../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 20 {
+		t.Fatalf("only %d Go files found: is this run from the module?", files)
+	}
+	for _, v := range violations {
+		t.Error(v)
+	}
+}
+
+// Ensure that each kind of violation is seen, and that what is allowed is not one.
+func TestCheckSees(t *testing.T) {
+	for _, c := range []struct {
+		file, imports string
+		want          string // part of the message; "": allowed
+	}{
+		{"shm/a.go", module + "/cache", "shm/a.go imports cache: the segment is the lowest layer"},
+		{"shm/a.go", module + "/internal/fault", "shm/a.go imports internal/fault"},
+		{"shm/a_test.go", module + "/cache", "shm/a_test.go imports cache"},
+		{"shm/a_test.go", module + "/internal/anything", ""},
+		{"shm/a.go", "github.com/spf13/cobra", "shm/a.go imports github.com/spf13/cobra"},
+		{"shm/a.go", "golang.org/x/sys/unix", ""},
+		{"shm/a.go", "golang.org/x/sysevil", "imports golang.org/x/sysevil"},
+		{"shm/a.go", "os", ""},
+		{"shm/a.go", "C", "cgo"},
+		{"policy/a.go", "golang.org/x/sys/unix", "policy/a.go imports golang.org"},
+		{"policy/clock/a.go", module + "/shm", "policy/clock/a.go imports shm"},
+		{"policy/clock/a.go", module + "/policy", ""},
+		{"cache/a.go", module + "/policy", ""},
+		{"cache/a.go", module + "/internal/fault", ""},
+		{"cache/a.go", module + "/internal/verify/model", "cache/a.go imports internal/verify/model"},
+		{"cache/a.go", module + "/client", "cache/a.go imports client"},
+		{"client/a.go", module + "/cache", ""},
+		{"client/a.go", module + "/server", "must stay small"},
+		{"client/a.go", module + "/source", "must stay small"},
+		{"loader/a.go", module + "/client", "it works without a server"},
+		{"loader/a_test.go", module + "/client", ""},
+		{"loader/a_test.go", module + "/cmd/stocached", "it works without a server"},
+		{"loader/a_test.go", "go.uber.org/goleak", ""},
+		{"loader/a.go", "go.uber.org/goleak", "it works without a server"},
+		{"server/a.go", module + "/cmd/stocached", "server/a.go imports cmd"},
+		{"server/a.go", "github.com/minio/minio-go/v7", "cloud SDK"},
+		{"source/s3/a.go", "github.com/minio/minio-go/v7", ""},
+		{"source/s3/a.go", module + "/cache", "source/s3/a.go imports cache"},
+		{"cclient/conform/a.go", "C", ""},
+		{"cclient/a.go", "C", "cgo"},
+		{"cmd/stocached/a.go", module + "/internal/cli", ""},
+		{"cmd/stocached/a.go", module + "/server", "a program is its command line"},
+		{"internal/cli/a.go", "github.com/spf13/cobra", ""},
+		{"internal/cli/a.go", module + "/internal/verify/model", "imports internal/verify/model"},
+		{"internal/verify/model/a.go", module + "/cache", ""},
+		{"tools/lint/a.go", "golang.org/x/tools", ""},
+		{"shm/a.go", module + "/tools/lint", "shm/a.go imports tools/lint"},
+		{"novel/a.go", "os", "novel/a.go lies in a folder without a rule"},
+		{"bench/a.go", module + "/novel", ""}, // a module of its own
+	} {
+		tree := fstest.MapFS{
+			"go.mod":       {Data: []byte("module " + module)},
+			"bench/go.mod": {Data: []byte("module bench")},
+			c.file:         {Data: []byte(fmt.Sprintf("package p\nimport %q\n", c.imports))},
+		}
+		violations, _, err := check(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(violations, "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s importing %s: got %q, want %q", c.file, c.imports, got, c.want)
+		}
+	}
+}
+
+// check reads the imports of every Go file, whatever its build tags.
+func check(tree fs.FS) (violations []string, files int, err error) {
+	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			base := d.Name()
+			if name != "." && (base[0] == '.' || base == "testdata" || base == "build" || base == "node_modules") {
+				return fs.SkipDir
+			}
+			if _, err := fs.Stat(tree, path.Join(name, "go.mod")); err == nil && name != "." { // another module
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		files++
+		source, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if v := violation(name, imported); v != "" {
+				violations = append(violations, v)
+			}
+		}
+		return nil
+	})
+	return violations, files, err
+}
+
+// violation says what is wrong with a file's import; "": nothing.
+func violation(file, imported string) string {
+	folder, r, ok := ruleOf(path.Dir(file))
+	if imported == "C" {
+		if folder == "cclient/conform" {
+			return ""
+		}
+		return file + " uses cgo: only cclient/conform may, everything else builds without a C compiler and must not carry two runtimes"
+	}
+	if (within(file, "internal") || within(file, "tools")) && !ok {
+		return "" // tools and tests, on top of everything; who may import them is decided by the importer's rule
+	}
+	if !ok {
+		return fmt.Sprintf("%s lies in a folder without a rule: add one to internal/verify/imports, with its reason", file)
+	}
+	if rest, mine := strings.CutPrefix(imported, module+"/"); mine {
+		if within(rest, folder) || slices.ContainsFunc(r.ours, func(f string) bool { return within(rest, f) }) {
+			return ""
+		}
+		if strings.HasSuffix(file, "_test.go") && (within(rest, "internal") || slices.ContainsFunc(shown[folder], func(f string) bool { return within(rest, f) })) {
+			return ""
+		}
+		return fmt.Sprintf("%s imports %s: %s", file, rest, r.why)
+	}
+	if !strings.Contains(strings.Split(imported, "/")[0], ".") { // the standard library
+		return ""
+	}
+	if slices.ContainsFunc(cloud, func(prefix string) bool { return strings.HasPrefix(imported, prefix) }) && !slices.Contains(r.others, "cloud") {
+		return fmt.Sprintf("%s imports the cloud SDK %s: those live under source/ only", file, imported)
+	}
+	if strings.HasSuffix(file, "_test.go") && slices.Contains(helpers, imported) {
+		return ""
+	}
+	if slices.Contains(r.others, "*") || slices.ContainsFunc(r.others, func(m string) bool { return within(imported, m) }) {
+		return ""
+	}
+	return fmt.Sprintf("%s imports %s: %s", file, imported, r.why)
+}
+
+// ruleOf finds the rule of the nearest folder that has one.
+func ruleOf(dir string) (folder string, r rule, ok bool) {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if r, ok := rules[dir]; ok {
+			return dir, r, true
+		}
+	}
+	return "", rule{}, false
+}
+
+// within says whether a slash-separated path is folder or lies in it.
+func within(name, folder string) bool { return name == folder || strings.HasPrefix(name, folder+"/") }

@@ -1,0 +1,227 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+)
+
+// limit bounds the states of one configuration: a step that makes histories differ for ever would otherwise fill the memory.
+const limit = 4_000_000
+
+// The protocol as documented holds in every reachable state of every configuration; and these pass every fault point of docs/protocol.md and make every step of the model.
+func TestProtocol(t *testing.T) {
+	var mu sync.Mutex // protects passed and made
+	passed := map[string]bool{}
+	var made [steps]bool
+	all := Configs()
+	if !testing.Short() {
+		all = append(LargeConfigs(), all...)
+	}
+	limit := limit
+	if os.Getenv("MODEL_DEEP") != "" {
+		all, limit = append(DeepConfigs(), all...), 20*limit
+	}
+	t.Run("configurations", func(t *testing.T) {
+		for _, c := range all {
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				start := time.Now()
+				r := c.Explore(limit)
+				t.Logf("%s: %s, %.1f s", c.Name, r, time.Since(start).Seconds())
+				if r.Violation != "" {
+					t.Fail()
+				}
+				if r.Rests == 0 {
+					t.Error("no state is at rest: nothing ever ends in this configuration")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				maps.Copy(passed, r.Points)
+				for k, did := range r.Steps {
+					made[k] = made[k] || did
+				}
+			})
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	made[finished], made[drainTimeout] = true, true // no step; a choice at drainEntry
+	for k, did := range made {
+		if !did {
+			t.Errorf("no configuration makes step %d", k)
+		}
+	}
+	compareSets(t, "docs/protocol.md", pointsOf(t, "../../../docs/protocol.md"), "the configurations", passed)
+}
+
+// Every breakage of the protocol is found, in the configuration that is there for it. The log has the shortest schedule.
+func TestMutations(t *testing.T) {
+	for _, m := range Mutants {
+		if m.In == "" {
+			continue
+		}
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			c := configNamed(t, m.In)
+			c.Broken = m.Mutation
+			r := c.Explore(limit)
+			t.Logf("%s. Found in %s: %s", m.Text, m.In, r)
+			if r.Violation == "" {
+				t.Errorf("nothing wrong is found when %s: the model or the claim is too weak", m.Text)
+			}
+		})
+	}
+}
+
+// What the table of mutations calls redundant is: no configuration shows any harm without it. If one does, the reason given there is wrong.
+func TestRedundant(t *testing.T) {
+	for _, m := range Mutants {
+		if m.In != "" {
+			continue
+		}
+		for _, c := range Configs() {
+			t.Run(m.Name+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				c.Broken = m.Mutation
+				if r := c.Explore(limit); r.Violation != "" {
+					t.Errorf("%s, which is thought harmless because %s. Found in %s: %s", m.Text, m.Redundant, c.Name, r)
+				}
+			})
+		}
+	}
+}
+
+// Every mutation of the code is in the table, once.
+func TestMutantsListed(t *testing.T) {
+	seen := map[Mutation]bool{AsDocumented: true}
+	for _, m := range Mutants {
+		if seen[m.Mutation] {
+			t.Errorf("%s is listed twice", m.Name)
+		}
+		seen[m.Mutation] = true
+	}
+	if len(seen) != int(mutationCount) {
+		t.Errorf("%d mutations are listed with the unbroken protocol, there are %d", len(seen), mutationCount)
+	}
+}
+
+func configNamed(t *testing.T, name string) Config {
+	t.Helper()
+	for _, c := range Configs() {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no configuration %q", name)
+	return Config{}
+}
+
+// The schedules that are replayed pass every fault point, and clients die at each of them.
+func TestSchedulesCover(t *testing.T) {
+	documented := pointsOf(t, "../../../docs/protocol.md")
+	text, err := os.ReadFile("testdata/schedules.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schedules []Schedule
+	if err := json.Unmarshal(text, &schedules); err != nil {
+		t.Fatal(err)
+	}
+	replayed, died := map[string]bool{}, map[string]bool{}
+	for _, s := range schedules {
+		run, err := NewRun(s.World)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := map[int]string{}
+		for _, text := range s.Moves {
+			m, err := ParseMove(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.String() != text {
+				t.Errorf("%q is read as %q", text, m)
+			}
+			if m.Dies {
+				for thread, ref := range run.y.threads {
+					if int(ref.client) == m.Thread && at[thread] != "" {
+						died[at[thread]] = true
+					}
+				}
+				continue
+			}
+			if at[m.Thread] = m.Point; m.Point != "" {
+				replayed[m.Point] = true
+			}
+		}
+	}
+	compareSets(t, "docs/protocol.md", documented, "the schedules", replayed)
+	compareSets(t, "docs/protocol.md", documented, "the deaths in the schedules", died)
+}
+
+// The schedules in testdata are those that the model gives: go generate ./internal/verify/model.
+func TestSchedulesFresh(t *testing.T) {
+	have, err := os.ReadFile("testdata/schedules.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Encode(Sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(have, want) {
+		t.Error("testdata/schedules.json is not what the model gives: go generate ./internal/verify/model")
+	}
+}
+
+// pointsOf finds the names of fault points in a document.
+func pointsOf(t *testing.T, path string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := map[string]bool{}
+	for _, m := range regexp.MustCompile("`((?:register|reclaim|claim|slot|extent|write|publish|abort|clear)\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		points[m[1]] = true
+	}
+	return points
+}
+
+func compareSets(t *testing.T, a string, in map[string]bool, b string, also map[string]bool) {
+	t.Helper()
+	for p := range in {
+		if !also[p] {
+			t.Errorf("%s: in %s, not in %s", p, a, b)
+		}
+	}
+	for p := range also {
+		if !in[p] {
+			t.Errorf("%s: in %s, not in %s", p, b, a)
+		}
+	}
+}
+
+// docs/model.md lists every mutation as the table has it.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range Mutants {
+		last := m.In
+		if last == "" {
+			last = m.Redundant
+		}
+		if line := "| " + m.Name + " | " + m.Text + " | " + last + " |\n"; !bytes.Contains(text, []byte(line)) {
+			t.Errorf("docs/model.md has not the line %q", line)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package order
+
+import "fmt"
+
+// Epoch is the order of one epoch. Safe for use by many goroutines.
+type Epoch struct {
+	Order     // of a WeightedOrder Samples and Seed alone, of a MixedOrder too, Samples being those of all datasets
+	number    uint64
+	positions uint64
+	plain     *plain // one of these
+	draws     *draws
+	mix       *mixture
+}
+
+// Epoch returns the order of an epoch. ErrInvalid.
+func (o Order) Epoch(number uint64) (*Epoch, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	e := &Epoch{Order: o, number: number, positions: o.Samples, plain: &plain{}}
+	e.plain.begin(&o, number)
+	return e, nil
+}
+
+// Number is the epoch's.
+func (e *Epoch) Number() uint64 { return e.number }
+
+// Positions is how many there are: the samples of an Order, the draws of a WeightedOrder, what a MixedOrder stops at.
+func (e *Epoch) Positions() uint64 { return e.positions }
+
+// At returns the index of the sample at a position, which is below Positions; it panics otherwise. Of the kinds with windows, and of mixes, Fill is faster for many positions.
+func (e *Epoch) At(position uint64) uint64 {
+	if position >= e.positions {
+		panic(fmt.Sprintf("order: position %d is not in 0..%d", position, e.positions-1))
+	}
+	if e.plain != nil && e.Kind <= Shuffled {
+		return e.plain.at(position, nil)
+	}
+	return e.at(position, &memory{})
+}
+
+// Position returns where a sample stands: the inverse of At. It panics for an index that is not below Samples, and for epochs of a WeightedOrder or a MixedOrder, in which a sample may
+// stand in several places or in none.
+func (e *Epoch) Position(index uint64) uint64 {
+	if e.plain == nil {
+		panic("order: a sample has no one position in an epoch with weights or of several datasets")
+	}
+	if index >= e.Samples {
+		panic(fmt.Sprintf("order: index %d is not in 0..%d", index, e.Samples-1))
+	}
+	return e.plain.position(index)
+}
+
+// Fill writes the indices at positions first, first + step, ... to dst, as long as there are any, and returns how many.
+func (e *Epoch) Fill(dst []int, first, step uint64) int {
+	var m memory
+	done := 0
+	if e.plain != nil && e.Kind == Shuffled {
+		done = e.plain.whole.fill(dst, first, step)
+	}
+	for k := done; k < len(dst); k++ {
+		position := first + uint64(k)*step
+		if position >= e.positions {
+			return k
+		}
+		dst[k] = int(e.at(position, &m))
+	}
+	return len(dst)
+}
+
+// memory is what one call for many positions needs not work out again: a window, or where the datasets of a mix are.
+type memory struct {
+	window window
+	mixed  *mixMemory
+}
+
+func (e *Epoch) at(position uint64, m *memory) uint64 {
+	switch {
+	case e.plain != nil:
+		return e.plain.at(position, &m.window)
+	case e.draws != nil:
+		return e.draws.at(position)
+	}
+	if m.mixed == nil {
+		m.mixed = &mixMemory{}
+	}
+	return e.mix.at(position, m.mixed)
+}

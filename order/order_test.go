@@ -1,0 +1,397 @@
+package order_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/order"
+)
+
+func epoch(t testing.TB, o order.Order, number uint64) *order.Epoch {
+	t.Helper()
+	e, err := o.Epoch(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// orders are of all kinds and sizes, with last blocks and windows that are short.
+func orders() (all []order.Order) {
+	for _, n := range []uint64{1, 2, 7, 64, 257, 1000, 4099} {
+		all = append(all, order.Order{Samples: n, Kind: order.Sequential}, order.Order{Samples: n, Kind: order.Shuffled, Seed: 5})
+		for _, window := range []uint64{1, 3, 16, 300, 5000} {
+			all = append(all, order.Order{Samples: n, Kind: order.Windows, Seed: 5, Window: window})
+			for _, block := range []uint64{1, 2, 10, 33, 999, 5000} {
+				all = append(all, order.Order{Samples: n, Kind: order.Blocks, Seed: 5, Window: window, Block: block})
+			}
+		}
+	}
+	return all
+}
+
+// Ensure that an epoch has every sample once, that Position is the inverse of At, and that Fill gives what At gives.
+func TestEpochHasEverySampleOnce(t *testing.T) {
+	for _, o := range orders() {
+		e := epoch(t, o, 3)
+		seen := make([]bool, o.Samples)
+		all := make([]int, o.Samples)
+		if n := e.Fill(all, 0, 1); n != int(o.Samples) {
+			t.Fatalf("%+v: %d of %d", o, n, o.Samples)
+		}
+		for k := range o.Samples {
+			i := e.At(k)
+			if i >= o.Samples || seen[i] || e.Position(i) != k || all[k] != int(i) {
+				t.Fatalf("%+v: position %d has index %d, seen %v, whose position is %d; Fill says %d", o, k, i, i < o.Samples && seen[i], e.Position(i), all[k])
+			}
+			seen[i] = true
+		}
+		third := make([]int, o.Samples)
+		n := e.Fill(third, 1, 3)
+		for k, i := range third[:n] {
+			if i != all[1+3*k] {
+				t.Fatalf("%+v: every third one: %d is %d, want %d", o, k, i, all[1+3*k])
+			}
+		}
+		if want := int(o.Samples+1) / 3; n != want {
+			t.Fatalf("%+v: every third one: %d, want %d", o, n, want)
+		}
+	}
+}
+
+// Ensure that what a kind promises holds: which samples may stand where.
+func TestKindsKeepTheirPlaces(t *testing.T) {
+	windows := epoch(t, order.Order{Samples: 1003, Kind: order.Windows, Seed: 1, Window: 50}, 0)
+	for k := range uint64(1003) {
+		if windows.At(k)/50 != k/50 {
+			t.Fatalf("position %d has index %d, of another window", k, windows.At(k))
+		}
+	}
+	const n, block, window = 1003, 10, 4
+	blocks := epoch(t, order.Order{Samples: n, Kind: order.Blocks, Seed: 1, Window: window, Block: block}, 0)
+	var order []uint64 // blocks as they first come
+	since := map[uint64]int{}
+	for k := range uint64(n) {
+		b := blocks.At(k) / block
+		if _, ok := since[b]; !ok {
+			since[b] = int(k)
+			order = append(order, b)
+		}
+		if age := int(k) - since[b]; age >= window*block {
+			t.Fatalf("at position %d a sample of block %d comes %d samples after its first", k, b, age)
+		}
+	}
+	if slices.IsSorted(order) || len(order) != 101 {
+		t.Errorf("%d blocks come as %v", len(order), order)
+	}
+	open := 0
+	for k := 0; k+window <= len(order); k += window { // all of a window come before any of the next
+		for _, b := range order[k : k+window] {
+			if since[b] < open {
+				t.Errorf("block %d of window %d comes at %d", b, k/window, since[b])
+			}
+		}
+		open = since[order[k]]
+	}
+}
+
+// Ensure that seeds, epochs, and windows of one epoch have nothing to do with each other.
+func TestOrdersDiffer(t *testing.T) {
+	const n = 1000
+	first := func(o order.Order, number uint64) []int {
+		all := make([]int, n)
+		epoch(t, o, number).Fill(all, 0, 1)
+		return all
+	}
+	o := order.Order{Samples: n, Kind: order.Shuffled, Seed: 1}
+	other := o
+	other.Seed = 2
+	for name, pair := range map[string][2][]int{
+		"epochs": {first(o, 0), first(o, 1)}, "seeds": {first(o, 0), first(other, 0)}, "seed and epoch": {first(o, 2), first(other, 1)},
+	} {
+		same := 0
+		for k := range n {
+			if pair[0][k] == pair[1][k] {
+				same++
+			}
+		}
+		if same > 10 { // 1 is to be expected
+			t.Errorf("%s: %d samples of %d stand in the same place", name, same, n)
+		}
+	}
+	windows := first(order.Order{Samples: n, Kind: order.Windows, Seed: 1, Window: 100}, 0)
+	for k := range 100 {
+		if windows[k]+100 != windows[100+k] {
+			return
+		}
+	}
+	t.Error("two windows are shuffled alike")
+}
+
+func TestOrdersThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		o    order.Order
+		want string
+	}{
+		{order.Order{}, "0 samples are not in 1..1099511627776"},
+		{order.Order{Samples: order.MaxSamples + 1}, "1099511627777 samples"},
+		{order.Order{Samples: 1, Kind: 4}, "there is no kind 4"},
+		{order.Order{Samples: 1, Kind: order.Windows}, "a window of 0 in an order that is windows"},
+		{order.Order{Samples: 1, Kind: order.Shuffled, Window: 2}, "a window of 2 in an order that is shuffled"},
+		{order.Order{Samples: 1, Kind: order.Blocks, Window: 2}, "blocks of 0 samples"},
+		{order.Order{Samples: 1, Kind: order.Windows, Window: 2, Block: 3}, "blocks of 3 samples in an order that is windows"},
+	} {
+		if _, err := c.o.Epoch(0); !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
+		}
+	}
+	for name, call := range map[string]func(){
+		"At":       func() { epoch(t, order.Order{Samples: 3}, 0).At(3) },
+		"Position": func() { epoch(t, order.Order{Samples: 3}, 0).Position(3) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s takes what cannot be", name)
+				}
+			}()
+			call()
+		}()
+	}
+}
+
+// Ensure that orders too large for any memory work as well.
+func TestHugeOrders(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, o := range []order.Order{
+		{Samples: order.MaxSamples, Kind: order.Shuffled}, {Samples: order.MaxSamples - 1, Kind: order.Windows, Window: 1 << 39}, {Samples: 1e9, Kind: order.Blocks, Block: 4096, Window: 16},
+		{Samples: order.MaxSamples, Kind: order.Blocks, Block: order.MaxSamples, Window: order.MaxSamples}, {Samples: 1e12 + 39, Kind: order.Blocks, Block: 3, Window: 1 << 50},
+	} {
+		e := epoch(t, o, 1<<63)
+		for range 2000 {
+			k := random.Uint64N(o.Samples)
+			if i := e.At(k); i >= o.Samples || e.Position(i) != k {
+				t.Fatalf("%+v: position %d has index %d, whose position is %d", o, k, i, e.Position(i))
+			}
+		}
+	}
+}
+
+func ExampleOrder() {
+	o := order.Order{Samples: 10, Kind: order.Shuffled, Seed: 1}
+	for number := range uint64(2) {
+		e, err := o.Epoch(number)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		indices := make([]int, 10)
+		e.Fill(indices, 0, 1)
+		fmt.Println(indices)
+	}
+	// Output:
+	// [1 9 4 5 8 3 7 6 0 2]
+	// [8 1 0 5 7 9 3 6 4 2]
+}
+
+var update = flag.Bool("update", false, "write testdata/order.txt anew: only when docs/order.md changes")
+
+// vectors are the orders of testdata/order.txt, which C and Python are tested with as well.
+func vectors() (all []order.Order) {
+	for _, seed := range []uint64{0, 1, math.MaxUint64} {
+		for _, n := range []uint64{1, 2, 10, 256, 257, 1000, 1281167, 1<<30 + 1, 1e9, order.MaxSamples} {
+			all = append(all, order.Order{Samples: n, Kind: order.Sequential, Seed: seed}, order.Order{Samples: n, Kind: order.Shuffled, Seed: seed},
+				order.Order{Samples: n, Kind: order.Windows, Seed: seed, Window: 1000}, order.Order{Samples: n, Kind: order.Windows, Seed: seed, Window: 7},
+				order.Order{Samples: n, Kind: order.Blocks, Seed: seed, Window: 16, Block: 27}, order.Order{Samples: n, Kind: order.Blocks, Seed: seed, Window: 3, Block: 4096})
+		}
+	}
+	return all
+}
+
+// Ensure that orders are what they were: docs/order.md.
+func TestVectors(t *testing.T) {
+	var b strings.Builder
+	fmt.Fprint(&b, `# Every implementation of docs/order.md is tested with this file. Lines are of four kinds; indices at some positions stand at their ends.
+# kind samples seed window block epoch: position=index ...
+# shard kind samples seed window block epoch rank ranks from ends: samples real digest k=index ...
+# weighted samples seed draws pattern epoch: positions digest position=index ...
+# mixed seed stop length epoch datasets, and for each: kind samples seed window block ratio: positions digest position=index ...
+# digest: the sum of (k+1) * (index+1), modulo 2^64, over the first 20,000.
+# pattern: the weight of sample i. 0: 1; 1: (i+1) mod 7; 2: 2^-(i mod 70); 3: (mix(i) >> 11) / 2^53; 4: the least number above 0, times (i+1) mod 3; 5: 1.7e308 for the first, 1 for all others.
+`)
+	for k, o := range vectors() {
+		number := []uint64{0, 1, math.MaxUint64}[k%3]
+		e := epoch(t, o, number)
+		fmt.Fprintf(&b, "%s %d:", settings(o), number)
+		for _, position := range []uint64{0, 1, 2, o.Samples / 3, o.Samples / 2, o.Samples - 1} {
+			if position < o.Samples {
+				fmt.Fprintf(&b, " %d=%d", position, e.At(position))
+			}
+		}
+		fmt.Fprintln(&b)
+	}
+	shardVectors(t, &b)
+	weightedVectors(t, &b)
+	mixedVectors(t, &b)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("testdata/order.txt", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/order.txt")
+	if err != nil || string(want) != b.String() {
+		t.Errorf("orders are not those of testdata/order.txt, %v: checkpoints of users would go on with other samples", err)
+	}
+}
+
+func settings(o order.Order) string {
+	return fmt.Sprintf("%d %d %d %d %d", o.Kind, o.Samples, o.Seed, o.Window, o.Block)
+}
+
+// indices writes how many there are, their digest and some of them.
+func indices(b *strings.Builder, n uint64, fill func(dst []int, first uint64) int) {
+	all := make([]int, min(n, 20000))
+	all = all[:fill(all, 0)]
+	digest := uint64(0)
+	for k, i := range all {
+		digest += uint64(k+1) * uint64(i+1)
+	}
+	fmt.Fprintf(b, " %d", digest)
+	for _, k := range []uint64{0, 1, 2, n / 3, n / 2, n - 1} {
+		one := make([]int, 1)
+		if k < n && fill(one, k) == 1 {
+			fmt.Fprintf(b, " %d=%d", k, one[0])
+		}
+	}
+	fmt.Fprintln(b)
+}
+
+func shardVectors(t *testing.T, b *strings.Builder) {
+	for k, o := range []order.Order{
+		{Samples: 1, Kind: order.Shuffled}, {Samples: 10, Kind: order.Shuffled, Seed: 3}, {Samples: 1281167, Kind: order.Shuffled, Seed: 1}, {Samples: 1003, Kind: order.Sequential},
+		{Samples: 1003, Kind: order.Windows, Seed: 4, Window: 100}, {Samples: 1003, Kind: order.Blocks, Seed: 5, Window: 4, Block: 33}, {Samples: order.MaxSamples, Kind: order.Shuffled},
+	} {
+		e := epoch(t, o, uint64(k))
+		for _, s := range []order.Shard{
+			{Rank: 0, Ranks: 1}, {Rank: 0, Ranks: 2, From: 1}, {Rank: 1, Ranks: 2, From: 1}, {Rank: 2, Ranks: 3, From: o.Samples / 2}, {Rank: 7, Ranks: 8}, {Rank: 63, Ranks: 64, From: o.Samples - 1},
+			{Rank: 1, Ranks: 7, From: o.Samples},
+		} {
+			for _, s.Ends = range []order.Ends{order.Uneven, order.Pad, order.Drop} {
+				p := part(t, s, e)
+				fmt.Fprintf(b, "shard %s %d %d %d %d %d: %d %d", settings(o), k, s.Rank, s.Ranks, s.From, s.Ends, p.Samples(), p.Real())
+				indices(b, p.Samples(), p.Fill)
+			}
+		}
+	}
+}
+
+// pattern is the weight of a sample in a line of testdata/order.txt.
+func pattern(number int, i uint64) float64 {
+	switch number {
+	case 0:
+		return 1
+	case 1:
+		return float64((i + 1) % 7)
+	case 2:
+		return math.Ldexp(1, -int(i%70))
+	case 3:
+		i = (i ^ i>>30) * 0xBF58476D1CE4E5B9
+		i = (i ^ i>>27) * 0x94D049BB133111EB
+		return math.Ldexp(float64((i^i>>31)>>11), -53)
+	case 4:
+		return math.SmallestNonzeroFloat64 * float64((i+1)%3)
+	}
+	if i == 0 {
+		return 1.7e308
+	}
+	return 1
+}
+
+func patterned(t testing.TB, number int, n uint64) *order.Weights {
+	t.Helper()
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = pattern(number, uint64(i))
+	}
+	w, err := order.NewWeights(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func weightedVectors(t *testing.T, b *strings.Builder) {
+	for number := range 6 {
+		for k, n := range []uint64{1, 2, 3, 10, 257, 1000, 100003} {
+			if number == 3 && n == 1 { // mix(0) is 0, and so would be all weights
+				continue
+			}
+			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000, order.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
+			e, err := order.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(b, "weighted %d %d %d %d %d: %d", n, seed, draws, number, epoch, e.Positions())
+			indices(b, e.Positions(), func(dst []int, first uint64) int { return e.Fill(dst, first, 1) })
+		}
+	}
+}
+
+// mixes are of few and many datasets, with ratios that fit their sizes and others.
+func mixes() (all []order.MixedOrder) {
+	shuffled := func(n uint64) order.Order { return order.Order{Samples: n, Kind: order.Shuffled} }
+	many := order.MixedOrder{Seed: 8}
+	for d := range uint64(100) {
+		many.Orders = append(many.Orders, order.Order{Samples: 10 + 37*d%101, Kind: order.Shuffled, Seed: d % 3})
+		many.Ratios = append(many.Ratios, 1+d*d%17)
+	}
+	for _, o := range []order.MixedOrder{
+		{Orders: []order.Order{shuffled(7)}, Ratios: []uint64{3}},
+		{Orders: []order.Order{shuffled(1), shuffled(1)}, Ratios: []uint64{1, 1}},
+		{Orders: []order.Order{shuffled(1000), shuffled(1000)}, Ratios: []uint64{1, 1}, Seed: 2},
+		{Orders: []order.Order{shuffled(1000), {Samples: 100}, {Samples: 50, Kind: order.Blocks, Window: 2, Block: 7}}, Ratios: []uint64{7, 2, 1}, Seed: 1},
+		{Orders: []order.Order{{Samples: 300, Kind: order.Windows, Window: 40}, shuffled(3000), shuffled(257)}, Ratios: []uint64{1<<30 - 1, 1 << 29, 1 << 28}, Seed: math.MaxUint64},
+		{Orders: []order.Order{shuffled(1281167), shuffled(1 << 30), shuffled(1e9)}, Ratios: []uint64{1, 1000, 999}, Seed: 3},
+		{Orders: []order.Order{shuffled(5), shuffled(5), shuffled(5), shuffled(5), shuffled(5)}, Ratios: []uint64{1, 1, 2, 3, 5}, Seed: 4},
+		many,
+	} {
+		all = append(all, o)
+		o.Stop = order.StopAll
+		all = append(all, o)
+		o.Stop, o.Length = order.StopLength, 777
+		all = append(all, o)
+	}
+	return all
+}
+
+func mixedEpoch(t testing.TB, o order.MixedOrder, number uint64) *order.Epoch {
+	t.Helper()
+	e, err := o.Epoch(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func mixedVectors(t *testing.T, b *strings.Builder) {
+	for k, o := range mixes() {
+		number := []uint64{0, 1, 2, math.MaxUint64}[k%4]
+		e := mixedEpoch(t, o, number)
+		fmt.Fprintf(b, "mixed %d %d %d %d %d", o.Seed, o.Stop, o.Length, number, len(o.Orders))
+		for d, of := range o.Orders {
+			fmt.Fprintf(b, " %s %d", settings(of), o.Ratios[d])
+		}
+		fmt.Fprintf(b, ": %d", e.Positions())
+		indices(b, e.Positions(), func(dst []int, first uint64) int { return e.Fill(dst, first, 1) })
+	}
+}

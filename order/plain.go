@@ -1,0 +1,120 @@
+package order
+
+// plain is the order of one epoch of one dataset. It is a value, safe for concurrent use once it was made.
+type plain struct {
+	Order
+	number uint64
+
+	whole   permutation // of the samples (Shuffled) or of the blocks (Blocks)
+	block   uint64      // samples of a block; a window of samples is one of blocks of 1, which stay where they are
+	blocks  uint64      // there are
+	window  uint64      // blocks of a window
+	missing uint64      // samples that the last block has fewer than the others
+	short   uint64      // where the last block stands
+}
+
+// begin makes it the epoch of an order that was checked.
+func (e *plain) begin(o *Order, number uint64) {
+	*e = plain{Order: *o, number: number}
+	switch o.Kind {
+	case Shuffled:
+		e.whole = newPermutation(o.Samples, o.Seed, number, ofSamples, 0)
+	case Windows:
+		e.block, e.blocks, e.window = 1, o.Samples, min(o.Window, o.Samples)
+		e.short = e.blocks - 1
+	case Blocks:
+		e.block = min(o.Block, o.Samples)
+		e.blocks = (o.Samples + e.block - 1) / e.block
+		e.window = min(o.Window, e.blocks)
+		e.missing = e.blocks*e.block - o.Samples
+		e.whole = newPermutation(e.blocks, o.Seed, number, ofBlocks, 0)
+		e.short = e.whole.position(e.blocks - 1)
+	}
+}
+
+// window is a part of an epoch whose samples are shuffled among each other.
+type window struct {
+	number  uint64
+	first   uint64 // position
+	samples uint64
+	short   uint64 // where in it, of its samples in the order of blocks, those begin that the last block lacks; samples when it is not in it
+	shuffle permutation
+}
+
+// beginOf returns the position at which a window begins.
+func (e *plain) beginOf(number uint64) uint64 {
+	block := min(number*e.window, e.blocks)
+	first := block * e.block
+	if e.short < block {
+		first -= e.missing
+	}
+	return first
+}
+
+// windowAt returns the window that a position is in.
+func (e *plain) windowAt(position uint64) window {
+	size := e.window * e.block
+	number := position / size
+	if behind := e.short/e.window + 1; number >= behind || position >= e.beginOf(behind) {
+		number = (position + e.missing) / size
+	}
+	return e.windowOf(number)
+}
+
+func (e *plain) windowOf(number uint64) window {
+	w := window{number: number, first: e.beginOf(number)}
+	w.samples = e.beginOf(number+1) - w.first
+	w.short = w.samples
+	if e.short/e.window == number {
+		w.short = (e.short%e.window+1)*e.block - e.missing
+	}
+	w.shuffle = newPermutation(w.samples, e.Seed, e.number, ofWindow, number)
+	return w
+}
+
+// within returns the index at a position of a window.
+func (e *plain) within(w *window, position uint64) uint64 {
+	k := w.shuffle.at(position - w.first)
+	if k >= w.short {
+		k += e.missing
+	}
+	block := w.number*e.window + k/e.block
+	if e.Kind == Blocks {
+		block = e.whole.at(block)
+	}
+	return block*e.block + k%e.block
+}
+
+// at returns the index at a position. w is a window that was asked for before, or an empty one, and becomes the one that the position is in.
+func (e *plain) at(position uint64, w *window) uint64 {
+	switch e.Kind {
+	case Sequential:
+		return position
+	case Shuffled:
+		return e.whole.at(position)
+	}
+	if position-w.first >= w.samples { // an empty one, as well
+		*w = e.windowAt(position)
+	}
+	return e.within(w, position)
+}
+
+// position returns where a sample stands: the inverse of at.
+func (e *plain) position(index uint64) uint64 {
+	switch e.Kind {
+	case Sequential:
+		return index
+	case Shuffled:
+		return e.whole.position(index)
+	}
+	block := index / e.block
+	if e.Kind == Blocks {
+		block = e.whole.position(block)
+	}
+	w := e.windowOf(block / e.window)
+	k := block%e.window*e.block + index%e.block
+	if k >= w.short {
+		k -= e.missing
+	}
+	return w.first + w.shuffle.position(k)
+}

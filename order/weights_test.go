@@ -1,0 +1,212 @@
+package order
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+func weightsOf(t testing.TB, weights []float64) *Weights {
+	t.Helper()
+	w, err := NewWeights(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// chances are those that a table gives each sample.
+func chances(w *Weights) []float64 {
+	all := make([]float64, len(w.buckets))
+	for k, b := range w.buckets {
+		own := math.Ldexp(float64(b.threshold), -64)
+		if b.alias == uint64(k) {
+			own = 1
+		}
+		all[k] += own / float64(len(all))
+		all[b.alias] += (1 - own) / float64(len(all))
+	}
+	return all
+}
+
+// weightsToTry are small and large, alike and not, with zeros at the ends and in between, as small and as large as doubles are.
+func weightsToTry() map[string][]float64 {
+	random := rand.New(rand.NewPCG(1, 1))
+	all := map[string][]float64{
+		"one": {3}, "two": {1, 3}, "none of the first": {0, 1}, "none of the last": {1, 0, 0}, "alike": {2, 2, 2, 2, 2}, "one of many": {0, 0, 0, 1e-300, 0, 0}, "subnormal": {5e-324, 0, 1e-323, 5e-324},
+		"huge": {1.7e308, 1.7e308, 1}, "a negative zero": {math.Copysign(0, -1), 1, 2}, "falling": nil, "rising": nil, "random": nil, "skewed": nil,
+	}
+	for k := range 1000 {
+		all["falling"] = append(all["falling"], 1000-float64(k))
+		all["rising"] = append(all["rising"], float64(k))
+		all["random"] = append(all["random"], random.Float64())
+		all["skewed"] = append(all["skewed"], math.Exp(30*random.Float64()))
+	}
+	return all
+}
+
+// Ensure that a table gives each sample the chance that its weight says, to the last bits of a double or of what is told from 0.
+func TestTableIsExact(t *testing.T) {
+	for name, weights := range weightsToTry() {
+		greatest, sum := 0.0, 0.0
+		for _, w := range weights {
+			greatest = max(greatest, w)
+		}
+		for _, w := range weights {
+			sum += w / greatest
+		}
+		for k, chance := range chances(weightsOf(t, weights)) {
+			want := weights[k] / greatest / sum
+			if math.Abs(chance-want) > 1e-12*want+1e-19 || weights[k] == 0 && chance != 0 {
+				t.Errorf("%s: sample %d comes with %g, want %g", name, k, chance, want)
+			}
+		}
+	}
+}
+
+// chiSquare is how far counts are from what is expected, in standard deviations of the chi-square. Bins of less than 5 are put together.
+func chiSquare(counts, expected []float64) float64 {
+	chi, freedom, restCount, rest := 0.0, -1.0, 0.0, 0.0
+	for k, e := range expected {
+		if e < 5 {
+			restCount, rest = restCount+counts[k], rest+e
+			continue
+		}
+		chi += (counts[k] - e) * (counts[k] - e) / e
+		freedom++
+	}
+	if rest >= 5 {
+		chi += (restCount - rest) * (restCount - rest) / rest
+		freedom++
+	}
+	if freedom < 1 {
+		return 0
+	}
+	return (chi - freedom) / math.Sqrt(2*freedom)
+}
+
+// Ensure that draws are as frequent as weights say, over the positions of one epoch and over epochs at one position; that neighbours have nothing to do with each other; and that the test sees
+// weights that are a little wrong.
+func TestDrawsFollowWeights(t *testing.T) {
+	const draws = 400_000
+	for name, weights := range weightsToTry() {
+		table := weightsOf(t, weights)
+		chance := chances(table)
+		order := WeightedOrder{Weights: table, Seed: 7, Draws: draws}
+		e, err := order.Epoch(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alongside, across, expected := make([]float64, len(weights)), make([]float64, len(weights)), make([]float64, len(weights))
+		all := make([]int, draws)
+		if n := e.Fill(all, 0, 1); n != draws {
+			t.Fatal(n)
+		}
+		for _, i := range all {
+			alongside[i]++
+		}
+		for number := range uint64(draws / 10) {
+			d := draws0(t, order, number)
+			for p := range uint64(10) {
+				across[d.at(p)]++
+			}
+		}
+		wrong := make([]float64, len(weights))
+		for k := range chance {
+			expected[k] = chance[k] * draws
+			wrong[k] = expected[k]
+			if weights[k] == 0 && (alongside[k] > 0 || across[k] > 0) {
+				t.Errorf("%s: sample %d of weight 0 comes", name, k)
+			}
+		}
+		if off := max(math.Abs(chiSquare(alongside, expected)), math.Abs(chiSquare(across, expected))); off > 5 {
+			t.Errorf("%s: off by %.1f standard deviations", name, off)
+		}
+		if len(weights) == 1000 { // 20 percent more of one half than of the other
+			for k := range wrong {
+				wrong[k] *= 1 + 0.2*float64(k/500)
+			}
+			if chiSquare(alongside, wrong) < 20 {
+				t.Errorf("%s: wrong weights are not seen", name)
+			}
+		}
+	}
+	for _, apart := range []uint64{1, 2, 64} { // pairs
+		weights := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+		e, _ := WeightedOrder{Weights: weightsOf(t, weights), Draws: MaxSamples}.Epoch(0)
+		counts, expected := make([]float64, 100), make([]float64, 100)
+		for k := range uint64(draws) {
+			counts[e.At(2*apart*k)*10+e.At(2*apart*k+apart)]++
+		}
+		for k := range expected {
+			expected[k] = weights[k/10] * weights[k%10] / 55 / 55 * draws
+		}
+		if off := math.Abs(chiSquare(counts, expected)); off > 5 {
+			t.Errorf("pairs %d apart: off by %.1f standard deviations", apart, off)
+		}
+	}
+}
+
+func draws0(t *testing.T, o WeightedOrder, number uint64) *draws {
+	t.Helper()
+	e, err := o.Epoch(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.draws
+}
+
+// Ensure that the number of draws changes none of them, and that seeds and epochs do.
+func TestDrawsOfAnyNumber(t *testing.T) {
+	weights := weightsOf(t, []float64{1, 2, 3, 4})
+	first := func(o WeightedOrder, number uint64) (all [100]int) {
+		o.Weights = weights
+		e, err := o.Epoch(number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Fill(all[:], 0, 1)
+		return all
+	}
+	few, many := first(WeightedOrder{Draws: 100}, 0), first(WeightedOrder{Draws: MaxSamples}, 0)
+	if few != many {
+		t.Errorf("%v, and of more draws %v", few, many)
+	}
+	if other := first(WeightedOrder{Draws: 100}, 1); few == other {
+		t.Error("two epochs are alike")
+	}
+	if other := first(WeightedOrder{Draws: 100, Seed: 1}, 0); few == other {
+		t.Error("two seeds are alike")
+	}
+	e, _ := WeightedOrder{Weights: weights}.Epoch(0)
+	if e.Positions() != 4 || e.Samples != 4 {
+		t.Errorf("%d positions and %d samples, want 4", e.Positions(), e.Samples)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a sample has a position among draws")
+		}
+	}()
+	e.Position(0)
+}
+
+func TestWeightsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		weights []float64
+		want    string
+	}{
+		{nil, "0 weights are not in 1..1099511627776"}, {[]float64{0, 0}, "all 2 weights are 0"}, {[]float64{1, -1}, "weight 1 is -1"}, {[]float64{math.NaN()}, "weight 0 is NaN"},
+		{[]float64{1, 2, math.Inf(1)}, "weight 2 is +Inf"}, {[]float64{math.Inf(-1)}, "weight 0 is -Inf"}, {[]float64{1, -5e-324}, "weight 1 is -5e-324"},
+	} {
+		if _, err := NewWeights(c.weights); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.weights, err, c.want)
+		}
+	}
+	for want, o := range map[string]WeightedOrder{"no weights": {}, "1099511627777 draws": {Weights: weightsOf(t, []float64{1}), Draws: MaxSamples + 1}} {
+		if _, err := o.Epoch(0); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

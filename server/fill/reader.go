@@ -1,0 +1,202 @@
+package fill
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/source"
+)
+
+// readers are the goroutines of a filler that read. The mutex of the filler protects them.
+type readers struct {
+	parallel int              // readers that the filler needs
+	all      map[*reader]bool // that there are, but for those whose read was given up
+	stuck    int              // readers whose read was given up, and has not returned yet
+	left     chan struct{}    // closed once the filler is closing and all is empty
+}
+
+// reader is one of them.
+type reader struct {
+	sample  *sample // that it reads; nil: none
+	index   int     // of the sample
+	began   time.Time
+	givenUp bool // its waiters were answered, and another reader has taken its place
+}
+
+// maxStuck bounds the goroutines and buffers of a cache whose source hangs: once so many reads were given up and have not returned, no new reader replaces the next one.
+const maxStuck = 64
+
+// Resize sets how many readers there are.
+func (f *Filler) Resize(parallel int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.parallel = parallel
+	f.startReaders()
+	f.wake.Broadcast() // superfluous readers end
+}
+
+// startReaders starts readers until there are enough. With mu held.
+func (f *Filler) startReaders() {
+	for !f.closing && len(f.all) < f.parallel && f.stuck < maxStuck {
+		r := &reader{}
+		f.all[r] = true
+		go f.serve(r)
+	}
+}
+
+// leave ends a reader. With mu held.
+func (f *Filler) leave(r *reader) {
+	if r.givenUp {
+		f.stuck--
+		f.startReaders()
+		return
+	}
+	delete(f.all, r)
+	f.tellLast()
+}
+
+// tellLast tells Close when no reader is left that it waits for. With mu held.
+func (f *Filler) tellLast() {
+	if f.closing && len(f.all) == 0 {
+		select {
+		case <-f.left:
+		default:
+			close(f.left)
+		}
+	}
+}
+
+// abandoned is a read that was given up, and its waiters.
+type abandoned struct {
+	index   int
+	waiters []*waiter
+}
+
+// abandon takes a reader from its read. With mu held.
+func (f *Filler) abandon(r *reader) abandoned {
+	s := r.sample
+	r.givenUp = true
+	delete(f.all, r)
+	f.stuck++
+	s.cancel() // the source may listen
+	given := abandoned{r.index, s.waiters}
+	for _, w := range s.waiters {
+		w.done = true
+	}
+	s.waiters = nil
+	if f.inflight[r.index] == s {
+		delete(f.inflight, r.index)
+	}
+	f.tellLast()
+	return given
+}
+
+// drop takes all samples that no reader will read: for lack of readers, or at the end. With mu held.
+func (f *Filler) drop() (left []abandoned) {
+	for index, s := range f.inflight {
+		if !s.reading {
+			left = append(left, abandoned{index, s.waiters})
+			delete(f.inflight, index)
+			for _, w := range s.waiters {
+				w.done = true
+			}
+		}
+	}
+	f.fetches.clear()
+	f.prefetches.clear()
+	return left
+}
+
+// GiveUp fails the waiters of reads that take longer than limit, replaces their readers, and returns how many reads it gave up. Such a read may hang in the kernel, where nothing
+// ends it. If it does return, its sample is stored. When too many reads hang, GiveUp fails the waiters of all other samples as well.
+func (f *Filler) GiveUp(limit time.Duration) (n int) {
+	var slow, queued []abandoned
+	f.mu.Lock()
+	for r := range f.all {
+		if r.sample != nil && time.Since(r.began) >= limit {
+			slow = append(slow, f.abandon(r))
+		}
+	}
+	f.stats.GivenUp.Add(uint64(len(slow)))
+	f.startReaders()
+	if len(f.all) == 0 && !f.closing {
+		queued = f.drop()
+	}
+	from, stuck := f.source, f.stuck
+	f.mu.Unlock()
+	for _, r := range slow {
+		f.fail(r, control.CodeRead, "sample %d (%s): the read has taken more than %v and was given up; see whether the disk or network behind it answers (read_timeout)", r.index,
+			from.Where(r.index), limit)
+	}
+	for _, r := range queued {
+		f.fail(r, control.CodeRead, "sample %d (%s): %d reads of this source hang, so no more are begun; see whether the disk or network behind it answers", r.index, from.Where(r.index), stuck)
+	}
+	return len(slow)
+}
+
+// fail answers the waiters of a read.
+func (f *Filler) fail(r abandoned, code control.Code, format string, a ...any) {
+	text := fmt.Sprintf(format, a...)
+	for _, w := range r.waiters {
+		w.request.answer(w, result{code: code, text: text})
+	}
+}
+
+// SetSource has later reads use another source, and returns the one before, which earlier reads may still use.
+func (f *Filler) SetSource(s source.Source) (before source.Source) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, f.source = f.source, s
+	return before
+}
+
+// Stuck returns how many reads were given up and have not returned.
+func (f *Filler) Stuck() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stuck
+}
+
+// Close fails what is queued, waits for reads under way for at most wait, and fails the rest. All readers have ended then, but for the stuck ones, which still use the source.
+func (f *Filler) Close(wait time.Duration) (stuck int) {
+	f.mu.Lock()
+	f.closing = true
+	left := f.drop()
+	f.tellLast()
+	f.wake.Broadcast()
+	f.mu.Unlock()
+	for _, r := range left {
+		f.fail(r, closing.code, "%s", closing.text)
+	}
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-f.left:
+		case <-timer.C:
+		}
+	}
+	left = nil
+	f.mu.Lock()
+	for r := range f.all {
+		if r.sample != nil {
+			left = append(left, f.abandon(r))
+		}
+	}
+	f.mu.Unlock()
+	for _, r := range left {
+		f.fail(r, closing.code, "%s", closing.text)
+	}
+	<-f.left
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stuck
+}
+
+// Readers returns how many readers there are, but for the stuck ones.
+func (f *Filler) Readers() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}

@@ -1,0 +1,104 @@
+package fill
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/stocached/stocached/control"
+)
+
+// Requester asks for samples: a FETCH or PREFETCH of a client, or a prefetch schedule.
+type Requester interface {
+	// CanTake says whether the requester can take n bytes of a sample that has no slot. If it can, Take or Done follows.
+	CanTake(n int) bool
+	// Take gets the bytes of a sample that has no slot, and releases them later. false: the requester does not want them, and the sample fails with NO_SLOT.
+	Take(position uint32, data *Buffer) bool
+	// Done gets the failures of a request after its last sample.
+	Done(r *Request, failures []control.Failure)
+}
+
+// Request is a list of samples that a requester asks a Filler for.
+type Request struct {
+	by      Requester
+	queue   *Queue
+	waiters []waiter
+
+	mu        sync.Mutex // protects what follows
+	remaining int
+	failures  []control.Failure
+}
+
+// waiter is one position of a request, which waits for a sample.
+type waiter struct {
+	request  *Request
+	position uint32
+	index    int
+	at       int  // in the list of its sample
+	queued   bool // it is in its request's queue
+	done     bool // answered, or cancelled
+}
+
+// NewRequest makes a request for samples. Its waiters go into a queue of the requester.
+func NewRequest[Index int | int64](by Requester, queue *Queue, indices []Index) *Request {
+	r := &Request{by: by, queue: queue, waiters: make([]waiter, len(indices)), remaining: len(indices)}
+	for k, index := range indices {
+		r.waiters[k] = waiter{request: r, position: uint32(k), index: int(index)}
+	}
+	return r
+}
+
+// Len returns how many samples the request asks for.
+func (r *Request) Len() int { return len(r.waiters) }
+
+// Refuse answers all samples of a request that no filler has: the server is ending, or has removed the cache.
+func (r *Request) Refuse() {
+	for k := range r.waiters {
+		r.answer(&r.waiters[k], closing)
+	}
+}
+
+// answer answers one waiter. The last one completes the request.
+func (r *Request) answer(w *waiter, result result) {
+	failure := control.Failure{Position: w.position, Code: result.code, Text: result.text}
+	if result.data != nil && !r.by.Take(w.position, result.data) {
+		result.data.Release()
+		failure.Code, failure.Text = control.CodeNoSlot, "the cache has no slot for it"
+	}
+	r.mu.Lock()
+	if failure.Code != 0 {
+		r.failures = append(r.failures, failure)
+	}
+	r.remaining--
+	last := r.remaining == 0
+	r.mu.Unlock()
+	if last {
+		r.by.Done(r, r.failures)
+	}
+}
+
+// result of reading a sample: it is in the cache if code is 0 and data nil.
+type result struct {
+	code control.Code
+	text string
+	data *Buffer // the bytes of a sample that got no slot
+}
+
+// closing is the result of what a closing filler does not read.
+var closing = result{code: control.CodeClosing, text: "the server is ending, or has removed this cache"}
+
+// failed is the result of a sample that cannot be read.
+func failed(code control.Code, err error) result { return result{code: code, text: err.Error()} }
+
+// Buffer is the bytes of a sample without a slot, which several requesters may send from. The last one to release it gives it back.
+type Buffer struct {
+	Bytes  []byte
+	users  atomic.Int32
+	giveUp func()
+}
+
+// Release gives up one user's share.
+func (b *Buffer) Release() {
+	if b.users.Add(-1) == 0 {
+		b.giveUp()
+	}
+}

@@ -1,0 +1,52 @@
+package fill
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/stocached/stocached/source/wrap"
+)
+
+// Stats count what a filler did. They go on when another filler takes the place of one.
+type Stats struct {
+	Fills   Histogram
+	GivenUp atomic.Uint64 // reads that took too long
+}
+
+// Histogram counts how long fills took.
+type Histogram struct {
+	buckets [len(wrap.SecondsBounds) + 1]atomic.Uint64
+	nanos   atomic.Uint64
+}
+
+func (h *Histogram) add(d time.Duration) {
+	k := 0
+	for k < len(wrap.SecondsBounds) && d.Seconds() > wrap.SecondsBounds[k] {
+		k++
+	}
+	h.buckets[k].Add(1)
+	h.nanos.Add(uint64(d))
+}
+
+// Snapshot returns how many took no longer than each bound, how many there were, and the seconds of all.
+func (h *Histogram) Snapshot() (upTo map[float64]uint64, count uint64, sum float64) {
+	upTo = map[float64]uint64{}
+	for k, bound := range wrap.SecondsBounds {
+		count += h.buckets[k].Load()
+		upTo[bound] = count
+	}
+	return upTo, count + h.buckets[len(wrap.SecondsBounds)].Load(), time.Duration(h.nanos.Load()).Seconds()
+}
+
+// Quantile estimates how long the fastest part q of n took: between two bounds as if all were spread evenly, as Prometheus does. What took longer than the last bound counts as that.
+func Quantile(q float64, upTo map[float64]uint64, n uint64) float64 {
+	rank := q * float64(n)
+	below, before := 0.0, uint64(0)
+	for _, bound := range wrap.SecondsBounds {
+		if count := upTo[bound]; float64(count) >= rank && count > before {
+			return below + (bound-below)*(rank-float64(before))/float64(count-before)
+		}
+		below, before = bound, upTo[bound]
+	}
+	return below
+}

@@ -1,0 +1,39 @@
+package fill
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// Ensure that quantiles are where they must be, as near as buckets tell.
+func TestQuantile(t *testing.T) {
+	var h Histogram
+	at := func(q float64) float64 {
+		upTo, n, _ := h.Snapshot()
+		return Quantile(q, upTo, n)
+	}
+	for range 98 {
+		h.add(700 * time.Microsecond) // in 0.5..1 ms
+	}
+	if got := at(0.5); got < 500e-6 || got > 1e-3 {
+		t.Error("median", got)
+	}
+	if got := at(1); got != 1e-3 {
+		t.Error("all", got)
+	}
+	h.add(2 * time.Second)
+	h.add(2 * time.Second)
+	if got := at(0.98); math.Abs(got-1e-3) > 1e-9 {
+		t.Error("0.98:", got)
+	}
+	if got := at(0.99); got != 1.75 { // the first of two in 1..2.5 s
+		t.Error("0.99:", got)
+	}
+	for range 1000 {
+		h.add(time.Hour)
+	}
+	if got := at(0.99); got != 60 {
+		t.Error("behind the last bound:", got)
+	}
+}
