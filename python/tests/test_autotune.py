@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from processes import held, nothing_new
 
-from stocached import InvalidError, Order, _autotune
-from stocached._autotune import Trial, autotune
+from stocached import InvalidError, Order
+from stocached._loader import autotune as _autotune
+from stocached._loader.autotune import Trial, autotune
 from stocached.loader import Loader
 
 

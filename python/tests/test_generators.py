@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from loader_datasets import Numbers
 
-from stocached import Loader, _generators
-from stocached._flavour import Flavour, sample_seed, sample_seeds
-from stocached._generators import NumpyGenerator, PythonGenerator, Seeding
+from stocached import Loader
+from stocached._loader.numpy_backend import Flavour, sample_seed, sample_seeds
+from stocached._random import generators
+from stocached._random.generators import NumpyGenerator, PythonGenerator, Seeding
 
 DRAWS = {
     "random.random": (PythonGenerator, random.random),
@@ -157,8 +158,8 @@ class Noisy(Numbers):
 @pytest.mark.parametrize("known", [True, False], ids=["watched", "unknown"])
 def test_random_samples_do_not_depend_on_the_workers(first, known, monkeypatch):
     if not known:
-        monkeypatch.setattr(_generators, "_python_is_known", lambda: False)
-        monkeypatch.setattr(_generators, "_numpy_is_known", lambda: False)
+        monkeypatch.setattr(generators, "_python_is_known", lambda: False)
+        monkeypatch.setattr(generators, "_numpy_is_known", lambda: False)
     order = [*range(first, 300), *range(first)]
     batches = [
         np.concatenate(list(Loader(Noisy(300), 16, sampler=order, num_workers=workers, generator=np.random.default_rng(4)))) for workers in (1, 2, 3)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from stocached import SchemaError
-from stocached._flavour import Flavour, sample_seed
-from stocached._layout import Layout
-from stocached._tree import Tree, UnfitError
+from stocached._loader.numpy_backend import Flavour, sample_seed
+from stocached._samples.batch_layout import Layout
+from stocached._samples.tree import Tree, UnfitError
 
 Point = collections.namedtuple("Point", "x y")
 IMAGE = np.arange(12, dtype=np.uint8).reshape(3, 4)

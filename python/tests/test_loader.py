@@ -16,7 +16,7 @@ from processes import until
 
 import stocached
 from stocached import InvalidError, Loader, Order, SampleIndexError, StateError
-from stocached._ring import Ring
+from stocached._memory.ring import Ring
 
 N = 61
 Point = collections.namedtuple("Point", "place value")

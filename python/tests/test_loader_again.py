@@ -16,7 +16,7 @@ import pytest
 from helpers import python
 
 from stocached import Cache, InvalidError, Loader, Order
-from stocached._core import Options
+from stocached._loader.base import Options
 
 N = 40
 
@@ -238,7 +238,7 @@ def test_a_cache_and_how_another_one_was_made(kind):
 
 @BOTH
 def test_a_dataset_with_a_cache(kind):
-    from stocached._cached import CachedSamples
+    from stocached._datasets.cached_samples import CachedSamples
 
     cached = CachedSamples(Numbers(), size="8MiB")
     loader = kind()(cached, 5, augment=lift)

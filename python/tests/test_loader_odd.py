@@ -16,7 +16,7 @@ from loader_datasets import Numbers, check, read
 from processes import until
 
 from stocached import InvalidError, Loader
-from stocached._cached import CachedSamples
+from stocached._datasets.cached_samples import CachedSamples
 
 
 def stack(samples):

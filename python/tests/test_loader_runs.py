@@ -10,9 +10,9 @@ import pytest
 from loader_datasets import Deadly, Numbers, check, read
 
 from stocached import CorruptError, Loader, WorkerLostError
-from stocached._board import Board
-from stocached._cached import CachedSamples
-from stocached._worker import Worker
+from stocached._datasets.cached_samples import CachedSamples
+from stocached._loader.worker import Worker
+from stocached._workers.task_queue import Board
 
 
 @pytest.fixture

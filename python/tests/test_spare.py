@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stocached import _spare
-from stocached._spare import Spare
+from stocached._memory import buffer_pool
+from stocached._memory.buffer_pool import Spare
 
 
 def make() -> Spare:
@@ -61,7 +61,7 @@ def test_a_pair_that_is_held_holds_its_array():
 def test_another_thread_at_any_step():
     # A thread that takes an array while this one is in the middle of doing so; here it is this one itself, between two lines.
     for step in range(20):
-        spare = Spare(lambda: np.empty(10, np.uint8), _spare._PER_SPARE)  # keeps one array, so each take replaces it
+        spare = Spare(lambda: np.empty(10, np.uint8), buffer_pool._PER_SPARE)  # keeps one array, so each take replaces it
         held = spare.take()[0]
         others, lines = [], 0
 

@@ -20,7 +20,8 @@ from helpers import python
 from processes import gone, held, limit, nothing_new, until
 from stream_files import Files, collect, expected
 
-from stocached import StreamError, _stream_crew
+from stocached import StreamError
+from stocached._streams import workers as _stream_crew
 from stocached.streams import Streams
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._autotune import autotune
-from ._cached import CachedSamples
-from ._source_dataset import SourceDataset
-from ._torch_loader import DataLoader
-from ._torch_version import torch
+from ._common.torch_version import torch
+from ._datasets.cached_samples import CachedSamples
+from ._datasets.source_dataset import SourceDataset
+from ._loader.autotune import autotune
+from ._loader.torch_loader import DataLoader
 
 __all__ = ["CachedDataset", "DataLoader", "SourceDataset", "autotune"]
 
