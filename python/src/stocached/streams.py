@@ -4,6 +4,7 @@ unequal length: docs/guides/streams.md."""
 from __future__ import annotations
 
 from ._common.errors import StreamError
-from ._streams.streams import StreamBatch, StreamFailure, Streams, join
+from ._streams.batch import StreamBatch, join
+from ._streams.streams import StreamFailure, Streams
 
 __all__ = ["StreamBatch", "StreamError", "StreamFailure", "Streams", "join"]

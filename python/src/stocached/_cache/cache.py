@@ -23,6 +23,7 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common import errors as _errors
 from .._common import sizes as _sizes
+from .._common.addresses import address_of, addressof, first_byte
 from .._common.errors import (
     CacheNotFoundError,
     CacheTimeoutError,
@@ -51,8 +52,6 @@ _REMEDY = Remedy("Draw random numbers after get_or_load has given the sample.", 
 _RETRIES = 16  # of a view or copy whose sample is replaced each time it is looked at; then it is a miss
 
 _view_slot, _put = _native.view_slot, _native.put
-_addressof = ctypes.addressof
-_first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer  # of an array, whose buffer must be plain and writable
 
 
 class SetResult(enum.Enum):
@@ -331,15 +330,15 @@ class Cache:
         handle = self._handle
         if not self.variable:
             raw = np.empty(self.sample_bytes, np.uint8)
-            return self._copy_into(i, raw, _address(raw))
+            return self._copy_into(i, raw, address_of(raw))
         length = ctypes.c_size_t(0)
         wanted, lengths = np.array([i]), np.zeros(1, np.uint64)  # held here: their memory is the library's during the call
         for _ in range(_RETRIES):
             # Ask for the length first, uncounted; the sample may be replaced by a longer one before it is copied.
-            there = handle.check(_native.lengths(handle, _address(wanted), 1, _address(lengths)), i)
+            there = handle.check(_native.lengths(handle, address_of(wanted), 1, address_of(lengths)), i)
             capacity = int(lengths[0]) if there else 0
             raw = np.empty(capacity, np.uint8)
-            code = _native.get(handle, i, _address(raw), capacity, ctypes.addressof(length))
+            code = _native.get(handle, i, address_of(raw), capacity, ctypes.addressof(length))
             if code == _native.ESCHEMA:
                 continue
             if handle.check(code, i) == _native.MISS:
@@ -379,12 +378,12 @@ class Cache:
         if type(out) is np.ndarray and out.dtype is self._row_dtype and out.shape[1:] == self._row_shape and len(out) == n > 0:
             # An array that fits as it is, most likely: for small samples, looking closer takes a tenth of what copying does.
             try:
-                address = _addressof(_first_byte(out))
+                address = addressof(first_byte(out))
             except (TypeError, ValueError, BufferError):  # read-only or with gaps
                 pass
             else:
                 handle = self._handle
-                hits = _native.gather(handle, _address(wanted), n, -1, address, self.sample_bytes, _addressof(_first_byte(hit)), threads)
+                hits = _native.gather(handle, address_of(wanted), n, -1, address, self.sample_bytes, addressof(first_byte(hit)), threads)
                 if hits < 0:
                     raise self._gather_error(handle, hits, wanted)
                 return hits, (out, hit)
@@ -400,12 +399,12 @@ class Cache:
         handle = self._handle
         if len(arrays) == 1:
             rows = arrays[0]
-            hits = _native.gather(handle, _address(wanted), n, -1, _address(rows), _stride(rows), _address(hit), threads)
+            hits = _native.gather(handle, address_of(wanted), n, -1, address_of(rows), _stride(rows), address_of(hit), threads)
         else:
             count = len(arrays)
-            addresses = (ctypes.c_void_p * count)(*(_address(array) if array.ndim else None for array in arrays))
+            addresses = (ctypes.c_void_p * count)(*(address_of(array) if array.ndim else None for array in arrays))
             strides = (ctypes.c_size_t * count)(*(_stride(array) if array.ndim else 0 for array in arrays))
-            hits = _native.gather_fields(handle, _address(wanted), n, addresses, strides, _address(hit), threads)
+            hits = _native.gather_fields(handle, address_of(wanted), n, addresses, strides, address_of(hit), threads)
         if hits < 0:
             raise self._gather_error(handle, hits, wanted)
         if made and hits < n:
@@ -433,7 +432,7 @@ class Cache:
     ) -> tuple[int, tuple[list[Any], npt.NDArray[np.bool_]]]:
         handle, n = self._handle, wanted.size
         lengths = np.empty(n, np.uint64)
-        found = _native.lengths(handle, _address(wanted), n, _address(lengths))
+        found = _native.lengths(handle, address_of(wanted), n, address_of(lengths))
         if found < 0:
             raise self._gather_error(handle, found, wanted)
         lengths[lengths == _native.NO_LENGTH] = 0
@@ -441,7 +440,9 @@ class Cache:
         ends = np.cumsum(room, dtype=np.uint64)
         offsets = ends - room
         raw = _aligned(int(ends[-1]) if n else 0)
-        hits = _native.gather_packed(handle, _address(wanted), n, _address(raw), _address(offsets), _address(lengths), _address(hit), threads)
+        hits = _native.gather_packed(
+            handle, address_of(wanted), n, address_of(raw), address_of(offsets), address_of(lengths), address_of(hit), threads
+        )
         if hits < 0:
             raise self._gather_error(handle, hits, wanted)
         values = [
@@ -457,7 +458,7 @@ class Cache:
     def states(self) -> npt.NDArray[np.uint8]:
         """The `State` of every sample as it is now, as a snapshot."""
         states = np.zeros(self.samples, np.uint8)
-        self._handle.check(_native.states(self._handle, 0, self.samples, _address(states)))
+        self._handle.check(_native.states(self._handle, 0, self.samples, address_of(states)))
         return states
 
     # ------------------------------------------------------------------------------------------------ have a server fill it
@@ -496,7 +497,7 @@ class Cache:
             return self._fetch_each(wanted, out, ok, wait)
         arrays = self._outputs(out, wanted.size)
         if len(arrays) == 1 and self.fields[0].bytes == self.sample_bytes:
-            failures = self._fetch_rows(wanted, _address(arrays[0]), _stride(arrays[0]), ok, wait)
+            failures = self._fetch_rows(wanted, address_of(arrays[0]), _stride(arrays[0]), ok, wait)
         else:
             failures = self._fetch_fields(wanted, arrays, ok, wait)
         if failures and made:
@@ -506,14 +507,14 @@ class Cache:
 
     def _fetch_rows(self, wanted: npt.NDArray[np.int64], address: int, stride: int, ok: npt.NDArray[np.bool_], wait: int) -> Sequence[FetchFailure]:
         """Whole samples into rows of memory, but those that are `ok` already."""
-        handle, n, indices, had = self._handle, wanted.size, _address(wanted), _address(ok)
+        handle, n, indices, had = self._handle, wanted.size, address_of(wanted), address_of(ok)
         return _fetch.ask(lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait)[1]
 
     def _fetch_fields(self, wanted: npt.NDArray[np.int64], arrays: list[Array], ok: npt.NDArray[np.bool_], wait: int) -> Sequence[FetchFailure]:
         """Samples of several fields, which lie apart in `arrays`."""
         missing = np.flatnonzero(~ok)
         raw, had = _aligned(missing.size * self.sample_bytes), np.zeros(missing.size, np.bool_)
-        failures = self._fetch_rows(wanted[missing], _address(raw), self.sample_bytes, had, wait)
+        failures = self._fetch_rows(wanted[missing], address_of(raw), self.sample_bytes, had, wait)
         columns = cast("FixedValues", self._values).arrays(raw, missing.size, self.sample_bytes)
         for array, column in zip(arrays, columns):
             if array.ndim:  # else nobody wants this field
@@ -526,7 +527,7 @@ class Cache:
         missing = np.flatnonzero(~ok)
         handle, n, asked = self._handle, missing.size, wanted[missing]
         data, lengths = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
-        indices, addresses, sizes = _address(asked), _address(data), _address(lengths)
+        indices, addresses, sizes = address_of(asked), address_of(data), address_of(lengths)
         try:
             _, failures = _fetch.ask(lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait)
             for k, address, length in zip(missing.tolist(), data.tolist(), lengths.tolist()):
@@ -541,7 +542,7 @@ class Cache:
 
         timeout: as for `fetch`, and so are the errors, but that samples which cannot be read show when they are fetched."""
         wanted, wait = _indices(indices), _fetch.milliseconds(timeout)
-        handle, n, address = self._handle, wanted.size, _address(wanted)
+        handle, n, address = self._handle, wanted.size, address_of(wanted)
         return _fetch.ask(lambda options, error: _native.prefetch(handle, address, n, options, error), wait)[0]
 
     # ------------------------------------------------------------------------------------------------ write
@@ -556,7 +557,7 @@ class Cache:
         if type(value) is np.ndarray and value.dtype is self._row_dtype and value.shape == self._row_shape:
             # An array that fits as it is, most likely: looking closer would take longer than storing a small sample.
             try:
-                address = _addressof(_first_byte(value))
+                address = addressof(first_byte(value))
             except (TypeError, ValueError, BufferError):  # read-only, empty or with gaps
                 pass
             else:
@@ -570,7 +571,7 @@ class Cache:
     def _store(self, i: int, parts: list[Part], flags: int) -> SetResult:
         handle = self._handle
         if len(parts) == 1 and isinstance(parts[0], np.ndarray):
-            code = _native.set(handle, i, _address(parts[0]), parts[0].nbytes, flags)
+            code = _native.set(handle, i, address_of(parts[0]), parts[0].nbytes, flags)
         else:
             code = _native.setv(handle, i, _vector(parts), len(parts), flags)
         if code < 0:
@@ -740,15 +741,6 @@ def _output(field: Field, out: Any, n: int) -> Array:
     return array
 
 
-def _address(array: Array) -> int:
-    """Where the items of an array lie: `array.ctypes.data`, in a third of its time where the array has a plain writable buffer, which is nearly always."""
-    try:
-        return _addressof(_first_byte(array))
-    except (TypeError, ValueError, BufferError):  # read-only, empty, with gaps, or of items that buffers do not know
-        address: int = array.__array_interface__["data"][0]
-        return address
-
-
 def _stride(rows: Array) -> int:
     return int(rows.strides[0]) if rows.shape[0] > 1 else rows.itemsize * prod(rows.shape[1:])
 
@@ -756,7 +748,7 @@ def _stride(rows: Array) -> int:
 def _aligned(size: int) -> npt.NDArray[np.uint8]:
     """Bytes at an address that is a multiple of 64."""
     raw = np.empty(size + 63, np.uint8)
-    start = -_address(raw) % 64
+    start = -address_of(raw) % 64
     return raw[start : start + size]
 
 
@@ -765,7 +757,7 @@ def _vector(parts: list[Part]) -> ctypes.Array[_native.IoVec]:
     vector = (_native.IoVec * len(parts))()
     for entry, part in zip(vector, parts):
         array = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
-        entry.base, entry.length = _address(array), array.nbytes
+        entry.base, entry.length = address_of(array), array.nbytes
     return vector
 
 

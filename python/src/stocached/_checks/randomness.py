@@ -19,7 +19,8 @@ from typing import Any
 
 from .._common.errors import NondeterministicDatasetError, SchemaError
 from .._random.base_seeds import hidden
-from .._random.generators import Generator, kept, known, look
+from .._random.generator import Generator
+from .._random.generators import kept, known, look
 from .._samples.schema import Array
 from .._samples.tree import same
 from . import loading

@@ -16,7 +16,6 @@ from torch.utils.data import BatchSampler
 from .._common.errors import InvalidError, UnsupportedError
 from .base import living
 from .sampling import OrderSampler, order_within
-from .torch_loader import DataLoader
 
 _theirs: Any = importlib.import_module("accelerate.data_loader")
 _state: Any = importlib.import_module("accelerate.state")
@@ -27,21 +26,21 @@ _DEEPEST = 8  # batch samplers within each other
 class _WholeOrder(BatchSampler):
     """The batches of all ranks in the order of a loader; accelerate deals them out to the processes."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: Any) -> None:
         assert loader.batch_size is not None
         super().__init__(OrderSampler(loader.sampler.order, 0, 1), loader.batch_size, loader.drop_last)
         self.loader = loader
 
 
-def keep() -> None:
-    """Makes accelerate keep our loaders from now on. Raises UnsupportedError if this version of accelerate is built in another way."""
+def keep(kind: type[Any]) -> None:
+    """Makes accelerate keep our loaders, which are of this kind, from now on. Raises UnsupportedError if this version of accelerate is built in another way."""
     if _theirs.DataLoader is _make:
         return
     adapter = getattr(_theirs, "DataLoaderAdapter", None)
     if _theirs.DataLoader is torch.utils.data.DataLoader and adapter is not None:
         init = adapter.__init__
         _theirs.DataLoader, adapter.__init__ = _make, _adapting(init)
-        loader: DataLoader[Any] = DataLoader([0])
+        loader = kind([0])
         if adapter(loader.dataset, batch_sampler=loader.batch_sampler).base_dataloader is loader:
             return
         _theirs.DataLoader, adapter.__init__ = torch.utils.data.DataLoader, init
@@ -51,9 +50,8 @@ def keep() -> None:
     )
 
 
-def check(loader: DataLoader[Any]) -> None:
-    """Called before accelerate takes a loader apart. Raises InvalidError if accelerate would read other samples than the user asked for."""
-    keep()
+def check(loader: Any) -> None:
+    """Called before accelerate takes a loader apart, after `keep`. Raises InvalidError if accelerate would read other samples than the user asked for."""
     if loader.batch_sampler is None and not loader._iterable and not isinstance(loader.sampler, BatchSampler):
         raise InvalidError("accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=")
     processes = _processes()
@@ -96,7 +94,7 @@ def _adapting(init: Any) -> Any:
     return adapt
 
 
-def _whole(batches: Any, loader: DataLoader[Any]) -> Any:
+def _whole(batches: Any, loader: Any) -> Any:
     """The same batch samplers with the order of all ranks within them."""
     if batches is loader.batch_sampler:
         return _WholeOrder(loader)
@@ -119,10 +117,10 @@ def _make(dataset: Any, **arguments: Any) -> Any:
     return loader._again(dataset=dataset, **changes)
 
 
-def _loader_of(dataset: Any, batches: Any) -> DataLoader[Any] | None:
+def _loader_of(dataset: Any, batches: Any) -> Any | None:
     """The loader of ours with this dataset and with this batch sampler, or with one within it; of an iterable dataset, which has no batch sampler here, a
     loader with this dataset, or with one within it."""
-    loaders = [loader for loader in living() if isinstance(loader, DataLoader)]
+    loaders: list[Any] = [loader for loader in living() if isinstance(loader, torch.utils.data.DataLoader)]
     for loader in loaders:
         if loader._iterable and any(there is loader.dataset for there in (dataset, getattr(dataset, "dataset", None))):
             return loader

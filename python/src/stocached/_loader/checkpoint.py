@@ -6,18 +6,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._common.errors import InvalidError, StateError
 from .._common.ranks import rank_of
 from .._random import generator_states
-from .._random.generators import plain
+from .._random.generator import plain
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
-
-if TYPE_CHECKING:
-    from .base import LoaderCore
-    from .iterators import Progress
 
 VERSION = 2
 _NEEDED = ("epoch", "batches", "generators")
@@ -30,13 +26,13 @@ def _rank() -> int:
     return 0
 
 
-def generators(loader: LoaderCore) -> dict[str, Any]:
+def generators(loader: Any) -> dict[str, Any]:
     """Where the loader's own generator stands, and the global ones."""
     own = None if loader.generator is None else plain(loader._generator_state())
     return {"own": own, "start": generator_states.take()}
 
 
-def to_state(loader: LoaderCore, progress: Progress | None) -> dict[str, Any]:
+def to_state(loader: Any, progress: Any) -> dict[str, Any]:
     """progress: of the last epoch; None if none was begun."""
     state: dict[str, Any] = {"version": VERSION, "order": None, "samples": loader._samples(), "batch_size": loader.batch_size, "rank": _rank()}
     began, workers = loader._began, loader.num_workers
@@ -68,7 +64,7 @@ def to_state(loader: LoaderCore, progress: Progress | None) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def generators_of(loader: LoaderCore, state: Mapping[str, Any] | None) -> Iterator[bool]:
+def generators_of(loader: Any, state: Mapping[str, Any] | None) -> Iterator[bool]:
     """Inside, the generators stand where they stood when the epoch of the state began. Afterwards, the global ones stand where the program has them.
 
     Gives whether they stand now where they stood when the state was taken. If so, and if the state was taken between two epochs, this epoch begins as it would
@@ -97,27 +93,27 @@ def put_generators(state: Mapping[str, Any]) -> None:
         generator_states.put(state["generators"]["now"] or state["generators"]["start"])
 
 
-def finish(loader: LoaderCore, state: Mapping[str, Any] | None) -> None:
+def finish(loader: Any, state: Mapping[str, Any] | None) -> None:
     """Restores the dataset of this process, if the state was taken between two epochs: the next epoch begins with what the last one made of it."""
     if state is not None and state["_iterator_finished"] and "fetcher_state" in state:
         loader._fetcher(dataset_states.restored(state).here)
 
 
-def restored(loader: LoaderCore, state: Mapping[str, Any]) -> Restored:
+def restored(loader: Any, state: Mapping[str, Any]) -> Restored:
     found = dataset_states.restored(state)
     if len(found.workers) != loader.num_workers:  # `check` lets only random numbers depend on them
         found.workers, found.given = [], found.before
     return found
 
 
-def read_again(loader: LoaderCore, state: Mapping[str, Any], found: Restored, in_step: bool) -> None:
+def read_again(loader: Any, state: Mapping[str, Any], found: Restored, in_step: bool) -> None:
     """An iterable dataset without a state, in this process, is read again, with random numbers from where the generators stand now."""
     between = state["generators"]["now"] is None and in_step
     if loader._iterable and not loader.num_workers and found.here is None and not between:
         found.here = dataset_states.empty(0) | {"batches": found.before, "generators": generator_states.take()}
 
 
-def check(loader: LoaderCore, state: Mapping[str, Any]) -> None:
+def check(loader: Any, state: Mapping[str, Any]) -> None:
     """Raises StateError if the loader cannot go on from it."""
     missing = [key for key in _NEEDED if key not in state]
     if missing:

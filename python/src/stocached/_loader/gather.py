@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._cache.cache import _address
 from .._common import threads
+from .._common.addresses import address_of
 from .._common.errors import ClosedError, SchemaError, StocachedError
 from .._memory.ring import Lease
 from .._samples.batch_layout import Layout
@@ -76,7 +76,7 @@ class Gatherer:
         lengths = np.empty(wanted.size, np.uint64)
         handle = self._cache._handle
         look = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
-        found = look(handle, _address(wanted), wanted.size, _address(lengths))
+        found = look(handle, address_of(wanted), wanted.size, address_of(lengths))
         if found < 0:
             raise self._cache._gather_error(handle, found, wanted)
         return np.ones(wanted.size, np.bool_) if found == wanted.size else lengths != _native.NO_LENGTH, found
@@ -118,13 +118,13 @@ class Gatherer:
     def _gather_run(self, batch: Batch, first: int, end: int, hit: npt.NDArray[np.bool_]) -> int:
         cache, arrays, n = self._cache, batch.arrays, end - first
         handle = cache._handle
-        indices, hits = _address(batch.wanted) + 8 * first, _address(hit) + first
+        indices, hits = address_of(batch.wanted) + 8 * first, address_of(hit) + first
         if len(arrays) == 1 and arrays[0].strides[0] == cache.sample_bytes:
             stride = arrays[0].strides[0]
-            got = _native.gather(handle, indices, n, -1, _address(arrays[0]) + first * stride, stride, hits, self._threads)
+            got = _native.gather(handle, indices, n, -1, address_of(arrays[0]) + first * stride, stride, hits, self._threads)
         else:
             count = len(arrays)
-            addresses = (ctypes.c_void_p * count)(*(_address(array) + first * array.strides[0] for array in arrays))
+            addresses = (ctypes.c_void_p * count)(*(address_of(array) + first * array.strides[0] for array in arrays))
             strides = (ctypes.c_size_t * count)(*(array.strides[0] for array in arrays))
             got = _native.gather_fields(handle, indices, n, addresses, strides, hits, self._threads)
         if got < 0:

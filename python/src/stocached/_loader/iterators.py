@@ -414,6 +414,7 @@ class Transport:
             self.ring.share_limit(self.own)
         self.ring.hold = self.own.hold = hold_of(plan)
         self.board = Board(tasks)
+        self._job = plan.job
         self.pool = Pool(plan.job, context, self.board, self.ring, restart=restart) if plan.job.workers else None
         self.room = 0  # bytes of a batch, when some have been seen
         self.announced: Any = None  # the layout that workers know
@@ -445,7 +446,7 @@ class Transport:
         """Has workers that make whole batches begin an epoch. `heard` gives their answers."""
         assert self.pool is not None
         job, restored = plan.job, plan.restored
-        self.pool.job.base_seed, self.pool.job.key = job.base_seed, job.key
+        self._job.base_seed, self._job.key = job.base_seed, job.key  # workers that are started later have them as well
         begun = []
         for worker in range(job.workers):
             snapshot = restored.workers[worker] if restored is not None and restored.workers else None
@@ -457,8 +458,7 @@ class Transport:
 
     def tell(self) -> list[Any]:
         """Asks each worker for a snapshot; None: nothing has changed."""
-        assert self.pool is not None
-        asked = [self._ask(worker, _worker.TELL, None) for worker in range(self.pool.job.workers)]
+        asked = [self._ask(worker, _worker.TELL, None) for worker in range(self._job.workers)]
         return [self.heard(one) for one in asked]
 
     def _ask(self, worker: int, kind: int, what: Any) -> _Asked:

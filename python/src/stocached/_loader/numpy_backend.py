@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .._memory.ring import Device
-from .._random.generators import Generator, NumpyGenerator, PythonGenerator
+from .._random.generator import Generator
+from .._random.generators import NumpyGenerator, PythonGenerator
 from .._samples import schema
 from .._samples.containers import container_of
 from .._samples.tree import Leaf

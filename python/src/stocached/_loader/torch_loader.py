@@ -18,7 +18,7 @@ from torch.utils.data._utils.collate import default_collate
 from .._checks.randomness import remedy_of
 from .._common import torch_version
 from .._common.errors import InvalidError, UnsupportedError
-from .._datasets.cached_samples import CachedSamples
+from .._datasets.cached_dataset import CachedDataset
 from .._order.order import AnyOrder, Order
 from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
@@ -152,7 +152,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
             cached = cache is not None or size is not None or name is not None
             self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=worker == "thread", cached=cached)
         flavour = TorchFlavour(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
-        self._prepare(dataset, extras, flavour, _dataset_kind(), self._batched() and self.collate_fn is default_collate, before)
+        self._prepare(dataset, extras, flavour, CachedDataset, self._batched() and self.collate_fn is default_collate, before)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
             # Lightning records the arguments of loaders that hooks make, and adds its own to make the loader again. That fails with arguments by position,
             # and has none of ours if the hook is the first to import this module. Without a record, Lightning takes the attributes.
@@ -161,10 +161,10 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         if self._cached is not None or self.augment is not None:
             replacement.watch()
         if _accelerate_is_used():
-            from . import accelerate
+            from . import accelerate  # needs the package of that name
 
             with contextlib.suppress(UnsupportedError):  # `prepare` raises it
-                accelerate.keep()
+                accelerate.keep(DataLoader)
 
     def __len__(self) -> int:
         if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
@@ -187,6 +187,7 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         if _accelerate_is_used():
             from . import accelerate
 
+            accelerate.keep(DataLoader)
             accelerate.check(self)
         return False
 
@@ -249,12 +250,6 @@ def _say_replaced(rank: int, world_size: int) -> None:
         "its part of that order. Leave out seed= and order= for the order of the DistributedSampler",
         stacklevel=4,
     )
-
-
-def _dataset_kind() -> type[CachedSamples]:
-    from ..torch import CachedDataset
-
-    return CachedDataset
 
 
 DataLoader.__module__ = "stocached.torch"  # where users find it

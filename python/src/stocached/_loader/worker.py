@@ -38,6 +38,7 @@ SAMPLE, BATCH, BEGIN, TELL = 0, 1, 2, 3
 ROW, ROW_AND_OBJECTS, WHOLE, ERROR, MADE, ENDED = 0, 1, 2, 3, 4, 5
 FROM_CACHE = 16  # added to it where the sample, or each sample of the batch, was in the cache after all
 
+_SHOWN = 16  # samples of a message at most
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
 _UNSEEN = object()  # a sample that nobody has looked for in the cache
 _MOST = 32  # tasks that are taken at a time,
@@ -222,6 +223,34 @@ class Job:
         generator_states.put(snapshot["generators"])
         return fetcher, snapshot["batches"]
 
+    def work(self, worker: int, board: Board, ring: Ring) -> None:
+        """What a worker does, be it a process or a thread, until the board is stopped."""
+        if self.process:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers,
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and a handler that a forked one inherits is the parent's business
+            self.parent.end_with()
+            ring.enter_worker()
+            self.flavour.seed_worker(self.base_seed, worker)
+            self.flavour.enter_worker(worker, self.workers, self.base_seed, self.users)
+        Worker(worker, self, board, ring).run()
+
+    def doing(self, board: Board, position: int) -> str:
+        """What a worker does that has taken the task at this position: for the message if it dies."""
+        task = board.asked(position)
+        if task["kind"] == SAMPLE:
+            return f"while it loaded sample {task['index']}"
+        if task["kind"] == BEGIN:
+            return "while it began an epoch"
+        if self.iterable:
+            return "while it read its part of the dataset"
+        if task["kind"] == TELL:
+            return "while it said where its dataset is"
+        wanted = board.get_object(int(task["argument"]), int(task["index"]))[0]
+        if not self.batched:
+            return f"while it loaded sample {wanted}"
+        shown = ", ".join(map(str, wanted[:_SHOWN])) + (f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else "")
+        return f"while it made the batch of sample{'s' if len(wanted) > 1 else ''} {shown}"
+
     def where(self, worker: int) -> str:
         return f"in DataLoader worker {'process' if self.process else 'thread'} {worker}"
 
@@ -249,17 +278,6 @@ class _ByIndex:
         if self._job.seed_samples:
             self._job.flavour.seed_sample(seed)
         return seed
-
-
-def main(worker: int, job: Job, board: Board, ring: Ring) -> None:
-    """Of a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers,
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and a handler that a forked one inherits is the parent's business
-    job.parent.end_with()
-    ring.enter_worker()
-    job.flavour.seed_worker(job.base_seed, worker)
-    job.flavour.enter_worker(worker, job.workers, job.base_seed, job.users)
-    Worker(worker, job, board, ring).run()
 
 
 class Worker:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from sys import getrefcount
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
-
-from .._samples.schema import Field
 
 _PER_SPARE = 64 * 1024**2  # bytes that are kept at most
 _BATCH_SIZES = 4  # whose arrays are kept for the next batch: those of training and testing, and the last ones of an epoch
@@ -68,10 +66,23 @@ class Samples(Spare):
         return Samples, (self._nbytes,)
 
 
+class Column(Protocol):
+    """What `Batches` needs to know of a field of fixed size."""
+
+    @property
+    def shape(self) -> tuple[int | None, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
 class Batches:
     """Arrays for whole batches of samples of fixed size. A pickled one starts anew."""
 
-    def __init__(self, fields: tuple[Field, ...]) -> None:
+    def __init__(self, fields: tuple[Column, ...]) -> None:
         self._fields = fields
         self._spares: dict[int, list[Spare]] = {}  # by size of a batch
 
@@ -88,7 +99,7 @@ class Batches:
         return [spare.take()[0] for spare in spares]
 
 
-def _batches(field: Field, n: int) -> Spare:
+def _batches(field: Column, n: int) -> Spare:
     shape, dtype = cast("tuple[int, ...]", (n, *field.shape)), field.dtype
     return Spare(lambda: np.empty(shape, dtype), n * field.bytes)
 

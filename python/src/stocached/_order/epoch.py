@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,18 @@ from .._common import errors
 from .._common.errors import InvalidError, SampleIndexError
 from .._common.numbers import whole
 
-if TYPE_CHECKING:
-    from .order import AnyOrder
-
 ENDS = ("uneven", "pad", "drop")
 
 _CHUNK = 4096  # indices that are asked for at a time where they are handed out one by one
+
+
+class EpochSource(Protocol):
+    """An Order, a WeightedOrder or a MixedOrder."""
+
+    @property
+    def samples(self) -> int: ...
+
+    def _open(self, number: int) -> _native.Epoch: ...
 
 
 class Epoch:
@@ -28,7 +34,7 @@ class Epoch:
 
     order, number: what it was made from."""
 
-    def __init__(self, order: AnyOrder, number: int) -> None:
+    def __init__(self, order: EpochSource, number: int) -> None:
         self.order = order
         self.number = whole("epoch", number)
         self._epoch = order._open(self.number)

@@ -4,13 +4,12 @@ Workers seed them for each sample, so that what is drawn for it does not depend 
 datasets draw from one generator or from none. So a worker stops seeding those that nobody draws from, and looks after each sample whether somebody did
 after all: then the sample is loaded again, with the generator seeded, and the generator is seeded from then on.
 
-Caches look for draws as well (_checks/randomness.py). NumPy takes 40 us to give the state of its generator, so we read states from memory, where the layout is the
-one that we know. To see a draw it is enough to look at the position and the last word: the position moves with each draw, and when all words are used up,
-there are new ones."""
+Caches look for draws as well (_checks/randomness.py). NumPy takes 40 us to give the state of its generator, so we read states from
+memory, where the layout is the one that we know. To see a draw it is enough to look at the position and the last word: the position
+moves with each draw, and when all words are used up, there are new ones."""
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import functools
 import pickle
@@ -18,39 +17,19 @@ import random
 import struct
 import sys
 from _random import Random as _Mersenne
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+
+from .generator import Generator, memory, plain
 
 _WORDS = 624  # of a Mersenne Twister; beside them lies how many are used up
 _BYTES = 4 * (1 + _WORDS)
 _random_state: Any = np.random.mtrand._rand  # so for numpy.random
 _join = b"".join
 _module: Any = random.seed.__self__  # type: ignore[attr-defined]  # the generator that the module's functions share
-
-
-class Generator(Protocol):
-    name: str  # in messages
-
-    def seed(self, seed: int) -> None: ...
-
-    def state(self) -> Any:
-        """Equal values mean equal numbers from then on, and the other way round."""
-
-    def restore(self, state: Any) -> None: ...
-
-    def plain_state(self) -> Any:
-        """The state as JSON takes it, for another process or another run."""
-
-    def restore_plain(self, state: Any) -> None: ...
-
-    def places(self) -> list[memoryview]:
-        """A few bytes of memory that are others after a draw or a seed; none where the layout is unknown."""
-
-    def watch(self) -> Callable[[], bool] | None:
-        """A function that says whether somebody has drawn or seeded since this call. None: this generator is better seeded each time."""
 
 
 class PythonGenerator:
@@ -146,20 +125,6 @@ class NumpyGenerator:
 def _watch(generator: Generator) -> Callable[[], bool]:
     before = generator.state()
     return lambda: generator.state() != before
-
-
-def plain(state: Any) -> Any:
-    """The state of a generator of NumPy or torch as JSON takes it, without arrays and tensors."""
-    if isinstance(state, Mapping):
-        return {key: plain(value) for key, value in state.items()}
-    if isinstance(state, (np.ndarray, np.generic)):
-        return state.tolist()
-    return base64.b64encode(state.numpy().tobytes()).decode() if hasattr(state, "numpy") else state
-
-
-def memory(address: int, size: int) -> memoryview:
-    """Bytes of this process, as they are whenever somebody looks."""
-    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
 
 
 @functools.cache

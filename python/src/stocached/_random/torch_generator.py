@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from .generators import memory, plain
+from .generator import memory, plain
 
 _WORDS = 624  # of a Mersenne Twister
 _SEED = 0x123456789ABCDEF0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._cache.cache import _address
+from .._common.addresses import address_of
 from .tree import OBJECT, PLAIN_NUMBERS, Tree, UnfitError
 
 _ALIGN = 64
@@ -90,7 +90,7 @@ class Layout:
             if value.shape != column.shape:
                 raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}")
             if column.bytes >= LARGE and value.dtype == column.dtype and value.flags.c_contiguous:
-                _native.board_copy(_address(array) + row * column.bytes, _address(value), column.bytes)
+                _native.board_copy(address_of(array) + row * column.bytes, address_of(value), column.bytes)
             else:
                 array[row, ...] = value
         return [leaves[k] for k in self.objects]

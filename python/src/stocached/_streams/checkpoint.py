@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._common.errors import InvalidError
 from .assignment import NONE
 from .scheduler import State
-
-if TYPE_CHECKING:
-    from .streams import Streams
+from .settings import StreamSettings
 
 VERSION = 1
 _KEYS = ("epoch", "step", "first_row", "place", "item", "next")
 
 
-def _settings(s: Streams) -> dict[str, Any]:
+def _settings(s: StreamSettings) -> dict[str, Any]:
     return {
         "files": len(s.files),
         "rows": s.rows,
@@ -28,11 +26,11 @@ def _settings(s: Streams) -> dict[str, Any]:
     }
 
 
-def to_dict(s: Streams, state: State) -> dict[str, Any]:
+def to_dict(s: StreamSettings, state: State) -> dict[str, Any]:
     return {"version": VERSION, **_settings(s), **{key: getattr(state, key) for key in _KEYS}}
 
 
-def from_dicts(s: Streams, given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> State:
+def from_dicts(s: StreamSettings, given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> State:
     """The state of the rows that this rank assigns. InvalidError."""
     parts = [given] if isinstance(given, Mapping) else list(given)
     if not parts:
@@ -46,7 +44,7 @@ def from_dicts(s: Streams, given: Mapping[str, Any] | Sequence[Mapping[str, Any]
     return _cut(s, states)
 
 
-def _cut(s: Streams, states: list[State]) -> State:
+def _cut(s: StreamSettings, states: list[State]) -> State:
     """The rows of this rank, out of states that lie side by side."""
     size = s.rows // s.groups
     first, count = (0, s.rows) if s.lengths is not None else (s.rank * s.batch_size, s.batch_size)
@@ -63,7 +61,7 @@ def _cut(s: Streams, states: list[State]) -> State:
     return State(states[0].epoch, states[0].step, first, [place for place, _ in mine], [item for _, item in mine], [following[g] for g in groups])
 
 
-def _checked(s: Streams, given: Mapping[str, Any]) -> State:
+def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
     if not isinstance(given, Mapping) or given.get("version") != VERSION:
         version = given.get("version") if isinstance(given, Mapping) else None
         raise InvalidError(

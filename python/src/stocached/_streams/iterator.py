@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,48 +11,47 @@ from .._common.errors import StreamError
 from .._common.sizes import parse_size
 from .._memory.ring import Ring
 from .assignment import NONE
+from .batch import StreamBatch
 from .items import Array, Items
-from .open_files import Failure, FileFailed, Readings, first_item
-from .scheduler import Front, Step
-from .workers import Crew
-
-if TYPE_CHECKING:
-    from .streams import StreamBatch, Streams
+from .open_files import Failure, FileFailed, OpenFiles, first_item
+from .scheduler import Step, StepScheduler
+from .settings import StreamSettings
+from .workers import StreamWorkers
 
 
-class Here:
+class InProcessReader:
     """Reads in the thread that asks, for who has no workers."""
 
-    def __init__(self, streams: Streams, front: Front, ring: Ring) -> None:
-        self._streams, self._front, self._ring = streams, front, ring
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
+        self._streams, self._scheduler, self._ring = streams, scheduler, ring
         self._known = streams.lengths is not None
-        self._readings = Readings(streams.reader, streams.files, streams.errors == "skip")
+        self._open_files = OpenFiles(streams.reader, streams.files, streams.errors == "skip")
         self.items = streams.items  # this is a Batch
         self.arrays: Sequence[Array] = ()
-        for turn in front.begin():
-            self._readings.add(turn)
+        for turn in scheduler.begin():
+            self._open_files.add(turn)
 
     def next(self) -> tuple[Step, Items, Sequence[Array]] | None:
-        """As Crew.next."""
+        """As StreamWorkers.next."""
         step = None
         if self._known:
-            step = self._front.known()
+            step = self._scheduler.known()
             if step is None:
                 return None
             if self.items is None and not step.mask.any():
                 self._know(first_item(self._streams))
             for turn in step.turns:
-                self._readings.add(turn)
+                self._open_files.add(turn)
         if self.items is not None:
             self.arrays = self._new(self.items)
-        put = self._readings.put
+        put = self._open_files.put
         waiting = [row for row in range(self._streams.batch_size) if not put(row, self)]
         while not self._known and waiting:
-            turns = self._front.round(waiting)
+            turns = self._scheduler.round(waiting)
             for turn in turns:
-                self._readings.add(turn)
+                self._open_files.add(turn)
             waiting = [turn.row for turn in turns if not put(turn.row, self)]
-        step = step or self._front.finish()
+        step = step or self._scheduler.finish()
         if step is None or self.items is None:
             return None
         arrays, self.arrays = self.arrays, ()  # nothing of it stays here
@@ -73,26 +72,39 @@ class Here:
         return items.arrays(lease.array() if lease is not None else np.empty(items.nbytes(rows), np.uint8), rows)
 
     def failures(self) -> list[Failure]:
-        """As Crew.failures."""
-        taken, self._readings.failures = self._readings.failures, []
+        """As StreamWorkers.failures."""
+        taken, self._open_files.failures = self._open_files.failures, []
         return taken
 
     def close(self) -> None:
-        self._readings.close()
+        self._open_files.close()
 
 
-class StreamIterator(Iterator["StreamBatch"]):
+class Progress(Protocol):
+    """Is told how far an iteration is: the `Streams` whose state that is."""
+
+    def _given(self, step: Step) -> None:
+        """The training loop gets the batch of this step."""
+
+    def _ended(self, epoch: int) -> None:
+        """The training loop has had all batches of this epoch."""
+
+    def _failed(self, failure: Failure) -> None:
+        """A file was given up."""
+
+
+class StreamIterator(Iterator[StreamBatch]):
     """The batches of one epoch, or without end."""
 
-    def __init__(self, streams: Streams, front: Front) -> None:
-        self._streams, self._epoch = streams, front.rows.places.epoch
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, progress: Progress) -> None:
+        self._streams, self._progress, self._epoch = streams, progress, scheduler.rows.places.epoch
         self._gaps: list[tuple[int, int, int]] = []  # row, first step, end: items that a file that failed does not have
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
-        self._source: Here | Crew | None = None
+        self._source: InProcessReader | StreamWorkers | None = None
         ring = streams.ring or Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
         streams.ring = None  # one iteration at a time has it
         self._ring = ring
-        self._source = Crew(streams, front, ring) if streams.num_workers else Here(streams, front, ring)
+        self._source = StreamWorkers(streams, scheduler, ring) if streams.num_workers else InProcessReader(streams, scheduler, ring)
 
     def __next__(self) -> StreamBatch:
         if self._source is None:
@@ -107,14 +119,12 @@ class StreamIterator(Iterator["StreamBatch"]):
             raise
         self._note(self._source.failures())
         if got is None:
-            self._streams._ended(self._epoch)
+            self._progress._ended(self._epoch)
             self.close()
             raise StopIteration
         return self._batch(*got)
 
     def _batch(self, step: Step, items: Items, arrays: Sequence[Array]) -> StreamBatch:
-        from .streams import StreamBatch
-
         for row, first, end in self._gaps:
             if first <= step.number < end:
                 step.mask[row] = False
@@ -122,7 +132,7 @@ class StreamIterator(Iterator["StreamBatch"]):
         if not step.mask.all():
             for array in arrays:
                 array[~step.mask] = 0
-        self._streams._given(step)
+        self._progress._given(step)
         return StreamBatch(items.give(arrays), step.mask, step.positions == 0, self._numbers.copy(), step.files, step.positions, step.number)
 
     def _note(self, failures: list[Failure]) -> None:
@@ -130,7 +140,7 @@ class StreamIterator(Iterator["StreamBatch"]):
             turn = failure.turn
             if turn.length is not None:
                 self._gaps.append((turn.row, failure.step, turn.step + turn.length - turn.item))
-            self._streams._failed(failure)
+            self._progress._failed(failure)
 
     def _error(self, failed: FileFailed) -> StreamError:
         failure, workers = failed.failure, min(self._streams.num_workers, self._streams.batch_size)

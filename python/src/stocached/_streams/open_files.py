@@ -7,14 +7,12 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .._common.errors import StreamError
 from .items import Array, Items
 from .reader import Reader
-
-if TYPE_CHECKING:
-    from .streams import Streams
+from .settings import StreamSettings
 
 _END = object()
 
@@ -92,7 +90,7 @@ class Batch(Protocol):
         """Sets both, of which an item of that row is the first that anybody sees."""
 
 
-class Readings:
+class OpenFiles:
     """The turns of some rows. A row may have several, which follow each other without a gap."""
 
     def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: memoryview | None = None) -> None:
@@ -152,7 +150,7 @@ class Readings:
         self._rows.clear()
 
 
-def first_item(streams: Streams) -> Items:
+def first_item(streams: StreamSettings) -> Items:
     """What the items of a stream are made of, from the first file that has any. For a rank none of whose rows has one; where lengths are known."""
     assert streams.lengths is not None
     reading = _Reading(Turn(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))

@@ -37,7 +37,7 @@ class Step:
     turns: list[Turn] = field(default_factory=list)
 
 
-class Front:
+class StepScheduler:
     """The step that is being settled. rows: those that this rank assigns; own: those of them that it reads, which turns and steps count from 0."""
 
     def __init__(self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int) -> None:

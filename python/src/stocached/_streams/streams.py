@@ -7,45 +7,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from .._common.errors import InvalidError, StreamError
+from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._common.sizes import parse_size
-from .._memory.ring import Ring
 from . import checkpoint
 from .assignment import Groups, Places, Rows, steps
-from .items import Items, concatenate
+from .batch import StreamBatch
 from .iterator import StreamIterator
 from .open_files import Failure
 from .reader import Reader, read_itself
-from .scheduler import Front, State, Step
+from .scheduler import State, Step, StepScheduler
+from .settings import StreamSettings
 from .workers import check_workers
-
-__all__ = ["StreamBatch", "StreamError", "StreamFailure", "Streams", "join"]
 
 ENDS = ("pad", "drop", "cycle")
 ERRORS = ("raise", "skip")
-
-
-class StreamBatch(NamedTuple):
-    """One item of each row. A batch that is kept never changes; its memory is used again when the last array of it is gone.
-
-    items: put together as the items are, with arrays of (rows, *shape). mask: False for rows without an item, which are zeros. starts: the row begins
-    a file here: forget what is remembered of it. rows: their numbers over all ranks. files: their numbers in the list, -1 without one. positions: numbers
-    of the items in their files, -1 without one. step: the number of the batch in its epoch."""
-
-    items: Any
-    mask: npt.NDArray[np.bool_]
-    starts: npt.NDArray[np.bool_]
-    rows: npt.NDArray[np.int64]
-    files: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int64]
-    step: int
 
 
 @dataclass(frozen=True)
@@ -59,7 +41,7 @@ class StreamFailure:
     trace: str
 
 
-class Streams:
+class Streams(StreamSettings):
     """Batches of `batch_size` rows, each of which reads one file after the other.
 
     files: a sequence of whatever `read` takes: paths, names, numbers. read: a function of a file that returns an iterable of its items; it runs in the
@@ -112,8 +94,6 @@ class Streams:
         _check(self)
         self.reader = Reader(read if read is not None else read_itself, self.seed)
         self.failures: list[StreamFailure] = []
-        self.items: Items | None = None  # what they are made of, once that is known
-        self.ring: Ring | None = None  # of the last iteration
         self._next = 0  # the epoch that the next iteration reads
         self._loaded: State | None = None  # or what it goes on with
         self._at = self._start(0)
@@ -124,7 +104,7 @@ class Streams:
         state, self._loaded = self._loaded or self._start(self._next), None
         self._next = state.epoch + 1
         self._at = state
-        return StreamIterator(self, self._front(state))
+        return StreamIterator(self, self._scheduler(state), self)
 
     def __len__(self) -> int:
         """How many batches the next iteration has. TypeError where that is not known."""
@@ -191,11 +171,6 @@ class Streams:
             share.set_epoch(self._next)
         return share
 
-    @property
-    def rows(self) -> int:
-        """Over all ranks."""
-        return self.batch_size * self.world_size
-
     def _rows(self, state: State) -> tuple[Rows, slice]:
         """The rows that this rank assigns, all where lengths are known, in that state; and which of them it reads."""
         places = Places(len(self.files), self.seed, self.shuffle, state.epoch, self.ends == "cycle")
@@ -215,9 +190,9 @@ class Streams:
         rows = Rows(places, Groups(self.rows, self.groups), first, count)
         return State(epoch, 0, first, rows.place.tolist(), rows.item.tolist(), rows.next)
 
-    def _front(self, state: State) -> Front:
+    def _scheduler(self, state: State) -> StepScheduler:
         rows, own = self._rows(state)
-        return Front(rows, own, self.lengths, self.ends, state.step)
+        return StepScheduler(rows, own, self.lengths, self.ends, state.step)
 
     def _given(self, step: Step) -> None:
         self._at = step.state
@@ -230,36 +205,6 @@ class Streams:
         told = StreamFailure(self.files[failure.turn.number], failure.turn.number, failure.item, failure.message, failure.trace)
         self.failures.append(told)
         warnings.warn(f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}", RuntimeWarning, stacklevel=4)
-
-
-def join(parts: Iterable[StreamBatch]) -> Iterator[StreamBatch]:
-    """Whole batches out of the parts that several workers of torch's own DataLoader give one after the other. StreamError if parts are missing or out
-    of order."""
-    waiting: list[StreamBatch] = []
-    rows = 0
-    for part in parts:
-        if waiting and part.step != waiting[0].step:
-            yield _joined(waiting, rows)
-            rows = rows or sum(len(other.rows) for other in waiting)
-            waiting = []
-        waiting.append(part)
-    if waiting:
-        yield _joined(waiting, rows)
-
-
-def _joined(parts: list[StreamBatch], rows: int) -> StreamBatch:
-    """One batch of parts of one step, which has so many rows if that is known."""
-    numbers = [int(row) for part in parts for row in part.rows]
-    first = numbers[0]
-    if numbers != list(range(first, first + len(numbers))) or rows not in (0, len(numbers)):
-        raise StreamError(
-            f"step {parts[0].step} has rows {numbers}: the parts of a step must come one after the other (in_order=True), "
-            "and all workers must end at the same step"
-        )
-    if len(parts) == 1:
-        return parts[0]
-    *columns, steps = zip(*parts)
-    return StreamBatch._make([*map(concatenate, columns), steps[0]])
 
 
 def _lengths(lengths: Any, files: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -300,5 +245,5 @@ def _check(s: Streams) -> None:
         raise InvalidError(f'{len(s.files)} files are too few for {s.rows} rows: with ends="drop" there is no batch at all')
 
 
-for _kind in (StreamBatch, StreamFailure, Streams):
+for _kind in (StreamFailure, Streams):
     _kind.__module__ = "stocached.streams"  # where users find them

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .._common.torch_version import torch
+from .batch import StreamBatch
 
-if TYPE_CHECKING:
-    from .streams import StreamBatch, Streams
+
+class Streams(Protocol):
+    """What is needed of `stocached.streams.Streams`."""
+
+    def __iter__(self) -> Iterator[StreamBatch]: ...
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+    def part(self, number: int, parts: int) -> Streams: ...
 
 
 class StreamsDataset(torch.utils.data.IterableDataset[Any]):

@@ -17,7 +17,7 @@ from typing import Any
 from .._memory.ring import Ring
 from .._memory.shared_file import SharedFile
 from .items import Array, Items
-from .open_files import Failure, FileFailed, Readings, Turn
+from .open_files import Failure, FileFailed, OpenFiles, Turn
 from .reader import Reader
 
 PAGE = 4096  # bytes of Job.doing
@@ -114,7 +114,7 @@ class _Worker:
         self._poll.register(link.fileno(), select.POLLIN)
         self._watch(job.parent)
         self._doing = job.doing.map(0, PAGE).data.cast("q")[2 * job.number : 2 * job.number + 2]
-        self._readings = Readings(job.reader, job.files, job.skip, self._doing)
+        self._open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
         self._heap: list[tuple[int, int]] = []  # next step and row, of rows that have files
         self._horizon = job.step + 1  # steps below it may be read; the first one at once, as its first item says what a buffer is
         self._buffers: dict[int, int] = {}  # of steps that may be read
@@ -149,7 +149,7 @@ class _Worker:
         return bool(self._heap) and self._heap[0][0] < self._horizon and (self.items is None or self._heap[0][0] in self._buffers)
 
     def close(self) -> None:
-        self._readings.close()
+        self._open_files.close()
         if self._parent >= 0:
             os.close(self._parent)
 
@@ -169,9 +169,9 @@ class _Worker:
         if isinstance(message, Turns):
             self._turns += 1
             for turn in message.turns:
-                if self._readings.current(turn.row) is None:
+                if self._open_files.current(turn.row) is None:
                     heapq.heappush(self._heap, (turn.step, turn.row))
-                self._readings.add(turn)
+                self._open_files.add(turn)
         elif isinstance(message, Layout):
             self.items = message.items
             self._job.ring.resize(self.items.nbytes(self._job.rows))
@@ -185,9 +185,9 @@ class _Worker:
         if self.items is not None and step != self._step:
             self._turn_to(step)
         try:
-            more = self._readings.put(row, self)
+            more = self._open_files.put(row, self)
         except FileFailed as failed:
-            self._readings.failures.append(failed.failure)
+            self._open_files.failures.append(failed.failure)
             heapq.heappop(self._heap)
         else:
             if more:
@@ -218,6 +218,6 @@ class _Worker:
         low = self._heap[0][0] if self._heap else self._horizon
         if (low, self._turns) != self._told:
             self._told = low, self._turns
-            self.say(Report(low, self._turns, self._resting, list(self._readings.failures)))
+            self.say(Report(low, self._turns, self._resting, list(self._open_files.failures)))
             self._resting = []
-            self._readings.failures.clear()
+            self._open_files.failures.clear()

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +23,9 @@ from .._memory.shared_file import SharedFile
 from .._workers import spawn
 from .items import Array, Items
 from .open_files import Failure, FileFailed, Turn, first_item
-from .scheduler import Front, Step
+from .scheduler import Step, StepScheduler
+from .settings import StreamSettings
 from .worker import PAGE, Broken, Grant, Job, Layout, Report, Turns, main
-
-if TYPE_CHECKING:
-    from .streams import Streams
 
 _GRACE = 0.3  # seconds for a worker to finish its item and end by itself, before it is told to
 _PATIENCE = 0.5  # seconds for the leading thread to end before a fork: it may wait for a worker that takes no message
@@ -44,40 +42,40 @@ class _Worker:
         self.resting: dict[int, int] = {}  # rows without a file, and since which step
 
 
-class Crew:
+class StreamWorkers:
     """Workers, and the thread that leads them."""
 
-    def __init__(self, streams: Streams, front: Front, ring: Ring) -> None:
-        self._lead = _Lead(streams, front, ring)
-        self._close = weakref.finalize(self, self._lead.close)  # when nobody has it any more, and when the interpreter ends
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
+        self._coordinator = _Coordinator(streams, scheduler, ring)
+        self._close = weakref.finalize(self, self._coordinator.close)  # when nobody has it any more, and when the interpreter ends
 
     def next(self) -> tuple[Step, Items, list[Array]] | None:
         """The next step with the arrays that it lies in; None: the epoch is over. FileFailed, StreamError. For one thread at a time."""
-        return self._lead.next()
+        return self._coordinator.next()
 
     def failures(self) -> list[Failure]:
         """Those that have come up, with errors="skip", since they were asked for last."""
-        return self._lead.take_failures()
+        return self._coordinator.take_failures()
 
     def close(self) -> None:
         """No worker, thread or descriptor is left. Takes half a second at most, if workers are in the middle of an item that takes long."""
         self._close()
 
 
-class _Lead:
-    """What the training loop's thread and the leading one share. Neither has a reference to the Crew, so that it goes when nobody has it any more."""
+class _Coordinator:
+    """What the training loop's thread and the leading one share. Neither has a reference to the StreamWorkers, so that it goes when nobody has it any more."""
 
-    def __init__(self, streams: Streams, front: Front, ring: Ring) -> None:
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
         self._pid = os.getpid()
-        self._streams, self._front, self._ring = streams, front, ring
+        self._streams, self._scheduler, self._ring = streams, scheduler, ring
         self._known = streams.lengths is not None
-        self._first = front.step
+        self._first = scheduler.step
         self._lock = threading.RLock()  # protects what follows; of one thread, it may be taken again by the garbage collector
         self._changed = threading.Condition(self._lock)
         self._failures: list[Failure] = []  # with errors="skip": that nobody has been told of
         self._failed: Failure | None = None  # with errors="raise": the first, in the order of steps and rows
         self._layouts: dict[int, Layout] = {}  # of workers that wait for what all items are made of
-        self._horizon = front.step  # steps below it are granted
+        self._horizon = scheduler.step  # steps below it are granted
         self._leases: dict[int, Lease] = {}
         self._settled: deque[Step] = deque()
         self._over = False  # nothing is left to settle
@@ -126,7 +124,7 @@ class _Lead:
             raise StreamError("this iteration was closed")
         if self._settled:
             return not self._known or self._low() > self._settled[0].number
-        return self._over or (self._failed is not None and not self._known and self._failed.step <= self._front.step < self._low())
+        return self._over or (self._failed is not None and not self._known and self._failed.step <= self._scheduler.step < self._low())
 
     def _low(self) -> int:
         return min(worker.low for worker in self._workers)
@@ -243,9 +241,9 @@ class _Lead:
     # ------------------------------------------------------------------------------------------------ both, with the lock
 
     def _begin(self) -> None:
-        turns = self._front.begin()
+        turns = self._scheduler.begin()
         if self._known:
-            step = self._front.known()
+            step = self._scheduler.known()
             if step is None:
                 self._over = True
                 return
@@ -284,8 +282,8 @@ class _Lead:
     def _grant(self, lease: Lease) -> None:
         """The next step may be written into that buffer."""
         step = self._horizon
-        if self._known and self._front.step == step:
-            settled = self._front.known()
+        if self._known and self._scheduler.step == step:
+            settled = self._scheduler.known()
             if settled is None:
                 self._over = True
                 return
@@ -301,22 +299,22 @@ class _Lead:
             if mine:
                 worker.turns += 1
                 if not self._known:
-                    worker.low = self._front.step
+                    worker.low = self._scheduler.step
                 self._tell([worker], Turns(mine))
 
     def _settle(self) -> None:
         """Settles what can be settled. Where lengths are not known."""
-        while not self._over and self._low() > self._front.step:
-            if self._failed is not None and self._failed.step <= self._front.step:
+        while not self._over and self._low() > self._scheduler.step:
+            if self._failed is not None and self._failed.step <= self._scheduler.step:
                 return
-            waiting = [row for worker in self._workers for row, since in worker.resting.items() if since <= self._front.step]
-            turns = self._front.round(waiting) if waiting else []
+            waiting = [row for worker in self._workers for row, since in worker.resting.items() if since <= self._scheduler.step]
+            turns = self._scheduler.round(waiting) if waiting else []
             for row in waiting:
                 del self._worker_of(row).resting[row]  # those that got no file are dry
             if turns:
                 self._assign(turns)
                 continue
-            step = self._front.finish()
+            step = self._scheduler.finish()
             if step is None:
                 self._over = True
             else:
@@ -390,7 +388,7 @@ class _Lead:
         return (self._streams.files[number], number, None) if row else (None, None, None)
 
     def _whereabouts(self) -> str:
-        return ", ".join(self._doing_of(worker) for worker in self._workers if worker.low <= self._front.step) or "no worker is behind"
+        return ", ".join(self._doing_of(worker) for worker in self._workers if worker.low <= self._scheduler.step) or "no worker is behind"
 
     def close(self) -> None:
         """Ends workers, then thread. May be called by the garbage collector in any thread; does nothing in a forked child."""

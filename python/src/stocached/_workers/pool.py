@@ -11,20 +11,31 @@ import threading
 import time
 import weakref
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 from .._common import threads
 from .._common.errors import WorkerLostError
-from .._loader import worker as _worker
-from .._loader.worker import Job, Worker
 from .._memory.ring import Ring
 from . import spawn
 from .task_queue import Board
 
 _PATIENCE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _HARSH = 0.2  # and then after SIGTERM
-_SHOWN = 16  # samples of a message at most
 _ATTEMPTS = 5  # workers that one task, or starting one, may cost
+
+
+class Job(Protocol):
+    """What workers are started for."""
+
+    workers: int
+    process: bool  # workers are processes, else threads
+    iterable: bool
+
+    def work(self, worker: int, board: Board, ring: Ring) -> None:
+        """Runs in the worker, until the board is stopped."""
+
+    def doing(self, board: Board, position: int) -> str:
+        """What a worker does that has taken the task at this position, such as "while it loaded sample 7"."""
 
 
 class Pool:
@@ -54,14 +65,13 @@ class Pool:
             raise
 
     def _start(self, number: int) -> Any:
+        arguments, name = (number, self.board, self._ring), f"stocached worker {number}"
         if self.job.process:
-            worker = self._context.Process(
-                target=_worker.main, args=(number, self.job, self.board, self._ring), daemon=True, name=f"stocached worker {number}"
-            )
+            worker = self._context.Process(target=self.job.work, args=arguments, daemon=True, name=name)
             with spawn.explained(self._context.get_start_method(), "the dataset, collate_fn, augment and worker_init_fn"):
                 worker.start()
         else:
-            worker = threading.Thread(target=Worker(number, self.job, self.board, self._ring).run, daemon=True, name=f"stocached worker {number}")
+            worker = threading.Thread(target=self.job.work, args=arguments, daemon=True, name=name)
             threads.start(worker)
         return worker
 
@@ -123,26 +133,11 @@ class Pool:
         if not held and not self._worked and code and code > 0 and method != "fork":
             hint = f"; {spawn.imported_anew(method)}"
             advice = advice if self._restart else ""
+        doing = "between two tasks" if self._worked else "before its first task"
+        if held:
+            doing = self.job.doing(self.board, held[0])
         who = f"worker {number} (process {worker.pid})" if self.job.process else f"worker thread {number}"
-        return f"{who} {how} {self._doing(held)}{hint}{advice}; {torchs}"
-
-    def _doing(self, held: list[int]) -> str:
-        if not held:
-            return "between two tasks" if self._worked else "before its first task"
-        task = self.board.asked(held[0])
-        if task["kind"] == _worker.SAMPLE:
-            return f"while it loaded sample {task['index']}"
-        if task["kind"] == _worker.BEGIN:
-            return "while it began an epoch"
-        if self.job.iterable:
-            return "while it read its part of the dataset"
-        if task["kind"] == _worker.TELL:
-            return "while it said where its dataset is"
-        wanted = self.board.get_object(int(task["argument"]), int(task["index"]))[0]
-        if not self.job.batched:
-            return f"while it loaded sample {wanted}"
-        shown = ", ".join(map(str, wanted[:_SHOWN])) + (f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else "")
-        return f"while it made the batch of sample{'s' if len(wanted) > 1 else ''} {shown}"
+        return f"{who} {how} {doing}{hint}{advice}; {torchs}"
 
     def close(self) -> None:
         """Ends the workers, within a second; one that is in the middle of a sample does not finish it. May be called again."""
