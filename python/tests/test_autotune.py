@@ -176,7 +176,7 @@ def test_the_cache_is_looked_into_and_left_alone():
 def test_as_many_threads_as_the_loader_has_are_not_tried_again(threads):
     loader = Loader(Sleeping(0.0, n=40), batch_size=4, size="8MiB", gather_threads=threads)
     bench = _autotune._Bench(loader, print, False, 1.0)
-    assert bench.threads == iter(loader).plan.threads
+    assert bench.threads == iter(loader).context.threads
     bench.close()
 
 

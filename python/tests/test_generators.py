@@ -9,7 +9,7 @@ import pytest
 from loader_datasets import Numbers
 
 from stocached import Loader
-from stocached._loader.numpy_backend import Flavour, sample_seed, sample_seeds
+from stocached._loader.numpy_backend import NumpyBackend, sample_seed, sample_seeds
 from stocached._random import generators
 from stocached._random.generators import NumpyGenerator, PythonGenerator, Seeding
 
@@ -171,10 +171,10 @@ def test_random_samples_do_not_depend_on_the_workers(first, known, monkeypatch):
 
 def test_they_are_those_of_a_generator_that_is_seeded_for_each():
     rows = np.concatenate(list(Loader(Noisy(300), 16, shuffle=True, seed=3, num_workers=2)))
-    key, flavour = sample_seed(3, 0, 0), Flavour()
+    key, backend = sample_seed(3, 0, 0), NumpyBackend()
     for row in rows:
         index = int(row[0])
-        flavour.seed_sample(sample_seed(key, 0, index))
+        backend.seed_sample(sample_seed(key, 0, index))
         np.testing.assert_array_equal(row, Noisy(300)[index])
 
 

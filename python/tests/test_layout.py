@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stocached import SchemaError
-from stocached._loader.numpy_backend import Flavour, sample_seed
+from stocached._loader.numpy_backend import NumpyBackend, sample_seed
 from stocached._samples.batch_layout import Layout
 from stocached._samples.tree import Tree, UnfitError
 
@@ -89,7 +89,7 @@ def test_large_samples_with_and_without_gaps_are_copied_whole():
 def test_a_sample_is_seeded_as_the_modules_would_be():
     seed = sample_seed(7, 3, 12345)
     random.gauss(0, 1)  # leaves a second number behind
-    Flavour().seed_sample(seed)
+    NumpyBackend().seed_sample(seed)
     drawn = random.gauss(0, 1), random.random(), np.random.rand()
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from stocached import InvalidError
-from stocached._loader.iterators import array_bytes
+from stocached._loader.iterator import array_bytes
 from stocached._loader.progress import progress
 from stocached._loader.stats import LoaderStats, Meter
 from stocached.loader import Loader

@@ -41,7 +41,7 @@ from .._samples.values import Array, FixedValues, Part, VariableValues
 from . import fetch as _fetch
 from . import handle as _handle
 from .handle import Handle
-from .singleflight import Once
+from .singleflight import SingleFlight
 from .stats import Stats
 
 _SMALL = 64 * 1024  # bytes: copying less than this takes less than handing the GIL over and back
@@ -111,7 +111,7 @@ class Cache:
         self._unlink_last = bool(info.unlink_last)
         self._slot_stride = int(info.slot_stride)
         self._handle = handle
-        self._once = Once()
+        self._once = SingleFlight()
         self._values: FixedValues | VariableValues = VariableValues(self.fields) if self.variable else FixedValues(self.fields, self.sample_bytes)
         self._get_into = _native.get if self.sample_bytes > _SMALL else _native.get_small
         self._payload = handle.payload.array() if handle.payload else np.empty(0, np.uint8)
@@ -262,7 +262,7 @@ class Cache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         info = self._handle.info()
-        return _unpickle, (type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only)
+        return unpickle, (type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only)
 
     def __repr__(self) -> str:
         name = repr(self.name) if self.name else "without a name"
@@ -770,7 +770,7 @@ def _bytes_of(part: Part) -> int:
     return len(part) if isinstance(part, bytes) else part.nbytes
 
 
-def _unpickle(kind: type[Cache], path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool) -> Cache:
+def unpickle(kind: type[Cache], path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool) -> Cache:
     if path is not None:
         return kind(_handle.attach(path, uuid=uuid, read_only=read_only))
     return kind(_handle.attach_process(pid, fd, uuid, read_only=read_only))

@@ -20,7 +20,7 @@ class _Load:
         self.value: Any = None
 
 
-class Once:
+class SingleFlight:
     """Concurrent calls of `run` with one key share the value of a single call of their function. One that fails hands the turn to the next.
 
     A forked child starts without the loads of its parent, whose threads it has not got."""
@@ -59,7 +59,7 @@ class Once:
                 mine.done.set()
 
 
-_all: weakref.WeakSet[Once] = weakref.WeakSet()
+_all: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
 
 
 def _forget() -> None:

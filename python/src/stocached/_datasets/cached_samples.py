@@ -17,15 +17,17 @@ from .._checks.derived_fingerprint import Derived, derive
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
 from .._common.errors import FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
-from .._memory.buffer_pool import Batches, Samples
+from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
 from .._samples import dtypes
 from .._samples.batch_layout import LARGE
 from .._samples.packing import Packing
 from .._samples.schema import MAX_FIELDS, Field
+from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
 from . import comparison, probe
+from .cache_backed import CacheBacked
 from .comparison import Comparison
 from .notices import Notices
 from .trial import Trial
@@ -50,7 +52,7 @@ def check_cache(cache: Any) -> None:
         raise InvalidError(f"cache={cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)")
 
 
-class CachedSamples:
+class CachedSamples(CacheBacked):
     """See stocached.torch.CachedDataset, which this is but for being a dataset of torch."""
 
     def __init__(
@@ -92,7 +94,7 @@ class CachedSamples:
         self.augment = augment
         self._n = n
         self._given = _Count()
-        self.notices = Notices()
+        self.notices: Notices = Notices()
         self._comparison: Comparison | None = None
         self._fills: Fills | None = None  # None: nothing that is loaded is checked
         self.made = False  # whether this program has made the cache
@@ -114,8 +116,8 @@ class CachedSamples:
                 self.cache, self.made = self._make(name, trial.bytes(), size, fingerprint or derived, variable)
             self._check_fields()
             self.notices.advice = self.advice(given=cache is not None)
-            self._batches = Batches(self.cache.fields)
-            self._raw = Samples(0 if self.cache.variable else self.cache.sample_bytes)
+            self._batches = BatchBuffers(self.cache.fields)
+            self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
                 if not self.cache.read_only:
                     self._fills = Fills(0 if self.made else n)
@@ -205,8 +207,11 @@ class CachedSamples:
 
     # ------------------------------------------------------------------------------------------------ samples
 
+    def gathered_tree(self) -> Tree | None:
+        return self._tree if self._packing is None else None
+
     @property
-    def given(self) -> int:
+    def given(self) -> int:  # type: ignore[override]
         """Samples that came out of the cache in this thread."""
         return self._given.value
 

@@ -11,13 +11,14 @@ import numpy as np
 from .._cache.cache import Cache
 from .._common.errors import InvalidError, SampleIndexError
 from .._common.torch_version import torch
-from .._memory.buffer_pool import Batches
+from .._memory.buffer_pool import BatchBuffers
 from .._samples import dtypes
 from .._samples.schema import Array, Field
 from .._samples.tree import Tree, as_tensor
+from .cache_backed import CacheBacked
 
 
-class SourceDataset(torch.utils.data.Dataset[Any]):
+class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     """Gives the samples of a cache that `stocached serve` fills from its source: no dataset code is needed. A batch is one `Cache.fetch`.
 
     A sample is a tensor (rows of one private tensor within a batch), `bytes` where its size is not fixed, as of files that the server does not decode, or
@@ -27,6 +28,8 @@ class SourceDataset(torch.utils.data.Dataset[Any]):
     When the server ends, samples that are in the cache go on coming, and others wait for it to be back. FetchError names the files that cannot be read,
     ReplacedError comes when the data has changed: make the dataset anew.
     Concurrency: DataLoader with any number of workers, by fork, spawn or forkserver; threads. Can be pickled."""
+
+    served = True
 
     def __init__(self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0) -> None:
         """name: of a cache in the server's configuration.
@@ -40,10 +43,11 @@ class SourceDataset(torch.utils.data.Dataset[Any]):
         self.cache = Cache.attach(name)
         self.transform = transform
         self.timeout = timeout
-        self._batches = Batches(() if self.cache.variable else self.cache.fields)
+        self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
 
-    def tree(self) -> Tree:
-        """How a sample of fixed size is put together."""
+    def gathered_tree(self) -> Tree | None:
+        if self.transform is not None:
+            return None
         fields = self.cache.fields
         values = [_rows(field, np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype))[0] for field in fields]
         return Tree(values[0] if len(fields) == 1 else dict(zip([field.name for field in fields], values)))

@@ -14,7 +14,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler
 
 from .._common.errors import InvalidError, UnsupportedError
-from .base import living
+from .made_caches import living
 from .sampling import OrderSampler, order_within
 
 _theirs: Any = importlib.import_module("accelerate.data_loader")

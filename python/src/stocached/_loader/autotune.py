@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from .._cache.cache import Cache, _unpickle
+from .._cache.cache import Cache, unpickle
 from .._common.errors import InvalidError
 from .._datasets import probe
-from .._memory.buffer_pool import Batches
+from .._memory.buffer_pool import BatchBuffers
 from .._random import generators
-from .base import gather_threads
+from .options import gather_threads
 from .sampling import OrderSampler
 
 _ENOUGH = 0.97  # of the best: what takes less for it is taken
@@ -259,13 +259,13 @@ class _Bench:
         if cache is None:
             return
         self._made |= {"cache": None, "size": None, "name": None, "fingerprint": None}
-        if not hasattr(cached, "dataset"):  # a server fills it, whoever asks
+        if cached.served:
             self.notes.append("a server fills this cache: what trials miss, it reads")
             return
         _, (kind, path, pid, fd, uuid, _) = cache.__reduce__()
-        self._cache = _unpickle(kind, path, pid, fd, uuid, True)
+        self._cache = unpickle(kind, path, pid, fd, uuid, True)
         looks = copy.copy(cached)
-        looks.cache, looks._batches = self._cache, Batches(self._cache.fields)
+        looks.cache, looks._batches = self._cache, BatchBuffers(self._cache.fields)
         self._made["dataset"] = looks
         if cache.stats().ready == 0:
             self.notes.append("its cache is empty: these are the rates of a first epoch")

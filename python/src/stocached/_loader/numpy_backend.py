@@ -75,8 +75,8 @@ class _Shown(str):
         return str(self)
 
 
-class Flavour:
-    """Batches of NumPy arrays. Each method has a twin in the flavour of torch."""
+class NumpyBackend:
+    """Batches of NumPy arrays. Each method has a twin in the backend of torch."""
 
     no_columns: frozenset[str] = frozenset()  # kinds of leaves that are no column of a batch
     tuples: type = tuple  # what a tuple of a sample is in a batch

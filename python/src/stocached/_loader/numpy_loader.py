@@ -12,12 +12,13 @@ from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets.cached_samples import CachedSamples
-from .base import Extras, LoaderCore
-from .numpy_backend import Flavour
+from .base import BaseLoader
+from .numpy_backend import NumpyBackend
+from .options import LoaderOptions, check, given_options, is_ordered, order_sampler
 from .sampling import Batcher, Ends, OrderSampler
 
 
-class Loader(LoaderCore):
+class Loader(BaseLoader):
     """Batches of a dataset, loaded ahead by workers or out of a cache.
 
     The arguments that torch's DataLoader has mean what they mean there; see `stocached.torch.DataLoader`, which gives tensors. Batches are NumPy arrays:
@@ -81,10 +82,9 @@ class Loader(LoaderCore):
             raise InvalidError("batch_sampler= makes the batches; leave out batch_size=, shuffle=, sampler= and drop_last=")
         if batch_size is None and drop_last:
             raise InvalidError("batch_size=None makes no batches, so there is no last one to drop")
-        fields = Extras.__dataclass_fields__
-        extras = Extras(**{name: value for name, value in self.settings.items() if name in fields})
-        extras.check(dataset, iterable, shuffle, sampler, batch_sampler)
-        if extras.ordered and isinstance(sampler, OrderSampler):
+        options = given_options(self.settings)
+        check(options, dataset, iterable, shuffle, sampler, batch_sampler)
+        if is_ordered(options) and isinstance(sampler, OrderSampler):
             sampler = sampler.again()
         self.dataset = dataset
         self.num_workers = num_workers
@@ -98,7 +98,7 @@ class Loader(LoaderCore):
         self.drop_last = drop_last
         self._iterable = iterable
         if sampler is None and batch_sampler is None:
-            sampler = _Endless() if iterable else self._own_order(dataset, shuffle, extras)
+            sampler = _Endless() if iterable else self._own_order(dataset, shuffle, options)
         if batch_sampler is not None:
             self.batch_size = None
         else:
@@ -106,15 +106,15 @@ class Loader(LoaderCore):
             if batch_size is not None:
                 batch_sampler = Batcher(sampler, batch_size, drop_last)
         self.sampler, self.batch_sampler = sampler, batch_sampler
-        flavour = Flavour()
+        backend = NumpyBackend()
         default = collate_fn is None and self._batched()
-        self.collate_fn = collate_fn or (flavour.collate if self._batched() else flavour.convert)
-        self._prepare(dataset, extras, flavour, CachedSamples, default, before)
+        self.collate_fn = collate_fn or (backend.collate if self._batched() else backend.convert)
+        self._prepare(dataset, options, backend, CachedSamples, default, before)
 
-    def _own_order(self, dataset: Any, shuffle: bool, extras: Extras) -> OrderSampler:
-        if extras.seed is None and extras.order is None:
-            extras.seed = self._base_seed() if shuffle else 0
-        return extras.sampler(len(dataset), shuffle)
+    def _own_order(self, dataset: Any, shuffle: bool, options: LoaderOptions) -> OrderSampler:
+        if options.seed is None and options.order is None:
+            options.seed = self._base_seed() if shuffle else 0
+        return order_sampler(options, len(dataset), shuffle)
 
     def __len__(self) -> int:
         """Batches of an epoch, of this rank. TypeError for an iterable dataset that has no length."""

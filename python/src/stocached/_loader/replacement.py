@@ -13,7 +13,8 @@ from typing import Any
 import torch.utils.data
 
 from .._checks.identity import is_library
-from .base import LoaderCore, living
+from .base import BaseLoader
+from .made_caches import living
 
 
 def watch() -> None:
@@ -26,7 +27,7 @@ def watch() -> None:
     @functools.wraps(init)
     def watched(self: Any, dataset: Any, *arguments: Any, **settings: Any) -> None:
         init(self, dataset, *arguments, **settings)
-        if not isinstance(self, LoaderCore):
+        if not isinstance(self, BaseLoader):
             _look(dataset, _caller(self, sys._getframe(1)))
 
     watched._stocached = True  # type: ignore[attr-defined]

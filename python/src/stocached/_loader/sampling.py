@@ -206,3 +206,38 @@ class Sampled:
         self.forget(count)
         state: dict[str, Any] = pickle.loads(self._states[0][1]) if self._states and self._states[0][0] <= count else {}
         return state
+
+
+def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
+    """The same batches, and whether the first one's indices are numbers: names and tuples go to the dataset as they are, with their batch."""
+    first = next(wanted, wanted)
+    if first is wanted:
+        return iter(()), True
+    first = listed(first)
+    return _behind(first, wanted), all(hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first)
+
+
+def noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:
+    """Notes the sampler's epoch when the first batch is planned: a framework may set it after the iteration was made."""
+    began["sampler_epoch"] = getattr(sampler, "epoch", None)
+    yield from _rest(wanted)
+
+
+def skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
+    """Without the first `count`; draws one more, so that random numbers of the sampler's start are drawn now."""
+    for _ in range(count):
+        if next(wanted, wanted) is wanted:
+            return iter(())
+    first = next(wanted, wanted)
+    return iter(()) if first is wanted else _behind(first, wanted)
+
+
+def _behind(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from _rest(rest)
+
+
+def _rest(wanted: Iterator[Any]) -> Iterator[Any]:
+    """The rest of an iterator. A loop would call its __iter__, which begins the epoch again in Lightning's batch sampler."""
+    while (batch := next(wanted, wanted)) is not wanted:
+        yield batch

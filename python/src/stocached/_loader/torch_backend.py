@@ -13,7 +13,7 @@ from torch.utils.data import _utils as _data_utils
 from .._memory.ring import Device
 from .._random.torch_generator import TorchGenerator
 from .._samples.tree import Leaf, as_tensor
-from .numpy_backend import Flavour
+from .numpy_backend import NumpyBackend
 
 # Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
 _collate: Any = _data_utils.collate.default_collate
@@ -23,10 +23,10 @@ _torch_worker: Any = _data_utils.worker
 _exception_wrapper: Any = _utils.ExceptionWrapper
 
 
-class TorchFlavour(Flavour):
+class TorchBackend(NumpyBackend):
     no_columns = frozenset({"complex"})  # which default_collate refuses
     tuples = list
-    generators = (*Flavour.generators, TorchGenerator())
+    generators = (*NumpyBackend.generators, TorchGenerator())
 
     def __init__(self, accelerator: str = "", *, in_place: bool = False) -> None:
         """accelerator: that batches are pinned for, "": none. in_place: where they lie, if it can be done."""

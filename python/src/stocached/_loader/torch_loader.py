@@ -22,9 +22,11 @@ from .._datasets.cached_dataset import CachedDataset
 from .._order.order import AnyOrder, Order
 from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
-from .base import Extras, LoaderCore, living
+from .base import BaseLoader
+from .made_caches import living
+from .options import LoaderOptions, check, given_options, is_ordered, order_sampler
 from .sampling import Ends, OrderSampler
-from .torch_backend import TorchFlavour
+from .torch_backend import TorchBackend
 
 _Sample = TypeVar("_Sample", covariant=True)
 
@@ -37,7 +39,7 @@ class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[over
     total_size = property(lambda self: len(self) * self.world_size)
 
 
-class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
+class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives the same batches in the same order.
 
     What is different: hits are gathered straight into the memory of the batch, in the background also with num_workers=0; where the batch is made by
@@ -115,16 +117,15 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
     ) -> None:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         before = frozenset(self.__dict__) - {"settings"}
-        fields = Extras.__dataclass_fields__
-        extras = Extras(**{name: value for name, value in self.settings.items() if name in fields})
+        options = given_options(self.settings)
         if isinstance(pin_memory, str) and pin_memory != "copy":
             raise InvalidError(f'pin_memory={pin_memory!r}; it must be True, False, or "copy"')
         iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-        if extras.ordered and sampler is not None and not iterable:
-            sampler = _in_our_order(sampler, dataset, extras)
-        extras.check(dataset, iterable, bool(shuffle), sampler, batch_sampler)
-        if extras.ordered and sampler is None and batch_sampler is None:
-            sampler, shuffle = extras.sampler(len(dataset), bool(shuffle), _OrderSampler), None
+        if is_ordered(options) and sampler is not None and not iterable:
+            sampler = _in_our_order(sampler, dataset, options)
+        check(options, dataset, iterable, bool(shuffle), sampler, batch_sampler)
+        if is_ordered(options) and sampler is None and batch_sampler is None:
+            sampler, shuffle = order_sampler(options, len(dataset), bool(shuffle), _OrderSampler), None
         super().__init__(
             dataset,
             batch_size,
@@ -151,8 +152,8 @@ class DataLoader(LoaderCore, torch.utils.data.DataLoader[_Sample]):
         if data_pipes.is_pipe(dataset):
             cached = cache is not None or size is not None or name is not None
             self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=worker == "thread", cached=cached)
-        flavour = TorchFlavour(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
-        self._prepare(dataset, extras, flavour, CachedDataset, self._batched() and self.collate_fn is default_collate, before)
+        backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
+        self._prepare(dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
             # Lightning records the arguments of loaders that hooks make, and adds its own to make the loader again. That fails with arguments by position,
             # and has none of ours if the hook is the first to import this module. Without a record, Lightning takes the attributes.
@@ -221,25 +222,26 @@ def _accelerate_is_used() -> bool:
     return "accelerate.data_loader" in sys.modules
 
 
-def _in_our_order(sampler: Any, dataset: Any, extras: Extras) -> Any:
+def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
     """The sampler that a framework gives to a loader with an order of ours, as one of ours; any other sampler unchanged."""
     if isinstance(sampler, OrderSampler):
         return sampler.again()
     if type(sampler) is SequentialSampler:  # Lightning turns off shuffling to overfit
-        seed = extras.seed if extras.seed is not None else getattr(extras.order, "seed", 0)
-        return _OrderSampler(Order(len(dataset), seed=seed, kind="sequential"), extras.rank, extras.world_size, extras.ends)
-    order = _order_of_living(dataset, extras) if isinstance(sampler, DistributedSampler) else None
+        seed = options.seed if options.seed is not None else getattr(options.order, "seed", 0)
+        return _OrderSampler(Order(len(dataset), seed=seed, kind="sequential"), options.rank, options.world_size, options.ends)
+    order = _order_of_living(dataset, options) if isinstance(sampler, DistributedSampler) else None
     if order is None:
         return sampler
     _say_replaced(sampler.rank, sampler.num_replicas)
-    return _OrderSampler(order, sampler.rank, sampler.num_replicas, extras.ends)
+    return _OrderSampler(order, sampler.rank, sampler.num_replicas, options.ends)
 
 
-def _order_of_living(dataset: Any, extras: Extras) -> AnyOrder | None:
+def _order_of_living(dataset: Any, options: LoaderOptions) -> AnyOrder | None:
     """The order of a loader of this very dataset with the same seed= and order=, which a framework makes again. shuffle= is no attribute, but part of it."""
     for loader in living():
-        if loader._order is not None and loader.dataset is dataset and loader.seed == extras.seed and loader.order is extras.order:
-            return loader._order.order
+        if loader._order is not None and loader.dataset is dataset and loader.seed == options.seed and loader.order is options.order:
+            order: AnyOrder = loader._order.order
+            return order
     return None
 
 

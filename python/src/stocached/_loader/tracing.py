@@ -9,7 +9,7 @@ import numpy as np
 
 from .._trace import Recorder
 from .._trace import recorder as _trace
-from . import worker
+from .tasks import FROM_CACHE
 
 _NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment")
 _STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT = range(len(_NAMES))
@@ -65,7 +65,7 @@ class Tracing:
             self._workers = np.array([self._recorder.track(_trace.worker(k)) for k in range(int(workers.max()) + 1)])
         tracks, starts, ends = self._workers[workers], answers["began_ns"], answers["ended_ns"]
         augment_starts = ends - np.minimum(answers["augment_ns"], ends - starts)
-        hits = answers["result"] >= worker.FROM_CACHE
+        hits = answers["result"] >= FROM_CACHE
         for of, name, start, end in (
             (hits, _GATHER, starts, augment_starts),
             (~hits, _LOAD, starts, augment_starts),

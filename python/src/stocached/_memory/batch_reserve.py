@@ -11,7 +11,7 @@ from .. import _native
 _SHARE = 4  # a quarter of what there is
 
 
-class Hold:
+class BatchReserve:
     """Has the fills of a cache, by whichever process, leave memory free for the batches of a loader. Without it they take all that is above the floor, and
     the kernel kills when batches need more. It belongs to a loader, whose rings come and go with its epochs."""
 
@@ -47,14 +47,14 @@ class Hold:
             hold(self._handle, 0)
 
 
-_holds: weakref.WeakKeyDictionary[Any, Hold] = weakref.WeakKeyDictionary()
+_holds: weakref.WeakKeyDictionary[Any, BatchReserve] = weakref.WeakKeyDictionary()
 
 
-def hold_of(plan: Any) -> Hold | None:
+def reserve_of(context: Any) -> BatchReserve | None:
     """That of a loader, by its cached dataset; None: it has none."""
-    cached, cache = plan.cached, getattr(plan.cached, "cache", None)
+    cached, cache = context.cached, getattr(context.cached, "cache", None)
     if cache is None or cache.read_only:
         return None
     if cached not in _holds:
-        _holds[cached] = Hold(cache._handle, plan.ahead, plan.ahead_bytes, 1 if plan.follow is None else 2)
+        _holds[cached] = BatchReserve(cache._handle, context.ahead, context.ahead_bytes, 1 if context.follow is None else 2)
     return _holds[cached]

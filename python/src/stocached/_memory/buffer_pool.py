@@ -1,7 +1,7 @@
 """Arrays that are used again when nobody holds them any more.
 
 A fresh array of more than some 100 kB costs a page fault for every 4 kB of it, often more than the copy it was made for, because the C library gives
-large blocks back to the kernel each time. A Spare keeps a few of its arrays, and hands one out anew once its reference count says that the Spare
+large blocks back to the kernel each time. A BufferPool keeps a few of its arrays, and hands one out anew once its reference count says that the pool
 alone still has it. Tensors and views over an array hold it, so what somebody still sees is never handed out; nobody has to give anything back."""
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-_PER_SPARE = 64 * 1024**2  # bytes that are kept at most
+_PER_POOL = 64 * 1024**2  # bytes that are kept at most
 _BATCH_SIZES = 4  # whose arrays are kept for the next batch: those of training and testing, and the last ones of an epoch
 
 
-class Spare:
+class BufferPool:
     """Arrays of one kind. `take` may be called by many threads: whoever looks at an array holds it, and so the others see it in use.
 
     Threads may change places between any two steps here, and Python 3.10 lets them right after a return. So whoever looks at an array holds its pair as
-    well: without it the count lacks the Spare's reference once another thread has put another pair in its place, and an array in use looks idle. And what
+    well: without it the count lacks the pool's reference once another thread has put another pair in its place, and an array in use looks idle. And what
     is returned is a new pair: the one that is kept can be held by its taker without the array's count showing it."""
 
     def __init__(self, make: Callable[[], npt.NDArray[Any]], nbytes: int) -> None:
         self._make = make
-        self._most = _PER_SPARE // max(nbytes, 1) if _counts_are_exact() else 0
+        self._most = _PER_POOL // max(nbytes, 1) if _counts_are_exact() else 0
         self._kept: list[tuple[npt.NDArray[Any], int]] = []  # a ring, handed out in turn
         self._at = 0  # of the last one
 
@@ -55,7 +55,7 @@ class Spare:
         return array, address
 
 
-class Samples(Spare):
+class SampleBuffers(BufferPool):
     """Bytes of single samples. A pickled one starts anew."""
 
     def __init__(self, nbytes: int) -> None:
@@ -63,7 +63,7 @@ class Samples(Spare):
         self._nbytes = nbytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Samples, (self._nbytes,)
+        return SampleBuffers, (self._nbytes,)
 
 
 class Column(Protocol):
@@ -79,29 +79,29 @@ class Column(Protocol):
     def bytes(self) -> int: ...
 
 
-class Batches:
+class BatchBuffers:
     """Arrays for whole batches of samples of fixed size. A pickled one starts anew."""
 
     def __init__(self, fields: tuple[Column, ...]) -> None:
         self._fields = fields
-        self._spares: dict[int, list[Spare]] = {}  # by size of a batch
+        self._pools: dict[int, list[BufferPool]] = {}  # by size of a batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batches, (self._fields,)
+        return BatchBuffers, (self._fields,)
 
     def take(self, n: int) -> list[npt.NDArray[Any]]:
         """For each field an array of n rows."""
-        spares = self._spares.get(n)
-        if spares is None:
-            if len(self._spares) == _BATCH_SIZES:
-                self._spares.clear()
-            spares = self._spares[n] = [_batches(field, n) for field in self._fields]
-        return [spare.take()[0] for spare in spares]
+        pools = self._pools.get(n)
+        if pools is None:
+            if len(self._pools) == _BATCH_SIZES:
+                self._pools.clear()
+            pools = self._pools[n] = [_batches(field, n) for field in self._fields]
+        return [pool.take()[0] for pool in pools]
 
 
-def _batches(field: Column, n: int) -> Spare:
+def _batches(field: Column, n: int) -> BufferPool:
     shape, dtype = cast("tuple[int, ...]", (n, *field.shape)), field.dtype
-    return Spare(lambda: np.empty(shape, dtype), n * field.bytes)
+    return BufferPool(lambda: np.empty(shape, dtype), n * field.bytes)
 
 
 def _counts_are_exact() -> bool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .._common import sizes
 from . import mapping
-from .batch_reserve import Hold
+from .batch_reserve import BatchReserve
 from .shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
@@ -79,7 +79,7 @@ class Ring:
         self.buffer_bytes = 0
         self.most = self._limit = most  # buffers that may be out; bytes
         self._beside: Callable[[], Ring | None] = _none
-        self.hold: Hold | None = None  # on memory that buffers will need
+        self.hold: BatchReserve | None = None  # on memory that buffers will need
         self._start(device)
 
     def _start(self, device: Device | None) -> None:

@@ -11,13 +11,14 @@ import threading
 import time
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .._common import threads
 from .._common.errors import WorkerLostError
 from .._memory.ring import Ring
 from . import spawn
-from .task_queue import Board
+from .task_queue import TaskQueue
 
 _PATIENCE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _HARSH = 0.2  # and then after SIGTERM
@@ -31,20 +32,18 @@ class Job(Protocol):
     process: bool  # workers are processes, else threads
     iterable: bool
 
-    def work(self, worker: int, board: Board, ring: Ring) -> None:
-        """Runs in the worker, until the board is stopped."""
-
-    def doing(self, board: Board, position: int) -> str:
+    def doing(self, task_queue: TaskQueue, position: int) -> str:
         """What a worker does that has taken the task at this position, such as "while it loaded sample 7"."""
 
 
 class Pool:
     """Started when made; `close` ends it, and so does the garbage collector or the end of the interpreter. The first daemon thread comes after it.
 
+    run: a function of the worker's number, the job, the task queue and the ring, which runs in the worker until the task queue is stopped.
     All methods are for the thread that iterates, of the process that made it; in a forked child they do nothing."""
 
-    def __init__(self, job: Job, context: Any, board: Board, ring: Ring, *, restart: bool) -> None:
-        self.job, self.board, self._ring, self._restart = job, board, ring, restart
+    def __init__(self, job: Job, run: Callable[..., None], context: Any, task_queue: TaskQueue, ring: Ring, *, restart: bool) -> None:
+        self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
         self.restarts = 0
         self.lost: str | None = None  # why it is of no use any more
         self._worked = False  # any of them, ever
@@ -53,7 +52,7 @@ class Pool:
         self._pid = os.getpid()
         self._workers: list[Any] = []
         self.processes: list[Any] = []  # the same, and left as they are when the workers have ended
-        self._close = weakref.finalize(self, _close, self._pid, self._workers, board)
+        self._close = weakref.finalize(self, _close, self._pid, self._workers, task_queue)
         self._close.atexit = False
         _pools.add(self)
         try:
@@ -65,13 +64,13 @@ class Pool:
             raise
 
     def _start(self, number: int) -> Any:
-        arguments, name = (number, self.board, self._ring), f"stocached worker {number}"
+        arguments, name = (number, self.job, self.task_queue, self._ring), f"stocached worker {number}"
         if self.job.process:
-            worker = self._context.Process(target=self.job.work, args=arguments, daemon=True, name=name)
+            worker = self._context.Process(target=self._run, args=arguments, daemon=True, name=name)
             with spawn.explained(self._context.get_start_method(), "the dataset, collate_fn, augment and worker_init_fn"):
                 worker.start()
         else:
-            worker = threading.Thread(target=self.job.work, args=arguments, daemon=True, name=name)
+            worker = threading.Thread(target=self._run, args=arguments, daemon=True, name=name)
             threads.start(worker)
         return worker
 
@@ -88,7 +87,7 @@ class Pool:
         for number, worker in enumerate(self._workers):
             if _alive(worker):
                 continue
-            held = self.board.held(number)
+            held = self.task_queue.held(number)
             at = held[0] if held else -1
             self._cost[at] += 1
             attempts = self._cost[at]
@@ -97,7 +96,7 @@ class Pool:
                 raise WorkerLostError(self.lost)
             self.restarts += 1
             for position in held:
-                self.board.repost(number, position)
+                self.task_queue.repost(number, position)
             if self.job.process:
                 with contextlib.suppress(ValueError):
                     worker.close()
@@ -135,7 +134,7 @@ class Pool:
             advice = advice if self._restart else ""
         doing = "between two tasks" if self._worked else "before its first task"
         if held:
-            doing = self.job.doing(self.board, held[0])
+            doing = self.job.doing(self.task_queue, held[0])
         who = f"worker {number} (process {worker.pid})" if self.job.process else f"worker thread {number}"
         return f"{who} {how} {doing}{hint}{advice}; {torchs}"
 
@@ -144,10 +143,10 @@ class Pool:
         self._close()
 
 
-def _close(pid: int, workers: list[Any], board: Board) -> None:
+def _close(pid: int, workers: list[Any], task_queue: TaskQueue) -> None:
     if os.getpid() != pid:
         return  # a forked child: they are not its workers
-    board.stop()
+    task_queue.stop()
     processes = [worker for worker in workers if not isinstance(worker, threading.Thread)]
     for patience, end in ((_PATIENCE, "terminate"), (_HARSH, "kill"), (_PATIENCE, "")):
         until = time.monotonic() + patience

@@ -14,7 +14,7 @@ from .._memory.ring import Lease
 from .._samples import dtypes, schema
 from .._samples.containers import Container, container_of
 from .._samples.tree import as_tensor
-from .task_queue import Board
+from .task_queue import TaskQueue
 
 _ALIGN = 64
 
@@ -72,8 +72,8 @@ def dump(value: Any) -> tuple[bytes, list[memoryview]]:
     return file.getvalue(), buffers
 
 
-def send(board: Board, value: Any, memory: Any = None) -> tuple[int, int]:
-    """Puts a value into the spill, its arrays into `memory` (of a buffer of the ring) if they fit; where it lies in the spill, for `receive`."""
+def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, int]:
+    """Puts a value into the overflow, its arrays into `memory` (of a buffer of the ring) if they fit; where it lies in the overflow, for `receive`."""
     text, buffers = dump(value)
     offsets, end = [], 0
     for buffer in buffers:
@@ -84,20 +84,20 @@ def send(board: Board, value: Any, memory: Any = None) -> tuple[int, int]:
     if memory is not None and end <= memory.size:
         for offset, buffer in zip(offsets, buffers):
             memory[offset : offset + buffer.nbytes] = np.frombuffer(buffer, np.uint8)
-        return board.put(size, b"\1", head, text)
+        return task_queue.put(size, b"\1", head, text)
     parts: list[Any] = [size, b"\0", head, text]
     used = 9 + len(head) + len(text)
     for buffer in buffers:
         parts.append(bytes(-used % _ALIGN))
         parts.append(buffer)
         used = -(-used // _ALIGN) * _ALIGN + buffer.nbytes
-    return board.put(*parts)
+    return task_queue.put(*parts)
 
 
-def receive(board: Board, offset: int, length: int, lease: Lease | None = None) -> tuple[Any, int]:
+def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None = None) -> tuple[Any, int]:
     """The value, and how many bytes of arrays it has. Arrays are over the memory of the lease, or over their own."""
-    data = memoryview(board.get(offset, length))
-    board.drop(offset, length)
+    data = memoryview(task_queue.get(offset, length))
+    task_queue.drop(offset, length)
     size = int.from_bytes(data[:8], "little")
     in_ring = data[8] == 1
     text_bytes, sizes = pickle.loads(data[9 : 9 + size])

@@ -1,4 +1,4 @@
-"""The board: tasks that a loader posts and its workers take, in shared memory (docs/loader.md)."""
+"""The task queue: tasks that a loader posts and its workers take, in shared memory (docs/loader.md)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
 
 
-class Board:
+class TaskQueue:
     """Tasks for workers, and a file for what has no place elsewhere. One thread at a time is the parent; workers are processes or threads.
 
-    Pickled or forked, it is the same board in another process."""
+    Pickled or forked, it is the same task queue in another process."""
 
     def __init__(self, tasks: int) -> None:
         """tasks: that are posted and not yet released, at most; a batch takes at most half of it."""
-        self.file = SharedFile("board", size=_native.board_bytes(tasks))
-        self.spill = SharedFile("spill")
+        self.file = SharedFile("tasks", size=_native.board_bytes(tasks))
+        self.overflow = SharedFile("overflow")
         self._map()
         self._check(_native.board_init(self._address, tasks))
 
@@ -49,7 +49,7 @@ class Board:
         self._began, self._augment = self._answers["began_ns"], self._answers["augment_ns"]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"file": self.file, "spill": self.spill}
+        return {"file": self.file, "overflow": self.overflow}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -124,7 +124,7 @@ class Board:
         return bytes(self.get(offset, length)) if length else None
 
     def take(self, worker: int, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
-        """Fills in the next task and those right behind it, of one batch: how many, 0: none in so many seconds; None: the board was stopped."""
+        """Fills in the next task and those right behind it, of one batch: how many, 0: none in so many seconds; None: the task queue was stopped."""
         got = _native.board_take(self._address, worker, 0, tasks, most)
         got = got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most)
         return None if got == _native.ECLOSED else self._check(got)
@@ -141,7 +141,7 @@ class Board:
         """Answers. A task that is not this worker's any more is nobody's business."""
         _native.board_done(self._address, worker, tasks, count)
 
-    # ------------------------------------------------------------------------------------------------ the spill
+    # ------------------------------------------------------------------------------------------------ the overflow
 
     def put(self, *parts: Any) -> tuple[int, int]:
         """Writes bytes that somebody reads by `get` in another process: their offset and number."""
@@ -151,7 +151,7 @@ class Board:
         for part in parts:
             view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
             while view:
-                written = os.pwrite(self.spill.fd, view, at)
+                written = os.pwrite(self.overflow.fd, view, at)
                 at, view = at + written, view[written:]
         return offset, length
 
@@ -160,15 +160,15 @@ class Board:
         data = bytearray(length)
         view, at = memoryview(data), offset
         while view:
-            count = os.preadv(self.spill.fd, [view], at)
+            count = os.preadv(self.overflow.fd, [view], at)
             if count == 0:
-                raise make(_native.ECORRUPT, f"the loader's spill ends before byte {at + len(view)}", 0)
+                raise make(_native.ECORRUPT, f"the loader's overflow ends before byte {at + len(view)}", 0)
             at, view = at + count, view[count:]
         return data
 
     def drop(self, offset: int, length: int) -> None:
         """Gives their memory back."""
-        self.spill.punch(offset, -(-max(length, 1) // _PAGE) * _PAGE)
+        self.overflow.punch(offset, -(-max(length, 1) // _PAGE) * _PAGE)
 
     def put_object(self, value: Any) -> tuple[int, int]:
         return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
@@ -183,5 +183,5 @@ class Board:
 
     def _check(self, code: int) -> int:
         if code < 0:
-            raise make(code, f"the loader's board: {_native.strerror(code).decode()}", 0)
+            raise make(code, f"the loader's task queue: {_native.strerror(code).decode()}", 0)
         return code
