@@ -13,7 +13,7 @@ from accelerate.utils import DataLoaderConfiguration
 from framework_samples import BATCH, LIFT, Lifted, N, Samples, lift, times_loaded
 
 from stocached import InvalidError, Order, UnsupportedError
-from stocached._sampling import OrderSampler
+from stocached._loader.sampling import OrderSampler
 from stocached.torch import DataLoader
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached._pinned import Cuda
-from stocached._ring import Ring
+from stocached._memory.pinned import Cuda
+from stocached._memory.ring import Ring
 from stocached.torch import DataLoader
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]

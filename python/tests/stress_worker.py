@@ -1,4 +1,6 @@
-"""A worker of the stress test, to be killed at any moment: `stress_worker.py <cache> <samples> <seconds> <seed>`. Its contract is internal/verify/stress/doc.go."""
+"""A worker of the stress test, to be killed at any moment: `stress_worker.py <cache> <samples> <seconds> <seed>`.
+
+Its contract is internal/verify/stress/doc.go."""
 
 from __future__ import annotations
 

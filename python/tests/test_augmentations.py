@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached import NondeterministicDatasetError, _generators
-from stocached._fills import Fills
-from stocached._randomness import Guard, examine, remedy_of
+from stocached import NondeterministicDatasetError
+from stocached._checks.fills import Fills
+from stocached._checks.randomness import Guard, examine, remedy_of
+from stocached._random import generators
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS, pytest.mark.filterwarnings("ignore")]
 
@@ -90,7 +91,7 @@ def seed(number: int) -> None:
 
 @pytest.fixture(autouse=True)
 def states_kept():
-    with _generators.kept():
+    with generators.kept():
         yield
 
 

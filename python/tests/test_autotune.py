@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from processes import held, nothing_new
 
-from stocached import InvalidError, Order, _autotune
-from stocached._autotune import Trial, autotune
+from stocached import InvalidError, Order
+from stocached._loader import autotune as _autotune
+from stocached._loader.autotune import Trial, autotune
 from stocached.loader import Loader
 
 
@@ -175,7 +176,7 @@ def test_the_cache_is_looked_into_and_left_alone():
 def test_as_many_threads_as_the_loader_has_are_not_tried_again(threads):
     loader = Loader(Sleeping(0.0, n=40), batch_size=4, size="8MiB", gather_threads=threads)
     bench = _autotune._Bench(loader, print, False, 1.0)
-    assert bench.threads == iter(loader).plan.threads
+    assert bench.threads == iter(loader).context.threads
     bench.close()
 
 

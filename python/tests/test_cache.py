@@ -706,7 +706,7 @@ def test_nothing_is_left_of_a_cache_that_cannot_be_shown(folder, monkeypatch):
     def fail(*_):
         raise RuntimeError("stop")
 
-    monkeypatch.setattr("stocached.cache.VariableValues", fail)
+    monkeypatch.setattr("stocached._cache.cache.VariableValues", fail)
     with pytest.raises(RuntimeError, match="stop"):
         Cache.create("left", samples=4, variable=True, size="64MiB", dir=folder)
     assert list(folder.iterdir()) == []
@@ -754,7 +754,7 @@ def test_attach_what_is_no_cache(folder):
     ],
 )
 def test_sizes(text, size):
-    assert stocached._sizes.parse_size(text) == size
+    assert stocached._common.sizes.parse_size(text) == size
 
 
 def test_limit_covers_everything():

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stocached import FingerprintError, Loader, NondeterministicDatasetError, _comparison, _loading
-from stocached._cached import CachedSamples
-from stocached._comparison import Comparison, private_copy
+from stocached import FingerprintError, Loader, NondeterministicDatasetError
+from stocached._checks import loading
+from stocached._datasets import comparison as _comparison
+from stocached._datasets.cached_samples import CachedSamples
+from stocached._datasets.comparison import Comparison, private_copy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*samples are compared in the background"),
@@ -257,7 +259,7 @@ def test_children_have_no_such_thread(filled):
     cached = CachedSamples(Made(), name=filled)
     child = os.fork()
     if child == 0:
-        with _loading.alone(60) as alone:
+        with loading.alone(60) as alone:
             os._exit(len(list(Path("/proc/self/task").iterdir())) - 1 if alone else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     cached._comparison.wait()

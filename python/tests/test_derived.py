@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from transform_kinds import Scale, digest, others, pairs, twins, untold
 
-from stocached import Cache, FingerprintError, Loader, _derived, _machine
-from stocached._derived import Derived, derive
-from stocached._identity import UntoldError
+from stocached import Cache, FingerprintError, Loader
+from stocached._checks import derived_fingerprint
+from stocached._checks.derived_fingerprint import Derived, derive
+from stocached._checks.identity import UntoldError
+from stocached._common import once_per_machine
 
 # ---------------------------------------------------------------------------------------------------- transforms
 
@@ -237,7 +239,7 @@ def test_at_most_10000_files_are_looked_at(tmp_path, monkeypatch):
     dataset.samples = dataset.imgs = [(str(path), 0)] * 25_001
     seen = collections.Counter()
     real = os.stat
-    monkeypatch.setattr(_derived.os, "stat", lambda name, *more, **settings: seen.update([str(name)]) or real(name, *more, **settings))
+    monkeypatch.setattr(derived_fingerprint.os, "stat", lambda name, *more, **settings: seen.update([str(name)]) or real(name, *more, **settings))
     derive(dataset)
     assert seen[str(path)] <= 10_000 + 2  # and one look whether it is a file
 
@@ -271,7 +273,7 @@ def test_programs_that_ask_at_the_same_time_look_once():
     key, (read, write) = f"test-{os.getpid()}", os.pipe()
 
     def asked():
-        return _machine.once_a_machine(key, lambda: os.write(write, b"!") and "text")
+        return once_per_machine.once_a_machine(key, lambda: os.write(write, b"!") and "text")
 
     begin = [os.pipe() for _ in range(4)]
     children = []
@@ -281,7 +283,7 @@ def test_programs_that_ask_at_the_same_time_look_once():
             os.read(begin[k][0], 1)
             os._exit(asked() != "text")
         children.append(child)
-    while _machine._now() < max(map(_started, children)):  # the tick of the kernel's clock that they began in
+    while once_per_machine._now() < max(map(_started, children)):  # the tick of the kernel's clock that they began in
         pass
     for _, end in begin:
         os.write(end, b".")
@@ -303,14 +305,14 @@ def _started(pid):
 
 def test_who_asks_again_gets_a_new_answer():
     key, answers = f"test-again-{os.getpid()}", iter("ab")
-    assert [_machine.once_a_machine(key, lambda: next(answers)) for _ in range(2)] == ["a", "b"]
+    assert [once_per_machine.once_a_machine(key, lambda: next(answers)) for _ in range(2)] == ["a", "b"]
     os.unlink(f"/dev/shm/stocached-{os.geteuid()}/.lookups/{key}")
 
 
 def test_a_folder_that_is_not_ours_alone_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(_machine, "_FOLDER", str(tmp_path))
+    monkeypatch.setattr(once_per_machine, "_FOLDER", str(tmp_path))
     tmp_path.chmod(0o755)
-    assert _machine.once_a_machine("key", lambda: "text") == "text"
+    assert once_per_machine.once_a_machine("key", lambda: "text") == "text"
     assert not list((tmp_path).glob(".lookups/*"))
 
 

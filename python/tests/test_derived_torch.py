@@ -23,7 +23,7 @@ if torch is not None:
     from torchvision.transforms import v2
 
     import stocached
-    from stocached._derived import derive
+    from stocached._checks.derived_fingerprint import derive
     from stocached.torch import CachedDataset, DataLoader
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from helpers import python
 from processes import until
 
-from stocached import _rows
-from stocached._rows import Background, Batch
+from stocached._loader import gather
+from stocached._loader.gather import Background, Batch
 
 # Seen by the last function that is called before a fork, where Python 3.12 and later look as well. OpenBLAS ends its threads later still.
 HEAD = f"""
@@ -164,7 +164,7 @@ def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork(monkeypatch):
         join()
 
     with monkeypatch.context() as patched:
-        patched.setattr(_rows, "_PATIENCE", 60.0)
+        patched.setattr(gather, "_PATIENCE", 60.0)
         patched.setattr(background, "_join", release_and_join)
         fork()  # ends in time, and another begins anew with what is left
     until(lambda: len(gate.began) == 2, "the thread goes on")

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from loader_datasets import Numbers
 
-from stocached import Loader, _generators
-from stocached._flavour import Flavour, sample_seed, sample_seeds
-from stocached._generators import NumpyGenerator, PythonGenerator, Seeding
+from stocached import Loader
+from stocached._loader.numpy_backend import NumpyBackend, sample_seed, sample_seeds
+from stocached._random import generators
+from stocached._random.generators import NumpyGenerator, PythonGenerator, Seeding
 
 DRAWS = {
     "random.random": (PythonGenerator, random.random),
@@ -157,8 +158,8 @@ class Noisy(Numbers):
 @pytest.mark.parametrize("known", [True, False], ids=["watched", "unknown"])
 def test_random_samples_do_not_depend_on_the_workers(first, known, monkeypatch):
     if not known:
-        monkeypatch.setattr(_generators, "_python_is_known", lambda: False)
-        monkeypatch.setattr(_generators, "_numpy_is_known", lambda: False)
+        monkeypatch.setattr(generators, "_python_is_known", lambda: False)
+        monkeypatch.setattr(generators, "_numpy_is_known", lambda: False)
     order = [*range(first, 300), *range(first)]
     batches = [
         np.concatenate(list(Loader(Noisy(300), 16, sampler=order, num_workers=workers, generator=np.random.default_rng(4)))) for workers in (1, 2, 3)
@@ -170,10 +171,10 @@ def test_random_samples_do_not_depend_on_the_workers(first, known, monkeypatch):
 
 def test_they_are_those_of_a_generator_that_is_seeded_for_each():
     rows = np.concatenate(list(Loader(Noisy(300), 16, shuffle=True, seed=3, num_workers=2)))
-    key, flavour = sample_seed(3, 0, 0), Flavour()
+    key, backend = sample_seed(3, 0, 0), NumpyBackend()
     for row in rows:
         index = int(row[0])
-        flavour.seed_sample(sample_seed(key, 0, index))
+        backend.seed_sample(sample_seed(key, 0, index))
         np.testing.assert_array_equal(row, Noisy(300)[index])
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from stocached import SchemaError
-from stocached._flavour import Flavour, sample_seed
-from stocached._layout import Layout
-from stocached._tree import Tree, UnfitError
+from stocached._loader.numpy_backend import NumpyBackend, sample_seed
+from stocached._samples.batch_layout import Layout
+from stocached._samples.tree import Tree, UnfitError
 
 Point = collections.namedtuple("Point", "x y")
 IMAGE = np.arange(12, dtype=np.uint8).reshape(3, 4)
@@ -89,7 +89,7 @@ def test_large_samples_with_and_without_gaps_are_copied_whole():
 def test_a_sample_is_seeded_as_the_modules_would_be():
     seed = sample_seed(7, 3, 12345)
     random.gauss(0, 1)  # leaves a second number behind
-    Flavour().seed_sample(seed)
+    NumpyBackend().seed_sample(seed)
     drawn = random.gauss(0, 1), random.random(), np.random.rand()
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)

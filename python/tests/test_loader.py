@@ -16,7 +16,7 @@ from processes import until
 
 import stocached
 from stocached import InvalidError, Loader, Order, SampleIndexError, StateError
-from stocached._ring import Ring
+from stocached._memory.ring import Ring
 
 N = 61
 Point = collections.namedtuple("Point", "place value")
@@ -443,7 +443,7 @@ def test_batches_that_nobody_keeps_need_no_garbage_collection():
             batches = iter(Loader(Numbers(), 4, size="16MiB", num_workers=workers))
             for _ in batches:
                 pass
-            assert batches._transport.ring._made <= batches._plan.ahead + 2
+            assert batches._runtime.ring._made <= batches._context.ahead + 2
     finally:
         gc.enable()
 

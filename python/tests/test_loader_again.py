@@ -16,7 +16,7 @@ import pytest
 from helpers import python
 
 from stocached import Cache, InvalidError, Loader, Order
-from stocached._core import Options
+from stocached._loader.options import LoaderOptions
 
 N = 40
 
@@ -75,7 +75,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
     }  # fmt: skip
     others = {"size": "8MiB", "name": None, "fingerprint": "one", "variable": True, "order": Order(N, seed=3)}
     parameters = inspect.signature(kind().__init__).parameters
-    for field in dataclasses.fields(Options):
+    for field in dataclasses.fields(LoaderOptions):
         assert parameters[field.name].default == field.default, field.name
         assert field.name in given | others, f"a test of {field.name}"
     for settings in (given, given | others | {"cache": None, "seed": None}):
@@ -238,7 +238,7 @@ def test_a_cache_and_how_another_one_was_made(kind):
 
 @BOTH
 def test_a_dataset_with_a_cache(kind):
-    from stocached._cached import CachedSamples
+    from stocached._datasets.cached_samples import CachedSamples
 
     cached = CachedSamples(Numbers(), size="8MiB")
     loader = kind()(cached, 5, augment=lift)

@@ -106,7 +106,9 @@ def test_the_next_epoch_is_gathered_without_workers():
 
 
 def test_the_next_epoch_is_not_gathered_beside_batches_that_nothing_hides(monkeypatch):
-    monkeypatch.setattr("stocached._rows._SHORT", 10**12)  # ns: whatever this machine takes, the training loop computes nothing
+    monkeypatch.setattr(
+        "stocached._loader.gather_iterator._MIN_OVERLAP_NS", 10**12
+    )  # ns: whatever this machine takes, the training loop computes nothing
     loader = Loader(Large(), BATCH, shuffle=True, seed=5, size="16MiB")
     for _ in loader:
         pass

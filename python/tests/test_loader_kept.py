@@ -126,7 +126,7 @@ def test_memory_comes_back_when_the_last_view_is_gone(way):
     read(loader)
     read(loader)
     batches = iter(loader)
-    ring = batches._transport.ring
+    ring = batches._runtime.ring
     made = ring._made
     assert made > 0
     view = next(batches)[1:3].reshape(-1)[5:50]

@@ -38,7 +38,7 @@ def test_lost_worker_is_an_error_that_names_worker_reason_and_sample(way, how, t
     settings, doing = WAYS[way]
     dataset = Deadly(40, 21, how, tmp_path / "note")
     batches = iter(Loader(Stream(dataset) if way == "iterable" else dataset, num_workers=2, **settings))
-    pids = batches._transport.pool.pids
+    pids = batches._runtime.pool.pids
     with pytest.raises(WorkerLostError) as caught:
         list(batches)
     took = time.monotonic() - float((tmp_path / "note").read_text())
@@ -61,7 +61,7 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
     if cached:
         list(loader)
     batches = iter(loader)
-    pids = batches._transport.pool.pids
+    pids = batches._runtime.pool.pids
     next(batches)
     time.sleep(0.3)  # all that may be made ahead is made
     os.kill(pids[1], signal.SIGKILL)
@@ -138,7 +138,7 @@ def test_lost_worker_is_noticed_where_somebody_else_waits_for_all_children(tmp_p
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         batches = iter(Loader(Deadly(40, 21, "SIGKILL", tmp_path / "note"), 4, num_workers=2))
-        pids = batches._transport.pool.pids
+        pids = batches._runtime.pool.pids
         with pytest.raises(WorkerLostError, match="is gone.* while it loaded sample 21"):
             list(batches)
         start = time.monotonic()
@@ -151,8 +151,8 @@ def test_lost_worker_is_noticed_where_somebody_else_waits_for_all_children(tmp_p
 
 def test_killed_by_hand_in_the_middle_of_a_sample():
     batches = iter(Loader(Numbers(40, seconds=30), 4, num_workers=3))
-    pids = batches._transport.pool.pids
-    board = batches._transport.board
+    pids = batches._runtime.pool.pids
+    board = batches._runtime.task_queue
     until(lambda: all(board.held(k) for k in range(3)), "every worker has a sample")
     index = board.asked(board.held(1)[0])["index"]
     os.kill(pids[1], signal.SIGKILL)

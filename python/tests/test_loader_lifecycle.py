@@ -55,8 +55,8 @@ def test_leaving_does_not_wait_for_samples(settings):
     loader = Loader(Asleep(40, awake=4), 2, num_workers=2, **settings)
     batches = iter(loader)
     assert check(next(batches)) == [0, 1]
-    pool = batches._transport.pool
-    until(lambda: all(pool.board.held(k) for k in range(2)), "both are in the middle of a sample")
+    pool = batches._runtime.pool
+    until(lambda: all(pool.task_queue.held(k) for k in range(2)), "both are in the middle of a sample")
     start = time.monotonic()
     batches.close()
     loader.close()
@@ -83,7 +83,7 @@ def test_close_of_the_loader_ends_workers_and_its_iteration_says_so():
         loader = Loader(Numbers(40), 4, num_workers=2, **settings)
         batches = iter(loader)
         next(batches)
-        pids = batches._transport.pool.pids
+        pids = batches._runtime.pool.pids
         loader.close()
         gone(pids)
         with pytest.raises(ClosedError, match="the loader was closed"):
@@ -258,8 +258,8 @@ def test_terminated_workers_do_not_run_the_handlers_of_their_parent(tmp_path):
     try:
         loader = Loader(Asleep(40), 2, num_workers=2)
         batches = iter(loader)
-        pool = batches._transport.pool
-        until(lambda: all(pool.board.held(k) for k in range(2)), "both are in the middle of a sample")
+        pool = batches._runtime.pool
+        until(lambda: all(pool.task_queue.held(k) for k in range(2)), "both are in the middle of a sample")
         pids = pool.pids
         batches.close()
         gone(pids)
@@ -337,7 +337,7 @@ class Moody(Numbers):
 @pytest.mark.parametrize("collate", [None, stack], ids=["rows", "batches"])
 def test_errors_in_threads(collate):
     batches = iter(Loader(Moody(16), 4, num_workers=2, worker="thread", collate_fn=collate))
-    threads = list(batches._transport.pool._workers)
+    threads = list(batches._runtime.pool._workers)
     assert check(next(batches)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="worker thread"):
         next(batches)
@@ -365,7 +365,7 @@ def test_threads_in_the_middle_of_a_sample_are_left_alone():
     kept, threads = [], []
     for _ in range(4):
         batches = iter(loader)
-        threads += batches._transport.pool._workers
+        threads += batches._runtime.pool._workers
         kept.append((next(batches), batches.close())[0])
     assert [check(batch) for batch in kept] == [[0, 1, 2, 3]] * 4
     until(lambda: not any(thread.is_alive() for thread in threads), "all threads have ended")
@@ -379,12 +379,12 @@ def test_iterable_dataset_in_a_thread():
 def test_a_thread_that_is_gone_is_an_error():
     batches = iter(Loader(Asleep(40, awake=4), 2, num_workers=1, worker="thread"))
     read([next(batches), next(batches)])
-    batches._transport.board.stop()  # what it hears at the end
-    worker = batches._transport.pool._workers[0]
+    batches._runtime.task_queue.stop()  # what it hears at the end
+    worker = batches._runtime.pool._workers[0]
     assert worker.is_alive(), "it is in the middle of a sample, and cannot be lost yet"
     batches.close()
     idle = iter(Loader(Numbers(4000), 2, num_workers=1, worker="thread"))
     next(idle)
-    idle._transport.board.stop()
+    idle._runtime.board.stop()
     with pytest.raises(WorkerLostError, match="worker thread 0"):
         list(idle)

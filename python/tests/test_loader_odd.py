@@ -1,5 +1,5 @@
-"""The loader with what its users rarely have: samplers of their own kinds, batches larger than the board, states after errors, small rings, caches that cannot
-be gathered from."""
+"""The loader with what its users rarely have: samplers of their own kinds, batches larger than the task queue, states after errors,
+small rings, caches that cannot be gathered from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loader_datasets import Numbers, check, read
 from processes import until
 
 from stocached import InvalidError, Loader
-from stocached._cached import CachedSamples
+from stocached._datasets.cached_samples import CachedSamples
 
 
 def stack(samples):
@@ -115,7 +115,7 @@ def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_o
 
     loader = Loader(Small(count * batch), batch_sampler=many, num_workers=3, prefetch_factor=1, size=size, in_order=in_order)
     batches = iter(loader)
-    assert batches._transport.board._capacity == 4096
+    assert batches._runtime.task_queue._capacity == 4096
     got = [rows.tolist() for rows in batches]
     assert sorted(got) == [[[k, -k] for k in indices] for indices in many]
     assert not in_order or got == sorted(got)
@@ -298,7 +298,7 @@ def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
     loader = Loader(Late(16), 2, num_workers=2, persistent_workers=True, collate_fn=stack)
     batches = iter(loader)
     check(next(batches))
-    until(lambda: loader._kept.pool.board.held(1), "the second batch is being made, which takes half a minute")
+    until(lambda: loader._kept.pool.task_queue.held(1), "the second batch is being made, which takes half a minute")
     signals = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         signals.start()
@@ -345,7 +345,7 @@ def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
         for batch, before in kept:
             np.testing.assert_array_equal(batch, before)
         addresses = {batch.ctypes.data for batch, _ in kept}
-    ring = batches._transport.own
+    ring = batches._runtime.own
     assert ring.buffer_bytes >= 3 * 8 * 500
     assert addresses & {address for _, address in ring._buffers.values()}, "no batch of the last epoch lies in the ring"
     loader.close()

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 if torch is not None:
     from framework_samples import Samples, lift
 
-    from stocached import _replacement
+    from stocached._loader import replacement
     from stocached.torch import CachedDataset, DataLoader
 
 # As Ray Train does it.
@@ -34,7 +34,7 @@ def library(monkeypatch):
     module.__file__ = "/usr/lib/python3/site-packages/ray_like.py"
     monkeypatch.setitem(sys.modules, "ray_like", module)
     exec(LIBRARY, module.__dict__)
-    _replacement._say.cache_clear()
+    replacement._say.cache_clear()
     return module
 
 

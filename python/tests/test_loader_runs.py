@@ -10,22 +10,22 @@ import pytest
 from loader_datasets import Deadly, Numbers, check, read
 
 from stocached import CorruptError, Loader, WorkerLostError
-from stocached._board import Board
-from stocached._cached import CachedSamples
-from stocached._worker import Worker
+from stocached._datasets.cached_samples import CachedSamples
+from stocached._loader.worker import Worker
+from stocached._workers.task_queue import TaskQueue
 
 
 @pytest.fixture
 def runs(monkeypatch):
     """How many samples workers that are threads have answered at a time."""
     counts: list[int] = []
-    done = Board.done
+    done = TaskQueue.done
 
     def counted(board, worker, tasks, count):
         counts.append(count)
         done(board, worker, tasks, count)
 
-    monkeypatch.setattr(Board, "done", counted)
+    monkeypatch.setattr(TaskQueue, "done", counted)
     return counts
 
 

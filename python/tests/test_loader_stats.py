@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from stocached import InvalidError
-from stocached._iteration import array_bytes
-from stocached._loader_stats import LoaderStats, Meter
-from stocached._progress import progress
+from stocached._loader.iterator import array_bytes
+from stocached._loader.progress import progress
+from stocached._loader.stats import LoaderStats, Meter
 from stocached.loader import Loader
 
 
@@ -229,7 +229,7 @@ def test_progress_needs_tqdm():
 import sys
 sys.modules["tqdm"] = sys.modules["tqdm.auto"] = None
 from stocached import UnsupportedError
-from stocached._progress import progress
+from stocached._loader.progress import progress
 class Loader:
     def stats(self): ...
 try:

@@ -14,7 +14,7 @@ import pytest
 from trace_file import read, spans_of
 
 from stocached import Loader
-from stocached._cached import CachedSamples
+from stocached._datasets.cached_samples import CachedSamples
 from stocached._trace import LOOP
 
 N, BATCH, EPOCHS = 40, 8, 2

@@ -17,8 +17,9 @@ import pytest
 from helpers import python
 
 import stocached
-from stocached import Cache, Loader, _mapping
-from stocached._ring import Ring
+from stocached import Cache, Loader
+from stocached._memory import mapping
+from stocached._memory.ring import Ring
 
 MIB = 2**20
 
@@ -55,7 +56,7 @@ def test_payload_and_batches_are_not_dumped(folder):
     file = os.memfd_create("control")
     try:
         os.truncate(file, 4096)
-        assert "dd" not in flags(_mapping.of_file(file, 0, 4096).ctypes.data)  # control data belongs in a dump
+        assert "dd" not in flags(mapping.of_file(file, 0, 4096).ctypes.data)  # control data belongs in a dump
     finally:
         os.close(file)
 
@@ -70,7 +71,7 @@ def test_a_core_has_no_payload(tmp_path):
         import os, resource, signal, sys
         import numpy as np
         from stocached import Cache
-        from stocached._ring import Ring
+        from stocached._memory.ring import Ring
 
         cache = Cache.attach(sys.argv[1])
         sample = np.full(2**20, 0xA7, np.uint8)

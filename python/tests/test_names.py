@@ -14,7 +14,9 @@ import pytest
 from helpers import python
 
 import stocached
-from stocached import _errors, _fetch, _native
+from stocached import _native
+from stocached._cache import fetch
+from stocached._common import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cclient" / "stocached.h"
@@ -114,21 +116,21 @@ def codes_of_header() -> dict[str, int]:
 def test_one_class_for_each_error_code():
     codes = codes_of_header()
     assert len(codes) == 22
-    assert sorted(_errors.BY_CODE) == sorted(set(codes.values()) - {codes["EINTERRUPTED"]})  # which never leaves the package
+    assert sorted(errors.BY_CODE) == sorted(set(codes.values()) - {codes["EINTERRUPTED"]})  # which never leaves the package
     for name, value in codes.items():
         assert getattr(_native, name) == value
     for name, built_in in BUILT_IN.items():
         kind = getattr(stocached, name)
         assert issubclass(kind, stocached.StocachedError)
         assert issubclass(kind, built_in)
-        assert _errors.BY_CODE[kind.code] is kind
+        assert errors.BY_CODE[kind.code] is kind
         assert kind.__module__ == "stocached"
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_errors_survive_pickling_and_rebuilding(name):
     kind = getattr(stocached, name)
-    error = _errors.make(kind.code, "7 of 9", 28)
+    error = errors.make(kind.code, "7 of 9", 28)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert str(again) == str(kind("7 of 9")) == "7 of 9"  # the DataLoader builds type(error)(message)
@@ -148,7 +150,7 @@ def test_fetch_error_keeps_its_failures_when_pickled():
 def test_kinds_of_failures_are_those_of_the_header():
     kinds = {int(value): name for name, value in re.findall(r"STOC_REMOTE_([A-Z_]+) = (\d+)", HEADER.read_text())}
     assert len(kinds) == 8
-    assert kinds == _fetch._KINDS
+    assert kinds == fetch._KINDS
 
 
 def test_every_code_of_the_header_has_a_text():

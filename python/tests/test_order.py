@@ -10,7 +10,7 @@ import order_document
 import pytest
 
 from stocached import Concatenation, InvalidError, MixedOrder, Order, SampleIndexError, UnsupportedError, WeightedOrder
-from stocached._epoch import ENDS
+from stocached._order.epoch import ENDS
 from stocached.order import KINDS, STOPS
 
 VECTORS = Path(__file__).resolve().parents[2] / "order" / "testdata" / "order.txt"

@@ -15,7 +15,7 @@ import pytest
 from lazy_device import LazyDevice
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached._errors import InvalidError
+from stocached._common.errors import InvalidError
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -24,7 +24,7 @@ WORKERS = [0, 2]
 
 
 class Device:
-    """Where the flavour below finds it: it is no part of what goes to workers."""
+    """Where the backend below finds it: it is no part of what goes to workers."""
 
     device: LazyDevice
 
@@ -52,10 +52,10 @@ def arrived(copies, labels):
 @pytest.fixture
 def loader(monkeypatch):
     """The loader with a lazy device in place of CUDA."""
-    from stocached import _torch_loader
-    from stocached._torch_flavour import TorchFlavour
+    from stocached._loader import torch_loader
+    from stocached._loader.torch_backend import TorchBackend
 
-    class Lazy(TorchFlavour):
+    class Lazy(TorchBackend):
         def __init__(self, accelerator, *, in_place):
             super().__init__("lazy")
             self.in_place = in_place
@@ -70,8 +70,8 @@ def loader(monkeypatch):
             return tensor if Device.device.reads(tensor.numpy()) else torch.from_numpy(Device.device.register(tensor.numpy().copy()))
 
     Device.device = LazyDevice()
-    monkeypatch.setattr(_torch_loader, "TorchFlavour", Lazy)
-    return _torch_loader.DataLoader
+    monkeypatch.setattr(torch_loader, "TorchBackend", Lazy)
+    return torch_loader.DataLoader
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -141,7 +141,7 @@ def test_worker_that_is_replaced_writes_into_the_same_memory(loader):
     batches = iter(made)
     for k, (pixels, numbers) in enumerate(batches):
         if k == 4:
-            os.kill(batches._transport.pool.pids[0], signal.SIGKILL)
+            os.kill(batches._runtime.pool.pids[0], signal.SIGKILL)
         device.copy(pixels.numpy(), copies)
         device.copy(numbers.numpy(), labels)
     device.run()
@@ -166,22 +166,22 @@ def test_transfers_are_in_stats_and_timeline(loader, tmp_path):
 
 
 def test_which_batches_are_registered_with_cuda():
-    from stocached._pinned import Cuda
-    from stocached._torch_flavour import TorchFlavour
+    from stocached._loader.torch_backend import TorchBackend
+    from stocached._memory.pinned import Cuda
 
-    assert isinstance(TorchFlavour("cuda", in_place=True).device(), Cuda)
-    assert TorchFlavour("cuda").device() is None
-    assert TorchFlavour("xpu", in_place=True).device() is None
-    assert TorchFlavour("", in_place=True).device() is None
-    assert not TorchFlavour().pins
+    assert isinstance(TorchBackend("cuda", in_place=True).device(), Cuda)
+    assert TorchBackend("cuda").device() is None
+    assert TorchBackend("xpu", in_place=True).device() is None
+    assert TorchBackend("", in_place=True).device() is None
+    assert not TorchBackend().pins
 
 
 def test_without_a_device_cuda_refuses_and_the_ring_goes_on():
     program = """
 import warnings
 import torch
-from stocached._pinned import Cuda
-from stocached._ring import Ring
+from stocached._memory.pinned import Cuda
+from stocached._memory.ring import Ring
 ring = Ring(1 << 20, device=Cuda())
 ring.resize(8192)
 with warnings.catch_warnings(record=True) as said:

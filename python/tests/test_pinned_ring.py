@@ -9,7 +9,7 @@ import warnings
 import pytest
 from lazy_device import LazyDevice
 
-from stocached._ring import Ring
+from stocached._memory.ring import Ring
 
 ROOM = 5  # batches in the ring
 

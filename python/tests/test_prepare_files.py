@@ -16,7 +16,7 @@ from processes import held
 from served import program
 
 from stocached import CorruptError, UnsupportedError, VersionError, _native
-from stocached._dtypes import NAMES
+from stocached._samples.dtypes import NAMES
 from stocached.prepare import BlockStorage, DatasetInfo, NotPreparedError, _zstd, prepare
 from stocached.prepare._block_reader import read_document
 from stocached.prepare._block_writer import BlockWriter, Packed
@@ -172,9 +172,9 @@ def test_all_dtypes(tmp_path):
 
 
 def _numpy(name):
-    from stocached import _dtypes
+    from stocached._samples import dtypes
 
-    return _dtypes.NUMPY[_dtypes.CODES[name]]
+    return dtypes.NUMPY[dtypes.CODES[name]]
 
 
 # ------------------------------------------------------------------------------------------------ Python reads what Go wrote

@@ -16,9 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from stocached import Cache, Loader, NondeterministicDatasetError, _generators, _loading
-from stocached._cached import CachedSamples
-from stocached._fills import Fills
+from stocached import Cache, Loader, NondeterministicDatasetError
+from stocached._checks import loading
+from stocached._checks.fills import Fills
+from stocached._datasets.cached_samples import CachedSamples
+from stocached._random import generators
 from stocached.prepare import BlockStorage, DataPreparer, DatasetInfo, MemoryStorage, prepare
 
 N = 60
@@ -27,7 +29,7 @@ LATE = 5  # a sample that no constructor tries out
 
 @pytest.fixture(autouse=True)
 def states_kept():
-    with _generators.kept():
+    with generators.kept():
         yield
 
 
@@ -195,10 +197,10 @@ def test_a_generator_in_the_place_of_numpys(monkeypatch):
 
 
 def test_generators_whose_memory_is_unknown(monkeypatch):
-    monkeypatch.setattr(_generators, "_python_is_known", lambda: False)
-    monkeypatch.setattr(_generators, "_numpy_is_known", lambda: False)
-    monkeypatch.setattr(_generators, "_known", (_generators.PythonGenerator(), _generators.NumpyGenerator()))
-    monkeypatch.setattr(_generators, "_at", None)
+    monkeypatch.setattr(generators, "_python_is_known", lambda: False)
+    monkeypatch.setattr(generators, "_numpy_is_known", lambda: False)
+    monkeypatch.setattr(generators, "_known", (generators.PythonGenerator(), generators.NumpyGenerator()))
+    monkeypatch.setattr(generators, "_at", None)
     for draw in DRAWS:
         with pytest.raises(NondeterministicDatasetError, match=f"global generator of {draw.partition(',')[0]}[ :]"):
             by_cached(Constant(at(LATE, DRAWS[draw])))
@@ -261,7 +263,7 @@ def test_the_second_gaussian_is_put_back():
         random.seed(3)
         for _ in range(before):
             np.random.standard_normal(), random.gauss(0, 1)
-        with _generators.kept():
+        with generators.kept():
             np.random.standard_normal(5), random.gauss(0, 1), np.random.seed(1), random.seed(1)
         assert [(np.random.standard_normal(), random.gauss(0, 1)) for _ in range(4 - before)] == expected
 
@@ -541,45 +543,45 @@ def test_one_thread_loads_alone():
     entered, inside, order = threading.Event(), threading.Event(), []
 
     def other():
-        _loading.enter()
+        loading.enter()
         entered.set()
         inside.wait()
         order.append("other ends")
-        _loading.leave()
-        _loading.enter()
+        loading.leave()
+        loading.enter()
         order.append("other begins")
-        _loading.leave()
+        loading.leave()
 
     thread = threading.Thread(target=other)
     thread.start()
     entered.wait()
-    _loading.enter()  # of this thread: within its own load it may load alone as well
-    with _loading.alone(0.01) as alone:
+    loading.enter()  # of this thread: within its own load it may load alone as well
+    with loading.alone(0.01) as alone:
         assert not alone
     inside.set()
-    with _loading.alone(60) as alone:
+    with loading.alone(60) as alone:
         assert alone
-        with _loading.alone(0) as still:
+        with loading.alone(0) as still:
             assert still
-        _loading.enter()
-        _loading.leave()
+        loading.enter()
+        loading.leave()
         order.append("alone")
-    _loading.leave()
+    loading.leave()
     thread.join()
     assert order.index("other ends") < order.index("alone")
-    assert not _loading._loads
-    assert _loading._alone is None
+    assert not loading._loads
+    assert loading._alone is None
 
 
 def test_two_that_load_within_loads_do_not_wait_for_each_other():
     both, alone = threading.Barrier(2), []
 
     def load():
-        _loading.enter()
+        loading.enter()
         both.wait()
-        with _loading.alone(60) as mine:
+        with loading.alone(60) as mine:
             alone.append(mine)
-        _loading.leave()
+        loading.leave()
 
     threads = [threading.Thread(target=load) for _ in range(2)]
     for thread in threads:
@@ -604,10 +606,10 @@ def test_who_waits_for_the_load_of_another_thread_is_not_loading():
             return np.array([index])
 
         def within():
-            _loading.enter()
+            loading.enter()
             waiting.set()
             cache.get_or_load(1, load)
-            _loading.leave()
+            loading.leave()
 
         other = threading.Thread(target=within)
         np.testing.assert_array_equal(cache.get_or_load(1, load), [1])
@@ -622,7 +624,7 @@ def test_a_fork_in_the_middle_of_a_load():
             if index == LATE:
                 child = os.fork()
                 if child == 0:
-                    with _loading.alone(60) as alone:
+                    with loading.alone(60) as alone:
                         os._exit(0 if alone else 1)
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             return super().__getitem__(index)
@@ -701,7 +703,7 @@ def test_a_loader_with_threads_within_a_dataset():
 
 def test_a_load_that_waits_for_threads_of_the_program(monkeypatch):
     """They are older than the load, and wait for it until their patience ends."""
-    monkeypatch.setattr(_loading, "_patience", 0.01)
+    monkeypatch.setattr(loading, "_patience", 0.01)
     inner = Cache.create(samples=N, shape=1, dtype="int64")
     with inner, ThreadPoolExecutor(1) as pool:
 

@@ -12,7 +12,8 @@ from helpers import python
 from torch_helpers import TORCH_WARNINGS, torch
 
 import stocached
-from stocached import NondeterministicDatasetError, _generators
+from stocached import NondeterministicDatasetError
+from stocached._random import generators
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -21,7 +22,7 @@ N, LATE = 60, 5  # LATE: a sample that no constructor tries out
 
 @pytest.fixture(autouse=True)
 def states_kept():
-    with _generators.kept():
+    with generators.kept():
         yield
 
 
@@ -62,13 +63,13 @@ DRAWS = {
 @pytest.mark.parametrize("draw", list(DRAWS))
 @pytest.mark.parametrize("known", [True, False], ids=["in memory", "unknown layout"])
 def test_every_draw_is_noticed(draw, known, monkeypatch):
-    from stocached import _torch_generator
+    from stocached._random import torch_generator
     from stocached.torch import CachedDataset
 
     if not known:
-        monkeypatch.setattr(_torch_generator, "_offset", lambda: 0)
-        monkeypatch.setattr(_generators, "_known", (*_generators.known()[:2], _torch_generator.TorchGenerator()))
-    monkeypatch.setattr(_generators, "_at", None)
+        monkeypatch.setattr(torch_generator, "_offset", lambda: 0)
+        monkeypatch.setattr(generators, "_known", (*generators.known()[:2], torch_generator.TorchGenerator()))
+    monkeypatch.setattr(generators, "_at", None)
     torch.randn(1, dtype=torch.float64)  # one of two is left
     dataset = CachedDataset(late(DRAWS[draw]))
     dataset[LATE - 1]
@@ -78,8 +79,8 @@ def test_every_draw_is_noticed(draw, known, monkeypatch):
 
 
 def test_the_memory_of_this_torch_is_known():
-    """Otherwise each look takes 2 us; _torch_generator.py says how it lies."""
-    assert _generators.known()[2].places()
+    """Otherwise each look takes 2 us; torch_generator.py says how it lies."""
+    assert generators.known()[2].places()
 
 
 def test_the_second_gaussian_is_put_back():
@@ -89,7 +90,7 @@ def test_the_second_gaussian_is_put_back():
         torch.manual_seed(3)
         for _ in range(before):
             torch.randn(1, dtype=torch.float64)
-        with _generators.kept():
+        with generators.kept():
             torch.randn(7, dtype=torch.float64), torch.manual_seed(8)
         assert [torch.randn(1, dtype=torch.float64).item() for _ in range(4 - before)] == expected
 
@@ -194,7 +195,7 @@ def test_what_draws_when_torch_is_imported_for_it():
         """
         import sys
         from stocached import NondeterministicDatasetError
-        from stocached._cached import CachedSamples
+        from stocached._datasets.cached_samples import CachedSamples
 
         class Late:
             def __len__(self): return 60

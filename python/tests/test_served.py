@@ -22,7 +22,8 @@ from processes import limit
 from served import expected, until, write_pictures, write_records
 
 import stocached
-from stocached import Cache, _fetch
+from stocached import Cache
+from stocached._cache import fetch
 
 
 @pytest.fixture
@@ -503,14 +504,14 @@ def test_an_exception_after_another(server, cache):
     calls = []
 
     def twice(options, error):
-        everyone = (call for call in gc.get_objects() if type(call) is _fetch._Call)
+        everyone = (call for call in gc.get_objects() if type(call) is fetch._Call)
         call = next(call for call in everyone if getattr(call, "options", None) is options)  # of the test before, one may be half made
         call.raised = LookupError("the first one")
         calls.append(call)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _fetch.ask(twice, 0)
+        fetch.ask(twice, 0)
     assert len(calls) == 1
     assert cache.fetch([1, 2])[1].all()
     assert cache.prefetch([3]) == 1
@@ -525,7 +526,7 @@ def test_the_last_idle_call_goes_to_one_thread(cache, monkeypatch):
             self.clear()
             return n
 
-    monkeypatch.setattr(_fetch, "_idle", Contended(_fetch._idle))
+    monkeypatch.setattr(fetch, "_idle", Contended(fetch._idle))
     for _ in range(3):
         assert cache.fetch([1])[1].all()
         assert cache.prefetch([5]) >= 0
@@ -675,7 +676,7 @@ def test_attach_to_what_is_not_there(server, cache):
 
 
 def test_the_default_place_of_the_socket(monkeypatch):
-    from stocached import _handle
+    from stocached._cache import handle as _handle
 
     monkeypatch.delenv("STOCACHED_SOCKETS_DIR", raising=False)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)

@@ -8,77 +8,77 @@ from typing import Any
 
 import numpy as np
 
-from stocached import _spare
-from stocached._spare import Spare
+from stocached._memory import buffer_pool
+from stocached._memory.buffer_pool import BufferPool
 
 
-def make() -> Spare:
-    return Spare(lambda: np.empty(1000, np.uint8), 1000)
+def make() -> BufferPool:
+    return BufferPool(lambda: np.empty(1000, np.uint8), 1000)
 
 
 def test_what_is_dropped_comes_again():
-    spare = make()
-    first = spare.take()[1]
-    assert {spare.take()[1] for _ in range(10)} == {first}
-    array, address = spare.take()
+    pool = make()
+    first = pool.take()[1]
+    assert {pool.take()[1] for _ in range(10)} == {first}
+    array, address = pool.take()
     assert array.ctypes.data == address == first
 
 
 def test_what_is_held_does_not():
-    spare = make()
-    arrays = [spare.take()[0] for _ in range(50)]
+    pool = make()
+    arrays = [pool.take()[0] for _ in range(50)]
     views = [array[5:10] for array in arrays]
     buffers = [memoryview(array) for array in arrays]
     addresses = {array.ctypes.data for array in arrays}
     assert len(addresses) == 50
     del arrays
-    assert spare.take()[1] not in addresses
+    assert pool.take()[1] not in addresses
     del views
-    assert spare.take()[1] not in addresses
+    assert pool.take()[1] not in addresses
     del buffers
-    again = [spare.take() for _ in range(60)]
+    again = [pool.take() for _ in range(60)]
     assert {address for _, address in again} >= addresses
 
 
 def test_bounded():
-    spare = Spare(lambda: np.empty(2**24, np.uint8), 2**24)
-    arrays = [spare.take()[0] for _ in range(10)]
-    assert len(spare._kept) == 4
+    pool = BufferPool(lambda: np.empty(2**24, np.uint8), 2**24)
+    arrays = [pool.take()[0] for _ in range(10)]
+    assert len(pool._kept) == 4
     del arrays
-    spare = Spare(lambda: np.empty(2**27, np.uint8), 2**27)
-    spare.take()
-    assert spare._kept == []
+    pool = BufferPool(lambda: np.empty(2**27, np.uint8), 2**27)
+    pool.take()
+    assert pool._kept == []
 
 
 def test_a_pair_that_is_held_holds_its_array():
-    spare = make()
-    fresh = spare.take()
-    assert spare.take()[0] is not fresh[0]
-    used = spare.take()
-    assert spare.take()[0] is not used[0]
+    pool = make()
+    fresh = pool.take()
+    assert pool.take()[0] is not fresh[0]
+    used = pool.take()
+    assert pool.take()[0] is not used[0]
 
 
 def test_another_thread_at_any_step():
     # A thread that takes an array while this one is in the middle of doing so; here it is this one itself, between two lines.
     for step in range(20):
-        spare = Spare(lambda: np.empty(10, np.uint8), _spare._PER_SPARE)  # keeps one array, so each take replaces it
-        held = spare.take()[0]
+        pool = BufferPool(lambda: np.empty(10, np.uint8), buffer_pool._PER_POOL)  # keeps one array, so each take replaces it
+        held = pool.take()[0]
         others, lines = [], 0
 
         def trace(frame: Any, event: str, _: Any) -> Any:
             nonlocal lines
-            if frame.f_code is not Spare.take.__code__:
+            if frame.f_code is not BufferPool.take.__code__:
                 return None
             if event == "line":
                 if lines == step:
-                    others.append(spare.take()[0])
+                    others.append(pool.take()[0])
                 lines += 1
             return trace
 
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            taken = spare.take()[0]
+            taken = pool.take()[0]
         finally:
             sys.settrace(before)
         assert taken is not held, step
@@ -89,12 +89,12 @@ def test_another_thread_at_any_step():
 
 
 def test_threads_never_share_one():
-    spare, problems = make(), []
+    pool, problems = make(), []
 
     def work(me: int) -> None:
         held = []
         for turn in range(3000):
-            array = spare.take()[0]
+            array = pool.take()[0]
             array[:] = me
             held.append(array)
             if len(held) > 5:

@@ -116,7 +116,7 @@ def test_more_workers_than_rows_are_not_started():
     loader = streams(lengths, 2, num_workers=5)
     batches = iter(loader)
     next(batches)
-    assert sum(worker.process.is_alive() for worker in batches._source._lead._workers) == 2
+    assert sum(worker.process.is_alive() for worker in batches._source._coordinator._workers) == 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])

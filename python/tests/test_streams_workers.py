@@ -20,7 +20,8 @@ from helpers import python
 from processes import gone, held, limit, nothing_new, until
 from stream_files import Files, collect, expected
 
-from stocached import StreamError, _stream_crew
+from stocached import StreamError
+from stocached._streams import workers as _stream_crew
 from stocached.streams import Streams
 
 
@@ -117,7 +118,7 @@ def test_killed_at_random_moments():
     before = held()
     for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
         batches = iter(streams(lengths, 4, 2))
-        pids = [worker.process.pid for worker in batches._source._lead._workers]
+        pids = [worker.process.pid for worker in batches._source._coordinator._workers]
         timer = threading.Timer(rng.random() * 0.05, kill, (rng.choice(pids),))
         timer.start()
         try:
@@ -256,7 +257,7 @@ def read(file):
 if __name__ == "__main__":
     batches = iter(Streams(range(8), 4, read, num_workers=2, multiprocessing_context=sys.argv[2]))
     next(batches)
-    print(*[worker.process.pid for worker in batches._source._lead._workers], flush=True)
+    print(*[worker.process.pid for worker in batches._source._coordinator._workers], flush=True)
     {end}
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached._layout import Layout
+from stocached._samples.batch_layout import Layout
 from stocached.torch import DataLoader
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]

@@ -14,8 +14,8 @@ import pytest
 from helpers import python
 from processes import until
 
-from stocached import _threads
-from stocached._rows import Background
+from stocached._common import threads
+from stocached._loader.gather import Background
 
 
 class Fills:
@@ -85,8 +85,8 @@ def test_a_thread_whose_start_was_left_half_way_can_be_joined(monkeypatch):
 
     monkeypatch.setattr(thread._started, "wait", interrupt)
     with pytest.raises(SystemExit):
-        _threads.start(thread)
-    _threads.join(thread, 1)
+        threads.start(thread)
+    threads.join(thread, 1)
     hold.set()
     until(lambda: thread.native_id is not None and not thread.is_alive(), "it has ended")
 

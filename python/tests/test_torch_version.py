@@ -17,22 +17,24 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("version", ["1.13.1", "1.13.1+cu117", "1.9.0a0+git1234567"])
 def test_older_ones_are_refused_with_numbers(version):
-    from stocached import _torch_version
+    from stocached._common import torch_version
 
     with pytest.raises(
         ImportError, match=rf"^stocached needs torch 2\.0 or later, and this is torch {re.escape(version)}; run: pip install 'torch>=2\.0'$"
     ):
-        _torch_version.check(version)
+        torch_version.check(version)
 
 
 @pytest.mark.parametrize("version", ["2.0.0", "2.15.0.dev20261101+cpu", "10.0", "own build"])
 def test_others_are_taken(version):
-    from stocached import _torch_version
+    from stocached._common import torch_version
 
-    _torch_version.check(version)
+    torch_version.check(version)
 
 
-@pytest.mark.parametrize("line", ["from stocached.torch import DataLoader", "from stocached import SharedCache", "import stocached._stream_dataset"])
+@pytest.mark.parametrize(
+    "line", ["from stocached.torch import DataLoader", "from stocached import SharedCache", "import stocached._streams.torch_dataset"]
+)
 def test_without_torch(line):
     """Whether or not this environment has it: a finder in front of all others says that there is none."""
     program = f"""
@@ -55,21 +57,21 @@ def test_without_torch(line):
 
 
 def test_a_torch_for_another_numpy_is_refused(monkeypatch):
-    from stocached import _torch_version
+    from stocached._common import torch_version
 
     def from_numpy(_: Any) -> None:
         raise RuntimeError("Numpy is not available")
 
     monkeypatch.setattr(torch, "from_numpy", from_numpy)
     with pytest.raises(ImportError, match=r"does not work with NumPy .* \(Numpy is not available\); run: pip install 'numpy<2'"):
-        _torch_version.check_numpy()
+        torch_version.check_numpy()
 
 
 def test_what_is_declared_is_what_is_tested():
     """`make test-torch-oldest` installs the least of what python/pyproject.toml asks for."""
-    from stocached import _torch_version
+    from stocached._common import torch_version
 
     declared = dict(re.findall(r'"(torch|numpy)>=([\d.]+)"', (ROOT / "python" / "pyproject.toml").read_text()))
     tested = dict(re.findall(r"^(torch|numpy)==(.*)\.0$", (ROOT / "tools" / "requirements-torch-oldest.txt").read_text(), re.MULTILINE))
     assert declared == tested
-    assert declared["torch"] == ".".join(map(str, _torch_version.OLDEST))
+    assert declared["torch"] == ".".join(map(str, torch_version.OLDEST))

@@ -16,8 +16,9 @@ import pytest
 from served import program
 from trace_file import read, spans_of
 
-from stocached import InvalidError, _trace
+from stocached import InvalidError
 from stocached._trace import GATHER, LOOP, SERVER, TRANSFER, Recorder, gatherer, track_numbers, worker
+from stocached._trace import recorder as _trace
 
 
 def test_what_is_recorded_is_in_the_file(tmp_path):

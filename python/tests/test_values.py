@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 import stocached
 from stocached import Cache, CorruptError, SetResult
-from stocached._schema import make_fields
-from stocached._values import VariableValues
+from stocached._samples.schema import make_fields
+from stocached._samples.values import VariableValues
 
 DTYPES = ["bool", "uint8", "int16", "uint32", "int64", "float16", "float32", "float64", "complex64", "complex128"]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from stocached._identity import Identity
+from stocached._checks.identity import Identity
 
 logger = logging.getLogger(__name__)
 SCALE, MEANS = 2, {"a": [1.0, 2.0]}

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._autotune import Autotuned, autotune
-from ._errors import (
+from ._cache.stats import Stats
+from ._common.errors import (
     CacheExistsError,
     CacheMemoryError,
     CacheNotFoundError,
@@ -43,11 +43,11 @@ from ._errors import (
     VersionError,
     WorkerLostError,
 )
-from ._loader_stats import LoaderStats
-from ._progress import progress
-from ._sizes import get_shm_size
-from ._stats import Stats
-from ._worker_info import WorkerInfo, get_worker_info
+from ._common.sizes import get_shm_size
+from ._loader.autotune import Autotuned, autotune
+from ._loader.progress import progress
+from ._loader.stats import LoaderStats
+from ._workers.worker_info import WorkerInfo, get_worker_info
 from .cache import Cache, SetResult, State
 from .loader import Loader
 from .order import Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder

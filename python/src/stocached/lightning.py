@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ._errors import InvalidError
-from ._numbers import whole
-from ._randomness import Remedy
+from ._checks.randomness import Remedy
+from ._common.errors import InvalidError
+from ._common.numbers import whole
 from .prepare import BlockSampler, DataPreparer, DataStorage, NotPreparedError, PreparedDataset, Split, prepare, split
 
 __all__ = ["DataModule"]

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from . import _native, _values
-from ._errors import CacheMemoryError, CacheTimeoutError, InvalidError, SchemaError
-from ._named import create_or_attach
-from ._schema import make_fields
-from ._spare import Spare
-from ._stats import Stats
-from ._torch_version import item_bytes, torch
-from .cache import Cache
+from . import _native
+from ._cache.cache import Cache
+from ._cache.named import create_or_attach
+from ._cache.stats import Stats
+from ._common.errors import CacheMemoryError, CacheTimeoutError, InvalidError, SchemaError
+from ._common.torch_version import item_bytes, torch
+from ._memory.buffer_pool import BufferPool
+from ._samples import values
+from ._samples.schema import make_fields
 
 _GIB = 1024**3
 
@@ -114,11 +115,11 @@ class SharedCache:
         if self._cache is not None and handle is not None and handle.payload is not None:
             # Claims to be writable, because torch.from_numpy warns of what is not.
             memory = handle.payload.array(writable=True)
-            rows = _values.FixedValues(self._cache.fields, self._slot_bytes).arrays(memory, self._len, self._slot_bytes)[0]
+            rows = values.FixedValues(self._cache.fields, self._slot_bytes).arrays(memory, self._len, self._slot_bytes)[0]
             rows = rows.view(np.int16) if self._bfloat16 else rows
         self._rows = rows
         kind = rows.dtype if self._cache is not None else np.dtype(np.uint8)
-        self._spare = Spare(lambda: np.empty(self._dims, kind), self._slot_bytes)
+        self._pool = BufferPool(lambda: np.empty(self._dims, kind), self._slot_bytes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("_dims", "_dtype", "_dataset_len", "_views", "_cache")}
@@ -141,7 +142,7 @@ class SharedCache:
                     row = _from_numpy(self._rows[slot, ...])
                     return row.view(torch.bfloat16) if self._bfloat16 else row
             else:
-                array, address = self._spare.take()
+                array, address = self._pool.take()
                 if self._get_into(self._handle, idx, address, self._slot_bytes, None) == _HIT and 0 <= idx < self._len:
                     copy = _from_numpy(array)
                     return copy.view(torch.bfloat16) if self._bfloat16 else copy

@@ -31,8 +31,8 @@ def main() -> None:
     batches = iter(loader)
     assert check(next(batches)) == [0, 1]
     assert check(next(batches)) == [2, 3]
-    pool = batches._transport.pool
-    until(lambda: all(pool.board.held(k) for k in range(workers)), "every worker is in the middle of a sample")
+    pool = batches._runtime.pool
+    until(lambda: all(pool.task_queue.held(k) for k in range(workers)), "every worker is in the middle of a sample")
     tell = threading.Timer(0.3, print, [os.getpid(), *pool.pids], {"flush": True})
     tell.start()
     if ending in ("wait", "persistent", "busy"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import CorruptError, FormatError, VersionError
+from .._common.errors import CorruptError, FormatError, VersionError
 from . import _zstd
 from ._checksum import crc32c
 from ._layout import ENTRY, ENTRY_STRUCT, SPAN, TRAILER_BYTES, Footer, decode_trailer

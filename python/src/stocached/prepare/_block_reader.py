@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._errors import ClosedError, CorruptError, SampleIndexError, SystemCallError, VersionError
+from .._common.errors import ClosedError, CorruptError, SampleIndexError, SystemCallError, VersionError
 from . import _description
 from ._block_file import BlockFile
 from ._description import Document

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _dtypes
-from .._errors import CorruptError, InvalidError
-from .._sizes import parse_size
+from .._common.errors import CorruptError, InvalidError
+from .._common.sizes import parse_size
+from .._samples import dtypes
 from . import _zstd
 from ._block_reader import BlockReader, read_document
 from ._block_writer import BlockWriter, Packed, Packer
@@ -153,7 +153,7 @@ class BlockStorage(DataStorage):
             return super().load_field(name)
         self._spec(name)
         field = next(one for one in reader.fields if one.name == name)
-        if field.code == _dtypes.BYTES:
+        if field.code == dtypes.BYTES:
             return super().load_field(name)
         raw = b"".join(file.read_part(k, field.offset, field.bytes) for file in reader.files for k in range(file.samples))
         return np.frombuffer(bytearray(raw), field.dtype).reshape(len(reader), *(dim for dim in field.shape if dim is not None))

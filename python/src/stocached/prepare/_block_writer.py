@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import CorruptError, InvalidError, VersionError
+from .._common.errors import CorruptError, InvalidError, VersionError
 from . import _description, _layout, _zstd
 from ._block_file import BlockFile
 from ._block_reader import PART, read_document

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._errors import InvalidError, SampleIndexError
+from .._common.errors import InvalidError, SampleIndexError
 from ._fingerprint import fingerprint
 from ._indices import IndexSet
 from ._storage import DataStorage

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _dtypes
-from .._errors import CorruptError, InvalidError, VersionError
-from .._schema import Field
+from .._common.errors import CorruptError, InvalidError, VersionError
+from .._samples import dtypes
+from .._samples.schema import Field
 from . import _layout
 from ._checksum import crc32c
 from ._info import MAX_SAMPLE_BYTES, DatasetInfo, sample_bytes, specs_of
@@ -61,7 +61,7 @@ class Description:
     def document(self) -> dict[str, Any]:
         return {
             "variable": self.variable,
-            "fields": [{"name": one.name, "dtype": _dtypes.NAMES[one.code], "dims": list(one.shape)} for one in self.fields],
+            "fields": [{"name": one.name, "dtype": dtypes.NAMES[one.code], "dims": list(one.shape)} for one in self.fields],
             "compression": self.compression,
             "block_bytes": self.block_bytes,
             "file_bytes": self.file_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._errors import StocachedError
+from .._common.errors import StocachedError
 
 
 class NotPreparedError(StocachedError, FileNotFoundError):

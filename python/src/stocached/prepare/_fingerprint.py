@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InvalidError
+from .._common.errors import InvalidError
 
 
 def fingerprint(*settings: Any, files: Iterable[str | os.PathLike[str]] = ()) -> str:

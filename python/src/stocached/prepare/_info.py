@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import _dtypes, _schema
-from .._errors import InvalidError
-from .._schema import Field
-from .._values import FixedValues, VariableValues
+from .._common.errors import InvalidError
+from .._samples import dtypes
+from .._samples import schema as _schema
+from .._samples.schema import Field
+from .._samples.values import FixedValues, VariableValues
 
 MAX_SAMPLE_BYTES = 2**32 - 1  # lengths have 32 bits, as in a segment
 
@@ -85,4 +86,4 @@ def values_of(fields: tuple[Field, ...], variable: bool) -> FixedValues | Variab
 
 def specs_of(fields: tuple[Field, ...]) -> dict[str, tuple[tuple[int | None, ...], str]]:
     """The fields as DatasetInfo has them."""
-    return {one.name: (one.shape, _dtypes.NAMES[one.code]) for one in fields}
+    return {one.name: (one.shape, dtypes.NAMES[one.code]) for one in fields}

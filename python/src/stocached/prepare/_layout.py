@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._errors import CorruptError, VersionError
+from .._common.errors import CorruptError, VersionError
 from ._checksum import crc32c
 
 VERSION = 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InvalidError, SampleIndexError
+from .._common.errors import InvalidError, SampleIndexError
 from ._checksum import as_bytes
 from ._errors import BusyError, InTheWayError, NotPreparedError
 from ._info import DatasetInfo, values_of

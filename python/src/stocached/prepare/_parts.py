@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .._randomness import Guard
+from .._checks.randomness import Guard
 from ._errors import PreparerError
 from ._preparer import DataPreparer
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
-from .._errors import InvalidError, NondeterministicDatasetError
-from .._fills import Fills
-from .._randomness import Guard, Remedy
+from .._checks.fills import Fills
+from .._checks.randomness import Guard, Remedy
+from .._common.errors import InvalidError, NondeterministicDatasetError
 from ._info import values_of
 from ._parts import Parts, checked_samples
 from ._preparer import DataPreparer

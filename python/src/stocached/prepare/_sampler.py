@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._errors import InvalidError
-from ..order import Order, Shard
+from .._common.errors import InvalidError
+from .._order.order import Order, Shard
 from ._checksum import crc32c
 from ._indices import IndexSet
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InvalidError
-from ..order import Order
+from .._common.errors import InvalidError
+from .._order.order import Order
 from ._indices import IndexSet, Indices
 
 _EPOCH = 2**64 - 1  # whose order splits are made by: no training comes there

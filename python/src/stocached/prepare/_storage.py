@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._errors import InvalidError
+from .._common.errors import InvalidError
 from ._info import DatasetInfo
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .._errors import UnsupportedError
+from .._common.errors import UnsupportedError
 
 _local = threading.local()  # compressors and decompressors of `zstandard` are for one thread at a time
 

@@ -1,0 +1,5 @@
+"""One cache: `Cache`, its handle on the C library, its statistics, and the requests to a server that fills it.
+
+`singleflight` loads a sample once, however many threads of this process ask for it.
+Imports: `_checks`, `_samples`, `_memory`, `_common`, `_native`.
+"""

@@ -1,0 +1,101 @@
+"""Calls that ask a server to fill a cache, and what it says of samples that could not be had (docs/guides/server.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from .. import _native
+from .._common import errors
+from .._common.errors import FetchError, FetchFailure, InvalidError
+
+_MOST = 2**32 - 1  # milliseconds: seven weeks
+_KINDS = {6: "INDEX", 7: "READ", 8: "CHANGED", 9: "DAMAGED", 10: "NO_SLOT", 11: "CANCELLED", 12: "CLOSING", 13: "INTERNAL"}  # enum stoc_remote
+
+
+class _Call:
+    """What a call is given that may wait for a server. They are used again: making one takes longer than a fetch of a few samples."""
+
+    def __init__(self) -> None:
+        self.error = _native.Error()
+        self.raised: BaseException | None = None  # by the handler of a signal
+        watch = self._watch()
+        next(watch)
+        self.interrupted = _native.Interrupted(watch.send)
+        self.options = _native.FetchOptions(
+            struct_bytes=ctypes.sizeof(_native.FetchOptions), flags=_native.FETCH_UNCOUNTED, interrupted=self.interrupted
+        )
+
+    def _watch(self) -> Generator[int, None, None]:
+        """Goes on when the library asks whether to end the call. Handlers of signals run in the main thread's first steps in Python, and may raise:
+        in a function before its first line, where nothing could catch it, but here inside the try."""
+        answer = 0
+        while True:
+            try:
+                while True:  # inside: going round is a step as well
+                    yield answer
+                    answer = 0
+            except GeneratorExit:
+                return
+            except BaseException as error:  # KeyboardInterrupt, most often. It cannot cross C: kept until the call is back
+                self.raised, answer = error, 1
+
+
+_idle: list[_Call] = []
+
+
+def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -> tuple[int, Sequence[FetchFailure]]:
+    """What a call gives that may wait for a server, and the samples that failed; its errors are raised.
+    Nothing is counted: a gather came before. wait: see `milliseconds`.
+
+    While it waits, handlers of signals run each time one comes, Ctrl-C's among them; an exception of theirs ends the call at once."""
+    try:
+        mine = _idle.pop()
+    except IndexError:  # asking first whether there is one would let another thread take it in between
+        mine = _Call()
+    options, error = mine.options, mine.error
+    options.timeout_ms, mine.raised = wait, None
+    try:
+        result = call(options, error)
+        failures = _failures(options) if options.failed else ()
+    finally:
+        if options.failed:  # a handler has raised in between
+            _native.fetch_end(options, None, 0)
+    if mine.raised is not None:
+        raise mine.raised
+    _idle.append(mine)  # not after an exception: who knows at which step of ours a handler raised
+    if result < 0:
+        raise errors.from_struct(error)
+    return result, failures
+
+
+def milliseconds(timeout: float | None) -> int:
+    """A timeout as the library takes it. InvalidError."""
+    if timeout is None:
+        return 0
+    try:
+        seconds = float(timeout)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not seconds >= 0:
+        raise InvalidError(f"timeout is {timeout!r}; it must be seconds, or None")
+    return max(math.ceil(min(seconds * 1000, _MOST)), 1)  # 0 would mean none
+
+
+def _failures(options: _native.FetchOptions) -> list[FetchFailure]:
+    try:
+        return [
+            FetchFailure(f.position, f.index, _KINDS.get(f.code, f"code {f.code}"), f.message.decode(errors="replace"))
+            for f in options.failures[: options.failed]
+        ]
+    finally:
+        _native.fetch_end(options, None, 0)
+
+
+def error(failures: Sequence[FetchFailure], out: Any, ok: Any) -> FetchError:
+    """The exception for samples that could not be had."""
+    first, more = failures[0], len(failures) - 1
+    message = f"sample {first.index}: {first.kind}: {first.message}" + (f" (and {more} more)" if more else "")
+    return FetchError(message, failures, out, ok)

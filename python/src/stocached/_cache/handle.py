@@ -1,0 +1,152 @@
+"""Handles: an attached client and the memory it maps, each alive for as long as anything uses it.
+
+Nothing here is ever closed under somebody's feet. A Handle goes when its last user, a call in another thread included, has dropped it;
+the payload's map goes when the last array over it is gone, which may be long after the handle. NumPy arrays are invisible to the cycle
+collector, so it can never take the map of an array that still exists, in whatever order it works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._common import errors
+from .._common.errors import CacheNotFoundError, CachePermissionError, FingerprintError, FormatError
+
+_PAGE = os.sysconf("SC_PAGESIZE")
+
+
+class PayloadMap:
+    """The read-only map of a payload. Arrays made by `array` hold it; the last of them unmaps it.
+
+    It offers no buffer protocol, only the array interface: so NumPy has no way to make an array over it writable."""
+
+    __slots__ = ("__array_interface__", "address", "length", "owned")
+
+    def __init__(self, address: int, length: int) -> None:
+        self.address, self.length = address, length
+        self.owned = False  # until the handle leaves it to us
+
+    def array(self, *, writable: bool = False) -> npt.NDArray[np.uint8]:
+        """All of it as bytes. `writable` only claims to be: a store kills the process, as the memory is not."""
+        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (self.length,), "data": (self.address, not writable)}
+        return np.asarray(self)
+
+    def __del__(self, munmap: Any = _native.munmap, page: int = _PAGE, finalizing: Any = sys.is_finalizing) -> None:
+        if self.owned and not finalizing():  # a process that ends unmaps everything at once, after its last store
+            munmap(self.address, -(-self.length // page) * page)
+
+
+class Handle(_native.Cache):
+    """An attached client: the `stoc_cache *` that calls are given. Closes itself when nobody holds it any more."""
+
+    payload: PayloadMap | None = None
+
+    def adopt(self) -> Handle:
+        """To be called once, when the library has filled the pointer in."""
+        info = self.info()
+        if info.payload and info.payload_bytes:
+            self.payload = PayloadMap(info.payload, info.payload_bytes)
+        return self
+
+    def info(self) -> _native.Info:
+        info = _native.Info(struct_bytes=ctypes.sizeof(_native.Info))
+        self.check(_native.info(self, info))
+        return info
+
+    def fields(self, count: int) -> list[_native.Field]:
+        made = [_native.Field() for _ in range(count)]
+        for k, field in enumerate(made):
+            self.check(_native.field(self, k, field))
+        return made
+
+    def check(self, code: int, index: int = 0, size: int = 0) -> int:
+        """The result of a call, or the exception for it."""
+        if code < 0:
+            raise self.error(code, index, size)
+        return code
+
+    def error(self, code: int, index: int = 0, size: int = 0) -> errors.StocachedError:
+        text = ctypes.create_string_buffer(1024)
+        _native.explain(self, code, max(min(index, 2**63 - 1), -(2**63)), size, text, len(text))
+        return errors.make(code, text.value.decode(errors="replace"))
+
+    def __del__(self, close: Any = _native.close_keep_payload, pointer_to: Any = _native.Cache) -> None:
+        if self.value is None:
+            return
+        pointer = pointer_to(self.value)
+        self.value = None  # so that a finalizer that still finds this handle gets "closed", not freed memory
+        if self.payload is not None:
+            self.payload.owned = True
+        close(pointer)
+
+
+def create(name: str | None, options: _native.Options) -> Handle:
+    handle, error = Handle(), _native.Error()
+    options.struct_bytes, options.open_flags = ctypes.sizeof(options), _native.OPEN_KIND_PYTHON
+    if _native.create(None if name is None else os.fsencode(name), options, handle, error) < 0:
+        raise errors.from_struct(error)
+    return handle.adopt()
+
+
+def attach(name_or_path: str, *, read_only: bool = False, fingerprint: str | None = None, uuid: bytes | None = None) -> Handle:
+    """By name or path; `uuid` refuses another segment that has taken its place since."""
+    handle, error = Handle(), _native.Error()
+    flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
+    if _native.open(os.fsencode(name_or_path), flags, None if fingerprint is None else fingerprint.encode(), handle, error) < 0:
+        raise errors.from_struct(error)
+    handle.adopt()
+    if uuid is not None and bytes(handle.info().uuid) != uuid:
+        raise FormatError(f"{name_or_path} is another cache than the one that was pickled; it was removed and created anew since")
+    return handle
+
+
+def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) -> Handle:
+    """Through the server that has a cache of this name, which passes its memory: for caches that this process cannot see by name.
+
+    NoServerError and CacheTimeoutError after 2 seconds, CacheNotFoundError when the server has no such cache."""
+    handle, error = Handle(), _native.Error()
+    flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
+    if _native.dial(os.fsencode(name), None, flags, 0, handle, error) < 0:
+        raise errors.from_struct(error)
+    have = handle.adopt().info().fingerprint.decode(errors="replace")
+    if fingerprint is not None and have != fingerprint:
+        raise FingerprintError(f"cache {name} of the server holds {have!r}, not {fingerprint!r}; attach to another one, or serve it with other data")
+    return handle
+
+
+def data_socket() -> str:
+    """Where a server is looked for: the rule of the library (docs/control.md)."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    default = f"{runtime}/stocached" if runtime.startswith("/") else f"/tmp/stocached-{os.getuid()}"
+    return f"{os.environ.get('STOCACHED_SOCKETS_DIR') or default}/data.sock"
+
+
+def attach_process(pid: int, fd: int, uuid: bytes, *, read_only: bool = False) -> Handle:
+    """A cache without a name, through a process that has it open: the one that pickled it."""
+    path = f"/proc/{pid}/fd/{fd}"
+    hint = "give the cache a name (name=), which every process can open"
+    try:
+        # The type first: opening a foreign FIFO, or a tape drive, has effects. O_NONBLOCK in case it changes in between.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise FormatError(f"{path} is no cache any more; {hint}")
+        own = os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise CacheNotFoundError(f"process {pid}, which pickled this unnamed cache, has closed it or is gone; keep it open, or {hint}") from None
+    except PermissionError:
+        raise CachePermissionError(f"process {pid}, which pickled this unnamed cache, does not let others open its files; {hint}") from None
+    handle, error = Handle(), _native.Error()
+    try:
+        flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
+        if _native.open_fd(own, flags, uuid, handle, error) < 0:
+            raise errors.from_struct(error)
+    finally:
+        os.close(own)
+    return handle.adopt()

@@ -1,0 +1,36 @@
+"""Create a named cache, or attach to the one that somebody else created first: what ranks do that all start at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .._checks.derived_fingerprint import Derived
+from .._common.errors import CacheExistsError, CacheNotFoundError, FingerprintError
+from .cache import Cache
+
+_TRIES = 100  # of create and attach in turn, while others create and remove it in between
+
+
+def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint: str | None, *, derived: bool = False) -> tuple[Cache, bool]:
+    """The cache, and whether this call created it. A cache that exists must have the fingerprint, none if it is None.
+
+    derived: if it is None, one that was derived will do."""
+    if name is None:
+        return create(), True
+    for attempt in range(_TRIES):
+        try:
+            return create(), True
+        except CacheExistsError:
+            if attempt == _TRIES - 1:
+                raise
+        try:
+            cache = Cache.attach(name, fingerprint=fingerprint)
+        except CacheNotFoundError:
+            continue  # removed since
+        if fingerprint is None and cache.fingerprint is not None and not (derived and Derived.parse(cache.fingerprint)):
+            raise FingerprintError(
+                f"cache {name!r} has the fingerprint {cache.fingerprint!r} and none was asked for; pass fingerprint={cache.fingerprint!r} if it is yours, "
+                "else another name"
+            )
+        return cache, False
+    raise AssertionError("unreachable")

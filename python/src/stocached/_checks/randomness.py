@@ -1,0 +1,233 @@
+"""No random sample gets into a cache, which would give it again in every epoch.
+
+Each load that is about to be cached is watched for draws from the global generators. Where one has moved, the sample is loaded twice more, from two
+different states of them. A generator that moves again, and stands elsewhere at the end for having stood elsewhere at the start, was drawn from: the sample
+is random, whether or not its values differ. A dataset that draws nothing the second time has built something, such as a model; one that ends in the same
+state has seeded itself. Neither is random.
+
+Generators that a dataset owns move nothing that can be watched. So a part of the samples is loaded again and compared."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._common.errors import NondeterministicDatasetError, SchemaError
+from .._random.base_seeds import hidden
+from .._random.generator import Generator
+from .._random.generators import kept, known, look
+from .._samples.schema import Array
+from .._samples.tree import same
+from . import loading
+from .fills import Fills
+
+_PATIENCE = 30.0  # seconds for which other threads that load are waited for
+_ROUNDS = 4  # of looking whether another thread draws
+_QUIET = 0.002, 0.25  # seconds: the least and the most that a look takes
+_SHOWN = 16  # samples of a message at most
+
+Encoded = list[tuple[str, Array]]  # the values of a sample as the cache would store them, each with what a message calls it
+_seeds = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do, in terms of what the user called."""
+
+    advice: str  # where the random part goes, a sentence
+    option: str  # the call that takes samples as they are
+    what: str = "the dataset"
+
+
+def remedy_of(call: str) -> Remedy:
+    """Of whatever takes augment=."""
+    return Remedy(
+        f"Move the random part of the transform to {call}(dataset, ..., augment=fn), which is applied to every sample after it comes from the cache.",
+        f"{call}(dataset, ..., allow_random=True)",
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is random about a sample."""
+
+    samples: Sequence[int]  # it is one of them
+    drawn: tuple[str, ...]  # from these generators
+    where: str | None  # its value that differs; None: none does
+
+    def text(self, remedy: Remedy) -> str:
+        drawn = " and ".join(f"the global generator of {name}" for name in self.drawn)
+        differs = f"was loaded again and {self.where}"
+        said = f"draws random numbers from {drawn}" + (f"; it {differs}" if self.where else "") if drawn else differs
+        own = "" if drawn else f" No global generator was drawn from: {remedy.what} has one of its own, or depends on something else that changes."
+        frozen = "a cache would freeze the first result for ever."
+        return f"{self._who()} of {remedy.what} {said}: {frozen}{own} {remedy.advice} {remedy.option} caches it as it is."
+
+    def _who(self) -> str:
+        if len(self.samples) == 1:
+            return f"sample {self.samples[0]}"
+        more = f" and {len(self.samples) - _SHOWN} others" if len(self.samples) > _SHOWN else ""
+        return f"one of the samples {', '.join(map(str, self.samples[:_SHOWN]))}{more}"
+
+
+class UndecidedError(Exception):
+    """Nobody can say whether a sample is random: it could not be loaded again, or not alone."""
+
+
+def watched(load: Callable[[], Any]) -> tuple[Any, bool]:
+    """What `load` gives, and whether a global generator has moved meanwhile."""
+    loading.enter()
+    try:
+        before = look()
+        given = load()
+        return given, look() != before
+    finally:
+        loading.leave()
+
+
+def examine(
+    indices: Sequence[int], samples: Sequence[Any], moved: bool, again: Callable[[], Sequence[Any]], encode: Callable[[Any], Encoded]
+) -> Finding | None:
+    """What is random about samples that were loaded, None: nothing that can be seen. Loads them once more, and twice where generators have moved.
+
+    again: loads them anew. encode: gives copies; SchemaError if the sample cannot be cached. Raises UndecidedError."""
+    with loading.alone(_PATIENCE) as alone:
+        if alone is None:
+            raise UndecidedError
+        first = [encoded(sample, encode) for sample in samples]  # before the dataset changes them, as one may that keeps them
+        with kept(), hidden():
+            try:
+                drawn, given = _drawn(again) if moved else ([], [again()])
+            except Exception as error:
+                raise UndecidedError from error
+            for others in given:
+                for index, one, other in zip(indices, first, others):
+                    where = difference(one, encoded(other, encode))
+                    if where is not None:
+                        return Finding([index], tuple(generator.name for generator in drawn), where)
+            if drawn and (alone.joined or _others_run()):
+                drawn = _confirmed(drawn, again)
+            if moved and alone.disturbed:
+                raise UndecidedError
+    return Finding(indices, tuple(generator.name for generator in drawn), None) if drawn else None
+
+
+def _drawn(again: Callable[[], Any]) -> tuple[list[Generator], list[Any]]:
+    """Generators that were drawn from in both of two loads, which began in different states and ended in different ones; and what the loads gave."""
+    generators = known()
+    given, moves, ends = [], [], []
+    for _ in range(2):
+        sample, moved = _from_seed(generators, again)
+        given.append(sample)
+        moves.append(moved)
+        ends.append([generator.state() for generator in generators])
+    drawn = [g for g, a, b, end, other in zip(generators, *moves, *ends) if a and b and end != other]
+    return drawn, given
+
+
+def _from_seed(generators: Sequence[Generator], again: Callable[[], Any]) -> tuple[Any, list[bool]]:
+    """What a load gives, and which generators it moves."""
+    seed = next(_seeds)
+    for generator in generators:
+        generator.seed(seed)
+    before = [generator.state() for generator in generators]
+    given = again()
+    return given, [generator.state() != state for generator, state in zip(generators, before)]
+
+
+def _confirmed(drawn: list[Generator], again: Callable[[], Any]) -> list[Generator]:
+    """Those of the generators that the load draws from, and not another thread of the program: they move each time, and never while nothing is loaded."""
+    for _ in range(_ROUNDS):
+        start = time.monotonic()
+        _, moved = _from_seed(drawn, again)
+        drawn = [generator for generator, moves in zip(drawn, moved) if moves]
+        before = [generator.state() for generator in drawn]
+        time.sleep(min(max(time.monotonic() - start, _QUIET[0]), _QUIET[1]))
+        drawn = [generator for generator, state in zip(drawn, before) if generator.state() == state]
+        if not drawn:
+            break
+    return drawn
+
+
+def _others_run() -> bool:
+    """Whether the process has threads that are not ours."""
+    ours = sum(thread.name.startswith("stocached ") for thread in threading.enumerate() if thread is not threading.current_thread())
+    return len(sys._current_frames()) > 1 + ours
+
+
+def encoded(sample: Any, encode: Callable[[Any], Encoded]) -> Encoded | str:
+    """Or why it cannot be cached."""
+    try:
+        return encode(sample)
+    except SchemaError as error:
+        return str(error)
+
+
+def difference(a: Encoded | str, b: Encoded | str) -> str | None:
+    """Where two samples differ. None: nowhere, or the first one cannot be cached."""
+    if isinstance(a, str):
+        return None
+    if isinstance(b, str):
+        return b
+    for (what, x), (_, y) in zip(a, b):
+        if not same(x, y):
+            return f"{what} differs"
+    return None if len(a) == len(b) else "it differs"
+
+
+class Guard:
+    """Looks at the loads of one dataset, in every process of the program that has it."""
+
+    __slots__ = ("_encode", "_fills", "_remedy", "_take_back")
+
+    def __init__(self, fills: Fills, remedy: Remedy, encode: Callable[[Any], Encoded], take_back: Callable[[Fills], str]) -> None:
+        """take_back: removes from the cache what was stored, and says so in a sentence."""
+        self._fills, self._remedy, self._encode, self._take_back = fills, remedy, encode, take_back
+
+    def load(self, index: int, load: Callable[[], Any], again: Callable[[], Any] | None = None) -> tuple[Any, bool]:
+        """A sample, and whether it may be stored. again: loads it anew, where `load` does it once only. Raises NondeterministicDatasetError."""
+        self._fills.error.check()
+        sample, moved = watched(load)
+        return sample, not moved or self._may_be_stored([index], [sample], lambda: [(again or load)()])
+
+    def load_several(self, indices: Sequence[int], load: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], bool]:
+        """`load` of several samples at once."""
+        self._fills.error.check()
+        samples, moved = watched(load)
+        return samples, not moved or self._may_be_stored(indices, samples, load)
+
+    def stored(self, index: int, sample: Any = None, again: Callable[[], Any] | None = None) -> None:
+        """The cache has taken a sample. again: loads it once more, to be compared if its turn comes. Raises NondeterministicDatasetError."""
+        fills = self._fills
+        fills.add(index)
+        if fills.error.flag[0]:  # meanwhile, of another worker
+            self._take_back(fills)
+            fills.error.check()
+        if again is not None and fills.compared():
+            self._compare([index], [sample], False, lambda: [again()])
+
+    def refuse(self, finding: Finding) -> NondeterministicDatasetError:
+        """The error about a sample. No process stores another one, and those that were stored are removed."""
+        fills, text = self._fills, finding.text(self._remedy)
+        fills.error.publish(NondeterministicDatasetError(text))
+        error = NondeterministicDatasetError(f"{text} {self._take_back(fills)}".rstrip())
+        fills.error.publish(error)
+        return error
+
+    def _may_be_stored(self, indices: Sequence[int], samples: Sequence[Any], again: Callable[[], Sequence[Any]]) -> bool:
+        return not self._fills.drew() or self._compare(indices, samples, True, again)
+
+    def _compare(self, indices: Sequence[int], samples: Sequence[Any], moved: bool, again: Callable[[], Sequence[Any]]) -> bool:
+        """Whether it is known that they are not random."""
+        try:
+            finding = examine(indices, samples, moved, again, self._encode)
+        except UndecidedError:
+            return False
+        if finding is not None:
+            raise self.refuse(finding)
+        return True

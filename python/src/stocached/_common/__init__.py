@@ -1,0 +1,4 @@
+"""What all packages use and what knows nothing of caches and loaders: exceptions, checks of numbers and sizes, ranks, threads.
+
+Imports: `_native`.
+"""

@@ -1,0 +1,21 @@
+"""Whole numbers that users give."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from .errors import InvalidError
+
+_END = 2**64  # of what the C library takes
+
+
+def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:
+    """The number, of whatever type (NumPy's and tensors too). Raises InvalidError, naming the argument, for one that is not whole or not within these."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number <= most:
+        raise InvalidError(f"{name}={value!r} is not a whole number of {least} {'or more' if most >= _END // 2 - 1 else f'to {most}'}")
+    return number

@@ -1,0 +1,37 @@
+"""Which rank of a job this process is."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .errors import InvalidError
+from .numbers import whole
+
+
+def rank_of(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+    """Rank and number of ranks: what the user says, else that of torch.distributed if it is initialised, else of RANK and WORLD_SIZE, which launchers set, else
+    0 of 1. Raises InvalidError for what cannot be, and where the environment says how many ranks there are and not which one this is."""
+    if (rank is None) != (world_size is None):
+        raise InvalidError(f"rank={rank}, world_size={world_size}: give both, or neither to take them from the environment")
+    if rank is not None and world_size is not None:
+        rank, world_size = whole("rank", rank), whole("world_size", world_size)
+        if not rank < world_size:
+            raise InvalidError(f"rank={rank} is not in 0..world_size-1, world_size={world_size}")
+        return rank, world_size
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    theirs, count = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    try:
+        rank, world_size = int(theirs or "0"), int(count or "1")
+    except ValueError:
+        raise InvalidError(f"RANK={theirs!r}, WORLD_SIZE={count!r}: they must be whole numbers") from None
+    if not theirs and world_size > 1:  # each rank would take itself for the first, and read the same samples
+        raise InvalidError(
+            f"WORLD_SIZE={world_size} is set and RANK is not, so nobody knows which rank this is: give rank= and world_size=, or make it behind "
+            "torch.distributed.init_process_group()"
+        )
+    if not 0 <= rank < world_size:
+        raise InvalidError(f"RANK={rank} is not in 0..WORLD_SIZE-1, WORLD_SIZE={world_size}")
+    return rank, world_size

@@ -1,0 +1,368 @@
+"""The samples of a dataset, each loaded once and from then on out of a cache. Needs no torch, but takes its tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import _native
+from .._cache.cache import Cache, SetResult
+from .._cache.named import create_or_attach
+from .._checks import loading, randomness
+from .._checks.derived_fingerprint import Derived, derive
+from .._checks.fills import Fills
+from .._checks.randomness import Guard, Remedy, remedy_of
+from .._common.errors import FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
+from .._memory.buffer_pool import BatchBuffers, SampleBuffers
+from .._random import generators
+from .._samples import dtypes
+from .._samples.batch_layout import LARGE
+from .._samples.packing import Packing
+from .._samples.schema import MAX_FIELDS, Field
+from .._samples.tree import Tree
+from .._samples.values import VariableValues
+from .._trace.augment_time import augmented
+from . import comparison, probe
+from .cache_backed import CacheBacked
+from .comparison import Comparison
+from .notices import Notices
+from .trial import Trial
+
+_GENEROUS = 1.25  # room in a variable-size cache whose size nobody gave, against the largest of the samples that were probed
+_REMEDY = remedy_of("CachedDataset")
+_CONTROL = 64 * 1024**2  # bytes beside it
+
+
+class _Count(threading.local):
+    """A number for each thread; pickled, it begins at 0."""
+
+    value = 0
+
+    def __reduce__(self) -> tuple[type[_Count], tuple[()]]:
+        return _Count, ()
+
+
+def check_cache(cache: Any) -> None:
+    """Raises InvalidError if the argument cache= is something else than a Cache."""
+    if cache is not None and not isinstance(cache, Cache):
+        raise InvalidError(f"cache={cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)")
+
+
+class CachedSamples(CacheBacked):
+    """See stocached.torch.CachedDataset, which this is but for being a dataset of torch."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        cache: Cache | None = None,
+        *,
+        size: int | str | None = None,
+        augment: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+        fingerprint: str | None = None,
+        variable: bool | None = None,
+        allow_random: bool = False,
+        _remedy: Remedy = _REMEDY,
+    ) -> None:
+        """dataset: anything with len() and [index]; it must not draw random numbers, augment is for that.
+        cache: an own one, whose fields take the leaves of a sample in their order. None: one is made, with a field for each leaf.
+        size: the most that it may take, bytes or such as "8GiB". None: room for every sample.
+        augment: is called with each sample that leaves here, from the cache or not, and returns what the caller gets.
+        name: ranks and jobs that give the same name share the cache, which stays until it is removed. None: workers of this process share it.
+        fingerprint: names dataset and transform; a named cache with another one is refused. Bump it when the data changes. None: one is derived, and where
+        it does not tell for certain, samples of a filled cache are compared.
+        variable: True: samples of any shape are cached; False: those of one shape, which is faster; None: whichever fits the samples that are tried.
+        allow_random: caches a random dataset as it is: samples are not checked, and a filled cache is not compared with the dataset.
+
+        Raises NondeterministicDatasetError if one of three samples is random, as later loads do for theirs, FingerprintError if a filled cache holds other
+        data than the dataset gives, SchemaError if samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does not fit."""
+        check_cache(cache)
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise InvalidError(f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both")
+        n = len(dataset)
+        if n < 1:
+            raise InvalidError("the dataset is empty")
+        if cache is not None and not (size is None and name is None and fingerprint is None and variable is None):
+            raise InvalidError("size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache=")
+        if cache is not None and cache.samples != n:
+            raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
+        self.dataset = dataset
+        self.augment = augment
+        self._n = n
+        self._given = _Count()
+        self.notices: Notices = Notices()
+        self._comparison: Comparison | None = None
+        self._fills: Fills | None = None  # None: nothing that is loaded is checked
+        self.made = False  # whether this program has made the cache
+        self._remedy = _remedy
+        derived = derive(dataset) if name is not None and fingerprint is None else None  # before a load changes anything
+        with generators.kept(), probe.left_as_it_was(dataset):
+            before = generators.look()
+            first = {index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)}
+            trial = Trial({index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n)
+            quiet = generators.look() == before
+            self._tree, self._fields = trial.tree, trial.fields(variable)
+            self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
+            if not allow_random:
+                for index, (sample, moved) in first.items():
+                    self.check_repeatable(dataset, index, sample, moved)
+            if cache is not None:
+                self.cache = cache
+            else:
+                self.cache, self.made = self._make(name, trial.bytes(), size, fingerprint or derived, variable)
+            self._check_fields()
+            self.notices.advice = self.advice(given=cache is not None)
+            self._batches = BatchBuffers(self.cache.fields)
+            self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
+            if not allow_random:
+                if not self.cache.read_only:
+                    self._fills = Fills(0 if self.made else n)
+                probe.check_fresh(self)
+                if not self.made and fingerprint is None:
+                    self._comparison = comparison.begin(self, derived, in_background=quiet)
+
+    def check_repeatable(self, dataset: Any, index: int, sample: Any, moved: bool = False) -> None:
+        """Loads a sample again from `dataset`. moved: a global generator moved when it was loaded first. NondeterministicDatasetError if it is random."""
+        with contextlib.suppress(randomness.UndecidedError):
+            finding = randomness.examine([index], [sample], moved, lambda: [dataset[index]], self.encode)
+            if finding is not None:
+                guard = self._guard()
+                raise NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding)
+
+    def _guard(self) -> Guard | None:
+        """A new one each time, as it refers to this object: kept here, it would keep the cache until the next garbage collection."""
+        return None if self._fills is None else Guard(self._fills, self._remedy, self.encode, self._take_back)
+
+    def encode(self, sample: Any) -> randomness.Encoded:
+        taken = zip(self._tree.leaves, self._tree.take(sample))
+        return [
+            (f"its {leaf.called} ({leaf.described})" if leaf.path else f"it ({leaf.described})", leaf.to_cache(value).copy()) for leaf, value in taken
+        ]
+
+    def _take_back(self, fills: Fills) -> str:
+        return fills.take_back(self.cache, self.made)
+
+    # ------------------------------------------------------------------------------------------------ making the cache
+
+    def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: Any, variable: bool | None) -> tuple[Cache, bool]:
+        """The cache, and whether it is a new one. sample_bytes: of the largest sample that was tried. fingerprint: a text that was given, or a Derived."""
+        fields = self._cache_fields()
+        varies = bool(variable) or not all(field.fixed for field in fields)
+        if varies and size is None:
+            size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 24 * self._n
+        specs = {field.name: (field.shape, dtypes.NAMES[field.code]) for field in fields}
+
+        def create() -> Cache:
+            text = None if fingerprint is None else str(fingerprint)
+            return Cache.create(name, samples=self._n, fields=specs, size=size, variable=varies, fingerprint=text)
+
+        given = None if isinstance(fingerprint, Derived) else fingerprint
+        cache, made = create_or_attach(name, create, given, derived=True)
+        if cache.samples != self._n:
+            raise SchemaError(
+                f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
+            )
+        if variable not in (None, cache.variable):
+            kind = "any shape" if cache.variable else "one shape"
+            raise SchemaError(
+                f"cache {name!r} exists for samples of {kind}, and variable={variable} was asked for; leave variable= out, use another name, or remove "
+                f"it (stocached rm {name})"
+            )
+        return cache, made
+
+    def _cache_fields(self) -> list[Field]:
+        return self._fields if self._packing is None else self._packing.fields()
+
+    def _check_fields(self) -> None:
+        """Whether the leaves fit the fields of the cache, which somebody else may have made."""
+        have, fields = self.cache.fields, self._cache_fields()
+        fit = len(have) == len(fields) and all(
+            h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
+            for h, f in zip(have, fields)
+        )
+        if not fit:
+            raise SchemaError(
+                f"samples of the dataset are ({', '.join(map(str, fields))}), those of the cache are ({', '.join(map(str, have))}); "
+                f"use another cache or name, or remove the old one{probe.removal(self.cache)}"
+            )
+
+    def advice(self, given: bool) -> str:
+        """What can be done about samples whose shapes differ from those of the cache. given: the cache was, else it is made here."""
+        if given:
+            return "A cache that is created with variable=True, and with None for the dimensions that differ, takes them all"
+        anew = f", in a new cache{probe.removal(self.cache)}" if self.cache.name else ""
+        return f"variable=True caches samples of any shape{anew}"
+
+    def is_fresh(self) -> bool:
+        """Whether the cache still holds what the dataset gives, as three samples show."""
+        with generators.kept(), probe.left_as_it_was(self.dataset), contextlib.suppress(FingerprintError):
+            if len(self.dataset) == self._n:
+                probe.check_fresh(self)
+                return True
+        return False
+
+    # ------------------------------------------------------------------------------------------------ samples
+
+    def gathered_tree(self) -> Tree | None:
+        return self._tree if self._packing is None else None
+
+    @property
+    def given(self) -> int:  # type: ignore[override]
+        """Samples that came out of the cache in this thread."""
+        return self._given.value
+
+    def __len__(self) -> int:
+        self.notices.warn()  # samplers ask for the length at the start of each epoch
+        return self._n
+
+    def __getitem__(self, index: int) -> Any:
+        i = self._index(index)
+        return self.finish(i, self.peek(i))
+
+    def finish(self, i: int, sample: Any) -> Any:
+        """A sample as it leaves here, from what `peek` gave."""
+        if sample is None:
+            sample = self._load(i)
+        return sample if self.augment is None else augmented(self.augment, sample)
+
+    def peek_several(self, indices: list[int], room: int) -> list[Any] | None:
+        """`peek` of up to `room` samples, in a fraction of the time if they are small. None: they are not, and better looked at one by one."""
+        if self.cache.variable or self.cache.sample_bytes >= LARGE:
+            return None
+        return self._gather(indices, room)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples of a batch: one gather for those in the cache, the others one by one from the dataset."""
+        wanted = [self._index(index) for index in indices]
+        samples = self._gather(wanted, len(wanted))
+        missed = [k for k, sample in enumerate(samples) if sample is None]
+        if hasattr(self.dataset, "__getitems__") and len(missed) > 1:
+            for k, sample in zip(missed, self._load_several([wanted[k] for k in missed])):
+                samples[k] = sample
+        else:
+            for k in missed:
+                samples[k] = self._load(wanted[k])
+        return samples if self.augment is None else [augmented(self.augment, sample) for sample in samples]
+
+    def _index(self, index: int) -> int:
+        i = operator.index(index)
+        if -self._n <= i < self._n:
+            return i + self._n if i < 0 else i
+        raise SampleIndexError(f"index {i} is out of range; the dataset has {self._n} samples")
+
+    def peek(self, i: int) -> Any:
+        """A sample out of the cache before it is augmented, None on a miss."""
+        self.notices.error.check()
+        cache = self.cache
+        value = cache.get(i, copy=True) if cache.variable else cache._copy_into(i, *self._raw.take())
+        if value is None:
+            return None
+        self._given.value += 1
+        return self._give(value)
+
+    def look(self, i: int) -> Any:
+        """`peek`, not counted as a hit; it may see a sample that is being replaced."""
+        value = self.cache._look(_native.locate, i)
+        if value is None:
+            return None
+        values = value if len(self.cache.fields) > 1 else {"": value}
+        copied = {name: bytes(item) if isinstance(item, memoryview) else item.copy() for name, item in values.items()}
+        return self._give(copied if len(copied) > 1 else copied[""])
+
+    def _give(self, value: Any) -> Any:
+        """A sample from what the cache holds of it."""
+        values = list(value.values()) if len(self.cache.fields) > 1 else [value]
+        if self._packing is not None:
+            values = self._packing.unpack(values)
+        return self._tree.give([leaf.from_cache(item) for leaf, item in zip(self._tree.leaves, values)])
+
+    def _gather(self, wanted: list[int], room: int) -> list[Any]:
+        """room: for how many samples memory is taken."""
+        self.notices.error.check()
+        cache, leaves = self.cache, self._tree.leaves
+        if isinstance(cache._values, VariableValues):
+            values, hit = cache.gather(wanted)
+            self._given.value += int(hit.sum())
+            return [None if value is None else self._give(value) for value in values]
+        arrays = [array[: len(wanted)] for array in self._batches.take(room)]
+        _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
+        self._given.value += int(hit.sum())
+        if not hit.any():
+            return [None] * len(wanted)
+        if self._packing is not None:
+            return [self._give({k: array[row, ...] for k, array in enumerate(arrays)}) if there else None for row, there in enumerate(hit.tolist())]
+        columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]
+        return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
+
+    def _load(self, i: int) -> Any:
+        load = functools.partial(operator.getitem, self.dataset, i)
+        guard = self._guard()
+        sample, stays = (loading.run(load), True) if guard is None else guard.load(i, load)
+        return self._store(i, sample, guard, load) if stays else sample
+
+    def _load_several(self, indices: list[int]) -> Sequence[Any]:
+        load = functools.partial(self._batch, indices)
+        guard = self._guard()
+        samples, stays = (loading.run(load), True) if guard is None else guard.load_several(indices, load)
+        if not stays:
+            return samples
+        return [self._store(i, sample, guard, functools.partial(self._one_of_batch, i)) for i, sample in zip(indices, samples)]
+
+    def _batch(self, indices: list[int]) -> Sequence[Any]:
+        loaded = self.dataset.__getitems__(indices)
+        if not isinstance(loaded, (list, tuple)) or len(loaded) != len(indices):
+            count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
+            raise InvalidError(f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(indices)} samples")
+        return loaded
+
+    def _one_of_batch(self, i: int) -> Any:
+        return self._batch([i])[0]
+
+    def _store(self, i: int, sample: Any, guard: Guard | None, again: Callable[[], Any]) -> Any:
+        """Caches a sample that was loaded, and gives it back. again: loads it once more."""
+        cache = self.cache
+        if cache.read_only:
+            return sample
+        try:
+            arrays = [leaf.to_cache(value) for leaf, value in zip(self._tree.leaves, self._tree.take(sample))]
+            if self._packing is not None:
+                arrays = self._packing.pack(arrays)
+            result = cache.put(i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
+        except SchemaError as error:
+            _native.count_passed(cache._handle, 1)
+            shapes = self._other_shapes(sample)
+            self.notices.passed(i, shapes or str(error), shape=bool(shapes))
+            return sample
+        if result is SetResult.STORED and guard is not None:
+            guard.stored(i, sample, again)
+        return sample
+
+    def _other_shapes(self, sample: Any) -> str:
+        """Which values of a sample have another shape than the cache; "" if that is not all that differs."""
+        own = self.cache.fields if self._packing is None else self.cache.fields[:-1]
+        differing = []
+        try:
+            for leaf, field, value in zip(self._tree.leaves, (*own, *self._fields[len(own) :]), self._tree.take(sample)):
+                shape = leaf.to_cache(value).shape
+                if len(shape) != len(field.shape):
+                    return ""
+                if not field.admits(shape):
+                    wanted = str(field.shape).replace("None", "any")
+                    differing.append(f"{leaf.called} has shape {shape}, and the cache takes {wanted}")
+        except SchemaError:
+            return ""
+        return " and ".join(differing)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_comparison": None}
+
+    def stats(self) -> Any:
+        """`Cache.stats()` of the cache underneath."""
+        return self.cache.stats()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} of {self.dataset!r} in {self.cache!r}>"

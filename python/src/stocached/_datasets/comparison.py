@@ -1,0 +1,189 @@
+"""Whether a cache that was filled before holds the samples of a dataset: by its fingerprint, and where that does not tell, by comparing some samples.
+
+A thread of the program compares them, on a copy of the dataset's objects: what a load changes in them, such as a file that it opens, is seen by nobody else. It
+loads alone in this process, and it stands still while the process forks."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._checks import loading
+from .._checks.derived_fingerprint import Derived
+from .._common import threads
+from .._common.errors import ClosedError, FingerprintError, NondeterministicDatasetError
+from .probe import cached_now, check_sample, is_own, removal
+
+_SAMPLES = 32
+_PATIENCE = 10.0  # seconds that a fork, or the end of the program, waits for the sample that is being loaded
+_LARGE = 1000  # entries of a list that holds data rather than objects that load it
+_TURN = 0.05  # seconds that it waits for loads of the program before it looks whether it is to end
+
+
+class Comparison:
+    """Calls `compare` for one index after the other, until it answers False. An index that it fails for counts as compared; if it fails for all, `failed` is
+    called with the last error."""
+
+    def __init__(self, indices: list[int], compare: Callable[[int], bool], failed: Callable[[Exception], None]) -> None:
+        self._left, self._compare, self._failed = indices, compare, failed
+        self._compared = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.done = False
+        threads.keep_from_forks(self)
+        _all.add(self)
+        self.after_fork()
+
+    def wait(self) -> None:
+        """For the end of it."""
+        if self._thread is not None:
+            threads.join(self._thread)
+
+    def _work(self) -> None:
+        while self._left and not self._stop.is_set():
+            with loading.alone(_TURN) as alone:
+                if alone is not None:
+                    self._compare_one(self._left.pop())
+        self.done = not self._left
+
+    def _compare_one(self, index: int) -> None:
+        try:
+            if not self._compare(index):
+                self._left.clear()
+            self._compared += 1
+        except Exception as error:
+            if not self._left and not self._compared:
+                self._failed(error)
+
+    def before_fork(self) -> None:
+        if self._thread is not None:
+            self._stop.set()
+            threads.join(self._thread, _PATIENCE)
+            self._thread = None
+
+    def after_fork(self) -> None:
+        if not self.done:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._work, daemon=True, name="stocached compare")
+            self._thread.start()
+
+    def end(self) -> None:
+        self._left.clear()
+        self.before_fork()
+        self.done = True
+
+
+def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Comparison | None:
+    """Compares a CachedSamples whose cache was there before with its dataset. None: there is nothing to do in the background.
+
+    derived: the fingerprint of the dataset; None: the caller gave the cache. in_background: samples may be loaded by another thread, as that draws no random
+    numbers. Raises FingerprintError, NondeterministicDatasetError."""
+    cache, old = cached.cache, Derived.parse(cached.cache.fingerprint)
+    if derived is not None and old is not None:
+        changed = derived.changed(old)
+        if changed is not None:
+            raise FingerprintError(
+                f"cache {cache.name!r} was made for other samples: the {changed} of the dataset changed since then. Use another name, or remove "
+                f"it{removal(cache)}. If the samples are the same all the same, say so by a fingerprint= of your own"
+            )
+        if derived.certain(old):
+            return None
+    ready = cached_now(cache)
+    if cache.name is None or (cache.fingerprint is not None and old is None) or not ready.size:
+        return None
+    if derived is not None and derived.reasons:
+        _say_once(cache.name, derived.reasons[0])
+    chosen: list[int] = np.random.default_rng().choice(ready, min(_SAMPLES, ready.size), replace=False).tolist()
+    if in_background:
+        return Comparison(chosen, partial(_goes_on, weakref.ref(cached), private_copy(cached.dataset)), partial(_say_failed, cache.name))
+    for index in chosen:
+        _check(cached, cached.dataset, index)
+    return None
+
+
+def _check(cached: Any, dataset: Any, index: int) -> None:
+    """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset gives."""
+    try:
+        check_sample(cached, dataset, cached.look, index)
+    except FingerprintError:  # for certain?
+        check_sample(cached, dataset, cached.peek, index)
+
+
+def _goes_on(reference: weakref.ref[Any], dataset: Any, index: int) -> bool:
+    """Compares a sample; whether others are to be compared as well."""
+    cached = reference()
+    if cached is None or cached.cache.closed:
+        return False
+    try:
+        _check(cached, dataset, index)
+    except (FingerprintError, NondeterministicDatasetError) as error:
+        cached.notices.error.publish(error)
+        return False
+    except ClosedError:
+        return False
+    return True
+
+
+def _say_failed(cache: str | None, error: Exception) -> None:
+    warnings.warn(
+        f"stocached: no sample of cache {cache!r} could be compared with the dataset in the background, as loading them failed "
+        f"({type(error).__name__}: {error}). fingerprint= says whether they are the same",
+        stacklevel=1,
+    )
+
+
+def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
+    """A dataset whose objects, lists and dicts are copies, as far as they are of the program's own code; all else is shared with the original."""
+    made = {} if made is None else made
+    if id(value) in made:
+        return made[id(value)]
+    kind = type(value)
+    if kind in (list, dict, tuple) and len(value) > _LARGE:
+        return value
+    if kind in (list, dict):
+        copied = made[id(value)] = value.copy()
+        for key in range(len(value)) if kind is list else value:
+            copied[key] = private_copy(value[key], made)
+        return copied
+    if kind is tuple:
+        return tuple(private_copy(item, made) for item in value)
+    if not is_own(value) or isinstance(value, threading.local):  # a local one is the thread's own anyway
+        return value
+    try:
+        copied = made[id(value)] = copy.copy(value)
+        for name, item in vars(copied).items():
+            vars(copied)[name] = private_copy(item, made)
+    except Exception:  # of a class that cannot be copied
+        return value
+    return copied
+
+
+def _say_once(cache: str | None, reason: str) -> None:
+    """Warns that only some samples are compared: once a program, and of the ranks of a machine in the first one."""
+    global _said
+    if not _said and os.environ.get("LOCAL_RANK", "0") == "0":
+        _said = True
+        warnings.warn(
+            f"stocached: cache {cache!r} was filled before, and whether the dataset has changed since then cannot be told for certain ({reason}). "
+            f"{_SAMPLES} samples are compared in the background; fingerprint= makes it certain",
+            stacklevel=2,
+        )
+
+
+_said = False
+_all: weakref.WeakSet[Comparison] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    for comparison in list(_all):
+        comparison.end()

@@ -1,0 +1,101 @@
+"""What all processes that share a cached dataset have to tell the program: samples that went uncached, and that the cache holds other data.
+
+Workers write it into shared memory. The process that made the dataset warns once for all of them; every process raises the error."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import threading
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .._memory.shared_error import SharedError
+from .._memory.shared_file import SharedFile
+
+_RECORD = np.dtype([("count", "u8"), ("first", "i8"), ("text", "S240")])  # loads that went uncached for one reason, and the first sample
+_RECORDS = 31  # reasons; what comes after them is counted with the last
+_PAGE = 4096  # bytes, for the error
+
+
+class Notices:
+    """Forked or pickled, it is the same in another process."""
+
+    def __init__(self) -> None:
+        self._file = SharedFile("notices", size=_PAGE + _RECORDS * _RECORD.itemsize)
+        self._pid = os.getpid()
+        self.advice = ""  # what a user can do about samples whose shapes differ from those of the cache
+        self.deferred = False  # whether the caller asks for the warning: at the end of an epoch, when there is more to say
+        self._told = False
+        self._map()
+
+    def _map(self) -> None:
+        memory = self._file.map(0, _PAGE + _RECORDS * _RECORD.itemsize)
+        self.error = SharedError(memory[:_PAGE].data)  # that the cache holds other data
+        self._records = memory[_PAGE:].view(_RECORD)
+        self._lock = threading.Lock()
+        _all.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_file": self._file, "_pid": self._pid, "advice": self.advice, "deferred": self.deferred, "_told": self._told}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+    # ------------------------------------------------------------------------------------------------ samples that went uncached
+
+    def passed(self, index: int, reason: str, *, shape: bool) -> None:
+        """A sample was loaded and does not fit the cache. shape: because its shape differs."""
+        text = f"{'s' if shape else 'o'}{reason}".encode()[: _RECORD["text"].itemsize]
+        with self._lock:
+            fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
+            try:
+                at = next((k for k, row in enumerate(self._records) if not row["count"] or row["text"] == text), _RECORDS - 1)
+                row = self._records[at]
+                if not row["count"]:
+                    row["first"], row["text"] = index, text
+                row["count"] += 1
+            finally:
+                fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
+        if not self.deferred:
+            self.warn()
+
+    def warn(self) -> None:
+        """Warns of what went uncached so far: once, and only in the process that made the dataset."""
+        if self._told or not self._records[0]["count"] or os.getpid() != self._pid:
+            return
+        self._told = True
+        rows = self._records[self._records["count"] > 0]
+        reasons = [(int(row["count"]), row["text"].decode(errors="replace")) for row in rows]
+        shown = "; ".join(f"{text[1:]}" if len(reasons) == 1 else f"{count} times {text[1:]}" for count, text in sorted(reasons, reverse=True)[:5])
+        loads = sum(count for count, _ in reasons)
+        which = f"sample {rows[0]['first']}" if loads == 1 else f"sample {rows[0]['first']} and others ({loads} loads so far)"
+        shapes = any(text[0] == "s" for _, text in reasons)
+        advice = self.advice if shapes else "To have them cached, make them like the others in the dataset"
+        warnings.warn(f"stocached: {which} went uncached and will be loaded each time: {shown}. {advice}. stats().passed counts them", stacklevel=2)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_records"):
+            self.warn()
+
+
+_all: weakref.WeakSet[Notices] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for notices in list(_all):
+        notices._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+@atexit.register
+def _warn_all() -> None:
+    for notices in list(_all):
+        notices.warn()

@@ -1,0 +1,103 @@
+"""SourceDataset: what a server fills, as a dataset of torch. Imported by stocached.torch."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from .._cache.cache import Cache
+from .._common.errors import InvalidError, SampleIndexError
+from .._common.torch_version import torch
+from .._memory.buffer_pool import BatchBuffers
+from .._samples import dtypes
+from .._samples.schema import Array, Field
+from .._samples.tree import Tree, as_tensor
+from .cache_backed import CacheBacked
+
+
+class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
+    """Gives the samples of a cache that `stocached serve` fills from its source: no dataset code is needed. A batch is one `Cache.fetch`.
+
+    A sample is a tensor (rows of one private tensor within a batch), `bytes` where its size is not fixed, as of files that the server does not decode, or
+    a dict of them by name if it has several fields. All are the caller's own. Of the memory of batches that are gone, up to 64 MiB for each field and size
+    of a batch is kept for the next ones.
+
+    When the server ends, samples that are in the cache go on coming, and others wait for it to be back. FetchError names the files that cannot be read,
+    ReplacedError comes when the data has changed: make the dataset anew.
+    Concurrency: DataLoader with any number of workers, by fork, spawn or forkserver; threads. Can be pickled."""
+
+    served = True
+
+    def __init__(self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0) -> None:
+        """name: of a cache in the server's configuration.
+        transform: is called with each sample, and returns what the caller gets: where bytes are decoded, and random things done.
+        timeout: seconds that a batch may take, in which a server that is away is waited for: long enough to restart it in the middle of an epoch, and for
+        reading a whole batch from the source. None: 2 for a server to be there, any time for its answer.
+
+        Raises what `Cache.attach` does: CacheNotFoundError (FileNotFoundError) with the command that starts a server."""
+        if not isinstance(name, str):
+            raise InvalidError(f"name is {name!r}; it must be the name of a cache that a server fills")
+        self.cache = Cache.attach(name)
+        self.transform = transform
+        self.timeout = timeout
+        self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
+
+    def gathered_tree(self) -> Tree | None:
+        if self.transform is not None:
+            return None
+        fields = self.cache.fields
+        values = [_rows(field, np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype))[0] for field in fields]
+        return Tree(values[0] if len(fields) == 1 else dict(zip([field.name for field in fields], values)))
+
+    def __len__(self) -> int:
+        return self.cache.samples
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples of a batch."""
+        wanted = [self._index(index) for index in indices]
+        samples = self._variable(wanted) if self.cache.variable else self._fixed(wanted)
+        return samples if self.transform is None else [self.transform(sample) for sample in samples]
+
+    def _index(self, index: int) -> int:
+        i, n = operator.index(index), self.cache.samples
+        if -n <= i < n:
+            return i + n if i < 0 else i
+        raise SampleIndexError(f"index {i} is out of range; the dataset has {n} samples")
+
+    def _fixed(self, wanted: list[int]) -> list[Any]:
+        fields, arrays = self.cache.fields, self._batches.take(len(wanted))
+        names = [field.name for field in fields]
+        self.cache.fetch(wanted, arrays[0] if len(fields) == 1 else dict(zip(names, arrays)), self.timeout)
+        columns = [_rows(field, array) for field, array in zip(fields, arrays)]
+        return columns[0] if len(fields) == 1 else [dict(zip(names, row)) for row in zip(*columns)]
+
+    def _variable(self, wanted: list[int]) -> list[Any]:
+        fields = self.cache.fields
+        values = self.cache.fetch(wanted, timeout=self.timeout)
+        if len(fields) == 1:
+            return [_shown(fields[0], value) for value in values]
+        return [{field.name: _shown(field, value[field.name]) for field in fields} for value in values]
+
+    def stats(self) -> Any:
+        """`Cache.stats()` of the cache underneath."""
+        return self.cache.stats()
+
+    def __repr__(self) -> str:
+        return f"<stocached.torch.SourceDataset of {self.cache!r}>"
+
+
+def _shown(field: Field, value: Any) -> Any:
+    return value if field.code == dtypes.BYTES else as_tensor(value, field.code)
+
+
+def _rows(field: Field, array: Array) -> list[Any]:
+    return [row.tobytes() for row in array] if field.code == dtypes.BYTES else list(as_tensor(array, field.code).unbind(0))
+
+
+SourceDataset.__module__ = "stocached.torch"  # where users find it

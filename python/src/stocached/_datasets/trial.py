@@ -1,0 +1,123 @@
+"""What a few samples show before a cache is made for a dataset: how samples are put together, their dtypes, and whether their shapes differ."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .._common.errors import InvalidError, SchemaError
+from .._samples import dtypes, schema
+from .._samples.schema import Field
+from .._samples.tree import Leaf, Tree, UnfitError, kind_of
+from .probe import PROBES, spread
+
+_MOST = 17  # samples that are loaded to see whether shapes differ,
+_PART = 16  # but of a small dataset about one in so many,
+_PATIENCE = 1.0  # and, beside the first ones, none after so many seconds
+
+
+class _Seen(NamedTuple):
+    """What is remembered of a value."""
+
+    shape: tuple[int, ...]
+    code: int
+    nbytes: int
+
+
+@dataclass
+class _Alike:
+    """Samples that are put together in the same way. Their dtypes and shapes may differ."""
+
+    tree: Tree
+    rows: dict[int, list[_Seen]] = field(default_factory=dict)  # by index of the sample
+
+    def add(self, index: int, sample: Any) -> None:
+        """UnfitError if the sample is put together in another way."""
+        self.rows[index] = [_seen(leaf, value) for leaf, value in zip(self.tree.leaves, self.tree.take(sample))]
+
+
+def _seen(leaf: Leaf, value: Any) -> _Seen:
+    kind, code = kind_of(value, leaf.path)
+    array = schema.as_array(value) if kind == leaf.kind and code != leaf.code else leaf.to_cache(value)
+    return _Seen(array.shape, code, array.nbytes)
+
+
+class Trial:
+    """Some samples of a dataset, and what most of them have in common."""
+
+    def __init__(self, samples: dict[int, Any], load: Callable[[int], Any], n: int) -> None:
+        """samples: some that were loaded, by index. load: loads another one of the n.
+
+        Raises SchemaError if they cannot be cached, have different dtypes, or are put together in too many ways."""
+        self._groups: list[_Alike] = []
+        self._refused: dict[int, SchemaError] = {}
+        for index, sample in samples.items():
+            self._add(index, sample)
+        end = time.monotonic() + _PATIENCE
+        for index in spread(n, max(PROBES, min(_MOST, n // _PART | 1))):  # an odd number, as the one in the middle is there already
+            if index not in samples and time.monotonic() < end:
+                with suppress(Exception):  # it is loaded for its shape alone; whoever wants it gets the error
+                    self._add(index, load(index))
+        self._most = self._largest_group()
+        self.tree = self._most.tree
+        self._check_dtypes()
+
+    def _add(self, index: int, sample: Any) -> None:
+        try:
+            for group in self._groups:
+                with suppress(UnfitError):
+                    return group.add(index, sample)
+            group = _Alike(Tree(sample))
+            group.add(index, sample)
+            self._groups.append(group)
+        except SchemaError as error:
+            self._refused[index] = error
+
+    def _largest_group(self) -> _Alike:
+        if not self._groups:
+            index, error = next(iter(self._refused.items()))
+            raise SchemaError(f"sample {index} of the dataset: {error}")
+        most = max(self._groups, key=lambda group: len(group.rows))
+        if not most.tree.leaves:
+            raise SchemaError("samples of the dataset hold no values, so there is nothing to cache")
+        if 2 * len(most.rows) < len(self._refused) + sum(len(group.rows) for group in self._groups):
+            first = {next(iter(group.rows)): group.tree.described for group in self._groups}
+            kinds = "; ".join(f"sample {index} is {described}" for index, described in first.items())
+            raise SchemaError(f"samples of the dataset are put together in too many ways: {kinds}. Make them alike in the dataset")
+        return most
+
+    def _check_dtypes(self) -> None:
+        """A field of a cache has one dtype."""
+        (first, like), *others = self._most.rows.items()
+        for index, row in others:
+            for leaf, a, b in zip(self.tree.leaves, like, row):
+                if a.code != b.code:
+                    one, other = dtypes.NAMES[a.code], dtypes.NAMES[b.code]
+                    convert = {"tensor": f".to(torch.{one})", "array": f'.astype("{one}")'}.get(leaf.kind, f"numpy.{one}(...)")
+                    raise SchemaError(
+                        f"{leaf.called} is {one} in sample {first} of the dataset and {other} in sample {index}; a cache has one dtype for each value. "
+                        f"Convert it in the dataset, for example with {convert}"
+                    )
+
+    # ------------------------------------------------------------------------------------------------ what the cache will be like
+
+    def fields(self, variable: bool | None) -> list[Field]:
+        """A field for each leaf. variable: whether shapes may differ; None: if they do in these samples."""
+        rows = [tuple(seen.shape for seen in row) for row in self._most.rows.values()]
+        if variable is False:
+            rows = [Counter(rows).most_common(1)[0][0]]
+        fields = [leaf.field(name, [row[k] for row in rows]) for k, (leaf, name) in enumerate(zip(self.tree.leaves, self.tree.names()))]
+        if variable:
+            return [Field(made.name, (None,) * len(made.shape), made.code) for made in fields]
+        differing = [leaf.called for leaf, made in zip(self.tree.leaves, fields) if not made.fixed]
+        if variable is False and differing:
+            raise InvalidError(f"variable=False is for samples of one size; {', '.join(differing)} may differ in size. Leave variable= out")
+        return fields
+
+    def bytes(self) -> int:
+        """The most that one of these samples takes in a variable-size cache."""
+        return max(sum(-(-seen.nbytes // 64) * 64 for seen in row) + 64 * len(row) for row in self._most.rows.values())

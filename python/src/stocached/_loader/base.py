@@ -1,0 +1,362 @@
+"""What the loader of NumPy batches and that of torch have in common: how a loader is made and copied, and how it begins an iteration."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from .._checks.randomness import Remedy
+from .._common import sizes
+from .._common.errors import InvalidError
+from .._common.numbers import whole
+from .._common.ranks import rank_of
+from .._datasets.cached_samples import CachedSamples
+from .._samples.batch_layout import Layout
+from .._trace import Recorder
+from .checkpoint import CheckpointedLoader
+from .epoch_context import EpochContext, Progress
+from .gather_iterator import GatherIterator
+from .iterator import BatchIterator
+from .job import Augment, Job
+from .made_caches import attach_again, is_made_here, register, samples_of
+from .numpy_backend import NumpyBackend
+from .options import LoaderOptions, gather_threads
+from .sampling import numbered, order_within
+from .single_process import SingleProcessIterator
+from .stats import LoaderStats, Meter
+from .tracing import Tracing
+from .worker_batches import WorkerBatchIterator
+from .worker_runtime import WorkerRuntime
+
+_AHEAD = 2  # batches, without workers
+
+
+class BaseLoader(CheckpointedLoader):
+    """What both loaders have in common. Their attributes are those of torch's."""
+
+    _remedy: ClassVar[Remedy]
+    _backend: NumpyBackend
+
+    def _prepare(
+        self,
+        dataset: Any,
+        options: LoaderOptions,
+        backend: NumpyBackend,
+        cached_kind: type[CachedSamples],
+        default_collate: bool,
+        before: frozenset[str],
+    ) -> None:
+        """To be called at the end of the constructor; `dataset` as the user gave it; before: the attributes that were there at its beginning."""
+        if self._iterable and options.worker == "thread" and self.num_workers > 1:
+            raise InvalidError(
+                f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
+                'tells workers apart that are processes; use worker="process", or num_workers=1'
+            )
+        self.num_workers = whole("num_workers", self.num_workers)
+        vars(self).update(vars(options))
+        self._backend = backend
+        self._meter = Meter()
+        self._default_collate = default_collate
+        self._reset_epochs()
+        self._kept: WorkerRuntime | None = None  # of persistent workers
+        self._next: BatchIterator | None = None  # of the epoch that comes next, when it has been begun ahead
+        self._pid = os.getpid()
+        self._recorder: Recorder | None = None  # made by the first iteration: a loader that a framework replaces writes no file
+        self._order = order_within(self.batch_sampler if self._batched() else self.sampler)
+        if self._order is not None:
+            self._order.tell(self)
+            self._epoch = self._order.epoch
+        self._cached = samples_of(dataset, options, functools.partial(cached_kind, allow_random=options.allow_random, _remedy=self._remedy))
+        if isinstance(self._cached, CachedSamples):
+            self._cached.notices.deferred = True  # iterations pass them on
+        self.cache = None if self._cached is None else self._cached.cache
+        if self.worker == "thread" and self.num_workers > 1 and self._asks_dataset():
+            raise InvalidError(
+                f'num_workers={self.num_workers} with worker="thread", and the dataset has a state (state_dict()), which the threads would share; use '
+                'worker="process", num_workers=1, or seed= or order=, with which the dataset is not asked for its state'
+            )
+        self._own = {name: value for name, value in vars(self).items() if name not in before}
+        register(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # While a hook runs, Lightning records assignments to loaders and repeats them on the loader that it makes. Where an iteration is must not be copied.
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it was made with, and attributes that were set since. Workers, and how far an epoch is, are not copied; `state_dict` says that."""
+        own = self._own
+        more = {name: value for name, value in vars(self).items() if name not in own or (name[0] != "_" and value is not own[name])}
+        more.pop("_own")
+        settings, cache = self.settings, None
+        if is_made_here(self.cache):
+            settings = settings | {"cache": None}
+            if self.name is None and not self.cache.closed:
+                cache = self.cache.__reduce__()[1]
+        return {"settings": settings, "cache": cache, "more": more}
+
+    def _again(self, **changes: Any) -> Any:
+        """A loader like this one, with other values of these arguments."""
+        state = self.__getstate__()
+        made: Any = object.__new__(type(self))
+        made.__setstate__({**state, "settings": {**state["settings"], **changes}})
+        return made
+
+    def _restore(self, make: Callable[..., None], state: dict[str, Any]) -> None:
+        settings = dict(state["settings"])
+        if state["cache"] is not None:
+            cache = attach_again(settings["dataset"], settings, state["cache"])
+            settings["cache"] = settings["cache"] if cache is None else cache
+        make(self, **settings)
+        vars(self).update(state["more"])
+
+    # ------------------------------------------------------------------------------------------------ iterating
+
+    def _new_iteration(self) -> BatchIterator:
+        if self._pid != os.getpid():  # a forked child: another thread of the parent may have held the lock of the meter, and the workers are not ours
+            self._pid, self._meter = os.getpid(), Meter()
+            self._current = self._next = self._kept = None
+            self.trace = None  # the file is the parent's
+        if self.trace is not None and self._recorder is None:
+            rank, world_size = rank_of(self.rank, self.world_size)
+            self._recorder = Recorder(self.trace, settings=self.settings, rank=rank, world_size=world_size)
+        start = time.monotonic_ns()
+        told, self._told = self._told, None
+        if told is not None and self._has_given_nothing():
+            self._epoch = told
+        current = self._running()
+        if current is not None and self.persistent_workers:
+            current.end("another iteration over this loader has begun, and with persistent_workers=True there is one at a time")
+        if self._kept is not None and not self._kept.usable:
+            self._kept.close()
+            self._kept = None
+            if self._next is not None:
+                self._next.close()
+                self._next = None
+        ahead, self._next = self._next, None
+        if ahead is not None:
+            if self._resume is None and ahead.context.epoch == self._epoch:
+                return self._give(ahead, start)
+            ahead.close()
+        resume = self._resume
+        try:
+            return self._give(self._make_iteration(), start)
+        except BaseException:
+            self._resume = resume  # for whoever tries again
+            raise
+
+    def _give(self, iteration: BatchIterator, start: int) -> BatchIterator:
+        """start: when the training loop asked, which waits for workers to start."""
+        end = time.monotonic_ns()
+        self._meter.wait(end - start)
+        if iteration.context.trace is not None:
+            iteration.context.trace.began(iteration.context.epoch, start, end)
+        self._current = weakref.ref(iteration)
+        self._began, self._progress, self._sampled = iteration.context.began, iteration.context.progress, iteration.context.sampled
+        self._epoch = iteration.context.epoch + 1
+        return iteration
+
+    def _make_iteration(self) -> BatchIterator:
+        """Begins an epoch: what it needs to know, workers if there are any, and the iterator, which asks for its first batches."""
+        context = self._new_context(self._by_rows())
+        if context.restored is not None and not context.by_rows and self._kept is not None:
+            self._kept.close()  # its workers are where the state is not
+            self._kept = None
+        needs_runtime = self.num_workers > 0 or (context.by_rows and context.layout is not None)
+        iteration = self._with_runtime(context) if needs_runtime else SingleProcessIterator(context)
+        if context.restored is not None:
+            try:
+                iteration.throw_away(context.restored.before - context.restored.given)
+            except BaseException as error:
+                iteration.end(f"it could not go on where its state was: {type(error).__name__}", harshly=True)
+                raise
+        return iteration
+
+    def _with_runtime(self, context: EpochContext) -> BatchIterator:
+        """An iterator that has workers, or shared memory for batches."""
+        owned = self.num_workers > 0 and not self.persistent_workers
+        runtime = self._kept
+        if runtime is None:
+            tasks = max(64, 4 * (context.ahead + 1) * max(context.batch_size or 1, 256))
+            runtime = WorkerRuntime(context, self._processes(), tasks, restart=self.restart_workers)
+            if not owned:
+                self._kept = runtime
+        try:
+            return (GatherIterator if context.by_rows else WorkerBatchIterator)(context, runtime, owned)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C, at any step: workers may have been asked for what nobody knows of
+            runtime.close()
+            raise
+
+    def _begin_next(self) -> None:
+        """Has the first batches of the next epoch made, while the training loop has the last ones of this."""
+        if self._next is None and self._resume is None:
+            self._next = self._make_iteration()
+
+    def _processes(self) -> Any:
+        """The multiprocessing context that workers are started with."""
+        context = getattr(self, "multiprocessing_context", None)
+        return multiprocessing.get_context(context) if isinstance(context, str) or context is None else context
+
+    def _by_rows(self) -> bool:
+        """Whether batches are put together row by row; else workers, or the training loop, make them whole."""
+        if self._iterable or not self._default_collate or not self._batched():
+            return False
+        if self._cached is not None:
+            if self._augments():
+                return self.num_workers > 0
+            return self.num_workers > 0 or self._layout_of_cache(1) is not None
+        return self.num_workers > 0 and loads_one_by_one(self.dataset) and not self._deals_as_torch()
+
+    def _deals_as_torch(self) -> bool:
+        """Whether workers make whole batches though samples could go to any worker. Each worker's dataset has a state of its own, or a shard; worker_init_fn=
+        gives each worker something of its own, such as seeds; with in_order=False users count on who makes which batch. With seed= or order=, a sample depends
+        on its index alone, and so do the random numbers of augment=."""
+        if self._order is not None:
+            return False
+        return self._asks_dataset() or self._is_pipe() or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
+
+    def _augments(self) -> bool:
+        return self.augment is not None or (self._cached is not None and self._cached.augment is not None)
+
+    def _layout_of_cache(self, rows: int) -> Layout | None:
+        """Of a cache whose samples can be gathered into columns."""
+        if self._cached is None or self._cached.cache.variable:
+            return None
+        tree, cache = self._cached.gathered_tree(), self._cached.cache
+        if tree is None or not tree.by_columns:
+            return None
+        if any(leaf.kind in self._backend.no_columns or leaf.kind in ("str", "bytes") for leaf in tree.leaves):
+            return None
+        return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
+
+    def _new_context(self, rows: bool) -> EpochContext:
+        state = self._resume
+        wanted, base_seed, key, began, restored = self._begin_epoch()
+        ordered = "shard" in began
+        if rows and not ordered and self._cached is None:
+            wanted, rows = numbered(wanted)
+        follows = rows and ordered and (self.persistent_workers or not self.num_workers)
+        augment = None if self.augment is None else Augment(self.augment)
+        job = Job(
+            dataset=self._cached if self._cached is not None else self.dataset,
+            wrapped=self._cached is not None and self._cached is not self.dataset,
+            backend=self._backend,
+            iterable=self._iterable,
+            batched=self._batched(),
+            collate=self.collate_fn,
+            drop_last=self.drop_last,
+            augment=augment,
+            init=self.worker_init_fn,
+            workers=self.num_workers,
+            base_seed=base_seed,
+            key=key,
+            seed_samples=self._seeds_samples(rows or self._order is not None, augment),
+            process=self.worker == "process",
+            batch_size=self.batch_size,
+            snapshots=not rows and self._order is None,
+            pipes=began.get("pipes"),
+        )
+        largest = self.batch_size or 1
+        layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
+        return EpochContext(
+            job=job,
+            wanted=wanted,
+            batch_size=self.batch_size,
+            ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
+            ahead_bytes=max(sizes.parse_size(self.prefetch_bytes), 1),
+            ring_bytes=max(sizes.parse_size(self.ring_bytes), 1),
+            timeout=self.timeout,
+            in_order=self.in_order or self.num_workers == 0,
+            batch_augment=self.batch_augment,
+            threads=gather_threads(self.gather_threads),
+            cached=self._cached,
+            meter=self._meter,
+            trace=None if self._recorder is None else Tracing(self._recorder),
+            epoch=began["epoch"],
+            began=began,
+            progress=Progress(),
+            ordered=ordered,
+            by_rows=rows,
+            sampler=self.batch_sampler if self._batched() else self.sampler,
+            reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
+            sampled=began.get("sampled"),
+            snapshot_every=None if rows or self._order is not None else (self.snapshot_every_n_steps or 0) if self.in_order else 1,
+            restored=restored,
+            overtaken=frozenset(number - began["skipped"] for number in (state or {}).get("_overtaken", ())),
+            layout=layout,
+            follow=_weakly(self._begin_next) if follows else None,
+            renew=_weakly(self._renewed),
+            notices=None if self._cached is None else self._cached.notices,
+        )
+
+    def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
+        """Whether the global generators are seeded for each sample: not those of other threads, and not where nothing can be drawn from them, as a cached
+        dataset is not random and augment has a generator of its own. by_index: random numbers of the dataset depend on the index, not on the worker."""
+        if self.num_workers and self.worker == "thread":
+            return False
+        if augment is None:
+            return by_index and self.num_workers > 0 and self._cached is None
+        return self._cached is None or not augment.takes_generator
+
+    # ------------------------------------------------------------------------------------------------ epochs and states
+
+    def _renewed(self, iteration: BatchIterator) -> BatchIterator | None:
+        """What to read instead of an iteration that has given no batch, if a sampler was given another epoch after it was made; else None."""
+        context = iteration.context
+        if iteration.ended or context.progress is not self._progress:
+            return None
+        told, self._told = self._told, None
+        sampler = next(iter(self._samplers_with_epochs()), None)
+        if told in (None, context.epoch) and context.began.get("sampler_epoch") in (None, getattr(sampler, "epoch", None)):
+            return None
+        iteration.close()
+        self._epoch = context.epoch if told is None else told
+        return self._give(self._make_iteration(), time.monotonic_ns())
+
+    # ------------------------------------------------------------------------------------------------ figures, the end
+
+    def stats(self) -> LoaderStats:
+        """What it has done since it was made."""
+        return self._meter.stats()
+
+    def close(self) -> None:
+        """Ends workers that are kept, and writes the trace. The loader can be iterated over again; then they are started anew."""
+        current = self._running()
+        if current is not None:
+            current.end("the loader was closed")
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a loader, which does not keep the loader alive. It returns None when the loader is gone."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> Any:
+        bound = reference()
+        return None if bound is None else bound(*arguments)
+
+    return call
+
+
+def loads_one_by_one(dataset: Any) -> bool:
+    """Whether a dataset gives samples by [index] alone, not batches of them."""
+    if not hasattr(dataset, "__getitems__"):
+        return True
+    # torch's Subset has it only to pass it on
+    return type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset" and loads_one_by_one(dataset.dataset)

@@ -1,0 +1,383 @@
+"""Where an epoch begins and where a loader is: the states of our loaders, and the start of an epoch from such a state.
+
+With seed= or order=, a state is one position. Otherwise it holds the states of the random number generators, of the dataset, and of its
+workers."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._common.errors import InvalidError, StateError
+from .._common.numbers import whole
+from .._common.ranks import rank_of
+from .._random import base_seeds, generator_states
+from .._random.generator import plain
+from .._workers import dataset_states
+from .._workers.dataset_states import Here, Restored
+from .._workers.stateful import is_stateful
+from .epoch_context import Progress
+from .iterator import BatchIterator
+from .job import Fetcher
+from .numpy_backend import sample_seed
+from .options import LoaderOptions
+from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped
+
+_VERSION = 2  # of the state of a loader whose order is that of a sampler of torch's or of the user's, or of an iterable dataset
+_ORDER_VERSION = 1  # of the state of a loader with seed= or order=
+_NEEDED = ("epoch", "batches", "generators")
+
+
+@dataclass(frozen=True)
+class Generators:
+    """Where the generators stood at one moment."""
+
+    own: Any  # the state of the loader's own; None: it has none
+    start: generator_states.Taken  # of the global ones
+
+    def plain(self) -> dict[str, Any]:
+        return {"own": None if self.own is None else plain(self.own), "start": self.start.plain()}
+
+
+class CheckpointedLoader(LoaderOptions):
+    """The part of a loader that begins epochs, and saves and loads states."""
+
+    dataset: Any
+    batch_size: int | None
+    sampler: Any
+    batch_sampler: Any
+    num_workers: int
+    collate_fn: Any
+    drop_last: bool
+    timeout: float
+    worker_init_fn: Any
+    generator: Any
+    prefetch_factor: int | None
+    persistent_workers: bool
+    in_order: bool
+    settings: dict[str, Any]
+    """The arguments that it was made with."""
+
+    _iterable: bool
+    _global_generator: str
+    """Which of the global generators this class draws from if `generator` is None."""
+    _cached: Any  # the dataset whose samples come out of a cache; None: there is none
+    _order: OrderSampler | None
+    _kept: Any  # WorkerRuntime of persistent workers, or None
+
+    def _reset_epochs(self) -> None:
+        self._epoch = 0  # of the next iteration
+        self._told: int | None = None  # the epoch that the sampler was given after the last iteration was made
+        self._resume: Mapping[str, Any] | None = None
+        self._current: weakref.ref[BatchIterator] | None = None
+        self._seeds = (0, 0)  # of workers that are kept: their base seed, drawn once as torch does, and how many epochs they have begun with it
+        self._began: dict[str, Any] = {}  # of the iteration that was given last, what a state needs
+        self._progress: Progress | None = None
+        self._sampled: Sampled | None = None
+
+    # ------------------------------------------------------------------------------------------------ for users
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training loop is: the batches that it has got, whatever was prefetched, also when it has left the epoch in its middle. Plain values, for
+        any checkpoint.
+
+        With seed= or order=: the epoch, and the position that all ranks are behind, the same on each of them if they have got the same number of batches; any
+        number of ranks and workers goes on from there. Else: where the global generators stood when the epoch began and where they stand now, how many batches
+        to skip, and the states of a dataset, iterator, sampler or batch sampler that has state_dict(), of the dataset for each worker."""
+        if self._resume is not None:
+            return dict(self._resume)
+        progress = self._progress if self._progress is not None and not self._progress.complete else None
+        began = self._began
+        if not self._reads_in_order():
+            return self._sampler_state(self._progress)
+        state: dict[str, Any] = {"version": _ORDER_VERSION, "order": repr(self.sampler.order), "epoch": self._epoch, "position": 0}
+        if progress is not None:
+            state["epoch"] = began["epoch"]
+            state["position"] = began["shard"].position(progress.samples)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where the state was taken. Without seed= and order=, the global generators of random, numpy.random and torch are put where
+        they stood then, unless the state is of another rank. Raises StateError (ValueError) if it is of another order, another dataset, another batch_size, or
+        another version, or if it holds a state of each worker's dataset and num_workers= is another."""
+        ordered = self._reads_in_order()
+        if not isinstance(state, Mapping) or state.get("version") != (_VERSION if state.get("order") is None else _ORDER_VERSION):
+            raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
+        order = repr(self.sampler.order) if ordered else None
+        if state.get("order") != order:
+            theirs, ours = (value or "a sampler, without seed= or order=" for value in (state.get("order"), order))
+            raise StateError(f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed=")
+        if not ordered:
+            self._check_state(state)
+            _put_generators(state)
+        elif "position" not in state or "epoch" not in state:
+            raise StateError(f"the state lacks {'position' if 'epoch' in state else 'epoch'}")
+        self._resume = dict(state)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next iteration, which our order and `augment` depend on; each iteration counts on from there. It begins at its start, but for the
+        epoch of a state that was loaded: that goes on where the state is. Passed on to a sampler that has it."""
+        epoch, self._told = whole("epoch", epoch), None
+        if self._resume is None or int(self._resume["epoch"]) != epoch:
+            self._epoch, self._resume = epoch, None
+            if self._running() is None and self._progress is not None and not self._progress.complete:
+                self._progress = None
+        for sampler in self._samplers_with_epochs():
+            sampler.set_epoch(epoch)
+
+    # ------------------------------------------------------------------------------------------------ what a loader of NumPy or torch defines
+
+    def _base_seed(self) -> int:
+        raise NotImplementedError
+
+    def _generator_state(self) -> Any:
+        """Of `generator`, or of the global generator that is drawn from without one."""
+        raise NotImplementedError
+
+    def _put_generator_state(self, state: Any) -> None:
+        """What `_generator_state` gave, or `_generators.plain` of it."""
+        raise NotImplementedError
+
+    def _is_pipe(self) -> bool:
+        """Whether the dataset is one of torch's DataPipes."""
+        return False
+
+    def _pipes(self) -> Any:
+        """What DataPipes are told when an epoch begins; None for other datasets."""
+        return None
+
+    # ------------------------------------------------------------------------------------------------ the start of an epoch
+
+    def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any], Restored | None]:
+        """Indices of one batch after the other, the seed of the workers, the key of samples, what a state of this epoch needs, and what this epoch takes out
+        of a state."""
+        state, self._resume = self._resume, None
+        epoch = self._epoch if state is None else int(state["epoch"])
+        order = self._order
+        if order is not None:  # no random number of the program's is drawn
+            seed = getattr(order.order, "seed", 0)
+            base_seed, key = sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0)
+        if order is not None and self._reads_in_order():
+            order.begin(epoch, 0 if state is None else int(state["position"]))
+            shard = order.shard()
+            wanted: Iterator[Any] = batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
+            return wanted, base_seed, key, {"epoch": epoch, "shard": shard}, None
+        if order is not None:  # a framework makes the batches
+            skip = 0 if state is None else int(state["batches"])
+            order.begin(epoch)
+            wanted = skipped(iter(self.batch_sampler), skip)
+            began: dict[str, Any] = {"epoch": epoch, "skipped": skip, "generators": self._generators(), "seeds": (base_seed, 0)}
+            return wanted, base_seed, key, began, None
+        samplers = self._samplers_with_epochs()
+        if state is not None and state.get("sampler_epoch") is not None:
+            for sampler in samplers:
+                sampler.set_epoch(state["sampler_epoch"])
+        self._finish_epoch(state)
+        with self._generators_of(state) as in_step:
+            restored = None if state is None else self._restored_snapshots(state)
+            began = {"epoch": epoch, "skipped": 0 if restored is None else restored.given, "generators": self._generators()}
+            began["pipes"] = self._pipes()
+            wanted, began["sampled"] = self._sampled_batches(state)
+            if samplers:
+                wanted = noting_epoch(wanted, samplers[0], began)
+            base_seed, turn = self._draw_seeds(state)
+            began["seeds"] = (base_seed, turn)
+            if self.num_workers and not turn:
+                self._pipes()  # torch's loader draws for them once more when it has started its workers
+            if state is not None and restored is not None:
+                skip = restored.given - (0 if began["sampled"] is None else began["sampled"].count)
+                if not self._iterable and (skip or not in_step or state.get("sampler_asked")):
+                    wanted = skipped(wanted, skip)
+                self._read_again(state, restored, in_step)
+        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), turn, 0), began, restored
+
+    @contextlib.contextmanager
+    def _generators_of(self, state: Mapping[str, Any] | None) -> Iterator[bool]:
+        """Inside, the generators have the states they had when the epoch began. Afterwards, the program's global generators have
+        their own states again.
+
+        Yields whether the global generators are now in the states they had when the loader's state was taken. If so, and if
+        that was between two epochs, this epoch begins as it would without a state, and the generators keep what it draws."""
+        if state is None:
+            yield True
+            return
+        own, start, now = (state["generators"][key] for key in ("own", "start", "now"))
+        kept = generator_states.take()
+        in_step = kept == (start if now is None else now)
+        leave = False
+        try:
+            generator_states.put(start)
+            if own is not None or self.generator is not None:
+                self._put_generator_state(start[self._global_generator] if own is None else own)
+            yield in_step
+            leave = in_step and now is None and (own is None or self.generator is not None)
+        finally:
+            if not leave:
+                generator_states.put(kept)
+
+    def _generators(self) -> Generators:
+        """Where the loader's own generator stands, and the global ones."""
+        return Generators(None if self.generator is None else self._generator_state(), generator_states.Taken())
+
+    def _sampled_batches(self, state: Mapping[str, Any] | None) -> tuple[Iterator[Any], Sampled | None]:
+        """The sampler's indices of one batch after the other; the same object again, if it may hold states of the sampler."""
+        index = self.batch_sampler if self._batched() else self.sampler
+        if self._iterable:
+            return iter(index), None
+        part = state if state is not None and "_sampler_iter_yielded" in state else None
+        if part is not None and part["_iterator_finished"]:
+            for _ in Sampled(index, None, part):  # the last epoch ended here: its sampler begins the next one
+                pass
+            part = None
+        sampled = Sampled(index, self.snapshot_every_n_steps, part)
+        return sampled, sampled
+
+    def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
+        """The base seed of an epoch and how many have had it before; drawn where torch draws it, so that the generator stands where torch's would: in
+        an epoch of a state as well, unless kept workers had the seed before."""
+        given = None if state is None else state.get("seeds")
+        if given is not None and given[1]:
+            base_seed, turn = map(int, given)
+        elif state is None and self.persistent_workers and self._kept is not None:
+            base_seed, turn = self._seeds[0], self._seeds[1] + 1
+        else:
+            base_seed, turn = base_seeds.drawn(self._base_seed), 0
+        self._seeds = (base_seed, turn)
+        return self._seeds
+
+    # ------------------------------------------------------------------------------------------------ states without seed= and order=
+
+    def _sampler_state(self, progress: Any) -> dict[str, Any]:
+        """progress: of the last epoch; None if none was begun."""
+        state: dict[str, Any] = {"version": _VERSION, "order": None, "samples": self._samples(), "batch_size": self.batch_size, "rank": _rank()}
+        began, workers = self._began, self.num_workers
+        position = 0 if progress is None else began["skipped"] + progress.batches
+        if progress is not None and not progress.complete:
+            state |= {"epoch": began["epoch"], "batches": position, "seeds": list(began["seeds"]), "_iterator_finished": False}
+            state["generators"] = began["generators"].plain() | {"now": generator_states.take()}
+            state["sampler_asked"] = self._sampled is not None and self._sampled.count > 0
+            if began.get("sampler_epoch") is not None:
+                state["sampler_epoch"] = began["sampler_epoch"]
+            if progress.overtaken:
+                state["_overtaken"] = [began["skipped"] + number for number in progress.overtaken]
+        else:
+            state |= {"epoch": self._epoch, "batches": 0, "seeds": None, "_iterator_finished": progress is not None}
+            state["generators"] = self._generators().plain() | {"now": None}
+            if self.persistent_workers and self._kept is not None:
+                state["seeds"] = [self._seeds[0], self._seeds[1] + 1]
+        state["workers"] = workers
+        by_workers = workers > 0 and (self._iterable or self._asks_dataset())
+        if progress is not None and progress.snapshots is not None and (self._keeps_dataset() or not progress.complete):
+            parts = progress.snapshots.to_state()
+            if by_workers or isinstance(progress.snapshots, Here) or not dataset_states.says_nothing(parts):
+                state |= parts
+        elif by_workers:
+            state |= dataset_states.none_begun(workers)
+        if progress is not None and self._sampled is not None:
+            state |= self._sampled.to_state(position - state.get("_steps_since_snapshot", 0))
+        return state
+
+    def _finish_epoch(self, state: Mapping[str, Any] | None) -> None:
+        """Restores the dataset of this process, if the state was taken between two epochs: the next epoch begins with what the last one made of it."""
+        if state is not None and state["_iterator_finished"] and "fetcher_state" in state:
+            self._fetcher(dataset_states.restored(state).here)
+
+    def _restored_snapshots(self, state: Mapping[str, Any]) -> Restored:
+        found = dataset_states.restored(state)
+        if len(found.workers) != self.num_workers:  # `check` lets only random numbers depend on them
+            found.workers, found.given = [], found.before
+        return found
+
+    def _read_again(self, state: Mapping[str, Any], found: Restored, in_step: bool) -> None:
+        """An iterable dataset without a state, in this process, is read again, with random numbers from where the generators stand now."""
+        between = state["generators"]["now"] is None and in_step
+        if self._iterable and not self.num_workers and found.here is None and not between:
+            found.here = dataset_states.empty(0) | {"batches": found.before, "generators": generator_states.take()}
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Raises StateError if the loader cannot go on from it."""
+        missing = [key for key in _NEEDED if key not in state]
+        if missing:
+            raise StateError(f"the state lacks {', '.join(missing)}")
+        batches, samples = int(state["batches"]), self._samples()
+        if state.get("samples") is not None and samples is not None and state["samples"] != samples:
+            raise StateError(f"the state is of a dataset of {state['samples']} samples, this loader's has {samples}; its batches would be others")
+        if batches and state.get("batch_size", self.batch_size) != self.batch_size:
+            raise StateError(
+                f"the state was taken after {batches} batches of batch_size={state['batch_size']}, this loader's have batch_size={self.batch_size}: those "
+                "are other samples. Give the same batch_size=; seed= or order= go on with any"
+            )
+        if state.get("workers") == self.num_workers:
+            return
+        mismatch = f"the state is of num_workers={state.get('workers')}, this loader has {self.num_workers}: "
+        if self._iterable and batches:
+            raise StateError(
+                mismatch
+                + "each worker reads its own part of an iterable dataset, so its batches would be others; stocached.streams goes on with any number"
+            )
+        if any(map(dataset_states.is_stateful, dataset_states.restored(state).parts)):
+            raise StateError(mismatch + "the state holds a state of the dataset for each worker (state_dict()). Give the same num_workers=")
+
+    def _fetcher(self, snapshot: Mapping[str, Any] | None) -> Fetcher:
+        return Fetcher(self.dataset, self._iterable, self._batched(), self.collate_fn, self.drop_last, snapshot)
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    def _sampler_set_epoch(self, epoch: int) -> None:
+        """Somebody called `set_epoch` of our sampler. Lightning does so after it has made the first iteration, which must be of that epoch."""
+        if self._has_given_nothing():
+            self._told = epoch
+        elif self._resume is None:  # a loaded state has an epoch, which wins
+            self.set_epoch(epoch)
+
+    def _has_given_nothing(self) -> bool:
+        """Whether there is an iteration, and the last one has given no batch yet."""
+        return self._progress is not None and not self._progress.begun and not self._progress.complete
+
+    def _running(self) -> BatchIterator | None:
+        """The iteration that was given last, if it goes on."""
+        current = self._current() if self._current is not None else None
+        return current if current is not None and not current.ended else None
+
+    def _reads_in_order(self) -> bool:
+        """Whether batches are `batch_size` samples of an order of ours, one after the other. A framework may put the order into its own batch sampler."""
+        return self._order is not None and self._order is self.sampler
+
+    def _samplers_with_epochs(self) -> list[Any]:
+        """Samplers of others that take an epoch."""
+        samplers = () if self._order is not None else (self.sampler, self.batch_sampler)
+        return [sampler for sampler in samplers if callable(getattr(sampler, "set_epoch", None))]
+
+    def _asks_dataset(self) -> bool:
+        """Whether the state holds that of the dataset. With a cache, seed= or order=, a sample depends on its index alone."""
+        return self._cached is None and self._order is None and is_stateful(self.dataset)
+
+    def _keeps_dataset(self) -> bool:
+        """Whether the next epoch reads the dataset that this one has read, and not a new copy of the program's."""
+        return not self.num_workers or self._kept is not None or self.worker == "thread"
+
+    def _batched(self) -> bool:
+        return self.batch_sampler is not None
+
+    def _samples(self) -> int | None:
+        """Of the dataset; None where it does not say."""
+        try:
+            return None if self._iterable else len(self.dataset)
+        except (TypeError, NotImplementedError):
+            return None
+
+
+def _rank() -> int:
+    """The rank of this process, or 0 if the environment does not say it."""
+    with contextlib.suppress(InvalidError):
+        return rank_of()[0]
+    return 0
+
+
+def _put_generators(state: Mapping[str, Any]) -> None:
+    """Puts the global generators where they stood when the state was taken. Not with a state of another rank: each rank draws numbers of its own."""
+    if state.get("rank") == _rank():
+        generator_states.put(state["generators"]["now"] or state["generators"]["start"])

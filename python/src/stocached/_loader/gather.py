@@ -1,0 +1,192 @@
+"""Gathers the hits of a batch out of the cache into its rows, in the background as well."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import queue
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._common import threads
+from .._common.addresses import address_of
+from .._common.errors import StocachedError
+from .._memory.ring import Lease
+from .epoch_context import EpochContext
+
+Indices = npt.NDArray[np.int64]
+_PATIENCE = 0.5  # seconds
+_IDLE = 1.0  # seconds
+_FEW = 2048  # samples
+
+
+class Batch:
+    """One batch on its way."""
+
+    def __init__(self, number: int, before: int, wanted: Indices) -> None:
+        self.number, self.before, self.wanted = number, before, wanted  # before: samples of the batches before
+        self.lease: Lease | None = None
+        self.arrays: list[Any] = []  # columns; none as long as nobody knows how samples look
+        self.hit: npt.NDArray[np.bool_] | None = None  # rows that were gathered; None: nothing is
+        self.rows: npt.NDArray[Any] | None = None  # what workers load, None: every row
+        self.first, self.tasks = -1, 0  # on the task queue
+        self.posted: npt.NDArray[Any] | None = None  # rows that these are for
+        self.left: npt.NDArray[Any] | None = None  # rows that workers load and the task queue had no room for yet
+        self.loaded = 0  # rows that workers have loaded
+        self.again = 0  # of these, out of the cache all the same
+        self.objects: dict[int, list[Any]] = {}  # what has no column, by row
+        self.whole: dict[int, Any] = {}  # samples that are not in their rows
+        self.failed: Any = None  # a worker's error
+        self.found = 0  # rows that the gather has found
+        self.filled: threads.Latch | None = None  # where another thread may gather
+        self.error: BaseException | None = None
+        self._claim = threading.Lock()
+
+    def claim(self) -> bool:
+        """Whether the caller is the one that gathers; false for all others."""
+        return self._claim.acquire(blocking=False)
+
+
+class Gatherer:
+    """Fills the rows that are in the cache. `fill` may be called by any thread; only the first call does the work."""
+
+    def __init__(self, context: EpochContext) -> None:
+        self._cache = context.cached.cache
+        self._threads = context.threads
+        self._source_timeout = context.cached.timeout
+        self.fetches = context.cached.served
+        self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
+
+    def look(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
+        """Which samples are in the cache now, and how many; not counted."""
+        lengths = np.empty(wanted.size, np.uint64)
+        handle = self._cache._handle
+        look = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
+        found = look(handle, address_of(wanted), wanted.size, address_of(lengths))
+        if found < 0:
+            raise self._cache._gather_error(handle, found, wanted)
+        return np.ones(wanted.size, np.bool_) if found == wanted.size else lengths != _native.NO_LENGTH, found
+
+    def fill(self, batch: Batch) -> None:
+        if batch.hit is None or not batch.claim():
+            return
+        start = time.monotonic_ns()
+        try:
+            batch.found = self._fetch(batch) if self.fetches else self._gather(batch, batch.hit)
+        except BaseException as error:
+            batch.error = error
+        finally:
+            end = time.monotonic_ns()
+            self._meter.gather(end - start)
+            if self._trace is not None:
+                self._trace.gathered(self._epoch, batch.number, start, end, batch.found, self.fetches)
+            if batch.filled is not None:
+                batch.filled.set()
+
+    def _fetch(self, batch: Batch) -> int:
+        names = [field.name for field in self._cache.fields]
+        out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
+        self._cache.fetch(batch.wanted, out, self._source_timeout)
+        return len(batch.wanted)
+
+    def announce(self, wanted: Indices) -> None:
+        """Has the server read them when it has nothing better to do; that it cannot shows when they are asked for."""
+        with contextlib.suppress(StocachedError):
+            self._cache.prefetch(wanted, 1.0)
+
+    def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> int:
+        """Row by row where hits and misses take turns, as the rows between belong to workers."""
+        if batch.rows is None:
+            return self._gather_run(batch, 0, len(hit), hit)
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], hit, [False]))))
+        return sum(self._gather_run(batch, first, end, hit) for first, end in zip(edges[::2].tolist(), edges[1::2].tolist()))
+
+    def _gather_run(self, batch: Batch, first: int, end: int, hit: npt.NDArray[np.bool_]) -> int:
+        cache, arrays, n = self._cache, batch.arrays, end - first
+        handle = cache._handle
+        indices, hits = address_of(batch.wanted) + 8 * first, address_of(hit) + first
+        if len(arrays) == 1 and arrays[0].strides[0] == cache.sample_bytes:
+            stride = arrays[0].strides[0]
+            got = _native.gather(handle, indices, n, -1, address_of(arrays[0]) + first * stride, stride, hits, self._threads)
+        else:
+            count = len(arrays)
+            addresses = (ctypes.c_void_p * count)(*(address_of(array) + first * array.strides[0] for array in arrays))
+            strides = (ctypes.c_size_t * count)(*(array.strides[0] for array in arrays))
+            got = _native.gather_fields(handle, indices, n, addresses, strides, hits, self._threads)
+        if got < 0:
+            raise cache._gather_error(handle, got, batch.wanted)
+        return int(got)
+
+
+class Background:
+    """A thread that fills batches ahead, and tells a server what will be asked for. It ends when it has had nothing to do for a while, and before a fork of
+    the process, and begins anew when there is something; whatever it does not come to, the training loop does."""
+
+    def __init__(self, gatherer: Gatherer) -> None:
+        self._gatherer = gatherer
+        self._jobs: queue.SimpleQueue[Batch | Indices | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        threads.keep_from_forks(self)
+
+    def put(self, job: Batch | Indices) -> None:
+        """A batch to fill, or indices that will be asked for."""
+        if isinstance(job, Batch):
+            job.filled = threads.Latch()
+        self._jobs.put(job)
+        self._begin()
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._join()
+
+    def before_fork(self) -> None:
+        if self._thread is not None:
+            waiting = self._take_back()
+            self._jobs.put(None)
+            self._join()
+            self._take_back()  # a None that nobody was there to take
+            for job in waiting:
+                self._jobs.put(job)
+
+    def after_fork(self) -> None:
+        if not self._jobs.empty():
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather")
+            threads.start(self._thread)
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            threads.join(self._thread, _PATIENCE)  # one that waits for a server holds its batch, and nothing else
+
+    def _take_back(self) -> list[Batch | Indices]:
+        """What has not been begun."""
+        jobs = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if job is not None:
+                    jobs.append(job)
+        return jobs
+
+
+def _work(jobs: queue.SimpleQueue[Batch | Indices | None], gatherer: Gatherer) -> None:
+    while True:
+        try:
+            job = jobs.get(timeout=_IDLE)
+        except queue.Empty:
+            return
+        if job is None:
+            return
+        if isinstance(job, Batch):
+            gatherer.fill(job)
+        else:
+            gatherer.announce(job)
+        del job  # else its memory is held until the next one comes

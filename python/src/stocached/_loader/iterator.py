@@ -1,0 +1,261 @@
+"""One pass over an epoch: what the iterators of a loader have in common."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
+from .._workers.dataset_states import Restored, Told
+from .epoch_context import EpochContext
+from .sampling import listed
+
+# The words of torch's warning: programs look for them in logs.
+_REPLICAS = (
+    "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at each worker. Please see "
+    "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
+)
+
+
+@dataclass
+class Delivered:
+    """A batch that is ready, and what is to be said of it."""
+
+    data: Any
+    number: int
+    samples: int
+    hits: int = 0
+    bytes: int = 0
+    told: Told | None = None  # what the worker said that made it
+
+
+def array_bytes(data: Any) -> int:
+    """Of the arrays and tensors in a batch; what else there is in it has none, nor has what cannot be asked, such as sparse tensors."""
+    if isinstance(data, dict):
+        return sum(map(array_bytes, data.values()))
+    if isinstance(data, list) and data and isinstance(data[0], (str, bytes, int, float)):
+        return 0  # and so are the others, most likely: thousands of them, as tokens are
+    if isinstance(data, (list, tuple)):
+        return sum(map(array_bytes, data))
+    try:
+        nbytes = data.nbytes
+    except Exception:
+        return 0
+    return nbytes if isinstance(nbytes, int) else 0
+
+
+class BatchIterator:
+    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and cannot be pickled.
+
+    The loader, the garbage collector, the end of the interpreter and whatever is no Exception (Ctrl-C) close it; so does its own end."""
+
+    def __init__(self, context: EpochContext) -> None:
+        self._context = context
+        self._pid = os.getpid()
+        self._turn = threading.RLock()  # threads that share an iteration get its batches one after the other
+        self._returned = 0  # when the training loop got its last batch, ns
+        self._step = 0  # how long it was busy with the last one, ns
+        self._number = 0  # of the batch that is planned next
+        self._planned = 0  # samples of those before
+        self._given = 0  # batches
+        self._instead: BatchIterator | None = None
+        self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
+        self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
+        self.ended = False
+        _all.add(self)
+
+    @property
+    def context(self) -> EpochContext:
+        return self._context
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        """Batches of the whole epoch; TypeError if the sampler has no length."""
+        return len(self._context.sampler)
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError("an iteration cannot be pickled; pickle the loader, and its state_dict()")
+
+    def __next__(self) -> Any:
+        if os.getpid() != self._pid:
+            raise ClosedError("this iteration belongs to the process that began it; iterate over the loader anew in this one")
+        with self._turn:
+            if not self._context.progress.begun and self._instead is None and self._context.renew is not None:
+                self._instead = self._context.renew(self)
+            return self._in_turn() if self._instead is None else next(self._instead)
+
+    def _in_turn(self) -> Any:
+        context, start = self._context, time.monotonic_ns()
+        self._step = step = start - self._returned if self._returned else 0
+        if self.ended:
+            if self._why is not None:
+                raise ClosedError(self._why)
+            raise StopIteration
+        try:
+            if context.notices is not None:
+                context.notices.error.check()
+            batch = self._next()
+            if context.job.backend.pins:
+                batch.data = self._pinned(batch)
+            data = batch.data if context.batch_augment is None else self._augmented(batch)
+        except StopIteration:
+            context.progress.complete = True
+            context.meter.wait(time.monotonic_ns() - start)
+            context.meter.step(step)
+            if context.trace is not None:
+                context.trace.stepped(context.epoch, self._given, start, step)
+            self.close()
+            raise
+        except Exception as error:
+            self._returned = time.monotonic_ns()
+            if isinstance(error, NondeterministicDatasetError):
+                error.args = (f"{str(error).rstrip()} The loader gave {context.meter.stats().batches} batches before.",)
+            raise
+        except BaseException as error:  # at any step: a batch may be lost, or its workers still write
+            self.end(f"this iteration was interrupted by {type(error).__name__}; iterate over the loader anew", harshly=True)
+            raise
+        self._count(batch)
+        context.progress.begun = True
+        self._returned = now = time.monotonic_ns()
+        context.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
+        if context.trace is not None:
+            context.trace.lap(start - step, start, now, context.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes)
+        fetched = self._given + context.began.get("skipped", 0)
+        if context.reported is not None and fetched > context.reported:
+            warnings.warn(
+                f"Length of IterableDataset {context.job.dataset} was reported to be {context.reported}(when accessing len(dataloader)), but "
+                f"{fetched} samples have been fetched. {_REPLICAS if context.job.workers else ''}",
+                stacklevel=3,
+            )
+        return data
+
+    def _count(self, batch: Delivered) -> None:
+        """Counts a batch that the training loop gets, for states."""
+        progress = self._context.progress
+        progress.samples, progress.batches = self._behind()
+        self._given += 1
+        if self._context.job.iterable and self._context.job.workers:  # of those that were asked for, some are none: the worker's part had ended
+            progress.batches = self._given
+        elif not self._context.in_order:
+            self._overtaken = {number for number in (*self._overtaken, batch.number) if number >= progress.batches}
+            progress.overtaken = sorted(self._overtaken)
+        position = self._note(batch, self._context.began.get("skipped", 0) + progress.batches)
+        if self._context.sampled is not None:
+            self._context.sampled.forget(position)
+
+    def _note(self, batch: Delivered, position: int) -> int:
+        """The training loop gets the batch; position: after it, as a state counts. From where a state goes on, which may be earlier."""
+        return position
+
+    def throw_away(self, batches: int) -> None:
+        """Makes the first batches and forgets them: the training loop got them before the state."""
+        while self._context.progress.batches < batches:
+            before = self._behind()
+            try:
+                self._count(self._next())
+            except StopIteration:
+                return
+            except Exception:
+                if self._behind() == before:
+                    raise
+                # else this batch raised before the state as well
+
+    def _drawn(self) -> Any:
+        """What the sampler gives for the next batch. Leaves out the batches that had overtaken others when the state was taken."""
+        while self._number in self._context.overtaken:
+            next(self._context.wanted)
+            self._number += 1
+        return next(self._context.wanted)
+
+    def _next(self) -> Delivered:
+        raise NotImplementedError
+
+    def _pinned(self, batch: Delivered) -> Any:
+        context = self._context
+        start = time.monotonic_ns()
+        data = context.job.backend.pin(batch.data)
+        end = time.monotonic_ns()
+        context.meter.transfer(end - start)
+        if context.trace is not None:
+            context.trace.transferred(context.epoch, batch.number, start, end, batch.samples, batch.bytes)
+        return data
+
+    def _augmented(self, batch: Delivered) -> Any:
+        context, start = self._context, time.monotonic_ns()
+        try:
+            return context.batch_augment(batch.data)
+        except BaseException as error:
+            self._fail(batch)
+            if isinstance(error, StopIteration):  # would end the epoch, as if there were no more batches
+                raise RuntimeError("batch_augment raised StopIteration") from error
+            raise
+        finally:
+            if context.trace is not None:
+                context.trace.batch_augmented(context.epoch, self._given, start, time.monotonic_ns())
+
+    def _given_by_cache(self) -> int:
+        """Samples that this thread has taken out of the cache."""
+        return 0 if self._context.cached is None else self._context.cached.given
+
+    def _fail(self, batch: Delivered) -> None:
+        """The training loop does not get the batch."""
+
+    def _behind(self) -> tuple[int, int]:
+        """Samples and batches that nobody waits for any more: those before the first batch that is on its way."""
+        return self._planned, self._number
+
+    def end(self, why: str, *, harshly: bool = False) -> None:
+        """Closes it, for a reason that whoever asks for more is told. harshly: with workers that others would go on with."""
+        if not self.ended:
+            self._why = why
+        self._close(harshly)
+
+    def close(self) -> None:
+        """Ends what goes on in the background; there are no more batches. May be called again."""
+        self._close(False)
+
+    def _close(self, harshly: bool) -> None:
+        if os.getpid() == getattr(self, "_pid", -1):
+            first, self.ended = not self.ended, True
+            self._stop(harshly)
+            if first and self._context.notices is not None:
+                self._context.notices.warn()
+
+    def _stop(self, harshly: bool) -> None:
+        """May be called again, and where the constructor has raised."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+_all: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """While threads still run: they write into memory that goes with the interpreter."""
+    for iteration in list(_all):
+        iteration.close()
+
+
+def check_found(restored: Restored, found: int) -> None:
+    """Raises StateError if the dataset had fewer batches than came before the snapshots."""
+    if found < sum(int(snapshot["batches"]) for snapshot in restored.parts):
+        raise StateError(f"the state was taken after batch {restored.before} of an epoch, and the dataset has given {found}; is it another one?")
+
+
+def as_request(wanted: Any, batched: bool) -> tuple[Any, int]:
+    """What a fetcher is asked for when a sampler gives this, and how many samples that are."""
+    indices = wanted.tolist() if isinstance(wanted, np.ndarray) else listed(wanted) if batched else wanted
+    return indices, len(indices) if batched else 1

@@ -1,0 +1,248 @@
+"""What workers of a loader are told when they start, and how they load samples and batches."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._datasets.cached_samples import CachedSamples
+from .._random import generator_states
+from .._trace.augment_time import augmented
+from .._workers import dataset_states
+from .._workers.parent_watch import Parent
+from .._workers.stateful import give_back, is_stateful, state_of
+from .._workers.task_queue import TaskQueue
+from .numpy_backend import NumpyBackend, sample_seed
+from .tasks import BEGIN, SAMPLE, TELL
+
+_SHOWN = 16  # samples of a message at most
+
+
+class Fetcher:
+    """Samples of a dataset as batches: what torch calls a fetcher. snapshot: what `state` gave, to go on from."""
+
+    def __init__(
+        self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], drop_last: bool, snapshot: Mapping[str, Any] | None = None
+    ) -> None:
+        self._dataset, self._batched, self._collate, self._drop_last = dataset, batched, collate, drop_last
+        self._source = dataset.source if isinstance(dataset, _ByIndex) else dataset
+        state = (snapshot and snapshot["fetcher_state"]) or {"dataset_iter_state": None, "fetcher_ended": False}
+        if snapshot is not None:
+            give_back(self._source, snapshot["dataset_state"], "the dataset")
+        self._iterator: Iterator[Any] | None = iter(dataset) if iterable else None
+        give_back(self._iterator, state["dataset_iter_state"], "the dataset's iterator")
+        self._ended = bool(state["fetcher_ended"])
+        self.count = 0  # samples of the last batch
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the dataset or its iterator has a state."""
+        return is_stateful(self._source) or is_stateful(self._iterator)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def state(self) -> dict[str, Any]:
+        """The states of the dataset and of its iterator, None for what has none. Keys have torchdata's names."""
+        both = self._iterator is self._source  # it is its own iterator
+        iterator = None if self._iterator is None else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
+        return {"dataset_state": None if both else state_of(self._source), "fetcher_state": iterator}
+
+    def skip(self, batches: int, batch_size: int | None) -> int:
+        """Makes batches of an iterable dataset and forgets them. Returns how many there were."""
+        for done in range(batches):
+            try:
+                self.fetch([None] * (batch_size or 1))
+            except StopIteration:
+                return done
+            except Exception:
+                continue  # this batch raised before the state as well
+        return batches
+
+    def fetch(self, wanted: Any) -> Any:
+        """wanted: indices of a batch, or an index where nobody makes batches; of an iterable dataset as many as it has entries. StopIteration at its end."""
+        self.count = len(wanted) if self._batched else 1
+        if self._iterator is not None:
+            samples = self._next(wanted)
+            self.count = len(samples) if self._batched else 1
+            return self._collate(samples)
+        if not self._batched:
+            return self._collate(self._dataset[wanted])
+        many = getattr(self._dataset, "__getitems__", None)
+        return self._collate(many(wanted) if many else [self._dataset[index] for index in wanted])
+
+    def _next(self, wanted: Any) -> Any:
+        assert self._iterator is not None
+        if self._ended:
+            raise StopIteration
+        if not self._batched:
+            try:
+                return next(self._iterator)
+            except StopIteration:
+                self._ended = True
+                raise
+        samples = []
+        for _ in wanted:
+            try:
+                samples.append(next(self._iterator))
+            except StopIteration:
+                self._ended = True
+                break
+        if not samples or (self._drop_last and len(samples) < len(wanted)):
+            raise StopIteration
+        return samples
+
+
+@dataclass
+class Augment:
+    """The random part of a sample, which depends on (seed, epoch, index) alone. With a second parameter, the function is given a NumPy generator of its own."""
+
+    function: Callable[..., Any]
+    takes_generator: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            kinds = [p for p in inspect.signature(self.function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            self.takes_generator = sum(p.default is p.empty for p in kinds) >= 2
+        except (TypeError, ValueError):
+            self.takes_generator = False
+
+    def __call__(self, sample: Any, seed: int) -> Any:
+        return augmented(self.function, sample, generator(seed)) if self.takes_generator else augmented(self.function, sample)
+
+
+def generator(seed: int) -> np.random.Generator:
+    """A generator for one sample. Setting the state takes a fifth of the time of seeding."""
+    made: np.random.Generator | None = getattr(_generators, "made", None)
+    if made is None:
+        made = _generators.made = np.random.Generator(np.random.PCG64(0))
+    made.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": seed * 0xDA942042E4DD58B5 + 1, "inc": seed << 1 | 1},
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    made.integers(2**63)  # the first number of a state that is mostly zeros
+    return made
+
+
+_generators = threading.local()
+
+
+@dataclass
+class Job:
+    """All that a worker needs to know; pickled for those that are not forked."""
+
+    dataset: Any
+    wrapped: bool  # it is that of the loader, around the user's
+    backend: NumpyBackend
+    iterable: bool
+    batched: bool
+    collate: Callable[[Any], Any]
+    drop_last: bool
+    augment: Augment | None
+    init: Callable[[int], None] | None
+    workers: int
+    base_seed: int
+    key: int  # of whatever is random about the samples of this epoch
+    seed_samples: bool  # of the global generators; a thread must not
+    process: bool
+    batch_size: int | None = None
+    snapshots: bool = False  # whether workers that make whole batches send snapshots
+    pipes: Any = None  # what torch's DataPipes are told; None: the dataset is none of them
+    parent: Parent = field(default_factory=Parent)
+
+    @property
+    def random(self) -> bool:
+        """Whether samples depend on their seeds."""
+        return self.augment is not None or self.seed_samples
+
+    @property
+    def users(self) -> Any:
+        """The dataset that the user gave."""
+        return self.dataset.dataset if self.wrapped else self.dataset
+
+    @functools.cached_property
+    def cached(self) -> CachedSamples | None:
+        """The dataset, if it is nothing but a cache of another one."""
+        plain = isinstance(self.dataset, CachedSamples) and type(self.dataset).__getitem__ is CachedSamples.__getitem__
+        return self.dataset if plain else None
+
+    def load(self, index: Any, seed: int) -> Any:
+        """A sample of a map-style dataset; its seed is that of `sample_seed`."""
+        return self._augmented(self.dataset[index], seed)
+
+    def finish(self, index: int, seed: int, sample: Any) -> Any:
+        """`load` of what `cached.peek` gave: a sample, or None."""
+        assert self.cached is not None
+        return self._augmented(self.cached.finish(index, sample), seed)
+
+    def _augmented(self, sample: Any, seed: int) -> Any:
+        return sample if self.augment is None else self.augment(sample, seed)
+
+    def fetcher(self, snapshot: Mapping[str, Any] | None = None) -> Fetcher:
+        """For whole batches; each epoch has a new one. snapshot: to go on from."""
+        dataset = _ByIndex(self) if self.random and not self.iterable else self.dataset
+        return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last, snapshot)
+
+    def goes_on(self, snapshot: Mapping[str, Any]) -> tuple[Fetcher, int]:
+        """The fetcher that a snapshot was taken of, and how many batches it has made. Sets the global generators that are in the snapshot."""
+        if self.iterable and not dataset_states.is_stateful(snapshot) and not dataset_states.has_ended(snapshot):
+            generator_states.put(snapshot["generators"])  # where they stood before the first batch
+            fetcher = self.fetcher()
+            return fetcher, fetcher.skip(snapshot["batches"], self.batch_size)
+        fetcher = self.fetcher(snapshot)
+        generator_states.put(snapshot["generators"])
+        return fetcher, snapshot["batches"]
+
+    def doing(self, task_queue: TaskQueue, position: int) -> str:
+        """What a worker does that has taken the task at this position: for the message if it dies."""
+        task = task_queue.asked(position)
+        if task["kind"] == SAMPLE:
+            return f"while it loaded sample {task['index']}"
+        if task["kind"] == BEGIN:
+            return "while it began an epoch"
+        if self.iterable:
+            return "while it read its part of the dataset"
+        if task["kind"] == TELL:
+            return "while it said where its dataset is"
+        wanted = task_queue.get_object(int(task["argument"]), int(task["index"]))[0]
+        if not self.batched:
+            return f"while it loaded sample {wanted}"
+        shown = ", ".join(map(str, wanted[:_SHOWN])) + (f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else "")
+        return f"while it made the batch of sample{'s' if len(wanted) > 1 else ''} {shown}"
+
+    def where(self, worker: int) -> str:
+        return f"in DataLoader worker {'process' if self.process else 'thread'} {worker}"
+
+
+class _ByIndex:
+    """The dataset of a job, if the random numbers of a sample depend on its index."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self.source = job, job.dataset
+        many = getattr(job.dataset, "__getitems__", None)
+        if job.augment is None and many:
+            self.__getitems__ = functools.partial(self._many, many)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._job.load(index, self._seed(index))
+
+    def _many(self, many: Callable[[Any], Any], indices: Any) -> Any:
+        """A batch that the dataset loads at once is seeded by its first sample."""
+        if len(indices):
+            self._seed(indices[0])
+        return many(indices)
+
+    def _seed(self, index: Any) -> int:
+        seed = sample_seed(self._job.key, 0, index)
+        if self._job.seed_samples:
+            self._job.backend.seed_sample(seed)
+        return seed

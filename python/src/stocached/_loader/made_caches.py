@@ -1,0 +1,133 @@
+"""Which cache a loader reads from: one that it is given, one that a loader of this process made before, or a new one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .._cache.cache import Cache, unpickle
+from .._checks.derived_fingerprint import Derived, derive
+from .._common.errors import FingerprintError, InvalidError, SchemaError, StocachedError
+from .._datasets.cache_backed import CacheBacked
+from .._datasets.cached_samples import CachedSamples
+from .options import LoaderOptions, cache_options, makes_cache
+
+
+@dataclasses.dataclass
+class _Made:
+    """How a loader made a cache."""
+
+    options: dict[str, Any]
+    derived: Derived | None  # fingerprint of the dataset
+
+
+_living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_made: weakref.WeakKeyDictionary[Cache, _Made] = weakref.WeakKeyDictionary()  # caches that loaders made
+_of_datasets: dict[int, Cache] = {}  # by the id of a dataset: the cache that a loader made for it last. The dataset keeps it
+
+
+def register(loader: Any) -> None:
+    """Has `living` give this loader, for as long as it exists."""
+    _living[id(loader)] = loader
+
+
+def living() -> list[Any]:
+    """The loaders of this process."""
+    return [loader for reference in _living.valuerefs() if (loader := reference()) is not None]
+
+
+def _usable(cache: Cache | None, options: dict[str, Any]) -> bool:
+    """Whether a loader made this cache with these options."""
+    return cache is not None and not cache.closed and cache in _made and _made[cache].options == options
+
+
+def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None) -> CachedSamples | None:
+    """What a loader of this process reads this very dataset from, if it made the cache with these options. cache: only if it is this one."""
+    for loader in living():
+        if loader.dataset is dataset and cache in (None, loader.cache) and _usable(loader.cache, options):
+            cached: CachedSamples = loader._cached
+            return cached
+    return None
+
+
+def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedSamples]) -> Any:
+    """The dataset if it has a cache, else a `kind` around it; None without a cache.
+
+    A framework may make a loader again out of its attributes: then it gives cache= beside size=. Or it repeats the arguments: then it gives size= once
+    more. In both cases the new loader uses the cache of the first one."""
+    cache, made_with = options.cache, cache_options(options)
+    if cache is not None and makes_cache(options):
+        if not _usable(cache, made_with):
+            raise InvalidError("size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache=")
+        return _cached_of(dataset, made_with, cache) or _around(kind, dataset, cache)
+    served = isinstance(dataset, CacheBacked) and dataset.served
+    if isinstance(dataset, CachedSamples) or (served and cache in (None, dataset.cache) and not makes_cache(options)):
+        return dataset
+    if cache is not None:
+        return kind(dataset, cache)
+    if options.size is None and options.name is None:
+        return None
+    there = _there(kind, dataset, made_with) if options.name is None else None
+    if there is not None:
+        return there
+    cached = kind(dataset, **made_with)
+    _made[cached.cache] = _Made(made_with, derive(dataset) if options.name is None else None)
+    if options.name is None:
+        _keep(dataset, cached.cache)
+    return cached
+
+
+def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
+    """The samples in a cache that a loader has made for this very dataset with these options. None if there is none, or if the dataset has changed since."""
+    cached = _cached_of(dataset, options)
+    cache = _of_datasets.get(id(dataset)) if cached is None else cached.cache
+    if cache is None or not _usable(cache, options):
+        return None
+    before, now = _made[cache].derived, derive(dataset)
+    if cached is None:
+        try:
+            cached = _around(kind, dataset, cache)
+        except (FingerprintError, SchemaError, InvalidError):  # other samples, of another kind, or another number of them
+            return None
+    elif not cached.is_fresh():
+        return None
+    if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:  # loads alone do not change it
+        return None
+    return cached
+
+
+def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache) -> CachedSamples:
+    """The samples in a cache that a loader has made."""
+    cached = kind(dataset, cache)
+    cached.made = True
+    cached.notices.advice = cached.advice(given=False)
+    return cached
+
+
+def _keep(dataset: Any, cache: Cache) -> None:
+    """Keeps the cache as long as the dataset: Lightning forgets the loaders of hooks before it calls them again."""
+    if id(dataset) not in _of_datasets:
+        try:
+            weakref.finalize(dataset, _of_datasets.pop, id(dataset), None).atexit = False
+        except TypeError:  # a list or a range, which nothing can refer to weakly
+            return
+    _of_datasets[id(dataset)] = cache
+
+
+def is_made_here(cache: Cache | None) -> bool:
+    """Whether a loader of this process made the cache."""
+    return cache in _made
+
+
+def attach_again(dataset: Any, settings: dict[str, Any], pickled: tuple[Any, ...]) -> Cache | None:
+    """For a loader that was pickled: the cache that it had made, if another process or this one still has it."""
+    options = cache_options(settings)
+    if _cached_of(dataset, options) is None:
+        with contextlib.suppress(StocachedError):  # the program that made it has ended: the constructor makes another one
+            cache = unpickle(*pickled)
+            _made[cache] = _Made(options, None)
+            return cache
+    return None

@@ -1,0 +1,174 @@
+"""The loader of NumPy batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from .._checks.randomness import remedy_of
+from .._common.errors import InvalidError
+from .._common.numbers import whole
+from .._datasets.cached_samples import CachedSamples
+from .base import BaseLoader
+from .numpy_backend import NumpyBackend
+from .options import LoaderOptions, check, given_options, is_ordered, order_sampler
+from .sampling import Batcher, Ends, OrderSampler
+
+
+class Loader(BaseLoader):
+    """Batches of a dataset, loaded ahead by workers or out of a cache.
+
+    The arguments that torch's DataLoader has mean what they mean there; see `stocached.torch.DataLoader`, which gives tensors. Batches are NumPy arrays:
+    of (batch, *shape) for each array of a sample, of (batch,) for each number, lists of strings, bytes and other objects, in the dicts and tuples that a
+    sample is. They are the caller's own, and may be kept: their memory is used again when nothing refers to it any more.
+
+    dataset: with len() and [index], or iterable. seed: shuffle=True alone takes one from `generator`, or from numpy.random.
+    Concurrency: one thread at a time. Forked children may iterate anew. Can be pickled, without workers and without where it stands."""
+
+    _remedy = remedy_of("Loader")
+    _global_generator = "numpy"
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: np.random.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        in_order: bool = True,
+        cache: Any = None,
+        size: int | str | None = None,
+        name: str | None = None,
+        fingerprint: str | None = None,
+        variable: bool | None = None,
+        allow_random: bool = False,
+        augment: Callable[..., Any] | None = None,
+        batch_augment: Callable[[Any], Any] | None = None,
+        worker: Literal["process", "thread"] = "process",
+        restart_workers: bool = False,
+        seed: int | None = None,
+        order: Any = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        ends: Ends | None = None,
+        prefetch_bytes: int | str = "512MiB",
+        ring_bytes: int | str = "2GiB",
+        gather_threads: int | None = None,
+        snapshot_every_n_steps: int | None = 1,
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        before = frozenset(self.__dict__) - {"settings"}
+        _check(num_workers, timeout, prefetch_factor, persistent_workers, batch_size)
+        iterable = not hasattr(dataset, "__getitem__")
+        if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+            raise InvalidError("shuffle=, sampler= and batch_sampler= need a dataset with len() and [index]; this one is iterable")
+        if sampler is not None and shuffle:
+            raise InvalidError("sampler= says the order; leave out shuffle=")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise InvalidError("batch_sampler= makes the batches; leave out batch_size=, shuffle=, sampler= and drop_last=")
+        if batch_size is None and drop_last:
+            raise InvalidError("batch_size=None makes no batches, so there is no last one to drop")
+        options = given_options(self.settings)
+        check(options, dataset, iterable, shuffle, sampler, batch_sampler)
+        if is_ordered(options) and isinstance(sampler, OrderSampler):
+            sampler = sampler.again()
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.generator = generator
+        self.prefetch_factor = 2 if num_workers > 0 and prefetch_factor is None else prefetch_factor
+        self.persistent_workers = persistent_workers
+        self.in_order = in_order
+        self.drop_last = drop_last
+        self._iterable = iterable
+        if sampler is None and batch_sampler is None:
+            sampler = _Endless() if iterable else self._own_order(dataset, shuffle, options)
+        if batch_sampler is not None:
+            self.batch_size = None
+        else:
+            self.batch_size = batch_size
+            if batch_size is not None:
+                batch_sampler = Batcher(sampler, batch_size, drop_last)
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        backend = NumpyBackend()
+        default = collate_fn is None and self._batched()
+        self.collate_fn = collate_fn or (backend.collate if self._batched() else backend.convert)
+        self._prepare(dataset, options, backend, CachedSamples, default, before)
+
+    def _own_order(self, dataset: Any, shuffle: bool, options: LoaderOptions) -> OrderSampler:
+        if options.seed is None and options.order is None:
+            options.seed = self._base_seed() if shuffle else 0
+        return order_sampler(options, len(dataset), shuffle)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, of this rank. TypeError for an iterable dataset that has no length."""
+        if self._iterable:
+            n = len(self.dataset)
+            if self.batch_size is None:
+                return n
+            return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+        if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
+            return self.sampler.shard(0).batches(self.batch_size, self.drop_last)
+        return len(self.batch_sampler if self._batched() else self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._new_iteration()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._restore(Loader.__init__, state)
+
+    def __repr__(self) -> str:
+        return f"<stocached.Loader of {self.dataset!r}, batches of {self.batch_size}, {self.num_workers} workers>"
+
+    def _base_seed(self) -> int:
+        draw = np.random.randint if self.generator is None else self.generator.integers
+        return int(draw(0, 2**63 - 1, dtype=np.int64))
+
+    def _generator_state(self) -> Any:
+        return np.random.get_state(legacy=False) if self.generator is None else self.generator.bit_generator.state
+
+    def _put_generator_state(self, state: Any) -> None:
+        if self.generator is None:
+            np.random.set_state(state)
+        else:
+            self.generator.bit_generator.state = state
+
+
+class _Endless:
+    """The sampler of an iterable dataset: only the number of what it gives matters."""
+
+    def __iter__(self) -> Iterator[None]:
+        while True:
+            yield None
+
+
+def _check(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool, batch_size: int | None) -> None:
+    whole("num_workers", num_workers)
+    if prefetch_factor is not None:
+        whole("prefetch_factor", prefetch_factor)
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InvalidError(f"timeout={timeout!r}; it must be seconds, 0 (none) or more")
+    if persistent_workers and num_workers == 0:
+        raise InvalidError("persistent_workers=True needs num_workers of 1 or more")
+    if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
+        raise InvalidError(f"batch_size={batch_size!r}; it must be a whole number of 1 or more, or None")
+
+
+Loader.__module__ = "stocached"
+__all__ = ["Loader"]

@@ -1,0 +1,139 @@
+"""The parameters that our loaders have beyond those of torch: their list, their checks, and the sampler they ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+from .._common import sizes
+from .._common.errors import InvalidError
+from .._common.numbers import whole
+from .._datasets.cached_samples import CachedSamples, check_cache
+from .._order.order import KINDS, Order
+from .._trace import writable
+from .._workers.stateful import is_stateful
+from .sampling import Ends, OrderSampler, order_within
+
+_MAKING = ("size", "name", "fingerprint", "variable")
+_OF_CACHE = (*_MAKING, "allow_random")
+
+
+@dataclasses.dataclass(init=False, eq=False, repr=False)
+class LoaderOptions:
+    """The parameters of a loader beyond those of torch, with their defaults. Each is a parameter of both constructors and an attribute of a
+    loader: frameworks make a loader again out of its attributes, with another sampler."""
+
+    cache: Any = None
+    size: int | str | None = None
+    name: str | None = None
+    fingerprint: str | None = None
+    variable: bool | None = None
+    allow_random: bool = False
+    augment: Callable[..., Any] | None = None
+    batch_augment: Callable[[Any], Any] | None = None
+    worker: Literal["process", "thread"] = "process"
+    restart_workers: bool = False
+    seed: int | None = None
+    order: Any = None
+    rank: int | None = None
+    world_size: int | None = None
+    ends: Ends | None = None
+    prefetch_bytes: int | str = "512MiB"
+    ring_bytes: int | str = "2GiB"
+    gather_threads: int | None = None
+    snapshot_every_n_steps: int | None = 1
+    trace: str | os.PathLike[str] | None = None
+
+
+def given_options(settings: dict[str, Any]) -> LoaderOptions:
+    """The options among the arguments of a constructor."""
+    options = LoaderOptions()
+    for field in dataclasses.fields(LoaderOptions):
+        setattr(options, field.name, settings[field.name])
+    return options
+
+
+def is_ordered(options: LoaderOptions) -> bool:
+    """Whether the loader has an order of ours, which it shards itself."""
+    return options.seed is not None or options.order is not None
+
+
+def cache_options(settings: LoaderOptions | dict[str, Any]) -> dict[str, Any]:
+    """The options that say how a cache is made and filled."""
+    values = settings if isinstance(settings, dict) else vars(settings)
+    return {name: values[name] for name in _OF_CACHE}
+
+
+def makes_cache(options: LoaderOptions) -> bool:
+    """Whether an option was given that needs a cache made by the loader."""
+    return any(getattr(options, name) != getattr(LoaderOptions, name) for name in _MAKING)
+
+
+def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
+    """Raises InvalidError, naming the argument."""
+    if options.gather_threads is not None:
+        whole("gather_threads", options.gather_threads, 1, 1024)
+    if options.snapshot_every_n_steps is not None:
+        whole("snapshot_every_n_steps", options.snapshot_every_n_steps)
+    if options.trace is not None:
+        writable(options.trace)
+    if options.size is not None and sizes.parse_size(options.size) == 0:
+        raise InvalidError(f"size={options.size!r} is room for no sample; leave out size= for a loader without a cache")
+    if options.worker not in ("process", "thread"):
+        raise InvalidError(f'worker={options.worker!r}; it must be "process" or "thread"')
+    if options.ends not in (None, "uneven", "pad", "drop"):
+        raise InvalidError(f'ends={options.ends!r}; it must be "uneven", "pad" or "drop"')
+    for name in ("augment", "batch_augment"):
+        if getattr(options, name) is not None and not callable(getattr(options, name)):
+            raise InvalidError(f"{name}={getattr(options, name)!r} cannot be called")
+    check_cache(options.cache)
+    if isinstance(options.order, str) and options.order not in KINDS:
+        raise InvalidError(f"order={options.order!r} is none of {', '.join(KINDS)}")
+    for name in ("prefetch_bytes", "ring_bytes"):
+        sizes.parse_size(getattr(options, name), name)
+    cached = options.cache is not None or options.size is not None or options.name is not None
+    if iterable and (cached or options.augment is not None or options.seed is not None or options.order is not None):
+        raise InvalidError("cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable")
+    if iterable and options.restart_workers:
+        raise InvalidError(
+            "restart_workers=True needs a dataset with len() and [index]; this one is iterable, and a new worker would begin its part anew"
+        )
+    if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
+        raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
+    if options.fingerprint is not None and not cached:
+        raise InvalidError('fingerprint= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+    if options.variable is not None and not cached:
+        raise InvalidError('variable= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+    if is_stateful(dataset) and not is_ordered(options) and not cached and options.restart_workers:
+        raise InvalidError(
+            "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "
+            "or give seed= or order=, with which the dataset is not asked for its state"
+        )
+    given = sampler if batch_sampler is None else batch_sampler
+    if is_ordered(options) and given is not None and order_within(given) is None:
+        raise InvalidError("seed= and order= are for an order of ours, sampler= and batch_sampler= for one of yours; give one of them")
+    if options.order is not None and shuffle:
+        raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
+    if not is_ordered(options) and (options.ends is not None or options.rank is not None or options.world_size is not None):
+        raise InvalidError("rank=, world_size= and ends= are for an order of ours: give seed= or order=")
+
+
+def order_sampler(options: LoaderOptions, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler) -> OrderSampler:
+    """A sampler in the order that seed= and order= ask for."""
+    if samples < 1:
+        raise InvalidError("the dataset is empty, so there is no order of its samples")
+    order = options.order
+    if order is None or isinstance(order, str):
+        order = Order(samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=options.seed or 0)
+    elif options.seed is not None:
+        raise InvalidError(f"seed={options.seed} beside order={order!r}, which has a seed of its own; leave out seed=")
+    if order.samples != samples:
+        raise InvalidError(f"order={order!r} is for {order.samples} samples, the dataset has {samples}")
+    return kind(order, options.rank, options.world_size, options.ends)
+
+
+def gather_threads(given: int | None) -> int:
+    """How many threads copy hits."""
+    return given or min(4, os.cpu_count() or 1)

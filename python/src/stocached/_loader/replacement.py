@@ -1,0 +1,62 @@
+"""A warning when a library puts torch's loader in the place of one of ours: it would read the dataset without the cache and without `augment=`.
+
+Such a library knows nothing of us, and gives torch's constructor what it finds in our loader. So this is where we look."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from types import FrameType
+from typing import Any
+
+import torch.utils.data
+
+from .._checks.identity import is_library
+from .base import BaseLoader
+from .made_caches import living
+
+
+def watch() -> None:
+    """From now on, torch's constructor looks whether the loader takes the place of one of ours."""
+    kind: Any = torch.utils.data.DataLoader
+    init = kind.__init__
+    if hasattr(init, "_stocached"):
+        return
+
+    @functools.wraps(init)
+    def watched(self: Any, dataset: Any, *arguments: Any, **settings: Any) -> None:
+        init(self, dataset, *arguments, **settings)
+        if not isinstance(self, BaseLoader):
+            _look(dataset, _caller(self, sys._getframe(1)))
+
+    watched._stocached = True  # type: ignore[attr-defined]
+    kind.__init__ = watched
+
+
+def _caller(loader: Any, frame: FrameType | None) -> str:
+    """The module that makes the loader. Constructors, and what libraries put around them, take the loader first. They do not count."""
+    while frame is not None and frame.f_code.co_argcount and frame.f_locals.get(frame.f_code.co_varnames[0]) is loader:
+        frame = frame.f_back
+    return "" if frame is None else frame.f_globals.get("__name__", "")
+
+
+def _look(dataset: Any, caller: str) -> None:
+    """caller: the module that makes torch's loader. The program itself may have its reasons."""
+    library = caller.partition(".")[0]
+    if library == "stocached" or not is_library(caller):
+        return
+    for loader in living():
+        lost = [name for name, there in (("cache", loader._cached not in (None, dataset)), ("augment=", loader.augment is not None)) if there]
+        if loader.dataset is dataset and lost:
+            _say(library, " and the ".join(lost))
+            return
+
+
+@functools.cache
+def _say(library: str, lost: str) -> None:
+    warnings.warn(
+        f"stocached: {library} has made torch's DataLoader of a dataset that a loader of stocached reads too. Torch's loader knows nothing of the {lost} of "
+        "that one. Give the library stocached.torch.CachedDataset(dataset, size=..., augment=...) with torch's DataLoader",
+        stacklevel=4,
+    )

@@ -1,0 +1,243 @@
+"""Which samples a loader reads next."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.numbers import whole
+from .._common.ranks import rank_of
+from .._order.epoch import Shard
+from .._workers.stateful import give_back, is_stateful, state_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .._order.order import AnyOrder
+
+Ends = Literal["uneven", "pad", "drop"]
+
+_DEEPEST = 8  # batch samplers within each other
+
+
+class OrderSampler:
+    """The samples of one rank in an order of ours, as a sampler that any loader takes.
+
+    The epoch is that of `set_epoch`, 0 before; `start` is the position from which all ranks go on, for one epoch."""
+
+    def __init__(self, order: AnyOrder, rank: int | None = None, world_size: int | None = None, ends: Ends | None = None) -> None:
+        """rank, world_size: None: each use asks `rank_of`, as the program may initialise torch.distributed after it has made the loader.
+        ends: None: "pad" if there are several ranks, else "uneven". Raises InvalidError."""
+        self.order = order
+        self._ranks, self._ends = (rank, world_size), ends
+        self.epoch = 0
+        self.start = 0
+        if self._ranks == (None, None):
+            order.epoch(0)  # raises InvalidError now
+        else:
+            self.shard()
+
+    @property
+    def rank(self) -> int:
+        return rank_of(*self._ranks)[0]
+
+    @property
+    def world_size(self) -> int:
+        return rank_of(*self._ranks)[1]
+
+    @property
+    def ends(self) -> Ends:
+        return self._ends or ("pad" if self.world_size > 1 else "uneven")
+
+    def shard(self, epoch: int | None = None) -> Shard:
+        """The rank's part of an epoch. None: of the current one, from `start` on."""
+        start, epoch = (self.start, self.epoch) if epoch is None else (0, epoch)
+        return self.order.epoch(epoch).shard(self.rank, self.world_size, ends=self.ends, start=start)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration of loaders that read in this order is of that epoch."""
+        self.begin(whole("epoch", epoch))
+        for loader in list(vars(self).get("_loaders", {}).values()):
+            loader._sampler_set_epoch(self.epoch)
+
+    def again(self) -> Self:
+        """A sampler of the same samples with an epoch of its own."""
+        made = copy.copy(self)
+        made.begin(0)
+        return made
+
+    def begin(self, epoch: int, start: int = 0) -> None:
+        """Sets the epoch for the loader that calls this; tells no loader."""
+        self.epoch, self.start = epoch, start
+
+    def tell(self, loader: Any) -> None:
+        """From now on `set_epoch` tells this loader."""
+        vars(self).setdefault("_loaders", weakref.WeakValueDictionary())[id(loader)] = loader
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_loaders"}
+
+    def __len__(self) -> int:
+        return len(self.shard(self.epoch))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.shard())
+
+
+def order_within(sampler: Any) -> OrderSampler | None:
+    """This sampler if it is one of ours, or the one that a framework has put into batch samplers of its own; else None."""
+    for _ in range(_DEEPEST):
+        if sampler is None or isinstance(sampler, OrderSampler):
+            return sampler
+        inner = getattr(sampler, "sampler", None)
+        sampler = getattr(sampler, "batch_sampler", None) if inner is None else inner
+    return None
+
+
+def batches_of(shard: Shard, batch_size: int, drop_last: bool) -> Iterator[npt.NDArray[np.int64]]:
+    """The indices of one batch after the other."""
+    chunk = max(1, 4096 // batch_size)
+    count = shard.batches(batch_size, drop_last)
+    for first in range(0, count, chunk):
+        many = shard.indices(first * batch_size, min(chunk, count - first) * batch_size)
+        for at in range(0, many.size, batch_size):
+            yield many[at : at + batch_size]
+
+
+def listed(wanted: Any) -> Any:
+    """The indices of a batch, which a sampler may give in anything that can be iterated over, as what can be iterated over again."""
+    return wanted if isinstance(wanted, (list, tuple)) or hasattr(wanted, "__array__") else list(wanted)
+
+
+class Batcher:
+    """Batches of what a sampler gives, as torch's BatchSampler makes them."""
+
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return _batches(iter(self.sampler), self.batch_size, self.drop_last)
+
+    def __len__(self) -> int:
+        n = len(self.sampler)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+def _batches(indices: Iterator[Any], batch_size: int, drop_last: bool) -> Iterator[list[Any]]:
+    while batch := list(itertools.islice(indices, batch_size)):
+        if len(batch) == batch_size or not drop_last:
+            yield batch
+
+
+class Sampled:
+    """The indices of one batch after the other, from a sampler of torch's or of the user's. Keeps the states of a sampler that has some: the loader asks it for
+    more batches than the training loop has got.
+
+    index: a sampler, or a batch sampler. every: batches from one state to the next; 0 or None: only the first one. state: to go on from."""
+
+    def __init__(self, index: Any, every: int | None, state: Mapping[str, Any] | None = None) -> None:
+        plain = isinstance(index, Batcher) or (type(index).__name__, type(index).__module__) == ("BatchSampler", "torch.utils.data.sampler")
+        self._sampler = index.sampler if plain else index  # a plain batch sampler has no state of its own
+        self._every = every
+        self._iterator: Any = None
+        self._iterator_state = None
+        self._batch_size = index.batch_size if plain else None
+        self._ended = False  # the sampler has no more indices; its state may already be that of the next epoch
+        self.count = 0
+        if state is not None:
+            self.count, self._iterator_state = int(state["_sampler_iter_yielded"]), state["_sampler_iter_state"]
+            self._ended = bool(state["_sampler_ended"])
+            give_back(self._sampler, state["_index_sampler_state"], "the sampler")
+        self._states: deque[tuple[int, bytes]] = deque()
+        self._note()
+        if self._ended:
+            self._batches: Iterator[Any] = iter(())
+        elif plain:  # as in torch, iter(sampler) is called when the first batch is wanted: it may draw random numbers
+            self._batches = self._batched(index.batch_size, index.drop_last)
+        else:
+            self._batches = self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        iterator: Iterator[Any] = iter(self._sampler)
+        give_back(iterator, self._iterator_state, "the sampler's iterator")
+        self._iterator = iterator
+        return iterator
+
+    def _batched(self, batch_size: int, drop_last: bool) -> Iterator[Any]:
+        yield from _batches(self._iterate(), batch_size, drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        wanted = next(self._batches)
+        self._ended = self._batch_size is not None and len(wanted) < self._batch_size
+        self.count += 1
+        if self._every and self.count % self._every == 0:
+            self._note()
+        return wanted
+
+    def _note(self) -> None:
+        """Keeps a state, if the sampler or its iterator has one. It is pickled, as the sampler may change what it gave."""
+        if is_stateful(self._sampler) or is_stateful(self._iterator) or self._iterator_state is not None:
+            state = {
+                "_index_sampler_state": state_of(self._sampler),
+                "_sampler_iter_state": self._iterator_state if self._iterator is None else state_of(self._iterator),
+                "_sampler_iter_yielded": self.count,
+                "_sampler_ended": self._ended,
+            }
+            self._states.append((self.count, pickle.dumps(state, pickle.HIGHEST_PROTOCOL)))
+
+    def forget(self, count: int) -> None:
+        """Drops the states that are older than what `to_state(count)` needs."""
+        while len(self._states) > 1 and self._states[1][0] <= count:
+            self._states.popleft()
+
+    def to_state(self, count: int) -> dict[str, Any]:
+        """The part of a loader's state after so many batches: the last state before that. Empty: there is none, the sampler begins without a state."""
+        self.forget(count)
+        state: dict[str, Any] = pickle.loads(self._states[0][1]) if self._states and self._states[0][0] <= count else {}
+        return state
+
+
+def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
+    """The same batches, and whether the first one's indices are numbers: names and tuples go to the dataset as they are, with their batch."""
+    first = next(wanted, wanted)
+    if first is wanted:
+        return iter(()), True
+    first = listed(first)
+    return _behind(first, wanted), all(hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first)
+
+
+def noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:
+    """Notes the sampler's epoch when the first batch is planned: a framework may set it after the iteration was made."""
+    began["sampler_epoch"] = getattr(sampler, "epoch", None)
+    yield from _rest(wanted)
+
+
+def skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
+    """Without the first `count`; draws one more, so that random numbers of the sampler's start are drawn now."""
+    for _ in range(count):
+        if next(wanted, wanted) is wanted:
+            return iter(())
+    first = next(wanted, wanted)
+    return iter(()) if first is wanted else _behind(first, wanted)
+
+
+def _behind(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from _rest(rest)
+
+
+def _rest(wanted: Iterator[Any]) -> Iterator[Any]:
+    """The rest of an iterator. A loop would call its __iter__, which begins the epoch again in Lightning's batch sampler."""
+    while (batch := next(wanted, wanted)) is not wanted:
+        yield batch

@@ -1,0 +1,61 @@
+"""Whole batches made by the training loop's own thread."""
+
+from __future__ import annotations
+
+import time
+
+from .._random import generator_states
+from .._trace.augment_time import spent_ns
+from .._workers.dataset_states import Here, Restored
+from .epoch_context import EpochContext
+from .iterator import BatchIterator, Delivered, array_bytes, as_request, check_found
+from .job import Fetcher
+
+
+class SingleProcessIterator(BatchIterator):
+    """Without workers: the training loop's thread does it all, when it asks, as torch does."""
+
+    def __init__(self, context: EpochContext) -> None:
+        super().__init__(context)
+        job = context.job
+        self._fetcher: Fetcher | None = None
+        if job.pipes is not None:
+            job.pipes.seed(job.dataset)
+            job.pipes.shard(job.dataset, 0, 1)
+        self._fetcher = self._first_fetcher(context.restored)
+        if context.snapshot_every is not None and self._fetcher.stateful:
+            context.progress.snapshots = Here(self._fetcher)
+
+    def _first_fetcher(self, restored: Restored | None) -> Fetcher:
+        job = self._context.job
+        if restored is None or restored.here is None or restored.finished:
+            return job.fetcher()
+        kept = generator_states.take() if restored.here["generators"] else {}
+        try:
+            fetcher, found = job.goes_on(restored.here)
+        finally:
+            generator_states.put(kept)
+        check_found(restored, found)
+        return fetcher
+
+    def _next(self) -> Delivered:
+        assert self._fetcher is not None
+        wanted, job = self._drawn(), self._context.job
+        start = time.monotonic_ns()
+        self._number += 1
+        indices, samples = as_request(wanted, job.batched)
+        self._planned += samples
+        before, spent = self._given_by_cache(), spent_ns()
+        kept = job.backend.random_state() if job.augment is not None else None
+        try:
+            data = self._fetcher.fetch(indices)
+        finally:
+            if kept is not None:
+                job.backend.set_random_state(kept)  # what is random about samples leaves the program's own numbers alone
+        end = time.monotonic_ns()
+        self._context.meter.load(end - start)
+        count, hits = self._fetcher.count, self._given_by_cache() - before
+        if self._context.trace is not None:
+            self._context.trace.loaded_here(self._context.epoch, self._given, start, end, hit=hits == count > 0, augment_ns=spent_ns() - spent)
+        nbytes = array_bytes(data)
+        return Delivered(data, self._number - 1, count, hits, nbytes)

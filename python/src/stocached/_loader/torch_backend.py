@@ -1,0 +1,74 @@
+"""Batches of torch tensors, as torch's own loader makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.utils.data
+from torch import _utils
+from torch.utils.data import _utils as _data_utils
+
+from .._memory.ring import Device
+from .._random.torch_generator import TorchGenerator
+from .._samples.tree import Leaf, as_tensor
+from .numpy_backend import NumpyBackend
+
+# Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
+_collate: Any = _data_utils.collate.default_collate
+_convert: Any = _data_utils.collate.default_convert
+_pin_memory: Any = _data_utils.pin_memory.pin_memory
+_torch_worker: Any = _data_utils.worker
+_exception_wrapper: Any = _utils.ExceptionWrapper
+
+
+class TorchBackend(NumpyBackend):
+    no_columns = frozenset({"complex"})  # which default_collate refuses
+    tuples = list
+    generators = (*NumpyBackend.generators, TorchGenerator())
+
+    def __init__(self, accelerator: str = "", *, in_place: bool = False) -> None:
+        """accelerator: that batches are pinned for, "": none. in_place: where they lie, if it can be done."""
+        self._accelerator, self._in_place = accelerator, in_place
+        self.pins = accelerator != ""
+
+    def collate(self, samples: Sequence[Any]) -> Any:
+        return _collate(list(samples))
+
+    def convert(self, sample: Any) -> Any:
+        return _convert(sample)
+
+    def column(self, leaf: Leaf, rows: Any) -> Any:
+        return as_tensor(rows, leaf.code)
+
+    def seed_worker(self, seed: int, worker: int) -> None:
+        super().seed_worker(seed, worker)
+        torch.manual_seed(seed + worker)
+        import numpy as np
+
+        np.random.seed(_torch_worker._generate_state(seed, worker))
+
+    def random_state(self) -> Any:
+        return *super().random_state(), torch.get_rng_state()
+
+    def set_random_state(self, state: Any) -> None:
+        super().set_random_state(state)
+        torch.set_rng_state(state[2])
+
+    def enter_worker(self, worker: int, workers: int, seed: int, dataset: Any) -> None:
+        torch.set_num_threads(1)
+        _torch_worker._worker_info = _torch_worker.WorkerInfo(id=worker, num_workers=workers, seed=seed + worker, dataset=dataset)
+
+    def error(self, error: BaseException, where: str) -> Any:
+        return _exception_wrapper((type(error), error, error.__traceback__), where=where)
+
+    def pin(self, data: Any) -> Any:
+        return _pin_memory(data, self._accelerator) if self.pins else data
+
+    def device(self) -> Device | None:
+        if not (self._in_place and self._accelerator == "cuda"):
+            return None
+        from .._memory.pinned import Cuda
+
+        return Cuda()

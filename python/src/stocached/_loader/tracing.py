@@ -1,0 +1,77 @@
+"""What a loader tells its recorder."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from .._trace import Recorder
+from .._trace import recorder as _trace
+from .tasks import FROM_CACHE
+
+_NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment")
+_STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT = range(len(_NAMES))
+
+
+class Tracing:
+    """Names of spans are those of docs/trace.md."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._loop = threading.get_ident()  # what the training loop does itself lies within its waits
+        self._tracks = [recorder.track(name) for name in (_trace.LOOP, _trace.GATHER, _trace.SERVER)]
+        self._names = [recorder.name(name) for name in _NAMES]
+        self._workers = np.empty(0, np.int64)  # their tracks
+        self.lap = recorder.lap
+
+    def _here(self, name: int, start: int, end: int, epoch: int, *more: int) -> None:
+        """On the track of the training loop."""
+        self._recorder.put(self._tracks[0], self._names[name], start, end, epoch, *more)
+
+    def began(self, epoch: int, start: int, end: int) -> None:
+        """The training loop waited for an epoch to begin: workers were started."""
+        self._here(_WAIT, start, end, epoch)
+
+    def stepped(self, epoch: int, number: int, start: int, step: int) -> None:
+        """The training loop was busy with the batch before `number` for `step` ns until `start`."""
+        if step:
+            self._here(_STEP, start - step, start, epoch, number - 1)
+
+    def gathered(self, epoch: int, number: int, start: int, end: int, hits: int, fetched: bool) -> None:
+        track = 0 if threading.get_ident() == self._loop else 2 if fetched else 1
+        self._recorder.put(self._tracks[track], self._names[_FETCH if fetched else _GATHER], start, end, epoch, number, -1, -1, hits)
+
+    def transferred(self, epoch: int, number: int, start: int, end: int, samples: int, nbytes: int) -> None:
+        """The training loop had a batch go into pinned memory."""
+        self._here(_TRANSFER, start, end, epoch, number, -1, samples, -1, -1, nbytes)
+
+    def batch_augmented(self, epoch: int, number: int, start: int, end: int) -> None:
+        """The training loop called `batch_augment`."""
+        self._here(_BATCH_AUGMENT, start, end, epoch, number)
+
+    def loaded_here(self, epoch: int, number: int, start: int, end: int, index: int = -1, *, hit: bool, augment_ns: int = 0) -> None:
+        """The training loop loaded by itself, or got it out of the cache; of this time, the random part took augment_ns."""
+        augment_start = end - augment_ns
+        self._here(_GATHER if hit else _LOAD, start, augment_start, epoch, number, index)
+        if augment_ns:
+            self._here(_AUGMENT, augment_start, end, epoch, number, index)
+
+    def loaded(self, epoch: int, number: int, answers: Any, indices: Any) -> None:
+        """Answers of workers, and the samples they are about (-1: a whole batch)."""
+        workers = answers["worker"]
+        if workers.size and workers.max() >= self._workers.size:
+            self._workers = np.array([self._recorder.track(_trace.worker(k)) for k in range(int(workers.max()) + 1)])
+        tracks, starts, ends = self._workers[workers], answers["began_ns"], answers["ended_ns"]
+        augment_starts = ends - np.minimum(answers["augment_ns"], ends - starts)
+        hits = answers["result"] >= FROM_CACHE
+        for of, name, start, end in (
+            (hits, _GATHER, starts, augment_starts),
+            (~hits, _LOAD, starts, augment_starts),
+            (augment_starts < ends, _AUGMENT, augment_starts, ends),
+        ):
+            if of.all():
+                self._recorder.spans(tracks, _NAMES[name], start, end, indices, epoch=epoch, batch=number)
+            elif of.any():
+                self._recorder.spans(tracks[of], _NAMES[name], start[of], end[of], indices[of], epoch=epoch, batch=number)

@@ -1,0 +1,270 @@
+"""What a worker does: it takes tasks from the task queue, loads a sample into its row, or makes a whole batch, and answers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .. import _native
+from .._checks import loading
+from .._common.errors import SchemaError
+from .._memory.ring import Ring
+from .._random.generator_states import Draws
+from .._random.generators import Seeding
+from .._samples.batch_layout import Layout
+from .._trace.augment_time import spent_ns
+from .._workers import dataset_states, serialization
+from .._workers.task_queue import TaskQueue
+from .job import Fetcher, Job
+from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
+
+_NAP = 0.25  # seconds that a worker without work sleeps at a time
+_UNSEEN = object()  # a sample that nobody has looked for in the cache
+_MOST = 32  # tasks that are taken at a time,
+_TOGETHER = 1_000_000  # if they take no more ns than this together: else the other workers are to have some
+
+
+def run_worker(worker: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
+    """What a worker does, be it a process or a thread, until the task queue is stopped."""
+    if job.process:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers,
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and a handler that a forked one inherits is the parent's business
+        job.parent.end_with()
+        ring.enter_worker()
+        job.backend.seed_worker(job.base_seed, worker)
+        job.backend.enter_worker(worker, job.workers, job.base_seed, job.users)
+    Worker(worker, job, task_queue, ring).run()
+
+
+class Worker:
+    def __init__(self, number: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
+        self._number, self._job, self._task_queue, self._ring = number, job, task_queue, ring
+        self._layout: Layout | None = None
+        self._rows: dict[int, list[Any]] = {}  # by buffer
+        self._fetcher: Fetcher | None = None
+        self._seeding = Seeding(job.backend.generators)
+        self._pace = float(_TOGETHER)  # ns that a sample takes, of late
+        self._most = 1  # tasks to take at a time
+        self._draws: Draws | None = None
+        self._begin_draws: dict[str, Any] = {}  # states of generators when the epoch began
+        self._told: bytes | None = None  # the last snapshot that was sent
+        self._started = False  # the user's init function has succeeded
+        self._broken: Any = None  # an error of the user's init function or of making the iterator, which every task is answered with
+
+    def run(self) -> None:
+        """Until the task queue is stopped."""
+        tasks = (_native.Task * _MOST)()
+        self._start()
+        while True:
+            count = self._task_queue.take(self._number, tasks, self._most, _NAP)
+            if count is None:
+                return
+            if count:
+                self._do(tasks[:count])
+                self._task_queue.done(self._number, tasks, count)
+
+    def _survived(self, error: BaseException) -> BaseException:
+        """Raises what ends this process, as the user's code says; the parent sees that. A thread says it of the whole program, which is not its business."""
+        if isinstance(error, SystemExit):
+            if self._job.process:
+                raise error
+            return RuntimeError(f"SystemExit({error.code!r})").with_traceback(error.__traceback__)
+        return error
+
+    def _start(self) -> None:
+        job = self._job
+        try:
+            if job.pipes is not None:
+                job.pipes.seed(job.dataset)
+                job.pipes.shard(job.dataset, self._number, job.workers)
+            if job.init is not None:
+                job.init(self._number)
+            if job.snapshots and job.process:  # threads share the generators with the whole program
+                self._draws = Draws()
+            if not job.iterable:
+                self._fetcher = job.fetcher()
+            self._started = True
+        except BaseException as error:
+            self._broken = job.backend.error(self._survived(error), job.where(self._number))
+
+    def _begin(self, task: _native.Task) -> None:
+        """Begins an epoch of whole batches. Answers with a snapshot, and with how many of the batches before the state the dataset had."""
+        job = self._job
+        if not self._started:
+            return
+        self._broken = self._fetcher = self._told = None
+        job.base_seed, job.key, pipes, snapshot, finished = self._task_queue.get_object(task.argument, task.index)
+        skipped = 0
+        try:
+            if pipes is not None:
+                pipes.seed(job.dataset)
+            if snapshot is not None:
+                self._fetcher, skipped = job.goes_on(snapshot)
+            self._begin_draws = self._drawn()
+            if snapshot is None or finished:
+                self._fetcher = job.fetcher()
+            task.spill_offset, task.spill_bytes = self._task_queue.put_object((self._snapshot(), skipped))
+        except BaseException as error:
+            self._broken = job.backend.error(self._survived(error), job.where(self._number))
+
+    def _drawn(self) -> dict[str, Any]:
+        return self._draws.states() if self._draws is not None else {}
+
+    def _snapshot(self) -> bytes | None:
+        """Pickled; None: nothing has changed since the last one."""
+        if not self._job.snapshots or self._fetcher is None:
+            return None
+        snapshot = dataset_states.empty(self._number) | self._fetcher.state()
+        # `goes_on` reads an iterable dataset without a state from its start, and so needs the generators of that moment.
+        again = self._job.iterable and not self._fetcher.stateful and not self._fetcher.ended
+        snapshot["generators"] = self._begin_draws if again else self._drawn()
+        data = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
+        if data == self._told:
+            return None
+        self._told = data
+        return data
+
+    def _answer_error(self, task: _native.Task, error: BaseException) -> None:
+        where = self._job.where(self._number)
+        try:
+            wrapped = pickle.dumps(self._job.backend.error(error, where), 5)
+            pickle.loads(wrapped)
+        except Exception:  # an exception of a class that cannot be pickled
+            text = RuntimeError(f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)")
+            wrapped = pickle.dumps(self._job.backend.error(text.with_traceback(error.__traceback__), where), 5)
+        task.result = ERROR
+        task.spill_offset, task.spill_bytes = self._task_queue.put(wrapped)
+
+    def _do(self, tasks: list[_native.Task]) -> None:
+        """All are of one kind. Results are ROW, and nothing in the overflow, unless something else is said."""
+        if tasks[0].kind != SAMPLE or self._broken is not None:
+            for task in tasks:
+                self._try(self._do_one, task)
+            return
+        try:
+            self._load_samples(tasks)
+        except BaseException as error:  # of none of them by itself
+            for task in tasks:
+                self._answer_error(task, self._survived(error))
+
+    def _try(self, do: Callable[..., None], task: _native.Task, *more: Any) -> None:
+        """Answers with an error what cannot be done."""
+        try:
+            if self._job.process:
+                do(task, *more)
+            else:
+                loading.run(functools.partial(do, task, *more))  # augment= may draw from the global generators as well
+        except BaseException as error:
+            self._answer_error(task, self._survived(error))
+
+    def _do_one(self, task: _native.Task) -> None:
+        if task.kind == BEGIN:
+            self._begin(task)
+        elif self._broken is None and task.kind == TELL:
+            task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._snapshot())
+        elif self._broken is None:
+            self._make_batch(task)
+        if self._broken is not None:
+            task.result = ERROR
+            task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._broken)
+
+    # ------------------------------------------------------------------------------------------------ a whole batch
+
+    def _make_batch(self, task: _native.Task) -> None:
+        assert self._fetcher is not None
+        wanted, room, tell = self._task_queue.get_object(task.argument, task.index)  # it stays there for another worker, should this one be killed
+        memory = None
+        if room:
+            self._ring.buffer_bytes = room
+            memory = self._ring.buffer(task.buffer)
+        given, spent = getattr(self._job.dataset, "given", 0), spent_ns()
+        try:
+            data = self._fetcher.fetch(wanted)
+        except StopIteration:
+            if not self._job.iterable:
+                raise
+            task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._snapshot())
+            task.result = ENDED
+            return
+        self._task_queue.augmented(task.position, spent_ns() - spent)
+        count, hits = self._fetcher.count, getattr(self._job.dataset, "given", 0) - given
+        batch = data, count, hits, self._snapshot() if tell else None
+        task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, batch, memory)
+        task.result = MADE + FROM_CACHE * (hits == count > 0)
+
+    # ------------------------------------------------------------------------------------------------ samples
+
+    def _load_samples(self, tasks: list[_native.Task]) -> None:
+        start = time.monotonic_ns()
+        loaded: list[tuple[_native.Task, Any]] = []
+        hits: list[_native.Task] = []
+        found = None
+        if self._job.cached is not None and len(tasks) > 1:
+            with contextlib.suppress(Exception):  # else one by one, which says whose it is
+                found = self._job.cached.peek_several([task.index for task in tasks], _MOST)
+        layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
+        for k, task in enumerate(tasks):
+            if k:
+                self._task_queue.begin(task.position, time.monotonic_ns())
+            self._try(self._load, task, _UNSEEN if found is None else found[k], loaded, hits)
+            if layout is None or not layout.small:  # while it is in the processor's cache, and so that the next one has its memory
+                self._write_all(loaded, layout)
+        self._write_all(loaded, layout)
+        for task in hits:
+            if task.result != ERROR:
+                task.result += FROM_CACHE
+        self._pace += ((time.monotonic_ns() - start) / len(tasks) - self._pace) / 2
+        self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
+
+    def _load(self, task: _native.Task, found: Any, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
+        """found: what the cache has, if anybody has looked."""
+        job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
+        load = again = functools.partial(job.load, index, seed)
+        if job.cached is not None:
+            sample = job.cached.peek(index) if found is _UNSEEN else found
+            if sample is not None:
+                hits.append(task)
+            load = functools.partial(job.finish, index, seed, sample)
+        loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
+        if spent_ns() > spent:
+            self._task_queue.augmented(task.position, spent_ns() - spent)
+
+    def _write_all(self, loaded: list[tuple[_native.Task, Any]], layout: Layout | None) -> None:
+        """Puts samples into their rows, of one batch, and forgets them."""
+        if layout is not None and len(loaded) > 1:
+            arrays, rows = self._arrays(layout, loaded[0][0].buffer), [task.row for task, _ in loaded]
+            if layout.write_many(arrays, rows, [sample for _, sample in loaded]):
+                loaded.clear()
+        while loaded:
+            self._try(self._write, *loaded.pop(0), layout)
+
+    def _write(self, task: _native.Task, sample: Any, layout: Layout | None) -> None:
+        if layout is not None:
+            try:
+                objects = layout.write(self._arrays(layout, task.buffer), task.row, sample)
+            except SchemaError:
+                pass  # not like the others: whole, as it is
+            else:
+                if objects:
+                    task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, objects)
+                    task.result = ROW_AND_OBJECTS
+                return
+        task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, sample)
+        task.result = WHOLE
+
+    def _learn_layout(self) -> Layout | None:
+        notice = self._task_queue.notice()
+        if notice is not None:
+            self._layout, self._ring.buffer_bytes = pickle.loads(notice)
+        return self._layout
+
+    def _arrays(self, layout: Layout, buffer: int) -> list[Any]:
+        arrays = self._rows.get(buffer)
+        if arrays is None:
+            arrays = self._rows[buffer] = layout.arrays(self._ring.buffer(buffer), layout.rows)
+        return arrays

@@ -1,0 +1,204 @@
+"""Whole batches made by workers."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._common.errors import WorkerLostError
+from .._memory.ring import Lease
+from .._workers import serialization
+from .._workers.dataset_states import Snapshots, Told
+from .._workers.task_queue import TASK
+from .epoch_context import EpochContext
+from .iterator import BatchIterator, Delivered, as_request, check_found
+from .tasks import BATCH, ENDED, ERROR, NO_BUFFER
+from .worker_runtime import Asked, WorkerRuntime
+
+
+@dataclass
+class _Made:
+    """A batch that a worker makes."""
+
+    number: int
+    before: int  # samples
+    worker: int
+    first: int
+    lease: Lease | None
+    request: tuple[int, int]  # in the overflow
+    tells: bool  # it asks for a snapshot
+
+
+class WorkerBatchIterator(BatchIterator):
+    """Workers make whole batches, each its own, in turn: what an own collate_fn, `__getitems__` and iterable datasets need. With in_order=False, a worker is
+    passed over while it has its share of the batches on their way, as in torch's loader."""
+
+    def __init__(self, context: EpochContext, runtime: WorkerRuntime, owned: bool) -> None:
+        super().__init__(context)
+        workers = context.job.workers
+        self._snapshots: Snapshots | None = None
+        self._begun: dict[int, Asked] = {}
+        self._runtime, self._owned, self._workers = runtime, owned, runtime.processes
+        self._pending: deque[_Made] = deque()
+        self._alive = set(range(workers))
+        self._more = True
+        self._ready: Delivered | None = None  # a batch that was taken before the sampler failed
+        restored = context.restored if context.restored is not None and not context.restored.finished else None
+        if context.snapshot_every is not None:
+            self._snapshots = context.progress.snapshots = Snapshots(workers, context.snapshot_every, restored, strict=context.in_order)
+            self._snapshots.settle = weakref.WeakMethod(self._settle)  # the loader has the snapshots, and must not keep the iteration
+        self._next_turn = self._snapshots.next_worker if self._snapshots is not None else 0
+        self._begun = dict(enumerate(runtime.begin(context)))
+        if context.restored is not None or runtime.epochs > 1:
+            found = self._settle(raises=True)
+            if restored is not None:
+                check_found(restored, found)
+        self._fill()
+
+    def _settle(self, *, raises: bool = False) -> int:
+        """Waits until all workers have begun. How many of the batches before the state they found in the dataset."""
+        found = 0
+        for worker in list(self._begun):
+            found += self._hear(worker, raises)
+        return found
+
+    def _hear(self, worker: int, raises: bool = False) -> int:
+        asked = self._begun.pop(worker, None)
+        if asked is None:
+            return 0
+        try:
+            snapshot, found = self._runtime.heard(asked)
+        except WorkerLostError:
+            raise
+        except Exception:
+            if raises:
+                raise
+            return 0  # each of its batches raises the same
+        if self._snapshots is not None:
+            self._snapshots.begun(worker, snapshot)
+        return int(found)
+
+    def _behind(self) -> tuple[int, int]:
+        return (self._pending[0].before, self._pending[0].number) if self._pending else super()._behind()
+
+    def _next_worker(self, most: int) -> int | None:
+        """The worker that is to make the next batch; None: all have their share."""
+        workers = self._context.job.workers
+        share = most if self._context.in_order else max(most // len(self._alive), 1)
+        for worker in itertools.chain(range(self._next_turn, workers), range(self._next_turn)):
+            if worker in self._alive and sum(made.worker == worker for made in self._pending) < share:
+                return worker
+        return None
+
+    def _fill(self) -> None:
+        context, task_queue = self._context, self._runtime.task_queue
+        most = self._runtime.ahead(context)
+        while self._more and self._alive and len(self._pending) < most:
+            worker = self._next_worker(most)
+            if worker is None:
+                return
+            try:
+                wanted = self._drawn()
+            except StopIteration:
+                self._more = False
+                return
+            indices, samples = as_request(wanted, context.job.batched)
+            self._next_turn = (worker + 1) % context.job.workers
+            lease = self._runtime.ring.take() if self._runtime.room else None
+            tell = self._snapshots is not None and self._snapshots.wanted(len(self._pending))
+            request = task_queue.put_object((indices, self._runtime.ring.buffer_bytes if lease else 0, tell))
+            task = np.zeros(1, TASK)
+            task["kind"], task["only"], task["argument"], task["index"] = BATCH, worker + 1, request[0], request[1]
+            task["buffer"] = lease.number if lease else NO_BUFFER
+            self._pending.append(_Made(self._number, self._planned, worker, self._runtime.push_one(task), lease, request, tell))
+            self._number += 1
+            self._planned += samples
+
+    def _next(self) -> Delivered:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            return ready
+        while True:
+            self._fill()
+            if not self._pending:
+                self._finish()
+                raise StopIteration
+            self._runtime.look()
+            at = 0
+            if self._context.in_order:
+                self._runtime.wait([(self._pending[0].first, 1)], self._context.timeout)
+            else:
+                at = self._runtime.wait([(made.first, 1) for made in self._pending], self._context.timeout)
+            made = self._pending[at]
+            del self._pending[at]
+            batch = self._take(made)
+            if batch is not None:
+                try:
+                    self._fill()
+                except Exception:
+                    self._ready = batch  # a sampler's error is no reason to lose it
+                    raise
+                return batch
+
+    def _note(self, batch: Delivered, position: int) -> int:
+        if self._snapshots is None or batch.told is None:
+            return position
+        self._snapshots.given(batch.told, position)
+        return self._snapshots.position
+
+    def _fail(self, batch: Delivered) -> None:
+        if self._snapshots is not None and batch.told is not None:
+            self._snapshots.failed(batch.told)
+
+    def _finish(self) -> None:
+        """The epoch is over. Workers that go on with the next one are asked for what has changed since their last snapshot."""
+        if self._snapshots is not None and not (self._owned and self._context.job.process):
+            self._snapshots.finish(None if self._snapshots.complete else self._runtime.tell())
+
+    def _take(self, made: _Made) -> Delivered | None:
+        """None: the worker's part of an iterable dataset is at its end."""
+        runtime, task_queue, snapshots = self._runtime, self._runtime.task_queue, self._snapshots
+        self._hear(made.worker)
+        answer = task_queue.answers(made.first, 1)[0].copy()
+        task_queue.release(made.first, 1)
+        task_queue.drop(*made.request)
+        offset, length = int(answer["spill_offset"]), int(answer["spill_bytes"])
+        busy = int(answer["ended_ns"]) - int(answer["began_ns"])
+        self._context.meter.load(max(busy, 0))
+        if self._context.trace is not None:
+            self._context.trace.loaded(self._context.epoch, made.number, np.array([answer]), np.array([-1]))
+        if answer["result"] == ENDED:
+            self._alive.discard(made.worker)
+            snapshot = task_queue.take_object(offset, length)
+            if snapshots is not None:
+                snapshots.ended(made.worker, snapshot)
+            return None
+        if answer["result"] == ERROR:
+            if snapshots is not None:
+                snapshots.failed(Told(made.worker, None, False))
+            task_queue.take_object(offset, length).reraise()
+        (data, samples, hits, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
+        if not runtime.room and nbytes:
+            runtime.ring.resize(nbytes + nbytes // 4 + 4096)
+            runtime.room = runtime.ring.buffer_bytes
+        return Delivered(data, made.number, samples, hits, nbytes, Told(made.worker, snapshot, made.tells))
+
+    def _stop(self, harshly: bool) -> None:
+        pending, self._pending = list(getattr(self, "_pending", ())), deque()
+        self._more, self._ready = False, None
+        if not hasattr(self, "_transport"):
+            return
+        if self._snapshots is not None:
+            self._snapshots.settle = None
+        if self._owned or harshly:
+            self._runtime.close()
+        else:
+            for asked in self._begun.values():
+                self._runtime.abandon(asked.position, 1, None)
+            for made in pending:
+                self._runtime.abandon(made.first, 1, made.lease)
+        self._begun.clear()

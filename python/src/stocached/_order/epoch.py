@@ -1,0 +1,164 @@
+"""One epoch of an order, and the part of it that one rank reads: docs/order.md."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._common import errors
+from .._common.errors import InvalidError, SampleIndexError
+from .._common.numbers import whole
+
+ENDS = ("uneven", "pad", "drop")
+
+_CHUNK = 4096  # indices that are asked for at a time where they are handed out one by one
+
+
+class EpochSource(Protocol):
+    """An Order, a WeightedOrder or a MixedOrder."""
+
+    @property
+    def samples(self) -> int: ...
+
+    def _open(self, number: int) -> _native.Epoch: ...
+
+
+class Epoch:
+    """The order of one epoch. Immutable: any number of threads may ask it, and forked children. Iterating gives the samples one by one.
+
+    order, number: what it was made from."""
+
+    def __init__(self, order: EpochSource, number: int) -> None:
+        self.order = order
+        self.number = whole("epoch", number)
+        self._epoch = order._open(self.number)
+        weakref.finalize(self, _native.epoch_close, self._epoch)
+        self._length = int(_native.epoch_length(self._epoch))
+
+    def __len__(self) -> int:
+        """Positions: the samples of an Order, the draws of a WeightedOrder, what a MixedOrder stops at."""
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"<stocached.Epoch {self.number} of {self.order}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Epoch, (self.order, self.number)
+
+    def at(self, position: int) -> int:
+        """The sample at a position. Raises SampleIndexError."""
+        return self._checked(_native.epoch_at(self._epoch, self._within(position, "position", self._length)))
+
+    def position(self, index: int) -> int:
+        """Where a sample stands: the inverse of `at`. Raises SampleIndexError, and UnsupportedError for a WeightedOrder and a MixedOrder, in which a sample
+        may stand in several places or in none."""
+        return self._checked(_native.epoch_position(self._epoch, self._within(index, "index", self.order.samples)))
+
+    def indices(self, first: int = 0, count: int | None = None, step: int = 1) -> npt.NDArray[np.int64]:
+        """The samples at positions first, first + step, ..., at most `count` of them and as many as there are."""
+        if first < 0 or step < 1 or (count is not None and count < 0):
+            raise InvalidError(f"first={first}, count={count}, step={step}: first and count are 0 or more, step 1 or more")
+        there = max(0, (self._length - first + step - 1) // step)
+        rows = np.empty(there if count is None else min(count, there), np.int64)
+        if rows.size:
+            self._checked(_native.epoch_fill(self._epoch, rows.ctypes.data, rows.size, first, min(step, 2**64 - 1)))
+        return rows
+
+    def shard(self, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0) -> Shard:
+        """The part of one rank: of what is left from position `start` on, each `world_size`-th sample, from the `rank`-th on. See Shard."""
+        return Shard(self, rank, world_size, ends=ends, start=start)
+
+    def __iter__(self) -> Iterator[int]:
+        for first in range(0, self._length, _CHUNK):
+            yield from self.indices(first, _CHUNK).tolist()
+
+    def _within(self, value: int, what: str, end: int) -> int:
+        if not 0 <= value < end:
+            raise SampleIndexError(f"{what} {value} is not in 0..{end - 1}")
+        return value
+
+    def _checked(self, result: int) -> int:
+        if result == _native.EUNSUPPORTED:
+            raise errors.UnsupportedError(f"{self!r}: a sample may stand in several positions, or in none")
+        if result < 0:
+            raise errors.make(result, f"{self!r} cannot be asked", 0)
+        return int(result)
+
+
+class Shard:
+    """What one rank reads of what is left of an epoch from position `start` on: each `world_size`-th sample, from the `rank`-th on. So ranks go through the
+    epoch side by side, and where they are is one position, from which any other number of ranks may go on: `epoch.shard(rank, world_size,
+    start=shard.position(read))`. Immutable. A sampler as well: it has a length, and iterating gives the samples one by one.
+
+    ends: what becomes of samples that do not divide by `world_size`. "uneven": some ranks get one more. "pad": those that have one less begin again, so that
+    all have as many. "drop": the last ones are left out.
+    real: how many of its samples, the first ones, are read by no other rank and at no other time: all of them, or with "pad" perhaps all but the last.
+
+    Raises InvalidError for numbers that cannot be."""
+
+    def __init__(self, epoch: Epoch, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0) -> None:
+        if ends not in ENDS:
+            raise InvalidError(f"ends={ends!r} is none of {', '.join(ENDS)}")
+        self.epoch = epoch
+        self.rank, self.world_size, self.start = whole("rank", rank), whole("world_size", world_size), whole("start", start)
+        self.ends = ends
+        if not self.rank < self.world_size:
+            raise InvalidError(f"rank={rank} is not in 0..world_size-1, world_size={world_size}")
+        if self.start > len(epoch):
+            raise InvalidError(f"start={start} is behind the end of the epoch, which has {len(epoch)} positions")
+        self._shard = _native.Shard(ctypes.sizeof(_native.Shard), self.rank, self.world_size, self.start, ENDS.index(ends), 0, 0, 0)
+        error = _native.Error()
+        if _native.epoch_shard(epoch._epoch, ctypes.byref(self._shard), ctypes.byref(error)) != 0:
+            raise errors.from_struct(error)
+        self.real = int(self._shard.real)
+
+    def __len__(self) -> int:
+        return int(self._shard.samples)
+
+    def __repr__(self) -> str:
+        return f"<stocached.Shard {self.rank} of {self.world_size} from {self.start}, ends {self.ends}, of {self.epoch!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _shard, (self.epoch, self.rank, self.world_size, self.ends, self.start)
+
+    def indices(self, first: int = 0, count: int | None = None) -> npt.NDArray[np.int64]:
+        """Its samples from the `first`-th on, at most `count` of them and as many as there are."""
+        if first < 0 or (count is not None and count < 0):
+            raise InvalidError(f"first={first}, count={count}: both are 0 or more")
+        there = max(0, len(self) - first)
+        rows = np.empty(there if count is None else min(count, there), np.int64)
+        if rows.size:
+            result = _native.epoch_fill_shard(self.epoch._epoch, ctypes.byref(self._shard), rows.ctypes.data, rows.size, first)
+            if result != rows.size:
+                raise errors.make(result, f"{self!r} cannot be asked", 0)
+        return rows
+
+    def batches(self, batch_size: int, drop_last: bool = False) -> int:
+        """How many batches of `batch_size` it makes; the last one may have fewer samples. With `drop_last` as many as every rank can fill, the same for all
+        of them whatever the ends, so that none waits for another that has no more."""
+        if batch_size < 1:
+            raise InvalidError(f"batch_size={batch_size} is not 1 or more")
+        if not drop_last:
+            return -(-len(self) // batch_size)
+        each = len(self) if self.ends == "pad" else (len(self.epoch) - self.start) // self.world_size
+        return each // batch_size
+
+    def position(self, read: int) -> int:
+        """The position of the epoch that all ranks are behind when each has read so many: the `start` to go on from."""
+        if read < 0:
+            raise InvalidError(f"read={read} is below 0")
+        return min(self.start + read * self.world_size, len(self.epoch))
+
+    def __iter__(self) -> Iterator[int]:
+        for first in range(0, len(self), _CHUNK):
+            yield from self.indices(first, _CHUNK).tolist()
+
+
+def _shard(epoch: Epoch, rank: int, world_size: int, ends: Literal["uneven", "pad", "drop"], start: int) -> Shard:
+    return Shard(epoch, rank, world_size, ends=ends, start=start)

@@ -1,0 +1,182 @@
+"""In which order samples are read, as a function of a position: docs/order.md."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._common import errors
+from .._common.errors import InvalidError
+from .._common.numbers import whole
+from .concatenation import Concatenation
+from .epoch import Epoch, Shard
+
+__all__ = ["KINDS", "STOPS", "AnyOrder", "Concatenation", "Epoch", "MixedOrder", "Order", "Shard", "WeightedOrder"]
+
+KINDS = ("sequential", "shuffled", "windows", "blocks")
+STOPS = ("first", "all", "length")
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of the samples of a dataset in every epoch. The same in Go and in C, for any number of workers and ranks; it takes no memory that grows
+    with the dataset.
+
+    samples: of the dataset. kind: "sequential"; "shuffled": any sample anywhere; "windows": from first to last, `window` samples at a time, each such
+    window shuffled; "blocks": blocks of `block` samples that lie side by side are shuffled, and then the samples within `window` blocks at a time.
+    seed: 0 to 2**64 - 1. window, block: 0 where the kind has none."""
+
+    samples: int
+    kind: Literal["sequential", "shuffled", "windows", "blocks"] = "shuffled"
+    seed: int = 0
+    window: int = 0
+    block: int = 0
+
+    def epoch(self, number: int) -> Epoch:
+        """The order of one epoch. Raises InvalidError for settings that cannot be."""
+        return Epoch(self, number)
+
+    def _settings(self) -> _native.Order:
+        if self.kind not in KINDS:
+            raise InvalidError(f"kind={self.kind!r} is none of {', '.join(KINDS)}")
+        numbers = [whole(name, getattr(self, name)) for name in ("samples", "seed", "window", "block")]
+        return _native.Order(ctypes.sizeof(_native.Order), *numbers, KINDS.index(self.kind), 0)
+
+    def _open(self, number: int) -> _native.Epoch:
+        epoch, error = _native.Epoch(), _native.Error()
+        if _native.epoch_open(ctypes.byref(self._settings()), number, ctypes.byref(epoch), ctypes.byref(error)) != 0:
+            raise errors.from_struct(error)
+        return epoch
+
+
+class WeightedOrder:
+    """Samples drawn with replacement, each as often as its weight says. A sample of weight 0 never comes. Immutable; equal to another with the same settings.
+    It takes 24 bytes a sample, the one order whose memory grows with the dataset, and is made once for all epochs.
+
+    samples: of the dataset. weights: one number for each, finite and not below 0, one of them above; a copy is kept. seed: 0 to 2**64 - 1.
+    draws: positions of an epoch; None: as many as there are samples. More or fewer change none of the others.
+
+    Raises InvalidError for what cannot be, naming the weight."""
+
+    def __init__(self, samples: int, weights: npt.ArrayLike, seed: int = 0, draws: int | None = None) -> None:
+        self.samples, self.seed = whole("samples", samples), whole("seed", seed)
+        try:
+            self.weights: npt.NDArray[np.float64] = np.array(weights, np.float64)
+        except (TypeError, ValueError) as why:
+            raise InvalidError(f"weights are numbers, one for each sample: {why}") from None
+        if self.weights.shape != (self.samples,):
+            raise InvalidError(f"weights have the shape {self.weights.shape}, of {self.samples} samples; there is one for each sample")
+        self.draws = self.samples if draws is None else whole("draws", draws)
+        if draws is not None and draws < 1:
+            raise InvalidError(f"draws={draws} is not 1 or more")
+        self.weights.flags.writeable = False
+        self._table = _native.Weights()
+        error = _native.Error()
+        if _native.weights_open(self.weights.ctypes.data, self.samples, ctypes.byref(self._table), ctypes.byref(error)) != 0:
+            raise errors.from_struct(error)
+        weakref.finalize(self, _native.weights_close, self._table)
+
+    def epoch(self, number: int) -> Epoch:
+        """The draws of one epoch. Raises InvalidError for settings that cannot be."""
+        return Epoch(self, number)
+
+    def _open(self, number: int) -> _native.Epoch:
+        epoch, error = _native.Epoch(), _native.Error()
+        if _native.epoch_open_weighted(self._table, self.draws, self.seed, number, ctypes.byref(epoch), ctypes.byref(error)) != 0:
+            raise errors.from_struct(error)
+        return epoch
+
+    def __repr__(self) -> str:
+        weights = f"<{zlib.crc32(self.weights.tobytes()):08x}>"  # tells other weights apart, in states of loaders too
+        return f"WeightedOrder(samples={self.samples}, weights={weights}, seed={self.seed}, draws={self.draws})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WeightedOrder):
+            return NotImplemented
+        return (self.samples, self.seed, self.draws) == (other.samples, other.seed, other.draws) and np.array_equal(self.weights, other.weights)
+
+    def __hash__(self) -> int:
+        return hash((self.samples, self.seed, self.draws))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WeightedOrder, (self.samples, self.weights, self.seed, self.draws)
+
+
+@dataclass(frozen=True)
+class MixedOrder:
+    """Samples of several datasets by ratio: of any first p positions a dataset has its part to within a sample or so. The indices are those of the
+    concatenated datasets, which `concatenation` takes apart.
+
+    orders: one for each dataset. ratios: one for each, above 0: whole numbers, whose sum is below 2**31, such as 7 and 3 for 70 and 30 percent; or with a
+    float among them, numbers that are rounded to parts of 2**30 of their sum. seed: says, with the ratios, whose turn it is.
+    stop: where an epoch ends. "first": when one dataset was read to its end; no sample comes twice. "all": when every one was; those that are too small for
+    their ratio begin anew, in another order, as often as it takes. "length": at `length`; each dataset goes on in the next epoch where it was.
+    length: positions of an epoch with "length", else 0."""
+
+    orders: Sequence[Order]
+    ratios: Sequence[float]
+    seed: int = 0
+    stop: Literal["first", "all", "length"] = "first"
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "orders", tuple(self.orders))
+        object.__setattr__(self, "ratios", tuple(self.ratios))
+
+    @property
+    def samples(self) -> int:
+        """Of all datasets."""
+        return sum(order.samples for order in self.orders)
+
+    @property
+    def concatenation(self) -> Concatenation:
+        """Says of which dataset a sample is, and its index there."""
+        return Concatenation([order.samples for order in self.orders])
+
+    def epoch(self, number: int) -> Epoch:
+        """The order of one epoch. All are of one length. Raises InvalidError for settings that cannot be."""
+        return Epoch(self, number)
+
+    def _open(self, number: int) -> _native.Epoch:
+        if self.stop not in STOPS:
+            raise InvalidError(f"stop={self.stop!r} is none of {', '.join(STOPS)}")
+        n = len(self.orders)
+        if len(self.ratios) != n or n == 0:
+            raise InvalidError(f"{n} orders and {len(self.ratios)} ratios; there is a dataset at least, and an order and a ratio for each")
+        for d, order in enumerate(self.orders):
+            if not isinstance(order, Order):
+                raise InvalidError(f"dataset {d}: {order!r} is no Order, as those of a mix are")
+        orders = (_native.Order * n)(*(order._settings() for order in self.orders))
+        ratios = (ctypes.c_uint64 * n)(*_whole_ratios(self.ratios))
+        mix = _native.Mix(
+            ctypes.sizeof(_native.Mix), n, orders, ratios, whole("seed", self.seed), whole("length", self.length), STOPS.index(self.stop), 0
+        )
+        epoch, error = _native.Epoch(), _native.Error()
+        if _native.epoch_open_mixed(ctypes.byref(mix), number, ctypes.byref(epoch), ctypes.byref(error)) != 0:
+            raise errors.from_struct(error)
+        return epoch
+
+
+def _whole_ratios(ratios: Sequence[float]) -> list[int]:
+    if not any(isinstance(ratio, (float, np.floating)) for ratio in ratios):
+        return [whole(f"ratios[{d}]", ratio) for d, ratio in enumerate(ratios)]
+    for d, ratio in enumerate(ratios):
+        if not (ratio > 0 and math.isfinite(ratio)):
+            raise InvalidError(f"ratios[{d}]={ratio!r} is not a finite number above 0")
+    total = math.fsum(ratios)
+    return [max(1, round(ratio / total * 2**30)) for ratio in ratios]
+
+
+AnyOrder = Order | WeightedOrder | MixedOrder
+
+for _kind in (Order, WeightedOrder, MixedOrder):
+    _kind.__module__ = "stocached.order"  # where users find them

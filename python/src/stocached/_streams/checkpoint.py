@@ -1,0 +1,105 @@
+"""The state of a stream as a dict of numbers and strings, and what of it another run can go on with (docs/streams.md, State)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._common.errors import InvalidError
+from .assignment import NONE
+from .scheduler import State
+from .settings import StreamSettings
+
+VERSION = 1
+_KEYS = ("epoch", "step", "first_row", "place", "item", "next")
+
+
+def _settings(s: StreamSettings) -> dict[str, Any]:
+    return {
+        "files": len(s.files),
+        "rows": s.rows,
+        "groups": s.groups,
+        "seed": s.seed,
+        "shuffle": s.shuffle,
+        "ends": s.ends,
+        "lengths_known": s.lengths is not None,
+    }
+
+
+def to_dict(s: StreamSettings, state: State) -> dict[str, Any]:
+    return {"version": VERSION, **_settings(s), **{key: getattr(state, key) for key in _KEYS}}
+
+
+def from_dicts(s: StreamSettings, given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> State:
+    """The state of the rows that this rank assigns. InvalidError."""
+    parts = [given] if isinstance(given, Mapping) else list(given)
+    if not parts:
+        raise InvalidError("a list of no states")
+    states = sorted((_checked(s, part) for part in parts), key=lambda state: state.first_row)
+    epochs = sorted({(state.epoch, state.step) for state in states})
+    if len(epochs) > 1:
+        raise InvalidError(
+            f"the states are of different steps, (epoch, step) = {epochs}: they must have been taken behind the same batch on all ranks"
+        )
+    return _cut(s, states)
+
+
+def _cut(s: StreamSettings, states: list[State]) -> State:
+    """The rows of this rank, out of states that lie side by side."""
+    size = s.rows // s.groups
+    first, count = (0, s.rows) if s.lengths is not None else (s.rank * s.batch_size, s.batch_size)
+    rows = {state.first_row + k: (place, state.item[k]) for state in states for k, place in enumerate(state.place)}
+    following = {state.first_row // size + k: place for state in states for k, place in enumerate(state.next)}
+    missing = [row for row in range(first, first + count) if row not in rows]
+    if missing:
+        raise InvalidError(
+            f"the state has rows {min(rows)}..{max(rows)} of {s.rows}, and rank {s.rank} of {s.world_size} reads {first}..{first + count - 1}: "
+            "give the states of all ranks, load_state_dict([...])"
+        )
+    mine = [rows[row] for row in range(first, first + count)]
+    groups = range(first // size, (first + count) // size)
+    return State(states[0].epoch, states[0].step, first, [place for place, _ in mine], [item for _, item in mine], [following[g] for g in groups])
+
+
+def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
+    if not isinstance(given, Mapping) or given.get("version") != VERSION:
+        version = given.get("version") if isinstance(given, Mapping) else None
+        raise InvalidError(
+            f"this is no state of streams of version {VERSION}, but {'of version ' + repr(version) if version is not None else repr(given)[:80]}"
+        )
+    for key, mine in _settings(s).items():
+        if given.get(key) != mine:
+            hint = f" (batch_size={s.batch_size} x world_size={s.world_size})" if key == "rows" else ""
+            raise InvalidError(f"the state was made with {key}={given.get(key)!r}, and here it is {mine!r}{hint}: both must be the same to go on")
+    try:
+        state = State(*(_whole(key, given[key]) for key in _KEYS))
+    except KeyError as error:
+        raise InvalidError(f"the state has no {error}") from None
+    size = s.rows // s.groups
+    rows = len(state.place)
+    if (
+        len(state.item) != rows
+        or not rows
+        or rows % size
+        or state.first_row % size
+        or len(state.next) != rows // size
+        or state.first_row + rows > s.rows
+    ):
+        raise InvalidError(
+            f"the state has {rows} places, {len(state.item)} items and {len(state.next)} groups from row {state.first_row} on, which do not fit together"
+        )
+    if min(state.place) < NONE or min(state.item) < 0 or min(state.next) < 0 or min(state.epoch, state.step, state.first_row) < 0:
+        raise InvalidError("the state has numbers below 0")
+    if s.ends != "cycle" and max(state.place) >= len(s.files):
+        raise InvalidError(f"the state has place {max(state.place)} of {len(s.files)} files")
+    return state
+
+
+def _whole(key: str, value: Any) -> Any:
+    """A whole number, or a list of them. Numbers of other kinds (numpy's, tensors) may come out of a checkpoint."""
+    try:
+        if key in ("place", "item", "next"):
+            return [int(number) for number in value]
+        return int(value)
+    except (TypeError, ValueError):
+        raise InvalidError(f"the state's {key} is {value!r}") from None

@@ -1,0 +1,163 @@
+"""One iteration over a stream: settles steps, has their items read into batches, and gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._common.errors import StreamError
+from .._common.sizes import parse_size
+from .._memory.ring import Ring
+from .assignment import NONE
+from .batch import StreamBatch
+from .items import Array, Items
+from .open_files import Failure, FileFailed, OpenFiles, first_item
+from .scheduler import Step, StepScheduler
+from .settings import StreamSettings
+from .workers import StreamWorkers
+
+
+class InProcessReader:
+    """Reads in the thread that asks, for who has no workers."""
+
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
+        self._streams, self._scheduler, self._ring = streams, scheduler, ring
+        self._known = streams.lengths is not None
+        self._open_files = OpenFiles(streams.reader, streams.files, streams.errors == "skip")
+        self.items = streams.items  # this is a Batch
+        self.arrays: Sequence[Array] = ()
+        for turn in scheduler.begin():
+            self._open_files.add(turn)
+
+    def next(self) -> tuple[Step, Items, Sequence[Array]] | None:
+        """As StreamWorkers.next."""
+        step = None
+        if self._known:
+            step = self._scheduler.known()
+            if step is None:
+                return None
+            if self.items is None and not step.mask.any():
+                self._know(first_item(self._streams))
+            for turn in step.turns:
+                self._open_files.add(turn)
+        if self.items is not None:
+            self.arrays = self._new(self.items)
+        put = self._open_files.put
+        waiting = [row for row in range(self._streams.batch_size) if not put(row, self)]
+        while not self._known and waiting:
+            turns = self._scheduler.round(waiting)
+            for turn in turns:
+                self._open_files.add(turn)
+            waiting = [turn.row for turn in turns if not put(turn.row, self)]
+        step = step or self._scheduler.finish()
+        if step is None or self.items is None:
+            return None
+        arrays, self.arrays = self.arrays, ()  # nothing of it stays here
+        return step, self.items, arrays
+
+    def learn(self, row: int, value: Any) -> None:
+        """As Batch.learn."""
+        self.arrays = self._new(self._know(Items(value)))
+
+    def _know(self, items: Items) -> Items:
+        self.items = self._streams.items = items
+        return items
+
+    def _new(self, items: Items) -> list[Array]:
+        rows = self._streams.batch_size
+        self._ring.resize(items.nbytes(rows))
+        lease = self._ring.take()
+        return items.arrays(lease.array() if lease is not None else np.empty(items.nbytes(rows), np.uint8), rows)
+
+    def failures(self) -> list[Failure]:
+        """As StreamWorkers.failures."""
+        taken, self._open_files.failures = self._open_files.failures, []
+        return taken
+
+    def close(self) -> None:
+        self._open_files.close()
+
+
+class Progress(Protocol):
+    """Is told how far an iteration is: the `Streams` whose state that is."""
+
+    def _given(self, step: Step) -> None:
+        """The training loop gets the batch of this step."""
+
+    def _ended(self, epoch: int) -> None:
+        """The training loop has had all batches of this epoch."""
+
+    def _failed(self, failure: Failure) -> None:
+        """A file was given up."""
+
+
+class StreamIterator(Iterator[StreamBatch]):
+    """The batches of one epoch, or without end."""
+
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, progress: Progress) -> None:
+        self._streams, self._progress, self._epoch = streams, progress, scheduler.rows.places.epoch
+        self._gaps: list[tuple[int, int, int]] = []  # row, first step, end: items that a file that failed does not have
+        self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
+        self._source: InProcessReader | StreamWorkers | None = None
+        ring = streams.ring or Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
+        streams.ring = None  # one iteration at a time has it
+        self._ring = ring
+        self._source = StreamWorkers(streams, scheduler, ring) if streams.num_workers else InProcessReader(streams, scheduler, ring)
+
+    def __next__(self) -> StreamBatch:
+        if self._source is None:
+            raise StopIteration
+        try:
+            got = self._source.next()
+        except FileFailed as failed:
+            self.close()
+            raise self._error(failed) from failed.__cause__
+        except BaseException:
+            self.close()
+            raise
+        self._note(self._source.failures())
+        if got is None:
+            self._progress._ended(self._epoch)
+            self.close()
+            raise StopIteration
+        return self._batch(*got)
+
+    def _batch(self, step: Step, items: Items, arrays: Sequence[Array]) -> StreamBatch:
+        for row, first, end in self._gaps:
+            if first <= step.number < end:
+                step.mask[row] = False
+                step.files[row] = step.positions[row] = NONE
+        if not step.mask.all():
+            for array in arrays:
+                array[~step.mask] = 0
+        self._progress._given(step)
+        return StreamBatch(items.give(arrays), step.mask, step.positions == 0, self._numbers.copy(), step.files, step.positions, step.number)
+
+    def _note(self, failures: list[Failure]) -> None:
+        for failure in failures:
+            turn = failure.turn
+            if turn.length is not None:
+                self._gaps.append((turn.row, failure.step, turn.step + turn.length - turn.item))
+            self._progress._failed(failure)
+
+    def _error(self, failed: FileFailed) -> StreamError:
+        failure, workers = failed.failure, min(self._streams.num_workers, self._streams.batch_size)
+        row, number = failure.turn.row, failure.turn.number
+        file = self._streams.files[number]
+        worker = f", worker {row % workers}" if workers else ""
+        trace = f"\n\n{failure.trace}" if workers else ""  # without workers it is the cause of this error
+        return StreamError(
+            f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}: {failure.message}{trace}", file, number, failure.item
+        )
+
+    def close(self) -> None:
+        """Lets go of files and workers. Called by itself at the end of the epoch, when the iterator is gone, and when the interpreter ends."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+            self._streams.ring = self._ring
+
+    def __del__(self) -> None:
+        self.close()

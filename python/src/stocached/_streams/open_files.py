@@ -1,0 +1,164 @@
+"""The files that some rows of a stream are reading: what a worker has, and without workers the loader itself."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .._common.errors import StreamError
+from .items import Array, Items
+from .reader import Reader
+from .settings import StreamSettings
+
+_END = object()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A row reads a file. number: of the file. item: the first to read. length: how many items the file has, None if nobody knows. step: of its first item."""
+
+    row: int
+    number: int
+    epoch: int
+    item: int
+    length: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be read to its end. item: the first that is missing. Can be pickled, whatever the exception was."""
+
+    turn: Turn
+    item: int
+    kind: str
+    message: str
+    trace: str
+
+    @property
+    def step(self) -> int:
+        """Of the item that is missing."""
+        return self.turn.step + self.item - self.turn.item
+
+
+class FileFailed(Exception):
+    """A file failed, with errors="raise". The cause is what the user's code raised. The row has nothing more to read."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class _Reading:
+    """One turn, as far as it has come."""
+
+    __slots__ = ("failed", "item", "items", "length", "turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn, self.item, self.length, self.failed = turn, turn.item, turn.length, False
+        self.items: Iterator[Any] | None = None
+
+    def next(self, reader: Reader, files: Sequence[Any]) -> Any:
+        """The item that is next, or _END. Opens the file if it is not open."""
+        if self.items is None:
+            self.items = reader.open(files[self.turn.number], self.turn.number, self.turn.epoch, self.item)
+        value = next(self.items, _END)
+        if self.length is not None and (value is _END) != (self.item >= self.length):
+            what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
+            raise ValueError(f"the file {what}, and lengths= says {self.length}")
+        return value
+
+    def close(self) -> None:
+        """Lets go of the file. A generator's `finally` runs here."""
+        items, self.items = self.items, None
+        if items is not None and hasattr(items, "close"):
+            with contextlib.suppress(Exception):  # all that was wanted of it has been had
+                items.close()
+
+
+class Batch(Protocol):
+    """Where items are put."""
+
+    items: Items | None
+    arrays: Sequence[Array]  # of each field, with a place for every row; if `items` are known
+
+    def learn(self, row: int, value: Any) -> None:
+        """Sets both, of which an item of that row is the first that anybody sees."""
+
+
+class OpenFiles:
+    """The turns of some rows. A row may have several, which follow each other without a gap."""
+
+    def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: memoryview | None = None) -> None:
+        """doing: two words in which it says which row it is reading, + 1, and which file."""
+        self._reader, self._files, self._skip, self._doing = reader, files, skip, doing
+        self._rows: dict[int, deque[_Reading]] = {}
+        self.failures: list[Failure] = []  # with skip: those that nobody has been told of
+
+    def add(self, turn: Turn) -> None:
+        self._rows.setdefault(turn.row, deque()).append(_Reading(turn))
+
+    def current(self, row: int) -> Turn | None:
+        """What a row is reading; None: it has no file."""
+        readings = self._rows.get(row)
+        return readings[0].turn if readings else None
+
+    def put(self, row: int, batch: Batch) -> bool:
+        """Puts a row's next item into its place in the batch. False: the row's files have no more; it has no file now. FileFailed."""
+        readings = self._rows.get(row)
+        while readings:
+            reading = readings[0]
+            if self._doing is not None:
+                self._doing[0], self._doing[1] = row + 1, reading.turn.number
+            if not reading.failed:
+                try:
+                    value = reading.next(self._reader, self._files)
+                    if value is not _END:
+                        if batch.items is None:
+                            batch.learn(row, value)
+                        for array, part in zip(batch.arrays, batch.items.take(value), strict=True):  # type: ignore[union-attr]
+                            array[row] = part
+                        reading.item += 1
+                        return True
+                except Exception as error:
+                    self._fail(reading, error)
+            if reading.failed and reading.length is not None and reading.item < reading.length:
+                reading.item += 1  # an item that is missing; the row waits it out, so that the assignment stays what it was
+                return True
+            reading.close()
+            readings.popleft()
+        return False
+
+    def _fail(self, reading: _Reading, error: Exception) -> None:
+        reading.failed = True
+        message = "".join(traceback.format_exception_only(type(error), error)).strip()
+        failure = Failure(reading.turn, reading.item, type(error).__name__, message, "".join(traceback.format_exception(error)))
+        reading.close()
+        if not self._skip:
+            raise FileFailed(failure) from error
+        self.failures.append(failure)
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        for readings in self._rows.values():
+            for reading in readings:
+                reading.close()
+        self._rows.clear()
+
+
+def first_item(streams: StreamSettings) -> Items:
+    """What the items of a stream are made of, from the first file that has any. For a rank none of whose rows has one; where lengths are known."""
+    assert streams.lengths is not None
+    reading = _Reading(Turn(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))
+    try:
+        return Items(reading.next(streams.reader, streams.files))
+    except Exception as error:
+        raise StreamError(
+            f"file {number} ({streams.files[number]!r}) does not say what items are made of: {error}", streams.files[number], number, 0
+        ) from error
+    finally:
+        reading.close()

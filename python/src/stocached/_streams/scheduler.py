@@ -1,0 +1,97 @@
+"""Settles one step of a stream after the other: which row takes which file, what of a batch is real, and where an epoch ends (docs/streams.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.errors import StreamError
+from .assignment import NONE, Ints, NothingError, Rows, settle
+from .open_files import Turn
+
+
+@dataclass
+class State:
+    """Where the rows of an epoch are: what comes next is `step`."""
+
+    epoch: int
+    step: int
+    first_row: int
+    place: list[int]
+    item: list[int]
+    next: list[int]
+
+
+@dataclass
+class Step:
+    """A settled step, of the rows of this rank. state: that behind it. turns: where lengths are known, the files that rows take in it."""
+
+    number: int
+    files: Ints
+    positions: Ints
+    mask: npt.NDArray[np.bool_]
+    state: State
+    turns: list[Turn] = field(default_factory=list)
+
+
+class StepScheduler:
+    """The step that is being settled. rows: those that this rank assigns; own: those of them that it reads, which turns and steps count from 0."""
+
+    def __init__(self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int) -> None:
+        self.rows, self.step = rows, step
+        self._own, self._lengths, self._ends, self._rounds = own, lengths, ends, 0
+
+    def begin(self) -> list[Turn]:
+        """What the rows are in the middle of, when an epoch is gone on with."""
+        own = range(self.rows.count)[self._own]
+        turns = [self._turn(row) for row in own if self.rows.place[row] != NONE]
+        return [turn for turn in turns if turn.length is None or turn.item < turn.length]
+
+    def known(self) -> Step | None:
+        """Settles a step where lengths are known. None: the epoch is over."""
+        try:
+            took = settle(self.rows, self._lengths)  # type: ignore[arg-type]
+        except NothingError:
+            raise self._nothing() from None
+        own = range(self.rows.count)[self._own]
+        turns = [self._turn(row) for row in took if row in own]
+        step = self.finish()
+        if step is not None:
+            step.turns = turns
+        return step
+
+    def round(self, waiting: Sequence[int]) -> list[Turn]:
+        """Gives waiting rows, in the order of rows, a file each; those that get none are dry. Where lengths are not known."""
+        self._rounds += 1
+        if self._rounds > self.rows.most_rounds() and self.rows.places.endless:
+            raise self._nothing()
+        return [self._turn(row) for row in sorted(waiting) if self.rows.take(row)]
+
+    def finish(self) -> Step | None:
+        """No row waits any more. None: the epoch is over."""
+        rows, own = self.rows, self._own
+        real = rows.place != NONE
+        if not (real.any() if self._ends == "pad" else real.all()):
+            return None
+        mask = real[own].copy()
+        files, positions = rows.file[own].copy(), np.where(mask, rows.item[own], NONE)
+        rows.advance()
+        self.step += 1
+        self._rounds = 0
+        return Step(self.step - 1, files, positions, mask, self.state())
+
+    def state(self) -> State:
+        rows = self.rows
+        return State(rows.places.epoch, self.step, rows.first, rows.place.tolist(), rows.item.tolist(), list(rows.next))
+
+    def _turn(self, row: int) -> Turn:
+        rows = self.rows
+        number = int(rows.file[row])
+        length = None if self._lengths is None else int(self._lengths[number])
+        return Turn(row - (self._own.start or 0), number, rows.places.epoch_of(int(rows.place[row])), int(rows.item[row]), length, self.step)
+
+    def _nothing(self) -> Exception:
+        return StreamError(f"a row took {self.rows.most_rounds()} files one after the other, and none had an item")

@@ -1,0 +1,43 @@
+"""What a stream was made with, and what its iterations have in common. All parts of this package read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .._memory.ring import Ring
+from .items import Items
+from .reader import Reader
+
+
+class StreamSettings:
+    """The parameters of `Streams`, checked."""
+
+    files: Sequence[Any]
+    batch_size: int  # rows of this rank
+    lengths: npt.NDArray[np.int64] | None
+    shuffle: bool
+    seed: int
+    ends: Literal["pad", "drop", "cycle"]
+    errors: Literal["raise", "skip"]
+    num_workers: int
+    prefetch_batches: int
+    ring_bytes: int | str
+    timeout: float
+    worker_init_fn: Callable[[int], None] | None
+    multiprocessing_context: Any
+    rank: int
+    world_size: int
+    groups: int
+    uneven: bool
+    reader: Reader
+    items: Items | None = None  # what items are made of, once that is known
+    ring: Ring | None = None  # of the last iteration
+
+    @property
+    def rows(self) -> int:
+        """Rows of all ranks."""
+        return self.batch_size * self.world_size

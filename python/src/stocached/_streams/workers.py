@@ -1,0 +1,428 @@
+"""The parent of a stream's workers: a thread that settles steps as the workers report, and tells them what to read (docs/streams.md, Workers)."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from typing import Any
+
+import numpy as np
+
+from .._common import threads
+from .._common.errors import InvalidError, StreamError
+from .._memory.ring import Lease, Ring
+from .._memory.shared_file import SharedFile
+from .._workers import spawn
+from .items import Array, Items
+from .open_files import Failure, FileFailed, Turn, first_item
+from .scheduler import Step, StepScheduler
+from .settings import StreamSettings
+from .worker import PAGE, Broken, Grant, Job, Layout, Report, Turns, main
+
+_GRACE = 0.3  # seconds for a worker to finish its item and end by itself, before it is told to
+_PATIENCE = 0.5  # seconds for the leading thread to end before a fork: it may wait for a worker that takes no message
+_FAR = 2**62  # a step that never comes
+
+
+class _Worker:
+    """What the parent knows of a worker."""
+
+    def __init__(self, number: int, process: Any, link: Any, low: int) -> None:
+        self.number, self.process, self.link = number, process, link
+        self.low = low  # nothing is left to be read below this step
+        self.turns = 0  # messages of Turns that it was sent
+        self.resting: dict[int, int] = {}  # rows without a file, and since which step
+
+
+class StreamWorkers:
+    """Workers, and the thread that leads them."""
+
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
+        self._coordinator = _Coordinator(streams, scheduler, ring)
+        self._close = weakref.finalize(self, self._coordinator.close)  # when nobody has it any more, and when the interpreter ends
+
+    def next(self) -> tuple[Step, Items, list[Array]] | None:
+        """The next step with the arrays that it lies in; None: the epoch is over. FileFailed, StreamError. For one thread at a time."""
+        return self._coordinator.next()
+
+    def failures(self) -> list[Failure]:
+        """Those that have come up, with errors="skip", since they were asked for last."""
+        return self._coordinator.take_failures()
+
+    def close(self) -> None:
+        """No worker, thread or descriptor is left. Takes half a second at most, if workers are in the middle of an item that takes long."""
+        self._close()
+
+
+class _Coordinator:
+    """What the training loop's thread and the leading one share. Neither has a reference to the StreamWorkers, so that it goes when nobody has it any more."""
+
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
+        self._pid = os.getpid()
+        self._streams, self._scheduler, self._ring = streams, scheduler, ring
+        self._known = streams.lengths is not None
+        self._first = scheduler.step
+        self._lock = threading.RLock()  # protects what follows; of one thread, it may be taken again by the garbage collector
+        self._changed = threading.Condition(self._lock)
+        self._failures: list[Failure] = []  # with errors="skip": that nobody has been told of
+        self._failed: Failure | None = None  # with errors="raise": the first, in the order of steps and rows
+        self._layouts: dict[int, Layout] = {}  # of workers that wait for what all items are made of
+        self._horizon = scheduler.step  # steps below it are granted
+        self._leases: dict[int, Lease] = {}
+        self._settled: deque[Step] = deque()
+        self._over = False  # nothing is left to settle
+        self._error: BaseException | None = None
+        self._closed = False
+        self._doing = SharedFile("streams", size=PAGE)
+        self._words = self._doing.map(0, PAGE).view(np.int64)
+        self._woken, self._wake = os.pipe()
+        self._workers: list[_Worker] = []
+        self._forking = False  # the thread is to end, and to begin anew behind a fork
+        self._thread: threading.Thread | None = None  # that leads
+        try:
+            self._start_workers()
+            with self._lock:
+                self._begin()
+                self._begin_thread()
+            threads.keep_from_forks(self)
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------------------------------------ the training loop's thread
+
+    def next(self) -> tuple[Step, Items, list[Array]] | None:
+        timeout = self._streams.timeout
+        end = time.monotonic() + timeout if timeout else None
+        with self._lock:
+            while not self._ready():
+                if self._error is not None:
+                    raise self._error
+                if end is not None and time.monotonic() >= end:
+                    raise StreamError(f"no batch in timeout={timeout} s; {self._whereabouts()}")
+                self._changed.wait(None if end is None else max(0.0, end - time.monotonic()))
+            if self._failed is not None and (not self._settled or self._failed.step <= self._settled[0].number):
+                raise FileFailed(self._failed)
+            return self._give() if self._settled else None
+
+    def take_failures(self) -> list[Failure]:
+        with self._lock:
+            taken, self._failures = self._failures, []
+            return taken
+
+    def _ready(self) -> bool:
+        """There is a step to give, or there will be none any more."""
+        if self._closed:
+            raise StreamError("this iteration was closed")
+        if self._settled:
+            return not self._known or self._low() > self._settled[0].number
+        return self._over or (self._failed is not None and not self._known and self._failed.step <= self._scheduler.step < self._low())
+
+    def _low(self) -> int:
+        return min(worker.low for worker in self._workers)
+
+    def _give(self) -> tuple[Step, Items, list[Array]]:
+        step, items, rows = self._settled.popleft(), self._streams.items, self._streams.batch_size
+        assert items is not None
+        lease = self._leases.pop(step.number)
+        fresh = None if self._over else self._ring.take()
+        if self._over or fresh is not None:
+            arrays = items.arrays(lease.array(), rows)
+        else:  # the user keeps batches: this one is copied, and its buffer used for the next
+            arrays, fresh = [array.copy() for array in items.arrays(self._ring.buffer(lease.number), rows)], lease
+        if fresh is not None:
+            self._grant(fresh)
+        return step, items, arrays
+
+    # ------------------------------------------------------------------------------------------------ the leading thread
+
+    def _begin_thread(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="stocached streams", daemon=True)
+        threads.start(self._thread)
+
+    def before_fork(self) -> None:
+        if not self._lock.acquire(timeout=_PATIENCE):
+            return
+        try:
+            thread = self._thread
+            if thread is None or self._closed or os.getpid() != self._pid:
+                return
+            self._forking = True
+            os.write(self._wake, b"x")
+        finally:
+            self._lock.release()
+        threads.join(thread, _PATIENCE)
+
+    def after_fork(self) -> None:
+        with self._lock:
+            if self._forking and not self._closed:
+                self._forking = False
+                os.read(self._woken, 1)
+                if self._thread is None:
+                    self._begin_thread()
+
+    def _ends(self) -> bool:
+        """Whether the thread that was woken is to end."""
+        with self._lock:
+            if self._forking or self._closed:
+                self._thread = None
+            return self._thread is None
+
+    def _run(self) -> None:
+        links = {worker.link: worker for worker in self._workers}
+        while not self._closed:
+            try:
+                ready = wait([*links, self._woken])
+            except (OSError, ValueError):
+                if self._closed:  # by the garbage collector, in the middle of the wait
+                    return
+                raise
+            for link in ready:
+                if link == self._woken or self._closed:
+                    if self._ends():
+                        return
+                    break
+                self._hear(links, link)
+
+    def _hear(self, links: dict[Any, _Worker], link: Any) -> None:
+        worker = links[link]
+        try:
+            message = link.recv()
+        except (EOFError, OSError):
+            del links[link]
+            message = None
+        with self._lock:
+            try:
+                self._act(worker, message)
+            except BaseException as error:  # whatever it is, the training loop waits to hear of it
+                self._error = self._error or error
+            self._changed.notify_all()
+
+    def _act(self, worker: _Worker, message: Any) -> None:
+        if self._closed:
+            return
+        if message is None:
+            self._error = self._error or self._death(worker)
+        elif isinstance(message, Broken):
+            self._error = self._error or StreamError(f"worker {worker.number} broke down:\n{message.trace}")
+        elif isinstance(message, Layout):
+            self._layouts[worker.number] = message
+            self._choose_layout()
+        elif isinstance(message, Report):
+            self._report(worker, message)
+
+    def _report(self, worker: _Worker, report: Report) -> None:
+        if self._streams.errors == "skip":
+            self._failures += report.failures
+        else:
+            found = [*report.failures, *([self._failed] if self._failed else [])]
+            self._failed = min(found, key=lambda failure: (failure.step, failure.turn.row), default=None)
+        if not self._known:
+            worker.resting.update(report.resting)
+        if self._known or report.turns == worker.turns:  # else it did not know of a file that it was given since
+            worker.low = report.low
+        self._choose_layout()
+        if not self._known:
+            self._settle()
+
+    def _choose_layout(self) -> None:
+        """The first item of the lowest row says what all are made of, however fast the workers are."""
+        if self._streams.items is None and self._layouts and all(w.number in self._layouts or w.low > self._first for w in self._workers):
+            self._lay_out(min(self._layouts.values(), key=lambda layout: layout.row).items)
+
+    # ------------------------------------------------------------------------------------------------ both, with the lock
+
+    def _begin(self) -> None:
+        turns = self._scheduler.begin()
+        if self._known:
+            step = self._scheduler.known()
+            if step is None:
+                self._over = True
+                return
+            self._settled.append(step)
+            turns += step.turns
+            busy = {self._worker_of(turn.row).number for turn in turns}
+            for worker in self._workers:
+                if worker.number not in busy:
+                    worker.low = _FAR  # its rows are dry, and have nothing to report
+            if not step.mask.any() and self._streams.items is None:
+                self._streams.items = first_item(self._streams)
+        else:
+            going = {turn.row for turn in turns}
+            for row in range(self._streams.batch_size):
+                if row not in going:
+                    self._worker_of(row).resting[row] = self._first
+        self._assign(turns)
+        if self._streams.items is not None:
+            self._lay_out(self._streams.items)
+        if not self._known:
+            self._settle()
+
+    def _worker_of(self, row: int) -> _Worker:
+        return self._workers[row % len(self._workers)]
+
+    def _lay_out(self, items: Items) -> None:
+        self._streams.items = items
+        self._ring.resize(items.nbytes(self._streams.batch_size))
+        self._tell(self._workers, Layout(-1, items))
+        while self._horizon < self._first + self._streams.prefetch_batches and not self._over:
+            lease = self._ring.take()
+            if lease is None:
+                break
+            self._grant(lease)
+
+    def _grant(self, lease: Lease) -> None:
+        """The next step may be written into that buffer."""
+        step = self._horizon
+        if self._known and self._scheduler.step == step:
+            settled = self._scheduler.known()
+            if settled is None:
+                self._over = True
+                return
+            self._settled.append(settled)
+            self._assign(settled.turns)
+        self._horizon += 1
+        self._leases[step] = lease
+        self._tell(self._workers, Grant(step, lease.number))
+
+    def _assign(self, turns: Sequence[Turn]) -> None:
+        for worker in self._workers:
+            mine = [turn for turn in turns if self._worker_of(turn.row) is worker]
+            if mine:
+                worker.turns += 1
+                if not self._known:
+                    worker.low = self._scheduler.step
+                self._tell([worker], Turns(mine))
+
+    def _settle(self) -> None:
+        """Settles what can be settled. Where lengths are not known."""
+        while not self._over and self._low() > self._scheduler.step:
+            if self._failed is not None and self._failed.step <= self._scheduler.step:
+                return
+            waiting = [row for worker in self._workers for row, since in worker.resting.items() if since <= self._scheduler.step]
+            turns = self._scheduler.round(waiting) if waiting else []
+            for row in waiting:
+                del self._worker_of(row).resting[row]  # those that got no file are dry
+            if turns:
+                self._assign(turns)
+                continue
+            step = self._scheduler.finish()
+            if step is None:
+                self._over = True
+            else:
+                self._settled.append(step)
+
+    def _tell(self, workers: Sequence[_Worker], message: Any) -> None:
+        for worker in workers:
+            with contextlib.suppress(OSError):  # it has died: the end of its pipe says so
+                worker.link.send(message)
+
+    # ------------------------------------------------------------------------------------------------ processes
+
+    def _start_workers(self) -> None:
+        streams = self._streams
+        context = streams.multiprocessing_context
+        if context is None or isinstance(context, str):
+            context = multiprocessing.get_context(context)
+        self._method = method = context.get_start_method()
+        for number in range(min(streams.num_workers, streams.batch_size)):
+            mine, theirs = context.Pipe()
+            job = Job(
+                number,
+                self._pid,
+                streams.batch_size,
+                self._first,
+                streams.prefetch_batches,
+                streams.reader,
+                streams.files,
+                streams.errors == "skip",
+                streams.worker_init_fn,
+                self._ring,
+                self._doing,
+            )
+            others = [*(worker.link for worker in self._workers), mine] if method == "fork" else []
+            process = context.Process(target=main, args=(theirs, others, job), name=f"stocached-streams-{number}", daemon=True)
+            try:
+                with spawn.explained(method, "the reader, the files and worker_init_fn"):
+                    process.start()
+            except BaseException:
+                mine.close()
+                raise
+            finally:
+                theirs.close()
+            self._workers.append(_Worker(number, process, mine, self._first if self._known else _FAR))
+
+    def _death(self, worker: _Worker) -> StreamError:
+        worker.process.join(1)
+        code, pid = worker.process.exitcode, worker.process.pid
+        if code is None:
+            how = "closed its pipe"
+        elif code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            how = f"was killed by {name}" + (", perhaps because memory ran out" if -code == signal.SIGKILL else "")
+        else:
+            how = f"exited with status {code}"
+        where = self._file_of(worker)
+        doing = self._doing_of(worker)
+        if code and code > 0 and where[1] is None and self._method != "fork":
+            doing += f"; {spawn.imported_anew(self._method)}"
+        return StreamError(f"worker {worker.number} (process {pid}) {how}; {doing}", *where)
+
+    def _doing_of(self, worker: _Worker) -> str:
+        file, number, _ = self._file_of(worker)
+        if number is None:
+            return f"worker {worker.number} was reading nothing"
+        row = int(self._words[2 * worker.number]) - 1 + self._streams.rank * self._streams.batch_size
+        return f"worker {worker.number} was reading file {number} ({file!r}) for row {row}"
+
+    def _file_of(self, worker: _Worker) -> tuple[Any, int | None, None]:
+        row, number = (int(word) for word in self._words[2 * worker.number : 2 * worker.number + 2])
+        return (self._streams.files[number], number, None) if row else (None, None, None)
+
+    def _whereabouts(self) -> str:
+        return ", ".join(self._doing_of(worker) for worker in self._workers if worker.low <= self._scheduler.step) or "no worker is behind"
+
+    def close(self) -> None:
+        """Ends workers, then thread. May be called by the garbage collector in any thread; does nothing in a forked child."""
+        if os.getpid() != self._pid or self._closed:
+            return
+        with self._lock:
+            self._closed, thread = True, self._thread
+            self._changed.notify_all()
+        os.write(self._wake, b"x")
+        if thread is not None:
+            threads.join(thread)
+        for worker in self._workers:
+            worker.link.close()  # it ends when it looks there
+        self._end_processes()
+        self._leases.clear()  # nobody writes to these buffers any more
+        os.close(self._woken)
+        os.close(self._wake)
+
+    def _end_processes(self) -> None:
+        processes = [worker.process for worker in self._workers]
+        for end, stronger in ((_GRACE, "terminate"), (0.2, "kill"), (None, "")):
+            until = None if end is None else time.monotonic() + end
+            for process in processes:
+                process.join(None if until is None else max(0.0, until - time.monotonic()))
+            alive = [process for process in processes if process.exitcode is None]
+            if not alive:
+                break
+            for process in alive:
+                getattr(process, stronger)()
+        for process in processes:
+            process.close()
+
+
+def check_workers(count: int) -> None:
+    most = PAGE // 16
+    if count > most:
+        raise InvalidError(f"num_workers={count} is above {most}")

@@ -1,0 +1,5 @@
+"""Worker processes and threads: start, task queue, serialization, errors, restart, shutdown, states of datasets.
+
+The loader, streams and `prepare` start their workers here. What a worker does is theirs.
+Imports: `_samples`, `_memory`, `_common`, `_native`.
+"""

@@ -1,0 +1,115 @@
+"""Values between processes: pickled, but for the memory of arrays and tensors, which goes into a buffer of the ring or behind the pickle."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._memory.ring import Lease
+from .._samples import dtypes, schema
+from .._samples.containers import Container, container_of
+from .._samples.tree import as_tensor
+from .task_queue import TaskQueue
+
+_ALIGN = 64
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors go the way of arrays."""
+
+    def __init__(self, file: io.BytesIO, keep: Callable[[pickle.PickleBuffer], Any]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=keep)
+        self._torch = sys.modules.get("torch")
+
+    def reducer_override(self, value: Any) -> Any:
+        torch = self._torch
+        if torch is None or not isinstance(value, torch.Tensor) or value.requires_grad:
+            return NotImplemented
+        container = container_of(value)
+        if container is not None:  # of torchvision, or float8
+            return _made, (container, type(value), *container.parts(value))
+        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_quantized:
+            return NotImplemented
+        if value.is_nested:
+            return NotImplemented
+        if value.device.type == "cpu" and str(value.dtype) in _PLAIN:
+            return _tensor, (schema.tensor_as_array(value.contiguous()), dtypes.code_of(value.dtype))
+        return NotImplemented
+
+
+_PLAIN = frozenset(f"torch.{name}" for name in dtypes.NAMES[1:])
+
+
+def _tensor(array: Any, code: int) -> Any:
+    return as_tensor(array, code)
+
+
+def _made(container: Container, kind: Any, names: Any, values: Any, form: Any) -> Any:
+    return container.make(kind, names, form, values)
+
+
+def dump(value: Any) -> tuple[bytes, list[memoryview]]:
+    """The pickle, and the memory that belongs behind it."""
+    file = io.BytesIO()
+    buffers: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if raw.nbytes == 0 or raw.readonly:
+            return True  # stays in the pickle
+        buffers.append(raw)
+        return False
+
+    _Pickler(file, keep).dump(value)
+    return file.getvalue(), buffers
+
+
+def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, int]:
+    """Puts a value into the overflow, its arrays into `memory` (of a buffer of the ring) if they fit; where it lies in the overflow, for `receive`."""
+    text, buffers = dump(value)
+    offsets, end = [], 0
+    for buffer in buffers:
+        offsets.append(end)
+        end += -(-buffer.nbytes // _ALIGN) * _ALIGN
+    head = pickle.dumps((len(text), [buffer.nbytes for buffer in buffers]), 5)
+    size = len(head).to_bytes(8, "little")
+    if memory is not None and end <= memory.size:
+        for offset, buffer in zip(offsets, buffers):
+            memory[offset : offset + buffer.nbytes] = np.frombuffer(buffer, np.uint8)
+        return task_queue.put(size, b"\1", head, text)
+    parts: list[Any] = [size, b"\0", head, text]
+    used = 9 + len(head) + len(text)
+    for buffer in buffers:
+        parts.append(bytes(-used % _ALIGN))
+        parts.append(buffer)
+        used = -(-used // _ALIGN) * _ALIGN + buffer.nbytes
+    return task_queue.put(*parts)
+
+
+def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None = None) -> tuple[Any, int]:
+    """The value, and how many bytes of arrays it has. Arrays are over the memory of the lease, or over their own."""
+    data = memoryview(task_queue.get(offset, length))
+    task_queue.drop(offset, length)
+    size = int.from_bytes(data[:8], "little")
+    in_ring = data[8] == 1
+    text_bytes, sizes = pickle.loads(data[9 : 9 + size])
+    used = 9 + size
+    text = data[used : used + text_bytes]
+    used += text_bytes
+    source: Any = data
+    if in_ring and lease is not None:
+        source, used = lease.array(), 0
+    buffers: list[Any] = []
+    for nbytes in sizes:
+        used = -(-used // _ALIGN) * _ALIGN
+        buffers.append(source[used : used + nbytes])
+        used += nbytes
+    return pickle.loads(text, buffers=buffers), sum(sizes)

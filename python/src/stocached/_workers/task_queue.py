@@ -1,0 +1,187 @@
+"""The task queue: tasks that a loader posts and its workers take, in shared memory (docs/loader.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._common.errors import make
+from .._memory.shared_file import SharedFile
+
+_HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
+
+TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
+ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("alone", "u4"), ("argument", "u8")])
+ANSWER = np.dtype(
+    [("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8"), ("augment_ns", "u8")]
+)
+CANCELLED = -1
+TAKEN, DONE = 2, 3  # states of a task
+
+
+class TaskQueue:
+    """Tasks for workers, and a file for what has no place elsewhere. One thread at a time is the parent; workers are processes or threads.
+
+    Pickled or forked, it is the same task queue in another process."""
+
+    def __init__(self, tasks: int) -> None:
+        """tasks: that are posted and not yet released, at most; a batch takes at most half of it."""
+        self.file = SharedFile("tasks", size=_native.board_bytes(tasks))
+        self.overflow = SharedFile("overflow")
+        self._map()
+        self._check(_native.board_init(self._address, tasks))
+
+    def _map(self) -> None:
+        self._memory = self.file.map(0, os.fstat(self.file.fd).st_size)
+        self._address = self._memory.ctypes.data
+        self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
+        self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
+        rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
+        self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
+        self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
+        self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
+        self._began, self._augment = self._answers["began_ns"], self._answers["augment_ns"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file, "overflow": self.overflow}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+    # ------------------------------------------------------------------------------------------------ the parent
+
+    @property
+    def most(self) -> int:
+        """Tasks of one batch."""
+        return self._capacity // 2
+
+    def push(self, tasks: npt.NDArray[Any]) -> int | None:
+        """Posts the tasks (of dtype TASK) of a batch; the position of the first, or None: no room before others are released."""
+        first = int(_native.board_push(self._address, tasks.ctypes.data, len(tasks)))
+        return None if first == _native.EMEMORY else self._check(first)
+
+    def wait(self, batches: list[tuple[int, int]], timeout: float) -> int | None:
+        """Which of some batches (first position, tasks) is the first that has all its answers, after waiting at most so many seconds for one. None: none has;
+        comes back early for signals."""
+        native = (_native.Batch * len(batches))(*(_native.Batch(first, tasks) for first, tasks in batches))
+        call = _native.board_wait if timeout > 0 else _native.board_look
+        found = self._check(call(self._address, native, len(batches), int(timeout * 1000)))
+        return found if found < len(batches) else None
+
+    def answers(self, first: int, tasks: int) -> npt.NDArray[Any]:
+        """Of dtype ANSWER: live memory, to be read before `release`."""
+        at = first % self._capacity
+        return self._answers[at : at + tasks]
+
+    def release(self, first: int, tasks: int) -> None:
+        self._check(_native.board_release(self._address, first, tasks))
+
+    def cancel(self, first: int, tasks: int) -> int:
+        """Takes back what nobody has begun; how many are being worked on."""
+        return self._check(_native.board_cancel(self._address, first, tasks))
+
+    def held(self, worker: int) -> list[int]:
+        """Positions of tasks that a worker which is dead had taken, the one that it was at first."""
+        positions = np.zeros(self._capacity, np.uint64)
+        found = self._check(_native.board_held(self._address, worker, positions.ctypes.data, positions.size))
+        held: list[int] = positions[:found].tolist()
+        return sorted(held, key=lambda position: -int(self._began[position % self._capacity]))
+
+    def asked(self, position: int) -> Any:
+        """What a task that is not released is about, of dtype ASKED."""
+        return self._asked[position % self._capacity]
+
+    def states(self, first: int, tasks: int) -> npt.NDArray[Any]:
+        """The states of tasks, 0 of those that are released."""
+        at = first % self._capacity
+        words = self._words[at : at + tasks].copy()
+        return np.where(words >> np.uint64(24) == first // self._capacity, words & np.uint64(0xFF), 0)
+
+    def repost(self, worker: int, position: int) -> None:
+        self._check(_native.board_repost(self._address, worker, position))
+
+    def stop(self) -> None:
+        """Every worker's `take` says so from now on."""
+        _native.board_stop(self._address)
+
+    def announce(self, text: bytes) -> None:
+        """Leaves something that workers find by `notice`; before the tasks that need it."""
+        offset, length = self.put(text)
+        self._notice[0] = offset
+        self._notice[1] = length  # what workers look at
+
+    # ------------------------------------------------------------------------------------------------ workers
+
+    def notice(self) -> bytes | None:
+        offset, length = int(self._notice[0]), int(self._notice[1])
+        return bytes(self.get(offset, length)) if length else None
+
+    def take(self, worker: int, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
+        """Fills in the next task and those right behind it, of one batch: how many, 0: none in so many seconds; None: the task queue was stopped."""
+        got = _native.board_take(self._address, worker, 0, tasks, most)
+        got = got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most)
+        return None if got == _native.ECLOSED else self._check(got)
+
+    def begin(self, position: int, now_ns: int) -> None:
+        """Of several tasks that were taken together, another one is begun; the first is when it is taken."""
+        self._began[position % self._capacity] = now_ns
+
+    def augmented(self, position: int, ns: int) -> None:
+        """So long the random part of a task's samples took."""
+        self._augment[position % self._capacity] = ns
+
+    def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
+        """Answers. A task that is not this worker's any more is nobody's business."""
+        _native.board_done(self._address, worker, tasks, count)
+
+    # ------------------------------------------------------------------------------------------------ the overflow
+
+    def put(self, *parts: Any) -> tuple[int, int]:
+        """Writes bytes that somebody reads by `get` in another process: their offset and number."""
+        length = sum(memoryview(part).nbytes for part in parts)
+        offset = self._check(_native.board_spill(self._address, max(length, 1)))
+        at = offset
+        for part in parts:
+            view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
+            while view:
+                written = os.pwrite(self.overflow.fd, view, at)
+                at, view = at + written, view[written:]
+        return offset, length
+
+    def get(self, offset: int, length: int) -> bytearray:
+        """Reads them without taking them away."""
+        data = bytearray(length)
+        view, at = memoryview(data), offset
+        while view:
+            count = os.preadv(self.overflow.fd, [view], at)
+            if count == 0:
+                raise make(_native.ECORRUPT, f"the loader's overflow ends before byte {at + len(view)}", 0)
+            at, view = at + count, view[count:]
+        return data
+
+    def drop(self, offset: int, length: int) -> None:
+        """Gives their memory back."""
+        self.overflow.punch(offset, -(-max(length, 1) // _PAGE) * _PAGE)
+
+    def put_object(self, value: Any) -> tuple[int, int]:
+        return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+    def get_object(self, offset: int, length: int) -> Any:
+        return pickle.loads(self.get(offset, length))
+
+    def take_object(self, offset: int, length: int) -> Any:
+        value = self.get_object(offset, length)
+        self.drop(offset, length)
+        return value
+
+    def _check(self, code: int) -> int:
+        if code < 0:
+            raise make(code, f"the loader's task queue: {_native.strerror(code).decode()}", 0)
+        return code

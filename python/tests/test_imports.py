@@ -1,0 +1,78 @@
+"""Imports of the package point one way: a package imports those on lower floors alone, and no two modules import each other."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from pathlib import Path
+
+import stocached
+
+SOURCE = Path(stocached.__file__).parent
+
+# From the lowest floor up. A package may import those on lower floors. "stocached" is the public modules, such as cache.py.
+FLOORS = (
+    {"_native"},
+    {"_common"},
+    {"_samples", "_memory", "_random", "_order", "_trace"},
+    {"_checks", "_workers"},
+    {"_cache"},
+    {"_datasets"},
+    {"_loader", "_streams", "prepare"},
+    {"stocached"},
+)
+FLOOR = {package: number for number, packages in enumerate(FLOORS) for package in packages}
+
+
+def modules() -> dict[str, Path]:
+    """The path of each module, by its name below stocached: "_loader.options", or "__init__"."""
+    return {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCE.rglob("*.py")}
+
+
+def imports(module: str, path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules that a module imports, also inside functions and for types."""
+    package = module.split(".")[: None if path.name == "__init__.py" and module != "__init__" else -1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            absolute = [alias.name for alias in node.names if alias.name.split(".")[0] == "stocached"]
+            assert not absolute, f"{path}:{node.lineno}: write a relative import"
+        if isinstance(node, ast.ImportFrom):
+            assert node.level or (node.module or "").split(".")[0] != "stocached", f"{path}:{node.lineno}: write a relative import"
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")]
+            for alias in node.names:
+                names = [".".join(filter(None, parts)) for parts in ([*base, alias.name], base)]
+                found |= {next(name for name in (*names, "__init__") if name in known)}
+    return found - {module}
+
+
+GRAPH = {module: imports(module, path, modules()) for module, path in modules().items()}
+
+
+def package_of(module: str) -> str:
+    first = module.partition(".")[0]
+    return first if first in FLOOR else "stocached"
+
+
+def test_all_packages_are_on_a_floor():
+    assert {package_of(module) for module in GRAPH} == set(FLOOR)
+    assert all(not module.startswith("_") or "." in module or module in (*FLOOR, "__init__") for module in GRAPH), "a private module is in a package"
+
+
+def test_packages_import_lower_floors_alone():
+    wrong = [
+        f"{module} imports {target}"
+        for module, targets in GRAPH.items()
+        for target in targets
+        if package_of(module) != package_of(target) and FLOOR[package_of(module)] <= FLOOR[package_of(target)]
+    ]
+    assert not wrong
+
+
+def test_no_modules_import_each_other():
+    graphlib.TopologicalSorter(GRAPH).prepare()  # raises CycleError, which names them
+
+
+def test_there_are_at_most_eight_floors():
+    assert len(FLOORS) <= 8
