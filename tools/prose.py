@@ -70,9 +70,12 @@ def wide_lines(text: str) -> Iterator[int]:
     for number, line in enumerate(text.splitlines(), 1):
         if _FENCE.match(line):
             fenced = not fenced
-        elif not fenced and len(line) > COLUMNS and not _NO_PROSE.match(line) and not line.startswith("    "):
-            if " " in _CODE.sub("code", _LINK.sub("link", line)).strip()[:COLUMNS]:
-                yield number
+        elif not fenced and len(line) > COLUMNS and not _NO_PROSE.match(line) and not line.startswith("    ") and _breaks(line):
+            yield number
+
+
+def _breaks(line: str) -> bool:
+    return " " in _CODE.sub("code", _LINK.sub("link", line)).strip()[:COLUMNS]
 
 
 def documents(paths: list[str]) -> Iterator[Path]:
