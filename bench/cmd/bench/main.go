@@ -1,7 +1,7 @@
 // Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
 //
 // There are four groups of rows: what needs no server, with -server what a server does, with -order the order of an epoch, and with -loader the loader. For the first it measures the Go client itself, compiles and runs the C programs in
-// bench/c, and runs python/bench; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
+// bench/c, and runs bench/python; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
 //
 // One part after the other, each alone on the machine; a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its
 // own on /dev/shm, up to 8 GB of it; what the server's sources read in one in build/bench, up to 2 GB.
