@@ -58,8 +58,9 @@ func Overview(results ...*Result) string {
 	var b strings.Builder
 	b.WriteString(generated + "# Speed and memory, measured\n\n" +
 		"Each run has a page of tables, and a file with the raw numbers (gzip -dc shows it).\n\n" +
-		"Every number is a median. Our runs alternate with those of what we compare with. A ratio is the median of the ratios of neighbouring runs;\n" +
-		"the least and the greatest follow it. CPU is processor time a sample, of all threads and of the server. Faults are minor page faults a sample.\n")
+		"Every number is a median. Our runs alternate with those of what we compare with. A ratio is the\n" +
+		"median of the ratios of neighbouring runs; the least and the greatest follow it. CPU is processor\n" +
+		"time a sample, of all threads and of the server. Faults are minor page faults a sample.\n")
 	for _, r := range results {
 		fmt.Fprintf(&b, "\n## [%s](%s)\n\n%s\n%s", r.group().Title, r.PageFile(), r.summary(), r.reached())
 	}
@@ -72,7 +73,7 @@ func (r *Result) summary() string {
 	if r.Quick {
 		quick = "**A quick run, which only shows that everything works: the numbers mean nothing.**\n\n"
 	}
-	return fmt.Sprintf("%s`%s`, %s, %s, at commit %s, %.0f seconds; the numbers: [%s](%[7]s).\n", quick, r.group().Command, r.Date, r.Description, r.Commit, r.Seconds, r.File())
+	return fmt.Sprintf("%s`%s`, %s, %s, at commit %s, %.0f seconds.\n[Raw numbers](%s).\n", quick, r.group().Command, r.Date, r.Description, r.Commit, r.Seconds, r.File())
 }
 
 // reached is the table of what a run reached, by row.
