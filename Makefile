@@ -246,8 +246,8 @@ MYPY = $(PY) -m mypy --config-file python/pyproject.toml
 
 .PHONY: lint-python
 lint-python:
-	$(PY) -m ruff check python demo tools
-	$(PY) -m ruff format --check python demo tools
+	$(PY) -m ruff check python bench demo tools
+	$(PY) -m ruff format --check python bench demo tools
 	$(MYPY)
 	$(MYPY) demo tools
 

@@ -1,10 +1,10 @@
 """Measures the Python package, and is the worker of bench/cmd/bench that is written in Python.
 
-    python python/bench run --runs 11 --folder TMPFS --huge PATH --loops LIBRARY [--quick] [--peers] [--only WHAT]
-    python python/bench hits PATH CORE SEED
-    python python/bench memory PATH
-    python python/bench loaders --runs 9 --folder TMPFS --loops LIBRARY --only PART [--quick]
-    python python/bench subject KIND SETTINGS
+    python bench/python run --runs 11 --folder TMPFS --huge PATH --loops LIBRARY [--quick] [--peers] [--only WHAT]
+    python bench/python hits PATH CORE SEED
+    python bench/python memory PATH
+    python bench/python loaders --runs 9 --folder TMPFS --loops LIBRARY --only PART [--quick]
+    python bench/python subject KIND SETTINGS
 
 Measurements go to standard output, one a line as JSON."""
 

@@ -1,4 +1,4 @@
-"""The process of a subject: makes one loader, and runs it when it is told to. `python python/bench subject KIND SETTINGS`."""
+"""The process of a subject: makes one loader, and runs it when it is told to. `python bench/python subject KIND SETTINGS`."""
 
 from __future__ import annotations
 
