@@ -23,14 +23,18 @@ if torch is not None:
     from stocached.torch import CachedDataset, DataLoader
 
 
-@pytest.fixture(autouse=True, scope="module")
-def imported():
+def import_torchvision():
     """Not when tests are collected, which each process that runs tests does: it takes seconds."""
     global v1, v2, CIFAR10, FakeData, ImageFolder
-    pytest.importorskip("torchvision")
     from torchvision import transforms as v1
     from torchvision.datasets import CIFAR10, FakeData, ImageFolder
     from torchvision.transforms import v2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    pytest.importorskip("torchvision")
+    import_torchvision()
 
 
 TRANSFORMS = ["v1", "v2", "interpolation", "Lambda", "a module", "weights", "order", "a partial", "a dtype"]  # names in transforms()
@@ -112,7 +116,8 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from test_derived_torch import digests
+from test_derived_torch import digests, import_torchvision
+import_torchvision()
 print(digests(Path(sys.argv[2])))
 """
 
