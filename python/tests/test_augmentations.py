@@ -24,12 +24,20 @@ N, SEEDS, PROBABILITIES = 1000, 200, (0.05, 0.1, 0.25, 0.5)
 SOAK = int(os.environ.get("STOCACHED_TEST_AUGMENTATIONS", "0"))
 PROBED = (0, (N - 1) // 2, N - 1)
 
-if torch is not None:
+A: Any
+v1: Any
+v2: Any
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    global A, v1, v2
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # else it asks the package index for its newest version
     reason = "torchvision and albumentations are not installed: tools/setup.sh torch does it"
-    A: Any = pytest.importorskip("albumentations", reason=reason)
-    v1: Any = pytest.importorskip("torchvision.transforms", reason=reason)
-    v2: Any = pytest.importorskip("torchvision.transforms.v2", reason=reason)
+    A = pytest.importorskip("albumentations", reason=reason)
+    v1 = pytest.importorskip("torchvision.transforms", reason=reason)
+    v2 = pytest.importorskip("torchvision.transforms.v2", reason=reason)
 
 
 def picture() -> Any:

@@ -16,15 +16,28 @@ from torch_helpers import TORCH_WARNINGS, torch
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 if torch is not None:
-    pytest.importorskip("torchvision")
     from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
-    from torchvision import transforms as v1
-    from torchvision.datasets import CIFAR10, FakeData, ImageFolder
-    from torchvision.transforms import v2
 
     import stocached
     from stocached._checks.derived_fingerprint import derive
     from stocached.torch import CachedDataset, DataLoader
+
+
+def import_torchvision():
+    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    global v1, v2, CIFAR10, FakeData, ImageFolder
+    from torchvision import transforms as v1
+    from torchvision.datasets import CIFAR10, FakeData, ImageFolder
+    from torchvision.transforms import v2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    pytest.importorskip("torchvision")
+    import_torchvision()
+
+
+TRANSFORMS = ["v1", "v2", "interpolation", "Lambda", "a module", "weights", "order", "a partial", "a dtype"]  # names in transforms()
 
 
 def pictures(root, transform=None):
@@ -57,8 +70,9 @@ def transforms():
     }
 
 
-@pytest.mark.parametrize("name", transforms() if torch is not None else [])
+@pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms(name, tmp_path):
+    assert list(transforms()) == TRANSFORMS
     a, b = transforms()[name]
     one, other = derive(pictures(tmp_path / "data", a)), derive(pictures(tmp_path / "data", b))
     assert whole(one)
@@ -102,7 +116,8 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from test_derived_torch import digests
+from test_derived_torch import digests, import_torchvision
+import_torchvision()
 print(digests(Path(sys.argv[2])))
 """
 

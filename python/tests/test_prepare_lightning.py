@@ -17,14 +17,21 @@ from torch_helpers import torch
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 if torch is not None:
-    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
-    import lightning.pytorch as pl
-    from lightning_run import Model, Numbered, trainer
     from prepared import Made, parts
 
     from stocached import InvalidError
-    from stocached.lightning import DataModule
     from stocached.prepare import BlockStorage, IndexSet, MemoryStorage, NotPreparedError, Split, prepare, split
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    global Again, DataModule, Model, Numbered, pl, trainer
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
+    import lightning.pytorch as pl
+    from lightning_run import Model, Numbered, trainer
+
+    from stocached.lightning import DataModule
 
     class Again(pl.callbacks.ModelCheckpoint):
         """A second one of a kind, which Lightning tells apart by its state_key."""

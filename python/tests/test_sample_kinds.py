@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +15,28 @@ from torch_helpers import TORCH_WARNINGS, torch
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS, pytest.mark.filterwarnings("ignore:Starting with TensorDict")]
 
 if torch is not None:
-    pytest.importorskip("torchvision")
-    pytest.importorskip("tensordict")
-    from sample_kinds import COLLATED, OTHERS, Kind, N, alike
-
     import stocached
     from stocached import Loader
     from stocached.torch import CachedDataset, DataLoader
-else:
-    COLLATED, OTHERS = {}, {}
 
-ALL = {**COLLATED, **OTHERS}
+N = 12
+NAMES = re.findall(r'^    "(.+?)": ', Path(__file__).with_name("sample_kinds.py").read_text(), re.MULTILINE)  # of ALL, which begins with COLLATED
+OF_COLLATED = NAMES[: NAMES.index("namedtuple") + 1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    global ALL, COLLATED, Kind, alike
+    pytest.importorskip("torchvision")
+    pytest.importorskip("tensordict")
+    import sample_kinds
+    from sample_kinds import COLLATED, OTHERS, Kind, alike
+
+    assert sample_kinds.N == N
+    ALL = {**COLLATED, **OTHERS}
+    assert list(ALL) == NAMES
+    assert list(COLLATED) == OF_COLLATED
 
 
 class Several:
@@ -55,7 +68,7 @@ def same_batches(ours: Any, theirs: Any) -> bool:
 
 
 @pytest.mark.parametrize("variable", [None, True], ids=["as found", "variable"])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_comes_back_as_what_it_was(name, variable):
     kind = Kind(ALL[name])
     dataset = CachedDataset(kind, size="64MiB", variable=variable)
@@ -101,7 +114,7 @@ def test_default_collate_is_that_of_torch(workers, settings):
             assert same_batches(DataLoader(Several(kinds), 5, num_workers=workers, **settings), theirs)
 
 
-@pytest.mark.parametrize("name", COLLATED)
+@pytest.mark.parametrize("name", OF_COLLATED)
 def test_each_kind_by_itself_is_collated_as_by_torch(name):
     """A sample that is nothing but one value of the kind, out of the cache, by columns where that can be done."""
     assert same_batches(DataLoader(Kind(COLLATED[name]), 5, size="64MiB"), torch.utils.data.DataLoader(Kind(COLLATED[name]), 5))
