@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/sockets"
+	"github.com/stocached/stocached/server/served"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -123,29 +123,6 @@ func (l operators) Accept() (net.Conn, error) {
 	}
 }
 
-// cacheAnswer is a cache as operators see it. Fields are never renamed.
-type cacheAnswer struct {
-	Name        string      `json:"name"`
-	Path        string      `json:"path"`
-	UUID        string      `json:"uuid"` // of the segment
-	Samples     uint64      `json:"samples"`
-	Slots       uint64      `json:"slots"` // 0 in a variable-size cache
-	Variable    bool        `json:"variable"`
-	Bytes       uint64      `json:"segment_bytes"`
-	Fingerprint string      `json:"fingerprint"`
-	Source      string      `json:"source"`  // its kind
-	Adopted     bool        `json:"adopted"` // it was warm when this server began
-	Stats       cache.Stats `json:"stats"`
-	figures
-}
-
-// answer describes the cache. The caller has entered.
-func (h *hosted) answer() (cacheAnswer, error) {
-	stats, err := h.cache.Stats()
-	return cacheAnswer{Name: h.name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID), Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
-		Bytes: h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Stats: stats, figures: h.figures()}, err
-}
-
 func (s *Server) metricsHandler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{s})
@@ -165,8 +142,8 @@ func (s *Server) adminHandler(profiles bool) http.Handler {
 	mux.HandleFunc("GET /v1/caches/{name}/plan", s.getPlans)
 	mux.HandleFunc("DELETE /v1/caches/{name}/plan", s.deletePlans)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		for _, h := range s.hosted() {
-			h.filler.Stuck() // no answer comes when a filler is locked up
+		for _, h := range s.served() {
+			h.Filler().Stuck() // no answer comes when a filler is locked up
 		}
 		fmt.Fprintln(w, "ok")
 	})
@@ -210,13 +187,13 @@ func endless(w http.ResponseWriter) {
 }
 
 func (s *Server) answerAll(w http.ResponseWriter, _ *http.Request) {
-	answers := []cacheAnswer{}
-	for _, h := range s.hosted() {
-		if !h.enter() {
+	answers := []served.Status{}
+	for _, h := range s.served() {
+		if !h.Enter() {
 			continue
 		}
-		a, err := h.answer()
-		h.leave()
+		a, err := h.Status()
+		h.Leave()
 		if err != nil {
 			fail(w, http.StatusInternalServerError, err.Error())
 			return
@@ -232,8 +209,8 @@ func (s *Server) answerOne(w http.ResponseWriter, name string, code int) {
 		fail(w, http.StatusNotFound, s.absent(name))
 		return
 	}
-	a, err := h.answer()
-	h.leave()
+	a, err := h.Status()
+	h.Leave()
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return
@@ -256,14 +233,14 @@ func fail(w http.ResponseWriter, code int, why string) {
 }
 
 // hosted returns the caches in the order of their names.
-func (s *Server) hosted() []*hosted {
+func (s *Server) served() []*served.Cache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*hosted, 0, len(s.caches))
+	all := make([]*served.Cache, 0, len(s.caches))
 	for _, h := range s.caches {
 		all = append(all, h)
 	}
-	slices.SortFunc(all, func(a, b *hosted) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(all, func(a, b *served.Cache) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 

@@ -39,13 +39,13 @@ func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
 
 // getPlans lists the plans of a cache.
 func (s *Server) getPlans(w http.ResponseWriter, r *http.Request) {
-	h, err := s.look(r.PathValue("name"))
+	h, err := s.require(r.PathValue("name"))
 	if err != nil {
 		s.refuse(w, "look at plans", r.PathValue("name"), err)
 		return
 	}
-	answers := h.plans.answers()
-	h.leave()
+	answers := h.Schedules.Statuses()
+	h.Leave()
 	reply(w, http.StatusOK, answers)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/server/served"
 )
 
 // frameTimeout is how long a frame may take from its first byte on. A variable for tests.
@@ -26,9 +27,9 @@ type connection struct {
 	out    *output
 	label  string // what the client calls itself
 
-	asked  int               // bytes that were reserved for the current frame
-	caches []*hosted         // by the number that the client has of each
-	queues map[*hosted]*pair // of this client, in the fillers
+	asked  int                     // bytes that were reserved for the current frame
+	caches []*served.Cache         // by the number that the client has of each
+	queues map[*served.Cache]*pair // of this client, in the fillers
 
 	mu         sync.Mutex          // protects what follows
 	requests   map[uint64]*request // fetches under way, by the client's numbers
@@ -69,7 +70,7 @@ func (r *request) Done(_ *fill.Request, failures []control.Failure) { r.connecti
 func (r *request) cancel() { r.filler.Cancel(r.samples) }
 
 func newConnection(s *Server, socket *net.UnixConn) *connection {
-	c := &connection{server: s, socket: socket, queues: map[*hosted]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
+	c := &connection{server: s, socket: socket, queues: map[*served.Cache]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
 	c.out = newOutput(socket, s.drained)
 	c.out.memory, c.out.asked = s.waiting, s.asked
 	return c
@@ -237,8 +238,8 @@ func (c *connection) attach(request uint64, name string) {
 		c.refuse(request, control.CodeNotFound, "%s", c.server.absent(name))
 		return
 	}
-	defer h.leave()
-	descriptor, err := h.segment.Reopen()
+	defer h.Leave()
+	descriptor, err := h.Segment().Reopen()
 	if err != nil {
 		c.refuse(request, control.CodeInternal, "%v", err)
 		return
@@ -248,15 +249,15 @@ func (c *connection) attach(request uint64, name string) {
 		number = len(c.caches)
 		c.caches = append(c.caches, h) // and never another one in its place: the client knows it by the number
 		c.queues[h] = &pair{fill.NewQueue(false, c.out.full), fill.NewQueue(true, func() bool { return false })}
-		h.connected.Add(1)
+		h.Connect()
 	}
-	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.segment.Header.UUID}), descriptor)
+	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
 }
 
 // forget says that the client is gone.
 func (c *connection) forget() {
 	for _, h := range c.caches {
-		h.connected.Add(-1)
+		h.Disconnect()
 	}
 }
 
@@ -266,11 +267,11 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
 	}
-	hosted := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, filler: hosted.filler, prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0}
-	queue := c.queues[hosted].fetches
+	cached := c.caches[m.Cache]
+	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0}
+	queue := c.queues[cached].fetches
 	if r.prefetch {
-		queue = c.queues[hosted].prefetches
+		queue = c.queues[cached].prefetches
 	}
 	r.samples = fill.NewRequest(r, queue, m.Indices)
 	c.mu.Lock()
@@ -307,12 +308,12 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 	}
 	c.mu.Unlock()
 	queued := 0
-	if hosted.enter() {
+	if cached.Enter() {
 		if r.prefetch {
-			hosted.announce(m.Indices)
+			cached.Announce(m.Indices)
 		}
-		queued = hosted.filler.Submit(r.samples)
-		hosted.leave()
+		queued = cached.Filler().Submit(r.samples)
+		cached.Leave()
 	} else {
 		r.samples.Refuse()
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/server/prefetch"
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
 )
 
@@ -46,9 +48,9 @@ func (s *Server) MetricsAddress() net.Addr { return s.metricsAddress }
 
 // SetDrainTimeout changes how long a server's end waits for its clients, until the test ends.
 func SetDrainTimeout(t *testing.T, d time.Duration) {
-	old := drainTimeout
-	drainTimeout = d
-	t.Cleanup(func() { drainTimeout = old })
+	old := served.DrainTimeout
+	served.DrainTimeout = d
+	t.Cleanup(func() { served.DrainTimeout = old })
 }
 
 // SetJanitorPause changes how often a server looks after its caches, and so how exactly it keeps read_timeout and remove_unused, until the test ends.
@@ -60,23 +62,23 @@ func SetJanitorPause(t *testing.T, d time.Duration) {
 
 // Waiters returns how many waiters of a cache are in queues.
 func (s *Server) Waiters(name string) int {
-	return s.cache(name).filler.Waiters()
+	return s.cache(name).Filler().Waiters()
 }
 
 // Readers returns how many goroutines there are to read for a cache.
 func (s *Server) Readers(name string) int {
-	return s.cache(name).filler.Readers()
+	return s.cache(name).Filler().Readers()
 }
 
 // Ending says whether the server has begun to end.
 func (s *Server) Ending() bool { return s.ending() }
 
 // Queued returns how many samples of a cache are wanted and not being read.
-func (s *Server) Queued(name string) int { return s.cache(name).filler.Queued() }
+func (s *Server) Queued(name string) int { return s.cache(name).Filler().Queued() }
 
 // SetPlanIdle changes how long a plan lives that nobody follows, until the test ends.
 func SetPlanIdle(t *testing.T, d time.Duration) {
-	old := planIdle
-	planIdle = d
-	t.Cleanup(func() { planIdle = old })
+	old := prefetch.Idle
+	prefetch.Idle = d
+	t.Cleanup(func() { prefetch.Idle = old })
 }

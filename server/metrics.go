@@ -2,6 +2,8 @@ package server
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stocached/stocached/server/served"
 )
 
 // collector makes metrics when they are asked for, out of what the segments and fillers count anyway: nothing is counted for it on the path of a read.
@@ -47,10 +49,10 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect reads every cache once.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	for _, h := range c.server.hosted() {
-		if h.enter() {
-			h.collect(out)
-			h.leave()
+	for _, h := range c.server.served() {
+		if h.Enter() {
+			collect(h, out)
+			h.Leave()
 		}
 	}
 	for kind, s := range map[string]*share{"waiting": c.server.waiting, "requests": c.server.asked} {
@@ -64,35 +66,35 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 }
 
 // collect reads the cache once. The caller has entered.
-func (h *hosted) collect(out chan<- prometheus.Metric) {
-	stats, err := h.cache.Stats()
+func collect(h *served.Cache, out chan<- prometheus.Metric) {
+	stats, err := h.Client().Stats()
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(descSamples, err)
 		return
 	}
 	gauge := func(d *prometheus.Desc, v float64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, h.name)
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, h.Name)
 	}
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{h.name}, labels...)...)
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{h.Name}, labels...)...)
 	}
-	gauge(descSamples, float64(h.segment.Samples))
-	gauge(descSlots, float64(h.segment.Slots))
+	gauge(descSamples, float64(h.Segment().Samples))
+	gauge(descSlots, float64(h.Segment().Slots))
 	gauge(descFilled, float64(stats.Ready))
 	gauge(descClients, float64(stats.ClientsLive))
-	gauge(descQueue, float64(h.filler.Queued()))
+	gauge(descQueue, float64(h.Filler().Queued()))
 	counter(descHits, stats.Hits)
 	counter(descMisses, stats.Misses)
 	counter(descFills, stats.Stored)
 	counter(descFillBytes, stats.StoredBytes)
 	counter(descRecovered, stats.Recovered)
-	read, stuck := h.reads()
+	read, stuck := h.Reads()
 	counter(descReads, read.Samples)
 	counter(descReadBytes, read.Bytes)
 	gauge(descStuck, float64(stuck))
 	for kind, n := range read.Errors {
 		counter(descErrors, n, string(kind))
 	}
-	upTo, count, sum := h.tally.fill.Fills.Snapshot()
-	out <- prometheus.MustNewConstHistogram(descSeconds, count, sum, upTo, h.name)
+	upTo, count, sum := h.FillTimes()
+	out <- prometheus.MustNewConstHistogram(descSeconds, count, sum, upTo, h.Name)
 }

@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 )
 
 // roomFor says whether segments for the coming caches fit beside those that stay, before any is made: ErrMemory with the numbers. total is the operator's own bound on all of them;
 // 0: none. A segment that is there already and is the one wanted takes nothing new of the tmpfs; one that is another is removed, and what it has is counted as free unless
 // somebody else has it. Nothing is reserved: others may take what was found free.
-func roomFor(total uint64, staying []*hosted, coming []*prepared) error {
+func roomFor(total uint64, staying []*served.Cache, coming []*served.Prepared) error {
 	sum, list := uint64(0), []string{}
 	add := func(name string, bytes uint64) {
 		sum += bytes
@@ -20,23 +21,23 @@ func roomFor(total uint64, staying []*hosted, coming []*prepared) error {
 	needs := map[uint64]*need{} // of each tmpfs
 	unfilled, freed := uint64(0), uint64(0)
 	for _, h := range staying {
-		if !h.enter() {
+		if !h.Enter() {
 			continue
 		}
-		add(h.name, h.segment.SegmentBytes)
-		allocated, err := h.segment.Allocated()
-		h.leave()
+		add(h.Name, h.Segment().SegmentBytes)
+		allocated, err := h.Segment().Allocated()
+		h.Leave()
 		if err != nil {
 			return err
 		}
-		unfilled += h.segment.SegmentBytes - min(allocated, h.segment.SegmentBytes)
+		unfilled += h.Segment().SegmentBytes - min(allocated, h.Segment().SegmentBytes)
 	}
 	var memory shm.Space
 	for _, p := range coming {
-		add(p.options.Name, p.bytes)
-		room, err := shm.RoomIn(p.options.Dir)
+		add(p.Options.Name, p.Bytes)
+		room, err := shm.RoomIn(p.Options.Dir)
 		if err != nil {
-			return fmt.Errorf("cache %s: %w", p.options.Name, err)
+			return fmt.Errorf("cache %s: %w", p.Options.Name, err)
 		}
 		memory = room.Memory
 		n := needs[room.Device]
@@ -44,23 +45,23 @@ func roomFor(total uint64, staying []*hosted, coming []*prepared) error {
 			n = &need{space: room.Tmpfs}
 			needs[room.Device] = n
 		}
-		there, err := p.there()
+		there, err := p.Existing()
 		if err != nil {
 			return err
 		}
-		unfilled += p.bytes
-		if p.options.Unnamed {
+		unfilled += p.Bytes
+		if p.Options.Unnamed {
 			continue // in no tmpfs that has a size
 		}
-		if there.same {
-			unfilled -= min(there.allocated, p.bytes)
+		if there.Same {
+			unfilled -= min(there.Allocated, p.Bytes)
 			continue
 		}
 		n.add(p)
-		n.freed += there.promised
-		if there.alone {
-			n.freed += there.allocated
-			freed += there.allocated
+		n.freed += there.Promised
+		if there.Alone {
+			n.freed += there.Allocated
+			freed += there.Allocated
 		}
 	}
 	if total != 0 && sum > total {
@@ -87,35 +88,7 @@ type need struct {
 	list         []string
 }
 
-func (n *need) add(p *prepared) {
-	n.bytes += p.bytes
-	n.list = append(n.list, fmt.Sprintf("%s %s", p.options.Name, size.Text(p.bytes)))
-}
-
-// there is the segment that has a cache's name already.
-type there struct {
-	same      bool   // it is the one that is wanted
-	alone     bool   // nobody but this server has it
-	allocated uint64 // bytes of pages
-	promised  uint64 // bytes it may yet take
-}
-
-func (p *prepared) there() (t there, err error) {
-	s, err := p.existing()
-	if s == nil || err != nil {
-		return t, nil // what is there is left alone, and the cache out
-	}
-	defer s.Close()
-	if t.allocated, err = s.Allocated(); err != nil {
-		return t, err
-	}
-	t.promised = s.SegmentBytes - min(t.allocated, s.SegmentBytes)
-	t.same = differs(&s.Header, &s.Geometry, &p.want) == ""
-	probe, err := s.ProbeLocks()
-	own := 0
-	if probe.Server {
-		own = 1
-	}
-	t.alone = len(probe.Records) <= own
-	return t, err
+func (n *need) add(p *served.Prepared) {
+	n.bytes += p.Bytes
+	n.list = append(n.list, fmt.Sprintf("%s %s", p.Options.Name, size.Text(p.Bytes)))
 }

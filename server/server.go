@@ -18,11 +18,9 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/internal/sockets"
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 )
-
-// drainTimeout is how long the end of a server waits for its answers to be taken. A variable for tests.
-var drainTimeout = 10 * time.Second
 
 // Server hosts caches and answers on the data socket. New makes it, Serve runs it until its context ends.
 type Server struct {
@@ -31,7 +29,7 @@ type Server struct {
 	dir    string
 	socket *net.UnixListener
 	admin  *admin
-	open   openFunc
+	open   served.OpenFunc
 	parse  func(body []byte) (CacheOptions, error)
 
 	metricsAddress net.Addr       // of metrics on TCP; nil: none
@@ -40,11 +38,12 @@ type Server struct {
 	background     sync.WaitGroup // what answers operators, and the janitor
 	stop           chan struct{}  // closed to end the janitor
 
-	changes sync.Mutex // held by who adds, removes and replaces caches; protects total
-	total   uint64     // of the segments' bytes; 0: no bound
+	changes  sync.Mutex      // held to add, remove and replace caches; protects what follows
+	total    uint64          // of the segments' bytes; 0: no bound
+	fromFile map[string]bool // caches that the configuration has: a reload without one removes it
 
 	mu          sync.Mutex // protects what follows
-	caches      map[string]*hosted
+	caches      map[string]*served.Cache
 	leftOut     map[string]error // caches of the configuration that are not among them, and why
 	connections map[*connection]bool
 	serving     bool
@@ -55,7 +54,7 @@ type Server struct {
 // caches, or the sockets. A cache whose source does not open or whose segment is damaged is left out; when that is all of them: errors of sources and of package shm, with the cache's
 // name. On failure nothing is left open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), caches: map[string]*hosted{},
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
 		leftOut: map[string]error{}, connections: map[*connection]bool{}}
 	if _, err := rand.Read(s.boot[:]); err != nil {
 		return nil, err
@@ -78,18 +77,18 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		return s, err
 	}
 	for k, p := range coming {
-		h, err := p.host(s.log)
+		h, err := p.Serve(s.log)
 		if err != nil && mayLeaveOut(ctx, err) {
-			s.leaveOut(p.options.Name, err)
-			closeAll(coming[k:k+1], s.log)
+			s.leaveOut(p.Options.Name, err)
+			served.CloseAll(coming[k:k+1], s.log)
 			continue
 		}
 		if err != nil {
-			closeAll(coming[k:], s.log)
+			served.CloseAll(coming[k:], s.log)
 			return s, err
 		}
-		h.fromFile = true
-		s.caches[h.name] = h
+		s.fromFile[h.Name] = true
+		s.caches[h.Name] = h
 	}
 	if len(s.caches) == 0 && len(s.leftOut) > 0 {
 		return s, errors.Join(slices.Collect(maps.Values(s.leftOut))...)
@@ -103,10 +102,10 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 }
 
 // prepare opens all sources, and says whether the segments fit. On failure none is left open.
-func (s *Server) prepare(ctx context.Context, o *Options) (coming []*prepared, err error) {
+func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prepared, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(coming, s.log)
+			served.CloseAll(coming, s.log)
 		}
 	}()
 	names := map[string]bool{}
@@ -115,7 +114,7 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*prepared, e
 			return coming, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
 		}
 		names[c.Name] = true
-		p, err := prepare(ctx, c, o.opener())
+		p, err := served.Prepare(ctx, c, o.opener())
 		if err != nil && mayLeaveOut(ctx, err) {
 			s.leaveOut(c.Name, err)
 			continue
@@ -178,17 +177,17 @@ func (s *Server) accept(socket *net.UnixConn) {
 }
 
 // cache returns the cache of a name; nil: there is none.
-func (s *Server) cache(name string) *hosted {
+func (s *Server) cache(name string) *served.Cache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.caches[name]
 }
 
 // enter begins to look into the cache of a name, which the caller has to leave; nil: there is none.
-func (s *Server) enter(name string) *hosted {
+func (s *Server) enter(name string) *served.Cache {
 	for {
 		h := s.cache(name)
-		if h == nil || h.enter() {
+		if h == nil || h.Enter() {
 			return h
 		}
 		if s.ending() {
@@ -220,7 +219,7 @@ func (s *Server) drained() {
 	caches := slices.Collect(maps.Values(s.caches))
 	s.mu.Unlock()
 	for _, h := range caches {
-		h.filler.Drained()
+		h.Filler().Drained()
 	}
 }
 
@@ -260,12 +259,12 @@ func (s *Server) close() error {
 	fault.At("drain.sockets")
 	var fillers sync.WaitGroup
 	for _, h := range caches {
-		fillers.Go(func() { h.filler.Close(drainTimeout) }) // every fetch is answered from here on
+		fillers.Go(func() { h.Filler().Close(served.DrainTimeout) }) // every fetch is answered from here on
 	}
 	fillers.Wait()
 	fault.At("drain.fillers")
 	for _, c := range connections {
-		c.out.until(time.Now().Add(drainTimeout))
+		c.out.until(time.Now().Add(served.DrainTimeout))
 		if err := c.socket.CloseRead(); err != nil { // ends its reader, after which it writes what is left
 			c.socket.Close() // it is gone
 		}
@@ -274,7 +273,7 @@ func (s *Server) close() error {
 	ended := make([]error, len(caches))
 	var sources sync.WaitGroup
 	for k, h := range caches {
-		sources.Go(func() { ended[k] = h.shut(0, false) })
+		sources.Go(func() { ended[k] = h.Shut(0, false) })
 	}
 	sources.Wait()
 	fault.At("drain.caches")
@@ -283,25 +282,23 @@ func (s *Server) close() error {
 
 // Check opens the source of every cache and says what is wrong, all of it, and whether the segments fit, without making or changing anything.
 func Check(ctx context.Context, o Options) error {
-	var all []*prepared
+	var all []*served.Prepared
 	var errs []error
 	if _, err := groupID(o.Admin.Group); err != nil {
 		errs = append(errs, err)
 	}
 	for _, c := range o.Caches {
-		p, err := prepare(ctx, c, o.opener())
+		p, err := served.Prepare(ctx, c, o.opener())
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		all = append(all, p)
-		if s, err := p.existing(); err != nil {
+		if err := p.CheckExisting(); err != nil {
 			errs = append(errs, err)
-		} else if s != nil {
-			errs = append(errs, s.Close())
 		}
 	}
-	defer closeAll(all, cmp.Or(o.Log, slog.Default()))
+	defer served.CloseAll(all, cmp.Or(o.Log, slog.Default()))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
