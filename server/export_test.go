@@ -8,6 +8,7 @@ import (
 
 	"github.com/stocached/stocached/server/prefetch"
 	"github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/source"
 )
 
@@ -19,9 +20,9 @@ func WithSource(o Options, open func(ctx context.Context, s source.Settings) (so
 
 // SetTimeouts changes how long a frame may take, and a client may stall, until the test ends.
 func SetTimeouts(t *testing.T, frame, stall time.Duration) {
-	oldFrame, oldStall := frameTimeout, stallTimeout
-	frameTimeout, stallTimeout = frame, stall
-	t.Cleanup(func() { frameTimeout, stallTimeout = oldFrame, oldStall })
+	oldFrame, oldStall := session.FrameTimeout, session.StallTimeout
+	session.FrameTimeout, session.StallTimeout = frame, stall
+	t.Cleanup(func() { session.FrameTimeout, session.StallTimeout = oldFrame, oldStall })
 }
 
 // Waiting returns the most bytes of samples that wait to be written to any one client.
@@ -29,9 +30,7 @@ func (s *Server) Waiting() (most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.connections {
-		c.out.mu.Lock()
-		most = max(most, c.out.waiting)
-		c.out.mu.Unlock()
+		most = max(most, c.Waiting())
 	}
 	return most
 }

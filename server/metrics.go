@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/server/session"
 )
 
 // collector makes metrics when they are asked for, out of what the segments and fillers count anyway: nothing is counted for it on the path of a read.
@@ -55,8 +56,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			h.Leave()
 		}
 	}
-	for kind, s := range map[string]*share{"waiting": c.server.waiting, "requests": c.server.asked} {
-		used, limit := s.usage()
+	for kind, s := range map[string]*session.Budget{"waiting": c.server.sessions.Replies, "requests": c.server.sessions.Requests} {
+		used, limit := s.Usage()
 		out <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(used), kind)
 		out <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(limit), kind)
 	}

@@ -60,6 +60,12 @@ func (o *Options) socketsDir() string {
 	return cmp.Or(o.SocketsDir, control.SocketsDir())
 }
 
+// What connections take together: half of limits.clients for samples and answers that wait to be taken, half for requests under way.
+const (
+	MinClientBytes     = 16 << 20
+	defaultClientBytes = 512 << 20
+)
+
 // What packages below this one call by shorter names.
 type (
 	// CacheOptions are one cache of a server.

@@ -37,8 +37,8 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 		return err
 	}
 	s.total = o.Total
-	s.waiting.resize(o.clientShare())
-	s.asked.resize(o.clientShare())
+	s.sessions.Replies.Resize(o.clientShare())
+	s.sessions.Requests.Resize(o.clientShare())
 	s.drained()
 	s.keepLeftOut(p.named)
 	errs := p.leftOut

@@ -19,22 +19,21 @@ import (
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
 )
 
 // Server hosts caches and answers on the data socket. New makes it, Serve runs it until its context ends.
 type Server struct {
 	log    *slog.Logger
-	boot   [16]byte
 	dir    string
 	socket *net.UnixListener
 	admin  *admin
 	open   served.OpenFunc
 	parse  func(body []byte) (CacheOptions, error)
 
-	metricsAddress net.Addr       // of metrics on TCP; nil: none
-	waiting        *share         // what waits to be written to all clients
-	asked          *share         // requests of all clients that are under way
+	metricsAddress net.Addr // of metrics on TCP; nil: none
+	sessions       *session.Host
 	background     sync.WaitGroup // what answers operators, and the janitor
 	stop           chan struct{}  // closed to end the janitor
 
@@ -45,7 +44,7 @@ type Server struct {
 	mu          sync.Mutex // protects what follows
 	caches      map[string]*served.Cache
 	leftOut     map[string]error // caches of the configuration that are not among them, and why
-	connections map[*connection]bool
+	connections map[*session.Connection]bool
 	serving     bool
 	closed      bool
 }
@@ -55,11 +54,12 @@ type Server struct {
 // name. On failure nothing is left open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
 	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
-		leftOut: map[string]error{}, connections: map[*connection]bool{}}
-	if _, err := rand.Read(s.boot[:]); err != nil {
+		leftOut: map[string]error{}, connections: map[*session.Connection]bool{}}
+	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained), Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
+		Ending: s.ending, Drained: s.drained}
+	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
 		return nil, err
 	}
-	s.waiting, s.asked = newShare(o.clientShare(), s.drained), newShare(o.clientShare(), nil)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -152,14 +152,10 @@ func (s *Server) Serve(ctx context.Context) error {
 // accept serves one client.
 func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
-	c := newConnection(s, socket)
+	c := session.New(s.sessions, socket)
 	if who, err := sockets.PeerOf(socket); err != nil || !isOwner(who) {
 		s.log.Warn("a client of another user was turned away", "uid", who.UID, "error", err)
-		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID)))
-		c.out.end()
-		if err := c.out.run(); err != nil {
-			s.log.Debug("it was not told why", "error", err)
-		}
+		c.Refuse(fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID))
 		return
 	}
 	s.mu.Lock()
@@ -169,11 +165,10 @@ func (s *Server) accept(socket *net.UnixConn) {
 	}
 	s.connections[c] = true
 	s.mu.Unlock()
-	c.serve()
+	c.Serve()
 	s.mu.Lock()
 	delete(s.connections, c)
 	s.mu.Unlock()
-	c.forget()
 }
 
 // cache returns the cache of a name; nil: there is none.
@@ -251,8 +246,8 @@ func (s *Server) close() error {
 		}
 	}
 	close(s.stop)
-	s.asked.close()
-	s.waiting.close()
+	s.sessions.Requests.Close()
+	s.sessions.Replies.Close()
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
 	}
@@ -264,10 +259,7 @@ func (s *Server) close() error {
 	fillers.Wait()
 	fault.At("drain.fillers")
 	for _, c := range connections {
-		c.out.until(time.Now().Add(served.DrainTimeout))
-		if err := c.socket.CloseRead(); err != nil { // ends its reader, after which it writes what is left
-			c.socket.Close() // it is gone
-		}
+		c.Drain(time.Now().Add(served.DrainTimeout))
 	}
 	fault.At("drain.clients")
 	ended := make([]error, len(caches))

@@ -1,10 +1,15 @@
-package server
+// Package session serves one client on the data socket, whose protocol is docs/control.md.
+//
+// A Connection (connection.go) reads the frames of a client and asks the filler of a served cache for samples; its output (output.go) writes the answers. No other client waits for
+// either. All connections of a server share two Budgets of memory (budget.go). The package imports served and fill, and knows its server only as a Host.
+package session
 
 import (
 	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -17,12 +22,24 @@ import (
 	"github.com/stocached/stocached/server/served"
 )
 
-// frameTimeout is how long a frame may take from its first byte on. A variable for tests.
-var frameTimeout = 10 * time.Second
+// FrameTimeout is how long a frame may take from its first byte on. A variable for tests.
+var FrameTimeout = 10 * time.Second
 
-// connection is one client on the data socket. One goroutine reads its frames, another one writes; nothing else waits for it.
-type connection struct {
-	server *Server
+// Host is what connections need of their server.
+type Host struct {
+	Boot     [16]byte // of this start of the server
+	Log      *slog.Logger
+	Replies  *Budget                         // for samples and answers that wait to be written
+	Requests *Budget                         // for requests under way
+	Enter    func(name string) *served.Cache // enters a cache, which the caller leaves; nil: there is none of that name
+	Absent   func(name string) string        // says why there is none
+	Ending   func() bool
+	Drained  func() // called when a client has room again for samples without a slot
+}
+
+// Connection is one client on the data socket. One goroutine reads its frames and another one writes; no other goroutine waits for the client.
+type Connection struct {
+	host   *Host
 	socket *net.UnixConn
 	out    *output
 	label  string // what the client calls itself
@@ -43,7 +60,7 @@ type pair struct{ fetches, prefetches *fill.Queue }
 
 // request is a FETCH or PREFETCH under way.
 type request struct {
-	connection *connection
+	connection *Connection
 	id         uint64
 	asked      int  // bytes that its connection has taken for it
 	prefetch   bool // the client does not wait for its samples
@@ -69,18 +86,43 @@ func (r *request) Done(_ *fill.Request, failures []control.Failure) { r.connecti
 
 func (r *request) cancel() { r.filler.Cancel(r.samples) }
 
-func newConnection(s *Server, socket *net.UnixConn) *connection {
-	c := &connection{server: s, socket: socket, queues: map[*served.Cache]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
-	c.out = newOutput(socket, s.drained)
-	c.out.memory, c.out.asked = s.waiting, s.asked
+// New makes the connection of a client that was accepted.
+func New(h *Host, socket *net.UnixConn) *Connection {
+	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
+	c.out = newOutput(socket, h.Drained)
+	c.out.memory, c.out.asked = h.Replies, h.Requests
 	return c
+}
+
+// Refuse answers with DENIED and nothing else.
+func (c *Connection) Refuse(text string) {
+	c.out.send(control.AppendError(nil, 0, control.CodeDenied, text))
+	c.out.end()
+	if err := c.out.run(); err != nil {
+		c.host.Log.Debug("a refused client was not told why", "error", err)
+	}
+}
+
+// Drain writes what is queued until a deadline, reads no more frames, and ends the connection.
+func (c *Connection) Drain(deadline time.Time) {
+	c.out.until(deadline)
+	if err := c.socket.CloseRead(); err != nil { // ends the reader, which then has the rest written
+		c.socket.Close() // the client is gone
+	}
+}
+
+// Waiting returns how many bytes of samples wait to be written.
+func (c *Connection) Waiting() int {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return c.out.waiting
 }
 
 // smallBody is what a frame may have without having to wait for memory, and what an idle connection keeps for the next one.
 const smallBody = 64 << 10
 
 // reserve takes memory for a request of n indices, when there is some. false: the server ends, or the client is gone.
-func (c *connection) reserve(n int) bool {
+func (c *Connection) reserve(n int) bool {
 	ok := c.out.takeAsked(n * indexBytes)
 	if ok {
 		c.asked = n * indexBytes
@@ -88,13 +130,14 @@ func (c *connection) reserve(n int) bool {
 	return ok
 }
 
-// serve talks with the client until one side ends it.
-func (c *connection) serve() {
+// Serve talks with the client until one side ends it.
+func (c *Connection) Serve() {
+	defer c.forget()
 	writer := make(chan struct{})
 	go func() {
 		defer close(writer)
 		if err := c.out.run(); err != nil {
-			c.server.log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
+			c.host.Log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
 			c.out.die()
 		}
 		c.socket.Close() // ends the reader, if it is not the one who ended this
@@ -109,8 +152,8 @@ func (c *connection) serve() {
 	case errors.Is(err, control.ErrProtocol):
 		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, err.Error()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", frameTimeout)))
-	case errors.Is(err, io.EOF) && c.server.ending(): // which has ended this reader; what the client waits for was answered
+		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", FrameTimeout)))
+	case errors.Is(err, io.EOF) && c.host.Ending(): // which has ended this reader; what the client waits for was answered
 	default:
 		c.out.die() // the client is gone
 	}
@@ -119,7 +162,7 @@ func (c *connection) serve() {
 }
 
 // read takes frames until there are none. nil and io errors: the client is gone; else it is told why.
-func (c *connection) read() error {
+func (c *Connection) read() error {
 	r := bufio.NewReaderSize(c.socket, 4096)
 	body := []byte(nil)
 	for first := true; ; first = false {
@@ -129,7 +172,7 @@ func (c *connection) read() error {
 		}
 		waits := !whole(r)
 		if waits { // a deadline costs more than reading what is there
-			if err := c.socket.SetReadDeadline(time.Now().Add(frameTimeout)); err != nil {
+			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil {
 				return err
 			}
 		}
@@ -141,7 +184,7 @@ func (c *connection) read() error {
 			if !c.reserve(int(h.Length) / 8) {
 				return io.EOF
 			}
-			if err := c.socket.SetReadDeadline(time.Now().Add(frameTimeout)); err != nil { // it has its time from here on
+			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil { // it has its time from here on
 				return err
 			}
 			waits = true
@@ -179,7 +222,7 @@ func whole(r *bufio.Reader) bool {
 }
 
 // take does what a frame asks for. An error ends the connection.
-func (c *connection) take(h control.Header, body []byte, first bool) error {
+func (c *Connection) take(h control.Header, body []byte, first bool) error {
 	switch {
 	case first != (h.Type == control.Hello):
 		return fmt.Errorf("%w: HELLO is the first frame of a connection, and comes once", control.ErrProtocol)
@@ -196,7 +239,7 @@ func (c *connection) take(h control.Header, body []byte, first bool) error {
 			return &control.RemoteError{Code: control.CodeVersion, Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version, m.Version)}
 		}
 		c.label = m.Label
-		c.out.send(control.AppendWelcome(nil, h.Request, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.server.boot}))
+		c.out.send(control.AppendWelcome(nil, h.Request, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
 	case control.Attach:
 		name, err := control.ParseAttach(body)
 		if err != nil {
@@ -224,18 +267,18 @@ func (c *connection) take(h control.Header, body []byte, first bool) error {
 }
 
 // refuse answers a request with an error.
-func (c *connection) refuse(request uint64, code control.Code, format string, a ...any) {
+func (c *Connection) refuse(request uint64, code control.Code, format string, a ...any) {
 	c.out.send(control.AppendError(nil, request, code, fmt.Sprintf(format, a...)))
 }
 
-func (c *connection) attach(request uint64, name string) {
-	h := c.server.enter(name)
-	if h == nil && c.server.ending() {
+func (c *Connection) attach(request uint64, name string) {
+	h := c.host.Enter(name)
+	if h == nil && c.host.Ending() {
 		c.refuse(request, control.CodeClosing, "the server is ending")
 		return
 	}
 	if h == nil {
-		c.refuse(request, control.CodeNotFound, "%s", c.server.absent(name))
+		c.refuse(request, control.CodeNotFound, "%s", c.host.Absent(name))
 		return
 	}
 	defer h.Leave()
@@ -254,15 +297,15 @@ func (c *connection) attach(request uint64, name string) {
 	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
 }
 
-// forget says that the client is gone.
-func (c *connection) forget() {
+// forget tells the caches that the client is gone.
+func (c *Connection) forget() {
 	for _, h := range c.caches {
 		h.Disconnect()
 	}
 }
 
 // fetch takes a FETCH or PREFETCH. An error ends the connection.
-func (c *connection) fetch(h control.Header, m control.FetchBody) error {
+func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if m.Cache >= uint32(len(c.caches)) {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
@@ -324,7 +367,7 @@ func (c *connection) fetch(h control.Header, m control.FetchBody) error {
 }
 
 // ended answers a request whose last sample was.
-func (c *connection) ended(r *request, failures []control.Failure) {
+func (c *Connection) ended(r *request, failures []control.Failure) {
 	c.mu.Lock()
 	if r.prefetch {
 		delete(c.prefetches, r)
@@ -342,7 +385,7 @@ func (c *connection) ended(r *request, failures []control.Failure) {
 }
 
 // cancelAll gives up all requests.
-func (c *connection) cancelAll() {
+func (c *Connection) cancelAll() {
 	c.mu.Lock()
 	requests := slices.AppendSeq(slices.Collect(maps.Values(c.requests)), maps.Keys(c.prefetches))
 	c.mu.Unlock()

@@ -1,4 +1,4 @@
-package server
+package session
 
 import (
 	"net"
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stallTimeout is how long a client may take nothing of what it is sent. A variable for tests.
-var stallTimeout = 30 * time.Second
+// StallTimeout is how long a client may take nothing of what it is sent. A variable for tests.
+var StallTimeout = 30 * time.Second
 
 // writePiece is how much is written within one stallTimeout.
 const writePiece = 256 << 10
@@ -30,8 +30,8 @@ const (
 type output struct {
 	socket  *net.UnixConn
 	drained func()       // called when there is room for samples again
-	memory  *share       // for what waits
-	asked   *share       // for requests, whose part is given back when they are answered
+	memory  *Budget      // for what waits
+	asked   *Budget      // for requests, whose part is given back when they are answered
 	own     atomic.Int64 // of asked, this connection's
 	told    atomic.Bool  // a sample, or the end of a request, was written
 	gone    atomic.Bool  // the client is: as dead, for who must not wait for mu
@@ -61,7 +61,7 @@ type frame struct {
 }
 
 func newOutput(socket *net.UnixConn, drained func()) *output {
-	o := &output{socket: socket, drained: drained, memory: noShare, asked: noShare}
+	o := &output{socket: socket, drained: drained, memory: unlimited, asked: unlimited}
 	o.wake.L, o.room.L = &o.mu, &o.mu
 	return o
 }
@@ -271,7 +271,7 @@ func (o *output) until(t time.Time) {
 func (o *output) giveTime() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t := time.Now().Add(stallTimeout)
+	t := time.Now().Add(StallTimeout)
 	if !o.last.IsZero() && o.last.Before(t) {
 		t = o.last
 	}

@@ -1,4 +1,4 @@
-package server
+package session
 
 import (
 	"math"
@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// share is memory that all connections have together. Where more than a half is taken, a connection that has some may have half as much as is left, and the last quarter is for clients
+// Budget is memory that all connections have together. Where more than a half is taken, a connection that has some may have half as much as is left, and the last quarter is for clients
 // that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
-type share struct {
+type Budget struct {
 	again func() // called a moment after somebody could not take, as nobody tells when a client begins to read. nil: nothing is to be done
 
 	mu     sync.Mutex // protects what follows
@@ -23,26 +23,27 @@ type share struct {
 // againPause is how long it is until again.
 const againPause = 10 * time.Millisecond
 
-func newShare(limit int, again func()) *share {
-	s := &share{limit: limit, again: again}
+// NewBudget makes a budget of limit bytes. again is called a moment after a connection could not take some; nil: it is not.
+func NewBudget(limit int, again func()) *Budget {
+	s := &Budget{limit: limit, again: again}
 	s.room.L = &s.mu
 	return s
 }
 
 // fits says whether a connection that has own bytes may take n more; reads says whether its client reads. What is larger than the limit may be taken when nothing else is. With mu held.
-func (s *share) fits(own, n int, reads func() bool) bool {
+func (s *Budget) fits(own, n int, reads func() bool) bool {
 	left := s.limit - s.used
 	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) && (n <= left-s.limit/4 || n <= left && reads())
 	s.short = s.short || !ok
 	if !ok && !s.timed && !s.closed {
 		s.timed = true
-		time.AfterFunc(againPause, s.lookAgain)
+		time.AfterFunc(againPause, s.tryAgain)
 	}
 	return ok
 }
 
-// lookAgain has everybody look again who could not take.
-func (s *share) lookAgain() {
+// tryAgain has everybody look again who could not take.
+func (s *Budget) tryAgain() {
 	s.mu.Lock()
 	s.timed = false
 	s.room.Broadcast()
@@ -53,14 +54,14 @@ func (s *share) lookAgain() {
 }
 
 // hasRoom says whether take would go well.
-func (s *share) hasRoom(own, n int, reads func() bool) bool {
+func (s *Budget) hasRoom(own, n int, reads func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fits(own, n, reads)
 }
 
 // take takes n bytes for a connection that has own of them, if it may.
-func (s *share) take(own, n int, reads func() bool) bool {
+func (s *Budget) take(own, n int, reads func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.fits(own, n, reads) {
@@ -71,7 +72,7 @@ func (s *share) take(own, n int, reads func() bool) bool {
 }
 
 // await is take that waits until it may. false: the share was closed, or the connection is gone.
-func (s *share) await(own, n int, reads, gone func() bool) bool {
+func (s *Budget) await(own, n int, reads, gone func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closed && !gone() {
@@ -85,14 +86,14 @@ func (s *share) await(own, n int, reads, gone func() bool) bool {
 }
 
 // force takes n bytes that cannot be refused.
-func (s *share) force(n int) {
+func (s *Budget) force(n int) {
 	s.mu.Lock()
 	s.used += n
 	s.mu.Unlock()
 }
 
 // give gives n bytes back, and says whether somebody could not take.
-func (s *share) give(n int) (short bool) {
+func (s *Budget) give(n int) (short bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
@@ -102,45 +103,44 @@ func (s *share) give(n int) (short bool) {
 }
 
 // over says whether all is taken.
-func (s *share) over() bool {
+func (s *Budget) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used >= s.limit
 }
 
-// wake has everybody who waits look again.
-func (s *share) wake() {
+// wake has all that wait try again.
+func (s *Budget) wake() {
 	s.mu.Lock()
 	s.room.Broadcast()
 	s.mu.Unlock()
 }
 
-func (s *share) close() {
+// Close ends all waits.
+func (s *Budget) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.room.Broadcast()
 	s.mu.Unlock()
 }
 
-func (s *share) resize(limit int) {
+// Resize sets the limit.
+func (s *Budget) Resize(limit int) {
 	s.mu.Lock()
 	s.limit = limit
 	s.room.Broadcast()
 	s.mu.Unlock()
 }
 
-func (s *share) usage() (used, limit int) {
+// Usage returns how much is taken, and the limit.
+func (s *Budget) Usage() (used, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used, s.limit
 }
 
-// What connections take together: half of limits.clients for samples and answers that wait to be taken, half for requests under way.
-const (
-	MinClientBytes     = 16 << 20
-	defaultClientBytes = 512 << 20
-	indexBytes         = 192 // of an index that is asked for: its place in queues, its read, and its part of an answer
-)
+// indexBytes is the memory of an index that a client asks for: its place in queues, its read, and its part of an answer.
+const indexBytes = 192
 
-// noShare bounds nothing.
-var noShare = newShare(math.MaxInt, nil)
+// unlimited bounds nothing.
+var unlimited = NewBudget(math.MaxInt, nil)

@@ -1,4 +1,4 @@
-package server
+package session
 
 import (
 	"math/rand/v2"
@@ -7,9 +7,9 @@ import (
 )
 
 // Ensure that the sum stays within the limit whatever connections take, that clients that stand still leave room for one that reads, and that who waits goes on when there is room.
-func TestShare(t *testing.T) {
+func TestBudget(t *testing.T) {
 	reads, stands, gone := func() bool { return true }, func() bool { return false }, func() bool { return false }
-	s := newShare(1000, nil)
+	s := NewBudget(1000, nil)
 	if !s.take(0, 5000, stands) || s.take(0, 1, reads) {
 		t.Error("what is larger than the limit is taken alone")
 	}
@@ -22,7 +22,7 @@ func TestShare(t *testing.T) {
 			}
 		}
 	}
-	if used, _ := s.usage(); used > 750 || used < 500 {
+	if used, _ := s.Usage(); used > 750 || used < 500 {
 		t.Errorf("clients that stand still have %d of 1000", used)
 	}
 	if !s.take(0, 200, reads) {
@@ -40,7 +40,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("%d are taken", s.used)
 	}
 	go func() { waited <- s.await(0, 600, reads, gone) }()
-	s.close()
+	s.Close()
 	if <-waited {
 		t.Error("taken from what is closed")
 	}
@@ -54,7 +54,7 @@ func TestShare(t *testing.T) {
 				if n := 1 + r.IntN(400); s.take(own, n, reads) {
 					own += n
 				}
-				if used, limit := s.usage(); used > limit {
+				if used, limit := s.Usage(); used > limit {
 					t.Errorf("%d of %d are taken", used, limit)
 					return
 				}
