@@ -11,14 +11,6 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Errors of changes.
-var (
-	// ErrNoCache: this server has no cache of that name.
-	ErrNoCache = errors.New("this server has no such cache")
-	// ErrHasCache: this server has a cache of that name already.
-	ErrHasCache = errors.New("this server has a cache of that name")
-)
-
 // removalWait is how long reads under way have when their cache is removed: none, their clients are told that it closes.
 const removalWait = 0
 

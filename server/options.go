@@ -78,6 +78,10 @@ type (
 var (
 	// ErrServed is the error of a second server for a cache, or for the sockets.
 	ErrServed = served.ErrServed
+	// ErrNoCache: this server has no cache of that name.
+	ErrNoCache = served.ErrNoCache
+	// ErrHasCache: this server has a cache of that name already.
+	ErrHasCache = served.ErrHasCache
 	// ErrEnding: the server is ending, and changes nothing any more.
 	ErrEnding = fill.ErrEnding
 	// ErrNoPlan: the cache has no plan of that name.

@@ -28,7 +28,7 @@ type Server struct {
 	log    *slog.Logger
 	dir    string
 	socket *net.UnixListener
-	admin  *admin
+	admin  *adminSockets
 	open   served.OpenFunc
 	parse  func(body []byte) (CacheOptions, error)
 
@@ -93,7 +93,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	if len(s.caches) == 0 && len(s.leftOut) > 0 {
 		return s, errors.Join(slices.Collect(maps.Values(s.leftOut))...)
 	}
-	if s.admin, err = newAdmin(s, &o); err != nil {
+	if s.admin, err = newAdminSockets(s, &o); err != nil {
 		return s, err
 	}
 	s.background.Go(func() { s.clean(s.stop) })
@@ -295,4 +295,23 @@ func Check(ctx context.Context, o Options) error {
 		return err
 	}
 	return roomFor(o.Total, nil, all)
+}
+
+// served returns the caches in the order of their names.
+func (s *Server) served() []*served.Cache {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*served.Cache, 0, len(s.caches))
+	for _, h := range s.caches {
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b *served.Cache) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// ready says whether clients are answered.
+func (s *Server) ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving && !s.closed
 }

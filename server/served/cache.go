@@ -52,8 +52,15 @@ type Cache struct {
 // DrainTimeout is how long the end of a server waits for reads, answers and sources. A variable for tests.
 var DrainTimeout = 10 * time.Second
 
-// ErrServed is the error of a second server for a cache.
-var ErrServed = errors.New("another server fills this cache")
+// Errors of caches.
+var (
+	// ErrServed is the error of a second server for a cache.
+	ErrServed = errors.New("another server fills this cache")
+	// ErrNoCache: this server has no cache of that name.
+	ErrNoCache = errors.New("this server has no such cache")
+	// ErrHasCache: this server has a cache of that name already.
+	ErrHasCache = errors.New("this server has a cache of that name")
+)
 
 // Serve creates the segment of a prepared cache, or adopts the one that an earlier server left, if it has the name, the schema, the size and the fingerprint of the source.
 // A segment that differs is removed (its clients keep it), and a cold one is created. The source belongs to the served cache from here on; on failure it stays the caller's. ErrServed when another server has it; errors of package shm, with the cache's name.

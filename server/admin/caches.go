@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 	"strconv"
 
 	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/server/prefetch"
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 
@@ -20,7 +23,7 @@ import (
 const maxBody = 64 << 10
 
 // postCache makes a cache: 201 with what GET answers.
-func (s *Server) postCache(w http.ResponseWriter, r *http.Request) {
+func (s *Host) postCache(w http.ResponseWriter, r *http.Request) {
 	o, ok := s.takeCache(w, r)
 	if !ok {
 		return
@@ -34,7 +37,7 @@ func (s *Server) postCache(w http.ResponseWriter, r *http.Request) {
 }
 
 // putCache replaces a cache: 200 with what GET answers.
-func (s *Server) putCache(w http.ResponseWriter, r *http.Request) {
+func (s *Host) putCache(w http.ResponseWriter, r *http.Request) {
 	o, ok := s.takeCache(w, r)
 	if !ok {
 		return
@@ -51,7 +54,7 @@ func (s *Server) putCache(w http.ResponseWriter, r *http.Request) {
 }
 
 // deleteCache removes a cache, with ?unlink=true its segment too: 200 with what was done.
-func (s *Server) deleteCache(w http.ResponseWriter, r *http.Request) {
+func (s *Host) deleteCache(w http.ResponseWriter, r *http.Request) {
 	unlink := false
 	for key, values := range r.URL.Query() {
 		var err error
@@ -83,16 +86,16 @@ func takeBody(w http.ResponseWriter, r *http.Request, what string) (body []byte,
 }
 
 // takeCache reads the body of a request for a cache. false: it was answered.
-func (s *Server) takeCache(w http.ResponseWriter, r *http.Request) (o CacheOptions, ok bool) {
+func (s *Host) takeCache(w http.ResponseWriter, r *http.Request) (o served.Options, ok bool) {
 	body, ok := takeBody(w, r, "cache")
 	if !ok {
 		return o, false
 	}
-	if s.parse == nil {
+	if s.Parse == nil {
 		fail(w, http.StatusNotImplemented, "this server takes its caches from its own program only")
 		return o, false
 	}
-	o, err := s.parse(body)
+	o, err := s.Parse(body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return o, false
@@ -106,17 +109,17 @@ var refusals = []struct {
 	status int
 	errors []error
 }{
-	{http.StatusNotFound, []error{ErrNoCache, ErrNoPlan}},
-	{http.StatusConflict, []error{ErrHasCache, ErrServed, ErrManyPlans, shm.ErrExists}},
+	{http.StatusNotFound, []error{served.ErrNoCache, prefetch.ErrNoPlan}},
+	{http.StatusConflict, []error{served.ErrHasCache, served.ErrServed, prefetch.ErrManyPlans, shm.ErrExists}},
 	{http.StatusInsufficientStorage, []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
-	{http.StatusServiceUnavailable, []error{ErrEnding, context.Canceled}},
+	{http.StatusServiceUnavailable, []error{fill.ErrEnding, context.Canceled}},
 	{http.StatusBadRequest, []error{shm.ErrInvalid, order.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
 		unix.EACCES, unix.ENAMETOOLONG, unix.ELOOP, unix.EISDIR, unix.ENXIO, unix.EINVAL}}, // of a path in the body
 }
 
 // refuse answers a change that did not go well.
-func (s *Server) refuse(w http.ResponseWriter, what, name string, err error) {
-	s.log.Warn("an operator was refused", "change", what, "cache", name, "error", err)
+func (s *Host) refuse(w http.ResponseWriter, what, name string, err error) {
+	s.Log.Warn("an operator was refused", "change", what, "cache", name, "error", err)
 	for _, r := range refusals {
 		for _, target := range r.errors {
 			if errors.Is(err, target) {

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"bytes"
@@ -7,15 +7,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/stocached/stocached/server/prefetch"
 )
 
 // postPlan begins a plan: 201 with what GET answers of it.
-func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
+func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 	body, ok := takeBody(w, r, "plan")
 	if !ok {
 		return
 	}
-	var o PlanOptions
+	var o prefetch.Options
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&o)
@@ -29,7 +31,7 @@ func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("name")
-	answer, err := s.plan(name, o)
+	answer, err := s.StartPlan(name, o)
 	if err != nil {
 		s.refuse(w, "plan", name, err)
 		return
@@ -38,8 +40,8 @@ func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
 }
 
 // getPlans lists the plans of a cache.
-func (s *Server) getPlans(w http.ResponseWriter, r *http.Request) {
-	h, err := s.require(r.PathValue("name"))
+func (s *Host) getPlans(w http.ResponseWriter, r *http.Request) {
+	h, err := s.Require(r.PathValue("name"))
 	if err != nil {
 		s.refuse(w, "look at plans", r.PathValue("name"), err)
 		return
@@ -50,7 +52,7 @@ func (s *Server) getPlans(w http.ResponseWriter, r *http.Request) {
 }
 
 // deletePlans ends the plans of a cache, with ?plan=NAME one: 200 with what was ended.
-func (s *Server) deletePlans(w http.ResponseWriter, r *http.Request) {
+func (s *Host) deletePlans(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	for key := range query {
 		if key != "plan" || len(query[key]) != 1 || query.Get(key) == "" {

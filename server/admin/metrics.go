@@ -1,14 +1,14 @@
-package server
+package admin
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // collector makes metrics when they are asked for, out of what the segments and fillers count anyway: nothing is counted for it on the path of a read.
-type collector struct{ server *Server }
+type collector struct{ host *Host }
 
 // desc describes a metric, whose first label is the cache.
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -50,18 +50,18 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect reads every cache once.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	for _, h := range c.server.served() {
+	for _, h := range c.host.Caches() {
 		if h.Enter() {
 			collect(h, out)
 			h.Leave()
 		}
 	}
-	for kind, s := range map[string]*session.Budget{"waiting": c.server.sessions.Replies, "requests": c.server.sessions.Requests} {
+	for kind, s := range map[string]*session.Budget{"waiting": c.host.Replies, "requests": c.host.Requests} {
 		used, limit := s.Usage()
 		out <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(used), kind)
 		out <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(limit), kind)
 	}
-	for name, leftOut := range c.server.inConfiguration() {
+	for name, leftOut := range c.host.Missing() {
 		out <- prometheus.MustNewConstMetric(descLeftOut, prometheus.GaugeValue, leftOut, name)
 	}
 }
