@@ -105,7 +105,7 @@ type operators struct {
 
 func (l operators) Accept() (net.Conn, error) {
 	for {
-		c, err := patient{l.UnixListener, l.log}.AcceptUnix()
+		c, err := retryingListener{l.UnixListener, l.log}.AcceptUnix()
 		if err != nil {
 			return nil, err
 		}

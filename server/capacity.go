@@ -9,10 +9,10 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// roomFor says whether segments for the coming caches fit beside those that stay, before any is made: ErrMemory with the numbers. total is the operator's own bound on all of them;
-// 0: none. A segment that is there already and is the one wanted takes nothing new of the tmpfs; one that is another is removed, and what it has is counted as free unless
-// somebody else has it. Nothing is reserved: others may take what was found free.
-func roomFor(total uint64, staying []*served.Cache, coming []*served.Prepared) error {
+// checkCapacity checks that segments for the coming caches fit beside those that stay, before any is created: ErrMemory with the numbers. total is the operator's bound on all of them;
+// 0: none. An existing segment that is the wanted one takes no more of the tmpfs. Another one is removed, and its pages count as free unless another process has it attached.
+// Nothing is reserved: other processes may take what was free.
+func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepared) error {
 	sum, list := uint64(0), []string{}
 	add := func(name string, bytes uint64) {
 		sum += bytes

@@ -26,7 +26,7 @@ func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 	s.changes.Lock() // a source that hangs while it is opened holds up no other change
 	defer s.changes.Unlock()
 	if err = s.hasNot(o.Name); err == nil {
-		err = roomFor(s.total, s.served(), []*served.Prepared{p})
+		err = checkCapacity(s.total, s.served(), []*served.Prepared{p})
 	}
 	if err == nil {
 		err = s.begin(p)
@@ -119,7 +119,7 @@ func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 	defer s.changes.Unlock()
 	h, err := s.has(o.Name)
 	if err == nil {
-		err = roomFor(s.total, without(s.served(), h), []*served.Prepared{p})
+		err = checkCapacity(s.total, without(s.served(), h), []*served.Prepared{p})
 	}
 	if err == nil {
 		err = s.exchange(h, p)

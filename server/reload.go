@@ -128,5 +128,5 @@ func (s *Server) review(p *reload, total uint64) (removed []string, err error) {
 		}
 		return goes || slices.ContainsFunc(p.coming, func(p *served.Prepared) bool { return p.Options.Name == h.Name })
 	})
-	return removed, roomFor(total, staying, p.coming)
+	return removed, checkCapacity(total, staying, p.coming)
 }

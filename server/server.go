@@ -23,7 +23,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Server hosts caches and answers on the data socket. New makes it, Serve runs it until its context ends.
+// Server serves caches and answers on the data socket. New makes it, Serve runs it until its context ends.
 type Server struct {
 	log    *slog.Logger
 	dir    string
@@ -124,7 +124,7 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prep
 		}
 		coming = append(coming, p)
 	}
-	return coming, roomFor(o.Total, nil, coming)
+	return coming, checkCapacity(o.Total, nil, coming)
 }
 
 // Serve answers until ctx ends: then it fails what is queued, waits for reads under way and for answers to be taken, and lets the caches go, warm.
@@ -137,7 +137,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.admin.serve(s)
 	var clients sync.WaitGroup
 	for {
-		socket, err := patient{s.socket, s.log}.AcceptUnix()
+		socket, err := retryingListener{s.socket, s.log}.AcceptUnix()
 		if err != nil {
 			break
 		}
@@ -294,7 +294,7 @@ func Check(ctx context.Context, o Options) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return roomFor(o.Total, nil, all)
+	return checkCapacity(o.Total, nil, all)
 }
 
 // served returns the caches in the order of their names.
