@@ -87,7 +87,7 @@ func (a *adminSockets) close() error {
 	defer cancel()
 	for k, h := range a.http {
 		if err := h.Shutdown(ctx); err != nil {
-			errs = append(errs, h.Close()) // who asks for a long profile, perhaps
+			errs = append(errs, h.Close()) // perhaps a client that asks for a long profile
 		}
 		if err := a.sockets[k].Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)

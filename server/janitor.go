@@ -4,11 +4,11 @@ import (
 	"time"
 )
 
-// janitorPause is how often slots that dead clients left claimed are looked for. Whoever wants such a sample takes it back at once; this is for samples that nobody wants.
+// janitorPause is how often the janitor takes back slots that dead clients left claimed. A client that wants such a sample takes it back at once; the janitor frees all others.
 // It also is how exactly read_timeout and remove_unused are kept.
 var janitorPause = time.Second
 
-// clean looks after all caches, until stop is closed.
+// clean cleans up all caches until stop is closed.
 func (s *Server) clean(stop <-chan struct{}) {
 	tick := time.NewTicker(janitorPause)
 	defer tick.Stop()

@@ -27,13 +27,14 @@ type Options struct {
 	Admin         AdminOptions
 	// ParseCache makes options of the JSON that operators send for a cache. What it complains about is their error. nil: no caches are made or replaced at run time by them.
 	ParseCache func(body []byte) (CacheOptions, error)
-	// DataSocket and AdminSocket are listeners that were opened by whoever started this process, and are the server's from New on. nil: it opens its own, in the folder of the other one, else in SocketsDir.
+	// DataSocket and AdminSocket are listeners that the service manager opened, and belong to the server from New on. nil: the server opens its own, in the folder of the other one,
+	// else in SocketsDir.
 	DataSocket, AdminSocket *net.UnixListener
 
 	open served.OpenFunc // nil: kinds.Open. For tests
 }
 
-// AdminOptions say who may ask the admin socket, and for what.
+// AdminOptions say who may use the admin socket, and for what.
 type AdminOptions struct {
 	// Group opens it to the members of a group, by name or number; its folder as well, as far as they need that to reach it. "": to the server's own user, and root.
 	Group string

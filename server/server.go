@@ -178,7 +178,7 @@ func (s *Server) cache(name string) *served.Cache {
 	return s.caches[name]
 }
 
-// enter begins to look into the cache of a name, which the caller has to leave; nil: there is none.
+// enter enters the cache of a name, which the caller has to leave; nil: there is none.
 func (s *Server) enter(name string) *served.Cache {
 	for {
 		h := s.cache(name)

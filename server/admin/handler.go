@@ -150,7 +150,7 @@ func reply(w http.ResponseWriter, code int, v any) {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
-		return // an operator who has gone away needs no answer
+		return // the operator is gone
 	}
 }
 

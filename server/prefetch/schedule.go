@@ -74,8 +74,8 @@ type Schedule struct {
 	held    atomic.Bool // what is in the queue is to be given up: there is no room for it, or the plan was ended
 
 	mu       sync.Mutex // protects what follows
-	round    uint64     // samples of each rank that were looked at
-	next     uint64     // samples that were looked at
+	round    uint64     // samples of each rank that were planned
+	next     uint64     // samples that were planned
 	began    uint64     // reads of the cache when the plan began
 	consumed uint64     // samples, as far as can be told
 	moved    time.Time  // when consumed or next last did

@@ -19,11 +19,11 @@ type Options struct {
 	Assign   shm.Assign      // which samples get a slot; fixed-size samples only
 	Parallel int             // reads at a time, at most 32. 0: 4
 	Dir      string          // an existing folder on a tmpfs. "": that of all caches
-	// Unnamed makes a segment without a name in any folder, which goes with its last process and so is cold after a restart. Clients get it from the server; nobody can truncate it.
+	// Unnamed makes a segment without a name in any folder, which goes with its last process and so is cold after a restart. Clients get it from the server; no process can truncate it.
 	Unnamed bool
 	// ReadTimeout is how long a read of a sample may take, its retries, its waiting for limits and its decoding included, at least a second. It is kept to the second. 0: a minute.
 	ReadTimeout time.Duration
-	// RemoveUnused is how long nobody but this server may have the cache attached before it is emptied: its segment is removed, and a cold one takes its place. 0: it is kept.
+	// RemoveUnused is how long a cache without clients is kept. Then its segment is removed, and a cold one takes its place. 0: it is kept for ever.
 	RemoveUnused time.Duration
 }
 

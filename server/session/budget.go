@@ -9,13 +9,13 @@ import (
 // Budget is memory that all connections have together. Where more than a half is taken, a connection that has some may have half as much as is left, and the last quarter is for clients
 // that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
 type Budget struct {
-	again func() // called a moment after somebody could not take, as nobody tells when a client begins to read. nil: nothing is to be done
+	again func() // called a moment after a connection could not take, since no event tells when a client starts to read; nil: not called
 
 	mu     sync.Mutex // protects what follows
-	room   sync.Cond  // something was given back, or somebody who waits is to look again
+	room   sync.Cond  // something was given back, or those that wait must try again
 	limit  int
 	used   int
-	short  bool // somebody could not take, since something was given back last
+	short  bool // a connection could not take, since something was given back last
 	timed  bool // again is going to be called
 	closed bool
 }
@@ -42,7 +42,7 @@ func (s *Budget) fits(own, n int, reads func() bool) bool {
 	return ok
 }
 
-// tryAgain has everybody look again who could not take.
+// tryAgain has all connections try again that could not take.
 func (s *Budget) tryAgain() {
 	s.mu.Lock()
 	s.timed = false
@@ -92,7 +92,7 @@ func (s *Budget) force(n int) {
 	s.mu.Unlock()
 }
 
-// give gives n bytes back, and says whether somebody could not take.
+// give gives n bytes back, and says whether a connection could not take.
 func (s *Budget) give(n int) (short bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

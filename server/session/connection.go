@@ -140,7 +140,7 @@ func (c *Connection) Serve() {
 			c.host.Log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
 			c.out.die()
 		}
-		c.socket.Close() // ends the reader, if it is not the one who ended this
+		c.socket.Close() // ends the reader, if it has not ended yet
 	}()
 	err := c.read()
 	c.out.giveAsked(c.asked)
@@ -218,7 +218,7 @@ func whole(r *bufio.Reader) bool {
 		return false
 	}
 	h, err := control.ParseHeader([control.HeaderBytes]byte(frame), true)
-	return err != nil || len(frame)-control.HeaderBytes >= int(h.Length) // one that cannot be is waited for by nobody
+	return err != nil || len(frame)-control.HeaderBytes >= int(h.Length) // do not wait for a frame that is invalid
 }
 
 // take does what a frame asks for. An error ends the connection.
@@ -319,7 +319,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	r.samples = fill.NewRequest(r, queue, m.Indices)
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
-	if r.prefetch { // which keeps no fetch out: who prefetches cannot know when it ends
+	if r.prefetch { // prefetches do not count against fetches: a client cannot know when they end
 		requests, indices = requests+len(c.prefetches), indices+c.later
 	}
 	switch {
@@ -341,7 +341,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		return io.EOF
 	}
 	r.asked, c.asked = c.asked, 0
-	c.mu.Lock() // nobody else adds requests
+	c.mu.Lock() // only this goroutine adds requests
 	if r.prefetch {
 		c.prefetches[r] = true
 		c.later += len(m.Indices)

@@ -26,7 +26,7 @@ const (
 	maxAnswerBytes = 1 << 20
 )
 
-// output is what a connection has to write: frames in their order, written by one goroutine, so that nobody else ever waits for a client.
+// output is what a connection has to write: frames in their order, written by one goroutine, so that no other goroutine waits for a client.
 type output struct {
 	socket  *net.UnixConn
 	drained func()       // called when there is room for samples again
@@ -34,7 +34,7 @@ type output struct {
 	asked   *Budget      // for requests, whose part is given back when they are answered
 	own     atomic.Int64 // of asked, this connection's
 	told    atomic.Bool  // a sample, or the end of a request, was written
-	gone    atomic.Bool  // the client is: as dead, for who must not wait for mu
+	gone    atomic.Bool  // like dead, for callers that must not wait for mu
 
 	mu      sync.Mutex // protects what follows
 	wake    sync.Cond
@@ -330,7 +330,7 @@ func (o *output) run() error {
 			drained = short || full && !o.isFull()
 		}
 		if len(o.frames) == 0 && o.last.IsZero() && err == nil {
-			err = o.socket.SetWriteDeadline(time.Time{}) // or it would wake somebody, and what is written at once would be late
+			err = o.socket.SetWriteDeadline(time.Time{}) // or it would fire later, and delay what writeNow writes
 		}
 		o.mu.Unlock()
 		if drained {
