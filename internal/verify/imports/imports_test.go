@@ -60,7 +60,7 @@ var rules = map[string]rule{
 var shown = map[string][]string{"loader": {"client", "server"}}
 
 // helpers are what tests of any folder may import.
-var helpers = []string{"go.uber.org/goleak"}
+var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}
 
 // cloud SDKs, by the beginnings of their module paths.
 var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/", "google.golang.org/api"}
