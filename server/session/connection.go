@@ -44,25 +44,25 @@ type Connection struct {
 	out    *output
 	label  string // what the client calls itself
 
-	asked  int                     // bytes that were reserved for the current frame
-	caches []*served.Cache         // by the number that the client has of each
-	queues map[*served.Cache]*pair // of this client, in the fillers
+	reserved int                             // bytes that were reserved for the current frame
+	caches   []*served.Cache                 // by the number that the client has of each
+	queues   map[*served.Cache]*clientQueues // of this client, in the fillers
 
 	mu         sync.Mutex          // protects what follows
 	requests   map[uint64]*request // fetches under way, by the client's numbers
 	prefetches map[*request]bool   // under way; each was answered at once, so the client may use its number again
 	underWay   int                 // indices of fetches
-	later      int                 // indices of prefetches
+	prefetched int                 // indices of prefetches
 }
 
-// pair has the queues of one client for one cache.
-type pair struct{ fetches, prefetches *fill.Queue }
+// clientQueues has the queues of one client for one cache.
+type clientQueues struct{ fetches, prefetches *fill.Queue }
 
 // request is a FETCH or PREFETCH under way.
 type request struct {
 	connection *Connection
 	id         uint64
-	asked      int  // bytes that its connection has taken for it
+	reserved   int  // bytes that its connection has taken for it
 	prefetch   bool // the client does not wait for its samples
 	slotsOnly  bool
 	filler     *fill.Filler
@@ -70,7 +70,9 @@ type request struct {
 }
 
 // CanTake says whether the client has room for n more bytes of a sample without a slot.
-func (r *request) CanTake(n int) bool { return r.prefetch || r.slotsOnly || r.connection.out.takes(n) }
+func (r *request) CanTake(n int) bool {
+	return r.prefetch || r.slotsOnly || r.connection.out.canTake(n)
+}
 
 // Take sends a sample without a slot to the client.
 func (r *request) Take(position uint32, data *fill.Buffer) bool {
@@ -88,9 +90,9 @@ func (r *request) cancel() { r.filler.Cancel(r.samples) }
 
 // New makes the connection of a client that was accepted.
 func New(h *Host, socket *net.UnixConn) *Connection {
-	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*pair{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
+	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*clientQueues{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
 	c.out = newOutput(socket, h.Drained)
-	c.out.memory, c.out.asked = h.Replies, h.Requests
+	c.out.replies, c.out.requests = h.Replies, h.Requests
 	return c
 }
 
@@ -105,7 +107,7 @@ func (c *Connection) Refuse(text string) {
 
 // Drain writes what is queued until a deadline, reads no more frames, and ends the connection.
 func (c *Connection) Drain(deadline time.Time) {
-	c.out.until(deadline)
+	c.out.setDeadline(deadline)
 	if err := c.socket.CloseRead(); err != nil { // ends the reader, which then has the rest written
 		c.socket.Close() // the client is gone
 	}
@@ -123,9 +125,9 @@ const smallBody = 64 << 10
 
 // reserve takes memory for a request of n indices, when there is some. false: the server ends, or the client is gone.
 func (c *Connection) reserve(n int) bool {
-	ok := c.out.takeAsked(n * indexBytes)
+	ok := c.out.reserve(n * indexBytes)
 	if ok {
-		c.asked = n * indexBytes
+		c.reserved = n * indexBytes
 	}
 	return ok
 }
@@ -138,12 +140,12 @@ func (c *Connection) Serve() {
 		defer close(writer)
 		if err := c.out.run(); err != nil {
 			c.host.Log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
-			c.out.die()
+			c.out.abort()
 		}
 		c.socket.Close() // ends the reader, if it has not ended yet
 	}()
 	err := c.read()
-	c.out.giveAsked(c.asked)
+	c.out.unreserve(c.reserved)
 	c.cancelAll()
 	var remote *control.RemoteError
 	switch {
@@ -155,7 +157,7 @@ func (c *Connection) Serve() {
 		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", FrameTimeout)))
 	case errors.Is(err, io.EOF) && c.host.Ending(): // which has ended this reader; what the client waits for was answered
 	default:
-		c.out.die() // the client is gone
+		c.out.abort() // the client is gone
 	}
 	c.out.end()
 	<-writer
@@ -166,7 +168,7 @@ func (c *Connection) read() error {
 	r := bufio.NewReaderSize(c.socket, 4096)
 	body := []byte(nil)
 	for first := true; ; first = false {
-		c.out.rest()
+		c.out.waitForRoom()
 		if _, err := r.Peek(1); err != nil { // between frames a client may rest for ever
 			return err
 		}
@@ -203,8 +205,8 @@ func (c *Connection) read() error {
 		if err := c.take(h, body[:h.Length], first); err != nil {
 			return err
 		}
-		c.out.giveAsked(c.asked) // unless a request has it
-		c.asked = 0
+		c.out.unreserve(c.reserved) // unless a request has it
+		c.reserved = 0
 		if cap(body) > smallBody {
 			body = nil // an idle connection keeps no large buffer
 		}
@@ -291,7 +293,7 @@ func (c *Connection) attach(request uint64, name string) {
 	if number < 0 {
 		number = len(c.caches)
 		c.caches = append(c.caches, h) // and never another one in its place: the client knows it by the number
-		c.queues[h] = &pair{fill.NewQueue(false, c.out.full), fill.NewQueue(true, func() bool { return false })}
+		c.queues[h] = &clientQueues{fill.NewQueue(false, c.out.full), fill.NewQueue(true, func() bool { return false })}
 		h.Connect()
 	}
 	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
@@ -320,7 +322,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
 	if r.prefetch { // prefetches do not count against fetches: a client cannot know when they end
-		requests, indices = requests+len(c.prefetches), indices+c.later
+		requests, indices = requests+len(c.prefetches), indices+c.prefetched
 	}
 	switch {
 	case c.requests[h.Request] != nil:
@@ -337,14 +339,14 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		return nil
 	}
 	c.mu.Unlock()
-	if c.asked == 0 && !c.reserve(len(m.Indices)) {
+	if c.reserved == 0 && !c.reserve(len(m.Indices)) {
 		return io.EOF
 	}
-	r.asked, c.asked = c.asked, 0
+	r.reserved, c.reserved = c.reserved, 0
 	c.mu.Lock() // only this goroutine adds requests
 	if r.prefetch {
 		c.prefetches[r] = true
-		c.later += len(m.Indices)
+		c.prefetched += len(m.Indices)
 	} else {
 		c.requests[r.id] = r
 		c.underWay += len(m.Indices)
@@ -371,17 +373,17 @@ func (c *Connection) ended(r *request, failures []control.Failure) {
 	c.mu.Lock()
 	if r.prefetch {
 		delete(c.prefetches, r)
-		c.later -= r.samples.Len()
+		c.prefetched -= r.samples.Len()
 	} else {
 		delete(c.requests, r.id)
 		c.underWay -= r.samples.Len()
 	}
 	c.mu.Unlock()
 	if r.prefetch {
-		c.out.giveAsked(r.asked)
+		c.out.unreserve(r.reserved)
 		return
 	}
-	c.out.answer(control.AppendFetched(nil, r.id, c.out.cut(failures)), r.asked)
+	c.out.answer(control.AppendFetched(nil, r.id, c.out.shorten(failures)), r.reserved)
 }
 
 // cancelAll gives up all requests.

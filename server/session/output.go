@@ -17,7 +17,7 @@ import (
 // StallTimeout is how long a client may take nothing of what it is sent. A variable for tests.
 var StallTimeout = 30 * time.Second
 
-// writePiece is how much is written within one stallTimeout.
+// writePiece is how much is written within one StallTimeout.
 const writePiece = 256 << 10
 
 // What may wait to be written before a client's next frame is not read: it asks faster than it takes answers. More than the answers of all requests that may be under way.
@@ -28,13 +28,13 @@ const (
 
 // output is what a connection has to write: frames in their order, written by one goroutine, so that no other goroutine waits for a client.
 type output struct {
-	socket  *net.UnixConn
-	drained func()       // called when there is room for samples again
-	memory  *Budget      // for what waits
-	asked   *Budget      // for requests, whose part is given back when they are answered
-	own     atomic.Int64 // of asked, this connection's
-	told    atomic.Bool  // a sample, or the end of a request, was written
-	gone    atomic.Bool  // like dead, for callers that must not wait for mu
+	socket      *net.UnixConn
+	drained     func()       // called when there is room for samples again
+	replies     *Budget      // for what waits
+	requests    *Budget      // for requests, whose part is given back when they are answered
+	own         atomic.Int64 // of requests, this connection's part
+	hasAnswered atomic.Bool  // a sample, or the end of a request, was written
+	gone        atomic.Bool  // like dead, for callers that must not wait for mu
 
 	mu      sync.Mutex // protects what follows
 	wake    sync.Cond
@@ -57,17 +57,17 @@ type frame struct {
 	head       []byte
 	data       *fill.Buffer
 	descriptor *os.File // goes with the first byte, and is closed then
-	asked      int      // bytes of the request that it answers
+	reserved   int      // bytes of the request that it answers
 }
 
 func newOutput(socket *net.UnixConn, drained func()) *output {
-	o := &output{socket: socket, drained: drained, memory: unlimited, asked: unlimited}
+	o := &output{socket: socket, drained: drained, replies: unlimited, requests: unlimited}
 	o.wake.L, o.room.L = &o.mu, &o.mu
 	return o
 }
 
-// takes says whether n more bytes of a sample may wait: when none does, as far as all connections together have room for them. Then sample has to follow.
-func (o *output) takes(n int) bool {
+// canTake says whether n more bytes of a sample may wait: when none does, as far as all connections together have room for them. Then sample has to follow.
+func (o *output) canTake(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -76,7 +76,7 @@ func (o *output) takes(n int) bool {
 	case o.waiting > 0 && o.waiting+n > control.MaxWaitingSend:
 		o.refused = true
 		return false
-	case !o.memory.take(o.waiting, n, o.reads):
+	case !o.replies.take(o.waiting, n, o.clientReads):
 		o.short, o.shortAt = n, o.waiting/2
 		return false
 	}
@@ -93,7 +93,7 @@ func (o *output) full() bool {
 
 // isFull is full with mu held.
 func (o *output) isFull() bool {
-	if o.short > 0 && o.waiting <= o.shortAt && o.memory.hasRoom(o.waiting, o.short, o.reads) {
+	if o.short > 0 && o.waiting <= o.shortAt && o.replies.hasRoom(o.waiting, o.short, o.clientReads) {
 		o.short = 0
 	}
 	return !o.dead && (o.refused || o.short > 0 || o.waiting >= control.MaxWaitingSend)
@@ -102,21 +102,21 @@ func (o *output) isFull() bool {
 // send queues a frame without a sample.
 func (o *output) send(head []byte) { o.queue(frame{head: head}) }
 
-// answer queues the last frame of a request, for which takeAsked has taken so much.
-func (o *output) answer(head []byte, asked int) { o.queue(frame{head: head, asked: asked}) }
+// answer queues the last frame of a request, for which reserve has taken so many bytes.
+func (o *output) answer(head []byte, reserved int) { o.queue(frame{head: head, reserved: reserved}) }
 
 // sendDescriptor queues a frame that takes a descriptor along, which is the output's from here on.
 func (o *output) sendDescriptor(head []byte, descriptor *os.File) {
 	o.queue(frame{head: head, descriptor: descriptor})
 }
 
-// cut leaves out texts of failures but the first when all connections together have no room for them.
-func (o *output) cut(failures []control.Failure) []control.Failure {
+// shorten leaves out texts of failures but the first when all connections together have no room for them.
+func (o *output) shorten(failures []control.Failure) []control.Failure {
 	size := 0
 	for _, f := range failures {
 		size += len(f.Text)
 	}
-	if size <= control.MaxText || o.memory.hasRoom(0, size, o.reads) {
+	if size <= control.MaxText || o.replies.hasRoom(0, size, o.clientReads) {
 		return failures
 	}
 	for k := range failures[1:] {
@@ -144,7 +144,7 @@ func (o *output) add(f frame) (short bool) {
 	if o.dead || o.ending {
 		if f.data != nil && !o.dead {
 			o.waiting -= len(f.data.Bytes)
-			short = o.memory.give(len(f.data.Bytes))
+			short = o.replies.give(len(f.data.Bytes))
 		}
 		o.drop(&f)
 		return short
@@ -159,7 +159,7 @@ func (o *output) add(f frame) (short bool) {
 	if f.data == nil {
 		o.answers++
 		o.bytes += len(f.head)
-		o.memory.force(len(f.head))
+		o.replies.force(len(f.head))
 	}
 	o.frames = append(o.frames, f)
 	o.wake.Signal()
@@ -188,8 +188,8 @@ func (o *output) writeNow(p []byte) []byte {
 
 // written notes that a frame was.
 func (o *output) written(f *frame) {
-	if f.data != nil || f.asked > 0 {
-		o.told.Store(true)
+	if f.data != nil || f.reserved > 0 {
+		o.hasAnswered.Store(true)
 	}
 }
 
@@ -201,13 +201,13 @@ func (o *output) drop(f *frame) {
 	if f.descriptor != nil {
 		f.descriptor.Close()
 	}
-	o.giveAsked(f.asked)
+	o.unreserve(f.reserved)
 }
 
-// reads says whether the client has read everything that was written, some answer among it.
-func (o *output) reads() bool {
+// clientReads says whether the client has read everything that was written, some answer among it.
+func (o *output) clientReads() bool {
 	raw, err := o.socket.SyscallConn()
-	if err != nil || !o.told.Load() {
+	if err != nil || !o.hasAnswered.Load() {
 		return false
 	}
 	unread := 1
@@ -219,31 +219,31 @@ func (o *output) reads() bool {
 	return err == nil && unread == 0
 }
 
-// takeAsked takes n bytes for a request, when there is room for them. false: the server ends, or the client is gone.
-func (o *output) takeAsked(n int) bool {
+// reserve takes n bytes for a request, when there is room for them. false: the server ends, or the client is gone.
+func (o *output) reserve(n int) bool {
 	if n == 0 {
 		return true
 	}
-	ok := o.asked.await(int(o.own.Load()), n, o.reads, o.gone.Load)
+	ok := o.requests.await(int(o.own.Load()), n, o.clientReads, o.gone.Load)
 	if ok {
 		o.own.Add(int64(n))
 	}
 	return ok
 }
 
-// giveAsked gives them back.
-func (o *output) giveAsked(n int) {
+// unreserve gives them back.
+func (o *output) unreserve(n int) {
 	if n > 0 {
 		o.own.Add(-int64(n))
-		o.asked.give(n)
+		o.requests.give(n)
 	}
 }
 
-// rest waits until answers of a client may be queued again. It returns when the output ends or dies.
-func (o *output) rest() {
+// waitForRoom waits until answers of a client may be queued again. It returns when the output ends or dies.
+func (o *output) waitForRoom() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes || o.answers > 0 && o.memory.over()) {
+	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes || o.answers > 0 && o.replies.over()) {
 		o.room.Wait()
 	}
 }
@@ -257,8 +257,8 @@ func (o *output) end() {
 	o.mu.Unlock()
 }
 
-// until bounds how long anything is written.
-func (o *output) until(t time.Time) {
+// setDeadline bounds how long anything is written.
+func (o *output) setDeadline(t time.Time) {
 	o.mu.Lock()
 	o.last = t
 	o.mu.Unlock()
@@ -267,8 +267,8 @@ func (o *output) until(t time.Time) {
 	}
 }
 
-// giveTime lets the next piece take stallTimeout, or what is left.
-func (o *output) giveTime() error {
+// extendDeadline lets the next piece take StallTimeout, or what is left.
+func (o *output) extendDeadline() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := time.Now().Add(StallTimeout)
@@ -278,19 +278,19 @@ func (o *output) giveTime() error {
 	return o.socket.SetWriteDeadline(t)
 }
 
-// die drops what is queued and makes run return.
-func (o *output) die() {
+// abort drops what is queued and makes run return.
+func (o *output) abort() {
 	o.mu.Lock()
 	for k := range o.frames {
 		o.drop(&o.frames[k])
 	}
-	o.memory.give(o.waiting + o.bytes)
+	o.replies.give(o.waiting + o.bytes)
 	o.dead, o.frames, o.waiting, o.bytes, o.answers = true, nil, 0, 0, 0
 	o.gone.Store(true)
 	o.wake.Signal()
 	o.room.Broadcast()
 	o.mu.Unlock()
-	o.asked.wake()
+	o.requests.wake()
 	o.drained()
 }
 
@@ -320,13 +320,13 @@ func (o *output) run() error {
 		case f.data == nil:
 			o.answers--
 			o.bytes -= head
-			drained = o.memory.give(head)
+			drained = o.replies.give(head)
 			o.room.Broadcast()
 		default:
 			full := o.isFull()
 			o.waiting -= len(f.data.Bytes)
 			o.refused = o.refused && o.waiting > control.MaxWaitingSend/2
-			short := o.memory.give(len(f.data.Bytes))
+			short := o.replies.give(len(f.data.Bytes))
 			drained = short || full && !o.isFull()
 		}
 		if len(o.frames) == 0 && o.last.IsZero() && err == nil {
@@ -346,7 +346,7 @@ func (o *output) run() error {
 // write writes a frame, a piece at a time: each piece that the client takes gives it time for the next.
 func (o *output) write(f *frame) error {
 	if f.descriptor != nil {
-		if err := o.giveTime(); err != nil {
+		if err := o.extendDeadline(); err != nil {
 			return err
 		}
 		n, _, err := o.socket.WriteMsgUnix(f.head, unix.UnixRights(int(f.descriptor.Fd())), nil)
@@ -358,7 +358,7 @@ func (o *output) write(f *frame) error {
 	}
 	for _, part := range [][]byte{f.head, f.bytes()} {
 		for len(part) > 0 {
-			if err := o.giveTime(); err != nil {
+			if err := o.extendDeadline(); err != nil {
 				return err
 			}
 			n, err := o.socket.Write(part[:min(len(part), writePiece)])

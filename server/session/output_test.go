@@ -48,7 +48,7 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 		senders.Go(func() {
 			for n := range uint64(answers) {
 				o.send(control.AppendError(nil, sender+1, control.CodeRead, text(n)))
-				o.rest()
+				o.waitForRoom()
 			}
 		})
 	}
