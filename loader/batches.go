@@ -110,7 +110,7 @@ func (r *run) end() {
 func (r *run) next(ctx context.Context) (*buffer, error) {
 	began := time.Now()
 	if !r.stepFrom.IsZero() {
-		r.l.tally.step.add(began.Sub(r.stepFrom))
+		r.l.counters.step.add(began.Sub(r.stepFrom))
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -134,7 +134,7 @@ func (r *run) next(ctx context.Context) (*buffer, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	r.l.tally.wait.add(time.Since(began))
+	r.l.counters.wait.add(time.Since(began))
 	if b.err != nil {
 		panicIf(b.err)
 		return nil, b.err
@@ -151,7 +151,7 @@ func (l *Loader) handedOut(b *buffer, position uint64) {
 	l.mu.Lock()
 	l.state.Position = position
 	l.mu.Unlock()
-	l.tally.batch(b)
+	l.counters.batch(b)
 }
 
 // turn goes to the next epoch.
@@ -187,7 +187,7 @@ func (r *run) plan() {
 		b.real = int(min(max(r.part.Real(), first)-first, n))
 		began := time.Now()
 		err := r.gather(b)
-		r.l.tally.gather.add(time.Since(began))
+		r.l.counters.gather.add(time.Since(began))
 		if err != nil {
 			b.misses = b.misses[:0]
 			b.fail(0, err)

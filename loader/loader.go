@@ -17,12 +17,12 @@ import (
 // Loader makes batches of samples ahead of its caller, in an order that does not depend on timing. New makes it, and nothing has to be closed: all goroutines end with the loop over
 // Batches. All methods may be called at any time, by any goroutine, but there is one loop at a time.
 type Loader struct {
-	from    Samples
-	options Options
-	order   order.Order // that a state names
-	pool    pool
-	tally   tally
-	mean    atomic.Int64 // bytes of a sample, of those that differ as in the last batch; -1: not known yet
+	from     Samples
+	options  Options
+	order    order.Order // that a state names
+	pool     pool
+	counters counters
+	mean     atomic.Int64 // bytes of a sample, of those that differ as in the last batch; -1: not known yet
 
 	mu      sync.Mutex // protects what follows
 	running bool

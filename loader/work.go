@@ -91,7 +91,7 @@ func (w *worker) load(b *buffer, k int) {
 	}
 	began, returned := time.Now(), false
 	defer func() {
-		w.l.tally.load.add(time.Since(began))
+		w.l.counters.load.add(time.Since(began))
 		if !returned {
 			b.fail(k, w.wrong(b, k, &panicked{recover(), debug.Stack()}))
 		}
@@ -142,7 +142,7 @@ func (w *worker) fetch(b *buffer) {
 	defer b.settle(len(b.misses))
 	began := time.Now()
 	err := w.l.from.fetch.FetchMisses(w.ctx, b.wanted, func(n, bytes int) []byte { return b.place(b.misses[n], bytes) })
-	w.l.tally.load.add(time.Since(began))
+	w.l.counters.load.add(time.Since(began))
 	if err != nil {
 		b.fail(b.misses[0], err)
 	}
