@@ -58,6 +58,8 @@ class BatchIterator:
 
     The loader, the garbage collector, the end of the interpreter and whatever is no Exception (Ctrl-C) close it; so does its own end."""
 
+    ended = False  # of the class: an interrupt may come before the constructor has set anything
+
     def __init__(self, context: EpochContext) -> None:
         self._context = context
         self._pid = os.getpid()
@@ -70,7 +72,6 @@ class BatchIterator:
         self._instead: BatchIterator | None = None
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
         self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
-        self.ended = False
         _all.add(self)
 
     @property

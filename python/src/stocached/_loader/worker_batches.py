@@ -190,7 +190,7 @@ class WorkerBatchIterator(BatchIterator):
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()
         self._more, self._ready = False, None
-        if not hasattr(self, "_transport"):
+        if not hasattr(self, "_runtime"):
             return
         if self._snapshots is not None:
             self._snapshots.settle = None
