@@ -16,13 +16,13 @@ from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._random import base_seeds, generator_states
 from .._random.generator import plain
+from .._random.sample_seeds import sample_seed
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
 from .._workers.stateful import is_stateful
 from .epoch_context import Progress
 from .iterator import BatchIterator
 from .job import Fetcher
-from .numpy_backend import sample_seed
 from .options import LoaderOptions
 from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped
 

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import ClosedError, SchemaError
+from .._random.sample_seeds import sample_seeds
 from .._samples.batch_layout import Layout
 from .._workers import serialization
 from .._workers.task_queue import TASK
 from .epoch_context import EpochContext
 from .gather import Background, Batch, Gatherer, Indices
 from .iterator import BatchIterator, Delivered, array_bytes
-from .numpy_backend import sample_seeds
 from .sampling import listed
 from .tasks import ERROR, FROM_CACHE, NO_BUFFER, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime

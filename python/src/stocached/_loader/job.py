@@ -13,12 +13,13 @@ import numpy as np
 
 from .._datasets.cached_samples import CachedSamples
 from .._random import generator_states
+from .._random.sample_seeds import sample_seed
 from .._trace.augment_time import augmented
 from .._workers import dataset_states
 from .._workers.parent_watch import Parent
 from .._workers.stateful import give_back, is_stateful, state_of
 from .._workers.task_queue import TaskQueue
-from .numpy_backend import NumpyBackend, sample_seed
+from .numpy_backend import NumpyBackend
 from .tasks import BEGIN, SAMPLE, TELL
 
 _SHOWN = 16  # samples of a message at most

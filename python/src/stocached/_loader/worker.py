@@ -19,6 +19,7 @@ from .._random.generators import Seeding
 from .._samples.batch_layout import Layout
 from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
+from .._workers.errors import pickled
 from .._workers.task_queue import TaskQueue
 from .job import Fetcher, Job
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
@@ -130,15 +131,13 @@ class Worker:
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
-        where = self._job.where(self._number)
-        try:
-            wrapped = pickle.dumps(self._job.backend.error(error, where), 5)
-            pickle.loads(wrapped)
-        except Exception:  # an exception of a class that cannot be pickled
+        backend, where = self._job.backend, self._job.where(self._number)
+        data = pickled(backend.error(error, where))
+        if data is None:  # an exception of a class that cannot be pickled
             text = RuntimeError(f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)")
-            wrapped = pickle.dumps(self._job.backend.error(text.with_traceback(error.__traceback__), where), 5)
+            data = pickle.dumps(backend.error(text.with_traceback(error.__traceback__), where), pickle.HIGHEST_PROTOCOL)
         task.result = ERROR
-        task.spill_offset, task.spill_bytes = self._task_queue.put(wrapped)
+        task.spill_offset, task.spill_bytes = self._task_queue.put(data)
 
     def _do(self, tasks: list[_native.Task]) -> None:
         """All are of one kind. Results are ROW, and nothing in the overflow, unless something else is said."""

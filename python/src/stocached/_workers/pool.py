@@ -17,11 +17,10 @@ from typing import Any, Protocol
 from .._common import threads
 from .._common.errors import WorkerLostError
 from .._memory.ring import Ring
-from . import spawn
+from . import processes, spawn
 from .task_queue import TaskQueue
 
-_PATIENCE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
-_HARSH = 0.2  # and then after SIGTERM
+_PATIENCE = 0.3  # seconds that a thread has to end: it may be in the middle of a sample
 _ATTEMPTS = 5  # workers that one task, or starting one, may cost
 
 
@@ -110,13 +109,13 @@ class Pool:
 
     def _obituary(self, number: int, worker: Any, held: list[int], attempts: int) -> str:
         code = worker.exitcode if self.job.process else 0
-        how = f"ended with status {code}"
+        how = (
+            "is gone, and another part of the program has waited for it, so its exit code is unknown"
+            if code is None
+            else processes.how_it_ended(code)
+        )
         torchs = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
-        if code is None:
-            how = "is gone, and somebody else has waited for it, so nobody knows why"
-        elif code < 0:
-            with contextlib.suppress(ValueError):
-                how = f"was killed by {signal.Signals(-code).name}"
+        if code is not None and code < 0:
             torchs = f"DataLoader worker (pid {worker.pid}) is killed by signal: {signal.strsignal(-code)}"
         hint = {
             -signal.SIGKILL: "; is memory short (dmesg shows whether the kernel killed it)?",
@@ -147,17 +146,7 @@ def _close(pid: int, workers: list[Any], task_queue: TaskQueue) -> None:
     if os.getpid() != pid:
         return  # a forked child: they are not its workers
     task_queue.stop()
-    processes = [worker for worker in workers if not isinstance(worker, threading.Thread)]
-    for patience, end in ((_PATIENCE, "terminate"), (_HARSH, "kill"), (_PATIENCE, "")):
-        until = time.monotonic() + patience
-        for process in processes:
-            process.join(max(0.0, until - time.monotonic()))
-        processes = [process for process in processes if _alive(process)]
-        if not processes:
-            break
-        for process in processes:
-            if end:
-                getattr(process, end)()
+    processes.end([worker for worker in workers if not isinstance(worker, threading.Thread)])
     until = time.monotonic() + _PATIENCE
     for worker in workers:
         if isinstance(worker, threading.Thread) and worker is not threading.current_thread():
@@ -166,14 +155,7 @@ def _close(pid: int, workers: list[Any], task_queue: TaskQueue) -> None:
 
 
 def _alive(worker: Any) -> bool:
-    if not worker.is_alive():
-        return False
-    if not isinstance(worker, threading.Thread):
-        try:
-            os.kill(worker.pid, 0)
-        except ProcessLookupError:  # with SIGCHLD ignored, or where somebody waits for all children, multiprocessing does not hear of its end
-            return False
-    return True
+    return worker.is_alive() if isinstance(worker, threading.Thread) else processes.is_alive(worker)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
