@@ -1,4 +1,5 @@
-"""What a worker does: it takes tasks from the task queue, loads a sample into its row, or makes a whole batch, and answers."""
+"""What a worker does: it takes tasks from the task queue, loads a sample into its row, or makes a
+whole batch, and answers."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class Worker:
                 self._task_queue.done(self._number, tasks, count)
 
     def _survived(self, error: BaseException) -> BaseException:
-        """Raises what ends this process, as the user's code says; the parent sees that. A thread says it of the whole program, which is not its business."""
+        """Raises what ends this process, as the user's code says; the parent sees that. A thread
+        says it of the whole program, which is not its business."""
         if isinstance(error, SystemExit):
             if self._job.process:
                 raise error
@@ -94,7 +96,8 @@ class Worker:
             self._broken = job.backend.error(self._survived(error), job.where(self._number))
 
     def _begin(self, task: _native.Task) -> None:
-        """Begins an epoch of whole batches. Answers with a snapshot, and with how many of the batches before the state the dataset had."""
+        """Begins an epoch of whole batches. Answers with a snapshot, and with how many of the
+        batches before the state the dataset had."""
         job = self._job
         if not self._started:
             return
@@ -140,7 +143,8 @@ class Worker:
         task.spill_offset, task.spill_bytes = self._task_queue.put(data)
 
     def _do(self, tasks: list[_native.Task]) -> None:
-        """All are of one kind. Results are ROW, and nothing in the overflow, unless something else is said."""
+        """All are of one kind. Results are ROW, and nothing in the overflow, unless something else
+        is said."""
         if tasks[0].kind != SAMPLE or self._broken is not None:
             for task in tasks:
                 self._try(self._do_one, task)

@@ -18,7 +18,8 @@ def mix(x: int) -> int:
 
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
-    """The seed of whatever is random about a sample: of (seed, epoch, index) alone, so that it does not matter who loads it."""
+    """The seed of whatever is random about a sample: of (seed, epoch, index) alone, so that it does
+    not matter who loads it."""
     return mix(((_epoch_seed(seed, epoch) ^ index) + _GOLDEN) & _MASK)
 
 

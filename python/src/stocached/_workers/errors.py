@@ -8,7 +8,8 @@ from typing import Any
 
 
 class WorkerError:
-    """An exception of a worker on its way to the parent, where it is raised again with the worker's traceback in its message."""
+    """An exception of a worker on its way to the parent, where it is raised again with the worker's
+    traceback in its message."""
 
     def __init__(self, error: BaseException, where: str) -> None:
         self.kind = type(error)
@@ -41,7 +42,8 @@ class RemoteTraceback(Exception):
 
 
 def pickled(value: Any) -> bytes | None:
-    """None: it cannot be pickled, or not be read again, as an exception whose constructor takes other arguments."""
+    """None: it cannot be pickled, or not be read again, as an exception whose constructor takes
+    other arguments."""
     try:
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         pickle.loads(data)

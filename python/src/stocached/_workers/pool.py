@@ -32,14 +32,17 @@ class Job(Protocol):
     iterable: bool
 
     def doing(self, task_queue: TaskQueue, position: int) -> str:
-        """What a worker does that has taken the task at this position, such as "while it loaded sample 7"."""
+        """What a worker does that has taken the task at this position, such as "while it loaded
+        sample 7"."""
 
 
 class Pool:
-    """Started when made; `close` ends it, and so does the garbage collector or the end of the interpreter. The first daemon thread comes after it.
+    """Started when made; `close` ends it, and so does the garbage collector or the end of the
+    interpreter. The first daemon thread comes after it.
 
-    run: a function of the worker's number, the job, the task queue and the ring, which runs in the worker until the task queue is stopped.
-    All methods are for the thread that iterates, of the process that made it; in a forked child they do nothing."""
+    run: a function of the worker's number, the job, the task queue and the ring, which runs in the
+    worker until the task queue is stopped. All methods are for the thread that iterates, of the
+    process that made it; in a forked child they do nothing."""
 
     def __init__(self, job: Job, run: Callable[..., None], context: Any, task_queue: TaskQueue, ring: Ring, *, restart: bool) -> None:
         self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
@@ -78,7 +81,8 @@ class Pool:
         return [worker.pid for worker in self._workers] if self.job.process else []
 
     def check(self) -> None:
-        """Replaces workers that have died and has what they held done again; or WorkerLostError, naming worker, signal and sample, now and from now on."""
+        """Replaces workers that have died and has what they held done again; or WorkerLostError,
+        naming worker, signal and sample, now and from now on."""
         if os.getpid() != self._pid:
             return
         if self.lost is not None:
@@ -138,7 +142,8 @@ class Pool:
         return f"{who} {how} {doing}{hint}{advice}; {torchs}"
 
     def close(self) -> None:
-        """Ends the workers, within a second; one that is in the middle of a sample does not finish it. May be called again."""
+        """Ends the workers, within a second; one that is in the middle of a sample does not finish
+        it. May be called again."""
         self._close()
 
 
@@ -162,7 +167,8 @@ _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def _disown() -> None:
-    """In a child of os.fork: multiprocessing would end the workers when it exits, as if they were its own."""
+    """In a child of os.fork: multiprocessing would end the workers when it exits, as if they were
+    its own."""
     for pool in list(_pools):
         for worker in pool._workers:
             getattr(multiprocessing.process, "_children", set()).discard(worker)

@@ -22,9 +22,10 @@ class PipedProcess:
     def __init__(
         self, context: Any, target: Callable[..., None], arguments: Sequence[Any], name: str, others: Sequence[PipedProcess], sent: tuple[str, str]
     ) -> None:
-        """target: is called with the worker's end of the pipe, a list of pipes for `enter`, and the arguments. others: the workers started before.
-        sent: what the arguments hold, and the parameter by which users choose the start
-        method, for the message if they cannot be pickled."""
+        """target: is called with the worker's end of the pipe, a list of pipes for `enter`, and the
+        arguments. others: the workers started before. sent: what the arguments hold, and the
+        parameter by which users choose the start method, for the message if they cannot be
+        pickled."""
         self.pipe: Connection
         self.pipe, theirs = context.Pipe()
         method = context.get_start_method()
@@ -41,8 +42,8 @@ class PipedProcess:
 
 
 def enter(inherited: Sequence[Connection]) -> None:
-    """In a worker process with a pipe, first of all. inherited: the parent's ends of pipes that a fork has left here. Open, they would hide that the
-    parent has closed its own."""
+    """In a worker process with a pipe, first of all. inherited: the parent's ends of pipes that a
+    fork has left here. Open, they would hide that the parent has closed its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts on Ctrl-C, and ends its workers
     for pipe in inherited:
         pipe.close()
@@ -59,7 +60,8 @@ def is_alive(process: Any) -> bool:
 
 
 def end(processes: Sequence[Any]) -> None:
-    """Waits until they have ended by themselves, which they were told to; those that do not get SIGTERM, then SIGKILL. Takes 0.8 s at most."""
+    """Waits until they have ended by themselves, which they were told to; those that do not get
+    SIGTERM, then SIGKILL. Takes 0.8 s at most."""
     left = list(processes)
     for patience, stronger in ((_GRACE, "terminate"), (_AFTER_SIGTERM, "kill"), (_AFTER_SIGKILL, "")):
         until = time.monotonic() + patience

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def explained(method: str, sent: str, parameter: str = "multiprocessing_context") -> Iterator[None]:
-    """Around the start of a process by this method. An error of pickling says what is `sent`, and what to do. parameter: by which users choose the method."""
+    """Around the start of a process by this method. An error of pickling says what is `sent`, and
+    what to do. parameter: by which users choose the method."""
     try:
         yield
     except (pickle.PicklingError, AttributeError, TypeError) as error:
