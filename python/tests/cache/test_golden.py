@@ -11,7 +11,7 @@ import pytest
 import stocached
 from stocached import Cache, State
 
-DATA = Path(__file__).resolve().parents[2] / "shm" / "testdata"
+DATA = Path(__file__).resolve().parents[3] / "shm" / "testdata"
 
 
 @pytest.fixture

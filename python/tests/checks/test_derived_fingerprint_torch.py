@@ -114,11 +114,11 @@ def test_datasets_of_hugging_face():
 
 PROGRAM = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1], sys.argv[2]
 from pathlib import Path
-from test_derived_torch import digests, import_torchvision
+from test_derived_fingerprint_torch import digests, import_torchvision
 import_torchvision()
-print(digests(Path(sys.argv[2])))
+print(digests(Path(sys.argv[3])))
 """
 
 
@@ -129,7 +129,7 @@ def digests(root):
 
 def test_it_is_the_same_in_another_process(tmp_path):
     here = digests(tmp_path / "data")
-    program = [sys.executable, "-W", "ignore", "-c", PROGRAM, Path(__file__).parent, tmp_path / "data"]
+    program = [sys.executable, "-W", "ignore", "-c", PROGRAM, *Path(__file__).parents[:2], tmp_path / "data"]
     done = subprocess.run(program, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(here)
 

@@ -45,7 +45,7 @@ def test_digests_are_the_same_in_every_process():
     here = "".join(f"{name} {digest(a)} {digest(b)}\n" for table in (pairs, twins) for name, (a, b) in table.items())
     here += "".join(f"{name} {digest(one)}\n" for name, one in others.items())
     for seed in ("0", "1"):
-        program = [sys.executable, Path(__file__).parent / "transform_kinds.py"]
+        program = [sys.executable, Path(__file__).parents[1] / "transform_kinds.py"]
         done = subprocess.run(program, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
         assert done.stdout == here
 

@@ -20,7 +20,7 @@ HEAD = f"""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     threads = []
     os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
-    sys.path.insert(0, {str(Path(__file__).parent)!r})
+    sys.path.insert(0, {str(Path(__file__).parents[1])!r})
     import signal, threading, time
     import numpy as np
     from loader_datasets import Numbers, read, check

@@ -23,7 +23,7 @@ import stocached
 from stocached import Cache, SetResult, State
 
 METHODS = ("fork", "forkserver", "spawn")
-WORKER = Path(__file__).with_name("stress_worker.py")
+WORKER = Path(__file__).parents[1] / "stress_worker.py"
 
 
 @pytest.fixture(params=["named", "unnamed"])

@@ -378,7 +378,7 @@ RUN = "import sys; sys.path.insert(0, {tests!r}); from prepared import Made; fro
 
 def start(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", RUN.format(tests=str(Path(__file__).parent)) + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN.format(tests=str(Path(__file__).parents[1])) + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

@@ -69,7 +69,7 @@ def test_every_draw_is_noticed(draw, known, monkeypatch):
     if not known:
         monkeypatch.setattr(torch_generator, "_offset", lambda: 0)
         monkeypatch.setattr(generators, "_known", (*generators.known()[:2], torch_generator.TorchGenerator()))
-    monkeypatch.setattr(generators, "_at", None)
+    monkeypatch.setattr(generators, "_observer", None)
     torch.randn(1, dtype=torch.float64)  # one of two is left
     dataset = CachedDataset(late(DRAWS[draw]))
     dataset[LATE - 1]

@@ -17,7 +17,7 @@ from processes import gone, limit, lives, until
 
 from stocached import ClosedError, Loader, WorkerLostError
 
-PROGRAMS = Path(__file__).parent / "loader_programs"
+PROGRAMS = Path(__file__).parents[1] / "loader_programs"
 MANY = int(os.environ.get("STOCACHED_TEST_BREAKS", "0"))  # `make soak` sets it
 
 
@@ -385,6 +385,6 @@ def test_a_thread_that_is_gone_is_an_error():
     batches.close()
     idle = iter(Loader(Numbers(4000), 2, num_workers=1, worker="thread"))
     next(idle)
-    idle._runtime.board.stop()
+    idle._runtime.task_queue.stop()
     with pytest.raises(WorkerLostError, match="worker thread 0"):
         list(idle)

@@ -55,7 +55,7 @@ def run(tmp_path: Path, out: str, *flags: str, **settings: Any) -> Any:
     file = tmp_path / f"{out}.settings"
     file.write_text(json.dumps({"folder": str(tmp_path), "out": str(tmp_path / out), **settings}))
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, Path(__file__).with_name("lightning_run.py"), file, *flags]
+    command = [sys.executable, Path(__file__).parents[1] / "lightning_run.py", file, *flags]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(path.read_text()) for path in sorted(tmp_path.glob(f"{out}-*.json"))]

@@ -9,9 +9,10 @@ import pytest
 from loader_datasets import Numbers
 
 from stocached import Loader
-from stocached._loader.numpy_backend import NumpyBackend, sample_seed, sample_seeds
+from stocached._loader.numpy_backend import NumpyBackend
 from stocached._random import generators
 from stocached._random.generators import NumpyGenerator, PythonGenerator, Seeding
+from stocached._random.sample_seeds import sample_seed, sample_seeds
 
 DRAWS = {
     "random.random": (PythonGenerator, random.random),

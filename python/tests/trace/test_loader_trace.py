@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,7 +217,7 @@ def test_a_program_that_ends_in_the_middle(tmp_path, how):
     program = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.path.insert(0, {os.path.dirname(__file__)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
 from test_loader_trace import Pictures
 from stocached import Loader
 loader = Loader(Pictures(), batch_size=8, num_workers=2, trace={str(tmp_path / "a.json")!r})

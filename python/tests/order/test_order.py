@@ -13,7 +13,7 @@ from stocached import Concatenation, InvalidError, MixedOrder, Order, SampleInde
 from stocached._order.epoch import ENDS
 from stocached.order import KINDS, STOPS
 
-VECTORS = Path(__file__).resolve().parents[2] / "order" / "testdata" / "order.txt"
+VECTORS = Path(__file__).resolve().parents[3] / "order" / "testdata" / "order.txt"
 
 
 def read_vectors() -> dict[str, list[tuple[list[int], list[str]]]]:

@@ -200,7 +200,7 @@ def test_generators_whose_memory_is_unknown(monkeypatch):
     monkeypatch.setattr(generators, "_python_is_known", lambda: False)
     monkeypatch.setattr(generators, "_numpy_is_known", lambda: False)
     monkeypatch.setattr(generators, "_known", (generators.PythonGenerator(), generators.NumpyGenerator()))
-    monkeypatch.setattr(generators, "_at", None)
+    monkeypatch.setattr(generators, "_observer", None)
     for draw in DRAWS:
         with pytest.raises(NondeterministicDatasetError, match=f"global generator of {draw.partition(',')[0]}[ :]"):
             by_cached(Constant(at(LATE, DRAWS[draw])))

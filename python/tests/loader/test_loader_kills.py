@@ -16,7 +16,7 @@ from processes import gone, limit, until
 
 from stocached import InvalidError, Loader, WorkerLostError
 
-PROGRAM = Path(__file__).parent / "loader_programs" / "kills.py"
+PROGRAM = Path(__file__).parents[1] / "loader_programs" / "kills.py"
 SAID = {"SIGKILL": "was killed by SIGKILL", "SIGSEGV": "was killed by SIGSEGV", "os._exit": "ended with status 3", "sys.exit": "ended with status 4"}
 
 

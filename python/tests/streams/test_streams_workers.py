@@ -21,7 +21,7 @@ from processes import gone, held, limit, nothing_new, until
 from stream_files import Files, collect, expected
 
 from stocached import StreamError
-from stocached._streams import workers as _stream_crew
+from stocached._workers import processes
 from stocached.streams import Streams
 
 
@@ -233,7 +233,7 @@ def test_end_of_a_worker_that_is_in_the_middle_of_an_item(tmp_path):
 
 
 def test_generators_in_workers_are_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(_stream_crew, "_GRACE", 60.0)  # seconds that workers have for it
+    monkeypatch.setattr(processes, "_GRACE", 60.0)  # seconds that workers have for it
 
     def read(file):
         try:

@@ -445,6 +445,6 @@ def test_seeking_readers_read_nothing_twice():
 
 
 def test_the_picture_is_what_the_guide_says():
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     drawn = runpy.run_path(str(root / "tools" / "draw_streams.py"))
     assert (root / "docs" / "images" / "streams.svg").read_text() == drawn["draw"](drawn["batches"]())

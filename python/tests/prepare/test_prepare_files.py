@@ -283,7 +283,7 @@ def test_without_zstandard_compressed_samples_are_a_clear_error(tmp_path):
             yield from ({"image": np.zeros((3, 5, 5), np.uint8), "label": 0, "weights": [0.0, 0.0]} for _ in range(first, stop))
 
     prepare(Even(50), BlockStorage(tmp_path / "d", compression="zstd"))
-    output = python(WITHOUT, tmp_path / "d", os.path.dirname(__file__)).stdout.splitlines()
+    output = python(WITHOUT, tmp_path / "d", os.path.dirname(os.path.dirname(__file__))).stdout.splitlines()
     assert len(output) == 2
     assert all("pip install zstandard" in line for line in output)
     assert [path.name for path in tmp_path.iterdir()] == ["d"]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from stocached import SchemaError
-from stocached._loader.numpy_backend import NumpyBackend, sample_seed
+from stocached._loader.numpy_backend import NumpyBackend
+from stocached._random.sample_seeds import sample_seed
 from stocached._samples.batch_layout import Layout
 from stocached._samples.tree import Tree, UnfitError
 

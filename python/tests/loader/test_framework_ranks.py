@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.torch, INSTALLED]
 
 
 def test_every_check_passes_on_two_ranks(tmp_path):
-    command = [sys.executable, "-W", "ignore", Path(__file__).with_name("framework_ranks.py"), tmp_path]
+    command = [sys.executable, "-W", "ignore", Path(__file__).parents[1] / "framework_ranks.py", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     passed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
