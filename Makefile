@@ -133,12 +133,12 @@ soak: build/libstocached.so setup-torch ## random SIGKILLs for long: KILLS=50000
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
 	$(STRESS_MEMORY) -limits 256,512,1024,2048,4096 -rounds $(or $(MEMORY_ROUNDS),50)
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
-	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/test_prepare_kills.py
-	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/test_loader_kills.py \
-		python/tests/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
-	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/test_memory.py -k cgroup
-	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/test_lightning_loaders.py
-	STOCACHED_TEST_AUGMENTATIONS=$(or $(AUGMENTATIONS),200) $(PYTEST) -s -k each_way_in python/tests/test_augmentations.py
+	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
+	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
+		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
+	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/memory/test_memory.py -k cgroup
+	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/loader/test_lightning_loaders.py
+	STOCACHED_TEST_AUGMENTATIONS=$(or $(AUGMENTATIONS),200) $(PYTEST) -s -k each_way_in python/tests/checks/test_augmentations.py
 
 # ------------------------------------------------------------------------------------------------ tests
 
@@ -246,8 +246,8 @@ MYPY = $(PY) -m mypy --config-file python/pyproject.toml
 
 .PHONY: lint-python
 lint-python:
-	$(PY) -m ruff check python demo tools
-	$(PY) -m ruff format --check python demo tools
+	$(PY) -m ruff check python bench demo tools
+	$(PY) -m ruff format --check python bench demo tools
 	$(MYPY)
 	$(MYPY) demo tools
 

@@ -15,8 +15,8 @@ type Cache struct {
 	c   *cache.Cache
 	seg *shm.Segment
 
-	mu      sync.Mutex      // protects flights
-	flights map[int]*flight // loads of GetOrLoad under way
+	mu       sync.Mutex        // protects inflight
+	inflight map[int]*inflight // loads of GetOrLoad under way
 }
 
 // Results, flags, states and what Stats returns are those of package cache.
@@ -93,7 +93,7 @@ func attach(seg *shm.Segment, label string) (*Cache, error) {
 	if err != nil {
 		return nil, errors.Join(err, seg.Close())
 	}
-	return &Cache{c: c, seg: seg, flights: make(map[int]*flight)}, nil
+	return &Cache{c: c, seg: seg, inflight: make(map[int]*inflight)}, nil
 }
 
 // Remove removes a named cache. Processes that are attached keep it. ErrNotFound, ErrPermission (not a segment, or not ours), ErrSystem.

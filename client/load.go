@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// flight is one load under way, which concurrent callers for the same sample wait for.
-type flight struct {
+// inflight is one load under way, for which concurrent callers for the same sample wait.
+type inflight struct {
 	done chan struct{} // closed when data and err are final
 	data []byte
 	err  error
@@ -46,32 +46,32 @@ func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Cont
 	}
 }
 
-// join returns the flight for a sample, and whether the caller is to fly it.
-func (c *Cache) join(i int) (f *flight, leader bool) {
+// join returns the load of a sample that is under way, and whether the caller has to do it.
+func (c *Cache) join(i int) (f *inflight, leader bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.flights[i]; f != nil {
+	if f := c.inflight[i]; f != nil {
 		f.waiting++
 		return f, false
 	}
-	f = &flight{done: make(chan struct{})}
-	c.flights[i] = f
+	f = &inflight{done: make(chan struct{})}
+	c.inflight[i] = f
 	return f, true
 }
 
 // lead loads a sample and tells everybody who waits.
-func (c *Cache) lead(ctx context.Context, i int, f *flight, load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
+func (c *Cache) lead(ctx context.Context, i int, f *inflight, load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
 	f.err = fmt.Errorf("loading sample %d ended in another goroutine without an answer: it panicked", i) // unless load returns
 	defer func() {
 		c.mu.Lock()
-		delete(c.flights, i)
+		delete(c.inflight, i)
 		if f.waiting > 0 {
 			f.data = slices.Clone(f.data) // our caller may change its own before they have copied it
 		}
 		c.mu.Unlock()
 		close(f.done)
 	}()
-	// Between our miss and our flight another one may have landed; without this second look it would be loaded twice.
+	// Another load may have ended between our miss and this one. Without this second check the sample would be loaded twice.
 	if state, err := c.State(i); err == nil && state == StateReady {
 		if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 			f.data, f.err = data, err

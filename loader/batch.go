@@ -23,7 +23,7 @@ func (b Batch) Release() {
 	}
 }
 
-// get returns what is behind the batch, while it is the caller's.
+// get returns the buffer of the batch, while the caller has it.
 func (b Batch) get() *buffer {
 	if b.b == nil {
 		panic("loader: use of a batch that is none: look at the error that came with it first")
@@ -49,7 +49,7 @@ func (b Batch) Epoch() uint64 { return b.get().epoch }
 // Indices returns the indices of the samples.
 func (b Batch) Indices() []int { return b.get().indices }
 
-// Data returns the samples one behind the other, where all are of one size; else nil.
+// Data returns the samples one after the other, where all are of one size; else nil.
 func (b Batch) Data() []byte { return b.get().rows }
 
 // Sample returns the k-th sample.
@@ -149,7 +149,7 @@ func (b *buffer) fail(k int, err error) {
 	b.mu.Unlock()
 }
 
-// failedBefore says whether a sample before the k-th failed, so that nobody will see this one.
+// failedBefore says whether a sample before the k-th failed, so that this one will not be delivered.
 func (b *buffer) failedBefore(k int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// Batches goes over what is left of the epoch, in its order. Behind the end of an epoch the loader is at the begin of the next one; after a loop that was left before, behind the last batch that
-// was handed out, so that another loop goes on there. While the caller has a batch, others are made (Options.Ahead): the hits of each are gathered at once, and its misses are loaded side
+// Batches goes over what is left of the epoch, in its order. After the end of an epoch the loader is at the start of the next one. After a loop that was left early, it is after the
+// last batch that it delivered, and another loop goes on there. While the caller has a batch, others are made (Options.Ahead): the hits of each are gathered at once, and its misses are loaded side
 // by side, so that a slow sample delays no other batch's loads, and nothing comes out of order.
 //
-// An error comes instead of the batch that it befell, behind the batches before it, and ends the loop: a *SampleError, what a server could not bring (such as *client.FetchError),
+// An error comes in place of its batch, after the batches before it, and ends the loop: a *SampleError, what a server could not bring (such as *client.FetchError),
 // the cause of ctx, errors of Gather, ErrRunning. The loader is then where it was before that batch. When Load panics, the loop does, with the *SampleError that has its stack.
 //
 // However the loop ends, all goroutines have ended with it; it waits for loads under way, whose contexts have ended.
@@ -53,7 +53,7 @@ type run struct {
 	part     *order.Part
 	batches  int
 	all      sync.WaitGroup // its goroutines
-	made     chan *buffer   // in order; closed behind the last one
+	made     chan *buffer   // in order; closed after the last one
 	current  *buffer        // that is waited for; nil: none
 	queue    queue
 	stepFrom time.Time // the caller has its batch since; zero: it has had none
@@ -110,7 +110,7 @@ func (r *run) end() {
 func (r *run) next(ctx context.Context) (*buffer, error) {
 	began := time.Now()
 	if !r.stepFrom.IsZero() {
-		r.l.tally.step.add(began.Sub(r.stepFrom))
+		r.l.counters.step.add(began.Sub(r.stepFrom))
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -134,7 +134,7 @@ func (r *run) next(ctx context.Context) (*buffer, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	r.l.tally.wait.add(time.Since(began))
+	r.l.counters.wait.add(time.Since(began))
 	if b.err != nil {
 		panicIf(b.err)
 		return nil, b.err
@@ -151,7 +151,7 @@ func (l *Loader) handedOut(b *buffer, position uint64) {
 	l.mu.Lock()
 	l.state.Position = position
 	l.mu.Unlock()
-	l.tally.batch(b)
+	l.counters.batch(b)
 }
 
 // turn goes to the next epoch.
@@ -161,7 +161,7 @@ func (l *Loader) turn(epoch uint64) {
 	l.mu.Unlock()
 }
 
-// giveBack gives back a buffer that nobody has been given.
+// giveBack gives back a buffer that was not delivered.
 func (b *buffer) giveBack() {
 	select {
 	case <-b.done:
@@ -187,7 +187,7 @@ func (r *run) plan() {
 		b.real = int(min(max(r.part.Real(), first)-first, n))
 		began := time.Now()
 		err := r.gather(b)
-		r.l.tally.gather.add(time.Since(began))
+		r.l.counters.gather.add(time.Since(began))
 		if err != nil {
 			b.misses = b.misses[:0]
 			b.fail(0, err)

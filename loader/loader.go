@@ -14,15 +14,15 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// Loader makes batches of samples, ahead of whoever takes them, in an order that does not depend on how. New makes it; there is nothing to close: what a loop over Batches has begun
-// ends with the loop. All methods may be called at any time, by any goroutine, but there is one loop at a time.
+// Loader makes batches of samples ahead of its caller, in an order that does not depend on timing. New makes it, and nothing has to be closed: all goroutines end with the loop over
+// Batches. All methods may be called at any time, by any goroutine, but there is one loop at a time.
 type Loader struct {
-	from    Samples
-	options Options
-	order   order.Order // that a state names
-	pool    pool
-	tally   tally
-	mean    atomic.Int64 // bytes of a sample, of those that differ as in the last batch; -1: not known yet
+	from     Samples
+	options  Options
+	order    order.Order // that a state names
+	pool     pool
+	counters counters
+	mean     atomic.Int64 // bytes of a sample, of those that differ as in the last batch; -1: not known yet
 
 	mu      sync.Mutex // protects what follows
 	running bool
@@ -61,14 +61,14 @@ func New(from Samples, o Options) (*Loader, error) {
 	return l, nil
 }
 
-// State returns where the loader is: behind the last batch that it has handed out. Behind the last one of an epoch it is still in that epoch, until the loop has ended.
+// State returns where the loader is: after the last batch that it delivered. After the last batch of an epoch it is still in that epoch, until the loop has ended.
 func (l *Loader) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state
 }
 
-// Resume goes on from a state, which may be of a loader with other Ranks, Workers and sizes of batches: what is left of the epoch is shared anew. ErrInvalid when it is of another order,
+// Resume goes on from a state, which may be of a loader with other Ranks, Workers and sizes of batches: the ranks share what is left of the epoch. ErrInvalid when it is of another order,
 // or a position that is none; ErrRunning.
 func (l *Loader) Resume(s State) error {
 	if s.Order != l.order {

@@ -21,8 +21,8 @@ type Samples struct {
 	cache Cache                   // nil: none
 	load  Load                    // what is not in the cache; nil: by fetch
 	fetch Fetcher                 // nil: by load
-	where func(i int) string      // a sample comes from, for messages; nil: nobody knows
-	soon  func(indices []int) int // told what is about to be loaded; nil: nobody wants to know
+	where func(i int) string      // says where a sample comes from, for messages; nil: unknown
+	soon  func(indices []int) int // told which samples will be loaded next; nil: not told
 }
 
 // Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type.
@@ -44,7 +44,7 @@ type Fetcher interface {
 	FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error
 }
 
-// Load appends sample i to dst and returns the result, as the functions of package strconv do: a batch's memory is behind dst, and has room for a sample where all are of one size. Or it
+// Load appends sample i to dst and returns the result, as the functions of package strconv do: dst is the memory of a batch, and has room for a sample where all are of one size. Or it
 // returns memory of its own, which is copied at once and never written to. It is called from many goroutines. It MUST NOT keep dst, and MUST return soon after ctx has ended: the end of a
 // loop over batches waits for it.
 type Load func(ctx context.Context, i int, dst []byte) ([]byte, error)
@@ -67,15 +67,15 @@ func FromCache(c Cache, load Load) Samples {
 
 // FromCacheAndSource is FromCache with a source to load from. ErrInvalid when its samples are not what the cache holds.
 func FromCacheAndSource(c Cache, s source.Source) (Samples, error) {
-	from, behind := FromCache(c, read(s)), FromSource(s)
-	from.where, from.soon = behind.where, behind.soon
+	from, other := FromCache(c, read(s)), FromSource(s)
+	from.where, from.soon = other.where, other.soon
 	switch {
-	case from.samples != behind.samples:
-		return from, fmt.Errorf("%w: the cache is of %d samples, and the source has %d; make a cache for this source", order.ErrInvalid, from.samples, behind.samples)
-	case from.variable != behind.variable:
+	case from.samples != other.samples:
+		return from, fmt.Errorf("%w: the cache is of %d samples, and the source has %d; make a cache for this source", order.ErrInvalid, from.samples, other.samples)
+	case from.variable != other.variable:
 		return from, fmt.Errorf("%w: samples of one of the two, cache and source, differ in size; make a cache for this source", order.ErrInvalid)
-	case !from.variable && from.bytes != behind.bytes:
-		return from, fmt.Errorf("%w: the cache is of samples of %d bytes, and those of the source have %d; make a cache for this source", order.ErrInvalid, from.bytes, behind.bytes)
+	case !from.variable && from.bytes != other.bytes:
+		return from, fmt.Errorf("%w: the cache is of samples of %d bytes, and those of the source have %d; make a cache for this source", order.ErrInvalid, from.bytes, other.bytes)
 	}
 	return from, nil
 }

@@ -28,17 +28,17 @@ func (s Stats) HitRate() float64 {
 
 // Stats returns what was done. The figures are read one by one while others are counted, so they belong to no single instant.
 func (l *Loader) Stats() Stats {
-	t := &l.tally
+	t := &l.counters
 	return Stats{Batches: t.batches.Load(), Samples: t.samples.Load(), Hits: t.hits.Load(), Misses: t.samples.Load() - t.hits.Load(), Bytes: t.bytes.Load(), Wait: t.wait.load(),
 		Step: t.step.load(), Gather: t.gather.load(), Load: t.load.load()}
 }
 
-type tally struct {
+type counters struct {
 	batches, samples, hits, bytes atomic.Uint64
 	wait, step, gather, load      duration
 }
 
-func (t *tally) batch(b *buffer) {
+func (t *counters) batch(b *buffer) {
 	t.batches.Add(1)
 	t.hits.Add(uint64(b.hits)) // before samples, so that there are never more hits
 	t.samples.Add(uint64(len(b.indices)))

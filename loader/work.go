@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// queue hands out what there is to load: of the first batch first.
+// queue hands out the misses to load, those of the first batch first.
 type queue struct {
 	mu      sync.Mutex // protects what follows
 	wake    sync.Cond
-	batches []*buffer // with misses that nobody has taken
+	batches []*buffer // with misses that no worker has taken
 	closed  bool
 }
 
@@ -23,7 +23,7 @@ func (q *queue) push(b *buffer) {
 	q.mu.Unlock()
 }
 
-// close lets nobody have anything any more.
+// close ends it: nothing is handed out any more.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -31,7 +31,7 @@ func (q *queue) close() {
 	q.mu.Unlock()
 }
 
-// take returns a batch and the n-th of its misses, or with whole all of them. false: there is nothing more to come.
+// take returns a batch and the n-th of its misses, or with whole all of them. false: there are no more.
 func (q *queue) take(whole bool) (b *buffer, n int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *run) work() {
 // worker is one goroutine that loads.
 type worker struct {
 	*run
-	scratch []byte // a sample whose size nobody knew before
+	scratch []byte // a sample whose size was not known before
 }
 
 // load loads the k-th sample of a batch.
@@ -91,7 +91,7 @@ func (w *worker) load(b *buffer, k int) {
 	}
 	began, returned := time.Now(), false
 	defer func() {
-		w.l.tally.load.add(time.Since(began))
+		w.l.counters.load.add(time.Since(began))
 		if !returned {
 			b.fail(k, w.wrong(b, k, &panicked{recover(), debug.Stack()}))
 		}
@@ -142,7 +142,7 @@ func (w *worker) fetch(b *buffer) {
 	defer b.settle(len(b.misses))
 	began := time.Now()
 	err := w.l.from.fetch.FetchMisses(w.ctx, b.wanted, func(n, bytes int) []byte { return b.place(b.misses[n], bytes) })
-	w.l.tally.load.add(time.Since(began))
+	w.l.counters.load.add(time.Since(began))
 	if err != nil {
 		b.fail(b.misses[0], err)
 	}

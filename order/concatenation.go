@@ -7,7 +7,7 @@ import (
 
 // Concatenation is several datasets read as one: the samples of the first, then those of the second, and so on. Safe for use by many goroutines.
 type Concatenation struct {
-	ends []uint64 // of each dataset, the index behind its last sample
+	ends []uint64 // of each dataset, the index after its last sample
 }
 
 // Concatenate returns the concatenation of datasets of so many samples, together 1 to MaxSamples; some may be empty. ErrInvalid.

@@ -8,7 +8,7 @@ type Stop uint32
 const (
 	// StopFirst ends it when one dataset has been read to its end: no sample comes twice, and of the other datasets some do not come.
 	StopFirst Stop = iota
-	// StopAll ends it when every dataset has: those that are too small for their ratio begin anew, in another order, as often as it takes.
+	// StopAll ends it when every dataset has been read to its end. Datasets that are too small for their ratio start again, in another order, as often as needed.
 	StopAll
 	// StopLength ends it at Length; each dataset goes on in the next epoch where it was, so that it goes through epochs of its own.
 	StopLength

@@ -55,7 +55,7 @@ func (e *plain) beginOf(number uint64) uint64 {
 func (e *plain) windowAt(position uint64) window {
 	size := e.window * e.block
 	number := position / size
-	if behind := e.short/e.window + 1; number >= behind || position >= e.beginOf(behind) {
+	if after := e.short/e.window + 1; number >= after || position >= e.beginOf(after) {
 		number = (position + e.missing) / size
 	}
 	return e.windowOf(number)

@@ -70,7 +70,7 @@ func (p *Part) Samples() uint64 { return p.samples }
 // Real is how many of them are read by no other rank and at no other time: with Pad it may be one less than Samples.
 func (p *Part) Real() uint64 { return p.real }
 
-// Position returns the position in the epoch behind which all ranks are when each has read so many: where to go on from. At most the epoch's positions.
+// Position returns the position in the epoch that all ranks have reached when each has read so many samples: a job goes on from there. At most the epoch's positions.
 func (p *Part) Position(read uint64) uint64 {
 	return min(p.shard.From+read*p.shard.ranks(), p.epoch.positions)
 }
@@ -82,7 +82,7 @@ func (p *Part) Fill(dst []int, first uint64) int {
 	}
 	dst = dst[:min(uint64(len(dst)), p.samples-first)]
 	n := p.epoch.Fill(dst, p.shard.From+p.shard.Rank+first*p.shard.ranks(), p.shard.ranks())
-	for k := n; k < len(dst); k++ { // padding: on from the beginning of what there is to read
+	for k := n; k < len(dst); k++ { // padding starts at the first sample of the shard again
 		position := p.shard.Rank + (first+uint64(k))*p.shard.ranks()
 		dst[k] = int(p.epoch.At(p.shard.From + position%(p.epoch.positions-p.shard.From)))
 	}

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// acceptPause is how long nobody new is accepted after that has failed.
+// acceptPause is how long the server waits after an accept has failed.
 const acceptPause = 100 * time.Millisecond
 
-// patient is a listener that outlasts a full table of descriptors: those who are connected go on, and others wait until there is room. It is said once, and so is the end of it.
-type patient struct {
+// retryingListener accepts connections even after the process ran out of descriptors: connected clients go on, and others wait. It logs the begin and the end of that once each.
+type retryingListener struct {
 	*net.UnixListener
 	log *slog.Logger
 }
 
 // AcceptUnix returns the next connection. net.ErrClosed, and no other error.
-func (l patient) AcceptUnix() (*net.UnixConn, error) {
+func (l retryingListener) AcceptUnix() (*net.UnixConn, error) {
 	for waiting := false; ; {
 		c, err := l.UnixListener.AcceptUnix()
 		switch {

@@ -7,42 +7,32 @@ import (
 	"slices"
 
 	"github.com/stocached/stocached/internal/fault"
-	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
-)
-
-// Errors of changes.
-var (
-	// ErrNoCache: this server has no cache of that name.
-	ErrNoCache = errors.New("this server has no such cache")
-	// ErrHasCache: this server has a cache of that name already.
-	ErrHasCache = errors.New("this server has a cache of that name")
-	// ErrEnding: the server is ending, and changes nothing any more.
-	ErrEnding = fill.ErrEnding
 )
 
 // removalWait is how long reads under way have when their cache is removed: none, their clients are told that it closes.
 const removalWait = 0
 
-// Add hosts one more cache, as New does. ErrHasCache, ErrMemory when it does not fit beside the others, ErrEnding; errors of New.
+// Add serves one more cache, as New does. ErrHasCache, ErrMemory when it does not fit beside the others, ErrEnding; errors of New.
 func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 	if err := s.hasNot(o.Name); err != nil {
 		return err // before a source is opened for nothing
 	}
-	p, err := prepare(ctx, o, s.open)
+	p, err := served.Prepare(ctx, o, s.open)
 	if err != nil {
 		return err
 	}
 	s.changes.Lock() // a source that hangs while it is opened holds up no other change
 	defer s.changes.Unlock()
 	if err = s.hasNot(o.Name); err == nil {
-		err = roomFor(s.total, s.hosted(), []*prepared{p})
+		err = checkCapacity(s.total, s.served(), []*served.Prepared{p})
 	}
 	if err == nil {
-		err = s.begin(p, false)
+		err = s.begin(p)
 	}
 	if err != nil {
-		closeAll([]*prepared{p}, s.log)
+		served.CloseAll([]*served.Prepared{p}, s.log)
 	}
 	return err
 }
@@ -55,36 +45,35 @@ func (s *Server) hasNot(name string) error {
 	return nil
 }
 
-// begin hosts a prepared cache. On failure its source stays the caller's. With changes held.
-func (s *Server) begin(p *prepared, fromFile bool) error {
+// begin serves a prepared cache. On failure its source stays the caller's. With changes held.
+func (s *Server) begin(p *served.Prepared) error {
 	if s.ending() {
 		return ErrEnding // before a segment is removed for nothing
 	}
-	h, err := p.host(s.log)
+	h, err := p.Serve(s.log)
 	if err != nil {
 		return err
 	}
-	h.fromFile = fromFile
 	if !s.put(h) {
-		return errors.Join(ErrEnding, h.shut(removalWait, true))
+		return errors.Join(ErrEnding, h.Shut(removalWait, true))
 	}
 	return nil
 }
 
 // put makes a cache the one of its name. false: the server is ending, and has not taken it.
-func (s *Server) put(h *hosted) bool {
+func (s *Server) put(h *served.Cache) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.caches[h.name] = h
-	delete(s.leftOut, h.name)
+	s.caches[h.Name] = h
+	delete(s.leftOut, h.Name)
 	return true
 }
 
-// Remove ends a cache: who waits for its samples is told that it closes, and who is attached keeps it, without a server. Its segment stays, warm, for whoever hosts it again; with
-// unlink it goes, and its memory with the last who has it. ErrNoCache, ErrEnding.
+// Remove ends a cache. Clients that wait for its samples are told that it closes; clients that are attached keep it, without a server. The segment stays, warm, for the next server
+// of it. With unlink the segment is removed, and its memory is freed when its last client is gone. ErrNoCache, ErrEnding.
 func (s *Server) Remove(name string, unlink bool) error {
 	s.changes.Lock()
 	defer s.changes.Unlock()
@@ -105,31 +94,24 @@ func (s *Server) remove(name string, unlink bool) error {
 	}
 	delete(s.caches, name)
 	s.mu.Unlock()
+	delete(s.fromFile, name)
 	var err error
 	if unlink {
-		err = h.unlink()
+		err = h.Unlink()
 		fault.At("change.unlinked")
 	}
-	h.log.Info("removed", "unlinked", unlink)
-	return errors.Join(err, h.shut(removalWait, false))
+	h.Log.Info("removed", "unlinked", unlink)
+	return errors.Join(err, h.Shut(removalWait, false))
 }
 
-// unlink removes the name of the segment, if it still is this one's.
-func (h *hosted) unlink() error {
-	if err := h.segment.Remove(); err != nil && !errors.Is(err, shm.ErrNotFound) {
-		return err
-	}
-	return nil
-}
-
-// Replace gives a cache other options, and opens its source anew. Where that gives the very same samples in a segment of the same size, the segment stays, and nobody notices; else a
-// cold cache takes its place: who waits for samples of the old one is told that it closes, and who is attached keeps it. The old one goes on when the new one cannot be.
+// Replace gives a cache other options, and opens its source again. If the samples and the size of the segment stay the same, so does the segment, and no client notices. Otherwise a
+// cold cache takes its place: clients that wait for samples are told that the old one closes, and clients that are attached keep it. If the new one fails, the old one goes on.
 // ErrNoCache, ErrMemory, ErrEnding; errors of New.
 func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 	if _, err := s.has(o.Name); err != nil {
 		return err
 	}
-	p, err := prepare(ctx, o, s.open)
+	p, err := served.Prepare(ctx, o, s.open)
 	if err != nil {
 		return err
 	}
@@ -137,19 +119,19 @@ func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 	defer s.changes.Unlock()
 	h, err := s.has(o.Name)
 	if err == nil {
-		err = roomFor(s.total, without(s.hosted(), h), []*prepared{p})
+		err = checkCapacity(s.total, without(s.served(), h), []*served.Prepared{p})
 	}
 	if err == nil {
 		err = s.exchange(h, p)
 	}
 	if err != nil {
-		closeAll([]*prepared{p}, s.log)
+		served.CloseAll([]*served.Prepared{p}, s.log)
 	}
 	return err
 }
 
 // has returns a cache. ErrNoCache.
-func (s *Server) has(name string) (*hosted, error) {
+func (s *Server) has(name string) (*served.Cache, error) {
 	if h := s.cache(name); h != nil {
 		return h, nil
 	}
@@ -157,90 +139,72 @@ func (s *Server) has(name string) (*hosted, error) {
 }
 
 // without returns the caches but one.
-func without(all []*hosted, one *hosted) []*hosted {
-	return slices.DeleteFunc(all, func(h *hosted) bool { return h == one })
+func without(all []*served.Cache, one *served.Cache) []*served.Cache {
+	return slices.DeleteFunc(all, func(h *served.Cache) bool { return h == one })
 }
 
-// exchange puts a prepared cache into the place of one that is hosted. On failure the old one comes back, and the new one's source stays the caller's. With changes held.
-func (s *Server) exchange(h *hosted, p *prepared) error {
-	elsewhere := pathOf(h.options) != pathOf(p.options)
-	if !elsewhere && differs(&h.segment.Header, &h.segment.Geometry, &p.want) == "" {
-		if err := h.refill(p); err != nil {
+// exchange replaces a served cache by a prepared one. On failure the old one comes back, and the source of the new one stays the caller's. With changes held.
+func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
+	elsewhere := h.Options().Path() != p.Options.Path()
+	if h.Fits(p) {
+		if err := h.Refill(p); err != nil {
 			return err
 		}
-		h.log.Info("reads from its source anew; the segment stays")
+		h.Log.Info("reads from its source anew; the segment stays")
 		return nil
 	}
-	path := h.segment.Path()
-	p.tally = h.tally
+	path := h.Segment().Path()
+	p.Succeed(h)
 	// The old one ends before the new one is made: both together may be more than there is room for.
-	if err := h.shut(removalWait, true); err != nil {
-		h.log.Warn("closing the cache that is replaced", "error", err)
+	if err := h.Shut(removalWait, true); err != nil {
+		h.Log.Warn("closing the cache that is replaced", "error", err)
 	}
 	fault.At("change.shut")
-	if err := s.begin(p, h.fromFile); err != nil {
+	if err := s.begin(p); err != nil {
 		return errors.Join(err, s.bringBack(h))
 	}
-	h.closeLater(h.source)
+	h.CloseSource()
 	if elsewhere && path != "" {
 		if err := shm.Unlink(path); err != nil && !errors.Is(err, shm.ErrNotFound) {
-			h.log.Warn("the old segment stays", "error", err)
+			h.Log.Warn("the old segment stays", "error", err)
 		}
 	}
-	h.log.Info("replaced; who is attached to the old one keeps it")
+	h.Log.Info("replaced; who is attached to the old one keeps it")
 	return nil
 }
 
-// bringBack hosts a cache again that was shut with its source kept. Without success this server has it no more. With changes held.
-func (s *Server) bringBack(h *hosted) error {
-	err := s.begin(&prepared{options: h.options, source: h.bare, ahead: h.ahead, want: h.want, bytes: h.bytes, tally: h.tally}, h.fromFile)
+// bringBack serves a cache again that was shut with its source kept. On failure this server does not have it any more. With changes held.
+func (s *Server) bringBack(h *served.Cache) error {
+	err := s.begin(h.Again())
 	if err == nil {
 		return nil
 	}
 	s.mu.Lock()
-	delete(s.caches, h.name)
+	delete(s.caches, h.Name)
 	s.mu.Unlock()
-	h.closeLater(h.source)
-	err = fmt.Errorf("this server has cache %s no more: %w", h.name, err)
+	delete(s.fromFile, h.Name)
+	h.CloseSource()
+	err = fmt.Errorf("this server has cache %s no more: %w", h.Name, err)
 	if !errors.Is(err, ErrEnding) {
-		s.leaveOut(h.name, err)
+		s.leaveOut(h.Name, err)
 	}
 	return err
 }
 
-// empty puts a cold cache of the same source into the place of one that nobody uses, so that its memory is free. It does nothing when somebody does by now, or a change is under way.
-func (s *Server) empty(h *hosted) {
+// empty replaces an unused cache by a cold one of the same source, which frees its memory. It does nothing when the cache is in use by now, or another change is under way.
+func (s *Server) empty(h *served.Cache) {
 	if !s.changes.TryLock() {
 		return // the janitor comes again
 	}
 	defer s.changes.Unlock()
-	if s.cache(h.name) != h {
+	if s.cache(h.Name) != h {
 		return
 	}
-	left, err := h.leaveUnused()
+	left, err := h.LeaveUnused()
 	if err != nil {
-		h.log.Error("removing a cache that nobody uses", "error", err)
+		h.Log.Error("removing a cache that nobody uses", "error", err)
 	}
 	if left && s.bringBack(h) == nil && err == nil {
-		h.log.Info("emptied, as nobody has used it; its memory is free", "for", h.options.RemoveUnused)
+		h.Log.Info("emptied, as nobody has used it; its memory is free", "for", h.Options().RemoveUnused)
 	}
-}
-
-// leaveUnused removes a cache that nobody else uses, and keeps its source. false: somebody does, and nothing was done. true: it is shut, even where something went wrong.
-func (h *hosted) leaveUnused() (bool, error) {
-	h.use.Lock()
-	defer h.use.Unlock()
-	if h.gone || h.connected.Load() > 0 {
-		return false, nil
-	}
-	// Exclusively, so that nobody begins to use it meanwhile: who finds its name waits for us, and finds it gone.
-	if last, err := h.locks.LastUser(); !last || err != nil {
-		return false, err
-	}
-	err := h.unlink()
-	fault.At("change.left")
-	h.plans.cancel() // they wait for us, and find it gone
-	h.filler.Close(removalWait)
-	h.gone = true
-	return true, errors.Join(err, h.cache.Close(), h.segment.Close())
 }

@@ -1,7 +1,7 @@
-// Package server fills caches for their clients: it reads each sample that somebody misses from the cache's source once for everybody, and puts it into shared memory.
+// Package server runs the caches of a machine: it creates or adopts them, listens on the sockets, changes caches while it runs, and ends.
 //
-// A hosted cache (hosted.go) is a segment, a client of it, and a source; its filler (fill.go) has the queues of wanted samples, and the goroutines that read them (reader.go). A
-// connection (connection.go) is one client on the data socket, whose protocol is docs/control.md. Server (server.go) listens and holds all of it. Caches come, go and change while
-// it runs (change.go, reload.go), asked for by operators (admin.go, admin_change.go), if they fit beside the others (room.go); the janitor looks after them (janitor.go).
-// Nothing here lies on the path of a hit, and every cache goes on without its server.
+// Server (server.go) has the life cycle. A served cache (package served) is a segment with a source; its filler (fill) reads samples, for the connections of clients (session) and for
+// the plans of jobs (prefetch). Operators (admin) have caches added, replaced and removed (change.go, reload.go), if they fit (capacity.go). The janitor (janitor.go) cleans up.
+//
+// Imports point one way: config -> server -> admin -> session -> served -> prefetch -> fill. A hit passes none of this, and every cache works without its server.
 package server

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
 )
 
@@ -49,7 +50,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := s.cache("pets")
-	p, err := prepare(context.Background(), o.Caches[0], o.open)
+	p, err := served.Prepare(context.Background(), o.Caches[0], o.open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 	if !errors.Is(err, ErrEnding) {
 		t.Errorf("%v", err)
 	}
-	closeAll([]*prepared{p}, s.log) // as the caller of exchange does
+	served.CloseAll([]*served.Prepared{p}, s.log) // as the caller of exchange does
 	for k, c := range opened {
 		if n := c.closed.Load(); n != 1 {
 			t.Errorf("source %d was closed %d times", k, n)

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/server/prefetch"
+	"github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/source"
 )
 
@@ -17,9 +20,9 @@ func WithSource(o Options, open func(ctx context.Context, s source.Settings) (so
 
 // SetTimeouts changes how long a frame may take, and a client may stall, until the test ends.
 func SetTimeouts(t *testing.T, frame, stall time.Duration) {
-	oldFrame, oldStall := frameTimeout, stallTimeout
-	frameTimeout, stallTimeout = frame, stall
-	t.Cleanup(func() { frameTimeout, stallTimeout = oldFrame, oldStall })
+	oldFrame, oldStall := session.FrameTimeout, session.StallTimeout
+	session.FrameTimeout, session.StallTimeout = frame, stall
+	t.Cleanup(func() { session.FrameTimeout, session.StallTimeout = oldFrame, oldStall })
 }
 
 // Waiting returns the most bytes of samples that wait to be written to any one client.
@@ -27,9 +30,7 @@ func (s *Server) Waiting() (most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.connections {
-		c.out.mu.Lock()
-		most = max(most, c.out.waiting)
-		c.out.mu.Unlock()
+		most = max(most, c.Waiting())
 	}
 	return most
 }
@@ -46,9 +47,9 @@ func (s *Server) MetricsAddress() net.Addr { return s.metricsAddress }
 
 // SetDrainTimeout changes how long a server's end waits for its clients, until the test ends.
 func SetDrainTimeout(t *testing.T, d time.Duration) {
-	old := drainTimeout
-	drainTimeout = d
-	t.Cleanup(func() { drainTimeout = old })
+	old := served.DrainTimeout
+	served.DrainTimeout = d
+	t.Cleanup(func() { served.DrainTimeout = old })
 }
 
 // SetJanitorPause changes how often a server looks after its caches, and so how exactly it keeps read_timeout and remove_unused, until the test ends.
@@ -60,23 +61,23 @@ func SetJanitorPause(t *testing.T, d time.Duration) {
 
 // Waiters returns how many waiters of a cache are in queues.
 func (s *Server) Waiters(name string) int {
-	return s.cache(name).filler.Waiters()
+	return s.cache(name).Filler().Waiters()
 }
 
 // Readers returns how many goroutines there are to read for a cache.
 func (s *Server) Readers(name string) int {
-	return s.cache(name).filler.Readers()
+	return s.cache(name).Filler().Readers()
 }
 
 // Ending says whether the server has begun to end.
 func (s *Server) Ending() bool { return s.ending() }
 
 // Queued returns how many samples of a cache are wanted and not being read.
-func (s *Server) Queued(name string) int { return s.cache(name).filler.Queued() }
+func (s *Server) Queued(name string) int { return s.cache(name).Filler().Queued() }
 
 // SetPlanIdle changes how long a plan lives that nobody follows, until the test ends.
 func SetPlanIdle(t *testing.T, d time.Duration) {
-	old := planIdle
-	planIdle = d
-	t.Cleanup(func() { planIdle = old })
+	old := prefetch.Idle
+	prefetch.Idle = d
+	t.Cleanup(func() { prefetch.Idle = old })
 }

@@ -18,7 +18,7 @@ import (
 // listen listens on a socket: on the one given, else on one of that name in the folder of the sockets. A group may use it; nil: only this user.
 func (o *Options) listen(given *net.UnixListener, name string, group *uint32) (*net.UnixListener, error) {
 	if given != nil {
-		return given, nil // whoever made it has said who may use it
+		return given, nil // the service manager has set its mode
 	}
 	dir := o.socketsDir()
 	if err := openFolder(dir, group); err != nil {
@@ -50,7 +50,7 @@ func openFolder(dir string, group *uint32) error {
 	switch err := unix.Lstat(dir, &st); {
 	case err != nil:
 		return fmt.Errorf("folder of the sockets: %s: %w", dir, err)
-	case st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0: // somebody else's in /tmp, perhaps
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0: // perhaps another user's in /tmp
 		return fmt.Errorf("%w: %s must be a folder of user id %d that nobody else may write to; remove it, or set sockets.dir", shm.ErrPermission, dir, os.Geteuid())
 	}
 	if group == nil || st.Mode&0o001 != 0 || st.Gid == *group && st.Mode&0o010 != 0 {
@@ -62,7 +62,7 @@ func openFolder(dir string, group *uint32) error {
 	return os.Chmod(dir, os.FileMode(st.Mode&0o777|0o010))
 }
 
-// listen listens on a socket of this user. One that nobody listens on is a killed server's, and is replaced; ErrServed when somebody does, even one that does not answer.
+// listen listens on a socket of this user. It replaces a socket without a listener, which a killed server has left. ErrServed when there is a listener, even one that does not answer.
 func listen(path string) (*net.UnixListener, error) {
 	if len(path) > control.MaxSocketPath {
 		return nil, fmt.Errorf("%w: the path of a socket has at most %d bytes, %s has %d; set sockets.dir or %s to a shorter one", shm.ErrInvalid, control.MaxSocketPath, path, len(path),
@@ -103,7 +103,7 @@ func lockFolder(dir string) (*os.File, error) {
 	}
 }
 
-// removeStale removes a socket that nobody listens on, and nothing else. ErrServed, ErrInvalid.
+// removeStale removes a socket without a listener, and nothing else. ErrServed, ErrInvalid.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -17,7 +18,7 @@ type reload struct {
 	named    map[string]bool // the caches of the configuration
 	leftOut  []error         // why caches that were left out before are again
 	adjusted []CacheOptions  // what is in force already, but for what can be adjusted
-	coming   []*prepared
+	coming   []*served.Prepared
 }
 
 // Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
@@ -32,12 +33,12 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 	defer s.changes.Unlock()
 	removed, err := s.review(p, o.Total)
 	if err != nil {
-		closeAll(p.coming, s.log)
+		served.CloseAll(p.coming, s.log)
 		return err
 	}
 	s.total = o.Total
-	s.waiting.resize(o.clientShare())
-	s.asked.resize(o.clientShare())
+	s.sessions.Replies.Resize(o.clientShare())
+	s.sessions.Requests.Resize(o.clientShare())
 	s.drained()
 	s.keepLeftOut(p.named)
 	errs := p.leftOut
@@ -45,21 +46,22 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 		errs = append(errs, s.remove(name, false))
 	}
 	for _, c := range p.adjusted {
-		h := s.cache(c.Name)
-		h.fromFile = true
-		h.adjust(c)
+		s.fromFile[c.Name] = true
+		s.cache(c.Name).Adjust(c)
 	}
 	for _, p := range p.coming {
 		var err error
-		if h := s.cache(p.options.Name); h != nil {
-			h.fromFile = true
+		if h := s.cache(p.Options.Name); h != nil {
 			err = s.exchange(h, p)
-		} else if err = s.begin(p, true); err != nil {
-			s.leaveOut(p.options.Name, err)
+		} else if err = s.begin(p); err != nil {
+			s.leaveOut(p.Options.Name, err)
+		}
+		if s.cache(p.Options.Name) != nil {
+			s.fromFile[p.Options.Name] = true
 		}
 		if err != nil {
 			errs = append(errs, err)
-			closeAll([]*prepared{p}, s.log)
+			served.CloseAll([]*served.Prepared{p}, s.log)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -73,11 +75,11 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 	p = &reload{named: map[string]bool{}}
 	defer func() {
 		if err != nil {
-			closeAll(p.coming, s.log)
+			served.CloseAll(p.coming, s.log)
 		}
 	}()
 	for _, c := range o.Caches {
-		if err := c.check(); err != nil {
+		if err := c.Check(); err != nil {
 			return p, err
 		}
 		if p.named[c.Name] {
@@ -88,7 +90,7 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 			p.adjusted = append(p.adjusted, c)
 			continue
 		}
-		one, err := prepare(ctx, c, s.open)
+		one, err := served.Prepare(ctx, c, s.open)
 		if err != nil && mayLeaveOut(ctx, err) && s.whyLeftOut(c.Name) != nil {
 			s.leaveOut(c.Name, err)
 			p.leftOut = append(p.leftOut, err)
@@ -108,8 +110,8 @@ func (s *Server) inForce(c *CacheOptions) bool {
 	if h == nil {
 		return false
 	}
-	defer h.leave()
-	return h.options.sameData(*c)
+	defer h.Leave()
+	return h.SameData(*c)
 }
 
 // review says which caches the configuration has no more, and whether what it has fits. With changes held.
@@ -119,12 +121,12 @@ func (s *Server) review(p *reload, total uint64) (removed []string, err error) {
 			return nil, fmt.Errorf("cache %s was changed by an operator meanwhile; reload again", c.Name)
 		}
 	}
-	staying := slices.DeleteFunc(s.hosted(), func(h *hosted) bool {
-		goes := h.fromFile && !p.named[h.name]
+	staying := slices.DeleteFunc(s.served(), func(h *served.Cache) bool {
+		goes := s.fromFile[h.Name] && !p.named[h.Name]
 		if goes {
-			removed = append(removed, h.name)
+			removed = append(removed, h.Name)
 		}
-		return goes || slices.ContainsFunc(p.coming, func(p *prepared) bool { return p.options.Name == h.name })
+		return goes || slices.ContainsFunc(p.coming, func(p *served.Prepared) bool { return p.Options.Name == h.Name })
 	})
-	return removed, roomFor(total, staying, p.coming)
+	return removed, checkCapacity(total, staying, p.coming)
 }

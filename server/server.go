@@ -18,35 +18,33 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/internal/sockets"
+	"github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
 )
 
-// drainTimeout is how long the end of a server waits for its answers to be taken. A variable for tests.
-var drainTimeout = 10 * time.Second
-
-// Server hosts caches and answers on the data socket. New makes it, Serve runs it until its context ends.
+// Server serves caches and answers on the data socket. New makes it, Serve runs it until its context ends.
 type Server struct {
 	log    *slog.Logger
-	boot   [16]byte
 	dir    string
 	socket *net.UnixListener
-	admin  *admin
-	open   openFunc
+	admin  *adminSockets
+	open   served.OpenFunc
 	parse  func(body []byte) (CacheOptions, error)
 
-	metricsAddress net.Addr       // of metrics on TCP; nil: none
-	waiting        *share         // what waits to be written to all clients
-	asked          *share         // requests of all clients that are under way
+	metricsAddress net.Addr // of metrics on TCP; nil: none
+	sessions       *session.Host
 	background     sync.WaitGroup // what answers operators, and the janitor
 	stop           chan struct{}  // closed to end the janitor
 
-	changes sync.Mutex // held by who adds, removes and replaces caches; protects total
-	total   uint64     // of the segments' bytes; 0: no bound
+	changes  sync.Mutex      // held to add, remove and replace caches; protects what follows
+	total    uint64          // of the segments' bytes; 0: no bound
+	fromFile map[string]bool // caches that the configuration has: a reload without one removes it
 
 	mu          sync.Mutex // protects what follows
-	caches      map[string]*hosted
+	caches      map[string]*served.Cache
 	leftOut     map[string]error // caches of the configuration that are not among them, and why
-	connections map[*connection]bool
+	connections map[*session.Connection]bool
 	serving     bool
 	closed      bool
 }
@@ -55,12 +53,13 @@ type Server struct {
 // caches, or the sockets. A cache whose source does not open or whose segment is damaged is left out; when that is all of them: errors of sources and of package shm, with the cache's
 // name. On failure nothing is left open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), caches: map[string]*hosted{},
-		leftOut: map[string]error{}, connections: map[*connection]bool{}}
-	if _, err := rand.Read(s.boot[:]); err != nil {
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
+		leftOut: map[string]error{}, connections: map[*session.Connection]bool{}}
+	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained), Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
+		Ending: s.ending, Drained: s.drained}
+	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
 		return nil, err
 	}
-	s.waiting, s.asked = newShare(o.clientShare(), s.drained), newShare(o.clientShare(), nil)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -78,23 +77,23 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		return s, err
 	}
 	for k, p := range coming {
-		h, err := p.host(s.log)
+		h, err := p.Serve(s.log)
 		if err != nil && mayLeaveOut(ctx, err) {
-			s.leaveOut(p.options.Name, err)
-			closeAll(coming[k:k+1], s.log)
+			s.leaveOut(p.Options.Name, err)
+			served.CloseAll(coming[k:k+1], s.log)
 			continue
 		}
 		if err != nil {
-			closeAll(coming[k:], s.log)
+			served.CloseAll(coming[k:], s.log)
 			return s, err
 		}
-		h.fromFile = true
-		s.caches[h.name] = h
+		s.fromFile[h.Name] = true
+		s.caches[h.Name] = h
 	}
 	if len(s.caches) == 0 && len(s.leftOut) > 0 {
 		return s, errors.Join(slices.Collect(maps.Values(s.leftOut))...)
 	}
-	if s.admin, err = newAdmin(s, &o); err != nil {
+	if s.admin, err = newAdminSockets(s, &o); err != nil {
 		return s, err
 	}
 	s.background.Go(func() { s.clean(s.stop) })
@@ -103,10 +102,10 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 }
 
 // prepare opens all sources, and says whether the segments fit. On failure none is left open.
-func (s *Server) prepare(ctx context.Context, o *Options) (coming []*prepared, err error) {
+func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prepared, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(coming, s.log)
+			served.CloseAll(coming, s.log)
 		}
 	}()
 	names := map[string]bool{}
@@ -115,7 +114,7 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*prepared, e
 			return coming, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
 		}
 		names[c.Name] = true
-		p, err := prepare(ctx, c, o.opener())
+		p, err := served.Prepare(ctx, c, o.opener())
 		if err != nil && mayLeaveOut(ctx, err) {
 			s.leaveOut(c.Name, err)
 			continue
@@ -125,7 +124,7 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*prepared, e
 		}
 		coming = append(coming, p)
 	}
-	return coming, roomFor(o.Total, nil, coming)
+	return coming, checkCapacity(o.Total, nil, coming)
 }
 
 // Serve answers until ctx ends: then it fails what is queued, waits for reads under way and for answers to be taken, and lets the caches go, warm.
@@ -138,7 +137,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.admin.serve(s)
 	var clients sync.WaitGroup
 	for {
-		socket, err := patient{s.socket, s.log}.AcceptUnix()
+		socket, err := retryingListener{s.socket, s.log}.AcceptUnix()
 		if err != nil {
 			break
 		}
@@ -153,14 +152,10 @@ func (s *Server) Serve(ctx context.Context) error {
 // accept serves one client.
 func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
-	c := newConnection(s, socket)
+	c := session.New(s.sessions, socket)
 	if who, err := sockets.PeerOf(socket); err != nil || !isOwner(who) {
 		s.log.Warn("a client of another user was turned away", "uid", who.UID, "error", err)
-		c.out.send(control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID)))
-		c.out.end()
-		if err := c.out.run(); err != nil {
-			s.log.Debug("it was not told why", "error", err)
-		}
+		c.Refuse(fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID))
 		return
 	}
 	s.mu.Lock()
@@ -170,25 +165,24 @@ func (s *Server) accept(socket *net.UnixConn) {
 	}
 	s.connections[c] = true
 	s.mu.Unlock()
-	c.serve()
+	c.Serve()
 	s.mu.Lock()
 	delete(s.connections, c)
 	s.mu.Unlock()
-	c.forget()
 }
 
 // cache returns the cache of a name; nil: there is none.
-func (s *Server) cache(name string) *hosted {
+func (s *Server) cache(name string) *served.Cache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.caches[name]
 }
 
-// enter begins to look into the cache of a name, which the caller has to leave; nil: there is none.
-func (s *Server) enter(name string) *hosted {
+// enter enters the cache of a name, which the caller has to leave; nil: there is none.
+func (s *Server) enter(name string) *served.Cache {
 	for {
 		h := s.cache(name)
-		if h == nil || h.enter() {
+		if h == nil || h.Enter() {
 			return h
 		}
 		if s.ending() {
@@ -220,7 +214,7 @@ func (s *Server) drained() {
 	caches := slices.Collect(maps.Values(s.caches))
 	s.mu.Unlock()
 	for _, h := range caches {
-		h.filler.Drained()
+		h.Filler().Drained()
 	}
 }
 
@@ -252,29 +246,26 @@ func (s *Server) close() error {
 		}
 	}
 	close(s.stop)
-	s.asked.close()
-	s.waiting.close()
+	s.sessions.Requests.Close()
+	s.sessions.Replies.Close()
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
 	}
 	fault.At("drain.sockets")
 	var fillers sync.WaitGroup
 	for _, h := range caches {
-		fillers.Go(func() { h.filler.Close(drainTimeout) }) // every fetch is answered from here on
+		fillers.Go(func() { h.Filler().Close(served.DrainTimeout) }) // every fetch is answered from here on
 	}
 	fillers.Wait()
 	fault.At("drain.fillers")
 	for _, c := range connections {
-		c.out.until(time.Now().Add(drainTimeout))
-		if err := c.socket.CloseRead(); err != nil { // ends its reader, after which it writes what is left
-			c.socket.Close() // it is gone
-		}
+		c.Drain(time.Now().Add(served.DrainTimeout))
 	}
 	fault.At("drain.clients")
 	ended := make([]error, len(caches))
 	var sources sync.WaitGroup
 	for k, h := range caches {
-		sources.Go(func() { ended[k] = h.shut(0, false) })
+		sources.Go(func() { ended[k] = h.Shut(0, false) })
 	}
 	sources.Wait()
 	fault.At("drain.caches")
@@ -283,27 +274,44 @@ func (s *Server) close() error {
 
 // Check opens the source of every cache and says what is wrong, all of it, and whether the segments fit, without making or changing anything.
 func Check(ctx context.Context, o Options) error {
-	var all []*prepared
+	var all []*served.Prepared
 	var errs []error
 	if _, err := groupID(o.Admin.Group); err != nil {
 		errs = append(errs, err)
 	}
 	for _, c := range o.Caches {
-		p, err := prepare(ctx, c, o.opener())
+		p, err := served.Prepare(ctx, c, o.opener())
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		all = append(all, p)
-		if s, err := p.existing(); err != nil {
+		if err := p.CheckExisting(); err != nil {
 			errs = append(errs, err)
-		} else if s != nil {
-			errs = append(errs, s.Close())
 		}
 	}
-	defer closeAll(all, cmp.Or(o.Log, slog.Default()))
+	defer served.CloseAll(all, cmp.Or(o.Log, slog.Default()))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return roomFor(o.Total, nil, all)
+	return checkCapacity(o.Total, nil, all)
+}
+
+// served returns the caches in the order of their names.
+func (s *Server) served() []*served.Cache {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*served.Cache, 0, len(s.caches))
+	for _, h := range s.caches {
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b *served.Cache) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// ready says whether clients are answered.
+func (s *Server) ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving && !s.closed
 }

@@ -134,7 +134,7 @@ torch)
     fi
     # What we are compared with. --no-deps: it asks for an old NumPy, and works with a new one; it does not take Python 3.13.
     if "$py" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
-        pip_install peers 'stocaching, which ours is compared with' python/bench/requirements.txt -- --no-deps -r python/bench/requirements.txt
+        pip_install peers 'stocaching, which ours is compared with' bench/python/requirements.txt -- --no-deps -r bench/python/requirements.txt
     fi
     ;;
 torch-oldest)
@@ -147,11 +147,11 @@ torch-oldest)
 others)
     # Loaders of other projects, apart from ours: they bring a hundred packages. torch is that of the other environment, which is behind theirs on the path.
     peers=.venv-peers stamp=.venv-peers/.installed
-    [ -n "$(find "$stamp" -newer python/bench/requirements-peers.txt 2>/dev/null)" ] && exit
+    [ -n "$(find "$stamp" -newer bench/python/requirements-peers.txt 2>/dev/null)" ] && exit
     echo "stocached: installing other projects' loaders into $peers (minutes)"
     [ -x "$peers/bin/python" ] || "$python" -m venv "$peers"
     "$py" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$("$peers/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stocached.pth"
-    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r python/bench/requirements-peers.txt
+    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-peers.txt
     touch "$stamp"
     ;;
 lint)

@@ -17,7 +17,7 @@ import (
 //	PROGRAM... asked SOURCE BYTES    talks over a socket instead: see asked.go
 //	PROGRAM... tick                  a program with a timer of one second and a socket, and nothing to do
 //
-// worker.go is such a program; python/bench/worker.py knows hits and memory, c/worker.c hits only.
+// worker.go is such a program; bench/python/worker.py knows hits and memory, c/worker.c hits only.
 type process struct {
 	command *exec.Cmd
 	in      io.WriteCloser

@@ -1,6 +1,6 @@
 // Package report turns measurements, whichever program made them, into verdicts: ratios against what must be reached, with their spread.
 //
-// The measuring programs (Go here, C in ../c, Python in ../../python/bench) print one Measurement a line as JSON and know nothing of what must be reached;
+// The measuring programs (Go here, C in ../c, Python in ../python) print one Measurement a line as JSON and know nothing of what must be reached;
 // requirement.go has all of that in one table.
 package report
 

@@ -121,11 +121,11 @@ func TestCount(t *testing.T) {
 
 func TestFile(t *testing.T) {
 	r := Result{Date: "2026-11-21 11:00", Description: "Intel(R) Xeon(R) Processor @ 2.50GHz"}
-	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz.json" {
+	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz.json.gz" {
 		t.Error(got)
 	}
 	r.Group, r.Partial = "server", true // must not take the place of a whole one
-	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz-server-partial.json" {
+	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz-server-partial.json.gz" {
 		t.Error(got)
 	}
 }

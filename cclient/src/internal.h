@@ -68,10 +68,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 
-#define MAX_COPIES 16                     /* copies of a sample that keeps changing underneath, before it counts as a miss */
+#define MAX_COPIES 16                     /* copies of a sample that changes during each copy, before it counts as a miss */
 #define WAIT_NS (UINT64_C(60) * 1000000000) /* of STOC_WAIT */
-#define ADOPT_AT_CLAIM_NS UINT64_C(100000000)   /* how long a claimant works at the clear of a dead client, when claims of live ones are in its way */
-#define ADOPT_AT_REGISTER_NS UINT64_C(1000000000) /* and a new client, whose number hides that clear */
+#define ADOPT_AT_CLAIM_NS UINT64_C(100000000)   /* how long a claim works to finish the clear of a dead client, when live claims block it */
+#define ADOPT_AT_REGISTER_NS UINT64_C(1000000000) /* the same for a new client, which got the number of the dead one */
 #define OWN_PATH_BYTES 512
 
 /* Where the regions of a segment lie. It follows from the first seven members: geometry_of. */
@@ -85,12 +85,12 @@ struct geometry {
 struct link {
     struct link *next;
     int fd;         /* -1: not connected */
-    int descriptor; /* that came over it and nobody has taken yet; -1: none */
+    int descriptor; /* received over it and not used yet; -1: none */
     bool busy;      /* a call has it, and everything below; these three change under handles_lock */
     bool no_number; /* a descriptor came, and this process may have no more */
     uint32_t cache, max_indices; /* as the server says: number of the cache on this connection, indices of a request */
     uint64_t request;            /* number of the last one */
-    size_t from, to;             /* what was received and not looked at yet: buffer[from..to) */
+    size_t from, to;             /* received and not read yet: buffer[from..to) */
     unsigned char buffer[8192];
 };
 
@@ -152,9 +152,9 @@ struct stoc_cache {
     unsigned char uuid[16];
     char name[STOC_NAME_BYTES], fingerprint[STOC_FINGERPRINT_BYTES + 1], path[OWN_PATH_BYTES];
     char served[STOC_NAME_BYTES];     /* what its server calls it: the name in the header, or that by which it was dialled */
-    char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": where servers are looked for */
+    char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": the usual folders */
     struct stoc_field fields[STOC_MAX_FIELDS];
-    _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE]; /* where counts go that nobody reads */
+    _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE]; /* counts of handles that are not counted */
 };
 
 _Static_assert(sizeof(struct stoc_field) == STOC_FIELD_BYTES, "a field is its record in the header");

@@ -22,7 +22,7 @@ import (
 // admin asks the admin socket in a folder; "": where a server of this user has it.
 type admin struct{ dir string }
 
-// get asks for a path, and returns the status and what came with it. ErrNoServer when nobody answers before ctx ends.
+// get asks for a path, and returns the status and what came with it. ErrNoServer when no server answers before ctx ends.
 func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {
 	folder := sockets.Find(a.dir)
 	socket := filepath.Join(folder.Path, control.AdminSocket)

@@ -47,7 +47,7 @@ func (d *dirFlag) path(name string) (string, error) {
 	return filepath.Abs(filepath.Join(d.dir, name))
 }
 
-// open attaches for looking: read-only, without a record in the client table, so that no byte of the segment changes and nobody notices.
+// open attaches read-only, without a record in the client table, so that no byte of the segment changes.
 func (d *dirFlag) open(name string) (*shm.Segment, error) {
 	if isUnnamed(name) {
 		return openUnnamed(name)

@@ -52,7 +52,7 @@ func checkFlags(c *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// exclusive says that only one of two flags may be given, to who completes them too.
+// exclusive lets only one of several flags be given, in completions too.
 func exclusive(c *cobra.Command, flags ...string) {
 	c.MarkFlagsMutuallyExclusive(flags...)
 	check := c.PreRunE

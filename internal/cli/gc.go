@@ -132,7 +132,7 @@ func (f *gcFlags) judge(c *candidate) {
 // inUse: a client always holds the users lock as well; a held record or server lock without it would be a foreign hand, and is respected.
 func inUse(p shm.Probe) bool { return p.Users || p.Server || len(p.Records) > 0 }
 
-// remove removes an unused cache as its last user would: with the users lock held exclusively, so that nobody can begin to use it meanwhile.
+// remove removes an unused cache as its last user would: with the users lock held exclusively, so that no client can attach to it.
 func (c *candidate) remove() error {
 	s, err := shm.Open(c.Path, shm.OpenOptions{UUID: &c.UUID})
 	if err != nil {

@@ -183,7 +183,7 @@ type sample struct {
 	word    shm.Word
 	meta    shm.Meta
 	layout  shm.WordLayout
-	owner   any // bool: the owner lives; nil: nobody owns it
+	owner   any // bool: the owner lives; nil: it has no owner
 	claimed table.List[uint32]
 	seg     *shm.Segment
 }
@@ -331,7 +331,7 @@ func indexRecordOf(seg *shm.Segment, reader *cache.Cache, index int) (*sample, e
 		return nil, err
 	}
 	s := &sample{index: uint64(index), state: state, layout: seg.WordLayout(), seg: seg}
-	// The two words belong together when neither has changed meanwhile; while somebody keeps changing them, the last look is as good as any.
+	// The two words belong together when neither has changed. While other processes keep changing them, the last pair is as good as any.
 	for range 100 {
 		s.word, s.meta = shm.Word(seg.Word(s.index).Load()), shm.Meta(seg.Meta(s.index).Load())
 		if seg.Word(s.index).Load() == uint64(s.word) && seg.Meta(s.index).Load() == uint64(s.meta) {

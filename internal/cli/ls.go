@@ -16,7 +16,7 @@ import (
 type found struct {
 	shm.Listed
 	users   any // count of live clients; nil: unknown
-	inUse   any // bool: somebody holds the users lock; nil: unknown
+	inUse   any // bool: a process holds the users lock; nil: unknown
 	problem string
 	gone    bool // since it was listed
 }
@@ -106,7 +106,7 @@ func ls(listed []shm.Listed, columns table.Columns[*found], dir *dirFlag, asJSON
 	return columns.Rows(stdout, rows, asJSON)
 }
 
-// probe asks the kernel who uses the cache.
+// probe asks the kernel which processes use the cache.
 func (f *found) probe() {
 	err := f.Err
 	var p shm.Probe
@@ -130,7 +130,7 @@ func vanished(l *shm.Listed, err error) bool {
 	return err != nil || link != "/memfd:"+displayName(&l.Header, l.Path)+" (deleted)"
 }
 
-// probe asks the kernel who uses a cache that was found.
+// probe asks the kernel which processes use a cache that was found.
 func probe(l *shm.Listed) (shm.Probe, error) {
 	s, err := shm.Open(l.Path, shm.OpenOptions{ReadOnly: true, UUID: &l.UUID})
 	if err != nil {

@@ -40,7 +40,7 @@ text that --help prints. Pages that are there are written anew. The date on them
 	}
 }
 
-// anybody says for all users what help texts say for the one who asks.
+// anybody says for all users what help texts say for the user who asks.
 var anybody = strings.NewReplacer(shm.DefaultDir(), "/dev/shm/stocached-UID")
 
 // markdownAll turns the texts of all commands into Markdown, which is what the pages are made from.

@@ -299,7 +299,7 @@ type batch struct {
 	buffer   []byte
 	packed   []block.Packed
 	sizes    []int
-	err      error // behind the samples in packed
+	err      error // after the samples in packed
 	done     chan struct{}
 }
 

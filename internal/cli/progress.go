@@ -29,7 +29,7 @@ func newProgress(w io.Writer, what string, total uint64, size bool) *progress {
 // pace is a bar of samples with their bytes a second and the time that is left, both by what was done since begin: samples from an earlier run cost nothing.
 type pace struct {
 	*progress
-	bytes atomic.Uint64 // read, by whoever reads
+	bytes atomic.Uint64 // read so far
 	from  atomic.Uint64 // samples when it began
 	began atomic.Int64  // since 1970, in nanoseconds
 }
@@ -43,7 +43,7 @@ func newPace(w io.Writer, what string, samples uint64) *pace {
 	return p
 }
 
-// begin begins anew, with samples that are done already.
+// begin starts again, with samples that are done already.
 func (p *pace) begin(from uint64) {
 	p.from.Store(from)
 	p.began.Store(time.Now().UnixNano())

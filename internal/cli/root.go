@@ -45,7 +45,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// complain writes a message for people. Its words, such as the name of a file that somebody else made, control no terminal.
+// complain writes a message for people. Its text, such as the name of another user's file, cannot control a terminal.
 func complain(stderr io.Writer, about any) {
 	fmt.Fprintf(stderr, "stocached: %s\n", control.Printable(fmt.Sprint(about), '\n', '\t'))
 }
@@ -63,8 +63,7 @@ func guardAll(c *cobra.Command, started *bool) {
 	}
 }
 
-// guard turns a fault in mapped memory into an error: whoever truncates a file under a mapping makes its pages vanish, and looking at a cache must
-// survive that. The setting is the goroutine's, so work MUST NOT look at caches from others.
+// guard turns a fault in mapped memory into an error. When another process truncates a mapped file, its pages vanish, and a command must survive that. The setting is the goroutine's, so work MUST NOT look at caches from others.
 func guard(work func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -102,7 +102,7 @@ caches fit together, and starts nothing.`,
 			}()
 			select {
 			case <-ended:
-			case <-time.After(time.Second): // a source that hangs while it is opened, for a reload, is waited for by nobody
+			case <-time.After(time.Second): // do not wait for a source that hangs while a reload opens it
 			}
 			return err
 		},

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/tools/txtar"
 )
 
 // configurations is the folder of good and bad configurations.
@@ -15,7 +18,19 @@ func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 	if got, want := ok(t, "serve", "-c", configurations+"good/opens.yaml", "--check"), configurations+"good/opens.yaml: good, 2 caches\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	all, err := filepath.Glob(configurations + "unopenable/*.yaml")
+	folder := t.TempDir()
+	archive, err := txtar.ParseFile(configurations + "unopenable.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := txtar.FS(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.CopyFS(filepath.Join(folder, "unopenable"), files), os.CopyFS(filepath.Join(folder, "data"), os.DirFS(configurations+"data"))); err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob(filepath.Join(folder, "unopenable", "*.yaml"))
 	if err != nil || len(all) < 15 {
 		t.Fatal(all, err)
 	}

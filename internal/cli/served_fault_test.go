@@ -304,7 +304,7 @@ func TestEveryServerPointIsTested(t *testing.T) {
 		}
 	}
 	passed := map[string]bool{}
-	for _, folder := range []string{"server", "server/fill", "cache", "source/tar", "source/dir", "source/raw", "source/npy", "source/wrap", "source/decode", "shm", "control"} {
+	for _, folder := range []string{"server", "server/fill", "server/served", "server/session", "server/prefetch", "server/admin", "cache", "source/tar", "source/dir", "source/raw", "source/npy", "source/wrap", "source/decode", "shm", "control"} {
 		files, err := filepath.Glob("../../" + folder + "/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatal(folder, err)

@@ -92,7 +92,7 @@ func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 	if a.silent != nil && time.Now().Before(a.until) {
 		return func() (*serverStats, error) { return nil, a.silent }
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // where nobody waits for the answer
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // also when no caller waits for the answer
 	got := make(chan error, 1)
 	var f serverStats
 	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()

@@ -20,7 +20,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// manager is the service manager that started this process and wants to hear of it: systemd, or who speaks its protocols. Without one, nothing is said.
+// manager is the service manager that started this process: systemd, or a program with its protocols. Without one, notify does nothing.
 type manager struct{ log *slog.Logger }
 
 // notify tells the manager something, in lines of variables (sd_notify(3)).

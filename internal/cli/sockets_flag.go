@@ -71,7 +71,7 @@ func (f *socketsFlag) complete(_ *cobra.Command, args []string, _ string) ([]str
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // nobody waits longer for a key
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // a user waits no longer for a key
 	defer cancel()
 	var caches []struct{ Name string }
 	if err := (admin{f.dir}).json(ctx, "/v1/caches", &caches); err != nil {

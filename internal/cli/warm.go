@@ -202,7 +202,7 @@ func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 	}
 }
 
-// watch returns the error of a server that has stopped answering: one that is there, from which nothing comes any more, and that leaves who asks it whether it answers waiting as well.
+// watch returns the error of a server that has stopped answering: it sends no more samples, and does not answer a ping either.
 // However long it reads for one batch is fine. nil: ctx has ended.
 func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error {
 	for silent, came := 0, int64(0); ; {

@@ -27,7 +27,7 @@ type warmQueue struct {
 	wake     sync.Cond  // something came back, or it is over
 	at       int        // the first sample that was not looked at
 	ahead    []int      // samples to hand out before those from at on
-	room     int        // free slots that nobody was sent for; in an arena nobody knows
+	room     int        // free slots that no request was sent for; unknown in an arena
 	underWay int
 	over     bool
 	tries    map[int]int // of samples that got no slot though there was one
@@ -49,7 +49,7 @@ type unfilled struct {
 	why   string
 }
 
-// slotTries is how often a sample is asked for that gets no slot though there seems to be one: somebody else was just filling it. slotPause is the time between.
+// slotTries is how often warm asks for a sample that gets no slot though one seems free, since another process was just filling it. slotPause is the time between.
 const (
 	slotTries = 10
 	slotPause = 100 * time.Millisecond
@@ -146,7 +146,7 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 		case err != nil:
 			return err
 		case state == stocclient.StateReady:
-			delete(missing, f.Index) // by somebody else
+			delete(missing, f.Index) // by another process
 		case state == stocclient.StateEmpty && room:
 			if room, err = p.hasRoom(); err != nil {
 				return err

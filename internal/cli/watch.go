@@ -115,7 +115,7 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case errors.Is(err, shm.ErrNotFound) && n > 0:
 			fmt.Fprintf(stderr, "%s is gone\n", w.name)
 			return nil
-		case errors.Is(err, shm.ErrNotFound) && w.name != "" && !isUnnamed(w.name): // nobody makes a cache with such a name, which is random
+		case errors.Is(err, shm.ErrNotFound) && w.name != "" && !isUnnamed(w.name): // no other cache gets such a name, which is random
 			if !waiting {
 				fmt.Fprintf(stderr, "no cache %s yet; waiting until a program makes it\n", w.place())
 			}

@@ -17,7 +17,7 @@ var inInterval = map[string]string{
 	"full": "interval_full", "ready_bytes": "stored_bytes_per_second",
 }
 
-// screen draws anew, on a terminal: of one cache totals and changes side by side, of all caches a line each.
+// screen redraws a terminal: totals and changes of one cache side by side, or a line for each of all caches.
 func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "stocached stats, every %v, %s; Ctrl-C ends it\n\n", w.interval, table.Clock(time.Now()))
@@ -34,7 +34,7 @@ func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 	width, height := terminalSize(stdout)
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	lines = lines[:min(len(lines), max(height-1, 1))]
-	// Home, then each line and the rest of the screen cleared behind what is written: nothing flickers.
+	// Home, then each line, clearing the rest of it and of the screen after what is written: nothing flickers.
 	const home, clearLine, clearRest = "\x1b[H", "\x1b[K\n", "\x1b[J"
 	var out strings.Builder
 	out.WriteString(home)

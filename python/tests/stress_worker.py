@@ -1,5 +1,4 @@
 """A worker of the stress test, to be killed at any moment: `stress_worker.py <cache> <samples> <seconds> <seed>`.
-
 Its contract is internal/verify/stress/doc.go."""
 
 from __future__ import annotations

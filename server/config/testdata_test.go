@@ -15,9 +15,29 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/server/config"
+
+	"golang.org/x/tools/txtar"
 )
 
-// wants are the lines of the file beside one of testdata: parts of the message that it is refused with.
+// unpack writes the files of an archive of testdata into a new folder, and returns it.
+func unpack(t *testing.T, archive string) (folder string) {
+	t.Helper()
+	a, err := txtar.ParseFile(filepath.Join("testdata", archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := txtar.FS(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder = t.TempDir()
+	if err := os.CopyFS(folder, files); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// wants are the lines of the file beside a configuration: parts of the message that it is refused with.
 func wants(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want")
@@ -76,7 +96,7 @@ func TestGoodFiles(t *testing.T) {
 // Ensure that every bad file is refused with the message that is expected, which names the file; and that there is a file for each complaint in the sources of this package.
 func TestBadFiles(t *testing.T) {
 	var said []string
-	for _, path := range glob(t, "testdata/bad/*.yaml", 40) {
+	for _, path := range glob(t, unpack(t, "bad.txtar")+"/*.yaml", 40) {
 		c, err := config.Load(path)
 		if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %+v, %v", path, c, err)
@@ -93,7 +113,7 @@ func TestBadFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range glob(t, "testdata/bad-json/*.json", 8) {
+	for _, path := range glob(t, unpack(t, "bad-json.txtar")+"/*.json", 8) {
 		body, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -247,7 +247,7 @@ func (f *Filler) serve(r *reader) {
 	}
 }
 
-// complete answers the waiters of a sample. With mu held, which it gives up meanwhile.
+// complete answers the waiters of a sample. With mu held, which it releases for a while.
 func (f *Filler) complete(waiters []*waiter, result result) {
 	var answered, late []*waiter
 	for _, w := range waiters {

@@ -160,12 +160,12 @@ func (w *Writer) checkEmpty() error {
 	return nil
 }
 
-// patience is how long another writer is waited for: one that was killed keeps its lock until its last write is done.
-const patience = time.Second
+// lockDeadline is how long a writer waits for another one: a killed writer keeps its lock until its last write is done.
+const lockDeadline = time.Second
 
 // lockPart makes the folder that is written to, and becomes its only writer.
 func (w *Writer) lockPart(ctx context.Context) error {
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(5 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < lockDeadline; time.Sleep(5 * time.Millisecond) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

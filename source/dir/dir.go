@@ -91,7 +91,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 		kept = *o.Descriptors
 	}
 	if kept > 0 {
-		t.kept = newDescriptors(kept)
+		t.kept = source.NewOpenFiles[int, descriptor](kept)
 	}
 	return t, nil
 }

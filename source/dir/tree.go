@@ -21,8 +21,8 @@ type tree struct {
 	files  files
 	schema shm.Schema
 	info   source.Info
-	flags  int          // of opening a file, beside those for reading
-	kept   *descriptors // nil: none
+	flags  int                                // of opening a file, beside those for reading
+	kept   *source.OpenFiles[int, descriptor] // by sample; nil: none
 
 	mu     sync.RWMutex // held for reading by reads: Close waits for them
 	closed bool
@@ -95,21 +95,26 @@ func (t *tree) read(i int, data []byte) error {
 		defer unix.Close(fd)
 		return t.readFrom(fd, path, t.files.stamp(i), data)
 	}
-	d := t.kept.get(i)
+	d := t.kept.Get(i)
 	if d == nil {
 		fd, err := t.open(path)
 		if err != nil {
 			return err
 		}
-		d = t.kept.put(i, fd)
+		d = t.kept.Put(i, descriptor(fd))
 	}
-	defer t.kept.release(d)
-	err := t.readFrom(d.fd, path, t.files.stamp(i), data)
+	defer t.kept.Release(d)
+	err := t.readFrom(int(d.File), path, t.files.stamp(i), data)
 	if err != nil {
-		t.kept.drop(i, d) // the next reader looks at what has the name then
+		t.kept.Drop(i, d) // the next reader opens the file that has the name then
 	}
 	return err
 }
+
+// descriptor is an open file.
+type descriptor int
+
+func (d descriptor) Close() error { return unix.Close(int(d)) }
 
 // open opens a file.
 func (t *tree) open(path string) (int, error) {
@@ -120,7 +125,7 @@ func (t *tree) open(path string) (int, error) {
 		switch {
 		case err == nil:
 			return fd, nil
-		case err == unix.EINTR, full && t.kept != nil && t.kept.clear() > 0:
+		case err == unix.EINTR, full && t.kept != nil && t.kept.Clear() > 0:
 			continue
 		case full:
 			return 0, fmt.Errorf("%w: this process may have %d files open; raise that (ulimit -n, LimitNOFILE= in a unit file), or lower what keeps files open (descriptors)",
@@ -181,7 +186,7 @@ func (t *tree) Close() error {
 	defer t.mu.Unlock()
 	t.closed = true
 	if t.kept != nil {
-		t.kept.clear()
+		t.kept.Clear()
 	}
 	return nil
 }

@@ -104,12 +104,26 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		w.extents[k] = source.Extent{Offset: m.at, Dst: to}
 	}
 	slices.SortFunc(w.extents, func(a, b source.Extent) int { return cmp.Compare(a.Offset, b.Offset) })
-	err = d.descriptors.use(s, func(f *source.File) error { return f.ReadExtents(ctx, w.extents) })
+	err = d.readExtents(ctx, s, w.extents)
 	clear(w.extents) // the pool must not keep the caller's buffer alive
 	if err != nil {
 		return 0, err
 	}
 	return total, d.parseNumbers(i, dst, spans, w)
+}
+
+// readExtents reads from a shard, and opens it if need be.
+func (d *dataset) readExtents(ctx context.Context, s *shard, extents []source.Extent) error {
+	open := d.files.Get(s)
+	if open == nil {
+		file, err := s.open()
+		if err != nil {
+			return err
+		}
+		open = d.files.Put(s, file)
+	}
+	defer d.files.Release(open)
+	return open.File.ReadExtents(ctx, extents)
 }
 
 // parseNumbers puts the fields that are numbers into a sample. ErrCorrupt.

@@ -35,7 +35,7 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 	several := slices.ContainsFunc(wanted, func(f field) bool { return len(f.names) > 1 })
 	for i, start := 0, 0; i < x.samples; i++ {
 		end := x.start(i + 1)
-		used, bytes := c.tally(x, start, end)
+		used, bytes := c.count(x, start, end)
 		if several || used < len(wanted) { // a count says nothing, or that something is missing
 			var lacks int
 			if used, lacks = c.find(x, i, w); lacks >= 0 && !skip {
@@ -80,8 +80,8 @@ func choicesOf(fields []string, wanted []field) []choices {
 	return all
 }
 
-// tally counts the members from start to end that are of wanted fields, and the bytes that they take in a sample.
-func (c *selection) tally(x *index, start, end int) (used int, bytes uint64) {
+// count counts the members from start to end that are of wanted fields, and the bytes that they take in a sample.
+func (c *selection) count(x *index, start, end int) (used int, bytes uint64) {
 	for k := start; k < end; k++ {
 		m := x.member(k)
 		if to := &c.choices[m.field]; to.wanted >= 0 {

@@ -1,6 +1,7 @@
 package tar
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -54,13 +55,13 @@ func (o *settings) check(shards int) error {
 
 // dataset is the source.
 type dataset struct {
-	info        source.Info
-	fields      []field
-	shards      []*shard
-	chosen      []selection // of each shard
-	ends        []int       // of each shard: the number of its last sample, plus 1
-	descriptors descriptors
-	work        sync.Pool // of *work
+	info   source.Info
+	fields []field
+	shards []*shard
+	chosen []selection                             // of each shard
+	ends   []int                                   // of each shard: the number of its last sample, plus 1
+	files  *source.OpenFiles[*shard, *source.File] // those read last
+	work   sync.Pool                               // of *work
 
 	mu     sync.RWMutex // held for reading by whoever looks at an index or a shard: Close waits for them
 	closed bool
@@ -80,10 +81,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	}
 	d := &dataset{shards: make([]*shard, len(paths)), chosen: make([]selection, len(paths))}
 	d.work.New = d.newWork
-	d.descriptors.limit, d.descriptors.open = o.OpenFiles, map[*shard]*descriptor{}
-	if o.OpenFiles == 0 {
-		d.descriptors.limit = defaultOpenFiles
-	}
+	d.files = source.NewOpenFiles[*shard, *source.File](cmp.Or(o.OpenFiles, defaultOpenFiles))
 	if err = d.openShards(ctx, paths, &o); err == nil {
 		err = d.describe(&o)
 	}
@@ -243,11 +241,11 @@ func (d *dataset) Close() error {
 		return nil
 	}
 	d.closed = true
-	err := d.descriptors.close()
+	d.files.Clear()
 	for _, s := range d.shards {
 		if s != nil {
 			s.in.close()
 		}
 	}
-	return err
+	return nil
 }

@@ -1,7 +1,7 @@
 // Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
 //
 // There are four groups of rows: what needs no server, with -server what a server does, with -order the order of an epoch, and with -loader the loader. For the first it measures the Go client itself, compiles and runs the C programs in
-// bench/c, and runs python/bench; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
+// bench/c, and runs bench/python; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
 //
 // One part after the other, each alone on the machine; a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its
 // own on /dev/shm, up to 8 GB of it; what the server's sources read in one in build/bench, up to 2 GB.
@@ -28,17 +28,17 @@ import (
 
 const usage = `Usage: bench [flags]
 
-Measures speed and memory and writes DATE-DESCRIPTION.json and README.md into bench/results (with -quick: build/bench). Parts, in this order:
+Measures speed and memory and writes DATE-DESCRIPTION.json.gz, its page of tables (.md) and README.md into bench/results (with -quick: build/bench). Parts, in this order:
 %s
-With -server it writes DATE-DESCRIPTION-server.json and README.md, and has these parts:
+With -server it writes DATE-DESCRIPTION-server.json.gz, .md and README.md, and has these parts:
 %s
-With -order it writes DATE-DESCRIPTION-order.json and README.md, and has these parts:
+With -order it writes DATE-DESCRIPTION-order.json.gz, .md and README.md, and has these parts:
 %s
-With -loader it writes DATE-DESCRIPTION-loader.json and README.md, and has these parts:
+With -loader it writes DATE-DESCRIPTION-loader.json.gz, .md and README.md, and has these parts:
 %s
-With -dataloader it writes DATE-DESCRIPTION-dataloader.json and README.md, and has these parts:
+With -dataloader it writes DATE-DESCRIPTION-dataloader.json.gz, .md and README.md, and has these parts:
 %s
-With -others it writes DATE-DESCRIPTION-others.json and README.md, and has these parts:
+With -others it writes DATE-DESCRIPTION-others.json.gz, .md and README.md, and has these parts:
 %s
 Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
 
@@ -69,7 +69,7 @@ func main() {
 	flag.BoolVar(&dataLoader, "dataloader", false, "measure the loader in Python beside torch's and stocaching")
 	flag.BoolVar(&others, "others", false, "measure the loaders of other projects, which must be installed, beside it")
 	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
-	flag.BoolVar(&render, "render", false, "only make README.md anew, from the newest results in the folder")
+	flag.BoolVar(&render, "render", false, "only write the pages and README.md again, from the newest results in the folder")
 	flag.Usage = func() {
 		list := func(parts []part) string {
 			var b strings.Builder
@@ -225,9 +225,9 @@ func (r *runner) find() error {
 	return errors.Join(os.MkdirAll(r.state, 0o755), os.MkdirAll(r.out, 0o755))
 }
 
-// render makes README.md of the newest whole result of each group in the folder.
+// render writes the page of the newest whole result of each group in the folder, and README.md over all of them.
 func (r *runner) render() error {
-	files, err := filepath.Glob(filepath.Join(r.out, "*.json"))
+	files, err := filepath.Glob(filepath.Join(r.out, "*.json.gz"))
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,12 @@ func (r *runner) render() error {
 }
 
 func (r *runner) write(results ...*report.Result) error {
-	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Markdown(results...)), 0o644)
+	for _, result := range results {
+		if err := os.WriteFile(filepath.Join(r.out, result.PageFile()), []byte(result.Page()), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Overview(results...)), 0o644)
 }
 
 // prepare compiles the programs and looks whether Python has what it needs, before anything takes time.
@@ -354,10 +359,10 @@ func (r *runner) measure() error {
 		if err := write(); err != nil {
 			return err
 		}
-		fmt.Printf(" and README.md beside it.\n")
+		fmt.Printf(", its page and README.md beside it.\n")
 		return nil
 	}
-	fmt.Printf(". README.md is made by runs of all parts with -peers only.\n")
+	fmt.Printf(". Pages and README.md are made by runs of all parts with -peers only.\n")
 	return nil
 }
 

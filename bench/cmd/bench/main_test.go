@@ -38,7 +38,7 @@ func TestQuick(t *testing.T) {
 	}
 	// libstocached.so is found from the place of the program, which is another one here.
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
-	result := quickly(t, r, only, "*.json")
+	result := quickly(t, r, only, "*.json.gz")
 	for _, v := range result.Verdicts {
 		if strings.HasPrefix(v.Case, "c/set") || strings.HasPrefix(v.Case, "go/") && strings.Contains("go/view go/get go/gather go/set-new", v.Case) {
 			if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 {
@@ -62,8 +62,10 @@ func quickly(t *testing.T, r *runner, only, pattern string) *report.Result {
 	if err := result.Load(files[0]); err != nil {
 		t.Fatal(err)
 	}
-	if text := report.Markdown(&result); !strings.Contains(text, "the numbers mean nothing") || strings.Contains(text, r.root) {
-		t.Error("the table does not say that the run was quick, or names a path")
+	for _, text := range []string{report.Overview(&result), result.Page()} {
+		if !strings.Contains(text, "the numbers mean nothing") || strings.Contains(text, r.root) {
+			t.Error("the table does not say that the run was quick, or names a path")
+		}
 	}
 	return &result
 }
@@ -75,7 +77,7 @@ func TestQuickOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
-	result := quickly(t, r, "", "*-order.json")
+	result := quickly(t, r, "", "*-order.json.gz")
 	for _, v := range result.Verdicts {
 		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 || v.Row == "memory of an order" && !v.Reached {
 			t.Errorf("%s %s, %s: %s", v.Case, v.Size, v.Ours, v.Result)
@@ -89,7 +91,7 @@ func TestQuickLoader(t *testing.T) {
 	if err := r.find(); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range quickly(t, r, "", "*-loader.json").Verdicts {
+	for _, v := range quickly(t, r, "", "*-loader.json.gz").Verdicts {
 		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 {
 			t.Errorf("%s %s, %s: %s", v.Case, v.Size, v.Ours, v.Result)
 		}
@@ -107,7 +109,7 @@ func TestQuickServer(t *testing.T) {
 	if err := r.find(); err != nil {
 		t.Fatal(err)
 	}
-	result := quickly(t, r, "", "*-server*.json")
+	result := quickly(t, r, "", "*-server*.json.gz")
 	for _, v := range result.Verdicts {
 		peer := strings.Contains(v.Ours+v.Base, "redis") || strings.Contains(v.Ours+v.Base, "memcached")
 		if measured := !strings.HasPrefix(v.Result, "not measured"); measured != (r.peers || !peer) || measured && v.OursValue.Median <= 0 {

@@ -136,9 +136,9 @@ func (r *runner) batches(emit func(report.Measurement)) error {
 	return measure.SleepingLoads(r.quick, r.runs, emit)
 }
 
-// pythonRun runs some of python/bench.
+// pythonRun runs some of bench/python.
 func (r *runner) pythonRun(emit func(report.Measurement), only, huge string) error {
-	arguments := []string{"python/bench", "run", "--runs", strconv.Itoa(r.runs), "--folder", r.dir, "--loops", r.loops(), "--huge", huge, "--only", only}
+	arguments := []string{"bench/python", "run", "--runs", strconv.Itoa(r.runs), "--folder", r.dir, "--loops", r.loops(), "--huge", huge, "--only", only}
 	if r.quick {
 		arguments = append(arguments, "--quick")
 	}
@@ -234,5 +234,5 @@ func (r *runner) worker() []string {
 }
 
 func (r *runner) pythonWorker() []string {
-	return []string{r.python, filepath.Join(r.root, "python", "bench")}
+	return []string{r.python, filepath.Join(r.root, "bench", "python")}
 }

@@ -57,7 +57,7 @@ INTERNAL size_t character(const unsigned char *text, size_t n, uint32_t *point)
     return *point < least[length] || *point > 0x10ffff || (*point >= 0xd800 && *point < 0xe000) ? 0 : length;
 }
 
-/* Text that somebody else wrote, a file's name perhaps, does nothing to a terminal: ? stands for what would control it, turn a line around, or is no UTF-8. */
+/* Makes foreign text, such as a file's name, safe for a terminal: ? replaces control characters, changes of direction, and what is not UTF-8. */
 INTERNAL void make_printable(char *text, size_t n)
 {
     for (size_t k = 0, length; k < n; k += MAX(length, 1)) {

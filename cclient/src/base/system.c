@@ -88,7 +88,7 @@ INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset
 }
 
 /*
- * Allocates the pages of a range, in steps, because a signal makes the kernel undo one call: 0, or -1 with errno. grant (NULL: nobody) says how many more bytes may be taken; it is asked at
+ * Allocates the pages of a range, in steps, because a signal makes the kernel undo one call: 0, or -1 with errno. grant (NULL: no limit) says how many more bytes may be taken; it is asked at
  * the beginning, whenever these are taken, and at the end. 0 before the end stops it with ECANCELED.
  */
 INTERNAL int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context)

@@ -231,7 +231,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
     STOC_FAULT("fetch.answered");
     if (code < 0)
         return code;
-    for (size_t i = 0; i < m; i++) { /* what neither came nor failed is in the cache now, unless somebody clears it */
+    for (size_t i = 0; i < m; i++) { /* a sample that neither came nor failed is in the cache now, unless it was cleared */
         struct missing *one = &w->missing[i];
         if (w->hit[one->position] != NOT_HAD)
             continue;

@@ -1,6 +1,6 @@
 /*
  * link.c - connections to a server: docs/control.md. A call has one to itself; those that no call has are kept by the handle for the next. A forked child closes what it
- * inherits (client.c) and connects anew.
+ * inherits (protocol/client.c) and connects again.
  */
 #include "connection.h"
 
@@ -94,7 +94,7 @@ static ssize_t receive_some(struct link *l, void *data, size_t n, bool descripto
     struct iovec part = {.iov_base = data, .iov_len = n};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (!descriptor)
-        return recv(l->fd, data, n, MSG_DONTWAIT); /* descriptors that nobody asked for are closed by the kernel */
+        return recv(l->fd, data, n, MSG_DONTWAIT); /* the kernel closes descriptors that were not asked for */
     message.msg_control = &control;
     message.msg_controllen = sizeof control;
     pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link, or not at all */
@@ -289,7 +289,7 @@ static int check_server(int fd, const struct sockaddr_un *address, struct stoc_e
     return 0;
 }
 
-/* One look for a server, to which nothing is sent. BROKEN: there is none now. */
+/* Tries once to connect to a server, and sends nothing. BROKEN: there is none now. */
 static int call_server(struct link *l, const struct sockaddr_un *address, bool named, struct deadline *p)
 {
     int code = check_folder(address, named, p->error);
@@ -481,7 +481,7 @@ int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigne
     }
     if (code < 0)
         hang_up(l);
-    pthread_mutex_lock(&handles_lock); /* now it is the handle's, or nobody's */
+    pthread_mutex_lock(&handles_lock); /* now it belongs to the handle, or to no handle */
     struct link **at = &dialling;
     while (*at != l)
         at = &(*at)->next;

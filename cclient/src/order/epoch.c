@@ -204,7 +204,7 @@ int64_t stoc_epoch_fill_shard(const stoc_epoch *e, const struct stoc_shard *s, i
         return STOC_EINVAL;
     uint64_t left = e->positions - s->from;
     size_t k = 0;
-    if (is_shuffled(e) && first < s->samples && s->rank + first * s->ranks < left) { /* up to where padding begins anew */
+    if (is_shuffled(e) && first < s->samples && s->rank + first * s->ranks < left) { /* up to the first padded position */
         k = MIN(n, MIN(s->samples - first, (left - 1 - s->rank - first * s->ranks) / s->ranks + 1));
         permutation_run(&e->plain.whole, s->from + s->rank + first * s->ranks, s->ranks, indices, k);
     }

@@ -56,7 +56,7 @@ static int check_memory(stoc_cache *c, uint32_t record, uint64_t n)
             return -1;
         if (!cas(word, before, grant_pack(MAX(grant_of(left), n) - n, grant_checks(before) + 1, group)))
             return 0;
-    } /* else nobody can tell, and nothing is refused */
+    } /* otherwise free memory is unknown, and nothing is refused */
     atomic_store_explicit(&c->memory_left, (int64_t)STOC_GRANT_MAX, memory_order_relaxed);
     return 1;
 }

@@ -1,5 +1,5 @@
 /*
- * clear.c - emptying the cache: a phase of its own, in which nobody claims. docs/protocol.md, Clear.
+ * clear.c - empties the cache, in a phase of its own in which no client claims. docs/protocol.md, Clear.
  */
 #include "protocol.h"
 
@@ -38,7 +38,7 @@ static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
 
 /*
  * Steps 2 to 4 of a clear whose phase word is ours: CLEARING of owner. 0: done, the cache is empty and open. Else how many claims were in the way at the deadline; then the
- * phase is give_up: OPEN for who began the clear; for who took it over CLEARING by nobody, because the dead clearer may have been half-way, and half a clear must not be opened.
+ * phase is give_up: OPEN if this client began the clear. If it took the clear over: CLEARING by owner 0, because the dead clearer may have been half-way, and half a clear must not be opened.
  */
 INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up)
 {
@@ -92,8 +92,8 @@ static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 }
 
 /*
- * Finishes the clear that phase says is under way, if its clearer is dead. true: look at the phase again. false: the clearer lives, or claims of live clients were in the
- * way for as long as the deadline allows.
+ * Finishes the clear that phase says is under way, if its clearer is dead. true: load the phase again. false: the clearer lives, or claims of live clients were in the
+ * way until the timeout.
  */
 INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t timeout_ns)
 {

@@ -10,7 +10,7 @@ INTERNAL pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 static stoc_cache *handles;
 INTERNAL struct link *dialling; /* connections that no handle has yet */
 
-/* Closes a connection, whoever has it. With handles_lock held. */
+/* Closes a connection, even one that a call uses. The caller holds handles_lock. */
 INTERNAL void reset_link(struct link *l)
 {
     if (l->fd >= 0)
@@ -30,7 +30,7 @@ static void fork_prepare(void)
 
 static void fork_parent(void) { pthread_mutex_unlock(&handles_lock); }
 
-/* The child is nobody yet: it must neither keep its parent alive nor probe through its parent's locks. */
+/* A child is no client yet: it must not keep its parent alive, and not probe through its parent's locks. */
 static void fork_child(void)
 {
     for (stoc_cache *c = handles; c; c = c->next) {
@@ -150,7 +150,7 @@ static void close_lock_description(stoc_cache *c)
 static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
 {
     int fd = atomic_load(&c->lock_fd);
-    flock(fd, LOCK_SH | LOCK_NB); /* so that /proc/locks names this process; nobody waits for it, and without it nothing else changes */
+    flock(fd, LOCK_SH | LOCK_NB); /* only so that /proc/locks names this process; no code waits for it or needs it */
     for (uint64_t deadline = now_ns() + LEAVE_NS;; sleep_ns(1000000)) {
         int got = lock_byte(fd, F_RDLCK, STOC_USERS_LOCK_BYTE);
         if (got < 0)
@@ -169,7 +169,7 @@ static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
     }
 }
 
-/* "pid (name) state ppid ...": the 22nd field, counted from behind the last parenthesis, because names may contain any. */
+/* "pid (name) state ppid ...": the 22nd field, counted from the last parenthesis, because a name may contain parentheses. */
 static uint64_t start_ticks(void)
 {
     char text[1024];
@@ -228,7 +228,7 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
     STOC_FAULT("register.locked");
     for (uint64_t high = load(clients_high_word(c)); high < record + 1u && !cas(clients_high_word(c), high, record + 1u);)
         high = load(clients_high_word(c));
-    /* Before anything else: the number is about to mean somebody else. */
+    /* Before anything else: from now on the number means another client. */
     reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_RECOVERED);
     uint64_t phase = load(phase_word(c));
     if (phase_clearing(phase) && owner_of(phase) == record + 1) {
@@ -260,7 +260,7 @@ INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *err
     return code;
 }
 
-/* Own counters, after registering if need be. Reading works without a record, so a full client table only means that nobody counts. */
+/* Own counters; registers first if needed. Reading works without a record: if the client table is full, hits are not counted. */
 INTERNAL stoc_word *counters_slow(stoc_cache *c)
 {
     stoc_word *none = NULL;

@@ -203,7 +203,7 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
         return create_error("make a file in the directory", &h->g, error);
     if ((code = fill_new_file(c->fd, h, o, error)) < 0 || (code = attach(c, h, error)) < 0)
         return code;
-    handle_list_add(c); /* registered before it has a name, so that with unlink_last nobody is the last user before us */
+    handle_list_add(c); /* register before the file has a name: with unlink_last, no other process can be the last user before us */
     if ((code = register_client(c, false, error)) == 0) {
         snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
         if (linkat(AT_FDCWD, own, directory_fd, h->name, AT_SYMLINK_FOLLOW) == 0)
@@ -226,7 +226,7 @@ static int create_unnamed(stoc_cache *c, const struct header *h, const struct st
         return create_error("make a memfd", &h->g, error);
     if ((code = fill_new_file(c->fd, h, o, error)) < 0)
         return code;
-    if (fcntl(c->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) /* nobody can truncate it under its readers any more */
+    if (fcntl(c->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) /* from now on no process can truncate it under its readers */
         return create_error("seal the memfd", &h->g, error);
     if ((code = attach(c, h, error)) < 0)
         return code;

@@ -1,7 +1,7 @@
 /*
  * huge_pages.c - huge pages: blocks of 2 MiB that processors map by one entry, so that a random read seldom waits for page tables, and no process has page tables to fill.
  *
- * tmpfs gives them by its mount option huge=, which /dev/shm is mounted without; but since Linux 6.1 whoever maps a file may ask for each block (MADV_COLLAPSE), whatever the mount
+ * tmpfs gives them by its mount option huge=, which /dev/shm is mounted without; but since Linux 6.1 a process that maps a file may ask for each block (MADV_COLLAPSE), whatever the mount
  * and /sys/kernel/mm/transparent_hugepage/shmem_enabled say, unless that is `deny`. docs/segment.md, Huge pages, has what it is worth.
  * All of this is speed alone: where the kernel refuses, pages are small and everything else is the same.
  */
@@ -12,8 +12,8 @@
 #endif
 
 #define HUGE_BYTES (2 * MIB)               /* of amd64, and of arm64 with pages of 4 KiB; elsewhere the kernel finds nothing to do */
-#define HUGE_SLOW_NS UINT64_C(20000000)    /* a block that took longer was looked for among fragments */
-#define HUGE_PAUSE 50                      /* times as long as a refusal, or such a block, took nobody asks again: at most 2 % of the time is lost */
+#define HUGE_SLOW_NS UINT64_C(20000000)    /* a block that took longer was assembled from fragments */
+#define HUGE_PAUSE 50                      /* after a refusal or a slow block, wait this many times as long as it took: asking costs at most 2 % of the time */
 /* Whether the system's administrator has huge pages at all. One who set `never` means us, too, although the kernel would do what we ask. */
 INTERNAL bool huge_pages_allowed(void)
 {
@@ -91,7 +91,7 @@ INTERNAL void begin_huge(int fd, uint64_t length)
 }
 
 /*
- * Called for each place in the payload that a fill has just taken, before it writes: blocks that begin in it become huge. Places are taken one behind the other, so that is once for
+ * Called for each place in the payload that a fill has just taken, before it writes: blocks that begin in it become huge. Places are taken one after the other, so that is once for
  * each block, while it is (nearly) empty; where they are not, as with first-indices, what is there is copied. record: of our own, which draws their memory.
  */
 INTERNAL void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_t length)

@@ -85,7 +85,7 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
     int64_t n = pread_all(c->fd, dst, c->sample_bytes, c->payload_offset + offset);
     if (n < 0)
         return STOC_ESYSTEM;
-    return (uint64_t)n == c->sample_bytes ? STOC_HIT : STOC_EFORMAT; /* shorter: somebody truncated the file */
+    return (uint64_t)n == c->sample_bytes ? STOC_HIT : STOC_EFORMAT; /* shorter: the file was truncated */
 }
 
 enum { VERIFIED = 1, BAD = 2 };

@@ -41,7 +41,7 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
     free(c);
 }
 
-/* What the header says becomes the handle's; maps the file behind c->fd. */
+/* Copies what the header says to the handle, and maps the file of c->fd. */
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error)
 {
     const struct geometry *g = &h->g;
@@ -96,7 +96,7 @@ no_map:
     return fail_system(error, "map", path);
 }
 
-/* Checks the file behind c->fd and attaches. */
+/* Checks the file of c->fd and attaches. */
 static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned char *uuid, bool by_name, struct stoc_error *error)
 {
     const char *path = c->path[0] ? c->path : "the descriptor's file";
@@ -222,7 +222,7 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
 
 /* ------------------------------------------------------------------------------------------------ close, unlink */
 
-/* Removes the name of an unlink_last cache if nobody else uses it. The lock description is open. */
+/* Removes the name of an unlink_last cache if no other client uses it. The lock description is open. */
 static void unlink_if_last(stoc_cache *c)
 {
     struct stat ours, theirs;
@@ -240,12 +240,12 @@ INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
     uint32_t owner = atomic_load(&c->owner);
     if (owner) {
         uint32_t record = owner - 1;
-        reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: nobody else has the record's lock */
+        reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: this client holds the record's lock */
         store(drawn_word(c, record), 0);
         store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
     }
     if ((c->flags & STOC_FLAG_UNLINK_LAST) && !c->read_only) {
-        if (atomic_load(&c->lock_fd) < 0) /* a forked child that never counted: it may be the last all the same */
+        if (atomic_load(&c->lock_fd) < 0) /* a forked child that never registered may be the last user too */
             open_lock_description(c, NULL);
         if (atomic_load(&c->lock_fd) >= 0)
             unlink_if_last(c);

@@ -4,7 +4,7 @@
 #include "protocol.h"
 
 /*
- * Gives back a slot that a claim on the sample may hold. The cursor moves even if the slot was free already: whoever freed it may have died in between,
+ * Gives back a slot that a claim on the sample may hold. The cursor moves even if the slot was free already: the client that freed it may have died in between,
  * and a slot below the cursor would never be found again.
  */
 INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
@@ -28,7 +28,7 @@ static uint64_t intent_for(const stoc_cache *c, uint32_t record, uint32_t entry,
     return load(entry_word(c, record, entry)) == sample + 1 ? load(intent_word(c, record, entry)) : 0;
 }
 
-/* The extent that a dead claim had allocated but not named yet, as unit + 1; its length goes to meta. 0: none, or nobody can tell. */
+/* The extent that a dead claim had allocated but not named yet, as unit + 1; its length goes to meta. 0: none, or it cannot be told. */
 static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
 {
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {

@@ -29,7 +29,7 @@ static void end_claim(struct stoc_claim *k)
     k->open = 0;
 }
 
-/* Ends a claim whose word changed under it: ELOST. Its place is left alone: whoever changed the word may have given it away. */
+/* Ends a claim whose word changed under it: ELOST. Its place is left alone: the process that changed the word may have given it to another sample. */
 static int lost(struct stoc_claim *k)
 {
     count(k->cache, STOC_COUNTER_LOST, 1);
@@ -182,7 +182,7 @@ again:;
         return corrupt(c);
     }
     bool fits = placed == KEEP;
-    /* Full, unless a dead clearer left it so: then it is claimed from, so that somebody finishes that clear. */
+    /* Full, unless a dead clearer left it so: then go on with the claim, which finishes that clear. */
     if (!fits && is_full(c, length) && !phase_clearing(load(phase_word(c)))) {
         if (load(index_word(c, i)) != w) /* the last place went to this sample, perhaps */
             goto again;
@@ -195,7 +195,7 @@ again:;
     if (entry == STOC_CLAIMS_PER_CLIENT)
         return STOC_BUSY;
     STOC_FAULT("claim.entry");
-    uint64_t phase = atomic_load(phase_word(c)); /* sequentially consistent: the clearer moved it, then looks at entries */
+    uint64_t phase = atomic_load(phase_word(c)); /* sequentially consistent: the clearer moved it before it reads the entries */
     STOC_FAULT("claim.phase");
     if (phase_clearing(phase)) {
         store(entry_word(c, record, entry), 0);
@@ -223,7 +223,7 @@ again:;
     STOC_FAULT("claim.word");
     *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
                              .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed), .open = drawn ? OPEN | DRAWN : OPEN};
-    if (fits && c->variable && load(meta_word(c, i)) != meta) /* the word has come back, with another extent behind it */
+    if (fits && c->variable && load(meta_word(c, i)) != meta) /* the word is the same again, but its extent is another one */
         return abort_claim(k, STOC_BUSY);
     if (!first_indices && !fits) {
         code = c->variable ? take_extent(k, record) : take_slot(k, record);
@@ -268,7 +268,7 @@ static int publish(struct stoc_claim *k, uint32_t crc)
     store(meta, meta_published(load(meta), c->variable ? (uint32_t)k->length : crc));
     STOC_FAULT("publish.meta");
     if (!cas(index_word(c, k->sample), k->word, pack(c, READY, 0, generation_of(c, k->word), place_of(c, k->word))))
-        return lost(k); /* the CAS releases payload and meta to whoever loads the word */
+        return lost(k); /* the CAS releases payload and meta to readers that load the word */
     STOC_FAULT("publish.word");
     end_claim(k);
     STOC_FAULT("publish.entry");

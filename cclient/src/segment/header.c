@@ -82,7 +82,7 @@ static bool header_reserved(size_t k)
            (k >= STOC_HEADER_FIELD_COUNT + 4 && k < STOC_HEADER_LIMIT_BYTES);
 }
 
-/* Takes apart and checks what is behind magic, version and checksum; why is at least 256 bytes. */
+/* Decodes and checks what follows magic, version and checksum; why is at least 256 bytes. */
 static bool header_decode_rest(const unsigned char *page, struct header *h, char *why)
 {
     uint32_t flags = get32(page, STOC_HEADER_FLAGS);

@@ -4,10 +4,10 @@
 #include "segment.h"
 
 #define UNLIMITED UINT64_MAX
-#define PROC_TEXT (64 * 1024) /* of /proc/self/mountinfo and its kind; what is behind it is not seen */
+#define PROC_TEXT (64 * 1024) /* of /proc/self/mountinfo and the like; the rest of a longer file is not read */
 
 /*
- * What nobody may fill up. It is for other memory of the processes, which grows between two looks, and for caches that do not see each other's grants. Past a cgroup's limit a write is not
+ * What no client may fill. It is for other memory of the processes, which grows between two checks, and for caches that do not see each other's grants. Past a cgroup's limit a write is not
  * refused: the process is killed.
  */
 INTERNAL uint64_t room_floor(const struct room *r) { return MIN(MAX(r->total / STOC_FLOOR_DIVISOR, STOC_FLOOR_MIN), STOC_FLOOR_MAX); }
@@ -27,7 +27,7 @@ INTERNAL int64_t read_below(const char *root, const char *path, char *text, size
     return read_text(full, text, size);
 }
 
-/* The number behind a key at the start of a line; UNLIMITED: not there. */
+/* The number after a key at the start of a line; UNLIMITED: not there. */
 static uint64_t number_of(const char *text, const char *key)
 {
     size_t n = strlen(key);

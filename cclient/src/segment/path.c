@@ -1,5 +1,5 @@
 /*
- * path.c - where the files of caches lie, and how they are opened: no other kind of file, and nobody else's.
+ * path.c - where the files of caches lie, and how they are opened: regular files of this user only.
  */
 #include "segment.h"
 
@@ -69,7 +69,7 @@ INTERNAL int open_error(const char *path, struct stoc_error *error)
 }
 
 /* Opens a regular file of ours without following a symbolic link, waiting on a FIFO, or waking a device: *fd, and whether it is for reading only. It refuses files in a default directory
- * that somebody else made. */
+ * that another user made. */
 INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error)
 {
     char ours[64];
@@ -95,7 +95,7 @@ INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_e
         *fd = open(path, O_RDONLY | flags);
     if (*fd < 0)
         return open_error(path, error);
-    /* What was looked at need not be what was opened. */
+    /* The file that was checked need not be the file that was opened. */
     code = stat_fd(*fd, &st) != 0 ? fail_system(error, "stat", path) : check_file(&st, path, error);
     if (code < 0) {
         close(*fd);
@@ -105,7 +105,7 @@ INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_e
 }
 
 /*
- * Opens the directory of named caches. The default one MUST be a real directory of ours that nobody else may enter, so that nobody can put anything in our way; it is made
+ * Opens the directory of named caches. The default one MUST be a real directory of ours that no other user may enter, so that no other user can put a file in our way; it is made
  * if create says so. Any other directory is the user's choice. ENOENT, EPERM, EMEMORY, ESYSTEM.
  */
 INTERNAL int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error)

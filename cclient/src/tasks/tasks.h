@@ -8,7 +8,7 @@
 
 #include "../base/base.h"
 
-#define BYTES_PER_THREAD (256 * 1024)  /* copying less takes about as long as waking somebody and waiting for him */
+#define BYTES_PER_THREAD (256 * 1024)  /* waking a thread and waiting for it takes about as long as copying this much */
 
 INTERNAL void run_threads(struct thread_pool *pool, unsigned threads, void (*work)(void *), void *context);
 INTERNAL bool stop_threads(struct thread_pool *pool);

@@ -20,9 +20,9 @@ __asm__(".symver pthread_join,pthread_join@GLIBC_2.17");
 #endif
 
 #ifndef STAY_MS
-#define STAY_MS 10                     /* that a helper waits for work: long against the time between batches that matters, short for whoever counts threads */
+#define STAY_MS 10                     /* how long an idle helper waits for the next batch */
 #endif
-#define SPIN_NS UINT64_C(20000)        /* that the caller watches for the last helper before it sleeps: about a turn */
+#define SPIN_NS UINT64_C(20000)        /* how long the caller spins before it sleeps until the last helper is done */
 
 enum { ABSENT = 0, STAYING = 1, WORKING = 2, LEAVING = 3 }; /* of a helper. Who holds the pool moves it from ABSENT to WORKING, and from STAYING to WORKING or LEAVING; the helper makes all other changes */
 

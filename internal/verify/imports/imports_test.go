@@ -40,6 +40,11 @@ var rules = map[string]rule{
 	"source":           {[]string{"shm", "internal/fault", "internal/size"}, []string{"*", "cloud"}, "a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
 	"order":            {nil, nil, "an order is a function of numbers, the same in three languages"},
 	"loader":           {append([]string{"order", "source", "cache"}, low...), system, "a loader reads caches and sources; it works without a server"},
+	"server/fill":      {append([]string{"source", "cache", "control"}, low...), nil, "a filler knows who asks for samples only as an interface"},
+	"server/prefetch":  {append([]string{"server/fill", "order", "cache", "control"}, low...), nil, "a schedule asks a filler for samples, and knows a served cache only as an interface"},
+	"server/served":    {append([]string{"server/fill", "server/prefetch", "source", "cache"}, low...), nil, "a served cache knows no clients and no sockets"},
+	"server/session":   {append([]string{"server/fill", "server/served", "control"}, low...), system, "a connection knows its server only by what it needs of it"},
+	"server/admin":     {append([]string{"server/fill", "server/prefetch", "server/served", "server/session", "order", "source", "cache"}, low...), []string{"*"}, "the handlers of operators know their server only by what they need of it"},
 	"server":           {append([]string{"order", "source", "cache", "control", "internal/size", "internal/sockets"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
 	"control":          {nil, nil, "the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
 	"client":           {append([]string{"cache", "control", "internal/sockets"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},
@@ -55,7 +60,7 @@ var rules = map[string]rule{
 var shown = map[string][]string{"loader": {"client", "server"}}
 
 // helpers are what tests of any folder may import.
-var helpers = []string{"go.uber.org/goleak"}
+var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}
 
 // cloud SDKs, by the beginnings of their module paths.
 var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/", "google.golang.org/api"}
@@ -105,6 +110,10 @@ func TestCheckSees(t *testing.T) {
 		{"loader/a_test.go", "go.uber.org/goleak", ""},
 		{"loader/a.go", "go.uber.org/goleak", "it works without a server"},
 		{"server/a.go", module + "/cmd/stocached", "server/a.go imports cmd"},
+		{"server/fill/a.go", module + "/server/session", "knows who asks for samples only as an interface"},
+		{"server/session/a.go", module + "/server", "a connection knows its server only"},
+		{"server/served/a.go", module + "/server/session", "no clients and no sockets"},
+		{"server/a.go", module + "/server/session", ""},
 		{"server/a.go", "github.com/minio/minio-go/v7", "cloud SDK"},
 		{"source/s3/a.go", "github.com/minio/minio-go/v7", ""},
 		{"source/s3/a.go", module + "/cache", "source/s3/a.go imports cache"},

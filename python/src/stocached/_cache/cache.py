@@ -298,7 +298,7 @@ class Cache:
         i = self._index(index)
         handle, columns = self._handle, self._columns
         if not columns:
-            return self._look(_native.view, i)
+            return self._load_record(_native.view, i)
         slot = _view_slot(handle, i)
         if slot < -1:
             raise handle.error(slot + 1, i)
@@ -308,7 +308,7 @@ class Cache:
         values = {field.name: _shown_row(field, column, slot) for field, column in zip(self.fields, columns)}
         return values if len(values) > 1 else values[self.fields[0].name]
 
-    def _look(self, call: Callable[..., int], i: int) -> Any:
+    def _load_record(self, call: Callable[..., int], i: int) -> Any:
         """A view of what is there now, None on a miss; `call` is stoc_view, or stoc_locate, which does not count."""
         handle, columns, payload = self._handle, self._columns, self._payload
         data, length = ctypes.c_void_p(), ctypes.c_size_t()
@@ -604,7 +604,7 @@ class Cache:
         if result in (SetResult.STORED, SetResult.EXISTS):
             rows = self._rows
             slot = _native.locate_slot(self._handle, i) if rows is not None else -1
-            value = rows[slot] if rows is not None and slot >= 0 else self._look(_native.locate, i)
+            value = rows[slot] if rows is not None and slot >= 0 else self._load_record(_native.locate, i)
             if value is not None:
                 return value
         parts = self._values.parts(loaded)

@@ -1,6 +1,7 @@
-"""Checks of what a cache must hold: samples that are not random, and the identity of the dataset.
+"""Checks of what a cache must hold: samples that are not random, of the same dataset.
 
-`randomness` finds samples that depend on random numbers. `identity` makes digests of values and code; `derived_fingerprint` makes the
-fingerprint of a dataset from them. `fills` is what the processes of a program know about the samples they stored.
-Imports: `_samples`, `_memory`, `_random`, `_common`, `_native`.
-"""
+`randomness` finds samples that depend on random numbers. `identity` makes digests of values and
+code; `derived_fingerprint` makes the fingerprint of a dataset from them. `fills` is what the
+processes of a program know about the samples they stored.
+
+Imports: `_samples`, `_memory`, `_random`, `_common`, `_native`."""

@@ -20,7 +20,7 @@ from typing import Any
 from .._common.errors import NondeterministicDatasetError, SchemaError
 from .._random.base_seeds import hidden
 from .._random.generator import Generator
-from .._random.generators import kept, known, look
+from .._random.generators import kept, known, observe
 from .._samples.schema import Array
 from .._samples.tree import same
 from . import loading
@@ -83,9 +83,9 @@ def watched(load: Callable[[], Any]) -> tuple[Any, bool]:
     """What `load` gives, and whether a global generator has moved meanwhile."""
     loading.enter()
     try:
-        before = look()
+        before = observe()
         given = load()
-        return given, look() != before
+        return given, observe() != before
     finally:
         loading.leave()
 

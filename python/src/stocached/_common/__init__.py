@@ -1,4 +1,4 @@
-"""What all packages use and what knows nothing of caches and loaders: exceptions, checks of numbers and sizes, ranks, threads.
+"""What all packages use, and what knows nothing of caches and loaders: exceptions, checks of
+numbers and sizes, addresses of arrays, ranks, threads.
 
-Imports: `_native`.
-"""
+Imports: `_native`."""

@@ -13,7 +13,8 @@ first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer  # of an 
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """`array.ctypes.data`, in a third of its time for an array with a plain writable buffer, as nearly all have."""
+    """`array.ctypes.data`, in a third of its time for an array with a plain writable buffer, as
+    nearly all have."""
     try:
         return addressof(first_byte(array))
     except (TypeError, ValueError, BufferError):  # read-only, empty, with gaps, or of items that buffers do not know

@@ -1,4 +1,5 @@
-"""What a loader asks a dataset whose samples come out of a cache. Needs no torch, unlike `SourceDataset`."""
+"""What a loader asks a dataset whose samples come out of a cache. Needs no torch, unlike
+`SourceDataset`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from .notices import Notices
 
 
 class CacheBacked:
-    """`CachedSamples`, which fills its cache itself, or `SourceDataset`, whose cache a server fills."""
+    """`CachedSamples`, which fills its cache itself, or `SourceDataset`, whose cache a server
+    fills."""
 
     cache: Cache
     served = False  # a server fills the cache
@@ -21,5 +23,6 @@ class CacheBacked:
     notices: Notices | None = None
 
     def gathered_tree(self) -> Tree | None:
-        """How a sample is put together, if each of its values is a field of the cache and nothing changes it afterwards; else None."""
+        """How a sample is put together, if each of its values is a field of the cache and nothing
+        changes it afterwards; else None."""
         raise NotImplementedError

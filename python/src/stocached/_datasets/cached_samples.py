@@ -101,10 +101,10 @@ class CachedSamples(CacheBacked):
         self._remedy = _remedy
         derived = derive(dataset) if name is not None and fingerprint is None else None  # before a load changes anything
         with generators.kept(), probe.left_as_it_was(dataset):
-            before = generators.look()
+            before = generators.observe()
             first = {index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)}
             trial = Trial({index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n)
-            quiet = generators.look() == before
+            quiet = generators.observe() == before
             self._tree, self._fields = trial.tree, trial.fields(variable)
             self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
             if not allow_random:
@@ -264,9 +264,9 @@ class CachedSamples(CacheBacked):
         self._given.value += 1
         return self._give(value)
 
-    def look(self, i: int) -> Any:
+    def load_record(self, i: int) -> Any:
         """`peek`, not counted as a hit; it may see a sample that is being replaced."""
-        value = self.cache._look(_native.locate, i)
+        value = self.cache._load_record(_native.locate, i)
         if value is None:
             return None
         values = value if len(self.cache.fields) > 1 else {"": value}

@@ -113,7 +113,7 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
 def _check(cached: Any, dataset: Any, index: int) -> None:
     """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset gives."""
     try:
-        check_sample(cached, dataset, cached.look, index)
+        check_sample(cached, dataset, cached.load_record, index)
     except FingerprintError:  # for certain?
         check_sample(cached, dataset, cached.peek, index)
 

@@ -108,11 +108,11 @@ def cached_now(cache: Cache) -> npt.NDArray[np.int64]:
     return np.flatnonzero(cache.states() == _native.STATE_READY)
 
 
-def check_sample(cached: Any, dataset: Any, look: Callable[[int], Any], index: int) -> None:
+def check_sample(cached: Any, dataset: Any, read: Callable[[int], Any], index: int) -> None:
     """Compares one sample of a CachedSamples with what `dataset` gives. look: takes it from the cache.
 
     Raises FingerprintError if the cache holds something else, NondeterministicDatasetError if the dataset gives something else each time."""
-    old, new = look(index), loading.item(dataset, index)
+    old, new = read(index), loading.item(dataset, index)
     where = None if old is None else difference(encoded(old, cached.encode), encoded(new, cached.encode))
     if where is not None:
         cached.check_repeatable(dataset, index, new)

@@ -1,4 +1,5 @@
-"""What the loader of NumPy batches and that of torch have in common: how a loader is made and copied, and how it begins an iteration."""
+"""What the loader of NumPy batches and that of torch have in common: how a loader is made and
+copied, and how it begins an iteration."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class BaseLoader(CheckpointedLoader):
         default_collate: bool,
         before: frozenset[str],
     ) -> None:
-        """To be called at the end of the constructor; `dataset` as the user gave it; before: the attributes that were there at its beginning."""
+        """To be called at the end of the constructor; `dataset` as the user gave it; before: the
+        attributes that were there at its beginning."""
         if self._iterable and options.worker == "thread" and self.num_workers > 1:
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
@@ -91,7 +93,8 @@ class BaseLoader(CheckpointedLoader):
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it was made with, and attributes that were set since. Workers, and how far an epoch is, are not copied; `state_dict` says that."""
+        """What it was made with, and attributes that were set since. Workers, and how far an epoch
+        is, are not copied; `state_dict` says that."""
         own = self._own
         more = {name: value for name, value in vars(self).items() if name not in own or (name[0] != "_" and value is not own[name])}
         more.pop("_own")
@@ -164,7 +167,8 @@ class BaseLoader(CheckpointedLoader):
         return iteration
 
     def _make_iteration(self) -> BatchIterator:
-        """Begins an epoch: what it needs to know, workers if there are any, and the iterator, which asks for its first batches."""
+        """Begins an epoch: what it needs to know, workers if there are any, and the iterator, which
+        asks for its first batches."""
         context = self._new_context(self._by_rows())
         if context.restored is not None and not context.by_rows and self._kept is not None:
             self._kept.close()  # its workers are where the state is not
@@ -197,7 +201,8 @@ class BaseLoader(CheckpointedLoader):
             raise
 
     def _begin_next(self) -> None:
-        """Has the first batches of the next epoch made, while the training loop has the last ones of this."""
+        """Has the first batches of the next epoch made, while the training loop has the last ones
+        of this."""
         if self._next is None and self._resume is None:
             self._next = self._make_iteration()
 
@@ -207,7 +212,8 @@ class BaseLoader(CheckpointedLoader):
         return multiprocessing.get_context(context) if isinstance(context, str) or context is None else context
 
     def _by_rows(self) -> bool:
-        """Whether batches are put together row by row; else workers, or the training loop, make them whole."""
+        """Whether batches are put together row by row; else workers, or the training loop, make
+        them whole."""
         if self._iterable or not self._default_collate or not self._batched():
             return False
         if self._cached is not None:
@@ -217,9 +223,10 @@ class BaseLoader(CheckpointedLoader):
         return self.num_workers > 0 and loads_one_by_one(self.dataset) and not self._deals_as_torch()
 
     def _deals_as_torch(self) -> bool:
-        """Whether workers make whole batches though samples could go to any worker. Each worker's dataset has a state of its own, or a shard; worker_init_fn=
-        gives each worker something of its own, such as seeds; with in_order=False users count on who makes which batch. With seed= or order=, a sample depends
-        on its index alone, and so do the random numbers of augment=."""
+        """Whether workers make whole batches though samples could go to any worker. Each worker's
+        dataset has a state of its own, or a shard; worker_init_fn= gives each worker something of
+        its own, such as seeds; with in_order=False users count on who makes which batch. With seed=
+        or order=, a sample depends on its index alone, and so do the random numbers of augment=."""
         if self._order is not None:
             return False
         return self._asks_dataset() or self._is_pipe() or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
@@ -299,8 +306,10 @@ class BaseLoader(CheckpointedLoader):
         )
 
     def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
-        """Whether the global generators are seeded for each sample: not those of other threads, and not where nothing can be drawn from them, as a cached
-        dataset is not random and augment has a generator of its own. by_index: random numbers of the dataset depend on the index, not on the worker."""
+        """Whether the global generators are seeded for each sample: not those of other threads, and
+        not where nothing can be drawn from them, as a cached dataset is not random and augment has
+        a generator of its own. by_index: random numbers of the dataset depend on the index, not on
+        the worker."""
         if self.num_workers and self.worker == "thread":
             return False
         if augment is None:
@@ -310,7 +319,8 @@ class BaseLoader(CheckpointedLoader):
     # ------------------------------------------------------------------------------------------------ epochs and states
 
     def _renewed(self, iteration: BatchIterator) -> BatchIterator | None:
-        """What to read instead of an iteration that has given no batch, if a sampler was given another epoch after it was made; else None."""
+        """What to read instead of an iteration that has given no batch, if a sampler was given
+        another epoch after it was made; else None."""
         context = iteration.context
         if iteration.ended or context.progress is not self._progress:
             return None
@@ -329,7 +339,8 @@ class BaseLoader(CheckpointedLoader):
         return self._meter.stats()
 
     def close(self) -> None:
-        """Ends workers that are kept, and writes the trace. The loader can be iterated over again; then they are started anew."""
+        """Ends workers that are kept, and writes the trace. The loader can be iterated over again;
+        then they are started anew."""
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
@@ -344,7 +355,8 @@ class BaseLoader(CheckpointedLoader):
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a loader, which does not keep the loader alive. It returns None when the loader is gone."""
+    """A method of a loader, which does not keep the loader alive. It returns None when the loader
+    is gone."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Where an epoch begins and where a loader is: the states of our loaders, and the start of an epoch from such a state.
+"""Where an epoch begins and where a loader is: the states of our loaders, and the start of an epoch
+from such a state.
 
-With seed= or order=, a state is one position. Otherwise it holds the states of the random number generators, of the dataset, and of its
-workers."""
+With seed= or order=, a state is one position. Otherwise it holds the states of the random number
+generators, of the dataset, and of its workers."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._random import base_seeds, generator_states
 from .._random.generator import plain
+from .._random.sample_seeds import sample_seed
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
 from .._workers.stateful import is_stateful
 from .epoch_context import Progress
 from .iterator import BatchIterator
 from .job import Fetcher
-from .numpy_backend import sample_seed
 from .options import LoaderOptions
 from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped
 
@@ -81,12 +82,14 @@ class CheckpointedLoader(LoaderOptions):
     # ------------------------------------------------------------------------------------------------ for users
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training loop is: the batches that it has got, whatever was prefetched, also when it has left the epoch in its middle. Plain values, for
-        any checkpoint.
+        """Where the training loop is: the batches that it has got, whatever was prefetched, also
+        when it has left the epoch in its middle. Plain values, for any checkpoint.
 
-        With seed= or order=: the epoch, and the position that all ranks are behind, the same on each of them if they have got the same number of batches; any
-        number of ranks and workers goes on from there. Else: where the global generators stood when the epoch began and where they stand now, how many batches
-        to skip, and the states of a dataset, iterator, sampler or batch sampler that has state_dict(), of the dataset for each worker."""
+        With seed= or order=: the epoch, and the position that all ranks are behind, the same on
+        each of them if they have got the same number of batches; any number of ranks and workers
+        goes on from there. Else: where the global generators stood when the epoch began and where
+        they stand now, how many batches to skip, and the states of a dataset, iterator, sampler or
+        batch sampler that has state_dict(), of the dataset for each worker."""
         if self._resume is not None:
             return dict(self._resume)
         progress = self._progress if self._progress is not None and not self._progress.complete else None
@@ -100,9 +103,11 @@ class CheckpointedLoader(LoaderOptions):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state was taken. Without seed= and order=, the global generators of random, numpy.random and torch are put where
-        they stood then, unless the state is of another rank. Raises StateError (ValueError) if it is of another order, another dataset, another batch_size, or
-        another version, or if it holds a state of each worker's dataset and num_workers= is another."""
+        """The next iteration goes on where the state was taken. Without seed= and order=, the
+        global generators of random, numpy.random and torch are put where they stood then, unless
+        the state is of another rank. Raises StateError (ValueError) if it is of another order,
+        another dataset, another batch_size, or another version, or if it holds a state of each
+        worker's dataset and num_workers= is another."""
         ordered = self._reads_in_order()
         if not isinstance(state, Mapping) or state.get("version") != (_VERSION if state.get("order") is None else _ORDER_VERSION):
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
@@ -118,8 +123,9 @@ class CheckpointedLoader(LoaderOptions):
         self._resume = dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration, which our order and `augment` depend on; each iteration counts on from there. It begins at its start, but for the
-        epoch of a state that was loaded: that goes on where the state is. Passed on to a sampler that has it."""
+        """The epoch of the next iteration, which our order and `augment` depend on; each iteration
+        counts on from there. It begins at its start, but for the epoch of a state that was loaded:
+        that goes on where the state is. Passed on to a sampler that has it."""
         epoch, self._told = whole("epoch", epoch), None
         if self._resume is None or int(self._resume["epoch"]) != epoch:
             self._epoch, self._resume = epoch, None
@@ -152,8 +158,8 @@ class CheckpointedLoader(LoaderOptions):
     # ------------------------------------------------------------------------------------------------ the start of an epoch
 
     def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any], Restored | None]:
-        """Indices of one batch after the other, the seed of the workers, the key of samples, what a state of this epoch needs, and what this epoch takes out
-        of a state."""
+        """Indices of one batch after the other, the seed of the workers, the key of samples, what a
+        state of this epoch needs, and what this epoch takes out of a state."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
         order = self._order
@@ -196,11 +202,12 @@ class CheckpointedLoader(LoaderOptions):
 
     @contextlib.contextmanager
     def _generators_of(self, state: Mapping[str, Any] | None) -> Iterator[bool]:
-        """Inside, the generators have the states they had when the epoch began. Afterwards, the program's global generators have
-        their own states again.
+        """Inside, the generators have the states they had when the epoch began. Afterwards, the
+        program's global generators have their own states again.
 
-        Yields whether the global generators are now in the states they had when the loader's state was taken. If so, and if
-        that was between two epochs, this epoch begins as it would without a state, and the generators keep what it draws."""
+        Yields whether the global generators are now in the states they had when the loader's state
+        was taken. If so, and if that was between two epochs, this epoch begins as it would without
+        a state, and the generators keep what it draws."""
         if state is None:
             yield True
             return
@@ -223,7 +230,8 @@ class CheckpointedLoader(LoaderOptions):
         return Generators(None if self.generator is None else self._generator_state(), generator_states.Taken())
 
     def _sampled_batches(self, state: Mapping[str, Any] | None) -> tuple[Iterator[Any], Sampled | None]:
-        """The sampler's indices of one batch after the other; the same object again, if it may hold states of the sampler."""
+        """The sampler's indices of one batch after the other; the same object again, if it may hold
+        states of the sampler."""
         index = self.batch_sampler if self._batched() else self.sampler
         if self._iterable:
             return iter(index), None
@@ -236,8 +244,9 @@ class CheckpointedLoader(LoaderOptions):
         return sampled, sampled
 
     def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
-        """The base seed of an epoch and how many have had it before; drawn where torch draws it, so that the generator stands where torch's would: in
-        an epoch of a state as well, unless kept workers had the seed before."""
+        """The base seed of an epoch and how many have had it before; drawn where torch draws it, so
+        that the generator stands where torch's would: in an epoch of a state as well, unless kept
+        workers had the seed before."""
         given = None if state is None else state.get("seeds")
         if given is not None and given[1]:
             base_seed, turn = map(int, given)
@@ -281,7 +290,8 @@ class CheckpointedLoader(LoaderOptions):
         return state
 
     def _finish_epoch(self, state: Mapping[str, Any] | None) -> None:
-        """Restores the dataset of this process, if the state was taken between two epochs: the next epoch begins with what the last one made of it."""
+        """Restores the dataset of this process, if the state was taken between two epochs: the next
+        epoch begins with what the last one made of it."""
         if state is not None and state["_iterator_finished"] and "fetcher_state" in state:
             self._fetcher(dataset_states.restored(state).here)
 
@@ -292,7 +302,8 @@ class CheckpointedLoader(LoaderOptions):
         return found
 
     def _read_again(self, state: Mapping[str, Any], found: Restored, in_step: bool) -> None:
-        """An iterable dataset without a state, in this process, is read again, with random numbers from where the generators stand now."""
+        """An iterable dataset without a state, in this process, is read again, with random numbers
+        from where the generators stand now."""
         between = state["generators"]["now"] is None and in_step
         if self._iterable and not self.num_workers and found.here is None and not between:
             found.here = dataset_states.empty(0) | {"batches": found.before, "generators": generator_states.take()}
@@ -327,7 +338,8 @@ class CheckpointedLoader(LoaderOptions):
     # ------------------------------------------------------------------------------------------------ questions
 
     def _sampler_set_epoch(self, epoch: int) -> None:
-        """Somebody called `set_epoch` of our sampler. Lightning does so after it has made the first iteration, which must be of that epoch."""
+        """Somebody called `set_epoch` of our sampler. Lightning does so after it has made the first
+        iteration, which must be of that epoch."""
         if self._has_given_nothing():
             self._told = epoch
         elif self._resume is None:  # a loaded state has an epoch, which wins
@@ -343,7 +355,8 @@ class CheckpointedLoader(LoaderOptions):
         return current if current is not None and not current.ended else None
 
     def _reads_in_order(self) -> bool:
-        """Whether batches are `batch_size` samples of an order of ours, one after the other. A framework may put the order into its own batch sampler."""
+        """Whether batches are `batch_size` samples of an order of ours, one after the other. A
+        framework may put the order into its own batch sampler."""
         return self._order is not None and self._order is self.sampler
 
     def _samplers_with_epochs(self) -> list[Any]:
@@ -352,11 +365,13 @@ class CheckpointedLoader(LoaderOptions):
         return [sampler for sampler in samplers if callable(getattr(sampler, "set_epoch", None))]
 
     def _asks_dataset(self) -> bool:
-        """Whether the state holds that of the dataset. With a cache, seed= or order=, a sample depends on its index alone."""
+        """Whether the state holds that of the dataset. With a cache, seed= or order=, a sample
+        depends on its index alone."""
         return self._cached is None and self._order is None and is_stateful(self.dataset)
 
     def _keeps_dataset(self) -> bool:
-        """Whether the next epoch reads the dataset that this one has read, and not a new copy of the program's."""
+        """Whether the next epoch reads the dataset that this one has read, and not a new copy of
+        the program's."""
         return not self.num_workers or self._kept is not None or self.worker == "thread"
 
     def _batched(self) -> bool:
@@ -378,6 +393,7 @@ def _rank() -> int:
 
 
 def _put_generators(state: Mapping[str, Any]) -> None:
-    """Puts the global generators where they stood when the state was taken. Not with a state of another rank: each rank draws numbers of its own."""
+    """Puts the global generators where they stood when the state was taken. Not with a state of
+    another rank: each rank draws numbers of its own."""
     if state.get("rank") == _rank():
         generator_states.put(state["generators"]["now"] or state["generators"]["start"])

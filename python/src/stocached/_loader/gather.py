@@ -53,7 +53,8 @@ class Batch:
 
 
 class Gatherer:
-    """Fills the rows that are in the cache. `fill` may be called by any thread; only the first call does the work."""
+    """Fills the rows that are in the cache. `fill` may be called by any thread; only the first call
+    does the work."""
 
     def __init__(self, context: EpochContext) -> None:
         self._cache = context.cached.cache
@@ -62,12 +63,12 @@ class Gatherer:
         self.fetches = context.cached.served
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
 
-    def look(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
+    def probe(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
         """Which samples are in the cache now, and how many; not counted."""
         lengths = np.empty(wanted.size, np.uint64)
         handle = self._cache._handle
-        look = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
-        found = look(handle, address_of(wanted), wanted.size, address_of(lengths))
+        lengths_of = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
+        found = lengths_of(handle, address_of(wanted), wanted.size, address_of(lengths))
         if found < 0:
             raise self._cache._gather_error(handle, found, wanted)
         return np.ones(wanted.size, np.bool_) if found == wanted.size else lengths != _native.NO_LENGTH, found
@@ -95,7 +96,8 @@ class Gatherer:
         return len(batch.wanted)
 
     def announce(self, wanted: Indices) -> None:
-        """Has the server read them when it has nothing better to do; that it cannot shows when they are asked for."""
+        """Has the server read them when it has nothing better to do; that it cannot shows when they
+        are asked for."""
         with contextlib.suppress(StocachedError):
             self._cache.prefetch(wanted, 1.0)
 
@@ -124,8 +126,9 @@ class Gatherer:
 
 
 class Background:
-    """A thread that fills batches ahead, and tells a server what will be asked for. It ends when it has had nothing to do for a while, and before a fork of
-    the process, and begins anew when there is something; whatever it does not come to, the training loop does."""
+    """A thread that fills batches ahead, and tells a server what will be asked for. It ends when it
+    has had nothing to do for a while, and before a fork of the process, and begins anew when there
+    is something; whatever it does not come to, the training loop does."""
 
     def __init__(self, gatherer: Gatherer) -> None:
         self._gatherer = gatherer

@@ -1,4 +1,5 @@
-"""Batches put together row by row: hits gathered straight out of the cache, everything else by whichever worker is free (docs/loader.md)."""
+"""Batches put together row by row: hits gathered straight out of the cache, everything else by
+whichever worker is free (docs/loader.md)."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import ClosedError, SchemaError
+from .._random.sample_seeds import sample_seeds
 from .._samples.batch_layout import Layout
 from .._workers import serialization
 from .._workers.task_queue import TASK
 from .epoch_context import EpochContext
 from .gather import Background, Batch, Gatherer, Indices
 from .iterator import BatchIterator, Delivered, array_bytes
-from .numpy_backend import sample_seeds
 from .sampling import listed
 from .tasks import ERROR, FROM_CACHE, NO_BUFFER, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime
@@ -60,7 +61,8 @@ class GatherIterator(BatchIterator):
     # ------------------------------------------------------------------------------------------------ what comes next
 
     def _roomy(self, layout: Layout) -> Layout:
-        """For batches of a sampler of the user's as large as the first one is; larger ones come in memory of their own."""
+        """For batches of a sampler of the user's as large as the first one is; larger ones come in
+        memory of their own."""
         first = self._wanted()
         if first is None:
             return layout
@@ -101,11 +103,13 @@ class GatherIterator(BatchIterator):
                 self._background.put(batch)
 
     def _hides(self) -> bool:
-        """Whether something is to be gained by a gather in the background: the training loop computes meanwhile, or nobody knows yet."""
+        """Whether something is to be gained by a gather in the background: the training loop
+        computes meanwhile, or nobody knows yet."""
         return not self._returned or self._step > _MIN_OVERLAP_NS
 
     def _wanted(self) -> Indices | None:
-        """The indices of the next batch. A server is told of those behind it, where asking the sampler for them changes nothing."""
+        """The indices of the next batch. A server is told of those behind it, where asking the
+        sampler for them changes nothing."""
         ahead = self._announced
         horizon = _HORIZON if self._gatherer is not None and self._gatherer.fetches and self._context.ordered else 0
         while len(ahead) <= horizon:
@@ -120,7 +124,8 @@ class GatherIterator(BatchIterator):
         return ahead.popleft() if ahead else None
 
     def _indices(self, wanted: Any) -> Indices:
-        """Of a sampler that is not ours; negative ones count from the end, as the dataset takes them."""
+        """Of a sampler that is not ours; negative ones count from the end, as the dataset takes
+        them."""
         indices = np.array(listed(wanted), np.int64)
         if self._context.cached is not None and indices.size and indices.min() < 0:
             indices[indices < 0] += len(self._context.cached)
@@ -132,7 +137,7 @@ class GatherIterator(BatchIterator):
         if gatherer is not None and gatherer.fetches:
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
-            hit, there = self._look(gatherer, wanted)
+            hit, there = self._probe(gatherer, wanted)
             if there:
                 batch.hit = hit
             if there == len(wanted) and not self._hides():
@@ -146,12 +151,13 @@ class GatherIterator(BatchIterator):
             self._post(batch)
         return batch
 
-    def _look(self, gatherer: Gatherer, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
-        """Which samples are in the cache, and how many; or all where that is likely and harmless. With workers it is not: what is missing would be loaded
-        here, and files that the dataset opens for it be shared by workers that are forked later."""
+    def _probe(self, gatherer: Gatherer, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
+        """Which samples are in the cache, and how many; or all where that is likely and harmless.
+        With workers it is not: what is missing would be loaded here, and files that the dataset
+        opens for it be shared by workers that are forked later."""
         if not self._all_hit or self._context.job.workers:
             with contextlib.suppress(ClosedError):  # of the cache: each batch says so when its turn comes
-                return gatherer.look(wanted)
+                return gatherer.probe(wanted)
         return np.ones(len(wanted), np.bool_), len(wanted)
 
     def _give_room(self, batch: Batch) -> None:
@@ -169,7 +175,8 @@ class GatherIterator(BatchIterator):
             batch.arrays = rows.arrays(np.empty(max(rows.bytes, 1), np.uint8), n)
 
     def _post(self, batch: Batch) -> None:
-        """Has workers load what is left of its rows, as many as the task queue takes at once, if it has room."""
+        """Has workers load what is left of its rows, as many as the task queue takes at once, if it
+        has room."""
         left, most = batch.left, self._runtime.task_queue.most
         assert left is not None
         rows = left[:most]
@@ -192,7 +199,7 @@ class GatherIterator(BatchIterator):
             self._follow()
         if not self._pending:
             raise StopIteration
-        self._runtime.look()
+        self._runtime.check_workers()
         at = 0 if self._context.in_order else self._any_ready()
         batch = self._pending[at]
         if batch.hit is not None and not batch.arrays:
@@ -220,7 +227,8 @@ class GatherIterator(BatchIterator):
         return self._deliver(batch)
 
     def _follow(self) -> None:
-        """Has the next epoch begun, once. Not before somebody asks for batches of this one, which may itself have been begun ahead."""
+        """Has the next epoch begun, once. Not before somebody asks for batches of this one, which
+        may itself have been begun ahead."""
         follow, pending, runtime = self._context.follow, self._pending, self._runtime
         if follow is None or (pending and (pending[-1].left is not None or len(pending) + runtime.ahead(self._context) > runtime.ring.most - 2)):
             return  # these need the task queue, or the ring
@@ -289,7 +297,8 @@ class GatherIterator(BatchIterator):
                 (batch.whole if result == WHOLE else batch.objects)[row] = value
 
     def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
-        """Here, in the training loop's thread. Returns 1 if it came out of the cache all the same."""
+        """Here, in the training loop's thread. Returns 1 if it came out of the cache all the
+        same."""
         start, given = time.monotonic_ns(), self._given_by_cache()
         index = int(batch.wanted[row])
         sample = self._context.job.dataset[index]
@@ -319,7 +328,8 @@ class GatherIterator(BatchIterator):
         return layout.tree.give_batch(collated, backend.tuples)
 
     def _from_samples(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> Any:
-        """Sample by sample: of the first batches, before anybody knows how samples look, and where they are not alike."""
+        """Sample by sample: of the first batches, before anybody knows how samples look, and where
+        they are not alike."""
         samples = []
         for row in range(len(batch.wanted)):
             if row in whole:

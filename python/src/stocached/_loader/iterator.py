@@ -39,7 +39,8 @@ class Delivered:
 
 
 def array_bytes(data: Any) -> int:
-    """Of the arrays and tensors in a batch; what else there is in it has none, nor has what cannot be asked, such as sparse tensors."""
+    """Of the arrays and tensors in a batch; what else there is in it has none, nor has what cannot
+    be asked, such as sparse tensors."""
     if isinstance(data, dict):
         return sum(map(array_bytes, data.values()))
     if isinstance(data, list) and data and isinstance(data[0], (str, bytes, int, float)):
@@ -54,9 +55,13 @@ def array_bytes(data: Any) -> int:
 
 
 class BatchIterator:
-    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and cannot be pickled.
+    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and
+    cannot be pickled.
 
-    The loader, the garbage collector, the end of the interpreter and whatever is no Exception (Ctrl-C) close it; so does its own end."""
+    The loader, the garbage collector, the end of the interpreter and whatever is no Exception
+    (Ctrl-C) close it; so does its own end."""
+
+    ended = False  # of the class: an interrupt may come before the constructor has set anything
 
     def __init__(self, context: EpochContext) -> None:
         self._context = context
@@ -70,7 +75,6 @@ class BatchIterator:
         self._instead: BatchIterator | None = None
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
         self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
-        self.ended = False
         _all.add(self)
 
     @property
@@ -155,7 +159,8 @@ class BatchIterator:
             self._context.sampled.forget(position)
 
     def _note(self, batch: Delivered, position: int) -> int:
-        """The training loop gets the batch; position: after it, as a state counts. From where a state goes on, which may be earlier."""
+        """The training loop gets the batch; position: after it, as a state counts. From where a
+        state goes on, which may be earlier."""
         return position
 
     def throw_away(self, batches: int) -> None:
@@ -172,7 +177,8 @@ class BatchIterator:
                 # else this batch raised before the state as well
 
     def _drawn(self) -> Any:
-        """What the sampler gives for the next batch. Leaves out the batches that had overtaken others when the state was taken."""
+        """What the sampler gives for the next batch. Leaves out the batches that had overtaken
+        others when the state was taken."""
         while self._number in self._context.overtaken:
             next(self._context.wanted)
             self._number += 1
@@ -212,11 +218,13 @@ class BatchIterator:
         """The training loop does not get the batch."""
 
     def _behind(self) -> tuple[int, int]:
-        """Samples and batches that nobody waits for any more: those before the first batch that is on its way."""
+        """Samples and batches that nobody waits for any more: those before the first batch that is
+        on its way."""
         return self._planned, self._number
 
     def end(self, why: str, *, harshly: bool = False) -> None:
-        """Closes it, for a reason that whoever asks for more is told. harshly: with workers that others would go on with."""
+        """Closes it, for a reason that whoever asks for more is told. harshly: with workers that
+        others would go on with."""
         if not self.ended:
             self._why = why
         self._close(harshly)

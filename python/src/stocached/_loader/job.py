@@ -13,19 +13,21 @@ import numpy as np
 
 from .._datasets.cached_samples import CachedSamples
 from .._random import generator_states
+from .._random.sample_seeds import sample_seed
 from .._trace.augment_time import augmented
 from .._workers import dataset_states
 from .._workers.parent_watch import Parent
 from .._workers.stateful import give_back, is_stateful, state_of
 from .._workers.task_queue import TaskQueue
-from .numpy_backend import NumpyBackend, sample_seed
+from .numpy_backend import NumpyBackend
 from .tasks import BEGIN, SAMPLE, TELL
 
 _SHOWN = 16  # samples of a message at most
 
 
 class Fetcher:
-    """Samples of a dataset as batches: what torch calls a fetcher. snapshot: what `state` gave, to go on from."""
+    """Samples of a dataset as batches: what torch calls a fetcher. snapshot: what `state` gave, to
+    go on from."""
 
     def __init__(
         self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], drop_last: bool, snapshot: Mapping[str, Any] | None = None
@@ -50,7 +52,8 @@ class Fetcher:
         return self._ended
 
     def state(self) -> dict[str, Any]:
-        """The states of the dataset and of its iterator, None for what has none. Keys have torchdata's names."""
+        """The states of the dataset and of its iterator, None for what has none. Keys have
+        torchdata's names."""
         both = self._iterator is self._source  # it is its own iterator
         iterator = None if self._iterator is None else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
         return {"dataset_state": None if both else state_of(self._source), "fetcher_state": iterator}
@@ -67,7 +70,8 @@ class Fetcher:
         return batches
 
     def fetch(self, wanted: Any) -> Any:
-        """wanted: indices of a batch, or an index where nobody makes batches; of an iterable dataset as many as it has entries. StopIteration at its end."""
+        """wanted: indices of a batch, or an index where nobody makes batches; of an iterable
+        dataset as many as it has entries. StopIteration at its end."""
         self.count = len(wanted) if self._batched else 1
         if self._iterator is not None:
             samples = self._next(wanted)
@@ -102,7 +106,8 @@ class Fetcher:
 
 @dataclass
 class Augment:
-    """The random part of a sample, which depends on (seed, epoch, index) alone. With a second parameter, the function is given a NumPy generator of its own."""
+    """The random part of a sample, which depends on (seed, epoch, index) alone. With a second
+    parameter, the function is given a NumPy generator of its own."""
 
     function: Callable[..., Any]
     takes_generator: bool = field(init=False)
@@ -193,7 +198,8 @@ class Job:
         return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last, snapshot)
 
     def goes_on(self, snapshot: Mapping[str, Any]) -> tuple[Fetcher, int]:
-        """The fetcher that a snapshot was taken of, and how many batches it has made. Sets the global generators that are in the snapshot."""
+        """The fetcher that a snapshot was taken of, and how many batches it has made. Sets the
+        global generators that are in the snapshot."""
         if self.iterable and not dataset_states.is_stateful(snapshot) and not dataset_states.has_ended(snapshot):
             generator_states.put(snapshot["generators"])  # where they stood before the first batch
             fetcher = self.fetcher()
@@ -203,7 +209,8 @@ class Job:
         return fetcher, snapshot["batches"]
 
     def doing(self, task_queue: TaskQueue, position: int) -> str:
-        """What a worker does that has taken the task at this position: for the message if it dies."""
+        """What a worker does that has taken the task at this position: for the message if it
+        dies."""
         task = task_queue.asked(position)
         if task["kind"] == SAMPLE:
             return f"while it loaded sample {task['index']}"

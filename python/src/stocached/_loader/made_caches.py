@@ -1,4 +1,5 @@
-"""Which cache a loader reads from: one that it is given, one that a loader of this process made before, or a new one."""
+"""Which cache a loader reads from: one that it is given, one that a loader of this process made
+before, or a new one."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def _usable(cache: Cache | None, options: dict[str, Any]) -> bool:
 
 
 def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None) -> CachedSamples | None:
-    """What a loader of this process reads this very dataset from, if it made the cache with these options. cache: only if it is this one."""
+    """What a loader of this process reads this very dataset from, if it made the cache with these
+    options. cache: only if it is this one."""
     for loader in living():
         if loader.dataset is dataset and cache in (None, loader.cache) and _usable(loader.cache, options):
             cached: CachedSamples = loader._cached
@@ -56,8 +58,9 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
 def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedSamples]) -> Any:
     """The dataset if it has a cache, else a `kind` around it; None without a cache.
 
-    A framework may make a loader again out of its attributes: then it gives cache= beside size=. Or it repeats the arguments: then it gives size= once
-    more. In both cases the new loader uses the cache of the first one."""
+    A framework may make a loader again out of its attributes: then it gives cache= beside size=. Or
+    it repeats the arguments: then it gives size= once more. In both cases the new loader uses the
+    cache of the first one."""
     cache, made_with = options.cache, cache_options(options)
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
@@ -81,7 +84,8 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
 
 
 def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
-    """The samples in a cache that a loader has made for this very dataset with these options. None if there is none, or if the dataset has changed since."""
+    """The samples in a cache that a loader has made for this very dataset with these options. None
+    if there is none, or if the dataset has changed since."""
     cached = _cached_of(dataset, options)
     cache = _of_datasets.get(id(dataset)) if cached is None else cached.cache
     if cache is None or not _usable(cache, options):
@@ -108,7 +112,8 @@ def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache) -> C
 
 
 def _keep(dataset: Any, cache: Cache) -> None:
-    """Keeps the cache as long as the dataset: Lightning forgets the loaders of hooks before it calls them again."""
+    """Keeps the cache as long as the dataset: Lightning forgets the loaders of hooks before it
+    calls them again."""
     if id(dataset) not in _of_datasets:
         try:
             weakref.finalize(dataset, _of_datasets.pop, id(dataset), None).atexit = False
@@ -123,7 +128,8 @@ def is_made_here(cache: Cache | None) -> bool:
 
 
 def attach_again(dataset: Any, settings: dict[str, Any], pickled: tuple[Any, ...]) -> Cache | None:
-    """For a loader that was pickled: the cache that it had made, if another process or this one still has it."""
+    """For a loader that was pickled: the cache that it had made, if another process or this one
+    still has it."""
     options = cache_options(settings)
     if _cached_of(dataset, options) is None:
         with contextlib.suppress(StocachedError):  # the program that made it has ended: the constructor makes another one

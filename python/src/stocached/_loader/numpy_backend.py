@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .._memory.ring import Device
 from .._random.generator import Generator
@@ -19,60 +16,7 @@ from .._samples import schema
 from .._samples.containers import container_of
 from .._samples.tree import Leaf
 from .._workers import worker_info
-
-_GOLDEN, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
-
-
-def mix(x: int) -> int:
-    """The finalizer of splitmix64 (docs/order.md)."""
-    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _MASK
-    return x ^ x >> 31
-
-
-def sample_seed(seed: int, epoch: int, index: int) -> int:
-    """The seed of whatever is random about a sample: of (seed, epoch, index) alone, so that it does not matter who loads it."""
-    return mix(((_epoch_seed(seed, epoch) ^ index) + _GOLDEN) & _MASK)
-
-
-def sample_seeds(seed: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """`sample_seed` of many."""
-    x = (np.uint64(_epoch_seed(seed, epoch)) ^ indices.view(np.uint64)) + np.uint64(_GOLDEN)
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    mixed: npt.NDArray[np.uint64] = x ^ x >> np.uint64(31)
-    return mixed
-
-
-@functools.lru_cache(maxsize=16)
-def _epoch_seed(seed: int, epoch: int) -> int:
-    return mix(((mix((seed + _GOLDEN) & _MASK) ^ epoch) + _GOLDEN) & _MASK)
-
-
-class WorkerError:
-    """An exception of a worker on its way to the parent, where it is raised again with the worker's traceback in its message."""
-
-    def __init__(self, error: BaseException, where: str) -> None:
-        self.kind = type(error)
-        self.text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        self.where = where
-
-    def reraise(self) -> None:
-        message = f"Caught {self.kind.__name__} {self.where}.\nOriginal {self.text}"
-        if self.kind is KeyError:
-            message = _Shown(message)
-        try:
-            error = self.kind(message)
-        except Exception:  # an exception that takes other arguments
-            raise RuntimeError(message) from None
-        raise error
-
-
-class _Shown(str):
-    """KeyError shows the repr of its message, which would make one line of a traceback."""
-
-    def __repr__(self) -> str:
-        return str(self)
+from .._workers.errors import WorkerError
 
 
 class NumpyBackend:

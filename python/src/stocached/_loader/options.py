@@ -1,4 +1,5 @@
-"""The parameters that our loaders have beyond those of torch: their list, their checks, and the sampler they ask for."""
+"""The parameters that our loaders have beyond those of torch: their list, their checks, and the
+sampler they ask for."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ _OF_CACHE = (*_MAKING, "allow_random")
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
 class LoaderOptions:
-    """The parameters of a loader beyond those of torch, with their defaults. Each is a parameter of both constructors and an attribute of a
-    loader: frameworks make a loader again out of its attributes, with another sampler."""
+    """The parameters of a loader beyond those of torch, with their defaults. Each is a parameter of
+    both constructors and an attribute of a loader: frameworks make a loader again out of its
+    attributes, with another sampler."""
 
     cache: Any = None
     size: int | str | None = None

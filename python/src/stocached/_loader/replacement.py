@@ -28,7 +28,7 @@ def watch() -> None:
     def watched(self: Any, dataset: Any, *arguments: Any, **settings: Any) -> None:
         init(self, dataset, *arguments, **settings)
         if not isinstance(self, BaseLoader):
-            _look(dataset, _caller(self, sys._getframe(1)))
+            _inspect(dataset, _caller(self, sys._getframe(1)))
 
     watched._stocached = True  # type: ignore[attr-defined]
     kind.__init__ = watched
@@ -41,7 +41,7 @@ def _caller(loader: Any, frame: FrameType | None) -> str:
     return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
-def _look(dataset: Any, caller: str) -> None:
+def _inspect(dataset: Any, caller: str) -> None:
     """caller: the module that makes torch's loader. The program itself may have its reasons."""
     library = caller.partition(".")[0]
     if library == "stocached" or not is_library(caller):

@@ -1,4 +1,5 @@
-"""What a worker does: it takes tasks from the task queue, loads a sample into its row, or makes a whole batch, and answers."""
+"""What a worker does: it takes tasks from the task queue, loads a sample into its row, or makes a
+whole batch, and answers."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from .._random.generators import Seeding
 from .._samples.batch_layout import Layout
 from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
+from .._workers.errors import pickled
 from .._workers.task_queue import TaskQueue
 from .job import Fetcher, Job
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
@@ -69,7 +71,8 @@ class Worker:
                 self._task_queue.done(self._number, tasks, count)
 
     def _survived(self, error: BaseException) -> BaseException:
-        """Raises what ends this process, as the user's code says; the parent sees that. A thread says it of the whole program, which is not its business."""
+        """Raises what ends this process, as the user's code says; the parent sees that. A thread
+        says it of the whole program, which is not its business."""
         if isinstance(error, SystemExit):
             if self._job.process:
                 raise error
@@ -93,7 +96,8 @@ class Worker:
             self._broken = job.backend.error(self._survived(error), job.where(self._number))
 
     def _begin(self, task: _native.Task) -> None:
-        """Begins an epoch of whole batches. Answers with a snapshot, and with how many of the batches before the state the dataset had."""
+        """Begins an epoch of whole batches. Answers with a snapshot, and with how many of the
+        batches before the state the dataset had."""
         job = self._job
         if not self._started:
             return
@@ -130,18 +134,17 @@ class Worker:
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
-        where = self._job.where(self._number)
-        try:
-            wrapped = pickle.dumps(self._job.backend.error(error, where), 5)
-            pickle.loads(wrapped)
-        except Exception:  # an exception of a class that cannot be pickled
+        backend, where = self._job.backend, self._job.where(self._number)
+        data = pickled(backend.error(error, where))
+        if data is None:  # an exception of a class that cannot be pickled
             text = RuntimeError(f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)")
-            wrapped = pickle.dumps(self._job.backend.error(text.with_traceback(error.__traceback__), where), 5)
+            data = pickle.dumps(backend.error(text.with_traceback(error.__traceback__), where), pickle.HIGHEST_PROTOCOL)
         task.result = ERROR
-        task.spill_offset, task.spill_bytes = self._task_queue.put(wrapped)
+        task.spill_offset, task.spill_bytes = self._task_queue.put(data)
 
     def _do(self, tasks: list[_native.Task]) -> None:
-        """All are of one kind. Results are ROW, and nothing in the overflow, unless something else is said."""
+        """All are of one kind. Results are ROW, and nothing in the overflow, unless something else
+        is said."""
         if tasks[0].kind != SAMPLE or self._broken is not None:
             for task in tasks:
                 self._try(self._do_one, task)

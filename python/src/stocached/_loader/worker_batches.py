@@ -34,8 +34,9 @@ class _Made:
 
 
 class WorkerBatchIterator(BatchIterator):
-    """Workers make whole batches, each its own, in turn: what an own collate_fn, `__getitems__` and iterable datasets need. With in_order=False, a worker is
-    passed over while it has its share of the batches on their way, as in torch's loader."""
+    """Workers make whole batches, each its own, in turn: what an own collate_fn, `__getitems__` and
+    iterable datasets need. With in_order=False, a worker is passed over while it has its share of
+    the batches on their way, as in torch's loader."""
 
     def __init__(self, context: EpochContext, runtime: WorkerRuntime, owned: bool) -> None:
         super().__init__(context)
@@ -60,7 +61,8 @@ class WorkerBatchIterator(BatchIterator):
         self._fill()
 
     def _settle(self, *, raises: bool = False) -> int:
-        """Waits until all workers have begun. How many of the batches before the state they found in the dataset."""
+        """Waits until all workers have begun. How many of the batches before the state they found
+        in the dataset."""
         found = 0
         for worker in list(self._begun):
             found += self._hear(worker, raises)
@@ -127,7 +129,7 @@ class WorkerBatchIterator(BatchIterator):
             if not self._pending:
                 self._finish()
                 raise StopIteration
-            self._runtime.look()
+            self._runtime.check_workers()
             at = 0
             if self._context.in_order:
                 self._runtime.wait([(self._pending[0].first, 1)], self._context.timeout)
@@ -155,7 +157,8 @@ class WorkerBatchIterator(BatchIterator):
             self._snapshots.failed(batch.told)
 
     def _finish(self) -> None:
-        """The epoch is over. Workers that go on with the next one are asked for what has changed since their last snapshot."""
+        """The epoch is over. Workers that go on with the next one are asked for what has changed
+        since their last snapshot."""
         if self._snapshots is not None and not (self._owned and self._context.job.process):
             self._snapshots.finish(None if self._snapshots.complete else self._runtime.tell())
 
@@ -190,7 +193,7 @@ class WorkerBatchIterator(BatchIterator):
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()
         self._more, self._ready = False, None
-        if not hasattr(self, "_transport"):
+        if not hasattr(self, "_runtime"):
             return
         if self._snapshots is not None:
             self._snapshots.settle = None

@@ -17,8 +17,8 @@ from .epoch_context import EpochContext
 from .tasks import BEGIN, ERROR, SAMPLE, TELL
 from .worker import run_worker
 
-_SLICE = 0.05  # seconds of waiting between two looks whether the workers live, and for signals
-_LOOK = 0.25  # seconds between two such looks where there is nothing to wait for
+_SLICE = 0.05  # seconds of waiting between two checks of the workers, and of signals
+_CHECK_INTERVAL = 0.25  # seconds between two checks of the workers while there is nothing to wait for
 
 
 @dataclass
@@ -39,7 +39,8 @@ class _Given:
 
 
 class WorkerRuntime:
-    """Workers and the memory they share with us. Belongs to a loader that keeps its workers, or to one iteration."""
+    """Workers and the memory they share with us. Belongs to a loader that keeps its workers, or to
+    one iteration."""
 
     def __init__(self, context: EpochContext, processes: Any, tasks: int, *, restart: bool) -> None:
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
@@ -58,7 +59,7 @@ class WorkerRuntime:
         self.closed = False
         self.pid = os.getpid()
         self._abandoned: list[_Given] = []
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     @property
     def usable(self) -> bool:
@@ -67,7 +68,8 @@ class WorkerRuntime:
 
     @property
     def processes(self) -> list[Any]:
-        """The workers, also after their end. Tools look for them in the attribute `_workers` of an iterator, where torch has them."""
+        """The workers, also after their end. Tools look for them in the attribute `_workers` of an
+        iterator, where torch has them."""
         return self.pool.processes if self.pool is not None else []
 
     def close(self) -> None:
@@ -115,13 +117,15 @@ class WorkerRuntime:
         return value
 
     def ahead(self, context: EpochContext) -> int:
-        """How many batches may be on their way: the ring needs room for that which the training loop has and that which it gets, too."""
+        """How many batches may be on their way: the ring needs room for that which the training
+        loop has and that which it gets, too."""
         if not self.ring.buffer_bytes:
             return context.ahead
         return min(context.ahead, max(context.ahead_bytes // self.ring.buffer_bytes, 1), max(self.ring.most - 2, 1))
 
     def push(self, tasks: Any) -> int | None:
-        """Posts the tasks of a batch. None: no room before those of others are released that are on their way."""
+        """Posts the tasks of a batch. None: no room before those of others are released that are on
+        their way."""
         if self._abandoned:
             self._reap()
         first = self.task_queue.push(tasks)
@@ -140,7 +144,8 @@ class WorkerRuntime:
         return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
-        """Which of some batches has all its answers. Raises WorkerLostError, and RuntimeError after `timeout` seconds, 0: none."""
+        """Which of some batches has all its answers. Raises WorkerLostError, and RuntimeError after
+        `timeout` seconds, 0: none."""
         assert self.pool is not None
         end = time.monotonic() + timeout if timeout else None
         found = self.task_queue.wait(batches, 0)
@@ -148,20 +153,21 @@ class WorkerRuntime:
             found = self.task_queue.wait(batches, _SLICE)
             if found is None:
                 self.pool.check()
-                self._looked = time.monotonic()
+                self._checked_at = time.monotonic()
                 if end is not None and time.monotonic() > end:
                     raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
         self.pool.worked()
         return found
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         """Raises WorkerLostError also where there is nothing to wait for."""
-        if self.pool is not None and time.monotonic() - self._looked > _LOOK:
+        if self.pool is not None and time.monotonic() - self._checked_at > _CHECK_INTERVAL:
             self.pool.check()
-            self._looked = time.monotonic()
+            self._checked_at = time.monotonic()
 
     def abandon(self, first: int, tasks: int, lease: Lease | None) -> None:
-        """Takes back what is not begun. What is goes on, into a buffer that nobody gets before; what it says is thrown away when there is time."""
+        """Takes back what is not begun. What is goes on, into a buffer that nobody gets before;
+        what it says is thrown away when there is time."""
         self.task_queue.cancel(first, tasks)
         self._abandoned.append(_Given(first, tasks, lease))
 

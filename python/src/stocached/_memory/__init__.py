@@ -1,6 +1,7 @@
-"""Memory for batches and for what processes share.
+"""Memory for batches, and memory that processes share.
 
-A `Ring` holds the buffers of a loader's batches; a buffer is reused when no array refers to it. A buffer pool does the same for
-samples and for batches of one process. Shared files are memory that workers map, too. Pinned memory is what a GPU reads.
-Imports: `_common`, `_native`.
-"""
+A `Ring` holds the buffers of a loader's batches: a buffer is reused when no array refers to it.
+`buffer_pool` does the same for the samples and batches of one process. `shared_file` is memory
+that workers map, too. `pinned` is memory that a GPU reads.
+
+Imports: `_common`, `_native`."""

@@ -1,8 +1,10 @@
 """Arrays that are used again when nobody holds them any more.
 
-A fresh array of more than some 100 kB costs a page fault for every 4 kB of it, often more than the copy it was made for, because the C library gives
-large blocks back to the kernel each time. A BufferPool keeps a few of its arrays, and hands one out anew once its reference count says that the pool
-alone still has it. Tensors and views over an array hold it, so what somebody still sees is never handed out; nobody has to give anything back."""
+A fresh array of more than some 100 kB costs a page fault for every 4 kB of it, often more than the
+copy it was made for, because the C library gives large blocks back to the kernel each time. A
+BufferPool keeps a few of its arrays, and hands one out anew once its reference count says that the
+pool alone still has it. Tensors and views over an array hold it, so what somebody still sees is
+never handed out; nobody has to give anything back."""
 
 from __future__ import annotations
 
@@ -19,11 +21,14 @@ _BATCH_SIZES = 4  # whose arrays are kept for the next batch: those of training 
 
 
 class BufferPool:
-    """Arrays of one kind. `take` may be called by many threads: whoever looks at an array holds it, and so the others see it in use.
+    """Arrays of one kind. `take` may be called by many threads: whoever looks at an array holds it,
+    and so the others see it in use.
 
-    Threads may change places between any two steps here, and Python 3.10 lets them right after a return. So whoever looks at an array holds its pair as
-    well: without it the count lacks the pool's reference once another thread has put another pair in its place, and an array in use looks idle. And what
-    is returned is a new pair: the one that is kept can be held by its taker without the array's count showing it."""
+    Threads may change places between any two steps here, and Python 3.10 lets them right after a
+    return. So whoever looks at an array holds its pair as well: without it the count lacks the
+    pool's reference once another thread has put another pair in its place, and an array in use
+    looks idle. And what is returned is a new pair: the one that is kept can be held by its taker
+    without the array's count showing it."""
 
     def __init__(self, make: Callable[[], npt.NDArray[Any]], nbytes: int) -> None:
         self._make = make
@@ -105,13 +110,15 @@ def _batches(field: Column, n: int) -> BufferPool:
 
 
 def _counts_are_exact() -> bool:
-    """Not so in an interpreter without the GIL, nor under a compiler (3.14), which may drop references that the code shows."""
+    """Not so in an interpreter without the GIL, nor under a compiler (3.14), which may drop
+    references that the code shows."""
     jit = getattr(sys, "_jit", None)
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)()) and not (jit is not None and jit.is_enabled())
 
 
 def _idle() -> int:
-    """The reference count that `take` sees of an array that nobody else holds: how many the interpreter itself adds differs between versions."""
+    """The reference count that `take` sees of an array that nobody else holds: how many the
+    interpreter itself adds differs between versions."""
     kept = [(bytearray(1), 0)]
     array, address = kept[0]
     return getrefcount(array) if address == 0 else 0

@@ -1,4 +1,6 @@
-"""Global random number generators (`random`, `numpy.random`, `torch`): their states, their seeds, and whether they were used.
+"""Global random number generators (`random`, `numpy.random`, `torch`): their states, and whether
+they were used.
 
-Imports: nothing of this project.
-"""
+Also the seeds of samples and of workers.
+
+Imports: nothing of this project."""

@@ -1,4 +1,5 @@
-"""What a global random number generator can be asked, and what those of NumPy and torch have in common."""
+"""What a global random number generator can be asked, and what those of NumPy and torch have in
+common."""
 
 from __future__ import annotations
 
@@ -21,15 +22,18 @@ class Generator(Protocol):
     def restore(self, state: Any) -> None: ...
 
     def plain(self, state: Any) -> Any:
-        """What `state` gave as JSON takes it, for another process or another run. Takes longer than `state`."""
+        """What `state` gave as JSON takes it, for another process or another run. Takes longer than
+        `state`."""
 
     def restore_plain(self, state: Any) -> None: ...
 
     def places(self) -> list[memoryview]:
-        """A few bytes of memory that are others after a draw or a seed; none where the layout is unknown."""
+        """A few bytes of memory that are others after a draw or a seed; none where the layout is
+        unknown."""
 
     def watch(self) -> Callable[[], bool] | None:
-        """A function that says whether somebody has drawn or seeded since this call. None: this generator is better seeded each time."""
+        """A function that says whether somebody has drawn or seeded since this call. None: this
+        generator is better seeded each time."""
 
 
 def plain(state: Any) -> Any:

@@ -1,12 +1,16 @@
-"""The global generators of random numbers: those of the modules `random`, `numpy.random` and `torch`.
+"""The global generators of random numbers: those of the modules `random`, `numpy.random` and
+`torch`.
 
-Workers seed them for each sample, so that what is drawn for it does not depend on who loads it. Seeding takes longer than loading a small sample, and most
-datasets draw from one generator or from none. So a worker stops seeding those that nobody draws from, and looks after each sample whether somebody did
-after all: then the sample is loaded again, with the generator seeded, and the generator is seeded from then on.
+Workers seed them for each sample, so that what is drawn for it does not depend on who loads it.
+Seeding takes longer than loading a small sample, and most datasets draw from one generator or from
+none. So a worker stops seeding those that nobody draws from, and looks after each sample whether
+somebody did after all: then the sample is loaded again, with the generator seeded, and the
+generator is seeded from then on.
 
-Caches look for draws as well (_checks/randomness.py). NumPy takes 40 us to give the state of its generator, so we read states from
-memory, where the layout is the one that we know. To see a draw it is enough to look at the position and the last word: the position
-moves with each draw, and when all words are used up, there are new ones."""
+Caches look for draws as well (_checks/randomness.py). NumPy takes 40 us to give the state of its
+generator, so we read states from memory, where the layout is the one that we know. To see a draw it
+is enough to look at the position and the last word: the position moves with each draw, and when all
+words are used up, there are new ones."""
 
 from __future__ import annotations
 
@@ -113,7 +117,8 @@ class NumpyGenerator:
         return _watch(self) if _numpy_is_known() and self._find() else None
 
     def _find(self) -> bool:
-        """Whether the memory of the generator is known. It is another one after numpy.random.set_bit_generator."""
+        """Whether the memory of the generator is known. It is another one after
+        numpy.random.set_bit_generator."""
         bits = _random_state._bit_generator
         if bits is not self._mersenne:
             if not isinstance(bits, np.random.MT19937) or not _numpy_is_known():
@@ -125,7 +130,8 @@ class NumpyGenerator:
 
 
 def _words_of(state: bytes | tuple[int, ...]) -> tuple[int, ...]:
-    """The state of a generator of Python as `_Mersenne.setstate` takes it: in memory the position comes first."""
+    """The state of a generator of Python as `_Mersenne.setstate` takes it: in memory the position
+    comes first."""
     if isinstance(state, tuple):
         return state
     position, *words = struct.unpack(f"{1 + _WORDS}I", state)
@@ -139,7 +145,8 @@ def _watch(generator: Generator) -> Callable[[], bool]:
 
 @functools.cache
 def _python_is_known() -> bool:
-    """Whether a generator of Python lies in memory as it does in CPython 3.10 to 3.14: after the head of an object, the words used up, then the words."""
+    """Whether a generator of Python lies in memory as it does in CPython 3.10 to 3.14: after the
+    head of an object, the words used up, then the words."""
     if sys.implementation.name != "cpython" or _Mersenne.__basicsize__ < object.__basicsize__ + _BYTES:
         return False
     probe = random.Random(5)
@@ -154,7 +161,8 @@ def _python_is_known() -> bool:
 
 @functools.cache
 def _numpy_is_known() -> bool:
-    """Whether a Mersenne Twister of NumPy is what it has been since 1.17: the words, then how many of them are used up."""
+    """Whether a Mersenne Twister of NumPy is what it has been since 1.17: the words, then how many
+    of them are used up."""
     probe = np.random.RandomState(5)
     mersenne = probe._bit_generator
     words = (ctypes.c_uint32 * (_WORDS + 1)).from_address(mersenne.ctypes.state_address)
@@ -166,7 +174,8 @@ def _numpy_is_known() -> bool:
 
 
 def _gauss_offset() -> int:
-    """Where in a RandomState of NumPy lies whether it holds a second Gaussian number, and 8 bytes on that number. 0: unknown."""
+    """Where in a RandomState of NumPy lies whether it holds a second Gaussian number, and 8 bytes
+    on that number. 0: unknown."""
     probe, number = np.random.RandomState(5), 1.2345678901234567
     probe.set_state({**probe.get_state(legacy=False), "has_gauss": 1, "gauss": number})
     whole = ctypes.string_at(id(probe), np.random.RandomState.__basicsize__)
@@ -187,7 +196,7 @@ def known() -> tuple[Generator, ...]:
     return _known
 
 
-class _Look:
+class _Observer:
     """What `look` looks at."""
 
     def __init__(self) -> None:
@@ -198,15 +207,16 @@ class _Look:
         self.others = [generator.state for generator in generators if not generator.places()]
 
 
-_at: _Look | None = None
+_observer: _Observer | None = None
 
 
-def look() -> Any:
-    """A value that is another one after a draw from any of them, or a seed, and after the import of torch. It takes 0.3 us."""
-    global _at
-    at, bits = _at, _random_state._bit_generator
+def observe() -> Any:
+    """A value that is another one after a draw from any of them, or a seed, and after the import of
+    torch. It takes 0.3 us."""
+    global _observer
+    at, bits = _observer, _random_state._bit_generator
     if at is None or at.numpys is not bits or (not at.torch and "torch" in sys.modules):
-        at = _at = _Look()
+        at = _observer = _Observer()
     return _join(at.places), _module.gauss_next, bits, [state() for state in at.others] if at.others else None
 
 
@@ -231,7 +241,8 @@ class Seeding:
         self._unseeded: list[Callable[[], bool]] = []  # that say whether somebody draws from them after all
 
     def load(self, seed: int, load: Callable[[], Any], again: Callable[[], Any]) -> Any:
-        """load() with all generators seeded. again: does it from the beginning, where `load` began with what is used up."""
+        """load() with all generators seeded. again: does it from the beginning, where `load` began
+        with what is used up."""
         if self._seeded is None:
             return self._first(seed, load)
         for generator in self._seeded:

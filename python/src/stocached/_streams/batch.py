@@ -13,11 +13,14 @@ from .items import concatenate
 
 
 class StreamBatch(NamedTuple):
-    """One item of each row. A batch that is kept never changes; its memory is used again when the last array of it is gone.
+    """One item of each row. A batch that is kept never changes; its memory is used again when the
+    last array of it is gone.
 
-    items: put together as the items are, with arrays of (rows, *shape). mask: False for rows without an item, which are zeros. starts: the row begins
-    a file here: forget what is remembered of it. rows: their numbers over all ranks. files: their numbers in the list, -1 without one. positions: numbers
-    of the items in their files, -1 without one. step: the number of the batch in its epoch."""
+    items: put together as the items are, with arrays of (rows, *shape). mask: False for rows
+    without an item, which are zeros. starts: the row begins a file here: forget what is remembered
+    of it. rows: their numbers over all ranks. files: their numbers in the list, -1 without one.
+    positions: numbers of the items in their files, -1 without one. step: the number of the batch in
+    its epoch."""
 
     items: Any
     mask: npt.NDArray[np.bool_]
@@ -29,8 +32,8 @@ class StreamBatch(NamedTuple):
 
 
 def join(parts: Iterable[StreamBatch]) -> Iterator[StreamBatch]:
-    """Whole batches out of the parts that several workers of torch's own DataLoader give one after the other. StreamError if parts are missing or out
-    of order."""
+    """Whole batches out of the parts that several workers of torch's own DataLoader give one after
+    the other. StreamError if parts are missing or out of order."""
     waiting: list[StreamBatch] = []
     rows = 0
     for part in parts:

@@ -1,4 +1,5 @@
-"""What a stream was made with, and what its iterations have in common. All parts of this package read it."""
+"""What a stream was made with, and what its iterations have in common. All parts of this package
+read it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import contextlib
 import heapq
 import os
 import select
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from .._memory.ring import Ring
 from .._memory.shared_file import SharedFile
+from .._workers.processes import enter
 from .items import Array, Items
 from .open_files import Failure, FileFailed, OpenFiles, Turn
 from .reader import Reader
@@ -88,12 +88,9 @@ class _HungUpError(BaseException):
     """Nobody wants more. Passes through what catches the exceptions of the user's code."""
 
 
-def main(link: Connection, others: Sequence[Connection], job: Job) -> None:
-    """Runs in the worker process, until the parent hangs up or is gone. others: ends of other workers' pipes that a fork has left here, and that would
-    keep them open."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
-    for other in others:
-        other.close()
+def main(link: Connection, inherited: Sequence[Connection], job: Job) -> None:
+    """Runs in the worker process, until the parent hangs up or is gone."""
+    enter(inherited)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)  # as in torch's own workers: they share the cores
     with contextlib.suppress(_HungUpError):

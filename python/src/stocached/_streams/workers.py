@@ -21,22 +21,25 @@ from .._common.errors import InvalidError, StreamError
 from .._memory.ring import Lease, Ring
 from .._memory.shared_file import SharedFile
 from .._workers import spawn
+from .._workers.processes import PipedProcess, end, how_it_ended
 from .items import Array, Items
 from .open_files import Failure, FileFailed, Turn, first_item
 from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
 from .worker import PAGE, Broken, Grant, Job, Layout, Report, Turns, main
 
-_GRACE = 0.3  # seconds for a worker to finish its item and end by itself, before it is told to
 _PATIENCE = 0.5  # seconds for the leading thread to end before a fork: it may wait for a worker that takes no message
 _FAR = 2**62  # a step that never comes
 
 
-class _Worker:
+class _Worker(PipedProcess):
     """What the parent knows of a worker."""
 
-    def __init__(self, number: int, process: Any, link: Any, low: int) -> None:
-        self.number, self.process, self.link = number, process, link
+    def __init__(self, context: Any, job: Job, others: Sequence[_Worker], low: int) -> None:
+        super().__init__(
+            context, main, (job,), f"stocached-streams-{job.number}", others, ("the reader, the files and worker_init_fn", "multiprocessing_context")
+        )
+        self.number = job.number
         self.low = low  # nothing is left to be read below this step
         self.turns = 0  # messages of Turns that it was sent
         self.resting: dict[int, int] = {}  # rows without a file, and since which step
@@ -177,7 +180,7 @@ class _Coordinator:
             return self._thread is None
 
     def _run(self) -> None:
-        links = {worker.link: worker for worker in self._workers}
+        links = {worker.pipe: worker for worker in self._workers}
         while not self._closed:
             try:
                 ready = wait([*links, self._woken])
@@ -323,7 +326,7 @@ class _Coordinator:
     def _tell(self, workers: Sequence[_Worker], message: Any) -> None:
         for worker in workers:
             with contextlib.suppress(OSError):  # it has died: the end of its pipe says so
-                worker.link.send(message)
+                worker.pipe.send(message)
 
     # ------------------------------------------------------------------------------------------------ processes
 
@@ -332,9 +335,8 @@ class _Coordinator:
         context = streams.multiprocessing_context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        self._method = method = context.get_start_method()
+        self._method = context.get_start_method()
         for number in range(min(streams.num_workers, streams.batch_size)):
-            mine, theirs = context.Pipe()
             job = Job(
                 number,
                 self._pid,
@@ -348,28 +350,14 @@ class _Coordinator:
                 self._ring,
                 self._doing,
             )
-            others = [*(worker.link for worker in self._workers), mine] if method == "fork" else []
-            process = context.Process(target=main, args=(theirs, others, job), name=f"stocached-streams-{number}", daemon=True)
-            try:
-                with spawn.explained(method, "the reader, the files and worker_init_fn"):
-                    process.start()
-            except BaseException:
-                mine.close()
-                raise
-            finally:
-                theirs.close()
-            self._workers.append(_Worker(number, process, mine, self._first if self._known else _FAR))
+            self._workers.append(_Worker(context, job, self._workers, self._first if self._known else _FAR))
 
     def _death(self, worker: _Worker) -> StreamError:
         worker.process.join(1)
         code, pid = worker.process.exitcode, worker.process.pid
-        if code is None:
-            how = "closed its pipe"
-        elif code < 0:
-            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-            how = f"was killed by {name}" + (", perhaps because memory ran out" if -code == signal.SIGKILL else "")
-        else:
-            how = f"exited with status {code}"
+        how = "closed its pipe" if code is None else how_it_ended(code, "exited")
+        if code == -signal.SIGKILL:
+            how += ", perhaps because memory ran out"
         where = self._file_of(worker)
         doing = self._doing_of(worker)
         if code and code > 0 and where[1] is None and self._method != "fork":
@@ -401,25 +389,14 @@ class _Coordinator:
         if thread is not None:
             threads.join(thread)
         for worker in self._workers:
-            worker.link.close()  # it ends when it looks there
-        self._end_processes()
+            worker.pipe.close()  # it ends when it looks there
+        end([worker.process for worker in self._workers])
+        for worker in self._workers:
+            worker.process.join()
+            worker.process.close()
         self._leases.clear()  # nobody writes to these buffers any more
         os.close(self._woken)
         os.close(self._wake)
-
-    def _end_processes(self) -> None:
-        processes = [worker.process for worker in self._workers]
-        for end, stronger in ((_GRACE, "terminate"), (0.2, "kill"), (None, "")):
-            until = None if end is None else time.monotonic() + end
-            for process in processes:
-                process.join(None if until is None else max(0.0, until - time.monotonic()))
-            alive = [process for process in processes if process.exitcode is None]
-            if not alive:
-                break
-            for process in alive:
-                getattr(process, stronger)()
-        for process in processes:
-            process.close()
 
 
 def check_workers(count: int) -> None:

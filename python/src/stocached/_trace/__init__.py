@@ -1,7 +1,6 @@
 """Timelines: `Recorder` writes trace files (docs/trace.md); `augment_time` measures the time that `augment=` takes.
 
-Imports: `_common`.
-"""
+Imports: `_common`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import select
 import threading
 import time
 
-_LOOK = 0.25  # seconds: how often we look where the kernel cannot tell us
+_POLL_INTERVAL = 0.25  # seconds between two checks where the kernel cannot tell us
 
 
 class Parent:
@@ -31,7 +31,7 @@ class Parent:
                 gone.poll()
                 os._exit(1)
         while self._alive(direct):
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
         os._exit(1)
 
     def _alive(self, direct: bool) -> bool:

@@ -17,11 +17,10 @@ from typing import Any, Protocol
 from .._common import threads
 from .._common.errors import WorkerLostError
 from .._memory.ring import Ring
-from . import spawn
+from . import processes, spawn
 from .task_queue import TaskQueue
 
-_PATIENCE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
-_HARSH = 0.2  # and then after SIGTERM
+_PATIENCE = 0.3  # seconds that a thread has to end: it may be in the middle of a sample
 _ATTEMPTS = 5  # workers that one task, or starting one, may cost
 
 
@@ -33,14 +32,17 @@ class Job(Protocol):
     iterable: bool
 
     def doing(self, task_queue: TaskQueue, position: int) -> str:
-        """What a worker does that has taken the task at this position, such as "while it loaded sample 7"."""
+        """What a worker does that has taken the task at this position, such as "while it loaded
+        sample 7"."""
 
 
 class Pool:
-    """Started when made; `close` ends it, and so does the garbage collector or the end of the interpreter. The first daemon thread comes after it.
+    """Started when made; `close` ends it, and so does the garbage collector or the end of the
+    interpreter. The first daemon thread comes after it.
 
-    run: a function of the worker's number, the job, the task queue and the ring, which runs in the worker until the task queue is stopped.
-    All methods are for the thread that iterates, of the process that made it; in a forked child they do nothing."""
+    run: a function of the worker's number, the job, the task queue and the ring, which runs in the
+    worker until the task queue is stopped. All methods are for the thread that iterates, of the
+    process that made it; in a forked child they do nothing."""
 
     def __init__(self, job: Job, run: Callable[..., None], context: Any, task_queue: TaskQueue, ring: Ring, *, restart: bool) -> None:
         self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
@@ -79,7 +81,8 @@ class Pool:
         return [worker.pid for worker in self._workers] if self.job.process else []
 
     def check(self) -> None:
-        """Replaces workers that have died and has what they held done again; or WorkerLostError, naming worker, signal and sample, now and from now on."""
+        """Replaces workers that have died and has what they held done again; or WorkerLostError,
+        naming worker, signal and sample, now and from now on."""
         if os.getpid() != self._pid:
             return
         if self.lost is not None:
@@ -110,13 +113,13 @@ class Pool:
 
     def _obituary(self, number: int, worker: Any, held: list[int], attempts: int) -> str:
         code = worker.exitcode if self.job.process else 0
-        how = f"ended with status {code}"
+        how = (
+            "is gone, and another part of the program has waited for it, so its exit code is unknown"
+            if code is None
+            else processes.how_it_ended(code)
+        )
         torchs = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
-        if code is None:
-            how = "is gone, and somebody else has waited for it, so nobody knows why"
-        elif code < 0:
-            with contextlib.suppress(ValueError):
-                how = f"was killed by {signal.Signals(-code).name}"
+        if code is not None and code < 0:
             torchs = f"DataLoader worker (pid {worker.pid}) is killed by signal: {signal.strsignal(-code)}"
         hint = {
             -signal.SIGKILL: "; is memory short (dmesg shows whether the kernel killed it)?",
@@ -139,7 +142,8 @@ class Pool:
         return f"{who} {how} {doing}{hint}{advice}; {torchs}"
 
     def close(self) -> None:
-        """Ends the workers, within a second; one that is in the middle of a sample does not finish it. May be called again."""
+        """Ends the workers, within a second; one that is in the middle of a sample does not finish
+        it. May be called again."""
         self._close()
 
 
@@ -147,17 +151,7 @@ def _close(pid: int, workers: list[Any], task_queue: TaskQueue) -> None:
     if os.getpid() != pid:
         return  # a forked child: they are not its workers
     task_queue.stop()
-    processes = [worker for worker in workers if not isinstance(worker, threading.Thread)]
-    for patience, end in ((_PATIENCE, "terminate"), (_HARSH, "kill"), (_PATIENCE, "")):
-        until = time.monotonic() + patience
-        for process in processes:
-            process.join(max(0.0, until - time.monotonic()))
-        processes = [process for process in processes if _alive(process)]
-        if not processes:
-            break
-        for process in processes:
-            if end:
-                getattr(process, end)()
+    processes.end([worker for worker in workers if not isinstance(worker, threading.Thread)])
     until = time.monotonic() + _PATIENCE
     for worker in workers:
         if isinstance(worker, threading.Thread) and worker is not threading.current_thread():
@@ -166,21 +160,15 @@ def _close(pid: int, workers: list[Any], task_queue: TaskQueue) -> None:
 
 
 def _alive(worker: Any) -> bool:
-    if not worker.is_alive():
-        return False
-    if not isinstance(worker, threading.Thread):
-        try:
-            os.kill(worker.pid, 0)
-        except ProcessLookupError:  # with SIGCHLD ignored, or where somebody waits for all children, multiprocessing does not hear of its end
-            return False
-    return True
+    return worker.is_alive() if isinstance(worker, threading.Thread) else processes.is_alive(worker)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def _disown() -> None:
-    """In a child of os.fork: multiprocessing would end the workers when it exits, as if they were its own."""
+    """In a child of os.fork: multiprocessing would end the workers when it exits, as if they were
+    its own."""
     for pool in list(_pools):
         for worker in pool._workers:
             getattr(multiprocessing.process, "_children", set()).discard(worker)

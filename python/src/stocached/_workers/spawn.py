@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def explained(method: str, sent: str) -> Iterator[None]:
-    """Around the start of a process by this method. An error of pickling says what is `sent`, and what to do."""
+def explained(method: str, sent: str, parameter: str = "multiprocessing_context") -> Iterator[None]:
+    """Around the start of a process by this method. An error of pickling says what is `sent`, and
+    what to do. parameter: by which users choose the method."""
     try:
         yield
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -17,7 +18,7 @@ def explained(method: str, sent: str) -> Iterator[None]:
             raise
         raise type(error)(
             f"{error}: workers that are started by {method} are sent {sent} pickled, which lambdas and functions within functions cannot be; define them in a "
-            'module, or give multiprocessing_context="fork"'
+            f'module, or give {parameter}="fork"'
         ) from error
 
 

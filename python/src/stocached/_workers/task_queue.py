@@ -1,4 +1,5 @@
-"""The task queue: tasks that a loader posts and its workers take, in shared memory (docs/loader.md)."""
+"""The task queue: tasks that a loader posts and its workers take, in shared memory
+(docs/loader.md)."""
 
 from __future__ import annotations
 
@@ -26,12 +27,14 @@ TAKEN, DONE = 2, 3  # states of a task
 
 
 class TaskQueue:
-    """Tasks for workers, and a file for what has no place elsewhere. One thread at a time is the parent; workers are processes or threads.
+    """Tasks for workers, and a file for what has no place elsewhere. One thread at a time is the
+    parent; workers are processes or threads.
 
     Pickled or forked, it is the same task queue in another process."""
 
     def __init__(self, tasks: int) -> None:
-        """tasks: that are posted and not yet released, at most; a batch takes at most half of it."""
+        """tasks: that are posted and not yet released, at most; a batch takes at most half of
+        it."""
         self.file = SharedFile("tasks", size=_native.board_bytes(tasks))
         self.overflow = SharedFile("overflow")
         self._map()
@@ -63,13 +66,15 @@ class TaskQueue:
         return self._capacity // 2
 
     def push(self, tasks: npt.NDArray[Any]) -> int | None:
-        """Posts the tasks (of dtype TASK) of a batch; the position of the first, or None: no room before others are released."""
+        """Posts the tasks (of dtype TASK) of a batch; the position of the first, or None: no room
+        before others are released."""
         first = int(_native.board_push(self._address, tasks.ctypes.data, len(tasks)))
         return None if first == _native.EMEMORY else self._check(first)
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int | None:
-        """Which of some batches (first position, tasks) is the first that has all its answers, after waiting at most so many seconds for one. None: none has;
-        comes back early for signals."""
+        """Which of some batches (first position, tasks) is the first that has all its answers,
+        after waiting at most so many seconds for one. None: none has; comes back early for
+        signals."""
         native = (_native.Batch * len(batches))(*(_native.Batch(first, tasks) for first, tasks in batches))
         call = _native.board_wait if timeout > 0 else _native.board_look
         found = self._check(call(self._address, native, len(batches), int(timeout * 1000)))
@@ -88,7 +93,8 @@ class TaskQueue:
         return self._check(_native.board_cancel(self._address, first, tasks))
 
     def held(self, worker: int) -> list[int]:
-        """Positions of tasks that a worker which is dead had taken, the one that it was at first."""
+        """Positions of tasks that a worker which is dead had taken, the one that it was at
+        first."""
         positions = np.zeros(self._capacity, np.uint64)
         found = self._check(_native.board_held(self._address, worker, positions.ctypes.data, positions.size))
         held: list[int] = positions[:found].tolist()
@@ -124,13 +130,15 @@ class TaskQueue:
         return bytes(self.get(offset, length)) if length else None
 
     def take(self, worker: int, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
-        """Fills in the next task and those right behind it, of one batch: how many, 0: none in so many seconds; None: the task queue was stopped."""
+        """Fills in the next task and those right behind it, of one batch: how many, 0: none in so
+        many seconds; None: the task queue was stopped."""
         got = _native.board_take(self._address, worker, 0, tasks, most)
         got = got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most)
         return None if got == _native.ECLOSED else self._check(got)
 
     def begin(self, position: int, now_ns: int) -> None:
-        """Of several tasks that were taken together, another one is begun; the first is when it is taken."""
+        """Of several tasks that were taken together, another one is begun; the first is when it is
+        taken."""
         self._began[position % self._capacity] = now_ns
 
     def augmented(self, position: int, ns: int) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import multiprocessing.connection
-import os
 import pickle
 import signal
 import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from .._checks.randomness import Guard
+from .._workers.errors import RemoteTraceback, pickled
+from .._workers.parent_watch import Parent
+from .._workers.processes import PipedProcess, enter, how_it_ended
 from ._errors import PreparerError
 from ._preparer import DataPreparer
 
@@ -24,7 +25,7 @@ _FIRST_PART = 8  # samples, before anybody knows how large they are
 _AHEAD = 2  # parts a process has at a time, so that it need not wait for the next one
 _WINDOW = 4  # parts a process by which the first that is missing may lag behind the last that is asked for
 _END = object()  # after the last sample
-_ALIVE = 1.0  # seconds between two looks of a process at whether it was orphaned
+_ENDING = 1.0  # seconds to wait for a process that has closed its pipe
 
 
 @dataclass
@@ -37,24 +38,12 @@ class _Failure:
     text: str
 
 
-class _Worker:
-    def __init__(self, context: Any, number: int, preparer: DataPreparer, guard: Guard | None, packer: Any, others: list[Any]) -> None:
-        self.number = number
-        self.pipe, theirs = context.Pipe()
-        inherits = context.get_start_method() == "fork"
-        self.process = context.Process(
-            target=_work,
-            args=(theirs, [*others, self.pipe] if inherits else [], preparer, guard, packer, os.getpid()),
-            name=f"prepare-{number}",
-            daemon=True,
+class _Worker(PipedProcess):
+    def __init__(self, context: Any, number: int, preparer: DataPreparer, guard: Guard | None, packer: Any, others: list[_Worker]) -> None:
+        super().__init__(
+            context, _work, (preparer, guard, packer, Parent()), f"prepare-{number}", others, ("the preparer and the storage", "context")
         )
-        try:
-            self.process.start()
-        except BaseException:
-            self.pipe.close()
-            raise
-        finally:
-            theirs.close()
+        self.number = number
         self.parts: deque[tuple[int, int]] = deque()  # that it was asked for and has not given
 
     def ask(self, first: int, stop: int) -> None:
@@ -79,7 +68,7 @@ class Parts:
         self._workers: list[_Worker] = []
         try:
             for number in range(processes):
-                self._workers.append(_Worker(context, number, preparer, guard, packer, [worker.pipe for worker in self._workers]))
+                self._workers.append(_Worker(context, number, preparer, guard, packer, self._workers))
         except BaseException:
             self.close()
             raise
@@ -106,7 +95,7 @@ class Parts:
 
     def _receive(self) -> None:
         busy: dict[Any, _Worker] = {worker.pipe: worker for worker in self._workers if worker.parts}
-        for pipe in multiprocessing.connection.wait(list(busy)):
+        for pipe in wait(list(busy)):
             worker = busy[pipe]
             try:
                 answer = pickle.loads(worker.pipe.recv_bytes())
@@ -120,9 +109,9 @@ class Parts:
             self._part = max(1, min(_PART_SAMPLES, _PART_BYTES * (stop - first) // max(1, size)))
 
     def _died(self, worker: _Worker) -> PreparerError:
-        worker.process.join(_ALIVE)
+        worker.process.join(_ENDING)
         code = worker.process.exitcode
-        how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with status {code}"
+        how = "has closed its pipe" if code is None else how_it_ended(code)
         first, stop = worker.parts[0]
         hint = "; SIGKILL is often the kernel's, short of memory: use fewer processes" if code == -signal.SIGKILL else ""
         return PreparerError(
@@ -138,7 +127,7 @@ class Parts:
 
 def _rebuilt(failure: _Failure, worker: _Worker) -> BaseException:
     """The exception of the preparer, with where it came from as its cause."""
-    cause = _RemoteTraceback(f"\n\nin process {worker.number}, which prepared sample {failure.index}:\n{failure.text}")
+    cause = RemoteTraceback(f"\n\nin process {worker.number}, which prepared sample {failure.index}:\n{failure.text}")
     error: BaseException | None = None
     if failure.error is not None:
         with contextlib.suppress(Exception):
@@ -149,26 +138,15 @@ def _rebuilt(failure: _Failure, worker: _Worker) -> BaseException:
     return error
 
 
-class _RemoteTraceback(Exception):
-    """Shows the traceback of another process."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 # ------------------------------------------------------------------------------------------------ in the process
 
 
-def _work(pipe: Any, inherited: list[Any], preparer: DataPreparer, guard: Guard | None, packer: Any, parent: int) -> None:
+def _work(pipe: Connection, inherited: list[Connection], preparer: DataPreparer, guard: Guard | None, packer: Any, parent: Parent) -> None:
     """Prepares parts until the parent hangs up, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    for other in inherited:  # else nobody hears that the parent has gone
-        other.close()
+    enter(inherited)
+    parent.end_with()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            while not pipe.poll(_ALIVE):
-                if os.getppid() != parent:
-                    return
             first, stop = pipe.recv()
             pipe.send_bytes(pickle.dumps(_prepared(preparer, guard, packer, first, stop), pickle.HIGHEST_PROTOCOL))
 
@@ -183,12 +161,7 @@ def _prepared(preparer: DataPreparer, guard: Guard | None, packer: Any, first: i
             size += len(made[-1].stored) if packer is not None and hasattr(made[-1], "stored") else _PART_BYTES // _FIRST_PART
         return made, size
     except Exception as error:
-        try:
-            pickled = pickle.dumps(error)
-            pickle.loads(pickled)
-        except Exception:
-            pickled = None
-        return _Failure(first + len(made), pickled, f"{type(error).__name__}: {error}", traceback.format_exc())
+        return _Failure(first + len(made), pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def checked_samples(preparer: DataPreparer, guard: Guard | None, first: int, stop: int | None) -> Iterator[Any]:

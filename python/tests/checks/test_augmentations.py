@@ -1,0 +1,185 @@
+"""The usual random augmentations in a dataset, each with some probability: whether a cache takes them.
+
+STOCACHED_TEST_AUGMENTATIONS=200 sends as many seeds of each, with every probability, through every way in: `make soak`."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_helpers import TORCH_WARNINGS, torch
+
+from stocached import NondeterministicDatasetError
+from stocached._checks.fills import Fills
+from stocached._checks.randomness import Guard, examine, remedy_of
+from stocached._random import generators
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS, pytest.mark.filterwarnings("ignore")]
+
+N, SEEDS, PROBABILITIES = 1000, 200, (0.05, 0.1, 0.25, 0.5)
+SOAK = int(os.environ.get("STOCACHED_TEST_AUGMENTATIONS", "0"))
+PROBED = (0, (N - 1) // 2, N - 1)
+
+A: Any
+v1: Any
+v2: Any
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    global A, v1, v2
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # else it asks the package index for its newest version
+    reason = "torchvision and albumentations are not installed: tools/setup.sh torch does it"
+    A = pytest.importorskip("albumentations", reason=reason)
+    v1 = pytest.importorskip("torchvision.transforms", reason=reason)
+    v2 = pytest.importorskip("torchvision.transforms.v2", reason=reason)
+
+
+def picture() -> Any:
+    """Of 3 x 12 x 12, not the same from left to right, in colour."""
+    return torch.linspace(0, 1, 3 * 12 * 12).reshape(3, 12, 12)
+
+
+def on_arrays(transform: Any) -> Callable[[Any], Any]:
+    """An augmentation of albumentations, which takes pictures as NumPy has them, and has generators of its own."""
+    return lambda image: torch.from_numpy(np.array(transform(image=image.permute(1, 2, 0).numpy())["image"].transpose(2, 0, 1)))
+
+
+def flip_by(draw: Callable[[], float]) -> Callable[[float], Callable[[Any], Any]]:
+    return lambda p: lambda image: image.flip(-1) if draw() < p else image
+
+
+def own_numpy(p: float) -> Callable[[Any], Any]:
+    return flip_by(np.random.default_rng(np.random.randint(2**31)).random)(p)
+
+
+# What draws from the global generators, and what has generators of its own.
+AMBIENT = {
+    "v1.RandomHorizontalFlip": lambda p: v1.RandomHorizontalFlip(p),
+    "v1.RandomErasing": lambda p: v1.RandomErasing(p),
+    "v1.RandomGrayscale": lambda p: v1.RandomGrayscale(p),
+    "v1.RandomApply ColorJitter": lambda p: v1.RandomApply([v1.ColorJitter(0.4, 0.4)], p),
+    "v2.RandomHorizontalFlip": lambda p: v2.RandomHorizontalFlip(p),
+    "v2.RandomSolarize": lambda p: v2.RandomSolarize(0.5, p),
+    "v2.RandomInvert": lambda p: v2.RandomInvert(p),
+    "numpy.random": flip_by(np.random.rand),
+}
+OWN = {
+    "A.HorizontalFlip": lambda p: on_arrays(A.Compose([A.HorizontalFlip(p=p)], seed=np.random.randint(2**31))),
+    "A.RandomBrightnessContrast": lambda p: on_arrays(A.Compose([A.RandomBrightnessContrast(p=p)], seed=np.random.randint(2**31))),
+    "A.CoarseDropout": lambda p: on_arrays(A.Compose([A.CoarseDropout(p=p)], seed=np.random.randint(2**31))),
+    "numpy.random.default_rng": own_numpy,
+}
+ALL = AMBIENT | OWN
+
+
+class Augmented:
+    """Pictures, augmented, but for those that a cache loads for a trial when it is made: these look harmless."""
+
+    def __init__(self, name: str, p: float) -> None:
+        self.transform = ALL[name](p)
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> Any:
+        return picture() if index in PROBED else self.transform(picture())
+
+
+def seed(number: int) -> None:
+    random.seed(number)
+    np.random.seed(number)
+    torch.default_generator.manual_seed(number)  # torch.manual_seed also notes the seed for devices, which takes longer than a try
+
+
+@pytest.fixture(autouse=True)
+def states_kept():
+    with generators.kept():
+        yield
+
+
+def encode(image: Any) -> list[tuple[str, Any]]:
+    return [("", image.numpy().copy())]
+
+
+def take_back(fills: Fills) -> str:
+    return ""
+
+
+def by_check(dataset: Augmented) -> None:
+    """What a cache does with each sample, but for storing it."""
+    for index in PROBED:
+        assert examine([index], [dataset[index]], False, lambda index=index: [dataset[index]], encode) is None
+    guard = Guard(Fills(), remedy_of("a test"), encode, take_back)
+    for index in range(N):
+        sample, stays = guard.load(index, lambda index=index: dataset[index])
+        assert stays
+        guard.stored(index, sample, lambda index=index: dataset[index])
+
+
+def by_cached(dataset: Augmented) -> None:
+    from stocached.torch import CachedDataset
+
+    cached = CachedDataset(dataset)
+    try:
+        for index in range(N):
+            cached[index]
+    finally:
+        cached.cache.close()
+
+
+def by_loader(workers: int) -> Callable[[Augmented], None]:
+    def read(dataset: Augmented) -> None:
+        from stocached.torch import DataLoader
+
+        loader = DataLoader(dataset, 50, num_workers=workers, size="64MiB")
+        try:
+            for _ in loader:
+                pass
+        finally:
+            loader.close()
+
+    return read
+
+
+WAYS = {"CachedDataset": by_cached, "0 workers": by_loader(0), "2 workers": by_loader(2)}
+
+
+def accepted(name: str, p: float, way: Callable[[Augmented], None], seeds: int) -> int:
+    """How many of so many tries raise no error."""
+    count = 0
+    for number in range(seeds):
+        seed(number)
+        try:
+            way(Augmented(name, p))
+            count += 1
+        except NondeterministicDatasetError:
+            pass
+    return count
+
+
+def judge(name: str, p: float, count: int, seeds: int) -> None:
+    print(f"{name:28} p = {p:<5} accepted {count} of {seeds}")
+    if name in AMBIENT:
+        assert count == 0
+    elif p >= 0.1:
+        assert count <= max(0.02 * seeds, 1)
+
+
+@pytest.mark.parametrize("p", PROBABILITIES)
+@pytest.mark.parametrize("name", list(ALL))
+def test_the_check(name, p):
+    judge(name, p, accepted(name, p, by_check, SEEDS), SEEDS)
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("p", PROBABILITIES if SOAK else (0.1,))
+@pytest.mark.parametrize("name", list(ALL))
+def test_each_way_in(name, p, way):
+    seeds = SOAK or (1 if way == "2 workers" else 5)  # starting workers takes long
+    judge(name, p, accepted(name, p, WAYS[way], seeds), seeds)

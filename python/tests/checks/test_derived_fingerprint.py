@@ -1,0 +1,391 @@
+"""Fingerprints that are derived from datasets and transforms: what they tell apart, what they do not, and that they are the same in every process."""
+
+from __future__ import annotations
+
+import collections
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transform_kinds import Scale, digest, others, pairs, twins, untold
+
+from stocached import Cache, FingerprintError, Loader
+from stocached._checks import derived_fingerprint
+from stocached._checks.derived_fingerprint import Derived, derive
+from stocached._checks.identity import UntoldError
+from stocached._common import once_per_machine
+
+# ---------------------------------------------------------------------------------------------------- transforms
+
+
+@pytest.mark.parametrize("name", pairs)
+def test_transforms_that_do_something_else_differ(name):
+    a, b = pairs[name]
+    assert digest(a) == digest(a)
+    assert digest(a) != digest(b)
+
+
+@pytest.mark.parametrize("name", twins)
+def test_transforms_that_do_the_same_do_not(name):
+    a, b = twins[name]
+    assert digest(a) == digest(b)
+
+
+@pytest.mark.parametrize("name", untold())
+def test_what_nothing_can_be_told_of(name):
+    with pytest.raises(UntoldError):
+        digest(untold()[name])
+
+
+def test_digests_are_the_same_in_every_process():
+    here = "".join(f"{name} {digest(a)} {digest(b)}\n" for table in (pairs, twins) for name, (a, b) in table.items())
+    here += "".join(f"{name} {digest(one)}\n" for name, one in others.items())
+    for seed in ("0", "1"):
+        program = [sys.executable, Path(__file__).parents[1] / "transform_kinds.py"]
+        done = subprocess.run(program, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
+        assert done.stdout == here
+
+
+# ---------------------------------------------------------------------------------------------------- data
+
+
+class Pixels:
+    """Arrays in memory."""
+
+    def __init__(self, transform=None, changed=()):
+        self.images, self.transform = np.arange(1000 * 12, dtype=np.int64).reshape(1000, 3, 4), transform
+        self.labels = list(range(1000))
+        for index in changed:
+            self.images[index, 1, 2] += 1
+        self.loads = 0  # what a run makes of it is no matter
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        self.loads += 1
+        image = self.images[index] if self.transform is None else self.transform(self.images[index])
+        return image, self.labels[index]
+
+
+class Around:
+    def __init__(self, dataset, transform=None, **more):
+        self.dataset, self.transform = dataset, transform
+        self.__dict__.update(more)
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        image, label = self.dataset[index]
+        return (image if self.transform is None else self.transform(image)), label
+
+
+class Files:
+    """A folder of files, as torchvision's datasets list them."""
+
+    def __init__(self, root, transform=None):
+        self.root, self.transform = str(root), transform
+        self.samples = [(str(path), int(path.parent.name)) for path in sorted(Path(root).glob("*/*"))]
+        self.imgs = self.samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        path, label = self.samples[index]
+        data = np.frombuffer(Path(path).read_bytes(), np.uint8)
+        return (data if self.transform is None else self.transform(data)), label
+
+
+@pytest.fixture
+def root(tmp_path):
+    for k in range(40):
+        path = tmp_path / "data" / str(k % 4) / f"{k}.raw"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([k]) * 100)
+    return tmp_path / "data"
+
+
+def whole(derived):
+    return "?" not in str(derived) and not derived.sampled
+
+
+def test_arrays_and_what_is_around_them_are_told():
+    for dataset in (
+        Pixels(),
+        Around(Pixels(), np.sqrt),
+        [np.zeros(3), np.ones(3)],
+        np.zeros((5, 3)),
+        range(7),
+        list(range(100)),
+        [(np.zeros(2), 1)] * 3,
+    ):
+        assert whole(derive(dataset)), (dataset, derive(dataset))
+        assert derive(dataset) == derive(dataset)
+    assert derive(Pixels()).data != derive(Pixels(changed=[999])).data
+    assert derive(Around(Pixels())).data != derive(Around(Pixels(changed=[0]))).data
+    assert derive(Pixels(Scale(2))).code != derive(Pixels(Scale(3))).code
+    assert derive(Around(Pixels(Scale(2)), Scale(3))).code != derive(Around(Pixels(Scale(3)), Scale(2))).code
+
+
+class Cropped(Around):
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return image[: self.size], label
+
+
+class Trimmed(Around):
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return image[-self.size :], label
+
+
+@pytest.mark.parametrize("other", [Cropped(Pixels(), size=2), Trimmed(Pixels(), size=1)], ids=["attributes", "code"])
+def test_attributes_and_code_of_datasets_are_hints(other):
+    assert derive(Around(Pixels(), epoch=1)) == derive(Around(Pixels(), epoch=2))  # nobody uses it
+    a, b = derive(Cropped(Pixels(), size=1)), derive(other)
+    assert (a.changed(b), a.certain(b), whole(a)) == (None, False, True)
+
+
+def test_datasets_that_do_not_say_where_samples_come_from_are_not_told():
+    class Made:
+        def __len__(self):
+            return 10
+
+        def __getitem__(self, index):
+            return index * 2
+
+    class Reads(Pixels):
+        """Beside arrays it has a file, of which nothing is known."""
+
+        def __init__(self):
+            super().__init__()
+            self.path = "/proc/self/exe"
+
+        def __getitem__(self, index):
+            return Path(self.path).read_bytes()[index]
+
+    class Handle(Pixels):
+        def __init__(self):
+            super().__init__()
+            self.file = file
+
+        def __getitem__(self, index):
+            return self.file.read(index)
+
+    assert derive(Made()).data == "?"
+    assert derive(Made()).reasons == ("data: Made does not say where its samples come from",)
+    assert derive(Reads()).reasons == ("data: it names /proc/self/exe, which may be read",)
+    with open(os.devnull) as file:
+        assert derive(Handle()).reasons == ("data: its file holds a _io.TextIOWrapper",)
+        assert derive(Pixels(Scale(file))).reasons == ("transform: its transform holds a _io.TextIOWrapper",)
+        assert derive(Pixels(Scale(file))).data != "?"
+
+
+def test_a_dataset_may_name_itself():
+    class Named:
+        def __init__(self, version, transform=None):
+            self.version, self.transform = version, transform
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return self.transform(index)
+
+        def fingerprint(self):
+            return f"named-{self.version}"
+
+    assert whole(derive(Named(1, Scale(2))))
+    assert derive(Named(1, Scale(2))).changed(derive(Named(2, Scale(2)))) == "data"
+    assert derive(Named(1, Scale(2))).changed(derive(Named(1, Scale(3)))) == "transform"
+    assert derive(Around(Named(1))).changed(derive(Around(Named(2)))) == "data"
+
+
+def test_an_attribute_that_raises_ends_nothing():
+    class Broken:
+        @property
+        def fingerprint(self):
+            raise RuntimeError("not yet")
+
+    assert derive(Broken()).reasons[0] == "data: RuntimeError: not yet"
+
+
+def test_folders(root):
+    here = derive(Files(root))
+    assert "?" not in str(here)
+    assert here.sampled  # a dataset of the program's own may read files that it does not list
+    assert derive(Files(root)) == here
+    copied = shutil.copytree(root, root.parent / "elsewhere", copy_function=shutil.copyfile)
+    there = derive(Files(copied))
+    assert (there.changed(here), there.certain(here), there.data) == (None, False, here.data)  # times and the folder's name are hints
+    (root / "0" / "0.raw").write_bytes(b"longer" * 100)
+    assert derive(Files(root)).changed(here) == "data"
+    (copied / "1" / "1.raw").rename(copied / "1" / "2.raw")
+    assert derive(Files(copied)).changed(here) == "data"
+    (copied / "1" / "2.raw").unlink()
+    assert derive(Files(copied)).changed(here) == "data"
+
+
+def test_at_most_10000_files_are_looked_at(tmp_path, monkeypatch):
+    path = tmp_path / "one.raw"
+    path.write_bytes(b"x")
+    dataset = Files(tmp_path)
+    dataset.samples = dataset.imgs = [(str(path), 0)] * 25_001
+    seen = collections.Counter()
+    real = os.stat
+    monkeypatch.setattr(derived_fingerprint.os, "stat", lambda name, *more, **settings: seen.update([str(name)]) or real(name, *more, **settings))
+    derive(dataset)
+    assert seen[str(path)] <= 10_000 + 2  # and one look whether it is a file
+
+
+def test_large_arrays_are_read_in_part():
+    large, late = np.zeros((40, 1024, 1024), np.uint8), np.zeros((40, 1024, 1024), np.uint8)
+    late[-1, -1, -1] = 1  # the last place is one of those that are read
+    a, b = derive(large), derive(late)
+    assert a.sampled
+    assert a.data != b.data
+    assert derive(large[:, ::2]).sampled
+    assert whole(derive(large[:10]))
+
+
+def test_a_file_that_is_mapped(tmp_path):
+    array = np.lib.format.open_memmap(tmp_path / "a.npy", mode="w+", shape=(1000, 10), dtype=np.int64)
+    array.flush()
+    before = derive(array)
+    assert whole(before)
+    os.utime(tmp_path / "a.npy", (1, 1))
+    assert (derive(array).changed(before), derive(array).certain(before)) == (None, False)
+    array[500, 5] = 1
+    assert derive(array).changed(before) == "data"
+
+
+# ---------------------------------------------------------------------------------------------------- once a machine
+
+
+def test_programs_that_ask_at_the_same_time_look_once():
+    """Four processes that run already: one of them computes, and a fifth that begins later does so anew."""
+    key, (read, write) = f"test-{os.getpid()}", os.pipe()
+
+    def asked():
+        return once_per_machine.once_a_machine(key, lambda: os.write(write, b"!") and "text")
+
+    begin = [os.pipe() for _ in range(4)]
+    children = []
+    for k in range(4):
+        child = os.fork()
+        if child == 0:
+            os.read(begin[k][0], 1)
+            os._exit(asked() != "text")
+        children.append(child)
+    while once_per_machine._now() < max(map(_started, children)):  # the tick of the kernel's clock that they began in
+        pass
+    for _, end in begin:
+        os.write(end, b".")
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
+    late = os.fork()
+    if late == 0:
+        os._exit(asked() != "text")
+    assert os.waitstatus_to_exitcode(os.waitpid(late, 0)[1]) == 0
+    os.write(write, b".")
+    assert os.read(read, 100) == b"!!."
+    for end in (read, write, *(end for pipe in begin for end in pipe)):
+        os.close(end)
+    os.unlink(f"/dev/shm/stocached-{os.geteuid()}/.lookups/{key}")
+
+
+def _started(pid):
+    return (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) + 1) / os.sysconf("SC_CLK_TCK")
+
+
+def test_who_asks_again_gets_a_new_answer():
+    key, answers = f"test-again-{os.getpid()}", iter("ab")
+    assert [once_per_machine.once_a_machine(key, lambda: next(answers)) for _ in range(2)] == ["a", "b"]
+    os.unlink(f"/dev/shm/stocached-{os.geteuid()}/.lookups/{key}")
+
+
+def test_a_folder_that_is_not_ours_alone_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(once_per_machine, "_FOLDER", str(tmp_path))
+    tmp_path.chmod(0o755)
+    assert once_per_machine.once_a_machine("key", lambda: "text") == "text"
+    assert not list((tmp_path).glob(".lookups/*"))
+
+
+# ---------------------------------------------------------------------------------------------------- in a cache
+
+
+def test_the_text_fits_the_header_and_is_read_again():
+    for derived in (derive(Pixels()), derive(object()), Derived("?", "0" * 12, "?", "314O")):
+        assert len(str(derived)) <= 64
+        assert str(Derived.parse(str(derived))) == str(derived)
+    assert Derived.parse("squares-1") is None
+    assert Derived.parse(None) is None
+
+
+def test_code_of_another_python_is_not_compared():
+    ours = derive(Pixels(Scale(2)))
+    theirs = Derived(ours.data, ours.hints, "0" * 16, "309")
+    assert (ours.changed(theirs), ours.certain(theirs)) == (None, False)
+
+
+def fill(dataset, name):
+    loader = Loader(dataset, 10, name=name, size="16MiB")
+    for _ in loader:
+        pass
+    return loader
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        (lambda: Pixels(changed=range(3, 999, 10)), "data"),  # 100 of 1,000 samples; none of the three that are compared at once
+        (lambda: Pixels(changed=[700]), "data"),
+        (lambda: Pixels(lambda x: x * 1), "transform"),
+    ],
+)
+def test_a_named_cache_of_other_samples_is_refused(other, what, cache_name):
+    fill(Pixels(), cache_name).close()
+    with pytest.raises(
+        FingerprintError, match=rf"made for other samples: the {what} of the dataset changed .*stocached rm {cache_name}.*fingerprint="
+    ):
+        Loader(other(), 10, name=cache_name)
+    again = Loader(Pixels(), 10, name=cache_name)  # nothing has changed: no warning, and nothing is compared in the background
+    assert again._cached._comparison is None
+    assert Cache.attach(cache_name).fingerprint == str(derive(Pixels()))
+
+
+def test_another_transform_of_equal_shape_is_refused(cache_name):
+    fill(Pixels(Scale(np.full(4, 2))), cache_name)
+    with pytest.raises(FingerprintError):
+        Loader(Pixels(Scale(np.full(4, 3))), 10, name=cache_name)
+
+
+def test_a_fingerprint_of_the_users_wins(cache_name):
+    Loader(Pixels(), 10, name=cache_name, size="16MiB", fingerprint="pixels-1")
+    for dataset in (Pixels(), Pixels(Scale(2))):
+        if dataset.transform is None:
+            assert Loader(dataset, 10, name=cache_name, fingerprint="pixels-1").cache.fingerprint == "pixels-1"
+        with pytest.raises(FingerprintError, match="has the fingerprint 'pixels-1' and none was asked for"):
+            Loader(dataset, 10, name=cache_name)
+        with pytest.raises(FingerprintError, match="pixels-2"):
+            Loader(dataset, 10, name=cache_name, fingerprint="pixels-2")
+
+
+def test_a_fingerprint_of_the_users_does_not_match_a_derived_one(cache_name):
+    fill(Pixels(), cache_name)
+    with pytest.raises(FingerprintError, match='holds "auto1 d=.*", not "pixels-1"'):
+        Loader(Pixels(), 10, name=cache_name, fingerprint="pixels-1")
+
+
+def test_a_copied_folder_is_served_and_compared(root, cache_name):
+    fill(Files(root), cache_name)
+    copied = shutil.copytree(root, root.parent / "elsewhere", copy_function=shutil.copyfile)
+    loader = Loader(Files(copied), 10, name=cache_name)
+    loader._cached._comparison.wait()
+    assert sum(len(labels) for _, labels in loader) == 40
+    assert loader.stats().hits == 40

@@ -1,0 +1,200 @@
+"""Generators that nobody draws from are not seeded for each sample; what is drawn is the same as if all were, whoever loads which sample."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from loader_datasets import Numbers
+
+from stocached import Loader
+from stocached._loader.numpy_backend import NumpyBackend
+from stocached._random import generators
+from stocached._random.generators import NumpyGenerator, PythonGenerator, Seeding
+from stocached._random.sample_seeds import sample_seed, sample_seeds
+
+DRAWS = {
+    "random.random": (PythonGenerator, random.random),
+    "random.getrandbits": (PythonGenerator, lambda: random.getrandbits(1)),
+    "random.shuffle": (PythonGenerator, lambda: random.shuffle([1, 2, 3])),
+    "random.gauss": (PythonGenerator, lambda: random.gauss(0, 1)),
+    "random.choice": (PythonGenerator, lambda: random.choice("ab")),
+    "random.seed": (PythonGenerator, lambda: random.seed(77)),
+    "random.randbytes": (PythonGenerator, lambda: random.randbytes(4 * 624)),  # every word once: as many are left as before
+    "numpy.random.rand": (NumpyGenerator, np.random.rand),
+    "numpy.random.rand(312)": (NumpyGenerator, lambda: np.random.rand(312)),  # so here
+    "numpy.random.randn": (NumpyGenerator, np.random.randn),
+    "numpy.random.randint": (NumpyGenerator, lambda: np.random.randint(2)),
+    "numpy.random.permutation": (NumpyGenerator, lambda: np.random.permutation(3)),
+    "numpy.random.bytes": (NumpyGenerator, lambda: np.random.bytes(1)),
+    "numpy.random.seed": (NumpyGenerator, lambda: np.random.seed(77)),
+}
+
+
+@pytest.fixture(autouse=True)
+def states_kept():
+    states = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+
+
+@pytest.mark.parametrize("draw", list(DRAWS))
+def test_whoever_draws_is_noticed(draw):
+    kind, function = DRAWS[draw]
+    for generator in (PythonGenerator(), NumpyGenerator()):
+        generator.seed(5)
+        drawn = generator.watch()
+        assert drawn is not None, "the generators of this Python and this NumPy lie otherwise than docs say"
+        assert not drawn()
+        function()
+        assert drawn() == isinstance(generator, kind)
+        assert drawn() == isinstance(generator, kind)
+
+
+def test_another_generator_in_the_place_of_numpys_is_noticed():
+    mersenne = np.random.mtrand._rand._bit_generator
+    drawn = NumpyGenerator().watch()
+    assert not drawn()
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        assert drawn()
+        assert NumpyGenerator().watch() is None
+    finally:
+        np.random.set_bit_generator(mersenne)
+
+
+class Counted:
+    """A generator that counts, and can say whether somebody drew from it."""
+
+    def __init__(self, watched: bool = True) -> None:
+        self.seeds: list[int] = []
+        self.draws, self.watched = 0, watched
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+
+    def draw(self):
+        self.draws += 1
+        return self.seeds[-1]
+
+    def watch(self):
+        before = self.draws
+        return (lambda: self.draws != before) if self.watched else None
+
+
+def load(seeding, seed, function):
+    return seeding.load(seed, function, function)
+
+
+def test_seeded_are_those_that_somebody_draws_from_or_nobody_knows_of():
+    used, idle, unknown = Counted(), Counted(), Counted(watched=False)
+    seeding = Seeding([used, idle, unknown])
+    for seed in (3, 4, 5):
+        assert load(seeding, seed, used.draw) == seed
+    assert (used.seeds, idle.seeds, unknown.seeds) == ([3, 4, 5], [3], [3, 4, 5])
+
+
+def test_one_that_is_drawn_from_later_is_seeded_from_then_on():
+    late, other = Counted(), Counted()
+    seeding = Seeding([late, other])
+    load(seeding, 1, lambda: None)
+    load(seeding, 2, lambda: None)
+    assert late.seeds == other.seeds == [1]
+    times = []
+    assert load(seeding, 3, lambda: (times.append(1), late.draw())[1]) == 3
+    assert len(times) == 2  # the first was in vain
+    assert load(seeding, 4, lambda: (times.append(1), late.draw())[1]) == 4
+    assert len(times) == 3
+    load(seeding, 5, lambda: None)
+    assert late.seeds == other.seeds == [1, 3, 4, 5]
+
+
+def test_errors_that_come_of_an_unseeded_generator_come_again_or_not():
+    late = Counted()
+    seeding = Seeding([late])
+
+    def fail():
+        if late.draw() != 3:
+            raise ValueError("not seeded")
+        return "seeded"
+
+    with pytest.raises(ZeroDivisionError):
+        load(seeding, 1, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load(seeding, 2, lambda: 1 / 0)
+    assert late.seeds == [1]
+    assert load(seeding, 3, fail) == "seeded"
+    with pytest.raises(ValueError, match="not seeded"):
+        load(seeding, 4, fail)
+
+
+def test_what_is_done_again_is_done_from_the_beginning():
+    late = Counted()
+    seeding = Seeding([late])
+    load(seeding, 1, lambda: None)
+    assert seeding.load(2, late.draw, lambda: ("again", late.draw())) == ("again", 2)
+
+
+def test_seeds_of_many_are_those_of_each():
+    indices = np.array([0, 1, 5, 2**40, 2**62, -1, -(2**63)])
+    for seed, epoch in [(0, 0), (2**64 - 1, 7), (12345, 2**50)]:
+        assert sample_seeds(seed, epoch, indices).tolist() == [sample_seed(seed, epoch, int(index)) for index in indices]
+
+
+class Noisy(Numbers):
+    """Some samples have something random in them: of one generator, of another one, of both."""
+
+    def __getitem__(self, index):
+        sample = super().__getitem__(index).astype(np.float64)
+        if index % 7 == 3:
+            sample[-1] = random.random()
+        if index % 11 == 5:
+            sample[-2] = np.random.rand()
+        return sample
+
+
+@pytest.mark.parametrize("first", [0, 3], ids=["late", "at once"])
+@pytest.mark.parametrize("known", [True, False], ids=["watched", "unknown"])
+def test_random_samples_do_not_depend_on_the_workers(first, known, monkeypatch):
+    if not known:
+        monkeypatch.setattr(generators, "_python_is_known", lambda: False)
+        monkeypatch.setattr(generators, "_numpy_is_known", lambda: False)
+    order = [*range(first, 300), *range(first)]
+    batches = [
+        np.concatenate(list(Loader(Noisy(300), 16, sampler=order, num_workers=workers, generator=np.random.default_rng(4)))) for workers in (1, 2, 3)
+    ]
+    for others in batches[1:]:
+        np.testing.assert_array_equal(batches[0], others)
+    assert len(set(batches[0][np.array(order) % 7 == 3][:, -1])) == 43
+
+
+def test_they_are_those_of_a_generator_that_is_seeded_for_each():
+    rows = np.concatenate(list(Loader(Noisy(300), 16, shuffle=True, seed=3, num_workers=2)))
+    key, backend = sample_seed(3, 0, 0), NumpyBackend()
+    for row in rows:
+        index = int(row[0])
+        backend.seed_sample(sample_seed(key, 0, index))
+        np.testing.assert_array_equal(row, Noisy(300)[index])
+
+
+def noise(sample):
+    sample[0] += 1  # in place: done again it would be 2
+    if sample[1] == 1_000_003 + 250:  # that of one sample alone
+        sample[2] = np.random.randint(1 << 30)
+    return sample
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_augment_that_draws_late_and_works_in_place(workers):
+    def rows():
+        loader = Loader(Numbers(400), 8, num_workers=workers, size="16MiB", augment=noise, seed=1)
+        list(loader)
+        loader.set_epoch(0)
+        return np.concatenate(list(loader))
+
+    once, again = rows(), rows()
+    np.testing.assert_array_equal(once, again)
+    np.testing.assert_array_equal(once[:, 0], np.arange(400) + 1)
+    assert once[250, 2] < 1 << 30

@@ -1,0 +1,345 @@
+"""Random samples get into no cache: draws from torch's generator, in loaders and workers of torch."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import python
+from torch_helpers import TORCH_WARNINGS, torch
+
+import stocached
+from stocached import NondeterministicDatasetError
+from stocached._random import generators
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+N, LATE = 60, 5  # LATE: a sample that no constructor tries out
+
+
+@pytest.fixture(autouse=True)
+def states_kept():
+    with generators.kept():
+        yield
+
+
+class Constant:
+    """Every sample is the same; `do(index)` is done for it before."""
+
+    def __init__(self, do):
+        self.do = do
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        self.do(index)
+        return torch.zeros(3, 4), 1
+
+
+def late(do):
+    return Constant(lambda k: do() if k == LATE else None)
+
+
+def with_the_second_of_two():
+    torch.randn(1, dtype=torch.float64)
+
+
+DRAWS = {
+    "rand": lambda: torch.rand(1),
+    "randn": lambda: torch.randn(1),
+    "the second of two": with_the_second_of_two,
+    "every word": lambda: torch.empty(624, dtype=torch.int32).random_(),
+    "randperm": lambda: torch.randperm(5),
+    "dropout": lambda: torch.nn.functional.dropout(torch.ones(100)),
+    "multinomial": lambda: torch.ones(4).multinomial(1),
+    "seed": lambda: torch.seed(),
+}
+
+
+@pytest.mark.parametrize("draw", list(DRAWS))
+@pytest.mark.parametrize("known", [True, False], ids=["in memory", "unknown layout"])
+def test_every_draw_is_noticed(draw, known, monkeypatch):
+    from stocached._random import torch_generator
+    from stocached.torch import CachedDataset
+
+    if not known:
+        monkeypatch.setattr(torch_generator, "_offset", lambda: 0)
+        monkeypatch.setattr(generators, "_known", (*generators.known()[:2], torch_generator.TorchGenerator()))
+    monkeypatch.setattr(generators, "_observer", None)
+    torch.randn(1, dtype=torch.float64)  # one of two is left
+    dataset = CachedDataset(late(DRAWS[draw]))
+    dataset[LATE - 1]
+    with pytest.raises(NondeterministicDatasetError, match=f"sample {LATE} of the dataset draws random numbers from the global generator of torch:"):
+        dataset[LATE]
+    assert dataset.stats().ready == 0
+
+
+def test_the_memory_of_this_torch_is_known():
+    """Otherwise each look takes 2 us; torch_generator.py says how it lies."""
+    assert generators.known()[2].places()
+
+
+def test_the_second_gaussian_is_put_back():
+    for before in range(2):
+        torch.manual_seed(3)
+        expected = [torch.randn(1, dtype=torch.float64).item() for _ in range(4)][before:]
+        torch.manual_seed(3)
+        for _ in range(before):
+            torch.randn(1, dtype=torch.float64)
+        with generators.kept():
+            torch.randn(7, dtype=torch.float64), torch.manual_seed(8)
+        assert [torch.randn(1, dtype=torch.float64).item() for _ in range(4 - before)] == expected
+
+
+def test_the_numbers_of_the_program_are_as_without_the_check():
+    from stocached.torch import CachedDataset
+
+    class Lazy(Constant):
+        model = None
+
+        def build(self, index):
+            self.model = self.model or torch.nn.Linear(2, 2)
+
+    seen = []
+    for allowed in (True, False):
+        torch.manual_seed(5)
+        inner = Lazy(None)
+        inner.do = inner.build
+        dataset = CachedDataset(inner, allow_random=allowed)
+        mine = [torch.randn(3).tolist()]
+        for k in range(N):
+            dataset[k]
+            mine += [torch.randn(1).item(), torch.rand(1).item()]
+        seen.append(mine)
+        assert dataset.stats().ready == N
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batches", [False, True], ids=["row by row", "whole batches"])
+def test_loaders(workers, batches):
+    from stocached.torch import DataLoader
+
+    with pytest.raises(NondeterministicDatasetError) as caught:
+        for _ in DataLoader(late(lambda: torch.rand(1)), 6, num_workers=workers, size="16MiB", collate_fn=list if batches else None):
+            pass
+    said = str(caught.value)
+    assert "global generator of torch" in said
+    assert "DataLoader(dataset, ..., augment=fn)" in said
+    assert "DataLoader(dataset, ..., allow_random=True)" in said
+    assert said.endswith("The loader gave 0 batches before.")
+    loader = DataLoader(late(lambda: torch.rand(1)), 6, num_workers=workers, size="16MiB", allow_random=True)
+    assert sum(len(labels) for _, labels in loader) == N
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_in_a_loader_of_torch(workers):
+    from stocached.torch import CachedDataset
+
+    dataset = CachedDataset(late(lambda: torch.rand(1)))
+    with pytest.raises(NondeterministicDatasetError, match=r"CachedDataset\(dataset, \.\.\., augment=fn\)"):
+        for _ in torch.utils.data.DataLoader(dataset, 6, num_workers=workers):
+            pass
+    assert dataset.stats().ready == 0
+    again = CachedDataset(late(lambda: torch.rand(1)), allow_random=True)
+    assert sum(len(labels) for _, labels in torch.utils.data.DataLoader(again, 6, num_workers=workers)) == N
+
+
+SPAWNED = """
+import sys
+import numpy as np, torch
+from stocached import Cache, NondeterministicDatasetError
+from stocached.torch import CachedDataset
+
+class Own(torch.utils.data.Dataset):
+    def __init__(self): self.generator = None
+    def __len__(self): return 200
+    def __getitem__(self, k):
+        self.generator = self.generator or np.random.default_rng()
+        return torch.tensor([self.generator.random() if k not in (0, 99, 199) else 0.0], dtype=torch.float64)
+
+if __name__ == "__main__":
+    cache = Cache.create(samples=200, shape=1, dtype="float64")
+    dataset = CachedDataset(Own(), cache)
+    cache.put(150, np.array([0.25]))
+    loader = torch.utils.data.DataLoader(dataset, 4, num_workers=2, multiprocessing_context="spawn", persistent_workers=True)
+    found = 0
+    for _ in range(2):
+        batches = iter(loader)
+        while True:
+            try:
+                next(batches)
+            except NondeterministicDatasetError as error:
+                found += "were removed from the cache" in str(error)
+            except StopIteration:
+                break
+    assert found  # one finds it, and each load is an error from then on
+    assert [k for k in range(200) if k in cache] == [150], [k for k in range(200) if k in cache]
+"""
+
+
+def test_spawned_workers_stop_together(tmp_path):
+    program = tmp_path / "spawned.py"
+    program.write_text(SPAWNED)
+    done = subprocess.run([sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_draws_when_torch_is_imported_for_it():
+    """A dataset that imports torch for its first sample: nobody had looked at its generator before."""
+    python(
+        """
+        import sys
+        from stocached import NondeterministicDatasetError
+        from stocached._datasets.cached_samples import CachedSamples
+
+        class Late:
+            def __len__(self): return 60
+            def __getitem__(self, k):
+                if k == 5:
+                    import torch
+                    torch.rand(1)
+                return 1
+
+        dataset = CachedSamples(Late())
+        assert "torch" not in sys.modules
+        try:
+            dataset[5]
+        except NondeterministicDatasetError as error:
+            assert "global generator of torch" in str(error), error
+        else:
+            sys.exit("no error")
+        """,
+        options=("-W", "ignore"),
+    )
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["torch's", "ours"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_loader_within_a_dataset(ours, shuffle):
+    from stocached.torch import CachedDataset, DataLoader
+
+    kind = DataLoader if ours else torch.utils.data.DataLoader
+
+    class Outer:
+        def __len__(self):
+            return N
+
+        def __getitem__(self, index):
+            return torch.cat([x for (x,) in kind(torch.utils.data.TensorDataset(torch.arange(6) + index), 2, shuffle=shuffle)])
+
+    if shuffle:  # the order of what it gives is random
+        with pytest.raises(NondeterministicDatasetError, match="global generator of torch"):
+            CachedDataset(Outer())
+        return
+    state = torch.get_rng_state()
+    dataset = CachedDataset(Outer())
+    assert torch.equal(torch.get_rng_state(), state)
+    for k in range(N):
+        assert dataset[k].tolist() == list(range(k, k + 6))
+    assert dataset.stats().ready == N
+    assert not torch.equal(torch.get_rng_state(), state), "each epoch of a loader draws a base seed"
+
+
+def test_workers_of_a_loader_within_a_dataset():
+    from stocached.torch import CachedDataset
+
+    class Random:
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return torch.rand(1)
+
+    class Outer:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return torch.cat(list(torch.utils.data.DataLoader(Random(), 2, num_workers=1)))
+
+    with pytest.raises(NondeterministicDatasetError, match="it \\(.*\\) differs"):
+        CachedDataset(Outer())
+
+
+def test_states_that_are_put_back_hide_nothing_for_long():
+    from stocached.torch import CachedDataset
+
+    def flip(k):
+        with torch.random.fork_rng(devices=[]):
+            torch.seed()
+            return torch.rand(1) < 0.5
+
+    class Flips(Constant):
+        def __getitem__(self, index):
+            return flip(index) if index not in (0, (N - 1) // 2, N - 1) else torch.zeros(1, dtype=torch.bool)
+
+    dataset = CachedDataset(Flips(None))
+    with pytest.raises(NondeterministicDatasetError, match="was loaded again and it .* differs"):
+        for k in range(N):
+            dataset[k]
+    assert dataset.stats().ready == 0
+
+
+def test_samples_that_seed_themselves():
+    from stocached.torch import CachedDataset
+
+    def noise(k):
+        torch.manual_seed(k)
+        random.seed(k)
+        np.random.seed(k)
+        return torch.randn(3) + random.random() + np.random.standard_normal()
+
+    class Noise(Constant):
+        def __getitem__(self, index):
+            return noise(index)
+
+    dataset = CachedDataset(Noise(None))
+    for _ in range(2):
+        for k in range(N):
+            assert torch.equal(dataset[k], noise(k))
+    assert dataset.stats().ready == N
+
+
+def test_the_data_module_names_its_arguments(tmp_path):
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
+    from prepared import Made
+
+    from stocached.lightning import DataModule
+    from stocached.prepare import MemoryStorage
+
+    def flip(sample):
+        return sample if random.random() < 2 else None
+
+    data = DataModule(Made(20), MemoryStorage(), batch_size=2, train_transform=flip, train_loader={"size": "64MiB"})
+    data.prepare_data()
+    with pytest.raises(
+        NondeterministicDatasetError,
+        match=r'DataModule\(\.\.\., train_loader=\{"augment": fn\}\).*DataModule\(\.\.\., loader=\{"allow_random": True\}\)',
+    ):
+        data.train_dataloader()
+    data = DataModule(
+        Made(20), MemoryStorage(), batch_size=2, train_transform=flip, loader={"allow_random": True}, train_loader={"size": "64MiB"}, validation=4
+    )
+    data.prepare_data()
+    assert sum(1 for _ in data.train_dataloader()) == 8
+
+    class Random(Made):
+        def samples(self, first, stop):
+            random.random()
+            return super().samples(first, stop)
+
+    with pytest.raises(NondeterministicDatasetError, match=r"of the preparer draws .*DataModule\(\.\.\., allow_random=True\)"):
+        DataModule(Random(20), MemoryStorage()).prepare_data()
+    DataModule(Random(20), MemoryStorage(), allow_random=True).prepare_data()
+
+
+def test_shared_cache_takes_what_it_is_given():
+    """Its user stores samples himself; nothing is loaded here."""
+    cache = stocached.SharedCache(size_limit_gib=0.01, dataset_len=4, data_dims=(2,), dtype=torch.float32)
+    cache.set_slot(0, torch.rand(2))
+    assert cache.get_slot(0) is not None

@@ -1,0 +1,26 @@
+"""Loaders in Lightning and in accelerate on two ranks: what test_lightning_loaders.py and test_accelerate_loaders.py check in one process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import checks_of
+
+MISSING = [name for name in ("lightning", "accelerate") if importlib.util.find_spec(name) is None]
+INSTALLED = pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: tools/setup.sh torch does it")
+pytestmark = [pytest.mark.torch, INSTALLED]
+
+
+def test_every_check_passes_on_two_ranks(tmp_path):
+    command = [sys.executable, "-W", "ignore", Path(__file__).parents[1] / "framework_ranks.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    passed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    wanted = [*checks_of("lightning_checks.py"), *checks_of("framework_ranks.py"), *checks_of("accelerate_checks.py")]
+    for rank in range(2):
+        assert [name for number, name in passed if number == rank] == wanted

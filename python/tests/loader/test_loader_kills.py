@@ -1,0 +1,177 @@
+"""Workers of the loader that die: by a signal, by the user's code, between two samples or in the middle of one, once or two hundred times."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from loader_datasets import Deadly, Numbers, Stream, read
+from processes import gone, limit, until
+
+from stocached import InvalidError, Loader, WorkerLostError
+
+PROGRAM = Path(__file__).parents[1] / "loader_programs" / "kills.py"
+SAID = {"SIGKILL": "was killed by SIGKILL", "SIGSEGV": "was killed by SIGSEGV", "os._exit": "ended with status 3", "sys.exit": "ended with status 4"}
+
+
+def stack(samples):
+    return np.stack(samples)
+
+
+WAYS = {
+    "rows": ({"batch_size": 4}, "while it loaded sample 21"),
+    "batches": ({"batch_size": 4, "collate_fn": stack}, "while it made the batch of samples 20, 21, 22, 23"),
+    "samples": ({"batch_size": None}, "while it loaded sample 21"),
+    "iterable": ({"batch_size": 4}, "while it read its part of the dataset"),
+}
+
+
+@pytest.mark.parametrize("how", list(SAID))
+@pytest.mark.parametrize("way", list(WAYS))
+def test_lost_worker_is_an_error_that_names_worker_reason_and_sample(way, how, tmp_path):
+    settings, doing = WAYS[way]
+    dataset = Deadly(40, 21, how, tmp_path / "note")
+    batches = iter(Loader(Stream(dataset) if way == "iterable" else dataset, num_workers=2, **settings))
+    pids = batches._runtime.pool.pids
+    with pytest.raises(WorkerLostError) as caught:
+        list(batches)
+    took = time.monotonic() - float((tmp_path / "note").read_text())
+    assert took < limit(1)
+    text = str(caught.value)
+    assert any(f"worker {number} (process {pid})" in text for number, pid in enumerate(pids)), text
+    assert SAID[how] in text
+    assert doing in text
+    assert ("restart_workers=True" in text) == (way != "iterable")
+    with pytest.raises(WorkerLostError):  # it is not forgotten
+        next(batches)
+    batches.close()
+    gone(pids)
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
+@pytest.mark.parametrize("cached", [False, True], ids=["uncached", "cached"])
+def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
+    loader = Loader(Numbers(600), 2, num_workers=2, size="64MiB" if cached else None, **settings)
+    if cached:
+        list(loader)
+    batches = iter(loader)
+    pids = batches._runtime.pool.pids
+    next(batches)
+    time.sleep(0.3)  # all that may be made ahead is made
+    os.kill(pids[1], signal.SIGKILL)
+    start = time.monotonic()
+    torchs = rf"DataLoader worker \(pid {pids[1]}\) is killed by signal: Killed"  # programs look for it in logs
+    with pytest.raises(WorkerLostError, match=rf"worker 1 \(process {pids[1]}\) was killed by SIGKILL.*{torchs}"):
+        for _ in batches:
+            time.sleep(0.01)
+    assert time.monotonic() - start < limit(1)
+    batches.close()
+    gone(pids)
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
+def test_workers_that_are_kept_are_made_anew_after_one_was_lost(settings):
+    loader = Loader(Numbers(60), 4, num_workers=2, persistent_workers=True, **settings)
+    assert read(loader) == list(range(60))
+    pids = loader._kept.pool.pids
+    os.kill(pids[0], signal.SIGKILL)
+    gone(pids[:1])
+    with pytest.raises(WorkerLostError, match=rf"worker 0 \(process {pids[0]}\) was killed by SIGKILL"):
+        time.sleep(0.3)  # so long it may take to be noticed
+        list(loader)  # begun ahead or not
+    assert read(loader) == list(range(60))
+    gone(pids)
+    loader.close()
+
+
+@pytest.mark.parametrize("how", list(SAID))
+@pytest.mark.parametrize(
+    "settings", [{"batch_size": 4}, {"batch_size": 4, "collate_fn": stack}, {"batch_size": None}], ids=["rows", "batches", "samples"]
+)
+def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
+    loader = Loader(Deadly(40, 21, how, tmp_path / "note", once=True), num_workers=2, restart_workers=True, persistent_workers=True, **settings)
+    for _ in range(2):
+        assert read(loader) == list(range(40))
+    assert loader._kept.pool.restarts == 1
+    loader.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
+def test_worker_killed_between_epochs_is_restarted(settings):
+    loader = Loader(Numbers(40), 4, num_workers=2, restart_workers=True, persistent_workers=True, **settings)
+    for epoch in range(3):
+        assert read(loader) == list(range(40))
+        os.kill(loader._kept.pool.pids[epoch % 2], signal.SIGKILL)
+    loader.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
+def test_sample_that_ends_every_worker_is_not_tried_for_ever(settings, tmp_path):
+    loader = Loader(Deadly(40, 21, "SIGKILL", tmp_path / "note"), 4, num_workers=2, restart_workers=True, **settings)
+    with pytest.raises(WorkerLostError, match=r"sample.* 21.* number 5 that this has happened to"):
+        list(loader)
+
+
+def dies_at_once(worker):
+    os._exit(9)
+
+
+def test_workers_that_die_of_being_started_are_not_started_for_ever():
+    with pytest.raises(WorkerLostError, match=r"status 9 before its first task; it is number \d+"):
+        list(Loader(Numbers(40), 4, num_workers=2, restart_workers=True, worker_init_fn=dies_at_once))
+
+
+def test_iterable_dataset_cannot_be_restarted():
+    """A new worker would begin its part anew, and nobody knows how far the old one was."""
+    with pytest.raises(InvalidError, match=r"restart_workers=True needs a dataset with len\(\) and \[index\]"):
+        Loader(Stream(Numbers(4)), num_workers=1, restart_workers=True)
+
+
+def test_lost_worker_is_noticed_where_somebody_else_waits_for_all_children(tmp_path):
+    """With SIGCHLD ignored there is nothing left to wait for, and multiprocessing takes every child for alive."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        batches = iter(Loader(Deadly(40, 21, "SIGKILL", tmp_path / "note"), 4, num_workers=2))
+        pids = batches._runtime.pool.pids
+        with pytest.raises(WorkerLostError, match="is gone.* while it loaded sample 21"):
+            list(batches)
+        start = time.monotonic()
+        batches.close()
+        assert time.monotonic() - start < limit(1)
+        gone(pids)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_killed_by_hand_in_the_middle_of_a_sample():
+    batches = iter(Loader(Numbers(40, seconds=30), 4, num_workers=3))
+    pids = batches._runtime.pool.pids
+    board = batches._runtime.task_queue
+    until(lambda: all(board.held(k) for k in range(3)), "every worker has a sample")
+    index = board.asked(board.held(1)[0])["index"]
+    os.kill(pids[1], signal.SIGKILL)
+    start = time.monotonic()
+    with pytest.raises(WorkerLostError, match=rf"worker 1 .* SIGKILL while it loaded sample {index}"):
+        next(batches)
+    batches.close()
+    assert time.monotonic() - start < limit(1)
+    gone(pids)
+
+
+@pytest.mark.parametrize("way", ["rows", "cached", "batches"])
+def test_two_hundred_kills_at_random_moments(way):
+    """STOCACHED_TEST_KILLS makes it more, for `make soak`."""
+    kills = int(os.environ.get("STOCACHED_TEST_KILLS", "200" if way == "cached" else "25"))
+    result = subprocess.run([sys.executable, PROGRAM, way, str(kills)], capture_output=True, text=True, timeout=60 + kills, check=False)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    killed, restarts, epochs = map(int, result.stdout.split())
+    assert killed == kills
+    assert 0.9 * kills <= restarts <= kills
+    assert epochs > 1
+    assert result.stderr == ""

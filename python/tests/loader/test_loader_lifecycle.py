@@ -1,0 +1,390 @@
+"""How iterations of the loader end, and that nothing of them is left: breaks, errors, Ctrl-C, exits, forks, time limits, threads as workers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from loader_datasets import Asleep, Numbers, Stream, check, read
+from processes import gone, limit, lives, until
+
+from stocached import ClosedError, Loader, WorkerLostError
+
+PROGRAMS = Path(__file__).parents[1] / "loader_programs"
+MANY = int(os.environ.get("STOCACHED_TEST_BREAKS", "0"))  # `make soak` sets it
+
+
+def stack(samples):
+    return np.stack(samples)
+
+
+def program(name: str, *arguments: object, timeout: float = 240) -> str:
+    result = subprocess.run(
+        [sys.executable, PROGRAMS / f"{name}.py", *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    assert result.stderr == "", result.stderr
+    return result.stdout
+
+
+# ---------------------------------------------------------------------------------------------------- leaving an epoch
+
+
+TIMES = {"cached": 1000, "drawn": 100, "persistent": 250, "batches": 100, "thread": 250, "threads": 100, "fresh": 12, "made": 12, "forkserver": 2}
+
+
+@pytest.mark.parametrize(("way", "times"), list(TIMES.items()))
+def test_epochs_left_in_the_middle_leave_nothing(way, times):
+    """By break, by an error, by the garbage collector, by close(): processes, threads, descriptors and mappings are as before, and memory does not grow."""
+    many = MANY if times > 12 else times  # starting workers 2,000 times is no matter of minutes
+    slowest, _ = map(float, program("breaks", way, many or times, timeout=3600).split())
+    assert slowest < limit(1) or way == "forkserver"  # where starting workers takes longer
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"collate_fn": stack}, {"persistent_workers": True}, {"worker": "thread"}], ids=["rows", "batches", "kept", "thread"]
+)
+def test_leaving_does_not_wait_for_samples(settings):
+    loader = Loader(Asleep(40, awake=4), 2, num_workers=2, **settings)
+    batches = iter(loader)
+    assert check(next(batches)) == [0, 1]
+    pool = batches._runtime.pool
+    until(lambda: all(pool.task_queue.held(k) for k in range(2)), "both are in the middle of a sample")
+    start = time.monotonic()
+    batches.close()
+    loader.close()
+    assert time.monotonic() - start < limit(1)
+    gone(pool.pids)
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_batches_of_an_epoch_that_was_left_do_not_get_into_the_next():
+    """A worker that is kept goes on with its sample, into a buffer that the new epoch does not get before."""
+    loader = Loader(Numbers(60, seconds=0.01), 3, shuffle=True, seed=1, num_workers=3, persistent_workers=True)
+    for epoch in range(12):
+        batches = iter(loader)
+        got = [check(next(batches)) for _ in range(20 if epoch % 4 == 3 else 2)]
+        wanted = loader.sampler.order.epoch(epoch).indices().reshape(-1, 3).tolist()
+        assert got == wanted[: len(got)]
+        batches.close()
+    loader.close()
+
+
+def test_close_of_the_loader_ends_workers_and_its_iteration_says_so():
+    for settings in ({}, {"persistent_workers": True}, {"collate_fn": stack}, {"worker": "thread"}):
+        loader = Loader(Numbers(40), 4, num_workers=2, **settings)
+        batches = iter(loader)
+        next(batches)
+        pids = batches._runtime.pool.pids
+        loader.close()
+        gone(pids)
+        with pytest.raises(ClosedError, match="the loader was closed"):
+            next(batches)
+        loader.close()
+        assert read(loader) == list(range(40))
+        loader.close()
+    for settings in ({}, {"size": "16MiB"}):
+        loader = Loader(Numbers(40), 4, **settings)
+        batches = iter(loader)
+        next(batches)
+        loader.close()
+        with pytest.raises(ClosedError, match="the loader was closed"):
+            next(batches)
+
+
+CONCURRENT = [
+    {},
+    {"size": "16MiB"},
+    {"num_workers": 2},
+    {"num_workers": 2, "collate_fn": stack},
+    {"num_workers": 2, "worker": "thread", "size": "16MiB"},
+]
+
+
+@pytest.mark.parametrize("settings", CONCURRENT, ids=["plain", "cached", "rows", "batches", "threads"])
+def test_two_iterations_of_one_loader_at_once(settings):
+    """Each has workers of its own, as with torch."""
+    loader = Loader(Numbers(60), 4, shuffle=True, seed=2, **settings)
+    for turn in range(0, 4, 2):
+        pairs = [(check(a), check(b)) for a, b in zip(loader, loader)]
+        wanted = [loader.sampler.order.epoch(turn + k).indices().reshape(-1, 4).tolist() for k in range(2)]
+        assert pairs == list(zip(*wanted))
+    loader.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
+def test_second_iteration_ends_the_first_where_workers_are_kept(settings):
+    """torch begins its one iterator anew; here the old one says that it was ended, rather than that its epoch is over."""
+    loader = Loader(Numbers(60), 4, shuffle=True, seed=2, num_workers=2, persistent_workers=True, **settings)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    with pytest.raises(ClosedError, match="one at a time"):
+        next(first)
+    assert read(second) == loader.sampler.order.epoch(1).indices().tolist()
+    with pytest.raises(StopIteration):
+        next(second)
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("settings", [{"seed": 5, "shuffle": True}, {"sampler": list(range(40))}], ids=["ours", "own"])
+def test_state_after_a_break_is_that_of_the_break(workers, settings):
+    def made():
+        return Loader(Numbers(40), 4, num_workers=workers, **settings)
+
+    loader, got = made(), []
+    for batch in loader:
+        got += check(batch)
+        if len(got) == 12:
+            break
+    gc.collect()
+    state = loader.state_dict()
+    again = made()
+    again.load_state_dict(state)
+    assert sorted(got + read(again)) == list(range(40)), "the rest of the epoch was lost"
+    loader.set_epoch(7)
+    assert loader.state_dict()["epoch"] == 7
+    loader.close()
+    again.close()
+
+
+def test_sampler_that_fails_loses_no_batch():
+    def sampler():
+        yield from range(24)
+        raise KeyError("no more")
+
+    for workers in (0, 2):
+        got, errors = [], 0
+        batches = iter(Loader(Numbers(40), 4, sampler=sampler(), num_workers=workers, size="16MiB"))
+        while True:
+            try:
+                got += check(next(batches))
+            except KeyError:
+                errors += 1
+            except StopIteration:
+                break
+        assert (got, errors) == (list(range(24)), 1)
+
+
+# ---------------------------------------------------------------------------------------------------- ends of the program
+
+
+class Program:
+    """endings.py, in a group of processes of its own."""
+
+    def __init__(self, workers: int, method: str, ending: str) -> None:
+        command = [sys.executable, str(PROGRAMS / "endings.py"), str(workers), method, ending]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        self.pid, *self.workers = map(int, line.split())
+        self.start = time.monotonic()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def finish(self) -> tuple[int, str, str]:
+        """Status and output."""
+        output, error = self.process.communicate(timeout=120)
+        return self.process.returncode, output, error
+
+
+@pytest.mark.parametrize(
+    ("method", "ending"),
+    [("fork", "wait"), ("fork", "persistent"), ("fork", "busy"), ("forkserver", "wait"), ("spawn", "wait"), ("thread", "wait")],
+)
+def test_ctrl_c(method, ending):
+    with Program(2, method, ending) as program:
+        sent = time.monotonic()
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.process.stdout.readline() == "interrupted\n", program.finish()
+        assert time.monotonic() - sent < limit(1)
+        code, _, error = program.finish()
+        assert (code, error) == (0, "")
+        gone(program.workers)
+
+
+@pytest.mark.parametrize("method", ["fork", "thread"])
+@pytest.mark.parametrize(("ending", "status"), [("end", 0), ("exit", 7), ("os._exit", 8), ("error", 1)])
+def test_program_that_ends_in_the_middle_of_an_epoch(method, ending, status):
+    with Program(3, method, ending) as program:
+        code, _, error = program.finish()
+        assert time.monotonic() - program.start < limit(1.5)  # 0.8 of them for workers that do not hear, and the rest for the interpreter
+        assert code == status
+        assert error == "" if ending != "error" else error.splitlines()[-1] == "ValueError: something is wrong"
+        assert gone(program.workers) < limit(1)
+
+
+def test_program_that_ends_while_hits_are_gathered():
+    """Its threads may not write into memory that goes with the interpreter."""
+    for _ in range(4):
+        with Program(0, "fork", "gather") as program:
+            code, _, error = program.finish()
+            assert (code, error) == (0, "")
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_workers_end_with_a_killed_parent(method):
+    """In whatever sample they are."""
+    with Program(4, method, "busy") as program:
+        assert len(program.workers) == 4
+        assert all(map(lives, program.workers))
+        os.kill(program.pid, signal.SIGKILL)
+        assert gone(program.workers) < limit(1)
+
+
+def test_terminated_workers_do_not_run_the_handlers_of_their_parent(tmp_path):
+    """A program that saves a checkpoint when it is told to end must not do so in its workers."""
+
+    def save(signum, frame):
+        (tmp_path / f"checkpoint-{os.getpid()}").touch()
+
+    before = signal.signal(signal.SIGTERM, save)
+    try:
+        loader = Loader(Asleep(40), 2, num_workers=2)
+        batches = iter(loader)
+        pool = batches._runtime.pool
+        until(lambda: all(pool.task_queue.held(k) for k in range(2)), "both are in the middle of a sample")
+        pids = pool.pids
+        batches.close()
+        gone(pids)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------------- forks
+
+
+@pytest.mark.parametrize("way", ["plain", "cached", "fresh", "persistent", "batches", "thread"])
+def test_fork_in_the_middle_of_an_epoch(way):
+    assert program("forks", way) == "whole\n"
+
+
+# ---------------------------------------------------------------------------------------------------- time limits
+
+
+def at_last(batches) -> list[int]:
+    """The next batch, however late: workers may take their time to start."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return check(next(batches))
+        except RuntimeError as error:
+            if "timed out" not in str(error) or time.monotonic() > end:
+                raise
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"collate_fn": stack}, {"worker": "thread"}, {"in_order": False}], ids=["rows", "batches", "thread", "any order"]
+)
+def test_timeout(settings):
+    loader = Loader(Asleep(40, awake=4), 2, num_workers=2, timeout=0.4, **settings)
+    batches = iter(loader)
+    assert sorted(at_last(batches) + at_last(batches)) == [0, 1, 2, 3]
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match="timed out after 0.4 seconds"):
+        next(batches)
+    assert 0.4 <= time.monotonic() - start < limit(1)
+    with pytest.raises(RuntimeError, match="timed out after 0.4 seconds"):  # and again, as long as it lasts
+        next(batches)
+    batches.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
+def test_batch_that_was_late_is_not_lost(settings):
+    batches = iter(Loader(Numbers(8, seconds=0.3), 2, num_workers=1, timeout=0.2, **settings))
+    got, late = [], 0
+    while len(got) < 8:
+        try:
+            got += check(next(batches))
+        except RuntimeError:
+            late += 1
+    assert got == list(range(8))
+    assert late >= 2
+    assert list(batches) == []
+
+
+# ---------------------------------------------------------------------------------------------------- threads as workers
+
+
+class Moody(Numbers):
+    """Samples that raise what a program would rather not have raised."""
+
+    kinds = {5: ValueError, 9: KeyError, 13: SystemExit, 17: StopIteration, 21: KeyboardInterrupt}
+
+    def __getitem__(self, index):
+        if index in self.kinds:
+            raise self.kinds[index](f"sample {index}")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("collate", [None, stack], ids=["rows", "batches"])
+def test_errors_in_threads(collate):
+    batches = iter(Loader(Moody(16), 4, num_workers=2, worker="thread", collate_fn=collate))
+    threads = list(batches._runtime.pool._workers)
+    assert check(next(batches)) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="worker thread"):
+        next(batches)
+    with pytest.raises(KeyError, match="sample 9"):
+        next(batches)
+    with pytest.raises(RuntimeError, match="SystemExit"):  # one thread does not end the program
+        next(batches)
+    with pytest.raises(StopIteration):
+        next(batches)
+    until(lambda: not any(thread.is_alive() for thread in threads), "all threads have ended")
+
+
+@pytest.mark.parametrize("raised", [ValueError, SystemExit, KeyboardInterrupt])
+def test_init_function_that_fails_in_a_thread(raised):
+    def init(worker):
+        raise raised("not today")
+
+    with pytest.raises((ValueError, RuntimeError, KeyboardInterrupt), match="not today"):
+        list(Loader(Numbers(16), 4, num_workers=2, worker="thread", worker_init_fn=init))
+
+
+def test_threads_in_the_middle_of_a_sample_are_left_alone():
+    """They end behind it, and write into nothing that somebody else has by then."""
+    loader = Loader(Numbers(64, seconds=0.2), 4, num_workers=4, worker="thread")
+    kept, threads = [], []
+    for _ in range(4):
+        batches = iter(loader)
+        threads += batches._runtime.pool._workers
+        kept.append((next(batches), batches.close())[0])
+    assert [check(batch) for batch in kept] == [[0, 1, 2, 3]] * 4
+    until(lambda: not any(thread.is_alive() for thread in threads), "all threads have ended")
+    assert [check(batch) for batch in kept] == [[0, 1, 2, 3]] * 4
+
+
+def test_iterable_dataset_in_a_thread():
+    assert read(Loader(Stream(Numbers(10)), 4, num_workers=1, worker="thread")) == list(range(10))
+
+
+def test_a_thread_that_is_gone_is_an_error():
+    batches = iter(Loader(Asleep(40, awake=4), 2, num_workers=1, worker="thread"))
+    read([next(batches), next(batches)])
+    batches._runtime.task_queue.stop()  # what it hears at the end
+    worker = batches._runtime.pool._workers[0]
+    assert worker.is_alive(), "it is in the middle of a sample, and cannot be lost yet"
+    batches.close()
+    idle = iter(Loader(Numbers(4000), 2, num_workers=1, worker="thread"))
+    next(idle)
+    idle._runtime.task_queue.stop()
+    with pytest.raises(WorkerLostError, match="worker thread 0"):
+        list(idle)

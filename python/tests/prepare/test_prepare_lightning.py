@@ -1,0 +1,342 @@
+"""stocached.lightning.DataModule in the real Trainer: prepared once, each sample once an epoch, and on at the right one from any checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import python
+from torch_helpers import torch
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+if torch is not None:
+    from prepared import Made, parts
+
+    from stocached import InvalidError
+    from stocached.prepare import BlockStorage, IndexSet, MemoryStorage, NotPreparedError, Split, prepare, split
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    global Again, DataModule, Model, Numbered, pl, trainer
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
+    import lightning.pytorch as pl
+    from lightning_run import Model, Numbered, trainer
+
+    from stocached.lightning import DataModule
+
+    class Again(pl.callbacks.ModelCheckpoint):
+        """A second one of a kind, which Lightning tells apart by its state_key."""
+
+        @property
+        def state_key(self) -> str:
+            return f"{self.dirpath}"
+
+
+def module(storage: Any, n: int = 30, **more: Any) -> Any:
+    settings = {"batch_size": 4, "validation": 6, "seed": 3, "block_size": 5, "window": 2}
+    return DataModule(Numbered(n), storage, **{**settings, **more})
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.ckpt"), key=lambda path: torch.load(path, weights_only=False)["global_step"])
+
+
+def run(tmp_path: Path, out: str, *flags: str, **settings: Any) -> Any:
+    """What each rank of a training in processes of its own was given; its messages if it fails."""
+    file = tmp_path / f"{out}.settings"
+    file.write_text(json.dumps({"folder": str(tmp_path), "out": str(tmp_path / out), **settings}))
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, Path(__file__).parents[1] / "lightning_run.py", file, *flags]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(path.read_text()) for path in sorted(tmp_path.glob(f"{out}-*.json"))]
+
+
+def in_epoch(ranks: list[Any], epoch: int, what: str = "trained") -> list[int]:
+    return [index for rank in ranks for entry in rank[what] if entry[0] == epoch for index in entry[-1]]
+
+
+# ------------------------------------------------------------------------------------------------ ranks
+
+DDP = {"strategy": "ddp", "devices": 2}
+
+
+def test_two_ranks(tmp_path):
+    """Two processes, two epochs: prepared by one, each sample once for both; resumed in the middle of either epoch, also by one rank alone."""
+    n, data = 60, {"batch_size": 4, "validation": 12, "seed": 5, "block_size": 6, "window": 2}
+    ranks = run(tmp_path, "whole", n=n, epochs=2, trainer=DDP, data=data)
+    assert [rank["world_size"] for rank in ranks] == [2, 2]
+    asked = parts(tmp_path / "calls")
+    assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(n))  # once
+
+    sets = split(n, 12, seed=5)
+    for epoch in range(2):
+        assert Counter(in_epoch(ranks, epoch)) == Counter(sets.train)
+        assert Counter(in_epoch(ranks, epoch, "validated")) == Counter(sets.validation)
+    assert in_epoch(ranks, 0) != in_epoch(ranks, 1)
+
+    files = checkpoints(tmp_path / "checkpoints")
+    assert len(files) == 12  # of 6 batches an epoch
+    again = run(tmp_path, "again", n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
+    assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
+    assert parts(tmp_path / "calls") == asked  # and not again
+
+    # One rank, in this process, goes on with what two have begun.
+    one = Model()
+    going = trainer(tmp_path, 3, devices=1, reload_dataloaders_every_n_epochs=1)
+    going.fit(one, datamodule=DataModule(Numbered(n), BlockStorage(tmp_path / "data", block_bytes=4096), **data), ckpt_path=files[2])
+    before = [index for rank in ranks for entry in rank["trained"][:3] for index in entry[-1]]
+    alone = [{"trained": one.trained, "validated": one.validated}]
+    assert Counter(before + in_epoch(alone, 0)) == Counter(sets.train)
+    for epoch in (1, 2):
+        assert Counter(in_epoch(alone, epoch)) == Counter(sets.train)
+        assert Counter(in_epoch(alone, epoch, "validated")) == Counter(sets.validation)
+
+
+def test_the_other_lightning(tmp_path):
+    """A program that uses `pytorch_lightning` gets a DataModule of that one."""
+    (one,) = run(tmp_path, "one", "--pytorch-lightning", n=20, epochs=1, trainer={"devices": 1}, data={"validation": 0.1})
+    assert Counter(in_epoch([one], 0)) == Counter(split(20, 0.1).train)
+
+
+# ------------------------------------------------------------------------------------------------ checkpoints
+
+
+@pytest.mark.parametrize(("workers", "drop_last"), [(0, False), (2, False), (0, True)])
+def test_every_checkpoint_goes_on(tmp_path, workers, drop_last):
+    """Behind each batch, each validation and each epoch; the last batch is a short one, or dropped."""
+    storage = BlockStorage(tmp_path / "data")
+    saves = {
+        "by_step": {"every_n_train_steps": 1},
+        "by_epoch": {"every_n_epochs": 1},
+        "at_end": {"every_n_epochs": 1, "save_on_train_epoch_end": True},
+    }
+    callbacks = [Again(tmp_path / name, save_top_k=-1, filename=name + "-{step}", **more) for name, more in saves.items()]
+    model, settings = Model(), {"n": 32, "validation": 6, "num_workers": workers, "drop_last": drop_last}
+    trainer(tmp_path, 2, callbacks=callbacks, val_check_interval=3).fit(model, datamodule=module(storage, **settings))
+    sets = split(32, 6, seed=3)
+    for epoch in range(2):
+        seen = Counter(index for number, _, batch in model.trained if number == epoch for index in batch)
+        assert set(seen.values()) == {1}
+        assert set(seen) <= set(sets.train)
+        assert len(seen) == (24 if drop_last else 26)
+    files = checkpoints(tmp_path)
+    assert len(files) > 2 * 6 + 2 + 2
+    for path in files[:: 1 if not workers and not drop_last else 4]:
+        step = torch.load(path, weights_only=False)["global_step"]
+        again = Model()
+        trainer(tmp_path, 2, val_check_interval=3).fit(again, datamodule=module(storage, **settings), ckpt_path=path)
+        assert again.trained == model.trained[step:], path.name
+
+
+def test_a_step_that_failed_comes_again(tmp_path):
+    storage = BlockStorage(tmp_path / "data")
+    whole = Model()
+    trainer(tmp_path, 2).fit(whole, datamodule=module(storage))
+    for fails_at in (0, 1, 4, 6, 8):
+        failed = Model(fails_at)
+        folder = tmp_path / str(fails_at)
+        with pytest.raises(RuntimeError, match="as it was told"):
+            trainer(folder, 2, callbacks=[pl.callbacks.OnExceptionCheckpoint(folder, "failed")]).fit(failed, datamodule=module(storage))
+        again = Model()
+        trainer(folder, 2).fit(again, datamodule=module(storage), ckpt_path=folder / "failed.ckpt")
+        assert [batch for _, _, batch in failed.trained + again.trained] == [batch for _, _, batch in whole.trained]
+
+
+def test_accumulated_gradients_and_limits(tmp_path):
+    storage = BlockStorage(tmp_path / "data")
+    more = {"accumulate_grad_batches": 2, "limit_train_batches": 5, "limit_val_batches": 1}
+    callback = Again(tmp_path / "c", save_top_k=-1, every_n_train_steps=1, filename="{step}")
+    whole = Model()
+    trainer(tmp_path, 2, callbacks=[callback], **more).fit(whole, datamodule=module(storage))
+    assert [number for _, number, _ in whole.trained] == [0, 1, 2, 3, 4] * 2
+    for path in checkpoints(tmp_path / "c"):
+        said = torch.load(path, weights_only=False)
+        done = said["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
+        again = Model()
+        trainer(tmp_path, 2, **more).fit(again, datamodule=module(storage), ckpt_path=path)
+        assert again.trained == whole.trained[done:], path.name
+
+
+def test_a_checkpoint_of_other_data_or_another_order_is_refused(tmp_path):
+    storage = BlockStorage(tmp_path / "data")
+    callback = Again(tmp_path / "c", save_top_k=-1, every_n_train_steps=2, filename="{step}")
+    trainer(tmp_path, 1, callbacks=[callback]).fit(Model(), datamodule=module(storage))
+    path = checkpoints(tmp_path / "c")[0]
+    for change, text in [
+        ({"seed": 4}, "seed is 4 here and 3 there"),
+        ({"validation": 5}, "samples is 25 here and 24 there"),
+        ({"window": 3}, "window"),
+    ]:
+        with pytest.raises(InvalidError, match=text):
+            trainer(tmp_path, 1).fit(Model(), datamodule=module(storage, **change), ckpt_path=path)
+    with pytest.raises(InvalidError, match="reload_dataloaders_every_n_epochs=1"):
+        trainer(tmp_path, 1).fit(Model(), datamodule=module(storage, batch_size=2), ckpt_path=path)
+    again = Model()
+    trainer(tmp_path, 1, reload_dataloaders_every_n_epochs=1).fit(again, datamodule=module(storage, batch_size=2), ckpt_path=path)
+    assert sum(len(batch) for _, _, batch in again.trained) == 24 - 8
+
+
+def test_one_module_for_several_fits(tmp_path):
+    storage = BlockStorage(tmp_path / "data")
+    data = module(storage)
+    runs = []
+    for _ in range(2):
+        model = Model()
+        trainer(tmp_path, 2).fit(model, datamodule=data)
+        runs.append(model.trained)
+    assert runs[0] == runs[1]
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+def test_parts_and_transforms(tmp_path):
+    storage = BlockStorage(tmp_path / "data")
+
+    def marked(by):
+        return lambda made: {**made, "x": made["x"] * 0 + by}
+
+    class Marks(Model):
+        def training_step(self, batch, number):
+            assert (batch["x"] == 1).all()
+            return super().training_step(batch, number)
+
+        def test_step(self, batch, number):
+            assert (batch["x"] == 2).all()
+            assert len(batch["index"]) <= 5
+            super().test_step(batch, number)
+
+    data = module(storage, n=50, test=10, stratify="label", eval_batch_size=5, transform=marked(2), train_transform=marked(1))
+    model = Marks()
+    run = trainer(tmp_path, 1)
+    run.fit(model, datamodule=data)
+    run.test(model, datamodule=data)
+    sets = split(50, 6, 10, seed=3, labels=[k % 7 for k in range(50)])
+    assert data.split == sets
+    assert model.tested == list(sets.test)
+    assert Counter(index for _, _, batch in model.trained for index in batch) == Counter(sets.train)
+
+
+def test_a_split_that_is_given(tmp_path):
+    storage = BlockStorage(tmp_path / "data")
+    parts = Split(IndexSet([1, 2, 3], 30), IndexSet([4], 30), IndexSet([], 30))
+    model = Model()
+    trainer(tmp_path, 1).fit(model, datamodule=module(storage, split=parts, shuffle=False))
+    assert [batch for _, _, batch in model.trained] == [[1, 2, 3]]
+    with pytest.raises(InvalidError, match="the split is of 31 samples, and the storage has 30"):
+        module(storage, split=Split(IndexSet([1], 31), IndexSet([], 31), IndexSet([], 31))).setup()
+
+
+def test_no_validation(tmp_path):
+    model = Model()
+    trainer(tmp_path, 1).fit(model, datamodule=module(BlockStorage(tmp_path / "data"), validation=0))
+    assert len(model.trained) == 8
+    assert model.validated == []
+
+
+def test_overfitting_takes_the_same_batches(tmp_path):
+    model = Model()
+    trainer(tmp_path, 2, overfit_batches=2).fit(model, datamodule=module(BlockStorage(tmp_path / "data")))
+    epochs = [[batch for number, _, batch in model.trained if number == epoch] for epoch in range(2)]
+    assert epochs[0] == epochs[1]
+    assert len(epochs[0]) == 2
+
+
+def test_without_a_trainer(tmp_path):
+    """The loaders are loaders by themselves."""
+    data = module(MemoryStorage())
+    with pytest.raises(NotPreparedError, match=r"prepare_data\(\)"):
+        data.setup()
+    data.prepare_data()
+    data.setup()
+    loader = data.train_dataloader()
+    epochs = [[index for batch in loader for index in batch["index"].tolist()] for _ in range(2)]
+    assert len(loader) == 6
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(data.split.train)
+    passing = iter(loader)
+    third = [next(passing)["index"].tolist() for _ in range(2)]
+    again = module(data.storage)
+    again.load_state_dict(json.loads(json.dumps(data.state_dict())))
+    rest = [batch["index"].tolist() for batch in again.train_dataloader()]
+    assert rest == [batch["index"].tolist() for batch in passing]
+    assert Counter(index for batch in third + rest for index in batch) == Counter(data.split.train)
+
+
+def test_arguments_that_cannot_be(tmp_path):
+    storage = MemoryStorage()
+    for change, text in [
+        ({"ends": "uneven"}, "pad or drop"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"eval_batch_size": 1.5}, "eval_batch_size=1.5"),
+        ({"loader": {"shuffle": True}}, "loader= has shuffle, which the DataModule says itself"),
+        ({"loader": {"augment": moved}}, "loader= has augment, give it in train_loader="),
+        ({"train_loader": {"order": "shuffled"}}, "train_loader= has order"),
+    ]:
+        with pytest.raises(InvalidError, match=text):
+            module(storage, **change)
+    with pytest.raises(InvalidError, match="not of list and MemoryStorage"):
+        DataModule([], storage)
+
+
+def test_options_of_the_loader(tmp_path):
+    storage = BlockStorage(tmp_path / "data")
+    prepare(Numbered(30), storage)
+    data = DataModule(None, storage, batch_size=4, num_workers=1, loader={"persistent_workers": True, "prefetch_factor": 3})
+    data.prepare_data()  # nothing to do
+    assert data.val_dataloader().loader.persistent_workers
+    assert data.val_dataloader().loader.prefetch_factor == 3
+    assert isinstance(Numbered(3), Made)
+
+
+def moved(made, random):
+    return {**made, "x": made["x"] + random.random(dtype="float32")}
+
+
+def test_a_cache_and_augmentation(tmp_path):
+    """In the second epoch samples come out of the cache, each with another augmentation; evaluation has none of it unless it is asked for."""
+    storage = BlockStorage(tmp_path / "data")
+
+    class Keeps(Model):
+        def __init__(self):
+            super().__init__()
+            self.moves = {}
+
+        def training_step(self, batch, number):
+            for index, x in zip(batch["index"].tolist(), batch["x"]):
+                move = x.numpy() - storage.load_sample(index)["x"]
+                assert abs(move - move[0]).max() < 1e-3
+                self.moves.setdefault(index, set()).add(round(float(move[0]), 3))
+            return super().training_step(batch, number)
+
+    model, data = Keeps(), module(storage, train_loader={"size": "16MiB", "augment": moved})
+    run = trainer(tmp_path, 3)
+    run.fit(model, datamodule=data)
+    assert len(model.moves) == 24
+    assert all(0 <= move < 1 for moves in model.moves.values() for move in moves)
+    assert sum(len(moves) for moves in model.moves.values()) > 60  # of 72, some of which may be close
+    stats = run.train_dataloader.loader.stats()
+    assert stats.hits >= 48
+
+
+def test_without_lightning():
+    code = """
+        import sys
+        sys.modules["lightning"] = sys.modules["lightning.pytorch"] = sys.modules["pytorch_lightning"] = None
+        try:
+            import stocached.lightning
+        except ImportError as error:
+            print(error)
+    """
+    assert "pip install lightning" in python(code).stdout
+    python("import stocached, stocached.prepare, sys; assert 'lightning' not in sys.modules")

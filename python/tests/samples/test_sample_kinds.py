@@ -1,0 +1,245 @@
+"""Every kind of sample through every way in: it comes back as what it was, and default collate gives what torch's loader gives."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_helpers import TORCH_WARNINGS, torch
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS, pytest.mark.filterwarnings("ignore:Starting with TensorDict")]
+
+if torch is not None:
+    import stocached
+    from stocached import Loader
+    from stocached.torch import CachedDataset, DataLoader
+
+N = 12
+NAMES = re.findall(r'^    "(.+?)": ', Path(__file__).with_name("sample_kinds.py").read_text(), re.MULTILINE)  # of ALL, which begins with COLLATED
+OF_COLLATED = NAMES[: NAMES.index("namedtuple") + 1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    global ALL, COLLATED, Kind, alike
+    pytest.importorskip("torchvision")
+    pytest.importorskip("tensordict")
+    import sample_kinds
+    from sample_kinds import COLLATED, OTHERS, Kind, alike
+
+    assert sample_kinds.N == N
+    ALL = {**COLLATED, **OTHERS}
+    assert list(ALL) == NAMES
+    assert list(COLLATED) == OF_COLLATED
+
+
+class Several:
+    """Samples of several kinds at once."""
+
+    def __init__(self, kinds: dict[str, Any]) -> None:
+        self.kinds = kinds
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> Any:
+        return {name: make(index) for name, make in self.kinds.items()}
+
+
+def batches(loader: Any) -> list[Any]:
+    """Of the second epoch, when samples come out of the cache if there is one."""
+    for _ in loader:
+        pass
+    return list(loader)
+
+
+def same_batches(ours: Any, theirs: Any) -> bool:
+    a, b = batches(ours), batches(theirs)
+    return len(a) == len(b) and all(map(alike, a, b))
+
+
+# ---------------------------------------------------------------------------------------------------- CachedDataset
+
+
+@pytest.mark.parametrize("variable", [None, True], ids=["as found", "variable"])
+@pytest.mark.parametrize("name", NAMES)
+def test_it_comes_back_as_what_it_was(name, variable):
+    kind = Kind(ALL[name])
+    dataset = CachedDataset(kind, size="64MiB", variable=variable)
+    for _ in range(2):
+        assert all(alike(dataset[k], ALL[name](k)) for k in range(N)), name
+        assert all(map(alike, dataset.__getitems__(range(N)), map(ALL[name], range(N)))), name
+    assert sorted(kind.loads) == sorted([*range(N), *range(N)])  # once to be stored, once to be compared
+    stats = dataset.stats()
+    assert (stats.stored, stats.passed) == (N, 0)
+    assert variable is None or dataset.cache.variable
+
+
+def test_a_named_cache_is_read_by_another_process(cache_name):
+    filled = CachedDataset(Several(ALL), name=cache_name, fingerprint="kinds", size="64MiB")
+    for k in range(N):
+        filled[k]
+    child = os.fork()
+    if child == 0:  # a program of its own, as far as the cache is concerned: it attaches by name
+        status = 1
+        try:
+            kinds = {name: Kind(make) for name, make in ALL.items()}
+            other = CachedDataset(Several({name: kind.__getitem__ for name, kind in kinds.items()}), name=cache_name, fingerprint="kinds")
+            tried = len(kinds["IntEnum"].loads)
+            same = all(alike(other[k], Several(ALL)[k]) for k in range(N))
+            status = 0 if same and len(kinds["IntEnum"].loads) == tried and other.stats().stored == N else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    filled.cache.unlink()
+
+
+# ---------------------------------------------------------------------------------------------------- loaders
+
+
+@pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}, {"size": "64MiB", "variable": True}], ids=["no cache", "fixed", "variable"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_default_collate_is_that_of_torch(workers, settings):
+    texts = {"str_", "StrEnum"}  # whose size differs, so that the whole cache is one of variable size
+    for kinds in (COLLATED, {name: make for name, make in COLLATED.items() if name not in texts}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            theirs = torch.utils.data.DataLoader(Several(kinds), 5)
+            assert same_batches(DataLoader(Several(kinds), 5, num_workers=workers, **settings), theirs)
+
+
+@pytest.mark.parametrize("name", OF_COLLATED)
+def test_each_kind_by_itself_is_collated_as_by_torch(name):
+    """A sample that is nothing but one value of the kind, out of the cache, by columns where that can be done."""
+    assert same_batches(DataLoader(Kind(COLLATED[name]), 5, size="64MiB"), torch.utils.data.DataLoader(Kind(COLLATED[name]), 5))
+
+
+@pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}], ids=["no cache", "cache"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_own_collate_function_gets_what_the_dataset_gave(workers, settings):
+    loader = DataLoader(Several(ALL), 5, num_workers=workers, collate_fn=list, **settings)
+    samples = [sample for batch in batches(loader) for sample in batch]
+    assert all(map(alike, samples, map(Several(ALL).__getitem__, range(N))))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_cached_dataset_in_the_loader_of_torch(workers):
+    theirs = torch.utils.data.DataLoader(Several(COLLATED), 5)
+    dataset = CachedDataset(Several(COLLATED), size="64MiB")
+    assert same_batches(torch.utils.data.DataLoader(dataset, 5, num_workers=workers), theirs)
+    assert (dataset.stats().stored, dataset.stats().passed) == (N, 0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}], ids=["no cache", "cache"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_numpy(workers, settings):
+    found = batches(Loader(Several({**COLLATED, "dataclass": ALL["dataclass"]}), N, num_workers=workers, **settings))[0]
+    assert np.array_equal(found["Image"], np.stack([ALL["Image"](k).numpy() for k in range(N)]))
+    assert found["BoundingBoxes"].shape == (N, 2, 4)
+    assert np.array_equal(found["TensorDict"]["b"]["c"], np.stack([np.full((2, 2), k, np.float32) for k in range(N)]))
+    assert found["TensorDict of rows"]["b"].shape == (N, 3, 2)
+    assert (type(found["OrderedDict"]), type(found["UserDict"])) == (type(ALL["OrderedDict"](0)), type(ALL["UserDict"](0)))
+    assert found["IntEnum"].tolist() == [int(ALL["IntEnum"](k)) for k in range(N)]
+    assert found["float8"].dtype == np.uint8  # the bits, as NumPy has no float8
+    assert [list(column) for column in found["25 values"]] == [[k + j for k in range(N)] for j in range(25)]
+    assert all(map(alike, found["dataclass"], map(ALL["dataclass"], range(N))))
+
+
+def test_batches_of_torchvision_are_what_the_program_asks_for():
+    """torch.stack gives plain tensors of them, unless torchvision is told otherwise; so do columns of the cache."""
+    from torchvision import tv_tensors
+
+    loader = DataLoader(Kind(COLLATED["detection"]), 5, size="64MiB")
+    image, target = batches(loader)[0]
+    assert (type(image), type(target["boxes"])) == (torch.Tensor, torch.Tensor)
+    with tv_tensors.set_return_type("TVTensor"):
+        assert same_batches(loader, torch.utils.data.DataLoader(Kind(COLLATED["detection"]), 5))
+        assert type(batches(loader)[0][0]) is tv_tensors.Image
+
+
+# ---------------------------------------------------------------------------------------------------- samples that differ
+
+
+@pytest.mark.parametrize(
+    ("make", "odd"),
+    [
+        (lambda k: {"a": k}, {"b": 0}),
+        (lambda k: {"a": k}, {"a": 0, "b": 0}),
+        (lambda k: k, "a text"),
+        (lambda k: k, None),
+        (lambda k: (k, k), [0, 0]),
+        (lambda k: torch.zeros(3), np.zeros(3, np.float32)),
+        (lambda k: torch.zeros(3), object()),
+        (lambda k: torch.zeros(3), torch.zeros(4)),
+        (lambda k: {"a": [k, {"b": 1.0}]}, {"a": [0, {"b": 1}]}),
+        (lambda k: 5, 2**70),
+    ],
+)
+@pytest.mark.parametrize("at", [0, N // 2, N - 1], ids=["first", "middle", "last"])
+def test_one_odd_sample_among_those_that_are_tried_passes(make, odd, at):
+    kind = Kind(lambda k: odd if k == at else make(k))
+    dataset = CachedDataset(kind, size="64MiB", variable=False if isinstance(odd, torch.Tensor) else None)
+    with pytest.warns(UserWarning, match=f"sample {at} went uncached"):
+        assert [dataset[k] is odd for k in range(N)] == [k == at for k in range(N)]
+    assert (dataset.stats().stored, dataset.stats().passed) == (N - 1, 1)
+
+
+def test_samples_that_are_all_different_are_refused():
+    kinds = [lambda k: k, lambda k: "text", lambda k: {"a": k}]
+    with pytest.raises(
+        stocached.SchemaError, match=r"too many ways: sample 0 is int; sample 5 is str; sample 11 is a dict with 'a'\. Make them alike"
+    ):
+        CachedDataset(Kind(lambda k: kinds[(k > 0) + (k > 5)](k)), size="64MiB")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (
+            {"image": torch.zeros(3) if torch else 0},
+            {"image": torch.zeros(3, dtype=torch.float64) if torch else 0},
+            r"value 'image' is float32 in sample 0 of the dataset and float64 in sample 11; .*\.to\(torch\.float32\)",
+        ),
+        ((np.zeros(3, np.uint8), 1), (np.zeros(3, np.int32), 1), r"item 0 is uint8 in sample 0 .* int32 in sample 11; .*\.astype\(\"uint8\"\)"),
+        (np.float32(1), np.float64(1), r"the sample is float32 in sample 0 .* float64 in sample 11; .*numpy\.float32\(\.\.\.\)"),
+    ],
+)
+def test_dtypes_that_differ_are_named(one, other, message):
+    for make in (CachedDataset, lambda dataset, size: DataLoader(dataset, 4, size=size), lambda dataset, size: Loader(dataset, 4, size=size)):
+        with pytest.raises(stocached.SchemaError, match=message) as caught:
+            make(Kind(lambda k: one if k < N - 1 else other), size="64MiB")
+        assert type(caught.value) is stocached.SchemaError
+
+
+class Picture:
+    """Has the module of a library's class."""
+
+
+Picture.__module__ = "PIL.Image"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Picture(), ["PIL.Image.Picture", "pil_to_tensor"]),
+        ({1, 2}, ["set", "sorted list"]),
+        (torch.zeros(2).to_sparse() if torch else None, ["torch.Tensor", ".to_dense()"]),
+        (torch.nn.Parameter(torch.zeros(2)) if torch else None, ["torch.nn.parameter.Parameter", "plain tensor"]),
+        (np.array([object()]), ["numpy.ndarray of object", "array of numbers"]),
+        (np.zeros(2, "M8[s]"), ["M8[s]", "convert it"]),
+        (object(), ["object", "dataclasses"]),
+        (torch.zeros(2, dtype=torch.uint8).view(torch.bits8) if torch else None, ["torch.bits8", "convert it"]),
+        (torch.zeros(2, device="meta") if torch else None, ["torch.Tensor", "has values"]),
+    ],
+)
+def test_values_that_cannot_be_cached_name_themselves_and_the_remedy(value, words):
+    with pytest.raises(stocached.SchemaError) as caught:
+        CachedDataset(Kind(lambda k: {"target": (k, value)}), size="64MiB")
+    assert all(word in str(caught.value) for word in ["value 'target.1'", *words]), caught.value
+    assert type(caught.value) is stocached.SchemaError

@@ -1,0 +1,367 @@
+"""Workers of streams: side by side within a batch; killed, hung, left behind; and that nothing of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+from helpers import python
+from processes import gone, held, limit, nothing_new, until
+from stream_files import Files, collect, expected
+
+from stocached import StreamError
+from stocached._workers import processes
+from stocached.streams import Streams
+
+
+def streams(lengths, batch_size, workers, *, read=None, known=False, **settings):
+    settings = {"multiprocessing_context": "fork", "timeout": 60} | settings
+    return Streams(range(len(lengths)), batch_size, read or Files(lengths), lengths=lengths if known else None, num_workers=workers, **settings)
+
+
+class FourAtOnce(Files):
+    """Items but the first of a file wait for three others that are read at the same time; a BrokenBarrierError where they are not."""
+
+    def __init__(self, lengths):
+        super().__init__(lengths)
+        self.barrier = get_context("fork").Barrier(4, timeout=50)
+
+    def __call__(self, file):
+        for k, value in enumerate(super().__call__(file)):
+            if k:  # the first item of the first row says what items are made of, and comes alone
+                self.barrier.wait()
+            yield value
+
+
+def test_rows_of_a_batch_are_read_side_by_side():
+    lengths = [20] * 8
+    assert collect(streams(lengths, 8, 4, read=FourAtOnce(lengths), shuffle=False)) == expected(lengths, 8, shuffle=False)
+
+
+class Counted(Files):
+    """Counts the items that have been read."""
+
+    def __init__(self, lengths):
+        super().__init__(lengths)
+        self.count = get_context("fork").Value("i", 0)
+
+    def __call__(self, file):
+        for value in super().__call__(file):
+            with self.count:
+                self.count.value += 1
+            yield value
+
+
+def test_rows_are_read_ahead_of_the_training_loop():
+    lengths = [40] * 4
+    read = Counted(lengths)
+    batches = iter(streams(lengths, 4, 2, read=read, shuffle=False))
+    next(batches)
+    until(lambda: read.count.value >= 4 * 4, "three batches more are read, though nobody asks for them")
+    assert collect(batches) == expected(lengths, 4, shuffle=False)[1:]
+
+
+def test_a_row_that_rests_does_not_hold_up_the_others():
+    """Files of one item each: every row takes a file at every step."""
+    lengths = [1] * 60
+    assert collect(streams(lengths, 6, 3)) == expected(lengths, 6)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, "exit"])
+@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
+def test_a_killed_worker_is_named_with_its_file(how, known):
+    def read(file):
+        for k in range(10):
+            if (file, k) == (5, 4):
+                if how == "exit":
+                    os._exit(7)
+                signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # of pytest's faulthandler
+                os.kill(os.getpid(), how)
+            yield np.array([file, k])
+
+    before = held()
+    loader = streams([10] * 8, 4, 2, read=read, shuffle=False, known=known)
+    with pytest.raises(StreamError) as caught:
+        for _ in loader:
+            pass
+    expected_how = "exited with status 7" if how == "exit" else f"was killed by {how.name}"
+    assert f"worker 1 (process {caught.value.args[0].split('process ')[1].split(')')[0]}) {expected_how}" in str(caught.value)
+    assert "was reading file 5 (5) for row 1" in str(caught.value)
+    assert caught.value.number == 5
+    assert ("memory" in str(caught.value)) == (how == signal.SIGKILL)
+    del caught, _, loader
+    nothing_new(before)
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):  # it had ended
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_killed_at_random_moments():
+    """Each time an error that names the worker, or all batches right; quick, and nothing stays."""
+    lengths = [5, 9, 2, 7] * 10
+    want = expected(lengths, 4)
+    rng = random.Random(7)
+    kills = 0
+    before = held()
+    for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
+        batches = iter(streams(lengths, 4, 2))
+        pids = [worker.process.pid for worker in batches._source._coordinator._workers]
+        timer = threading.Timer(rng.random() * 0.05, kill, (rng.choice(pids),))
+        timer.start()
+        try:
+            assert collect(batches) == want
+        except StreamError as error:
+            if "was killed by SIGKILL" not in str(error):
+                raise
+            kills += 1
+        begin = time.monotonic()
+        del batches
+        assert time.monotonic() - begin < limit(1)
+        timer.cancel()
+        timer.join()
+    nothing_new(before)
+    assert kills > 0
+
+
+def test_a_worker_s_init_function():
+    def init(number):
+        os.environ["STREAM_WORKER"] = str(number)
+
+    def read(file):
+        yield np.array([file, int(os.environ["STREAM_WORKER"])])
+
+    batch = next(iter(streams([1] * 4, 4, 2, read=read, shuffle=False, worker_init_fn=init)))
+    assert batch.items.tolist() == [[0, 0], [1, 1], [2, 0], [3, 1]]
+
+    def broken(number):
+        raise OSError(f"no device for {number}")
+
+    with pytest.raises(StreamError, match="(?s)worker 0 broke down:.*no device for 0"):
+        next(iter(streams([1] * 4, 4, 1, worker_init_fn=broken)))
+
+
+def test_timeout_says_who_is_behind():
+    def read(file):
+        yield np.zeros(3)
+        if file == 2:
+            time.sleep(60)
+        yield np.zeros(3)
+
+    before = held()
+    for timeout in (0.5, 2.5, 12.5):  # longer than workers take to start
+        batches = iter(streams([2] * 4, 4, 2, read=read, shuffle=False, timeout=timeout))
+        with contextlib.suppress(StreamError):
+            next(batches)
+            break
+    begin = time.monotonic()
+    with pytest.raises(StreamError, match=rf"no batch in timeout={timeout} s; worker 0 was reading file 2 \(2\) for row 2"):
+        next(batches)
+    assert time.monotonic() - begin < timeout + limit(1)  # the sleeper was ended too
+    assert next(batches, None) is None
+    del batches
+    nothing_new(before)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
+def test_nothing_is_left_behind_a_break(known):
+    lengths = [50] * 8
+    loader = streams(lengths, 4, 2, known=known)
+    rng = random.Random(3)
+    collect(loader, 1)
+    before = held()
+    for _ in range(int(os.environ.get("STOCACHED_TEST_BREAKS", "12"))):
+        most = rng.randrange(4)
+        for k, _batch in enumerate(loader):
+            if k >= most:
+                break
+        del _batch
+        if rng.random() < 0.2:
+            with pytest.raises(KeyError):
+                for _batch in loader:
+                    raise KeyError("in the training loop")
+            del _batch
+    nothing_new(before)
+
+
+def test_an_iterator_that_nobody_has_any_more_is_closed_at_once():
+    loader = streams([5] * 8, 4, 2)
+    before = held()
+    batches = iter(loader)
+    batch = next(batches)
+    assert held() - before
+    begin = time.monotonic()
+    del batches
+    assert time.monotonic() - begin < limit(1)
+    del batch
+    loader.ring = None
+    assert not [one for one in held() - before if not isinstance(one, tuple)], "no process and no thread"
+    batches = iter(loader)
+    batches.itself = [batches]  # only the garbage collector finds this one
+    next(batches)
+    del batches
+    gc.collect()
+    loader.ring = None
+    nothing_new(before)
+
+
+def test_end_of_a_worker_that_is_in_the_middle_of_an_item(tmp_path):
+    def read(file):
+        yield np.zeros(3)
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(100)
+
+    batches = iter(streams([2] * 4, 4, 2, read=read))
+    next(batches)
+    until(lambda: len(list(tmp_path.iterdir())) == 2, "both are in the middle of an item")
+    begin = time.monotonic()
+    batches.close()
+    assert time.monotonic() - begin < limit(1)
+    assert next(batches, None) is None
+
+
+def test_generators_in_workers_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_GRACE", 60.0)  # seconds that workers have for it
+
+    def read(file):
+        try:
+            for _ in range(1000):
+                yield np.zeros(3)
+        finally:
+            (tmp_path / f"{file}").touch()
+
+    batches = iter(streams([2] * 4, 4, 2, read=read))
+    next(batches)
+    batches.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
+
+
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+from stocached.streams import Streams
+def read(file):
+    for k in range(100000): yield np.array([file, k])
+if __name__ == "__main__":
+    batches = iter(Streams(range(8), 4, read, num_workers=2, multiprocessing_context=sys.argv[2]))
+    next(batches)
+    print(*[worker.process.pid for worker in batches._source._coordinator._workers], flush=True)
+    {end}
+"""
+
+
+ENDS = {
+    "end": ("pass", 0),
+    "exit": ("sys.exit(3)", 3),
+    "exception": ("raise KeyError('loop')", 1),
+    "interrupt": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(5)", -2),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", -9),
+    "terminated": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)", -15),
+}
+
+
+@pytest.mark.parametrize(
+    ("end", "method"),
+    [*((end, "fork") for end in ENDS), ("end", "forkserver"), ("killed", "forkserver"), ("exception", "spawn"), ("killed", "spawn")],
+)
+def test_workers_end_with_the_interpreter(tmp_path, method, end):
+    code, status = ENDS[end]
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(end=code))
+    process = subprocess.Popen([sys.executable, "-W", "error", str(program), "x", method], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(pids) == 2
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == status, errors
+    assert gone(pids) < limit(5), errors
+    if end in ("end", "exit"):
+        assert errors == ""
+
+
+def test_ctrl_c_for_the_whole_group_is_the_parent_s(tmp_path):
+    """A terminal sends it to the workers too, which do not fill the screen with tracebacks."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(end="os.killpg(0, signal.SIGINT); time.sleep(5)"))
+    process = subprocess.Popen(
+        [sys.executable, str(program), "x", "fork"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT
+    assert errors.count("Traceback") == 1, errors
+    assert gone(pids) < limit(5)
+
+
+def test_a_forked_child_leaves_the_workers_alone():
+    lengths = [30] * 4
+    want = expected(lengths, 4)
+    batches = iter(streams(lengths, 4, 2))
+    found = collect(batches, 2)
+    child = os.fork()
+    if child == 0:
+        del batches
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert found + collect(batches) == want
+
+
+def test_threads_of_the_training_loop():
+    """The batches of one iteration are shared out to threads; each comes once."""
+    lengths = [50] * 6
+    batches = iter(streams(lengths, 3, 2))
+    lock, found = threading.Lock(), []
+
+    def take():
+        while True:
+            with lock:
+                batch = next(batches, None)
+            if batch is None:
+                return
+            found.append(batch.step)
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(100))
+
+
+def test_what_cannot_be_pickled_is_told_and_leaves_nothing(tmp_path):
+    for _ in range(2):
+        before = held()  # the second time, the process that multiprocessing keeps for spawned ones is there
+        with pytest.raises((AttributeError, TypeError, pickle.PicklingError), match="lambda.*by spawn are sent the reader, the files"):
+            iter(Streams([1, 2], 2, lambda file: [np.zeros(3)], num_workers=2, multiprocessing_context="spawn"))
+    nothing_new(before)
+
+
+def test_no_warnings_and_no_leaks_in_an_interpreter_of_its_own():
+    python(
+        """
+        import os
+        import numpy as np
+        from stocached.streams import Streams
+        def read(file):
+            for k in range(5): yield np.array([file, k])
+        loader = Streams(range(8), 4, read, num_workers=2, multiprocessing_context="fork")
+        before = len(os.listdir("/proc/self/fd"))
+        for epoch in range(3):
+            for batch in loader: pass
+        del batch
+        loader.ring = None
+        assert len(os.listdir("/proc/self/fd")) == before
+        """
+    )

@@ -1,0 +1,243 @@
+"""Timelines of real loaders: every step, wait, gather and load is there, in each way that a loader works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trace_file import read, spans_of
+
+from stocached import Loader
+from stocached._datasets.cached_samples import CachedSamples
+from stocached._trace import LOOP
+
+N, BATCH, EPOCHS = 40, 8, 2
+
+
+class Pictures:
+    seconds = 0.001
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if not 0 <= index < N:
+            raise IndexError(index)
+        time.sleep(self.seconds)
+        return np.full(16, index, np.int32)
+
+
+class Stream:
+    def __iter__(self):
+        return iter(np.arange(N))
+
+
+def collate(samples: list[np.ndarray]) -> np.ndarray:
+    return np.stack(samples)
+
+
+def plus_one(sample: np.ndarray) -> np.ndarray:
+    return sample + 1
+
+
+WAYS = {
+    "in the loop": dict(num_workers=0),
+    "workers": dict(num_workers=2),
+    "threads": dict(num_workers=2, worker="thread"),
+    "workers that stay": dict(num_workers=2, persistent_workers=True),
+    "cache": dict(num_workers=0, size="8MiB"),
+    "cache and workers": dict(num_workers=2, size="8MiB"),
+    "augmented": dict(num_workers=2, size="8MiB", augment=plus_one),
+    "own batches": dict(num_workers=2, collate_fn=collate),
+    "own batches in the loop": dict(num_workers=0, collate_fn=collate),
+    "as they come": dict(num_workers=2, in_order=False),
+    "single samples": dict(num_workers=2, batch_size=None),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_everything_is_recorded(tmp_path, way):
+    path = tmp_path / "run.json"
+    arguments = dict(batch_size=BATCH, shuffle=True, seed=3) | WAYS[way]
+    begin = time.monotonic_ns()
+    pictures = Pictures()
+    if arguments["num_workers"]:
+        pictures.seconds = 0.01  # one worker is not through with all of them before the other has started
+    loader = Loader(pictures, trace=path, **arguments)
+    batches = 0
+    for _ in range(EPOCHS):
+        for _ in loader:
+            batches += 1
+            time.sleep(0.001)
+    stats = loader.stats()
+    assert not path.exists()
+    loader.close()
+    end = time.monotonic_ns()
+    file = read(path)
+    (about,) = file["otherData"]["ranks"]
+    assert about["settings"]["num_workers"] == arguments["num_workers"]
+    assert about["settings"]["dataset"] == "test_loader_trace.Pictures"
+    loop = spans_of(file, LOOP)
+    starts = [span for span in loop if span["name"] == "wait" and "batch" not in span["args"]]
+    assert [span["args"] for span in starts] == [{"epoch": epoch} for epoch in range(EPOCHS)]
+    waits = [span for span in loop if span["name"] == "wait" and "batch" in span["args"]]
+    steps = [span for span in loop if span["name"] == "step"]
+    each = batches // EPOCHS
+    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in waits] == [(epoch, batch) for epoch in range(EPOCHS) for batch in range(each)]
+    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in steps] == [(epoch, batch) for epoch in range(EPOCHS) for batch in range(each)]
+    assert all(span["dur"] >= 1000 for span in steps)
+    assert sum(span["args"]["samples"] for span in waits) == stats.samples == EPOCHS * N
+    assert sum(span["args"]["hits"] for span in waits) == stats.hits
+    assert sum(span["dur"] for span in waits) <= stats.wait_seconds * 1e6 + 1
+    assert sum(span["dur"] for span in steps) == pytest.approx(stats.step_seconds * 1e6, abs=batches)
+    spans = [event for event in file["traceEvents"] if event["ph"] == "X"]
+    origin = about["clock"]["monotonic_ns"]
+    assert all(begin <= origin + span["ts"] * 1000 + 200 and origin + (span["ts"] + span["dur"]) * 1000 <= end + 200 for span in spans)
+    spans = [span for span in spans if span["args"]["epoch"] < EPOCHS]  # the next one may have begun ahead
+    loads = [span for span in spans if span["name"] == "load"]
+    assert loads
+    if "collate_fn" not in arguments and arguments["batch_size"] and (arguments["num_workers"] or "size" in arguments):
+        assert len(loads) == stats.misses == (N if "size" in arguments else EPOCHS * N)
+        assert {span["args"]["index"] for span in loads} == set(range(N))
+    if "augment" in arguments:
+        augments = [span["args"]["index"] for span in spans if span["name"] == "augment"]
+        assert sorted(augments) == sorted(EPOCHS * list(range(N)))
+        copies = [span["args"]["index"] for span in spans if span["name"] == "gather"]
+        assert sorted(copies) == list(range(N))
+    if "size" in arguments and "augment" not in arguments:
+        gathers = [span for span in spans if span["name"] == "gather"]
+        copied = sum(span["args"].get("hits", 1) for span in gathers)  # those of one sample: it was there after all
+        assert copied == stats.hits == N
+    if arguments["num_workers"]:
+        assert not any(span["name"] == "load" for span in loop)
+        assert {event["args"]["name"] for event in file["traceEvents"] if event["name"] == "thread_name"} >= {"worker 0", "worker 1"}
+
+
+AUGMENTED = {
+    "sample by sample": dict(num_workers=2, size="8MiB"),
+    "threads": dict(num_workers=2, worker="thread", size="8MiB"),
+    "whole batches": dict(num_workers=2, size="8MiB", collate_fn=collate),
+    "in the loop": dict(num_workers=0, size="8MiB"),
+}
+MORE_AUGMENTED = {
+    "with a generator": dict(num_workers=2, size="8MiB", augment=lambda sample, generator: slow(sample)),
+    "without a cache": dict(num_workers=2),
+}
+AUGMENT, LOAD = 4000, 1000  # us, at least
+
+
+def slow(sample: np.ndarray) -> np.ndarray:
+    time.sleep(AUGMENT / 1e6)
+    return sample + 1
+
+
+@pytest.mark.parametrize(("way", "of"), [*((way, "loader") for way in AUGMENTED | MORE_AUGMENTED), *((way, "dataset") for way in AUGMENTED)])
+def test_the_random_part_is_apart_from_loads(tmp_path, way, of):
+    """Its span follows the rest of the sample, or of the whole batch, on the same track, and lasts as long as the function took."""
+    arguments = dict(batch_size=BATCH, augment=slow) | (AUGMENTED | MORE_AUGMENTED)[way]
+    hits = N if "size" in arguments else 0
+    dataset: Any = Pictures()
+    if of == "dataset":
+        dataset = CachedSamples(dataset, size=arguments.pop("size"), augment=arguments.pop("augment"))
+    loader = Loader(dataset, trace=tmp_path / "run.json", **arguments)
+    for _ in range(EPOCHS):
+        for _ in loader:
+            pass
+    loader.close()
+    file = read(tmp_path / "run.json")
+    tracks = [LOOP] if arguments["num_workers"] == 0 else ["worker 0", "worker 1"]
+    seen = {"load": 0, "gather": 0, "augment": 0}
+    for track in tracks:
+        before: dict[str, Any] = {}
+        for span in spans_of(file, track):
+            if span["name"] not in seen:
+                continue
+            samples = 1 if "index" in span["args"] else BATCH
+            seen[span["name"]] += samples
+            assert span["dur"] >= {"load": LOAD, "augment": AUGMENT, "gather": 0}[span["name"]] * samples - 1
+            if span["name"] == "augment":
+                assert before["name"] != "augment"
+                assert before["ts"] + before["dur"] == span["ts"]
+                assert before["args"] == span["args"]
+            before = span
+    assert seen == {"load": EPOCHS * N - hits, "gather": hits, "augment": EPOCHS * N}
+
+
+def test_what_is_random_about_whole_batches_is_recorded(tmp_path):
+    def augment(batch: np.ndarray) -> np.ndarray:
+        time.sleep(AUGMENT / 1e6)
+        return batch
+
+    loader = Loader(Pictures(), batch_size=BATCH, batch_augment=augment, trace=tmp_path / "run.json")
+    for _ in loader:
+        pass
+    loader.close()
+    spans = [span for span in spans_of(read(tmp_path / "run.json"), LOOP) if span["name"] == "batch_augment"]
+    assert [span["args"] for span in spans] == [{"epoch": 0, "batch": batch} for batch in range(N // BATCH)]
+    assert all(span["dur"] >= AUGMENT - 1 for span in spans)
+
+
+def test_iterable_datasets(tmp_path):
+    loader = Loader(Stream(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json")
+    for _ in loader:
+        pass
+    loader.close()
+    file = read(tmp_path / "a.json")
+    assert sum(span["args"]["samples"] for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]) == N
+    assert len(spans_of(file, "worker 0")) >= N // BATCH
+
+
+def test_a_loader_that_nobody_keeps(tmp_path):
+    for batch in Loader(Pictures(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json"):
+        assert len(batch) == BATCH
+    file = read(tmp_path / "a.json")
+    assert len([span for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]]) == N // BATCH
+
+
+def test_left_early(tmp_path):
+    loader = Loader(Pictures(), batch_size=BATCH, num_workers=2, trace=tmp_path / "a.json.gz")
+    for _ in loader:
+        break
+    for _ in loader:
+        pass
+    del loader
+    waits = [span for span in spans_of(read(tmp_path / "a.json.gz"), LOOP) if span["name"] == "wait" and "batch" in span["args"]]
+    assert [span["args"]["epoch"] for span in waits] == [0] + [1] * (N // BATCH)
+
+
+@pytest.mark.parametrize("how", ["exit", "error", "interrupt"])
+def test_a_program_that_ends_in_the_middle(tmp_path, how):
+    program = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
+from test_loader_trace import Pictures
+from stocached import Loader
+loader = Loader(Pictures(), batch_size=8, num_workers=2, trace={str(tmp_path / "a.json")!r})
+for k, batch in enumerate(loader):
+    if k == 2:
+        {dict(exit="sys.exit(0)", error="raise ValueError('x')", interrupt="signal.raise_signal(signal.SIGINT)")[how]}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert done.returncode == dict(exit=0, error=1, interrupt=-signal.SIGINT)[how], done.stderr
+    waits = [span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] == "wait" and "batch" in span["args"]]
+    assert len(waits) == 3
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_loaded(tmp_path):
+    with pytest.raises(ValueError, match="there is no folder"):
+        Loader(Pictures(), trace=tmp_path / "none" / "a.json")

@@ -1,0 +1,178 @@
+"""No thread of ours lives while the process forks, and what it did goes on behind the fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from helpers import python
+from processes import until
+
+from stocached._loader import gather
+from stocached._loader.gather import Background, Batch
+
+# Seen by the last function that is called before a fork, where Python 3.12 and later look as well. OpenBLAS ends its threads later still.
+HEAD = f"""
+    import multiprocessing, os, sys
+    multiprocessing.set_start_method("fork")  # as it is by itself before Python 3.14
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    threads = []
+    os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
+    sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+    import signal, threading, time
+    import numpy as np
+    from loader_datasets import Numbers, read, check
+    from processes import gone
+    from stocached import Loader
+
+    def helpers():
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("stocached")]
+"""
+
+
+def test_workers_that_are_replaced_while_hits_are_gathered():
+    """Half of the samples are hits, so the thread that gathers has been at work when the worker dies."""
+    program = """
+    loader = Loader(Numbers(400), 10, num_workers=2, restart_workers=True, persistent_workers=True, size="5MiB")
+    read(loader)                            # how samples look is known only then
+    hits = loader.stats().hits
+    killed = 0
+    for epoch in range(3):
+        found = []
+        for number, batch in enumerate(loader):
+            found += check(batch)
+            if number in (5, 15, 25):
+                assert helpers() == ["stocached gather"], helpers()
+                pid = loader._kept.pool.pids[killed % 2]
+                os.kill(pid, signal.SIGKILL)
+                gone([pid])
+                killed += 1
+                time.sleep(0.3)             # longer than the loader goes without a look
+        assert found == list(range(400)), found
+    assert loader.stats().hits > hits
+    assert loader._kept.pool.restarts == killed == 9
+    loader.close()
+    assert threads == [1] * (2 + 9), threads
+    """
+    python(HEAD + program)
+
+
+def test_workers_that_are_started_while_another_loader_gathers():
+    """As those of a loader for validation are in the middle of training, and a program's own processes."""
+    program = """
+    training = Loader(Numbers(200), 10, num_workers=2, persistent_workers=True, size="8MiB")
+    assert read(training) == list(range(200))
+    batches = iter(training)
+    found = check(next(batches))
+    for k in range(4):
+        assert helpers() == ["stocached gather"], helpers()
+        assert read(Loader(Numbers(40), 10, num_workers=2)) == list(range(40))
+        found += check(next(batches))
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if not helpers() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        found += check(next(batches))
+    assert found + read(batches) == list(range(200))
+    training.close()
+    assert threads == [1] * (2 + 4 * 3), threads
+    """
+    python(HEAD + program)
+
+
+def test_epochs_whose_workers_are_not_kept():
+    """The thread of an epoch has ended when the workers of the next are started."""
+    program = """
+    for number, method in enumerate(["thread gone", "epoch left"]):
+        loader = Loader(Numbers(100), 10, num_workers=1, size="8MiB")
+        for epoch in range(10):
+            for k, batch in enumerate(loader):
+                if method == "epoch left" and k == 4:
+                    break
+        del batch
+        loader.close()
+    assert set(threads) == {1}, threads
+    assert len(threads) == 20, threads
+    """
+    python(HEAD + program)
+
+
+def test_streams_go_on_behind_a_fork():
+    program = """
+    from stream_files import Files, collect, expected
+    from stocached.streams import Streams
+    lengths = [60] * 4 + [30] * 8
+    for known in (False, True):
+        streams = Streams(range(12), 4, Files(lengths), lengths=lengths if known else None, num_workers=2, multiprocessing_context="fork", timeout=60)
+        want = expected(lengths, 4)
+        batches = iter(streams)
+        found = collect(batches, 2)
+        for _ in range(40):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if not helpers() else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            assert helpers() == ["stocached streams"], helpers()
+            found += collect(batches, 1)
+        other = collect(iter(Streams(range(12), 4, Files(lengths), num_workers=2, multiprocessing_context="fork", timeout=60)))
+        assert other == want
+        assert found + collect(batches) == want
+        batches.close()
+        assert helpers() == []
+    assert set(threads) == {1}, threads
+    """
+    python(HEAD + program)
+
+
+class Gate:
+    """A gatherer whose batches are filled when the test says so."""
+
+    def __init__(self) -> None:
+        self.began: list[Any] = []
+        self.open = threading.Semaphore(0)
+
+    def fill(self, batch: Any) -> None:
+        self.began.append(batch)
+        self.open.acquire()
+        batch.filled.set()
+
+
+def fork() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork(monkeypatch):
+    gate = Gate()
+    background = Background(gate)  # type: ignore[arg-type]
+    batches = [Batch(number, 0, None) for number in range(3)]  # type: ignore[arg-type]
+    for batch in batches:
+        background.put(batch)
+    until(lambda: len(gate.began) == 1, "the thread is busy")
+    busy = background._thread
+    fork()  # the thread does not end in time: it goes on
+    assert busy is not None
+    assert busy.is_alive()
+    join = background._join
+
+    def release_and_join() -> None:
+        gate.open.release()
+        join()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gather, "_PATIENCE", 60.0)
+        patched.setattr(background, "_join", release_and_join)
+        fork()  # ends in time, and another begins anew with what is left
+    until(lambda: len(gate.began) == 2, "the thread goes on")
+    assert batches[0].filled.is_set()
+    assert not busy.is_alive()
+    assert background._thread is not busy
+    gate.open.release(2)
+    until(lambda: all(batch.filled.is_set() for batch in batches), "all are filled")
+    assert gate.began == batches
+    background.close()
+    assert not background._thread.is_alive()

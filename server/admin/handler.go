@@ -1,0 +1,159 @@
+// Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and metrics for Prometheus.
+//
+// Host (handler.go) has the handler of the admin socket; caches.go and plans.go have the requests that change something, and metrics.go the metrics. The paths and fields are
+// docs/control.md's. The package imports served, prefetch and session, and knows its server only as a Host.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"time"
+
+	"github.com/stocached/stocached/server/prefetch"
+	"github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/server/session"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Server is what operators change.
+type Server interface {
+	Add(ctx context.Context, o served.Options) error
+	Replace(ctx context.Context, o served.Options) error
+	Remove(name string, unlink bool) error
+	EndPlan(name, plan string) (ended []string, err error)
+	LeftOut() (lines []string)
+}
+
+// Host is what the handlers need of their server.
+type Host struct {
+	Server
+	Log       *slog.Logger
+	Profiles  bool                                                           // answer /debug/pprof/
+	Parse     func(body []byte) (served.Options, error)                      // reads what operators send for a cache; nil: none is taken
+	Ready     func() bool                                                    // clients are answered
+	Caches    func() []*served.Cache                                         // in the order of their names
+	Enter     func(name string) *served.Cache                                // enters a cache, which the caller leaves; nil: there is none of that name
+	Require   func(name string) (*served.Cache, error)                       // is Enter that says what is wrong
+	Absent    func(name string) string                                       // says why there is no cache of a name
+	StartPlan func(name string, o prefetch.Options) (prefetch.Status, error) // starts a plan for a cache
+	Missing   func() map[string]float64                                      // caches of the server with 0, and those that it has left out with 1
+	Replies   *session.Budget                                                // memory of answers that wait to be written
+	Requests  *session.Budget                                                // memory of requests under way
+}
+
+// MetricsHandler answers requests for metrics.
+func (s *Host) MetricsHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector{s})
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+}
+
+// Handler answers all requests of operators.
+func (s *Host) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/caches", s.answerAll)
+	mux.HandleFunc("GET /stats", s.answerAll)
+	mux.HandleFunc("GET /v1/caches/{name}", func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name"), http.StatusOK) })
+	mux.HandleFunc("POST /v1/caches", s.postCache)
+	mux.HandleFunc("PUT /v1/caches/{name}", s.putCache)
+	mux.HandleFunc("DELETE /v1/caches/{name}", s.deleteCache)
+	mux.HandleFunc("POST /v1/caches/{name}/plan", s.postPlan)
+	mux.HandleFunc("GET /v1/caches/{name}/plan", s.getPlans)
+	mux.HandleFunc("DELETE /v1/caches/{name}/plan", s.deletePlans)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		for _, h := range s.Caches() {
+			h.Filler().Stuck() // no answer comes when a filler is locked up
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !s.Ready() {
+			fail(w, http.StatusServiceUnavailable, "the server is beginning or ending")
+			return
+		}
+		fmt.Fprintln(w, strings.Join(append([]string{"ok"}, s.LeftOut()...), "\n"))
+	})
+	mux.Handle("GET /metrics", s.MetricsHandler())
+	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE /v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
+	if s.Profiles {
+		handleProfiles(mux)
+		there += ", /debug/pprof/"
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fail(w, http.StatusNotFound, there) })
+	return mux
+}
+
+// handleProfiles adds what net/http/pprof answers, without its way of adding itself to every program.
+func handleProfiles(mux *http.ServeMux) {
+	long := func(h http.HandlerFunc) http.HandlerFunc { // a profile takes the seconds that it was asked for
+		return func(w http.ResponseWriter, r *http.Request) {
+			endless(w)
+			h(w, r)
+		}
+	}
+	mux.HandleFunc("GET /debug/pprof/", long(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", long(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", long(pprof.Trace))
+}
+
+// endless lets an answer take as long as it takes.
+func endless(w http.ResponseWriter) {
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
+		return // then it has the usual time
+	}
+}
+
+func (s *Host) answerAll(w http.ResponseWriter, _ *http.Request) {
+	answers := []served.Status{}
+	for _, h := range s.Caches() {
+		if !h.Enter() {
+			continue
+		}
+		a, err := h.Status()
+		h.Leave()
+		if err != nil {
+			fail(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		answers = append(answers, a)
+	}
+	reply(w, http.StatusOK, answers)
+}
+
+func (s *Host) answerOne(w http.ResponseWriter, name string, code int) {
+	h := s.Enter(name)
+	if h == nil {
+		fail(w, http.StatusNotFound, s.Absent(name))
+		return
+	}
+	a, err := h.Status()
+	h.Leave()
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	reply(w, code, a)
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return // the operator is gone
+	}
+}
+
+func fail(w http.ResponseWriter, code int, why string) {
+	reply(w, code, map[string]string{"error": why})
+}

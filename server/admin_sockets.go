@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/sockets"
+	"github.com/stocached/stocached/server/admin"
+)
+
+// adminSockets are where operators are answered: the admin socket, and metrics on TCP where that is configured.
+type adminSockets struct {
+	http    []*http.Server
+	sockets []net.Listener
+	ctx     context.Context // of requests; ends with close
+	cancel  context.CancelFunc
+}
+
+// newAdminSockets listens.
+func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
+	a = &adminSockets{}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close())
+		}
+	}()
+	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Parse: s.parse, Ready: s.ready, Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
+		StartPlan: s.plan, Missing: s.inConfiguration, Replies: s.sessions.Replies, Requests: s.sessions.Requests}
+	group, err := groupID(o.Admin.Group)
+	if err != nil {
+		return a, err
+	}
+	socket, err := o.listen(o.AdminSocket, control.AdminSocket, group)
+	if err != nil {
+		return a, err
+	}
+	a.add(operators{socket, s.log, group}, handlers.Handler(), s.log)
+	if o.MetricsListen == "" {
+		return a, nil
+	}
+	host, port, err := net.SplitHostPort(o.MetricsListen)
+	if err != nil {
+		return a, fmt.Errorf("metrics.listen: %w", err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return a, fmt.Errorf("metrics.listen: %w", err)
+	}
+	s.metricsAddress = l.Addr()
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", handlers.MetricsHandler())
+	a.add(l, mux, s.log)
+	return a, nil
+}
+
+func (a *adminSockets) add(l net.Listener, h http.Handler, log *slog.Logger) {
+	a.sockets = append(a.sockets, l)
+	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), BaseContext: func(net.Listener) context.Context { return a.ctx }})
+}
+
+// serve answers until close.
+func (a *adminSockets) serve(s *Server) {
+	for k, h := range a.http {
+		s.background.Go(func() {
+			if err := h.Serve(a.sockets[k]); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				s.log.Error("the admin socket ended", "error", err)
+			}
+		})
+	}
+}
+
+func (a *adminSockets) close() error {
+	a.cancel()
+	var errs []error
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for k, h := range a.http {
+		if err := h.Shutdown(ctx); err != nil {
+			errs = append(errs, h.Close()) // perhaps a client that asks for a long profile
+		}
+		if err := a.sockets[k].Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// operators is a listener that turns away other users but those of a group, if there is one.
+type operators struct {
+	*net.UnixListener
+	log   *slog.Logger
+	group *uint32
+}
+
+func (l operators) Accept() (net.Conn, error) {
+	for {
+		c, err := retryingListener{l.UnixListener, l.log}.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		who, err := sockets.PeerOf(c)
+		if err == nil && mayAdminister(who, l.group) {
+			return c, nil
+		}
+		l.log.Warn("an operator of another user was turned away", "uid", who.UID, "groups", who.Groups, "error", err)
+		c.Close()
+	}
+}

@@ -1,0 +1,85 @@
+package prefetch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/shm"
+)
+
+// Options say in which order a job will read the samples of a cache. Operators send them as JSON. docs/order.md explains all that is not about this machine.
+type Options struct {
+	Name      string   `json:"name"`    // of the plan in its cache; one of the same name is replaced. "": "plan"
+	Samples   uint64   `json:"samples"` // that the job believes there are; 0: it does not say
+	Kind      string   `json:"kind"`    // as order.Kind writes it
+	Seed      uint64   `json:"seed"`
+	Window    uint64   `json:"window"`
+	Block     uint64   `json:"block"`
+	Epoch     uint64   `json:"epoch"`
+	Position  uint64   `json:"position"`   // in the epoch, that the job is at
+	WorldSize uint64   `json:"world_size"` // ranks of the job; 0: 1
+	Ranks     []uint64 `json:"ranks"`      // of these, the ones that read this cache; nil: all
+	Ends      string   `json:"ends"`       // uneven, pad or drop. "": uneven
+	Ahead     uint64   `json:"ahead"`      // samples that the server reads ahead of what was read by clients, at most. 0: 4,096
+}
+
+// order checks the options against the cache. ErrInvalid.
+func (o *Options) order(samples uint64) (of order.Order, ends order.Ends, err error) {
+	of = order.Order{Samples: samples, Seed: o.Seed, Window: o.Window, Block: o.Block}
+	if o.Samples != 0 && o.Samples != samples {
+		return of, 0, fmt.Errorf("%w: the plan is of %d samples, and the cache of %d; a plan of another dataset would read what nobody asks for", order.ErrInvalid, o.Samples, samples)
+	}
+	var kinds []string
+	for of.Kind = order.Sequential; of.Kind.String() != o.Kind; of.Kind++ {
+		if kinds = append(kinds, of.Kind.String()); of.Kind == order.Blocks {
+			return of, 0, fmt.Errorf("%w: kind %q; there are: %s", order.ErrInvalid, o.Kind, strings.Join(kinds, ", "))
+		}
+	}
+	names := []string{"uneven", "pad", "drop"} // in the order of order.Ends
+	k := slices.Index(names, cmp.Or(o.Ends, names[0]))
+	if k < 0 {
+		return of, 0, fmt.Errorf("%w: ends %q; there are: %s", order.ErrInvalid, o.Ends, strings.Join(names, ", "))
+	}
+	return of, order.Ends(k), nil
+}
+
+// complete sets what has a default, and returns what the ranks read.
+func (o *Options) complete(samples uint64) (parts []*order.Part, err error) {
+	of, ends, err := o.order(samples)
+	if err != nil {
+		return nil, err
+	}
+	o.Name, o.Samples, o.WorldSize, o.Ahead = cmp.Or(o.Name, "plan"), samples, max(o.WorldSize, 1), cmp.Or(o.Ahead, defaultAhead)
+	o.Ends = cmp.Or(o.Ends, "uneven")
+	if err := shm.CheckName(o.Name); err != nil {
+		return nil, fmt.Errorf("the name of the plan: %w", err)
+	}
+	const maxRanks = 1 << 16
+	if o.WorldSize > maxRanks {
+		return nil, fmt.Errorf("%w: a world_size of %d, at most %d", order.ErrInvalid, o.WorldSize, maxRanks)
+	}
+	if o.Ranks == nil {
+		for rank := range o.WorldSize {
+			o.Ranks = append(o.Ranks, rank)
+		}
+	}
+	o.Ranks = slices.Compact(slices.Sorted(slices.Values(o.Ranks)))
+	if len(o.Ranks) == 0 {
+		return nil, fmt.Errorf("%w: a plan of no ranks; leave ranks out for all", order.ErrInvalid)
+	}
+	epoch, err := of.Epoch(o.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	for _, rank := range o.Ranks {
+		part, err := order.Shard{Rank: rank, Ranks: o.WorldSize, From: o.Position, Ends: ends}.Of(epoch)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
+}

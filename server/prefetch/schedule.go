@@ -1,0 +1,338 @@
+// Package prefetch reads the samples of a cache ahead of a job, in the order in which the job will ask for them. Operators call such a Schedule a plan (docs/control.md).
+//
+// Options (options.go) name the order. A Schedule (schedule.go) is one goroutine that requests samples from the cache's filler; Schedules (schedules.go) are all of a cache.
+// The package imports fill, order, cache and shm, and knows a served cache only as the interface Cache.
+package prefetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/shm"
+)
+
+const (
+	defaultAhead = 4096
+	// maxSchedules is the most schedules of a cache: each is a goroutine that wakes some times a second, and has its turn in the round robin.
+	maxSchedules = 16
+	// chunk is how many samples a schedule requests at a time, and maxUnderWay how many it has requested at most. So much is still read of the old order when a schedule is replaced.
+	chunk       = 256
+	maxUnderWay = 512
+	// tickTime is how often it reads how far the clients are. In that time they read no more than a small part of what is ahead.
+	tickTime = 20 * time.Millisecond
+	// retryTime is how often a schedule of a full cache tries whether there is room again.
+	retryTime = time.Second
+)
+
+// Idle is how long a schedule lives while no client reads the cache. A variable for tests.
+var Idle = time.Hour
+
+// Errors of plans.
+var (
+	// ErrNoPlan: the cache has no plan of that name.
+	ErrNoPlan = errors.New("there is no such plan")
+	// ErrManyPlans: the cache has as many plans as it may have.
+	ErrManyPlans = errors.New("too many plans")
+)
+
+// Cache is a served cache, as a schedule sees it. Between Enter and Leave it is open.
+type Cache interface {
+	Enter() bool
+	Leave()
+	Segment() *shm.Segment
+	Client() *cache.Cache
+	Filler() *fill.Filler
+	// ReadAhead tells the source, if it reads ahead, which samples come next.
+	ReadAhead(indices []int)
+}
+
+// Schedule reads samples ahead in the order of a job. It requests those that the cache does not have, in that order and with the priority of a PREFETCH, and stays at most Ahead samples
+// ahead of the clients. The counters of the segment say how far they are: all samples read since the schedule started. Other readers of the cache move the schedule further ahead than
+// asked for, and never back.
+type Schedule struct {
+	cache   Cache
+	all     *Schedules
+	log     *slog.Logger
+	options Options
+	parts   []*order.Part // of the ranks
+	total   uint64        // samples of all of them
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wake    chan struct{} // has something in it when what was asked for has come
+	queue   *fill.Queue
+	held    atomic.Bool // what is in the queue is to be given up: there is no room for it, or the plan was ended
+
+	mu       sync.Mutex // protects what follows
+	round    uint64     // samples of each rank that were planned
+	next     uint64     // samples that were planned
+	began    uint64     // reads of the cache when the plan began
+	consumed uint64     // samples, as far as can be told
+	moved    time.Time  // when consumed or next last did
+	requests map[*fill.Request]bool
+	underWay int
+	read     uint64
+	failed   uint64
+	noRoom   uint64
+	full     bool      // the cache had no room
+	fullAt   uint64    // in which of its lives between clears
+	retry    time.Time // not before
+	closing  bool      // the cache is
+}
+
+// Status is a schedule as operators see it. Fields are never renamed.
+type Status struct {
+	Options
+	State    string `json:"state"`     // reading; waiting: it is as far ahead as it may be; full: the cache has no room
+	Total    uint64 `json:"total"`     // samples of the plan
+	Consumed uint64 `json:"consumed"`  // of these: read by clients, as far as can be told
+	Planned  uint64 `json:"planned"`   // in the cache, asked for, or given up
+	UnderWay int    `json:"under_way"` // asked for
+	Read     uint64 `json:"read"`      // that the server has read for it
+	Failed   uint64 `json:"failed"`    // that it could not
+	NoRoom   uint64 `json:"no_room"`   // passed over, because the cache has no room for them
+}
+
+// run reads ahead until the end of the epoch, or of the schedule.
+func (p *Schedule) run() {
+	why := "it was ended"
+	tick := time.NewTicker(tickTime)
+	defer tick.Stop()
+	for p.ctx.Err() == nil {
+		if reason := p.step(); reason != "" {
+			why = reason
+			break
+		}
+		select {
+		case <-p.ctx.Done():
+		case <-tick.C:
+		case <-p.wake:
+		}
+	}
+	p.cancel()
+	p.cancelAll()
+	p.all.remove(p)
+	a := p.status()
+	p.log.Info("a plan is over", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned, "read", a.Read, "failed", a.Failed, "no_room", a.NoRoom)
+}
+
+// stop ends the schedule: nothing more is read for it.
+func (p *Schedule) stop() {
+	p.held.Store(true)
+	p.cancel()
+}
+
+// cancelAll cancels what was requested.
+func (p *Schedule) cancelAll() {
+	p.mu.Lock()
+	left := slices.Collect(maps.Keys(p.requests))
+	p.mu.Unlock()
+	for _, r := range left {
+		p.cache.Filler().Cancel(r)
+	}
+}
+
+// step requests what it may request now. It returns why the schedule is over; "": it is not.
+func (p *Schedule) step() (over string) {
+	if !p.cache.Enter() {
+		return "its cache was closed"
+	}
+	defer p.cache.Leave()
+	now := consumed(p.cache.Segment())
+	p.mu.Lock()
+	if consumed := min(now-p.began, p.total); consumed > p.consumed {
+		p.consumed, p.moved = consumed, time.Now()
+	}
+	p.mu.Unlock()
+	if p.held.Load() {
+		p.cancelAll() // or what was asked for before that was known would be read for nothing
+		p.held.Store(false)
+	}
+	for p.more() {
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closing:
+		return "its cache was closed"
+	case p.next == p.total && p.underWay == 0:
+		return "all of its epoch was planned"
+	case p.underWay == 0 && time.Since(p.moved) > Idle:
+		return fmt.Sprintf("nobody has read the cache for %v", Idle)
+	}
+	return ""
+}
+
+// more takes a chunk of the order, and requests the missing samples of it. false: it may request nothing now. The caller has entered.
+func (p *Schedule) more() bool {
+	ranks := uint64(len(p.parts))
+	p.mu.Lock()
+	limit := min(p.consumed+max(p.options.Ahead, ranks), p.total)
+	rounds := min((limit-min(p.next, limit))/ranks, max(chunk/ranks, 1))
+	if rounds == 0 && p.next < limit && p.total-p.next < ranks { // the last round, in which some ranks have none
+		rounds = 1
+	}
+	if rounds == 0 || p.underWay >= maxUnderWay || p.closing || p.ctx.Err() != nil {
+		p.mu.Unlock()
+		return false
+	}
+	indices := p.indices(rounds)
+	p.moved = time.Now()
+	p.mu.Unlock()
+	p.ask(indices)
+	return true
+}
+
+// indices returns the next samples: so many of each rank, side by side. With mu held.
+func (p *Schedule) indices(rounds uint64) []int {
+	row := make([]int, rounds)
+	all := make([]int, 0, rounds*uint64(len(p.parts)))
+	columns := make([][]int, len(p.parts))
+	for k, part := range p.parts {
+		columns[k] = append([]int(nil), row[:part.Fill(row, p.round)]...)
+	}
+	for r := range int(rounds) {
+		for _, column := range columns {
+			if r < len(column) {
+				all = append(all, column[r])
+			}
+		}
+	}
+	p.round += rounds
+	p.next += uint64(len(all))
+	return all
+}
+
+// ask requests the samples that are missing, as far as the cache has room.
+func (p *Schedule) ask(indices []int) {
+	client := p.cache.Client()
+	missing, noRoom := make([]int, 0, len(indices)), 0
+	for _, i := range indices {
+		switch state, err := client.State(i); {
+		case err != nil || state == cache.StateReady:
+		case state == cache.StateOut:
+			noRoom++
+		default:
+			missing = append(missing, i)
+		}
+	}
+	p.cache.ReadAhead(missing) // those without room as well: a client that asks for one finds it in memory
+	p.mu.Lock()
+	if room, try := p.room(); !room {
+		most := 0
+		if try && len(missing) > 0 {
+			p.retry, most = time.Now().Add(retryTime), 1
+		}
+		noRoom += len(missing) - most
+		missing = missing[:most]
+	}
+	p.noRoom += uint64(noRoom)
+	if len(missing) == 0 {
+		p.mu.Unlock()
+		return
+	}
+	r := fill.NewRequest(p, p.queue, missing)
+	p.requests[r] = true
+	p.underWay += len(missing)
+	p.mu.Unlock()
+	p.cache.Filler().Submit(r)
+}
+
+// room says whether the cache may have room, and try whether a read should find out. With mu held; the caller has entered.
+func (p *Schedule) room() (room, try bool) {
+	seg := p.cache.Segment()
+	if seg.FirstCome() && uint64(shm.FreeFrom(seg.FreeFrom().Load()).From()) >= seg.Slots {
+		p.full, p.fullAt = true, p.life()
+		return false, false
+	}
+	if p.full && p.life() != p.fullAt {
+		p.full = false // it was cleared
+	}
+	return !p.full, time.Now().After(p.retry)
+}
+
+// life counts how often the cache was cleared.
+func (p *Schedule) life() uint64 { return shm.Phase(p.cache.Segment().Phase().Load()).Epoch() }
+
+// CanTake is true: a schedule keeps no bytes.
+func (p *Schedule) CanTake(int) bool { return true }
+
+// Take refuses a sample that has no slot.
+func (p *Schedule) Take(uint32, *fill.Buffer) bool {
+	p.noSlot()
+	return false
+}
+
+// noSlot notes that the cache has no slot for a sample that was read. The filler calls it, and its cache stays open meanwhile.
+func (p *Schedule) noSlot() {
+	p.held.Store(true)
+	p.mu.Lock()
+	p.full, p.fullAt, p.retry = true, p.life(), time.Now().Add(retryTime)
+	p.mu.Unlock()
+	p.wakeUp()
+}
+
+// wakeUp wakes the schedule now.
+func (p *Schedule) wakeUp() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Done counts the results of a request whose last sample came, or failed.
+func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
+	p.mu.Lock()
+	delete(p.requests, r)
+	p.underWay -= r.Len()
+	for _, f := range failures {
+		switch f.Code {
+		case control.CodeNoSlot, control.CodeCancelled:
+			p.noRoom++
+		case control.CodeClosing:
+			p.closing = true
+		default:
+			p.failed++
+		}
+	}
+	p.read += uint64(r.Len() - len(failures))
+	if len(failures) == 0 {
+		p.full = false // until the next one says otherwise
+	}
+	p.mu.Unlock()
+	p.wakeUp()
+}
+
+// status describes the schedule.
+func (p *Schedule) status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := Status{Options: p.options, State: "waiting", Total: p.total, Consumed: p.consumed, Planned: p.next, UnderWay: p.underWay, Read: p.read, Failed: p.failed, NoRoom: p.noRoom}
+	switch {
+	case p.full:
+		a.State = "full"
+	case p.underWay > 0 || p.next < min(p.consumed+p.options.Ahead, p.total):
+		a.State = "reading"
+	}
+	return a
+}
+
+// consumed returns how many samples clients have read of a cache, hits and misses, ever.
+func consumed(s *shm.Segment) (n uint64) {
+	for r := range min(uint32(s.ClientsHigh().Load()), s.ClientRecords) {
+		for stripe := range shm.CounterStripes {
+			n += s.Counter(r, stripe, shm.Hits).Load() + s.Counter(r, stripe, shm.Misses).Load()
+		}
+	}
+	return n
+}

@@ -1,0 +1,113 @@
+package served
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/wrap"
+)
+
+// Prepared is a cache whose source is open, and that has no segment yet.
+type Prepared struct {
+	Options Options
+	source  source.Source
+	ahead   wrap.Ahead // within the source; nil: it does not read ahead
+	want    shm.Options
+	Bytes   uint64  // of its segment
+	counts  *counts // of the cache whose place it takes; nil: of none
+}
+
+// OpenFunc opens a source.
+type OpenFunc = func(ctx context.Context, s source.Settings) (source.Source, error)
+
+// Prepare opens the source of a cache, and makes nothing. Errors have the cache's name.
+func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	p = &Prepared{Options: o}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cache %s: %w", o.Name, err)
+		}
+	}()
+	if p.source, p.ahead, err = kinds.Whole(ctx, open, o.Source, o.Decode); err != nil {
+		return nil, err
+	}
+	fault.At("host.source")
+	if p.want, err = o.segment(p.source); err == nil {
+		p.Bytes, err = p.want.SegmentBytes()
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.source.Close())
+	}
+	return p, nil
+}
+
+// CloseAll closes the sources of caches that are not served after all.
+func CloseAll(all []*Prepared, log *slog.Logger) {
+	for _, p := range all {
+		if err := p.source.Close(); err != nil {
+			log.Warn("closing a source", "cache", p.Options.Name, "error", err)
+		}
+	}
+}
+
+// openExisting opens the segment that has the cache's name now, read-only. nil: there is none, or, with an error, none that can be opened.
+func (p *Prepared) openExisting() (*shm.Segment, error) {
+	if p.Options.Unnamed {
+		return nil, nil
+	}
+	s, err := shm.Open(p.Options.Path(), shm.OpenOptions{ReadOnly: true})
+	if errors.Is(err, shm.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cache %s: %w", p.Options.Name, err)
+	}
+	return s, nil
+}
+
+// CheckExisting says what is wrong with the segment that has the cache's name now, if there is one.
+func (p *Prepared) CheckExisting() error {
+	s, err := p.openExisting()
+	if s != nil {
+		err = s.Close()
+	}
+	return err
+}
+
+// Existing is the segment that has a cache's name already.
+type Existing struct {
+	Same      bool   // it is the one that is wanted
+	Alone     bool   // no process but this server has it
+	Allocated uint64 // bytes of pages
+	Promised  uint64 // bytes that it may still take
+}
+
+// Existing describes the segment that has the cache's name already. The zero value: there is none, or none that can be opened.
+func (p *Prepared) Existing() (t Existing, err error) {
+	s, err := p.openExisting()
+	if s == nil || err != nil {
+		return t, nil // that segment stays as it is, and the cache is left out
+	}
+	defer s.Close()
+	if t.Allocated, err = s.Allocated(); err != nil {
+		return t, err
+	}
+	t.Promised = s.SegmentBytes - min(t.Allocated, s.SegmentBytes)
+	t.Same = differs(&s.Header, &s.Geometry, &p.want) == ""
+	probe, err := s.ProbeLocks()
+	own := 0
+	if probe.Server {
+		own = 1
+	}
+	t.Alone = len(probe.Records) <= own
+	return t, err
+}

@@ -1,0 +1,397 @@
+// Package session serves one client on the data socket, whose protocol is docs/control.md.
+//
+// A Connection (connection.go) reads the frames of a client and asks the filler of a served cache for samples; its output (output.go) writes the answers. No other client waits for
+// either. All connections of a server share two Budgets of memory (budget.go). The package imports served and fill, and knows its server only as a Host.
+package session
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/server/served"
+)
+
+// FrameTimeout is how long a frame may take from its first byte on. A variable for tests.
+var FrameTimeout = 10 * time.Second
+
+// Host is what connections need of their server.
+type Host struct {
+	Boot     [16]byte // of this start of the server
+	Log      *slog.Logger
+	Replies  *Budget                         // for samples and answers that wait to be written
+	Requests *Budget                         // for requests under way
+	Enter    func(name string) *served.Cache // enters a cache, which the caller leaves; nil: there is none of that name
+	Absent   func(name string) string        // says why there is none
+	Ending   func() bool
+	Drained  func() // called when a client has room again for samples without a slot
+}
+
+// Connection is one client on the data socket. One goroutine reads its frames and another one writes; no other goroutine waits for the client.
+type Connection struct {
+	host   *Host
+	socket *net.UnixConn
+	out    *output
+	label  string // what the client calls itself
+
+	reserved int                             // bytes that were reserved for the current frame
+	caches   []*served.Cache                 // by the number that the client has of each
+	queues   map[*served.Cache]*clientQueues // of this client, in the fillers
+
+	mu         sync.Mutex          // protects what follows
+	requests   map[uint64]*request // fetches under way, by the client's numbers
+	prefetches map[*request]bool   // under way; each was answered at once, so the client may use its number again
+	underWay   int                 // indices of fetches
+	prefetched int                 // indices of prefetches
+}
+
+// clientQueues has the queues of one client for one cache.
+type clientQueues struct{ fetches, prefetches *fill.Queue }
+
+// request is a FETCH or PREFETCH under way.
+type request struct {
+	connection *Connection
+	id         uint64
+	reserved   int  // bytes that its connection has taken for it
+	prefetch   bool // the client does not wait for its samples
+	slotsOnly  bool
+	filler     *fill.Filler
+	samples    *fill.Request
+}
+
+// CanTake says whether the client has room for n more bytes of a sample without a slot.
+func (r *request) CanTake(n int) bool {
+	return r.prefetch || r.slotsOnly || r.connection.out.canTake(n)
+}
+
+// Take sends a sample without a slot to the client.
+func (r *request) Take(position uint32, data *fill.Buffer) bool {
+	if r.prefetch || r.slotsOnly {
+		return false
+	}
+	r.connection.out.sample(r.id, position, data)
+	return true
+}
+
+// Done answers the client after the last sample.
+func (r *request) Done(_ *fill.Request, failures []control.Failure) { r.connection.ended(r, failures) }
+
+func (r *request) cancel() { r.filler.Cancel(r.samples) }
+
+// New makes the connection of a client that was accepted.
+func New(h *Host, socket *net.UnixConn) *Connection {
+	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*clientQueues{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
+	c.out = newOutput(socket, h.Drained)
+	c.out.replies, c.out.requests = h.Replies, h.Requests
+	return c
+}
+
+// Refuse answers with DENIED and nothing else.
+func (c *Connection) Refuse(text string) {
+	c.out.send(control.AppendError(nil, 0, control.CodeDenied, text))
+	c.out.end()
+	if err := c.out.run(); err != nil {
+		c.host.Log.Debug("a refused client was not told why", "error", err)
+	}
+}
+
+// Drain writes what is queued until a deadline, reads no more frames, and ends the connection.
+func (c *Connection) Drain(deadline time.Time) {
+	c.out.setDeadline(deadline)
+	if err := c.socket.CloseRead(); err != nil { // ends the reader, which then has the rest written
+		c.socket.Close() // the client is gone
+	}
+}
+
+// Waiting returns how many bytes of samples wait to be written.
+func (c *Connection) Waiting() int {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return c.out.waiting
+}
+
+// smallBody is what a frame may have without having to wait for memory, and what an idle connection keeps for the next one.
+const smallBody = 64 << 10
+
+// reserve takes memory for a request of n indices, when there is some. false: the server ends, or the client is gone.
+func (c *Connection) reserve(n int) bool {
+	ok := c.out.reserve(n * indexBytes)
+	if ok {
+		c.reserved = n * indexBytes
+	}
+	return ok
+}
+
+// Serve talks with the client until one side ends it.
+func (c *Connection) Serve() {
+	defer c.forget()
+	writer := make(chan struct{})
+	go func() {
+		defer close(writer)
+		if err := c.out.run(); err != nil {
+			c.host.Log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
+			c.out.abort()
+		}
+		c.socket.Close() // ends the reader, if it has not ended yet
+	}()
+	err := c.read()
+	c.out.unreserve(c.reserved)
+	c.cancelAll()
+	var remote *control.RemoteError
+	switch {
+	case errors.As(err, &remote):
+		c.out.send(control.AppendError(nil, 0, remote.Code, remote.Text))
+	case errors.Is(err, control.ErrProtocol):
+		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, err.Error()))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", FrameTimeout)))
+	case errors.Is(err, io.EOF) && c.host.Ending(): // which has ended this reader; what the client waits for was answered
+	default:
+		c.out.abort() // the client is gone
+	}
+	c.out.end()
+	<-writer
+}
+
+// read takes frames until there are none. nil and io errors: the client is gone; else it is told why.
+func (c *Connection) read() error {
+	r := bufio.NewReaderSize(c.socket, 4096)
+	body := []byte(nil)
+	for first := true; ; first = false {
+		c.out.waitForRoom()
+		if _, err := r.Peek(1); err != nil { // between frames a client may rest for ever
+			return err
+		}
+		waits := !whole(r)
+		if waits { // a deadline costs more than reading what is there
+			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil {
+				return err
+			}
+		}
+		h, err := control.ReadHeader(r, true)
+		if err != nil {
+			return err
+		}
+		if h.Length > smallBody { // there must be room for it, and for what becomes of it
+			if !c.reserve(int(h.Length) / 8) {
+				return io.EOF
+			}
+			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil { // it has its time from here on
+				return err
+			}
+			waits = true
+		}
+		if cap(body) < int(h.Length) {
+			body = make([]byte, h.Length)
+		}
+		if _, err := io.ReadFull(r, body[:h.Length]); err != nil {
+			return err
+		}
+		if waits {
+			if err := c.socket.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+		}
+		if err := c.take(h, body[:h.Length], first); err != nil {
+			return err
+		}
+		c.out.unreserve(c.reserved) // unless a request has it
+		c.reserved = 0
+		if cap(body) > smallBody {
+			body = nil // an idle connection keeps no large buffer
+		}
+	}
+}
+
+// whole says whether the next frame has arrived, all of it.
+func whole(r *bufio.Reader) bool {
+	frame, err := r.Peek(r.Buffered())
+	if err != nil || len(frame) < control.HeaderBytes {
+		return false
+	}
+	h, err := control.ParseHeader([control.HeaderBytes]byte(frame), true)
+	return err != nil || len(frame)-control.HeaderBytes >= int(h.Length) // do not wait for a frame that is invalid
+}
+
+// take does what a frame asks for. An error ends the connection.
+func (c *Connection) take(h control.Header, body []byte, first bool) error {
+	switch {
+	case first != (h.Type == control.Hello):
+		return fmt.Errorf("%w: HELLO is the first frame of a connection, and comes once", control.ErrProtocol)
+	case h.Request == 0:
+		return fmt.Errorf("%w: a %v with request 0", control.ErrProtocol, h.Type)
+	}
+	switch h.Type {
+	case control.Hello:
+		m, err := control.ParseHello(body)
+		if err != nil {
+			return err
+		}
+		if m.Version < control.Version {
+			return &control.RemoteError{Code: control.CodeVersion, Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version, m.Version)}
+		}
+		c.label = m.Label
+		c.out.send(control.AppendWelcome(nil, h.Request, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
+	case control.Attach:
+		name, err := control.ParseAttach(body)
+		if err != nil {
+			return err
+		}
+		c.attach(h.Request, name)
+	case control.Fetch, control.Prefetch:
+		m, err := control.ParseFetch(h.Type, body)
+		if err != nil {
+			return err
+		}
+		return c.fetch(h, m)
+	case control.Cancel:
+		if len(body) != 0 {
+			return fmt.Errorf("%w: a CANCEL of %d bytes", control.ErrProtocol, len(body))
+		}
+		c.mu.Lock()
+		r := c.requests[h.Request]
+		c.mu.Unlock()
+		if r != nil {
+			r.cancel()
+		}
+	}
+	return nil
+}
+
+// refuse answers a request with an error.
+func (c *Connection) refuse(request uint64, code control.Code, format string, a ...any) {
+	c.out.send(control.AppendError(nil, request, code, fmt.Sprintf(format, a...)))
+}
+
+func (c *Connection) attach(request uint64, name string) {
+	h := c.host.Enter(name)
+	if h == nil && c.host.Ending() {
+		c.refuse(request, control.CodeClosing, "the server is ending")
+		return
+	}
+	if h == nil {
+		c.refuse(request, control.CodeNotFound, "%s", c.host.Absent(name))
+		return
+	}
+	defer h.Leave()
+	descriptor, err := h.Segment().Reopen()
+	if err != nil {
+		c.refuse(request, control.CodeInternal, "%v", err)
+		return
+	}
+	number := slices.Index(c.caches, h)
+	if number < 0 {
+		number = len(c.caches)
+		c.caches = append(c.caches, h) // and never another one in its place: the client knows it by the number
+		c.queues[h] = &clientQueues{fill.NewQueue(false, c.out.full), fill.NewQueue(true, func() bool { return false })}
+		h.Connect()
+	}
+	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
+}
+
+// forget tells the caches that the client is gone.
+func (c *Connection) forget() {
+	for _, h := range c.caches {
+		h.Disconnect()
+	}
+}
+
+// fetch takes a FETCH or PREFETCH. An error ends the connection.
+func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
+	if m.Cache >= uint32(len(c.caches)) {
+		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
+		return nil
+	}
+	cached := c.caches[m.Cache]
+	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0}
+	queue := c.queues[cached].fetches
+	if r.prefetch {
+		queue = c.queues[cached].prefetches
+	}
+	r.samples = fill.NewRequest(r, queue, m.Indices)
+	c.mu.Lock()
+	requests, indices := len(c.requests), c.underWay
+	if r.prefetch { // prefetches do not count against fetches: a client cannot know when they end
+		requests, indices = requests+len(c.prefetches), indices+c.prefetched
+	}
+	switch {
+	case c.requests[h.Request] != nil:
+		c.mu.Unlock()
+		return fmt.Errorf("%w: request %d is under way already", control.ErrProtocol, h.Request)
+	case requests >= control.MaxRequests || indices+len(m.Indices) > control.MaxUnderWay:
+		c.mu.Unlock()
+		if r.prefetch { // as much as there is room for: nothing
+			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
+			return nil
+		}
+		c.refuse(h.Request, control.CodeLimit, "%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests, indices,
+			control.MaxRequests, control.MaxUnderWay)
+		return nil
+	}
+	c.mu.Unlock()
+	if c.reserved == 0 && !c.reserve(len(m.Indices)) {
+		return io.EOF
+	}
+	r.reserved, c.reserved = c.reserved, 0
+	c.mu.Lock() // only this goroutine adds requests
+	if r.prefetch {
+		c.prefetches[r] = true
+		c.prefetched += len(m.Indices)
+	} else {
+		c.requests[r.id] = r
+		c.underWay += len(m.Indices)
+	}
+	c.mu.Unlock()
+	queued := 0
+	if cached.Enter() {
+		if r.prefetch {
+			cached.Announce(m.Indices)
+		}
+		queued = cached.Filler().Submit(r.samples)
+		cached.Leave()
+	} else {
+		r.samples.Refuse()
+	}
+	if r.prefetch {
+		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
+	}
+	return nil
+}
+
+// ended answers a request whose last sample was.
+func (c *Connection) ended(r *request, failures []control.Failure) {
+	c.mu.Lock()
+	if r.prefetch {
+		delete(c.prefetches, r)
+		c.prefetched -= r.samples.Len()
+	} else {
+		delete(c.requests, r.id)
+		c.underWay -= r.samples.Len()
+	}
+	c.mu.Unlock()
+	if r.prefetch {
+		c.out.unreserve(r.reserved)
+		return
+	}
+	c.out.answer(control.AppendFetched(nil, r.id, c.out.shorten(failures)), r.reserved)
+}
+
+// cancelAll gives up all requests.
+func (c *Connection) cancelAll() {
+	c.mu.Lock()
+	requests := slices.AppendSeq(slices.Collect(maps.Values(c.requests)), maps.Keys(c.prefetches))
+	c.mu.Unlock()
+	for _, r := range requests {
+		r.cancel()
+	}
+}

@@ -1,0 +1,82 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+
+	"golang.org/x/sys/unix"
+)
+
+// Answers come whole and in their order, whether they are written by who sends them, as far as the socket takes them, or by the output's own goroutine.
+func TestAnswersKeepTheirOrder(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil { // so that a frame fits only in part now and then
+		t.Fatal(err)
+	}
+	ends := [2]net.Conn{}
+	for k, fd := range pair {
+		f := os.NewFile(uintptr(fd), "socket")
+		if ends[k], err = net.FileConn(f); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		defer ends[k].Close()
+	}
+	o := newOutput(ends[0].(*net.UnixConn), func() {})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		if err := o.run(); err != nil {
+			t.Error(err)
+		}
+	})
+	const answers = 2000
+	text := func(n uint64) string { return fmt.Sprintf("%d %s", n, strings.Repeat("x", int(n)*7%900)) }
+	var senders sync.WaitGroup
+	for sender := range uint64(4) {
+		senders.Go(func() {
+			for n := range uint64(answers) {
+				o.send(control.AppendError(nil, sender+1, control.CodeRead, text(n)))
+				o.waitForRoom()
+			}
+		})
+	}
+	next := map[uint64]uint64{}
+	r := bufio.NewReader(ends[1])
+	for range 4 * answers {
+		h, err := control.ReadHeader(r, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := make([]byte, h.Length)
+		if _, err := io.ReadFull(r, body); err != nil {
+			t.Fatal(err)
+		}
+		got, err := control.ParseError(body)
+		if want := text(next[h.Request]); err != nil || got.Text != want {
+			t.Fatalf("sender %d: %+v, %v; want %q", h.Request, got, err, want)
+		}
+		if next[h.Request]++; next[h.Request]%97 == 0 {
+			time.Sleep(100 * time.Microsecond) // what is sent meanwhile fills the socket
+		}
+	}
+	senders.Wait()
+	o.mu.Lock()
+	if o.answers != 0 || o.bytes != 0 {
+		t.Errorf("%d answers of %d bytes are still counted", o.answers, o.bytes)
+	}
+	o.mu.Unlock()
+	o.end()
+	writer.Wait()
+}
