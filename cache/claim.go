@@ -23,7 +23,7 @@ type fill struct {
 	drawn  uint64   // from the allowance, and not settled yet
 }
 
-// claim makes a sample ours to fill: steps 1 to 5 of docs/protocol.md, Set. Stored: f is filled in. Everything else leaves nothing behind.
+// claim makes a sample ours to fill: steps 1 to 5 of docs/spec/protocol.md, Set. Stored: f is filled in. Everything else leaves nothing behind.
 func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, error) {
 	verdict, home := c.admit(sample)
 	if verdict == policy.Never {

@@ -124,7 +124,7 @@ func (c *Cache) takePhaseOf(owner uint32, p, mine shm.Phase) (bool, error) {
 	return true, c.locks.Unlock(owner - 1)
 }
 
-// runClear is steps 2 to 4 of docs/protocol.md, Clear, with the phase ours. When stop says so before all claims are gone, the phase becomes giveUp.
+// runClear is steps 2 to 4 of docs/spec/protocol.md, Clear, with the phase ours. When stop says so before all claims are gone, the phase becomes giveUp.
 func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 	if err := c.drain(stop); err != nil {
 		c.seg.Phase().CompareAndSwap(uint64(mine), uint64(giveUp))

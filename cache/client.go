@@ -50,7 +50,7 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	return c, nil
 }
 
-// register makes the handle a client; see docs/protocol.md, Register.
+// register makes the handle a client; see docs/spec/protocol.md, Register.
 func (c *Cache) register(o Options) (err error) {
 	if c.locks == nil {
 		if c.locks, err = c.seg.NewLocks(); errors.Is(err, shm.ErrReadOnly) {

@@ -1,4 +1,4 @@
-// Package cache is the slot protocol on a segment: who may change which word, in which order. docs/protocol.md is the normative text and
+// Package cache is the slot protocol on a segment: who may change which word, in which order. docs/spec/protocol.md is the normative text and
 // explains why each step is where it is; cclient/stocached.c is the same in C.
 //
 // A Cache is one attached client of a shm.Segment. Reading is plain memory access: View returns memory of the segment, Get and Gather copy and

@@ -65,9 +65,9 @@ var deaths = []death{
 	{"reclaim in a clear", "clear", []string{"reclaim.word", "reclaim.entry"}, anyCache},
 }
 
-// Every fault point of docs/protocol.md is in the table, so that a new one cannot be forgotten.
+// Every fault point of docs/spec/protocol.md is in the table, so that a new one cannot be forgotten.
 func TestEveryFaultPointIsTested(t *testing.T) {
-	text, err := os.ReadFile("../docs/protocol.md")
+	text, err := os.ReadFile("../docs/spec/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}

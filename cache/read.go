@@ -92,7 +92,7 @@ func (r indexRecord) load() (shm.Word, shm.Meta, bool) {
 	return w, shm.Meta(r.meta.Load()), true
 }
 
-// unchanged ends it: whether the sample was the same all the time. The word comes first; docs/protocol.md, Memory order, says why.
+// unchanged ends it: whether the sample was the same all the time. The word comes first; docs/spec/protocol.md, Memory order, says why.
 func (r indexRecord) unchanged(w shm.Word, m shm.Meta) bool {
 	shm.LoadFence() // the loads of a copy come before these
 	return r.word.Load() == uint64(w) && r.meta.Load() == uint64(m)

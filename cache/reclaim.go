@@ -23,7 +23,7 @@ func (c *Cache) reclaimOf(owner uint32) (bool, error) {
 }
 
 // reclaimRecord reclaims every claim that a record lists and returns how many there were. The caller MUST hold the record's lock, and none of its owner's
-// threads may be in the protocol. It may be repeated from the start if its caller dies at any point; docs/protocol.md says why.
+// threads may be in the protocol. It may be repeated from the start if its caller dies at any point; docs/spec/protocol.md says why.
 func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 	for e := range shm.ClaimsPerClient {
 		entry, intent := c.seg.Claim(record, e)

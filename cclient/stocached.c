@@ -6,7 +6,7 @@
  * One unit keeps the hit path inlined and the exported symbols exact: everything is static but the functions of
  * stocached.h. Each folder of src/ has a header of its own name, which says what the folder owns, what it may include,
  * and what its parts share. A part includes that header alone; `make check-parts` compiles each part by itself.
- * docs/segment.md and docs/protocol.md are normative.
+ * docs/spec/segment.md and docs/spec/protocol.md are normative.
  */
 #define STOC_ONE_UNIT 1
 

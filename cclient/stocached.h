@@ -1,7 +1,7 @@
 /*
  * stocached.h - the C ABI of stocached: one cache of training samples in shared memory for all processes of a machine.
  *
- * This file is the contract. docs/segment.md and docs/protocol.md say how it is kept.
+ * This file is the contract. docs/spec/segment.md and docs/spec/protocol.md say how it is kept.
  *
  * CAVEATS, before anything else
  *  - A VIEW (stoc_view) is memory of the cache, mapped read-only: writing to it is a SIGSEGV. It stays valid until stoc_close of its
@@ -249,7 +249,7 @@ STOC_API int64_t stoc_recover(stoc_cache *cache);
 
 /* ------------------------------------------------------------------------------------------------ have a server fill it
  *
- * `stocached serve` reads samples from a source, each once for all processes. docs/control.md is what is spoken with it; docs/guides/server.md is about the server.
+ * `stocached serve` reads samples from a source, each once for all processes. docs/spec/control.md is what is spoken with it; docs/guides/server.md is about the server.
  *
  * A handle that is asked to fetch finds the server by itself: data.sock in $STOCACHED_SOCKETS_DIR, else $XDG_RUNTIME_DIR/stocached, else /tmp/stocached-<uid>; it asks for the
  * cache by its name, and makes sure that the server means the very same segment (else EREPLACED). There are no threads behind it. A call has a connection of its own, taken from
@@ -259,7 +259,7 @@ STOC_API int64_t stoc_recover(stoc_cache *cache);
  * what was there when the call began; what the server then brings is not counted again.
  */
 
-/* Why a sample could not be had, as the server says it. Same numbers as in docs/control.md. */
+/* Why a sample could not be had, as the server says it. Same numbers as in docs/spec/control.md. */
 enum stoc_remote {
     STOC_REMOTE_INDEX = 6,      /* no such sample */
     STOC_REMOTE_READ = 7,       /* the source could not read it; the message says what and which file */
@@ -321,7 +321,7 @@ STOC_API int stoc_dial(const char *name, const char *sockets_dir, unsigned flags
 
 /* ------------------------------------------------------------------------------------------------ the order of an epoch
  *
- * In which order samples are read, as a function of a position: docs/order.md. It takes no memory that grows with the dataset (but weights do), and is the same in Go, and in every version
+ * In which order samples are read, as a function of a position: docs/spec/order.md. It takes no memory that grows with the dataset (but weights do), and is the same in Go, and in every version
  * of this library. No cache is needed.
  */
 
@@ -416,7 +416,7 @@ STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct sto
 /* ------------------------------------------------------------------------------------------------ tasks for workers
  *
  * A board in memory that one parent and its workers (processes or threads) share: the parent posts tasks, workers take and answer them. No locks; anybody but the parent may be
- * killed at any time. docs/loader.md. Functions of the parent MUST NOT be called by two threads at once. The memory is the caller's; it MUST begin at a multiple of 64 and be zero before init.
+ * killed at any time. docs/spec/workers.md. Functions of the parent MUST NOT be called by two threads at once. The memory is the caller's; it MUST begin at a multiple of 64 and be zero before init.
  * Answers are read in place: the task of position p lies at 4096 + (p mod capacity) * STOC_BOARD_TASK_BYTES, its answer STOC_BOARD_ANSWER_OFFSET further on, where struct stoc_task says.
  */
 

@@ -1,4 +1,4 @@
-/* Generated from shm/layout.go by go generate ./shm; do not edit. docs/segment.md explains it. */
+/* Generated from shm/layout.go by go generate ./shm; do not edit. docs/spec/segment.md explains it. */
 #ifndef STOCACHED_LAYOUT_H
 #define STOCACHED_LAYOUT_H
 

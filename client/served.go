@@ -14,7 +14,7 @@ import (
 )
 
 // Served is a Cache that a server fills. Everything of Cache works on it, with or without the server; Fetch and its kind ask the server for what is not there.
-// Safe for use by many goroutines: their requests share one connection, which is made anew when the server is back after it was away. As many are under way as docs/control.md
+// Safe for use by many goroutines: their requests share one connection, which is made anew when the server is back after it was away. As many are under way as docs/spec/control.md
 // lets one connection have; others wait, as long as their contexts let them.
 type Served struct {
 	*Cache

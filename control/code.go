@@ -5,7 +5,7 @@ import "fmt"
 // Code says what went wrong, in FETCHED and ERROR.
 type Code uint16
 
-// The codes: docs/control.md.
+// The codes: docs/spec/control.md.
 const (
 	CodeProtocol Code = 1 + iota
 	CodeVersion

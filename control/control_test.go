@@ -145,9 +145,9 @@ func TestSocketsDir(t *testing.T) {
 	}
 }
 
-// Types, codes and limits in docs/control.md are those of this package.
+// Types, codes and limits in docs/spec/control.md are those of this package.
 func TestDocument(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "control.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "spec", "control.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

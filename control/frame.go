@@ -10,7 +10,7 @@ import (
 // Version is the version of the protocol that this package speaks; there is no other yet.
 const Version = 1
 
-// Limits of docs/control.md.
+// Limits of docs/spec/control.md.
 const (
 	HeaderBytes    = 16
 	MaxClientBody  = 1 << 20 // of a frame from a client

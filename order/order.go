@@ -1,4 +1,4 @@
-// Package order says which sample stands at each position of an epoch, as a function: docs/order.md.
+// Package order says which sample stands at each position of an epoch, as a function: docs/spec/order.md.
 //
 // An Order goes through one dataset, a WeightedOrder draws samples of one, and a MixedOrder takes samples of several. Each has epochs, and a Shard of an Epoch is what one rank reads.
 // Only weights take memory that grows with the dataset. The order is the same for any number of ranks and workers, and one position is the whole state of a job.

@@ -201,7 +201,7 @@ func ExampleOrder() {
 	// [8 1 0 5 7 9 3 6 4 2]
 }
 
-var update = flag.Bool("update", false, "write testdata/order.txt anew: only when docs/order.md changes")
+var update = flag.Bool("update", false, "write testdata/order.txt anew: only when docs/spec/order.md changes")
 
 // vectors are the orders of testdata/order.txt, which C and Python are tested with as well.
 func vectors() (all []order.Order) {
@@ -215,10 +215,10 @@ func vectors() (all []order.Order) {
 	return all
 }
 
-// Ensure that orders are what they were: docs/order.md.
+// Ensure that orders are what they were: docs/spec/order.md.
 func TestVectors(t *testing.T) {
 	var b strings.Builder
-	fmt.Fprint(&b, `# Every implementation of docs/order.md is tested with this file. Lines are of four kinds; indices at some positions stand at their ends.
+	fmt.Fprint(&b, `# Every implementation of docs/spec/order.md is tested with this file. Lines are of four kinds; indices at some positions stand at their ends.
 # kind samples seed window block epoch: position=index ...
 # shard kind samples seed window block epoch rank ranks from ends: samples real digest k=index ...
 # weighted samples seed draws pattern epoch: positions digest position=index ...

@@ -11,7 +11,7 @@ const rounds = 10
 // smallest is the least n that goes through rounds; below it a table is shuffled, which is exact.
 const smallest = 257
 
-// permutation is a keyed permutation of 0..n-1: docs/order.md. It is a value without pointers, safe for concurrent use once it was made.
+// permutation is a keyed permutation of 0..n-1: docs/spec/order.md. It is a value without pointers, safe for concurrent use once it was made.
 type permutation struct {
 	n, a, b uint64
 	inverse float64 // 1/b, for a division without one

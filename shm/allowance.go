@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allowance is how one client draws on the memory that all clients of a segment may fill: docs/protocol.md, Memory. Any number of goroutines may use it.
+// Allowance is how one client draws on the memory that all clients of a segment may fill: docs/spec/protocol.md, Memory. Any number of goroutines may use it.
 type Allowance struct {
 	seg    *Segment
 	record uint32

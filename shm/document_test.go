@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// row is a line of a table in docs/segment.md.
+// row is a line of a table in docs/spec/segment.md.
 type row struct{ cells []string }
 
-// tables returns the rows of every table under each heading of docs/segment.md, header lines left out.
+// tables returns the rows of every table under each heading of docs/spec/segment.md, header lines left out.
 func tables(t *testing.T) map[string][]row {
 	t.Helper()
-	text, err := os.ReadFile("../docs/segment.md")
+	text, err := os.ReadFile("../docs/spec/segment.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func number(t *testing.T, s string) uint64 {
 	for _, factor := range strings.Split(strings.ReplaceAll(s, ",", ""), " x ") {
 		n, err := strconv.ParseUint(strings.TrimSpace(factor), 10, 64)
 		if err != nil {
-			t.Fatalf("docs/segment.md: %q is no number", s)
+			t.Fatalf("docs/spec/segment.md: %q is no number", s)
 		}
 		product *= n
 	}
 	return product
 }
 
-// Ensure that the tables of docs/segment.md give every field of the header, of a field record and of a client record the offset the code has, that their
+// Ensure that the tables of docs/spec/segment.md give every field of the header, of a field record and of a client record the offset the code has, that their
 // widths leave neither gaps nor overlaps, and that nothing is missing on either side.
 func TestDocumentOffsets(t *testing.T) {
 	doc := tables(t)
@@ -142,7 +142,7 @@ func TestDocumentNumbers(t *testing.T) {
 			t.Errorf("%s: %s", r.cells[2], r.cells[1])
 		}
 	}
-	text, err := os.ReadFile("../docs/segment.md")
+	text, err := os.ReadFile("../docs/spec/segment.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestDocumentNumbers(t *testing.T) {
 	for _, claim := range []string{"bytes                      mapped", "8,192              client table    client_records x 2,048", "samples x 16", "samples x 8", "slots x 8", "content 32, fills 24, cost 8", "left 16 (low)",
 		"0 EMPTY, 1 WRITING, 2 READY", "state 3, owner 12, generation 17, place 32", "state 3, owner 12, generation 13, place 36", "first unit in the low 36 bits", "32 entries of two words"} {
 		if !strings.Contains(string(text), claim) {
-			t.Errorf("docs/segment.md no longer says %q: does the code?", claim)
+			t.Errorf("docs/spec/segment.md no longer says %q: does the code?", claim)
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (h *Header) compare(g *Geometry, b []byte) error {
 	return nil
 }
 
-// reserved says whether byte k of the header is reserved in this version. docs/segment.md lists them.
+// reserved says whether byte k of the header is reserved in this version. docs/spec/segment.md lists them.
 func reserved(k int) bool {
 	switch {
 	case k >= HeaderFields:

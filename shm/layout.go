@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 )
 
-// The constants of this file are the segment's format, as docs/segment.md specifies it, and the only place where it is written
+// The constants of this file are the segment's format, as docs/spec/segment.md specifies it, and the only place where it is written
 // by hand in code: cclient/stocached_layout.h is generated from them. Changing any of them makes another format.
 
 //go:generate go run ../internal/layoutheader -o ../cclient/stocached_layout.h
@@ -137,7 +137,7 @@ const (
 	DefaultClientRecords = 1024 // 2 MiB of table: 8 ranks x 64 workers x 2 loaders
 )
 
-// Rules about memory that both implementations follow (docs/segment.md, Memory); not part of the format.
+// Rules about memory that both implementations follow (docs/spec/segment.md, Memory); not part of the format.
 const (
 	HeadroomMax     = 1 << 30   // left free in the tmpfs for others: a tenth of it, at most this
 	HeadroomDivisor = 10        // ...
@@ -160,7 +160,7 @@ const (
 // Counter is the position of a counter in a stripe.
 type Counter int
 
-// The counters, in their order in a stripe. docs/segment.md says what each counts.
+// The counters, in their order in a stripe. docs/spec/segment.md says what each counts.
 const (
 	Hits Counter = iota
 	Misses
@@ -183,7 +183,7 @@ var counterNames = [CounterCount]string{
 	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed",
 }
 
-// String returns the counter's name as docs/segment.md spells it.
+// String returns the counter's name as docs/spec/segment.md spells it.
 func (c Counter) String() string { return counterNames[c] }
 
 // Signature mixes every size that two builds must agree on. A segment of another signature is refused.

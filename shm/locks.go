@@ -2,7 +2,7 @@ package shm
 
 import "runtime"
 
-// Locks are one client's locks on one segment: a description of its own, which is one owner (docs/protocol.md, Who is alive). It holds the shared
+// Locks are one client's locks on one segment: a description of its own, which is one owner (docs/spec/protocol.md, Who is alive). It holds the shared
 // users lock from NewLocks to Close. Safe for any number of goroutines, except that Close MUST be the last call.
 type Locks interface {
 	// TryLock tries the lock of a client record. false: a live client holds it, through another Locks. A record that this Locks holds already is true.

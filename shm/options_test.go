@@ -156,7 +156,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Ensure that fields are placed as docs/segment.md says: in order, aligned to their items, the stride aligned to the largest.
+// Ensure that fields are placed as docs/spec/segment.md says: in order, aligned to their items, the stride aligned to the largest.
 func TestFieldLayout(t *testing.T) {
 	fields := []Field{{Name: "a", DType: Uint8, Dims: []uint64{3}, Offset: 77}, {Name: "b", DType: Float64}, {Name: "c", DType: Bool}, {Name: "d", DType: Complex128, Dims: []uint64{2}}, {Name: "e", DType: BFloat16}}
 	o := Options{Samples: 1, Fields: fields}

@@ -136,7 +136,7 @@ func (p promises) addOpen(pid int, ids []inode) {
 	}
 }
 
-// clients returns the caches that each process is a client of: the kernel's list of locks names the processes (docs/segment.md, Locks on the file).
+// clients returns the caches that each process is a client of: the kernel's list of locks names the processes (docs/spec/segment.md, Locks on the file).
 func (k kernel) clients() (map[int][]inode, error) {
 	lines, err := k.lines("/proc/locks")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // A variable-size sample of several fields, or of one that is not one-dimensional, begins with a header: for each field its bytes and its dims
-// (docs/segment.md, Fields).
+// (docs/spec/segment.md, Fields).
 const (
 	extentRecord = 8 + 4*MaxDims // bytes of a field in that header
 	extentAlign  = UnitBytes     // of the header and of each field behind it

@@ -1,7 +1,7 @@
 // Package source is where samples come from: a Source reads the samples of a dataset by index, from files of some kind.
 //
 // Each kind has a folder of its own; package kinds lists them, and opens a source by its settings. Every kind passes the suite of package sourcetest.
-// A sample is read as the bytes that a cache holds of it (docs/segment.md, Fields), so that whoever fills a cache copies nothing: fixed-size
+// A sample is read as the bytes that a cache holds of it (docs/spec/segment.md, Fields), so that whoever fills a cache copies nothing: fixed-size
 // samples have their fields one after the other, a variable-size one of a single one-dimensional field is that field's bytes.
 package source
 

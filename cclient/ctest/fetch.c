@@ -108,7 +108,7 @@ static void attached(int fd, unsigned descriptors, bool other)
         close(fresh[k]);
 }
 
-/* Reads HELLO and ATTACH, which must be as docs/control.md says. */
+/* Reads HELLO and ATTACH, which must be as docs/spec/control.md says. */
 static bool introduced(int fd)
 {
     unsigned char header[16], body[256];

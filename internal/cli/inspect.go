@@ -237,7 +237,7 @@ func newInspect() *cobra.Command {
 		Use:   "inspect NAME [INDEX]",
 		Short: "Show a cache's header, schema, geometry and clients, or one sample's state",
 		Long: paragraphs(`Shows what the segment of a cache says, without being its client; with INDEX, what it says about that sample alone.
-docs/segment.md explains the words. With --json: one object of header, fields, regions, control and clients; with INDEX
+docs/spec/segment.md explains the words. With --json: one object of header, fields, regions, control and clients; with INDEX
 the object of the sample.`,
 			headerColumns.Explain("HEADER (header)"),
 			fieldColumns.Explain("SCHEMA (fields)"),

@@ -237,10 +237,10 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	}
 }
 
-// documentedKeys are those of sources, by the heading above their table in docs/sources.md. (Package kinds tests that it has all of them.)
+// documentedKeys are those of sources, by the heading above their table in docs/spec/sources.md. (Package kinds tests that it has all of them.)
 func documentedKeys(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/sources.md")
+	text, err := os.ReadFile("../../docs/spec/sources.md")
 	if err != nil {
 		t.Fatal(err)
 	}

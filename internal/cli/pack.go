@@ -66,7 +66,7 @@ func newPack() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pack SRC OUT",
 		Short: "Copy a source into block files, which read fast",
-		Long: paragraphs(`Writes all samples of SRC into the folder OUT as a dataset in block files (docs/block.md), which is a source of kind block: several samples
+		Long: paragraphs(`Writes all samples of SRC into the folder OUT as a dataset in block files (docs/spec/block.md), which is a source of kind block: several samples
 a block, a checksum each, an index. A sample is then one read, and a block of them one large read. Samples are read several at
 a time and written in order. On a terminal a bar shows how far it is, how fast, and how long it will take.`,
 			`OUT appears when it is whole, and not before: until then everything is in OUT.part. A pack that was interrupted, by Ctrl-C, a full disk or

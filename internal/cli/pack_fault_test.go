@@ -25,7 +25,7 @@ var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.bloc
 
 // Ensure that a pack dies at every fault point of the document.
 func TestEveryPackPointIsTested(t *testing.T) {
-	text, err := os.ReadFile("../../docs/block.md")
+	text, err := os.ReadFile("../../docs/spec/block.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ else needs --kind. --source gives the settings of that kind, as in a configurati
   --kind raw --source 'shape=[3,224,224],dtype=float32'
 --decode has the samples decoded as a server decodes them:
   --decode 'resize=[224,224],fit=crop'
-docs/sources.md explains all settings. A value is a number, true or false, a list such as [jpg, cls], a mapping such as {tries: 5}, or else text; "..." makes text of
+docs/spec/sources.md explains all settings. A value is a number, true or false, a list such as [jpg, cls], a mapping such as {tries: 5}, or else text; "..." makes text of
 anything. kinds:
 `
 

@@ -104,7 +104,7 @@ func newTrace() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace FILE...",
 		Short: "Say where a training loop's time went and what would help, and draw it",
-		Long: paragraphs(`Reads what a loader recorded with trace="FILE" (docs/trace.md): steps and waits of the training loop, gathers, transfers, and which
+		Long: paragraphs(`Reads what a loader recorded with trace="FILE" (docs/spec/trace.md): steps and waits of the training loop, gathers, transfers, and which
 worker loaded which sample when. Prints where the time went and what would help, about the last epoch, of the rank that waits most.
 Several files, such as those of the ranks of a job, are put onto one time line.
 

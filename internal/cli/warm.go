@@ -41,7 +41,7 @@ var warmColumns = table.Columns[*warmed]{
 	table.Listed("bytes", "bytes", "of the new ones", func(w *warmed) any { return table.Bytes(w.queue.bytes) }),
 	table.Listed("seconds", "seconds", "that it took", func(w *warmed) any { return w.seconds }),
 	table.Listed("bytes_per_second", "speed", "of filling", func(w *warmed) any { return table.BytesPerSecond(float64(w.queue.bytes) / float64(w.seconds)) }),
-	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/control.md), error; on stderr for people", mostFailures),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/spec/control.md), error; on stderr for people", mostFailures),
 		func(w *warmed) any { return unfilledColumns.Objects(w.queue.failures) }),
 }
 

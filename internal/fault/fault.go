@@ -1,6 +1,6 @@
 // Package fault names the places at which a test may stop or kill a process, or run code of its own.
 //
-// A place is passed right after the step it is named for took effect; docs/protocol.md lists them. Without the build tag "faultpoints"
+// A place is passed right after the step it is named for took effect; docs/spec/protocol.md lists them. Without the build tag "faultpoints"
 // At is an empty function that the compiler removes. With it, the environment variable
 //
 //	STOCACHED_FAULT="<point>[@<n>]=<kill|stop>"

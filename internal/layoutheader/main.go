@@ -22,7 +22,7 @@ func main() {
 
 func header() []byte {
 	var b bytes.Buffer
-	fmt.Fprint(&b, "/* Generated from shm/layout.go by go generate ./shm; do not edit. docs/segment.md explains it. */\n"+
+	fmt.Fprint(&b, "/* Generated from shm/layout.go by go generate ./shm; do not edit. docs/spec/segment.md explains it. */\n"+
 		"#ifndef STOCACHED_LAYOUT_H\n#define STOCACHED_LAYOUT_H\n\n")
 	fmt.Fprintf(&b, "#define STOC_MAGIC \"%s\"\n", shm.Magic)
 	for _, c := range []struct {

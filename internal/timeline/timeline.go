@@ -1,4 +1,4 @@
-// Package timeline reads what loaders recorded (docs/trace.md), puts several of them together, says where the time went and what would help, and draws it.
+// Package timeline reads what loaders recorded (docs/spec/trace.md), puts several of them together, says where the time went and what would help, and draws it.
 package timeline
 
 import (

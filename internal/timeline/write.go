@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Write writes a trace as docs/trace.md says.
+// Write writes a trace as docs/spec/trace.md says.
 func Write(w io.Writer, t *Trace) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	about, err := json.Marshal(map[string]any{"format": format, "version": Version, "ranks": t.Loaders})

@@ -1,4 +1,4 @@
-"""docs/order.md, written down again in Python as it stands there, slowly and without the library: what the document says must be what the library does."""
+"""docs/spec/order.md, written down again in Python as it stands there, slowly and without the library: what the document says must be what the library does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files for tests of streams, a reader of them, and what the batches must be: a plain reading of docs/streams.md, which shares no code with what is tested."""
+"""Files for tests of streams, a reader of them, and what the batches must be: a plain reading of docs/spec/stream-rows.md, without the tested code."""
 
 from __future__ import annotations
 

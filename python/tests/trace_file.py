@@ -10,7 +10,7 @@ import pytest
 
 
 def read(path: Path) -> dict:
-    """What a file says, held against docs/trace.md and against what Perfetto's importer asks for."""
+    """What a file says, held against docs/spec/trace.md and against what Perfetto's importer asks for."""
     packed = path.read_bytes()
     text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode()
     file = json.loads(text, parse_constant=pytest.fail)

@@ -1,7 +1,7 @@
 // Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and metrics for Prometheus.
 //
 // Host (handler.go) has the handler of the admin socket; caches.go and plans.go have the requests that change something, and metrics.go the metrics. The paths and fields are
-// docs/control.md's. The package imports served, prefetch and session, and knows its server only as a Host.
+// docs/spec/control.md's. The package imports served, prefetch and session, and knows its server only as a Host.
 package admin
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Options say in which order a job will read the samples of a cache. Operators send them as JSON. docs/order.md explains all that is not about this machine.
+// Options say in which order a job will read the samples of a cache. Operators send them as JSON. docs/spec/order.md explains all that is not about this machine.
 type Options struct {
 	Name      string   `json:"name"`    // of the plan in its cache; one of the same name is replaced. "": "plan"
 	Samples   uint64   `json:"samples"` // that the job believes there are; 0: it does not say

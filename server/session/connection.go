@@ -1,4 +1,4 @@
-// Package session serves one client on the data socket, whose protocol is docs/control.md.
+// Package session serves one client on the data socket, whose protocol is docs/spec/control.md.
 //
 // A Connection (connection.go) reads the frames of a client and asks the filler of a served cache for samples; its output (output.go) writes the answers. No other client waits for
 // either. All connections of a server share two Budgets of memory (budget.go). The package imports served and fill, and knows its server only as a Host.

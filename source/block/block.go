@@ -1,4 +1,4 @@
-// Package block reads and writes datasets in block files: samples stored one behind the other in blocks of some MB, with an index and checksums (docs/block.md).
+// Package block reads and writes datasets in block files: samples stored one behind the other in blocks of some MB, with an index and checksums (docs/spec/block.md).
 // Reading a sample is one pread, reading a block is one large one. A Writer makes such a dataset; so does the command stocached pack.
 package block
 

@@ -377,7 +377,7 @@ func TestEveryByteFlipped(t *testing.T) {
 	}
 }
 
-// sealed gives dataset.json its checksum, by docs/block.md alone.
+// sealed gives dataset.json its checksum, by docs/spec/block.md alone.
 func sealed(t *testing.T, text []byte) []byte {
 	t.Helper()
 	var compact bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// The format, as docs/block.md has it. Every constant here is part of it.
+// The format, as docs/spec/block.md has it. Every constant here is part of it.
 const (
 	version = 1
 

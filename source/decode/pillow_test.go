@@ -67,7 +67,7 @@ func TestAgainstPillow(t *testing.T) {
 	}
 }
 
-// Ensure that what docs/sources.md says of Pillow is true of pictures of any size, form and noise, with the Pillow that is here.
+// Ensure that what docs/spec/sources.md says of Pillow is true of pictures of any size, form and noise, with the Pillow that is here.
 func TestAgainstPillowHere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not under the race detector: one goroutine compares pixels")

@@ -16,10 +16,10 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// documented returns the keys in the tables of docs/sources.md, by the heading above them.
+// documented returns the keys in the tables of docs/spec/sources.md, by the heading above them.
 func documented(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/sources.md")
+	text, err := os.ReadFile("../../docs/spec/sources.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func known(t *testing.T, err error) []string {
 	return strings.Split(m[1], ", ")
 }
 
-// Ensure that docs/sources.md lists the keys of every kind and wrapper, and no others.
+// Ensure that docs/spec/sources.md lists the keys of every kind and wrapper, and no others.
 func TestDocumentedKeys(t *testing.T) {
 	documented := documented(t)
 	unknown := source.Settings{"no such key": 1}
@@ -74,11 +74,11 @@ func TestDocumentedKeys(t *testing.T) {
 	for where, keys := range accepted {
 		slices.Sort(documented[where])
 		if !slices.Equal(documented[where], keys) {
-			t.Errorf("%s: docs/sources.md has %q, accepted are %q", where, documented[where], keys)
+			t.Errorf("%s: docs/spec/sources.md has %q, accepted are %q", where, documented[where], keys)
 		}
 		delete(documented, where)
 	}
 	if len(documented) > 0 {
-		t.Errorf("docs/sources.md has keys of %q, which do not exist", documented)
+		t.Errorf("docs/spec/sources.md has keys of %q, which do not exist", documented)
 	}
 }

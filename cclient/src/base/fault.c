@@ -1,5 +1,5 @@
 /*
- * fault.c - fault points. STOC_FAULT("claim.entry") marks a step of docs/protocol.md. Only with -DSTOC_FAULT_POINTS it does anything: it obeys
+ * fault.c - fault points. STOC_FAULT("claim.entry") marks a step of docs/spec/protocol.md. Only with -DSTOC_FAULT_POINTS it does anything: it obeys
  * STOCACHED_FAULT="<point>[@<n>]=<kill|stop>" (the n-th pass, 1 by default: SIGKILL or SIGSTOP of this process) and a hook.
  */
 #include "base.h"

@@ -1,7 +1,7 @@
 /*
  * connection.h - connections to a server, and the samples that it brings.
  *
- * docs/control.md is normative. Includes protocol.
+ * docs/spec/control.md is normative. Includes protocol.
  */
 #ifndef STOCACHED_CONNECTION_H
 #define STOCACHED_CONNECTION_H

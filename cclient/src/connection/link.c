@@ -1,5 +1,5 @@
 /*
- * link.c - connections to a server: docs/control.md. A call has one to itself; those that no call has are kept by the handle for the next. A forked child closes what it
+ * link.c - connections to a server: docs/spec/control.md. A call has one to itself; those that no call has are kept by the handle for the next. A forked child closes what it
  * inherits (protocol/client.c) and connects again.
  */
 #include "connection.h"

@@ -1,5 +1,5 @@
 /*
- * epoch.c - the order of an epoch as a function of a position, whatever the order is, and the shards of it that ranks read: docs/order.md.
+ * epoch.c - the order of an epoch as a function of a position, whatever the order is, and the shards of it that ranks read: docs/spec/order.md.
  */
 #include "order.h"
 

@@ -1,5 +1,5 @@
 /*
- * mix.c - several datasets by ratio: a tree says whose turn it is at a position. docs/order.md.
+ * mix.c - several datasets by ratio: a tree says whose turn it is at a position. docs/spec/order.md.
  */
 #include "order.h"
 

@@ -1,5 +1,5 @@
 /*
- * order.c - keyed permutations, and the order of one epoch of one dataset: docs/order.md.
+ * order.c - keyed permutations, and the order of one epoch of one dataset: docs/spec/order.md.
  */
 #include "order.h"
 

@@ -1,7 +1,7 @@
 /*
  * order.h - the order of an epoch: permutations, weights, mixes, shards.
  *
- * docs/order.md is normative. Includes base. Knows nothing of caches.
+ * docs/spec/order.md is normative. Includes base. Knows nothing of caches.
  */
 #ifndef STOCACHED_ORDER_H
 #define STOCACHED_ORDER_H

@@ -1,5 +1,5 @@
 /*
- * weights.c - samples drawn as often as their weights say, by an alias table that is made in whole numbers: docs/order.md.
+ * weights.c - samples drawn as often as their weights say, by an alias table that is made in whole numbers: docs/spec/order.md.
  */
 #include "order.h"
 

@@ -1,5 +1,5 @@
 /*
- * allowance.c - the memory that all clients of a cache may fill before one of them checks again. docs/protocol.md, Memory; the same as shm/allowance.go.
+ * allowance.c - the memory that all clients of a cache may fill before one of them checks again. docs/spec/protocol.md, Memory; the same as shm/allowance.go.
  */
 #include "protocol.h"
 
@@ -61,7 +61,7 @@ static int check_memory(stoc_cache *c, uint32_t record, uint64_t n)
     return 1;
 }
 
-/* Asks for n bytes of new pages; n is a multiple of GRANT_UNIT. true: to be settled. false: memory is short. docs/protocol.md, Memory. */
+/* Asks for n bytes of new pages; n is a multiple of GRANT_UNIT. true: to be settled. false: memory is short. docs/spec/protocol.md, Memory. */
 INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n)
 {
     atomic_fetch_add(drawn_word(c, record), n); /* before the allowance falls: a check sees these bytes in one of the two */

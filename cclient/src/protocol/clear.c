@@ -1,5 +1,5 @@
 /*
- * clear.c - empties the cache, in a phase of its own in which no client claims. docs/protocol.md, Clear.
+ * clear.c - empties the cache, in a phase of its own in which no client claims. docs/spec/protocol.md, Clear.
  */
 #include "protocol.h"
 

@@ -1,5 +1,5 @@
 /*
- * client.c - the handle as a client: lock description, owner number, fork. docs/protocol.md, Who is alive.
+ * client.c - the handle as a client: lock description, owner number, fork. docs/spec/protocol.md, Who is alive.
  *
  * handles_lock protects the list of handles and the moments in which lock descriptions and connections are opened, recorded in their handle and closed. fork waits for it (the prepare
  * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the lists and closes it. It is held across no other system call, but for helpers that leave before a fork.

@@ -1,5 +1,5 @@
 /*
- * create.c - create a segment, with a name or without. docs/segment.md, Create.
+ * create.c - create a segment, with a name or without. docs/spec/segment.md, Create.
  */
 #include "protocol.h"
 

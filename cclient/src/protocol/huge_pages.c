@@ -2,7 +2,7 @@
  * huge_pages.c - huge pages: blocks of 2 MiB that processors map by one entry, so that a random read seldom waits for page tables, and no process has page tables to fill.
  *
  * tmpfs gives them by its mount option huge=, which /dev/shm is mounted without; but since Linux 6.1 a process that maps a file may ask for each block (MADV_COLLAPSE), whatever the mount
- * and /sys/kernel/mm/transparent_hugepage/shmem_enabled say, unless that is `deny`. docs/segment.md, Huge pages, has what it is worth.
+ * and /sys/kernel/mm/transparent_hugepage/shmem_enabled say, unless that is `deny`. docs/spec/segment.md, Huge pages, has what it is worth.
  * All of this is speed alone: where the kernel refuses, pages are small and everything else is the same.
  */
 #include "protocol.h"

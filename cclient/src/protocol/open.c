@@ -1,5 +1,5 @@
 /*
- * open.c - open a segment, close it, unlink it. docs/segment.md, Attach.
+ * open.c - open a segment, close it, unlink it. docs/spec/segment.md, Attach.
  */
 #include "protocol.h"
 

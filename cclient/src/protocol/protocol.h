@@ -1,7 +1,7 @@
 /*
  * protocol.h - what clients do to a segment: create and open, register, claim and publish, read, clear, reclaim, inspect.
  *
- * docs/protocol.md is normative. Includes segment and tasks. Knows nothing of servers.
+ * docs/spec/protocol.md is normative. Includes segment and tasks. Knows nothing of servers.
  */
 #ifndef STOCACHED_PROTOCOL_H
 #define STOCACHED_PROTOCOL_H

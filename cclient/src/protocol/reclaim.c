@@ -1,5 +1,5 @@
 /*
- * reclaim.c - claims of dead clients. docs/protocol.md, Reclaim the claims of record r.
+ * reclaim.c - claims of dead clients. docs/spec/protocol.md, Reclaim the claims of record r.
  */
 #include "protocol.h"
 

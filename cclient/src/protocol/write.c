@@ -1,5 +1,5 @@
 /*
- * write.c - set, claim, write, publish, abort. docs/protocol.md, Set.
+ * write.c - set, claim, write, publish, abort. docs/spec/protocol.md, Set.
  */
 #include "protocol.h"
 

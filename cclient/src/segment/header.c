@@ -71,7 +71,7 @@ INTERNAL bool name_valid(const char *name)
     return true;
 }
 
-/* Whether byte k of the header is reserved in this version: a higher minor version may give it a meaning. docs/segment.md lists them. */
+/* Whether byte k of the header is reserved in this version: a higher minor version may give it a meaning. docs/spec/segment.md lists them. */
 static bool header_reserved(size_t k)
 {
     if (k >= STOC_HEADER_FIELDS) {

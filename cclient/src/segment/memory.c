@@ -1,5 +1,5 @@
 /*
- * memory.c - what memory there is, on the machine and in our cgroups. docs/segment.md, Memory; the same numbers as shm/memory.go.
+ * memory.c - what memory there is, on the machine and in our cgroups. docs/spec/segment.md, Memory; the same numbers as shm/memory.go.
  */
 #include "segment.h"
 

@@ -1,5 +1,5 @@
 /*
- * promise.c - what other caches have yet to fill, and whether a new one fits beside them. docs/segment.md, Memory; the same as shm/promise.go and shm/budget.go.
+ * promise.c - what other caches have yet to fill, and whether a new one fits beside them. docs/spec/segment.md, Memory; the same as shm/promise.go and shm/budget.go.
  */
 #include "segment.h"
 
@@ -190,7 +190,7 @@ static void add_open(struct promises *p, const struct listed_lock *locks, size_t
 }
 
 /*
- * Adds the caches that processes of this user are clients of, named or not, and notes where these processes are charged for memory: docs/segment.md, Locks on the file. It looks once into each
+ * Adds the caches that processes of this user are clients of, named or not, and notes where these processes are charged for memory: docs/spec/segment.md, Locks on the file. It looks once into each
  * process that is a client. Clients in other pid namespaces, and those that this process may not look into, are not counted.
  */
 static void add_attached(struct promises *p)

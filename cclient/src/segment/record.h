@@ -123,7 +123,7 @@ static inline bool locate(const stoc_cache *c, uint64_t w, uint64_t meta, uint64
     return *length <= c->payload_bytes - *offset;
 }
 
-/* Ends a copy or a read of a sample that began by loading w and then meta. Returns whether the sample stayed the same. docs/protocol.md, Memory order, says why word comes first. */
+/* Ends a copy or a read of a sample that began by loading w and then meta. Returns whether the sample stayed the same. docs/spec/protocol.md, Memory order, says why word comes first. */
 static inline bool unchanged(stoc_word *record, uint64_t w, uint64_t meta)
 {
     atomic_thread_fence(memory_order_acquire); /* load-load: what was copied was read before the words are read again */

@@ -1,7 +1,7 @@
 /*
  * segment.h - the bytes of a segment: fields, regions, header, words; the files that hold them, and the memory that they take.
  *
- * docs/segment.md is normative. Includes base. Knows nothing of clients.
+ * docs/spec/segment.md is normative. Includes base. Knows nothing of clients.
  */
 #ifndef STOCACHED_SEGMENT_H
 #define STOCACHED_SEGMENT_H

@@ -1,6 +1,6 @@
 /*
  * task_queue.c - a task queue in shared memory. One parent posts tasks; workers take and answer them, and may be killed at
- * any instruction. docs/loader.md. (The public functions are called stoc_board_...: the queue is a board there.)
+ * any instruction. docs/spec/workers.md. (The public functions are called stoc_board_...: the queue is a board there.)
  */
 #include "tasks.h"
 
@@ -33,8 +33,8 @@ struct entry {
     uint64_t spill_offset, spill_bytes, began_ns, ended_ns, augment_ns;
 };
 
-_Static_assert(sizeof(struct entry) == STOC_BOARD_TASK_BYTES, "docs/loader.md gives the offsets of a task");
-_Static_assert(offsetof(struct entry, result) == STOC_BOARD_ANSWER_OFFSET, "docs/loader.md gives the offset of the answer");
+_Static_assert(sizeof(struct entry) == STOC_BOARD_TASK_BYTES, "docs/spec/workers.md gives the offsets of a task");
+_Static_assert(offsetof(struct entry, result) == STOC_BOARD_ANSWER_OFFSET, "docs/spec/workers.md gives the offset of the answer");
 _Static_assert(sizeof(struct task_queue) <= QUEUE_HEADER, "the tasks begin after the header");
 
 static inline struct entry *entry_at(struct task_queue *q, uint64_t position)

@@ -36,10 +36,10 @@ func tableOf(slot uint8) addr           { return tableAddr + addr(slot) }
 func entryOf(record, entry uint8) addr  { return claimAddr + addr(2*(record*maxEntries+entry)) }
 func intentOf(record, entry uint8) addr { return entryOf(record, entry) + 1 }
 
-// value is the content of a shared word: the fields of docs/segment.md in fewer bits.
+// value is the content of a shared word: the fields of docs/spec/segment.md in fewer bits.
 type value = uint16
 
-// States of an index word, as in docs/segment.md.
+// States of an index word, as in docs/spec/segment.md.
 const (
 	empty   = 0
 	writing = 1
@@ -86,7 +86,7 @@ func extentOf(t value) (unit, units uint8) {
 // isWord says whether it is the first word of an index record.
 func (a addr) isWord() bool { return a >= indexAddr && a < sumAddr && (a-indexAddr)%2 == 0 }
 
-// name spells a word as docs/segment.md does.
+// name spells a word as docs/spec/segment.md does.
 func (a addr) name() string {
 	switch {
 	case a == phaseAddr:

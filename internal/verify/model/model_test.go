@@ -14,7 +14,7 @@ import (
 // limit bounds the states of one configuration: a step that makes histories differ for ever would otherwise fill the memory.
 const limit = 4_000_000
 
-// The protocol as documented holds in every reachable state of every configuration; and these pass every fault point of docs/protocol.md and make every step of the model.
+// The protocol as documented holds in every reachable state of every configuration; and these pass every fault point of docs/spec/protocol.md and make every step of the model.
 func TestProtocol(t *testing.T) {
 	var mu sync.Mutex // protects passed and made
 	passed := map[string]bool{}
@@ -58,7 +58,7 @@ func TestProtocol(t *testing.T) {
 			t.Errorf("no configuration makes step %d", k)
 		}
 	}
-	compareSets(t, "docs/protocol.md", pointsOf(t, "../../../docs/protocol.md"), "the configurations", passed)
+	compareSets(t, "docs/spec/protocol.md", pointsOf(t, "../../../docs/spec/protocol.md"), "the configurations", passed)
 }
 
 // Every breakage of the protocol is found, in the configuration that is there for it. The log has the shortest schedule.
@@ -125,7 +125,7 @@ func configNamed(t *testing.T, name string) Config {
 
 // The schedules that are replayed pass every fault point, and clients die at each of them.
 func TestSchedulesCover(t *testing.T) {
-	documented := pointsOf(t, "../../../docs/protocol.md")
+	documented := pointsOf(t, "../../../docs/spec/protocol.md")
 	text, err := os.ReadFile("testdata/schedules.json")
 	if err != nil {
 		t.Fatal(err)
@@ -162,8 +162,8 @@ func TestSchedulesCover(t *testing.T) {
 			}
 		}
 	}
-	compareSets(t, "docs/protocol.md", documented, "the schedules", replayed)
-	compareSets(t, "docs/protocol.md", documented, "the deaths in the schedules", died)
+	compareSets(t, "docs/spec/protocol.md", documented, "the schedules", replayed)
+	compareSets(t, "docs/spec/protocol.md", documented, "the deaths in the schedules", died)
 }
 
 // The schedules in testdata are those that the model gives: go generate ./internal/verify/model.
@@ -209,9 +209,9 @@ func compareSets(t *testing.T, a string, in map[string]bool, b string, also map[
 	}
 }
 
-// docs/model.md lists every mutation as the table has it.
+// docs/spec/model.md lists every mutation as the table has it.
 func TestDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/model.md")
+	text, err := os.ReadFile("../../../docs/spec/model.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestDocumented(t *testing.T) {
 			last = m.Redundant
 		}
 		if line := "| " + m.Name + " | " + m.Text + " | " + last + " |\n"; !bytes.Contains(text, []byte(line)) {
-			t.Errorf("docs/model.md has not the line %q", line)
+			t.Errorf("docs/spec/model.md has not the line %q", line)
 		}
 	}
 }

@@ -70,7 +70,7 @@ const (
 // Result is how an operation ended.
 type Result uint8
 
-// The results of docs/protocol.md, and what a get found.
+// The results of docs/spec/protocol.md, and what a get found.
 const (
 	none Result = iota
 	Stored

@@ -5,7 +5,7 @@ import "fmt"
 // pc is the next step of a thread.
 type pc uint8
 
-// Steps in the order of docs/protocol.md. Each makes at most one access to a shared word, a lock or half a payload.
+// Steps in the order of docs/spec/protocol.md. Each makes at most one access to a shared word, a lock or half a payload.
 const (
 	finished pc = iota
 	setLoad
@@ -229,7 +229,7 @@ func (x *execution) cas(a addr, old, new value) bool {
 	return true
 }
 
-// put changes memory. Every change of an index word must be a row of the table of docs/protocol.md.
+// put changes memory. Every change of an index word must be a row of the table of docs/spec/protocol.md.
 func (x *execution) put(a addr, v value) {
 	if a.isWord() {
 		if old := x.s.mem[a]; !x.y.legal(old, v) && !x.y.Broken.keepsGeneration() {

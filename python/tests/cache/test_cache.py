@@ -453,7 +453,7 @@ def test_get_or_load_of_fields_and_of_samples_of_any_size():
 def test_the_creator_is_shown_as_python():
     with Cache.create(f"kind-{os.getpid()}", samples=1, shape=1) as cache:
         with open(cache.path, "rb") as segment:
-            segment.seek(8192 + 4)  # docs/segment.md: kind of client record 0
+            segment.seek(8192 + 4)  # docs/spec/segment.md: kind of client record 0
             assert segment.read(4) == b"\3\0\0\0"
         cache.unlink()
 

@@ -1,4 +1,4 @@
-"""The golden segment, which Go, C and Python all read: docs/segment.md in bytes."""
+"""The golden segment, which Go, C and Python all read: docs/spec/segment.md in bytes."""
 
 from __future__ import annotations
 

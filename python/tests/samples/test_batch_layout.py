@@ -98,7 +98,7 @@ def test_a_sample_is_seeded_as_the_modules_would_be():
 
 
 def test_seeds_of_samples_are_those_of_the_document():
-    def mix(x: int) -> int:  # splitmix64, as docs/order.md has it
+    def mix(x: int) -> int:  # splitmix64, as docs/spec/order.md has it
         x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) % 2**64
         x = ((x ^ x >> 27) * 0x94D049BB133111EB) % 2**64
         return x ^ x >> 31

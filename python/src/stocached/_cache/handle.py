@@ -123,7 +123,7 @@ def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) 
 
 
 def data_socket() -> str:
-    """Where a server is looked for: the rule of the library (docs/control.md)."""
+    """Where a server is looked for: the rule of the library (docs/spec/control.md)."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     default = f"{runtime}/stocached" if runtime.startswith("/") else f"/tmp/stocached-{os.getuid()}"
     return f"{os.environ.get('STOCACHED_SOCKETS_DIR') or default}/data.sock"

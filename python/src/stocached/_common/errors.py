@@ -141,7 +141,7 @@ class FetchFailure:
 
     position: int  # in the indices that were asked for
     index: int
-    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING or INTERNAL: docs/control.md says what they mean
+    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING or INTERNAL: docs/spec/control.md says what they mean
     message: str  # of the server: what went wrong, and with which file
 
 

@@ -1,5 +1,5 @@
 """Batches put together row by row: hits gathered straight out of the cache, everything else by
-whichever worker is free (docs/loader.md)."""
+whichever worker is free (docs/spec/workers.md)."""
 
 from __future__ import annotations
 

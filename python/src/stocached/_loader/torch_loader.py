@@ -64,7 +64,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     pin_memory: with CUDA, the memory of batches is registered with the driver and not copied; a batch's memory is used again when what was given to the
     current streams before the `next()` behind its end is done, so a copy on another stream must be waited for while the batch is kept. "copy": each batch
     is copied into memory of torch's, which knows all streams.
-    gather_threads: that copy hits. trace: a file that a timeline is written to (docs/trace.md). snapshot_every_n_steps: batches from one state of workers to
+    gather_threads: that copy hits. trace: the file of a timeline (docs/spec/trace.md). snapshot_every_n_steps: batches from one state of workers to
     the next, for `state_dict()` of a dataset that has a state; 0 or None: the first one alone.
 
     Raises what torch's does, InvalidError (ValueError) for what is ours, and what CachedDataset raises when it makes the cache.

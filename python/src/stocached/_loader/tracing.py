@@ -16,7 +16,7 @@ _STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT = rang
 
 
 class Tracing:
-    """Names of spans are those of docs/trace.md."""
+    """Names of spans are those of docs/spec/trace.md."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""The ring's buffers in pinned memory: registered with CUDA, so that a device reads batches where they lie while the program goes on (docs/loader.md)."""
+"""The ring's buffers in pinned memory: registered with CUDA, so that a device reads batches where they lie while the program goes on (docs/spec/workers.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ring: memory for batches that is used again when nobody sees a batch any more (docs/loader.md)."""
+"""The ring: memory for batches that is used again when nobody sees a batch any more (docs/spec/workers.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in memory without a name, shared by a process and its workers: what a loader's task queue, ring and overflow lie in (docs/loader.md)."""
+"""Files in memory without a name, shared by a process and its workers: what a loader's task queue, ring and overflow lie in (docs/spec/workers.md)."""
 
 from __future__ import annotations
 

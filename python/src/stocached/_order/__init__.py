@@ -1,4 +1,4 @@
 """The order in which samples are read: orders, one epoch of an order, and the shard that one rank
-reads (docs/order.md).
+reads (docs/spec/order.md).
 
 Imports: `_common`, `_native`."""

@@ -1,4 +1,4 @@
-"""One epoch of an order, and the part of it that one rank reads: docs/order.md."""
+"""One epoch of an order, and the part of it that one rank reads: docs/spec/order.md."""
 
 from __future__ import annotations
 

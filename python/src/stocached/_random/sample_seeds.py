@@ -11,7 +11,7 @@ _GOLDEN, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 
 
 def mix(x: int) -> int:
-    """The finalizer of splitmix64 (docs/order.md)."""
+    """The finalizer of splitmix64 (docs/spec/order.md)."""
     x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _MASK
     return x ^ x >> 31

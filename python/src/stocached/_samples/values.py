@@ -1,4 +1,4 @@
-"""How values become bytes of the cache and arrays again: one class for samples of fixed size, one for variable-size samples (docs/segment.md, Fields)."""
+"""How values become bytes of the cache and arrays again: one class for samples of fixed size, one for variable-size samples (docs/spec/segment.md, Fields)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file each row of a stream reads, and when: docs/streams.md. No files are opened here, and nothing waits."""
+"""Which file each row of a stream reads, and when: docs/spec/stream-rows.md. No files are opened here, and nothing waits."""
 
 from __future__ import annotations
 

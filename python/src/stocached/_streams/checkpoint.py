@@ -1,4 +1,4 @@
-"""The state of a stream as a dict of numbers and strings, and what of it another run can go on with (docs/streams.md, State)."""
+"""The state of a stream as a dict of numbers and strings, and what of it another run can go on with (docs/spec/stream-rows.md, State)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settles one step of a stream after the other: which row takes which file, what of a batch is real, and where an epoch ends (docs/streams.md)."""
+"""Settles one step of a stream after the other: which row takes which file, what of a batch is real, and where an epoch ends (docs/spec/stream-rows.md)."""
 
 from __future__ import annotations
 

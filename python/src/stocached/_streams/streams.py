@@ -1,6 +1,6 @@
 """Contiguous batches: row r of a batch goes on where row r of the batch before it stopped. Many files or generators of unequal length.
 
-docs/guides/streams.md shows how to use it; docs/streams.md says which file a row reads, and when."""
+docs/guides/streams.md shows how to use it; docs/spec/stream-rows.md says which file a row reads, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process of a stream: reads the files of its rows into their places of shared batches, as far ahead as it may (docs/streams.md, Workers)."""
+"""A worker process of a stream: reads the files of its rows into their places of shared batches, as far ahead as it may (docs/spec/stream-rows.md, Workers)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent of a stream's workers: a thread that settles steps as the workers report, and tells them what to read (docs/streams.md, Workers)."""
+"""The parent of a stream's workers: a thread that settles steps as the workers report, and tells them what to read (docs/spec/stream-rows.md, Workers)."""
 
 from __future__ import annotations
 

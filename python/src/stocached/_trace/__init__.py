@@ -1,4 +1,4 @@
-"""Timelines: `Recorder` writes trace files (docs/trace.md); `augment_time` measures the time that `augment=` takes.
+"""Timelines: `Recorder` writes trace files (docs/spec/trace.md); `augment_time` measures the time that `augment=` takes.
 
 Imports: `_common`."""
 

@@ -1,4 +1,4 @@
-"""Records what a loader does when, and writes it as a timeline that Perfetto and `stocached trace` read: docs/trace.md is the format."""
+"""Records what a loader does when, and writes it as a timeline that Perfetto and `stocached trace` read: docs/spec/trace.md is the format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .._common.errors import InvalidError
 FORMAT = "stocached trace"
 VERSION = 1
 LIMIT = 1_000_000  # spans; 64 MB of memory, some 120 MB of file
-TICK = 125  # ns; an eighth of a microsecond: see docs/trace.md
+TICK = 125  # ns; an eighth of a microsecond: see docs/spec/trace.md
 
 LOOP = "training loop"
 TRANSFER = "transfer"
@@ -418,7 +418,7 @@ def _split(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def track_numbers(tracks: Iterable[str]) -> list[int]:
-    """The numbers of tracks in a file: those of docs/trace.md, or from 5000 on. No two are equal."""
+    """The numbers of tracks in a file: those of docs/spec/trace.md, or from 5000 on. No two are equal."""
     taken: set[int] = set()
     numbers = []
     other = 5000

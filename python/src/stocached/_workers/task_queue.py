@@ -1,5 +1,5 @@
 """The task queue: tasks that a loader posts and its workers take, in shared memory
-(docs/loader.md)."""
+(docs/spec/workers.md)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ._storage import DataStorage
 
 
 class BlockStorage(DataStorage):
-    """A folder of block files (docs/block.md), as `stocached pack` makes them and a server reads them: one pread a sample, with its checksum
+    """A folder of block files (docs/spec/block.md), as `stocached pack` makes them and a server reads them: one pread a sample, with its checksum
     compared.
 
     It is opened at the first load, and stays open. Loads: any number of threads, forked children too; pickled, it is opened anew where it goes, and

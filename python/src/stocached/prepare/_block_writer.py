@@ -1,4 +1,4 @@
-"""Writes a dataset in block files, as docs/block.md has it: the same samples make the same files, here and in Go."""
+"""Writes a dataset in block files, as docs/spec/block.md has it: the same samples make the same files, here and in Go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dataset.json, as docs/block.md has it: written byte for byte as the Go code does, and checked as it does."""
+"""dataset.json, as docs/spec/block.md has it: written byte for byte as the Go code does, and checked as it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a block file, as docs/block.md has them. Every constant here is part of the format."""
+"""The bytes of a block file, as docs/spec/block.md has them. Every constant here is part of the format."""
 
 from __future__ import annotations
 

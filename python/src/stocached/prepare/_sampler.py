@@ -19,7 +19,7 @@ _CHUNK = 4096  # indices that are asked for at a time
 
 class BlockSampler:
     """Gives the indices of an epoch, as a sampler of torch's DataLoader and of ours: storage is read about block by block, and yet a sample comes
-    beside others of `window` blocks. The order is that of kind blocks in docs/order.md over the positions in `indices`: the same in every process,
+    beside others of `window` blocks. The order is that of kind blocks in docs/spec/order.md over the positions in `indices`: the same in every process,
     for any number of ranks.
 
     Rank r of R takes every R-th position from r on. Call set_epoch before each epoch, as with torch's DistributedSampler. For one thread."""
