@@ -17,7 +17,7 @@ C_TESTS  := test-c+test-model,test-conform,test-languages
 PYTHONS  := test-python test-torch
 TESTS := $(GO_TESTS) $(C_TESTS) $(PYTHONS) test-demo test-stress
 LINTS := lint-go+lint-python lint-cross+test-docs lint-generate
-# As both: linters where others wait, and what else there is beside the stress, which lasts three minutes whatever it is given.
+# As both: linters where others wait. The stress is limited by waits for workers that fill a sample, so linters run beside it.
 CI := setup-lint,$(GO_TESTS),lint-cross $(C_TESTS),lint-python $(PYTHONS) test-stress+lint-go,test-docs+test-demo lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
