@@ -114,7 +114,7 @@ func (r *run) start(w Worker) (*process, error) {
 
 func (r *run) endForkers() {
 	for _, f := range r.forkers {
-		f.end()
+		_ = f.end() // what went wrong in a worker was reported already
 	}
 }
 
