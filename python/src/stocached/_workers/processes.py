@@ -14,6 +14,7 @@ from . import spawn
 _GRACE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _AFTER_SIGTERM = 0.2
 _AFTER_SIGKILL = 0.3
+_EXIT_CODE = 0.5  # seconds that a fork server has to send it
 
 
 class PipedProcess:
@@ -50,11 +51,15 @@ def enter(inherited: Sequence[Connection]) -> None:
 
 
 def is_alive(process: Any) -> bool:
+    """False: its exit code is known, or no part of this program can learn it any more."""
     if not process.is_alive():
         return False
     try:
         os.kill(process.pid, 0)
-    except ProcessLookupError:  # with SIGCHLD ignored, or where the program waits for all children, multiprocessing does not hear of its end
+    except ProcessLookupError:
+        # With SIGCHLD ignored, or if the program waits for all children, multiprocessing does not
+        # hear of the end. A fork server does, and sends the exit code a moment later.
+        process.join(_EXIT_CODE)
         return False
     return True
 
