@@ -16,7 +16,7 @@ GO_TESTS := setup-rest,test-bench+test-go,test-go-race,test-go-faults
 C_TESTS  := test-c+test-model,test-conform,test-languages
 PYTHONS  := test-python test-torch
 TESTS := $(GO_TESTS) $(C_TESTS) $(PYTHONS) test-demo test-stress
-LINTS := lint-go+lint-python lint-cross+test-docs lint-generate
+LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # As both: linters where others wait. The stress is limited by waits for workers that fill a sample, so linters run beside it.
 CI := setup-lint,$(GO_TESTS),lint-cross $(C_TESTS),lint-python $(PYTHONS) test-stress+lint-go,test-docs+test-demo lint-generate
 
@@ -251,7 +251,7 @@ test-docs: build setup-python ## runs the examples in README.md and docs/
 # ------------------------------------------------------------------------------------------------ lint
 
 .PHONY: lint
-lint: setup-lint ## gofmt, go vet, golangci-lint, ruff, mypy, cross-builds, generated files
+lint: setup-lint ## gofmt, go vet, golangci-lint, ruff, mypy, cross-builds, generated files, length of sentences
 	@$(PYTHON) tools/stages.py $(LINTS)
 
 # golangci-lint runs vet as well, with fault points; lint-cross runs it without.
@@ -264,6 +264,11 @@ lint-go:
 
 # One set of options and one folder: the second run finds numpy and torch in the cache of the first.
 MYPY = $(PY) -m mypy --config-file python/pyproject.toml
+
+# Sentences of at most 30 words, and lines of at most 100 columns.
+.PHONY: lint-prose
+lint-prose:
+	$(PYTHON) tools/prose.py README.md python/README.md CONTRIBUTING.md SECURITY.md docs
 
 .PHONY: lint-python
 lint-python:
