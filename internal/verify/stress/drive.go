@@ -219,6 +219,7 @@ func (r *run) killOne(workers []*process) (int, error) {
 		if time.Since(r.begun) > r.Lasts {
 			return 0, fmt.Errorf("%d of %d kills after %v", r.report.Kills, r.Kills, r.Lasts)
 		}
+		any = any || r.arenaIsFull() // then hardly any worker claims, until the cache is cleared
 		time.Sleep(50 * time.Microsecond)
 	}
 }

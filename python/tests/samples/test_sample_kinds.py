@@ -20,7 +20,7 @@ if torch is not None:
     from stocached.torch import CachedDataset, DataLoader
 
 N = 12
-NAMES = re.findall(r'^    "(.+?)": ', Path(__file__).with_name("sample_kinds.py").read_text(), re.MULTILINE)  # of ALL, which begins with COLLATED
+NAMES = re.findall(r'^    "(.+?)": ', (Path(__file__).parents[1] / "sample_kinds.py").read_text(), re.MULTILINE)  # of ALL, which begins with COLLATED
 OF_COLLATED = NAMES[: NAMES.index("namedtuple") + 1]
 
 
