@@ -124,6 +124,10 @@ bench-dataloader: build setup-torch setup-demo ## speed of the loader in Python 
 bench-others: build setup-torch setup-others ## the same beside litdata, mosaicml-streaming, webdataset, SPDL, Grain, torchdata, MONAI and HF datasets
 	BENCH_PYTHON=$(CURDIR)/.venv-peers/bin/python $(GO) -C bench run ./cmd/bench -others $(ARGS)
 
+.PHONY: bench-against
+bench-against: setup-torch ## the main rows beside those of an older commit, in alternating runs: BASE=COMMIT; ARGS="--runs 7"; a quarter of an hour
+	$(PY) bench/python/against.py $(or $(BASE),$(error say BASE=COMMIT)) $(ARGS)
+
 .PHONY: charts
 charts: setup-torch setup-demo ## the time-lines of the loader and of streams beside torch's, in docs/images: measures for minutes; ARGS=--quick for seconds
 	@$(PY) tools/draw_experiments.py $(ARGS)
