@@ -113,7 +113,9 @@ def measure_python() -> dict[str, float]:
             ("torch", DataLoader, Images(n, shape, torch.from_numpy)),
         ):
             for workers in (0, 2):
-                loader = kind(dataset, batch, shuffle=True, seed=1, cache=cache, num_workers=workers, **({"persistent_workers": True} if workers else {}))
+                loader = kind(
+                    dataset, batch, shuffle=True, seed=1, cache=cache, num_workers=workers, **({"persistent_workers": True} if workers else {})
+                )
 
                 def epoch(loader: Any = loader) -> None:
                     for _ in loader:

@@ -16,6 +16,7 @@ from processes import gone, limit, until
 
 from stocached import InvalidError, Loader, WorkerLostError
 
+ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "kills.py"
 SAID = {"SIGKILL": "was killed by SIGKILL", "SIGSEGV": "was killed by SIGSEGV", "os._exit": "ended with status 3", "sys.exit": "ended with status 4"}
 
@@ -100,6 +101,25 @@ def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
         assert read(loader) == list(range(40))
     assert loader._kept.pool.restarts == 1
     loader.close()
+
+
+@pytest.fixture(scope="session")
+def fault_library():
+    """The C library with fault points. make leaves one alone that is up to date."""
+    subprocess.run(["make", "--no-print-directory", "-s", "-C", ROOT / "cclient", "../build/libstocached-fault.so"], check=True)
+    return ROOT / "build" / "libstocached-fault.so"
+
+
+@pytest.mark.parametrize("kind", ["fixed", "variable"])
+@pytest.mark.parametrize("point", ["claim.word", "write.half", "publish.meta", "publish.word"])
+def test_worker_killed_in_a_fill_loses_no_sample(point, kind, fault_library, tmp_path):
+    environment = os.environ | {"STOCACHED_LIB_PATH": str(fault_library)}
+    program = PROGRAM.with_name("killed_in_a_fill.py")
+    done = subprocess.run([sys.executable, program, point, kind, tmp_path], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    restarts, hits, reclaimed = map(int, done.stdout.split())
+    assert (restarts, hits) == (1, 40)
+    assert reclaimed == (point != "publish.word")  # after that step the sample is READY
 
 
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])

@@ -1,0 +1,52 @@
+"""Reads two epochs. A worker is killed at a step of the fill of sample 21: killed_in_a_fill.py POINT fixed|variable FOLDER.
+
+The C library must be the one with fault points. Prints restarts, hits of the second epoch
+and reclaimed claims."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from loader_datasets import Numbers, read
+
+import stocached
+
+SAMPLES, VICTIM = 40, 21
+
+
+class Faulty(Numbers):
+    """The first process that loads the victim is killed when it stores this sample."""
+
+    def __init__(self, point: str, note: Path) -> None:
+        super().__init__(SAMPLES)
+        self.point, self.note, self.parent = point, note, os.getpid()
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if index == VICTIM and os.getpid() != self.parent and not self.note.exists():
+            self.note.touch()
+            os.environ["STOCACHED_FAULT"] = f"{self.point}=kill"
+        return super().__getitem__(index)
+
+
+def main() -> None:
+    point, kind, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    dataset = Faulty(point, folder / "note")
+    loader = stocached.Loader(
+        dataset, 4, num_workers=2, size="16MiB", variable=kind == "variable", restart_workers=True, persistent_workers=True,
+        multiprocessing_context="fork",
+    )  # fmt: skip
+    assert read(loader) == list(range(SAMPLES))
+    assert (folder / "note").exists()
+    before = loader.stats().hits
+    assert read(loader) == list(range(SAMPLES))
+    print(loader._kept.pool.restarts, loader.stats().hits - before, loader.cache.stats().recovered)
+    loader.close()
+
+
+if __name__ == "__main__":
+    main()
