@@ -102,7 +102,9 @@ def measure_python() -> dict[str, float]:
             for index in range(n):
                 cache.get(index)
 
-        def gather_all(cache: Any = cache, n: int = n, batch: int = batch, out: Any = np.ones((batch, *shape), np.uint8)) -> None:
+        out = np.ones((batch, *shape), np.uint8)
+
+        def gather_all(cache: Any = cache, n: int = n, batch: int = batch, out: Any = out) -> None:
             for first in range(0, n - batch + 1, batch):
                 cache.gather(np.arange(first, first + batch), out=out)
 
