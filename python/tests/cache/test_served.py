@@ -365,7 +365,7 @@ def test_other_data_are_another_cache(server, cache):
     write_records(server.data, 120)
     server.start()
     assert (cache.fetch([1])[0] == expected([1])).all()  # it is what it was
-    with pytest.raises(stocached.ReplacedError, match="attach anew"):
+    with pytest.raises(stocached.ReplacedError, match="attach again"):
         cache.fetch([1, 2])
     with Cache.attach(server.name) as anew:
         assert anew.samples == 120
