@@ -19,17 +19,18 @@
  *   stoc_claim. A handle may have 32 claims open at once. Further claims return BUSY.
  * - WAITING: only these calls wait: calls with STOC_WAIT, stoc_clear, and the calls that ask a
  *   server (stoc_dial, stoc_fetch, stoc_fetch_each, stoc_prefetch).
- * - SIGXFSZ: open returns an error if RLIMIT_FSIZE of the process is below the size of the segment.
- *   A read-only open is allowed.
+ * - SIGXFSZ: create and open return EMEMORY if RLIMIT_FSIZE of the process is below the size of the
+ *   segment. A read-only open is allowed.
  * - SIGBUS: if another program truncates the file of a cache, its readers die with SIGBUS. Caches
  *   without a name are sealed against that.
  *
  * RESULTS AND ERRORS. Functions return int or int64_t. 0 and above is a result. Below 0 is an error
  * of enum stoc_code. The numbers are stable. NULL as a handle returns ECLOSED. Every read may also
  * return ECORRUPT. Every write may also return EREADONLY, ESYSTEM (see errno), ECORRUPT, and, in a
- * forked child, ECLIENTS if the client table is full. Functions off the hot path fill in a struct
- * stoc_error (NULL is accepted). Its message has the numbers and the next step. For the other
- * functions, stoc_explain() writes that message afterwards.
+ * forked child, ECLIENTS if the client table is full.
+ *
+ * Functions off the hot path fill in a struct stoc_error (NULL is accepted). Its message has the
+ * numbers and the next step. For the other functions, stoc_explain() writes that message afterwards.
  */
 #ifndef STOCACHED_H
 #define STOCACHED_H
@@ -162,7 +163,7 @@ STOC_API size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, u
 
 /* ------------------------------------------------------------ create, open, close */
 
-/* Creates a cache and attaches to it. name NULL: a sealed memfd, which its last process removes.
+/* Creates a cache and attaches to it. name NULL: a sealed memfd, which ends with its last process.
  * A name has 1 to 100 characters of [A-Za-z0-9._-]; the first is alphanumeric. EINVAL (options),
  * EEXIST, EMEMORY (with the numbers), EPERM, ESYSTEM. On failure *out is NULL, and no file
  * stays. */
@@ -227,10 +228,12 @@ STOC_API int64_t stoc_view_offset(stoc_cache *cache, int64_t index);
  * Copies n samples of a fixed-size cache, row k to dst + k * row_stride. Rows of misses stay
  * unchanged. hit[k] = 1 or 0; hit MAY be NULL. field >= 0: copies only that field of each sample;
  * row_stride must be at least its size. Returns the number of hits, EINDEX (nothing was copied) or
- * ESCHEMA. threads: the largest number of threads; the call uses fewer if more would not be faster.
- * 0 and 1: only the caller's thread. The other threads belong to the handle. They block all
- * signals, wait 10 ms for the next batch, and end with the handle and before a fork. If two batches
- * of a handle run at once, one of them uses only its caller's thread. */
+ * ESCHEMA.
+ *
+ * threads: the largest number of threads; the call uses fewer if more would not be faster. 0 and 1:
+ * only the caller's thread. The other threads belong to the handle. They block all signals, wait
+ * 10 ms for the next batch, and end with the handle and before a fork. If two batches of a handle
+ * run at once, one of them uses only its caller's thread. */
 STOC_API int64_t stoc_gather(stoc_cache *cache, const int64_t *indices, size_t n, int field, void *dst,
                              size_t row_stride, uint8_t *hit, unsigned threads);
 
@@ -250,9 +253,8 @@ enum stoc_state_of {
     STOC_STATE_OUT = 3,
     STOC_STATE_CORRUPT = 4
 };
-/* not counted */
+/* The state of a sample, and those of samples first..first+n-1: enum stoc_state_of. Not counted. */
 STOC_API int stoc_state(const stoc_cache *cache, int64_t index);
-/* not counted */
 STOC_API int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);
 
 /* Copies the bytes of a slot in any state; bytes never written are 0. Reads with pread, so that
@@ -281,8 +283,9 @@ struct stoc_claim {
 STOC_API int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigned flags, struct stoc_claim *claim);
 /* ESCHEMA: past the end. FULL ends the claim */
 STOC_API int stoc_write(struct stoc_claim *claim, uint64_t offset, const void *data, size_t length);
-STOC_API int stoc_publish(struct stoc_claim *claim);                                                 /* STORED, ELOST */
-/* ELOST. A claim that is not open: does nothing */
+/* STORED, ELOST */
+STOC_API int stoc_publish(struct stoc_claim *claim);
+/* ELOST. Does nothing if the claim is not open */
 STOC_API int stoc_abort(struct stoc_claim *claim);
 
 /* Empties the cache. No client may claim a sample while the clear runs. The call waits for open
@@ -292,11 +295,13 @@ STOC_API int stoc_clear(stoc_cache *cache, unsigned timeout_ms);
 
 /*
  * The program's own memory. Fills stop at a floor (FULL), so that the kernel kills no process. They
- * notice too late what the program allocates after that. stoc_hold makes the fills of all clients
- * leave this many bytes free for this client. The number replaces the one held before; 0: none.
- * Lower it as the program allocates the bytes. stoc_spare returns the bytes that the program may
- * allocate now. It takes the tightest limit of this process, and subtracts the floor and what all
- * clients hold or are about to fill.
+ * notice too late what the program allocates after that.
+ *
+ * stoc_hold makes the fills of all clients leave this many bytes free for this client. The number
+ * replaces the one held before; 0: none. Lower it as the program allocates the bytes.
+ *
+ * stoc_spare returns the bytes that the program may allocate now. It takes the tightest limit of
+ * this process, and subtracts the floor and what all clients hold or are about to fill.
  */
 STOC_API int64_t stoc_spare(stoc_cache *cache);
 STOC_API int stoc_hold(stoc_cache *cache, uint64_t bytes);
@@ -314,7 +319,7 @@ STOC_API int64_t stoc_recover(stoc_cache *cache);
  * $STOCACHED_SOCKETS_DIR, else in $XDG_RUNTIME_DIR/stocached, else in /tmp/stocached-<uid>. The
  * handle asks for the cache by its name, and checks that the server has the same segment (else
  * EREPLACED). It starts no threads. Each call uses a connection of its own; the handle keeps idle
- * connections open. It connects again if the server was away, and always in a forked child.
+ * connections open. The handle connects again if the server was away, and always in a forked child.
  * stoc_close closes the connections.
  *
  * Samples that are in the cache need no server: a fetch of hits alone is a gather. The call counts
@@ -367,12 +372,14 @@ struct stoc_fetch_options {
 /*
  * Copies n samples of a fixed-size cache, row k to dst + k * row_stride (row_stride >=
  * sample_bytes). The call gathers the hits like stoc_gather, and asks the server once for all
- * others. Samples that get no slot come through the socket. Returns how many samples it got: n, or
- * fewer if the source failed for some. Then options->failures gives the reason for each of them,
- * and error has the first (EREMOTE). hit[k] = 1 or 0; hit MAY be NULL. A row whose hit is 0 stays
- * unchanged or holds anything. options MAY be NULL. Errors: ENOSERVER with the command that starts
- * one, EREPLACED, ETIMEOUT, EREMOTE, EINTERRUPTED (only rows with hit[k] = 1 are valid), EINDEX,
- * ESCHEMA, EINVAL, EMEMORY.
+ * others. Samples that get no slot come through the socket. hit[k] = 1 or 0; hit MAY be NULL. A row
+ * whose hit is 0 stays unchanged or holds anything. options MAY be NULL.
+ *
+ * Returns how many samples it got: n, or fewer if the source failed for some. Then
+ * options->failures gives the reason for each of them, and error has the first (EREMOTE).
+ *
+ * Errors: ENOSERVER with the command that starts one, EREPLACED, ETIMEOUT, EREMOTE, EINTERRUPTED
+ * (only rows with hit[k] = 1 are valid), EINDEX, ESCHEMA, EINVAL, EMEMORY.
  */
 STOC_API int64_t stoc_fetch(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, size_t row_stride,
                             uint8_t *hit, struct stoc_fetch_options *options, struct stoc_error *error);
@@ -516,10 +523,12 @@ STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct sto
  * A task queue (here called board) in memory that a parent shares with its workers (processes or
  * threads). The parent posts tasks; workers take and answer them. There are no locks: any process
  * but the parent may be killed at any time. docs/spec/workers.md. Two threads MUST NOT call
- * functions of the parent at once. The caller owns the memory. It MUST begin at a multiple of 64
- * and be zero before init. The caller reads answers in place: the task of position p lies at 4096 +
- * (p mod capacity) * STOC_BOARD_TASK_BYTES. Its answer lies STOC_BOARD_ANSWER_OFFSET further on, in
- * the order of struct stoc_task.
+ * functions of the parent at once.
+ *
+ * The caller owns the memory. It MUST begin at a multiple of 64 and be zero before init. The caller
+ * reads answers in place: the task of position p lies at 4096 + (p mod capacity) *
+ * STOC_BOARD_TASK_BYTES. Its answer lies STOC_BOARD_ANSWER_OFFSET further on, with the members of
+ * struct stoc_task from result on.
  */
 
 #define STOC_BOARD_TASK_BYTES 128
@@ -548,10 +557,11 @@ STOC_API int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, si
 
 /* Worker (0 to 65535; one process or thread per number). Takes the next task and up to n - 1 of the
  * same batch that follow it directly; n is 1 to 2^20. It takes a reposted task alone. Returns how
- * many. 0: none came in timeout_ms, or a signal came. ECLOSED: the board was stopped. For each task
- * but the first the worker MAY store when it begins (began_ns of the answer in its place,
- * CLOCK_MONOTONIC). That time also ends the task before. If the worker is killed, it was at the
- * last task that has this time. For each task it MAY store how long a part of the work took
+ * many. 0: none came in timeout_ms, or a signal came. ECLOSED: the board was stopped.
+ *
+ * For each task but the first the worker MAY store when it begins (began_ns of the answer in its
+ * place, CLOCK_MONOTONIC). That time also ends the task before. If the worker is killed, it was at
+ * the last task that has this time. For each task it MAY store how long a part of the work took
  * (augment_ns). */
 STOC_API int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
 /* Worker. Answers tasks that it took: result, worker and spill of each. ELOST: this worker does not
@@ -567,7 +577,7 @@ struct stoc_batch {
 STOC_API int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
 /* Parent. Frees tasks whose answers the parent has read. BUSY: one of them has no answer yet. */
 STOC_API int stoc_board_release(void *memory, uint64_t first, uint32_t n);
-/* Parent. Answers the tasks that no worker has taken with STOC_TASK_CANCELLED. Returns how many
+/* Parent. Answers with STOC_TASK_CANCELLED the tasks that no worker has taken. Returns how many
  * tasks workers still hold. */
 STOC_API int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n);
 /* Parent, about a dead worker. Returns how many tasks it held, and writes the positions of the
