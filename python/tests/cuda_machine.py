@@ -1,5 +1,5 @@
-"""What a real device does with the loader's batches. Run by `make test-cuda`, on a machine that has one; the rest of what pinned memory means is in
-test_pinned.py."""
+"""What a real device does with the loader's batches. `make test-cuda` runs it on a machine with
+such a device. test_pinned.py has the other tests of pinned memory."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def there_is_a_device():
 
 
 def busy(milliseconds):
-    """The current stream does nothing for so long."""
-    torch.cuda._sleep(int(milliseconds * 1e6))  # cycles, of about a ns
+    """Keeps the current stream busy for that long."""
+    torch.cuda._sleep(int(milliseconds * 1e6))  # cycles, each about one ns
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -107,7 +107,8 @@ def test_forked_child_reads_what_is_registered():
 
 
 def test_speed_of_registered_batches(capsys):
-    """Against copies into pinned memory: no claim but that it is not slower; the figures are printed."""
+    """Compares with copies into pinned memory. The test only requires that it is not slower, and
+    prints the figures."""
     rates: dict[str, list[float]] = {"registered": [], "copied": []}
     made = {
         "registered": DataLoader(Images(), BATCH, seed=1, pin_memory=True, size="256MiB"),

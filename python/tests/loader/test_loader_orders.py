@@ -1,4 +1,5 @@
-"""Loaders in orders that are no permutation of the dataset: draws by weight, and mixes of several datasets."""
+"""Loaders with orders that are not permutations of the dataset: draws by weight, and mixes of
+several datasets."""
 
 from __future__ import annotations
 

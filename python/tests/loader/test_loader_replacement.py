@@ -1,4 +1,4 @@
-"""A library that puts torch's loader in the place of ours says so, or rather we do."""
+"""If a library replaces our loader by torch's, a warning says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if torch is not None:
     from stocached._loader import replacement
     from stocached.torch import CachedDataset, DataLoader
 
-# As Ray Train does it.
+# Like Ray Train.
 LIBRARY = """
 from torch.utils.data import DataLoader, DistributedSampler
 def prepare(loader):
@@ -29,7 +29,7 @@ def prepare(loader):
 
 @pytest.fixture
 def library(monkeypatch):
-    """A module that lies where pip installs libraries."""
+    """A module in the directory where pip installs libraries."""
     module: Any = types.ModuleType("ray_like")
     module.__file__ = "/usr/lib/python3/site-packages/ray_like.py"
     monkeypatch.setitem(sys.modules, "ray_like", module)

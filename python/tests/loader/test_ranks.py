@@ -1,4 +1,4 @@
-"""Which rank a loader and a stream take themselves for."""
+"""Which rank a loader and a stream assume for their process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_ranks_of_a_launcher_share_the_samples(monkeypatch):
 @pytest.mark.parametrize(
     ("rank", "world_size", "message"),
     [
-        (None, "2", "WORLD_SIZE=2 is set and RANK is not.*rank= and world_size="),  # as Lightning's launcher has it
+        (None, "2", "WORLD_SIZE=2 is set and RANK is not.*rank= and world_size="),  # as Lightning's launcher sets it
         ("2", "2", "RANK=2 is not in 0..WORLD_SIZE-1, WORLD_SIZE=2"),
         ("x", "2", "RANK='x', WORLD_SIZE='2': they must be whole numbers"),
     ],

@@ -1,4 +1,5 @@
-"""Memory of batches that a device reads from, with one that is as slow as can be: the ring alone, which needs no torch. The loader's: test_pinned.py."""
+"""Memory of batches that a device reads from, with the slowest possible device: the ring alone,
+which needs no torch. test_pinned.py tests the loader."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_forked_child_leaves_the_device_alone():
         status = 1
         try:
             ring.enter_worker()
-            same = bool((ring.buffer(number) == 9).all())  # mapped anew, and the same memory
+            same = bool((ring.buffer(number) == 9).all())  # mapped again, and the same memory
             ring.file.grow((number + 2) * 4096)
             ring.buffer(number + 1)  # register would raise here
             status = 0 if same else 2
