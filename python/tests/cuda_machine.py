@@ -42,7 +42,7 @@ def busy(milliseconds):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("extra", [{}, {"size": "256MiB"}, {"size": "256MiB", "worker": "thread"}], ids=["no cache", "cache", "threads"])
-def test_batches_arrive_on_a_device_that_lags_behind(workers, extra):
+def test_batches_arrive_on_a_slow_device(workers, extra):
     made = DataLoader(
         Images(), BATCH, shuffle=True, seed=1, num_workers=workers, pin_memory=True, ring_bytes="64MiB", persistent_workers=workers > 0, **extra
     )
@@ -82,7 +82,7 @@ def test_what_is_unregistered_can_be_registered_again():
     torch.cuda.synchronize()
 
 
-def test_memory_that_cannot_be_registered_leaves_no_error_behind():
+def test_memory_that_cannot_be_registered_leaves_no_error():
     device = Cuda()
     memory = np.zeros(1 << 20, np.uint8)
     kept = device.register(memory)

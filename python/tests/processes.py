@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-_PATIENCE = 60.0  # seconds after which a wait fails, even on a busy machine
+_TIMEOUT = 60.0  # seconds after which a wait fails, even on a busy machine
 
 
 def limit(seconds: float) -> float:
@@ -69,7 +69,7 @@ def until(condition: Callable[[], bool], what: str) -> float:
     """Waits until the condition holds. Returns the seconds that it took."""
     start = time.monotonic()
     while not condition():
-        assert time.monotonic() - start < _PATIENCE, f"after {_PATIENCE:.0f} s still not so: {what}"
+        assert time.monotonic() - start < _TIMEOUT, f"after {_TIMEOUT:.0f} s still not so: {what}"
         time.sleep(0.005)
     return time.monotonic() - start
 

@@ -73,7 +73,7 @@ def impostor(place: Path) -> Iterator[Callable[[], int]]:
 def base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that others may enter, in place of the default folder of the sockets."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can become another user")
     folder.chmod(0o755)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.delenv("STOCACHED_SOCKETS_DIR")

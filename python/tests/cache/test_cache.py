@@ -493,7 +493,7 @@ def test_get_or_load_loads_once_for_all_threads(cache):
         np.testing.assert_array_equal(result, sample(4))
 
 
-def test_get_or_load_after_a_failure_the_next_has_its_turn(cache):
+def test_get_or_load_after_a_failure_the_next_thread_loads(cache):
     calls = []
 
     def load(index):
@@ -722,7 +722,7 @@ def test_create_too_large():
         Cache.create(samples=10, sample_bytes=2**20, size=4096)
 
 
-def test_attach_what_is_no_cache(folder):
+def test_attach_to_other_files(folder):
     (folder / "text").write_text("no segment, but long enough" * 1000)
     (folder / "short").write_bytes(b"STOCACHE")
     (folder / "empty").touch()

@@ -368,9 +368,9 @@ def test_other_data_are_another_cache(server, cache):
     assert (cache.fetch([1])[0] == expected([1])).all()  # the same bytes as before
     with pytest.raises(stocached.ReplacedError, match="attach again"):
         cache.fetch([1, 2])
-    with Cache.attach(server.name) as anew:
-        assert anew.samples == 120
-        assert anew.fetch([110])[1].all()
+    with Cache.attach(server.name) as again:
+        assert again.samples == 120
+        assert again.fetch([110])[1].all()
 
 
 # ------------------------------------------------------------ signals, threads, processes

@@ -112,7 +112,7 @@ def test_views_are_collated_and_sent():
     assert cache.get_slot(5).sum() == 60
 
 
-def test_in_place_change_of_a_view_kills_only_who_does_it(cache_name):
+def test_in_place_change_of_a_view_kills_only_its_process(cache_name):
     """torch has no read-only tensors, but the memory is read-only. The process dies, and the cache
     keeps its bytes."""
     cache = make(name=cache_name)

@@ -64,7 +64,7 @@ def test_views_of_fields_and_variable_samples_outlive_the_cache():
     assert variable["box"].sum() == 12
 
 
-def test_maps_go_when_nobody_looks():
+def test_maps_end_with_the_last_view():
     for _ in range(50):
         cache = Cache.create(samples=4, sample_bytes=1000)
         cache.put(0, pattern(0))

@@ -306,7 +306,7 @@ def _started(pid):
     return (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) + 1) / os.sysconf("SC_CLK_TCK")
 
 
-def test_who_asks_again_gets_a_new_answer():
+def test_a_second_question_gets_a_new_answer():
     key, answers = f"test-again-{os.getpid()}", iter("ab")
     assert [once_per_machine.once_a_machine(key, lambda: next(answers)) for _ in range(2)] == ["a", "b"]
     os.unlink(f"/dev/shm/stocached-{os.geteuid()}/.lookups/{key}")

@@ -43,7 +43,7 @@ def states_kept():
 
 
 @pytest.mark.parametrize("draw", list(DRAWS))
-def test_whoever_draws_is_noticed(draw):
+def test_every_draw_is_noticed(draw):
     kind, function = DRAWS[draw]
     for generator in (PythonGenerator(), NumpyGenerator()):
         generator.seed(5)
@@ -90,7 +90,7 @@ def load(seeding, seed, function):
     return seeding.load(seed, function, function)
 
 
-def test_seeded_are_those_that_somebody_draws_from_or_nobody_knows_of():
+def test_generators_that_are_used_or_unknown_are_seeded():
     used, idle, unknown = Counted(), Counted(), Counted(watched=False)
     seeding = Seeding([used, idle, unknown])
     for seed in (3, 4, 5):

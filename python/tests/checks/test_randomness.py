@@ -597,7 +597,7 @@ def test_two_that_load_within_loads_do_not_wait_for_each_other():
     assert all(alone)
 
 
-def test_who_waits_for_the_load_of_another_thread_is_not_loading():
+def test_a_thread_that_waits_for_the_load_of_another_is_not_loading():
     """get_or_load in one thread waits, inside its own load, for that of another thread, which must
     load alone."""
     waiting, results = threading.Event(), []

@@ -508,7 +508,7 @@ def test_killed_worker_leaves_the_cache_whole():
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_no_dataset_or_no_cache_is_told():
+def test_invalid_datasets_and_caches_are_told():
     from stocached.torch import CachedDataset, DataLoader
 
     for dataset in ((k for k in range(5)), {1, 2, 3}):

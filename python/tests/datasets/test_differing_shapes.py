@@ -192,7 +192,7 @@ def test_a_cache_of_the_users_has_advice_of_its_own():
 # ------------------------------------------------------------ mistakes
 
 
-def test_variable_that_cannot_be(cache_name):
+def test_invalid_variable(cache_name):
     with pytest.raises(InvalidError, match="variable= is for a cache that is made here; give size="):
         Loader(Pictures(), 8, variable=True)
     with pytest.raises(InvalidError, match=r"variable=False is for samples of one size; value 'image' may differ in size"):

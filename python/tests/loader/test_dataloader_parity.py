@@ -1152,7 +1152,7 @@ def test_samples_of_a_batch_go_to_any_worker() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_random_numbers_do_not_hang_on_the_number_of_workers(workers: int) -> None:
+def test_random_numbers_do_not_depend_on_the_number_of_workers(workers: int) -> None:
     """In torch each worker has its own generators."""
 
     def numbers(w: int) -> Any:

@@ -362,7 +362,7 @@ class EightAtOnce(Numbers):
         return super().__getitem__(index)
 
 
-def test_misses_of_one_batch_are_loaded_side_by_side():
+def test_misses_of_one_batch_are_loaded_at_the_same_time():
     """8 workers load sixteen samples in two rounds. The worker that began does not load all of
     them."""
     assert flat(labels(Loader(EightAtOnce(16), 16, num_workers=8, worker="thread"))) == list(range(16))
@@ -427,7 +427,7 @@ def test_lease_outlives_slices_and_views():
         assert len(ring._idle) == 0
         other = keep
     del rows
-    assert len(ring._idle) == 0, "somebody still sees the last one"
+    assert len(ring._idle) == 0, "the last one is still in use"
     del keep
     del other
     assert len(ring._idle) == number
@@ -437,7 +437,7 @@ def test_lease_outlives_slices_and_views():
     del again
 
 
-def test_batches_that_nobody_keeps_need_no_garbage_collection():
+def test_dropped_batches_need_no_garbage_collection():
     """Their memory is used again at once: buffers in use, buffers of later batches, and one
     more."""
     gc.collect()

@@ -77,7 +77,7 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
 
 
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
-def test_workers_that_are_kept_are_made_anew_after_one_was_lost(settings):
+def test_persistent_workers_are_replaced_after_one_was_lost(settings):
     loader = Loader(Numbers(60), 4, num_workers=2, persistent_workers=True, **settings)
     assert read(loader) == list(range(60))
     pids = loader._kept.pool.pids
@@ -134,7 +134,7 @@ def test_iterable_dataset_cannot_be_restarted():
         Loader(Stream(Numbers(4)), num_workers=1, restart_workers=True)
 
 
-def test_lost_worker_is_noticed_where_somebody_else_waits_for_all_children(tmp_path):
+def test_lost_worker_is_noticed_if_other_code_waits_for_all_children(tmp_path):
     """With SIGCHLD ignored there is no status to wait for, and multiprocessing believes that every
     child lives."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)

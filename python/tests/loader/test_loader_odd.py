@@ -173,7 +173,7 @@ IDS = ["here", "rows", "batches", "threads"]
 
 @pytest.mark.parametrize("own", [False, True], ids=["ours", "own"])
 @pytest.mark.parametrize("settings", WAYS, ids=IDS)
-def test_state_behind_a_batch_that_failed(settings, own):
+def test_state_after_a_batch_that_failed(settings, own):
     order = {"sampler": list(range(16))} if own else {"seed": 1}
     loader = Loader(Holes(16), 4, **order, **settings)
     batches = iter(loader)
@@ -182,13 +182,13 @@ def test_state_behind_a_batch_that_failed(settings, own):
         next(batches)
     again = Loader(Numbers(16), 4, **order)
     again.load_state_dict(loader.state_dict())
-    assert read(again) == list(range(4, 16)), "whoever goes on from the error tries the batch once more"
+    assert read(again) == list(range(4, 16)), "a program that goes on from the error gets the batch again"
     assert check(next(batches))[0] == 8
     again.load_state_dict(loader.state_dict())
-    assert read(again) == list(range(12, 16)), "whoever has gone on behind it gets what comes then"
+    assert read(again) == list(range(12, 16)), "a program that went on after the error gets the later batches"
 
 
-def test_state_behind_a_batch_that_batch_augment_failed_for():
+def test_state_after_a_batch_that_batch_augment_failed_for():
     calls = []
 
     def augment(batch):
@@ -276,7 +276,7 @@ def test_state_is_not_lost_where_iterating_fails():
 
 @pytest.mark.parametrize("settings", [{}, {"persistent_workers": True}, {"collate_fn": stack}], ids=["rows", "kept", "batches"])
 @pytest.mark.parametrize("buffers", [3, 4, 6])
-def test_small_rings_have_less_made_ahead_and_blame_nobody(buffers, settings):
+def test_small_rings_have_less_made_ahead_and_warn_of_nothing(buffers, settings):
     loader = Loader(Numbers(80), 4, seed=1, num_workers=2, ring_bytes=buffers * 24576, **settings)
     for _ in range(3):
         assert sorted(read(loader)) == list(range(80))  # in all tests a warning is an error

@@ -47,5 +47,5 @@ def test_an_epoch_goes_on_with_any_workers(generator, epoch, closed):
         second.load_state_dict(state)
         assert got + [batch.tolist() for batch in second] == epochs[epoch], f"{workers} workers"
         if kept and generator is not None:
-            assert [batch.tolist() for batch in second] == epochs[epoch + 1], f"the epoch behind, {workers} workers"
+            assert [batch.tolist() for batch in second] == epochs[epoch + 1], f"the next epoch, {workers} workers"
         second.close()

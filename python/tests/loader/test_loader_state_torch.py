@@ -40,7 +40,7 @@ def lists(batches):
 @pytest.mark.parametrize(
     ("workers", "settings"), [(1, {}), (2, {"batch_size": None}), (2, {"persistent_workers": True}), (3, {"prefetch_factor": 5}), (8, {})]
 )
-def test_an_iterable_dataset_goes_on_behind_its_batches(workers, settings):
+def test_an_iterable_dataset_goes_on_after_its_batches(workers, settings):
     """As many workers read the earlier batches again, with the same random numbers, and drop
     them."""
     loads = loader(num_workers=workers, **settings)
@@ -56,7 +56,7 @@ def test_an_iterable_dataset_goes_on_behind_its_batches(workers, settings):
         after = loader(num_workers=workers, **settings)
         torch.randint(10**9, (5,), generator=after.generator)
         after.load_state_dict(state)
-        assert got + lists(after) == first, f"stopped behind {stop} batches"
+        assert got + lists(after) == first, f"stopped after {stop} batches"
         if "persistent_workers" not in settings:
             assert lists(after) == second
         before.close()

@@ -175,7 +175,7 @@ def test_bytes_are_counted_from_the_first_batch_on(workers, dataset, settings, e
     ids=["own", "augmented", "none", "rows"],
 )
 @pytest.mark.parametrize(("workers", "worker"), [(0, "process"), (2, "process"), (4, "thread")])
-def test_hits_are_counted_whoever_makes_the_batches(workers, worker, settings):
+def test_hits_are_counted_in_every_process_that_makes_batches(workers, worker, settings):
     loader = Loader(Slow(), **{"batch_size": 8, **settings}, num_workers=workers, worker=worker, size="8MiB")
     figures = []
     for _ in range(3):

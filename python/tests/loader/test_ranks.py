@@ -51,7 +51,7 @@ def test_ranks_of_a_launcher_share_the_samples(monkeypatch):
         ("x", "2", "RANK='x', WORLD_SIZE='2': they must be whole numbers"),
     ],
 )
-def test_an_environment_that_cannot_be(of, monkeypatch, rank, world_size, message):
+def test_an_invalid_environment(of, monkeypatch, rank, world_size, message):
     for name, value in (("RANK", rank), ("WORLD_SIZE", world_size)):
         if value is not None:
             monkeypatch.setenv(name, value)
@@ -61,7 +61,7 @@ def test_an_environment_that_cannot_be(of, monkeypatch, rank, world_size, messag
 
 
 @BOTH
-def test_ranks_that_cannot_be(of):
+def test_invalid_ranks(of):
     with pytest.raises(InvalidError, match="rank=2 is not in 0..world_size-1, world_size=2"):
         of(rank=2, world_size=2)
     with pytest.raises(InvalidError, match="rank=None, world_size=2: give both"):

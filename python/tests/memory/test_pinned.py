@@ -117,7 +117,7 @@ def test_copy_keeps_the_ring_from_the_device(loader, workers):
     del batch
     gc.collect()
     assert device.registered == {}, "memory of the batch alone, gone with it"
-    assert made.pin_memory == "copy", "as it was given, for whoever makes the loader again"
+    assert made.pin_memory == "copy", "unchanged, for code that makes the loader again"
     assert made.stats().transfer_seconds > 0
 
 
@@ -195,7 +195,7 @@ print(said[0].message)
     assert "memory for batches cannot be pinned where it lies" in done.stdout
 
 
-def test_pin_memory_that_is_none():
+def test_invalid_pin_memory():
     from stocached.torch import DataLoader
 
     with pytest.raises(InvalidError, match="pin_memory='pinned'; it must be True, False, or \"copy\""):

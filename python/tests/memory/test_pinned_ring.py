@@ -45,7 +45,7 @@ def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
     assert device.most_registered == 1
 
 
-def test_lease_that_ends_while_the_mark_is_set_is_not_behind_it():
+def test_lease_that_ends_while_the_mark_is_set_is_not_after_it():
     device = LazyDevice()
     ring = ring_of(device)
     first, second = ring.take(), ring.take()
@@ -74,11 +74,11 @@ def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
     device.copy(batch, copies)
     del ring
     gc.collect()
-    assert device.reads(batch), "somebody still sees it"
+    assert device.reads(batch), "the program still sees it"
     del batch
     gc.collect()
     assert device.registered == {}
-    assert (copies[0] == 7).all(), "it was unregistered behind the copy"
+    assert (copies[0] == 7).all(), "it was unregistered after the copy"
 
 
 def test_memory_that_cannot_be_registered_is_said_once():

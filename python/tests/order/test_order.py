@@ -136,12 +136,12 @@ def test_an_epoch_has_every_sample_once(order):
     ],
     ids=str,
 )
-def test_orders_that_cannot_be(order, number, message):
+def test_invalid_orders(order, number, message):
     with pytest.raises(InvalidError, match=message):
         order.epoch(number)
 
 
-def test_positions_that_are_none():
+def test_invalid_positions():
     epoch = Order(5).epoch(0)
     for value in (-1, 5):
         with pytest.raises(SampleIndexError, match=rf"position {value} is not in 0\.\.4"):
@@ -201,7 +201,7 @@ def test_go_on_with_another_number_of_ranks(order):
         assert read == epoch.indices().tolist()  # no sample is lost or repeated, and all are in order
 
 
-def test_shards_that_cannot_be():
+def test_invalid_shards():
     epoch = Order(5).epoch(0)
     for arguments, message in [
         ({"rank": 2, "world_size": 2}, "rank=2 is not in 0..world_size-1, world_size=2"),
@@ -264,7 +264,7 @@ def test_weights_are_followed():
     ],
     ids=str,
 )
-def test_weights_that_cannot_be(arguments, message):
+def test_invalid_weights(arguments, message):
     with pytest.raises(InvalidError, match=message):
         WeightedOrder(*arguments)
 
@@ -321,7 +321,7 @@ def test_mixes_stop():
     ],
     ids=str,
 )
-def test_mixes_that_cannot_be(mix, message):
+def test_invalid_mixes(mix, message):
     with pytest.raises(InvalidError, match=message):
         mix.epoch(0)
 

@@ -163,7 +163,7 @@ def test_fields_of_variable_samples(storage):
         ({"kind": "\ud800"}, "kind"),
     ],
 )
-def test_info_that_cannot_be(storage, changes, text):
+def test_invalid_info(storage, changes, text):
     info = DatasetInfo({"a": ((2,), "uint8")}, 3, "x")
     with pytest.raises(stocached.InvalidError, match=text):
         storage.start_preparation(dataclasses.replace(info, **changes))

@@ -292,7 +292,7 @@ def test_without_zstandard_compressed_samples_are_a_clear_error(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["d"]
 
 
-def test_frames_that_are_no_frames():
+def test_invalid_frames():
     frame = _zstd.compress(b"a" * 1000)
     assert _zstd.decompress(frame, 1000) == b"a" * 1000
     for wrong, length in [(frame, 999), (frame, 1001), (frame[:-1], 1000), (b"nonsense", 8), (frame + b"x", 1000)]:
@@ -376,7 +376,7 @@ BLOCKS = 4  # of a file of the fixture
         (BLOCKS * 24 + 24 + 20, "<I", 1, "reserved bytes of its sample 1"),
     ],
 )
-def test_records_that_cannot_be(folder, at, form, value, text):
+def test_invalid_records(folder, at, form, value, text):
     """The checksum is right. Go refuses the same records."""
     path = folder / "00000.stocblk"
     (there,) = struct.unpack_from("<Q", path.read_bytes(), path.stat().st_size - 56)
@@ -429,7 +429,7 @@ def test_a_file_that_changes_while_it_is_open(folder):
         (lambda text: text.replace('"crc32c"', '"crc"'), CorruptError, "changed after"),
     ],
 )
-def test_descriptions_that_cannot_be(folder, change, kind, text):
+def test_invalid_descriptions(folder, change, kind, text):
     path = folder / "dataset.json"
     path.write_bytes(change(path.read_text()).encode(errors="surrogateescape"))
     refused(folder, text, kind)

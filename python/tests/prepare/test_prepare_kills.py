@@ -143,7 +143,7 @@ def test_killed_at_random_until_it_is_whole(folder, whole, processes):
         done += 1
 
 
-def test_no_process_stays_behind(folder, whole):
+def test_no_process_stays(folder, whole):
     chance = random.Random(7)
     for k in range(KILLS // 4 + 1):
         storage = BlockStorage(folder / str(k), **SMALL)

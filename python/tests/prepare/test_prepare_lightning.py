@@ -276,7 +276,7 @@ def test_without_a_trainer(tmp_path):
     assert Counter(index for batch in third + rest for index in batch) == Counter(data.split.train)
 
 
-def test_arguments_that_cannot_be(tmp_path):
+def test_invalid_arguments(tmp_path):
     storage = MemoryStorage()
     for change, text in [
         ({"ends": "uneven"}, "pad or drop"),

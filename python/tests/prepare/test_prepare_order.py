@@ -62,7 +62,7 @@ def test_against_a_dictionary():
 @pytest.mark.parametrize(
     ("indices", "text"), [([1, 10], "index 10 is not in 0..9"), ([-1], "index -1"), ([1, 3, 1], "index 1 comes twice"), ([0.5], "float64")]
 )
-def test_index_sets_that_cannot_be(indices, text):
+def test_invalid_index_sets(indices, text):
     with pytest.raises(InvalidError, match=text):
         IndexSet(indices, 10)
 
@@ -188,12 +188,12 @@ def test_a_split_is_not_the_first_of_an_epoch():
         ((10, 1.5), "no point"), ((10, True), "validation=True"), ((10, "a"), "validation='a'"), ((10, 0.1, float("nan")), "test=nan"),
     ],
 )  # fmt: skip
-def test_splits_that_cannot_be(arguments, text):
+def test_invalid_splits(arguments, text):
     with pytest.raises(InvalidError, match=text):
         split(*arguments)
 
 
-def test_labels_that_cannot_be():
+def test_invalid_labels():
     for labels in ([1, 2], np.zeros((10, 2)), [object()] * 10):
         with pytest.raises(InvalidError, match="labels have shape"):
             split(10, labels=labels)
@@ -317,7 +317,7 @@ def test_states_of_another_order_are_refused():
         ((10,), {"rank": 1}, "rank=1"), ((10,), {"world_size": 0}, "world_size"), ((10,), {"ends": "x"}, "ends='x'"), ((10,), {"seed": -1}, "seed=-1"),
     ],
 )  # fmt: skip
-def test_samplers_that_cannot_be(arguments, named, text):
+def test_invalid_samplers(arguments, named, text):
     with pytest.raises(InvalidError, match=text):
         BlockSampler(*arguments, **named)
 

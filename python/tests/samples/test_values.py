@@ -153,7 +153,7 @@ def test_fixed_bytes_are_bytes():
         assert isinstance(cache.get(0, copy=True), bytes)
 
 
-def test_headers_that_cannot_be_are_an_error_and_never_an_array():
+def test_invalid_headers_are_an_error_and_never_an_array():
     """A view of a sample that is being overwritten may have any bytes."""
     fields = make_fields(
         fields={"text": ((None,), "bytes"), "box": ((2, 3), "int16"), "id": ((), "int64"), "none": ((None, 4), "float32")}, variable=True

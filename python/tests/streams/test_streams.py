@@ -86,7 +86,7 @@ def test_cycle_goes_on_with_the_files_of_the_next_epoch(known, workers):
             len(loader)
 
 
-def test_files_are_shuffled_anew_in_each_epoch_or_not():
+def test_files_are_shuffled_again_in_each_epoch_or_not():
     lengths = [1] * 50
     first, second = (collect(streams(lengths, 1, seed=seed)) for seed in (0, 1))
     assert first != second
@@ -416,12 +416,12 @@ def test_a_generator_can_be_read_only_once():
     ],
     ids=str,
 )
-def test_settings_that_cannot_be(settings, message):
+def test_invalid_settings(settings, message):
     with pytest.raises(InvalidError, match=message):
         Streams(**{"files": range(6), "batch_size": 2, "read": Files([1] * 6)} | settings)
 
 
-def test_epochs_that_cannot_be():
+def test_invalid_epochs():
     loader = streams([1], 1)
     for epoch in (-1, 1.5, "2"):
         with pytest.raises(InvalidError, match=f"epoch={epoch!r}"):

@@ -29,7 +29,7 @@ def streams(lengths, batch_size, *, known=False, read=None, **settings):
 @pytest.mark.parametrize("ends", ["pad", "drop", "cycle"])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("workers", [(0, 0), (0, 2), (3, 1), (2, 0)], ids=str)
-def test_checkpoint_behind_every_batch(workers, known, ends):
+def test_checkpoint_after_every_batch(workers, known, ends):
     """From a loop that stops there, and from one that has itself continued from a checkpoint."""
     lengths = lengths_of(5 if ends == "drop" else 9, least=4)
     most = 25 if ends == "cycle" else 10**9

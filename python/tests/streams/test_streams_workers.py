@@ -46,7 +46,7 @@ class FourAtOnce(Files):
             yield value
 
 
-def test_rows_of_a_batch_are_read_side_by_side():
+def test_rows_of_a_batch_are_read_at_the_same_time():
     lengths = [20] * 8
     assert collect(streams(lengths, 8, 4, read=FourAtOnce(lengths), shuffle=False)) == expected(lengths, 8, shuffle=False)
 
@@ -70,7 +70,7 @@ def test_rows_are_read_ahead_of_the_training_loop():
     read = Counted(lengths)
     batches = iter(streams(lengths, 4, 2, read=read, shuffle=False))
     next(batches)
-    until(lambda: read.count.value >= 4 * 4, "three batches more are read, though nobody asks for them")
+    until(lambda: read.count.value >= 4 * 4, "three batches more are read ahead")
     assert collect(batches) == expected(lengths, 4, shuffle=False)[1:]
 
 
@@ -156,7 +156,7 @@ def test_a_worker_s_init_function():
         next(iter(streams([1] * 4, 4, 1, worker_init_fn=broken)))
 
 
-def test_timeout_says_who_is_behind():
+def test_timeout_names_the_late_worker():
     def read(file):
         yield np.zeros(3)
         if file == 2:
@@ -179,7 +179,7 @@ def test_timeout_says_who_is_behind():
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-def test_nothing_is_left_behind_a_break(known):
+def test_nothing_is_left_after_a_break(known):
     lengths = [50] * 8
     loader = streams(lengths, 4, 2, known=known)
     rng = random.Random(3)
@@ -199,7 +199,7 @@ def test_nothing_is_left_behind_a_break(known):
     nothing_new(before)
 
 
-def test_an_iterator_that_nobody_has_any_more_is_closed_at_once():
+def test_an_iterator_without_references_is_closed_at_once():
     loader = streams([5] * 8, 4, 2)
     before = held()
     batches = iter(loader)

@@ -197,7 +197,7 @@ def test_iterable_datasets(tmp_path):
     assert len(spans_of(file, "worker 0")) >= N // BATCH
 
 
-def test_a_loader_that_nobody_keeps(tmp_path):
+def test_a_loader_without_references(tmp_path):
     for batch in Loader(Pictures(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json"):
         assert len(batch) == BATCH
     file = read(tmp_path / "a.json")

@@ -327,7 +327,7 @@ def test_spans_before_the_recorder_was_made(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["forgotten", "gone", "thread"])
-def test_a_recorder_that_nobody_closes_writes(tmp_path, how):
+def test_a_recorder_that_is_not_closed_writes(tmp_path, how):
     program = f"""
 import sys, threading, time
 from stocached._trace import Recorder

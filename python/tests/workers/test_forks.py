@@ -101,7 +101,7 @@ def test_epochs_whose_workers_are_not_kept():
     python(HEAD + program)
 
 
-def test_streams_go_on_behind_a_fork():
+def test_streams_go_on_after_a_fork():
     program = """
     from stream_files import Files, collect, expected
     from stocached.streams import Streams
@@ -148,7 +148,7 @@ def fork() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork(monkeypatch):
+def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
     gate = Gate()
     background = Background(gate)  # type: ignore[arg-type]
     batches = [Batch(number, 0, None) for number in range(3)]  # type: ignore[arg-type]

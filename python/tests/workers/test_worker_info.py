@@ -51,7 +51,7 @@ class Opened:
 
     def __getitem__(self, index):
         if self.file is None and stocached.get_worker_info() is not None:
-            raise RuntimeError("nobody has opened the file")
+            raise RuntimeError("no worker has opened the file")
         return np.full(3, index)
 
 
