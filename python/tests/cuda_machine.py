@@ -67,7 +67,7 @@ def test_ring_is_pinned_where_it_lies():
         ring.resize(BATCH * 3 * 256 * 256)
         batch = ring.take().array()
     assert torch.from_numpy(batch).is_pinned()
-    assert torch.from_numpy(batch[4096:8192]).pin_memory().data_ptr() == batch.ctypes.data + 4096, "it is not copied once more"
+    assert torch.from_numpy(batch[4096:8192]).pin_memory().data_ptr() == batch.ctypes.data + 4096, "it is not copied again"
 
 
 def test_what_is_unregistered_can_be_registered_again():
@@ -88,7 +88,7 @@ def test_memory_that_cannot_be_registered_leaves_no_error():
     kept = device.register(memory)
     with pytest.raises(RuntimeError, match="cudaHostRegister of 1048576 bytes"):
         device.register(memory)
-    assert int(torch.ones(1000, device="cuda").sum()) == 1000, "the next call does not fail with that"
+    assert int(torch.ones(1000, device="cuda").sum()) == 1000, "the next call does not raise the old error"
     del kept
 
 

@@ -29,7 +29,7 @@ def check_a_loader_made_before_accelerate_is_imported(folder: Path) -> None:
     from accelerate import Accelerator, PartialState
 
     DataLoader([1])
-    assert not PartialState._shared_state, "that would say what the job is, which is for the program to say"
+    assert not PartialState._shared_state, "the program, not this state, must describe the job"
     assert isinstance(Accelerator(cpu=True).prepare(loader).base_dataloader, DataLoader)
 
 

@@ -26,7 +26,7 @@ class LazyDevice:
     # ------------------------------------------------------------ what the ring asks of it
 
     def register(self, memory: Any) -> Any:
-        assert os.getpid() == self._pid, "a driver is not to be called in a forked child"
+        assert os.getpid() == self._pid, "a forked child must not call a driver"
         if len(self.registered) >= self.refuses_from:
             raise RuntimeError("out of pages")
         return np.asarray(_Registered(self, memory))

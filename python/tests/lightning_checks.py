@@ -308,7 +308,7 @@ def check_samplers_of_users_and_of_frameworks(folder: Path) -> None:
     loader = ours(dataset, BATCH, sampler=theirs)
     model = Model()
     trainer(folder, max_epochs=1).fit(model, loader)
-    assert joined(model.of("train")) == list(theirs), "that of the user wins"
+    assert joined(model.of("train")) == list(theirs), "the order of the user is kept"
 
     loader = ours(dataset, BATCH, shuffle=True, seed=7)
     with warnings.catch_warnings(record=True) as said:

@@ -69,7 +69,7 @@ def until(condition: Callable[[], bool], what: str) -> float:
     """Waits until the condition holds. Returns the seconds that it took."""
     start = time.monotonic()
     while not condition():
-        assert time.monotonic() - start < _TIMEOUT, f"after {_TIMEOUT:.0f} s still not so: {what}"
+        assert time.monotonic() - start < _TIMEOUT, f"after {_TIMEOUT:.0f} s this does not hold: {what}"
         time.sleep(0.005)
     return time.monotonic() - start
 
@@ -96,7 +96,7 @@ def held() -> set[Any]:
 
 def nothing_new(before: set[Any]) -> None:
     """Waits until only entries remain that were `held` before."""
-    until(lambda: not held() - before, "nothing is left over")
+    until(lambda: not held() - before, "all is freed")
 
 
 def descriptors() -> list[str]:

@@ -153,7 +153,7 @@ def until(condition: Any, seconds: float = 60) -> None:
     """Waits until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(0.01)
 
 

@@ -220,7 +220,7 @@ def test_several_fields_of_fixed_size(server):
         assert [int(row[2, 3, 3]) for row in again["image"]] == [255 - 40 * k for k in ORDER]
 
 
-# ------------------------------------------------------------ samples that cannot be had
+# ------------------------------------------------------------ samples that fail
 
 
 def test_a_missing_file_fails_alone(server):
@@ -389,7 +389,7 @@ def test_ctrl_c_ends_a_waiting_fetch_at_once(server):
             cache.fetch([1])
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        # The handle is as good as before.
+        # The handle still works.
         try:
             cache.fetch([2], timeout=0.2)
         except TimeoutError:

@@ -28,7 +28,7 @@ def maps() -> list[str]:
 @pytest.fixture(autouse=True)
 def no_map_is_left():
     gc.collect()
-    until(lambda: not maps(), "what other tests had is gone")
+    until(lambda: not maps(), "the maps of other tests have ended")
     yield
     gc.collect()
     assert not maps()
@@ -124,7 +124,7 @@ EXIT = """
     class Last:
         def __init__(self, view, cache): self.view, self.cache = view, cache
         def __del__(self):
-            assert bytes(self.view[::499]) == b"\3\3\3"  # a NumPy method might import, which an interpreter at its end cannot
+            assert bytes(self.view[::499]) == b"\3\3\3"  # a NumPy method might import a module, which fails when the interpreter ends
             try: self.cache.get(0)
             except Exception: pass
     {how}

@@ -48,7 +48,7 @@ def test_every_draw_is_noticed(draw):
     for generator in (PythonGenerator(), NumpyGenerator()):
         generator.seed(5)
         drawn = generator.watch()
-        assert drawn is not None, "the generators of this Python and this NumPy lie otherwise than docs say"
+        assert drawn is not None, "the generators of this Python and NumPy have another layout than documented"
         assert not drawn()
         function()
         assert drawn() == isinstance(generator, kind)

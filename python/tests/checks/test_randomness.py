@@ -426,7 +426,7 @@ def test_only_samples_of_this_program_are_removed_from_the_cache_of_another(vari
             read_all(cached)
         assert [k for k in range(N) if k in theirs] == [2, 7]
         assert theirs.verify() == []
-        assert theirs.put(3, np.full(3, 0.25)), "its place can be filled again"
+        assert theirs.put(3, np.full(3, 0.25)), "its slot can be filled again"
         mine.close()
 
 
@@ -442,7 +442,7 @@ def test_samples_that_a_loader_gave_before_are_counted(workers):
         assert given == 4
         assert re.search(r"The cache was cleared, of \d+ samples\.", str(caught.value))
     else:
-        assert given <= 4, "a worker may be ahead of the loop, and no other goes on meanwhile"
+        assert given <= 4, "one worker may be ahead of the loop; the others wait"
     assert loader.cache.stats().ready == 0
     loader.close()
 

@@ -177,7 +177,7 @@ if __name__ == "__main__":
                 found += "were removed from the cache" in str(error)
             except StopIteration:
                 break
-    assert found  # one finds it, and each load is an error from then on
+    assert found  # one worker finds it, and each later load is an error
     assert [k for k in range(200) if k in cache] == [150], [k for k in range(200) if k in cache]
 """
 

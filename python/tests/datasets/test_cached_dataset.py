@@ -482,12 +482,12 @@ def test_killed_worker_leaves_the_cache_whole():
 
         dataset = CachedDataset(Killed())
         died = False
-        for _ in range(40):  # until sample 37 is asked of worker 0
+        for _ in range(40):  # until worker 0 must load sample 37
             try:
                 try:
                     for _ in torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context="fork", shuffle=True):
                         pass
-                except (OSError, EOFError):  # of a batch that its worker did not live to hand over
+                except (OSError, EOFError):  # the worker died before it handed a batch over
                     time.sleep(5)  # until torch has noticed
                     raise RuntimeError("torch has not noticed the death of its worker")
             except RuntimeError as error:

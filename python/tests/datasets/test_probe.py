@@ -104,7 +104,7 @@ def test_workers_share_no_file_that_the_dataset_opens(path, wrap):
 
 
 class Elsewhere:
-    """After it is told so, gives samples only in processes other than the one that made it."""
+    """Once the test says so, gives samples only in processes other than the one that made it."""
 
     def __init__(self):
         self.home = 0

@@ -405,12 +405,12 @@ def test_two_rings_have_one_limit():
     first.array()[:] = 1
     del first
     leases.append(own.take())
-    assert leases[-1] is not None, "the shared ring has one out less"
+    assert leases[-1] is not None, "the shared ring has one buffer less in use"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert shared.take() is None, "who has been told is not told again"
+        assert shared.take() is None, "the ring warns only once"
     del leases[0]
-    assert not shared.take().array().any(), "the memory of an idle buffer went back when the other ring needed more"
+    assert not shared.take().array().any(), "the idle buffer was freed when the other ring needed memory"
 
 
 def test_lease_outlives_slices_and_views():

@@ -155,7 +155,7 @@ def test_a_cache_goes_with_its_dataset(kind):
     other = kind()(dataset, 5, size="9MiB")
     del second
     gc.collect()
-    assert kept() is None, "a dataset keeps one"
+    assert kept() is None, "a dataset keeps one cache"
     kept = weakref.ref(other.cache)
     del other, dataset
     gc.collect()
@@ -325,7 +325,7 @@ def test_the_sampler_is_told_the_epoch(kind):
         assert read(loader) == epoch(4)
         loader.sampler.set_epoch(3)
         loader.sampler.set_epoch(4)
-        assert read(loader) == epoch(4), "the same one again"
+        assert read(loader) == epoch(4), "the same epoch again"
         with pytest.raises(InvalidError, match="epoch=-1"):
             loader.sampler.set_epoch(-1)
         loader.close()
@@ -348,12 +348,12 @@ def test_the_sampler_is_told_the_epoch_of_an_iteration_that_is_made(kind):
         assert read(second) == epoch(1)
         third = iter(loader)
         loader.sampler.set_epoch(7)
-        assert read(third) == epoch(7), "another one than was made"
+        assert read(third) == epoch(7), "not the epoch that the iterator was made for"
         assert read(loader) == epoch(8)
         fourth = iter(loader)
         next(fourth)
         loader.sampler.set_epoch(2)
-        assert len(read(fourth)) == N - 5, "one that has given a batch goes on"
+        assert len(read(fourth)) == N - 5, "an iterator that has given a batch goes on"
         assert read(loader) == epoch(2)
         assert [read([batch])[0] for batch in next(zip(loader, loader))] == [epoch(3)[0], epoch(4)[0]]
 

@@ -36,7 +36,7 @@ def drained(batches):
     raise AssertionError(got)
 
 
-# ------------------------------------------------------------ caches that cannot be gathered from
+# ------------------------------------------------------------ caches without gather
 
 
 def add(sample):
@@ -267,7 +267,7 @@ def test_state_is_not_lost_where_iterating_fails():
     state = np.random.get_state()[1].tolist()
     with pytest.raises(OSError, match="once"):
         read(after)
-    assert np.random.get_state()[1].tolist() == state, "the program's random numbers are its own"
+    assert np.random.get_state()[1].tolist() == state, "the random numbers of the program do not change"
     assert read(after) == list(range(4, 16))
 
 
@@ -306,7 +306,7 @@ def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
         signals.start()
         iter(loader)  # waits for that batch
     signals.join()
-    assert not loader._kept.usable, "who knows what its workers were asked for"
+    assert not loader._kept.usable, "its workers may hold requests of the interrupted epoch"
     assert check(next(iter(loader))) == [0, 1]
     loader.close()
 

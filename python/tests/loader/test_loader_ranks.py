@@ -33,7 +33,7 @@ RANK = """
     if __name__ == "__main__":
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
         loader = DataLoader(Images(), batch, shuffle=True, seed=11, num_workers=workers, name=name, size="64MiB")
-        dist.barrier()  # what was probed does not count
+        dist.barrier()  # probed samples do not count
         if rank == 0:
             for file in folder.iterdir(): file.unlink()
         dist.barrier()
@@ -85,7 +85,7 @@ def test_two_ranks_load_each_sample_once(cache_name, tmp_path):
         labels = [[label for batch in mine for label in batch] for mine in batches]
         assert len(labels[0]) == len(labels[1]) == SAMPLES // 2
         assert sorted(labels[0] + labels[1]) == list(range(SAMPLES))
-    assert results[0]["states"] == results[1]["states"], "ranks differ in where they are"
+    assert results[0]["states"] == results[1]["states"], "ranks have different positions"
     # One rank continues the epoch of two.
     for step in (0, 2, 5):
         state = results[0]["states"][step]

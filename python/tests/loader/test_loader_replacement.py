@@ -67,7 +67,7 @@ def test_nothing_is_lost(library):
     plain, other = DataLoader(Samples(), 4), DataLoader(Samples(), 4, size="8MiB", augment=lift)
     assert said(lambda: library.prepare(cached)) == []
     assert said(lambda: library.prepare(plain)) == []
-    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program has its reasons"
+    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program made this loader itself"
     assert said(lambda: library.prepare(DataLoader(CachedDataset(Samples(), size="8MiB"), 4, augment=lift))) != []
 
 
@@ -79,5 +79,5 @@ def test_what_a_library_puts_around_constructors_makes_no_loaders(library, monke
     )
     other = DataLoader(Samples(), 4, size="8MiB")
     monkeypatch.setattr(torch.utils.data.DataLoader, "__init__", library.around(torch.utils.data.DataLoader.__init__))
-    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program has its reasons"
+    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program made this loader itself"
     assert said(lambda: library.prepare(other)) != []

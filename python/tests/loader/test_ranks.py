@@ -27,7 +27,7 @@ def test_it_is_that_of_the_launcher(of, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert of() == (1, 3)
-    assert of(rank=0, world_size=2) == (0, 2), "what is said goes before"
+    assert of(rank=0, world_size=2) == (0, 2), "arguments come before the environment"
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert of() == (0, 1)

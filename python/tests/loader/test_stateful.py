@@ -301,7 +301,7 @@ def test_samplers_go_on_where_they_were(kind, workers, every):
         rest = lists(after)
         assert got + rest == epochs[epoch]
         if every == 1 and stop:
-            assert len(drawn) <= 2 * len(rest), "it is not run over from its start"
+            assert len(drawn) <= 2 * len(rest), "it does not start again"
         if epoch < 2:
             assert lists(after) == epochs[epoch + 1]
         after.close()

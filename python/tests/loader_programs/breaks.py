@@ -97,7 +97,7 @@ def main() -> None:
         start = time.monotonic()
         leave(loader, turn)
         slowest = max(slowest, time.monotonic() - start)
-    until(lambda: len(children(os.getpid())) == before["processes"], "workers that were ended are gone")
+    until(lambda: len(children(os.getpid())) == before["processes"], "ended workers have gone")
     after, grown = census(), resident() - memory
     # The number of mapped buffers and their threads varies, but it has a limit.
     assert after["processes"] == before["processes"], (before, after)
@@ -110,7 +110,7 @@ def main() -> None:
     gc.collect()
     until(lambda: threading.active_count() == 1, "all threads have ended")
     end = census()
-    assert end == empty, f"left over: {empty} became {end}"
+    assert end == empty, f"not freed: {empty} became {end}"
     print(f"{slowest:.3f} {grown}")
 
 

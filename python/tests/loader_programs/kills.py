@@ -77,7 +77,7 @@ def main() -> None:
             last = True
             time.sleep(0.3)  # longer than the loader goes without a check, so that it sees the last kills too
         wanted = loader.sampler.order.epoch(epochs).indices().tolist()
-        assert read(counted(loader, batches)) == wanted, f"epoch {epochs} is not what it should be"
+        assert read(counted(loader, batches)) == wanted, f"epoch {epochs} has wrong samples"
         epochs += 1
         assert done.value >= kills or killer.is_alive()
     killer.join(10)

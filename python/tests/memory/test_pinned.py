@@ -101,7 +101,7 @@ def test_hits_are_not_copied_once_more(loader, workers):
     list(made)
     for batch in made:
         memory = [lease for lease in device.registered.items() if lease[1] == made._kept.ring.buffer_bytes]
-        assert len(memory) == len(device.registered), "no memory is pinned for a batch alone"
+        assert len(memory) == len(device.registered), "no memory is pinned for one batch only"
         assert all(device.reads(tensor.numpy()) for tensor in batch)
     made.close()
 
@@ -116,7 +116,7 @@ def test_copy_keeps_the_ring_from_the_device(loader, workers):
     assert device.marks == 0
     del batch
     gc.collect()
-    assert device.registered == {}, "memory of the batch alone, gone with it"
+    assert device.registered == {}, "the memory belonged to the batch and ended with it"
     assert made.pin_memory == "copy", "unchanged, for code that makes the loader again"
     assert made.stats().transfer_seconds > 0
 

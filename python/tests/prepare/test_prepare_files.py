@@ -262,7 +262,7 @@ def test_zstd_makes_it_smaller(tmp_path):
 
 WITHOUT = """
     import sys
-    sys.modules["zstandard"] = sys.modules["compression.zstd"] = None  # as if neither were there
+    sys.modules["zstandard"] = sys.modules["compression.zstd"] = None  # as if neither were installed
     sys.path.insert(0, sys.argv[2])
     from prepared import FIELDS, Made, sample, same
     from stocached import UnsupportedError

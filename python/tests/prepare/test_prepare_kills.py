@@ -153,7 +153,7 @@ def test_no_process_stays(folder, whole):
         os.waitpid(child, 0)
         assert prepare(Made(N, VARIABLE), storage, wait=5) or storage.is_prepared()  # orphans hold no lock
         assert tree(storage.folder) == whole
-        until(lambda: processes_of(child) == [], "no process of it lives")
+        until(lambda: processes_of(child) == [], "none of its processes lives")
 
 
 def test_a_process_that_is_killed_alone(folder, whole):

@@ -17,7 +17,7 @@ from stocached._loader.gather import Background, Batch
 # threads even later.
 HEAD = f"""
     import multiprocessing, os, sys
-    multiprocessing.set_start_method("fork")  # as it is by itself before Python 3.14
+    multiprocessing.set_start_method("fork")  # the default before Python 3.14
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     threads = []
     os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
@@ -37,7 +37,7 @@ def test_workers_that_are_replaced_while_hits_are_gathered():
     """Half of the samples are hits, so the gather thread is working when the worker dies."""
     program = """
     loader = Loader(Numbers(400), 10, num_workers=2, restart_workers=True, persistent_workers=True, size="5MiB")
-    read(loader)                            # how samples look is known only then
+    read(loader)                            # the loader knows the structure of samples only then
     hits = loader.stats().hits
     killed = 0
     for epoch in range(3):
@@ -50,7 +50,7 @@ def test_workers_that_are_replaced_while_hits_are_gathered():
                 os.kill(pid, signal.SIGKILL)
                 gone([pid])
                 killed += 1
-                time.sleep(0.3)             # longer than the loader goes without a look
+                time.sleep(0.3)             # longer than the loader goes without a check
         assert found == list(range(400)), found
     assert loader.stats().hits > hits
     assert loader._kept.pool.restarts == killed == 9

@@ -107,7 +107,7 @@ def test_a_storm_of_interrupts_ends_in_keyboard_interrupt_alone():
         def __getitem__(self, index):
             return np.full(1000, index)
 
-    unraised = []  # of finalizers, where Python drops an interrupt as well
+    unraised = []  # interrupts in finalizers, which Python drops too
     sys.unraisablehook = lambda hooked: unraised.append(repr(hooked.exc_value))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))

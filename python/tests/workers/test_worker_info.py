@@ -34,7 +34,7 @@ def test_each_sample_comes_once(method):
 def test_what_it_says():
     told = list(Loader(Parts(5, seen=True), None, num_workers=3))
     assert [info[:2] for info in told] == [(0, 3), (1, 3), (2, 3)]
-    assert len({info[2] - info[0] for info in told}) == 1, "seeds are one number and the id"
+    assert len({info[2] - info[0] for info in told}) == 1, "a seed is the base seed plus the id"
     assert all(info[3] == 5 for info in told)
     assert list(Loader(Parts(5, seen=True), None)) == [None]
     assert list(Loader(Parts(5, seen=True), None, num_workers=1, worker="thread")) == [None]
