@@ -234,11 +234,9 @@ static void every_sample_once(void)
             check_order(
                 (struct stoc_order){.samples = sizes[a], .seed = 5, .kind = STOC_ORDER_WINDOWS, .window = windows[b]});
             for (size_t c = 0; c < sizeof blocks / 8; c++)
-                check_order((struct stoc_order){.samples = sizes[a],
-                                                .seed = 5,
-                                                .kind = STOC_ORDER_BLOCKS,
-                                                .window = windows[b],
-                                                .block = blocks[c]});
+                check_order((struct stoc_order){
+                    .samples = sizes[a], .seed = 5, .kind = STOC_ORDER_BLOCKS, .window = windows[b],
+                    .block = blocks[c]});
         }
     }
 }

@@ -62,10 +62,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [samples [workers [epochs]]]\n", argv[0]);
         return 2;
     }
-    struct stoc_options options = {.struct_bytes = sizeof options,
-                                   .samples = (uint64_t)samples,
-                                   .slots = (uint64_t)samples * 3 / 4,
-                                   .sample_bytes = SAMPLE_BYTES};
+    struct stoc_options options = {.struct_bytes = sizeof options, .samples = (uint64_t)samples,
+                                   .slots = (uint64_t)samples * 3 / 4, .sample_bytes = SAMPLE_BYTES};
     struct stoc_error error;
     stoc_cache *cache;
     if (stoc_create(NULL, &options, &cache, &error) != 0) { /* a cache without a name ends with its last process */

@@ -397,13 +397,8 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     uint8_t *own = hit ? NULL : calloc(MAX(n, 1), 1);
     if (!hit && !own)
         return no_memory(error, n);
-    struct wanted w = {.cache = c,
-                       .indices = indices,
-                       .n = n,
-                       .dst = dst,
-                       .stride = row_stride,
-                       .hit = hit ? hit : own,
-                       .deadline = deadline_of_options(o, error)};
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride,
+                       .hit = hit ? hit : own, .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
         had = stoc_gather(c, indices, n, -1, dst, row_stride, w.hit, o->threads);
@@ -438,12 +433,7 @@ int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **
     uint8_t *hit = calloc(MAX(n, 1), 1);
     if (!hit)
         return no_memory(error, n);
-    struct wanted w = {.cache = c,
-                       .indices = indices,
-                       .n = n,
-                       .data = data,
-                       .lengths = lengths,
-                       .hit = hit,
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit,
                        .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     for (size_t k = 0; k < n && had >= 0; k++)

@@ -19,10 +19,8 @@
 INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *error)
 {
     uint64_t ns = timeout_ms * UINT64_C(1000000), now = now_ns();
-    return (struct deadline){.at = timeout_ms ? now + ns : UINT64_MAX,
-                             .window = timeout_ms ? ns : FIND_SERVER_NS,
-                             .asked = now,
-                             .error = error};
+    return (struct deadline){.at = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS,
+                             .asked = now, .error = error};
 }
 
 /* Whether a call goes on: 0, ETIMEOUT, EINTERRUPTED. Callers ask before each system call, because a

@@ -55,13 +55,8 @@ int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void
     int code = check_indices(c, indices, n);
     if (code < 0 || n == 0)
         return code;
-    struct batch b = {.cache = c,
-                      .indices = indices,
-                      .n = n,
-                      .want = c->sample_bytes,
-                      .field_dst = dst,
-                      .field_stride = row_stride,
-                      .hit = hit};
+    struct batch b = {.cache = c, .indices = indices, .n = n, .want = c->sample_bytes, .field_dst = dst,
+                      .field_stride = row_stride, .hit = hit};
     return gather(&b, n * wanted, threads);
 }
 

@@ -64,9 +64,7 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
         h->field_count = o->field_count;
         memcpy(h->fields, o->fields, o->field_count * sizeof *o->fields);
     } else {
-        h->fields[0] = (struct stoc_field){.name = "data",
-                                           .dtype = STOC_UINT8,
-                                           .ndim = 1,
+        h->fields[0] = (struct stoc_field){.name = "data", .dtype = STOC_UINT8, .ndim = 1,
                                            .dims = {o->variable ? STOC_VARIABLE_DIM : o->sample_bytes}};
     }
     for (uint32_t k = 0; k < h->field_count; k++) {

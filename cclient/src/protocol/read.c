@@ -322,14 +322,8 @@ int64_t stoc_gather(stoc_cache *c, const int64_t *indices, size_t n, int field, 
     int code = check_indices(c, indices, n);
     if (code < 0 || n == 0)
         return code;
-    struct batch b = {.cache = c,
-                      .indices = indices,
-                      .n = n,
-                      .dst = dst,
-                      .stride = row_stride,
-                      .skip = skip,
-                      .want = want,
-                      .hit = hit};
+    struct batch b = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride, .skip = skip,
+                      .want = want, .hit = hit};
     return gather(&b, n * want, threads);
 }
 
@@ -346,14 +340,8 @@ int64_t stoc_gather_packed(stoc_cache *c, const int64_t *indices, size_t n, void
     uint64_t bytes = 0;
     for (size_t k = 0; k < n; k++)
         bytes += lengths[k] == UINT64_MAX ? 0 : lengths[k];
-    struct batch b = {.cache = c,
-                      .indices = indices,
-                      .n = n,
-                      .dst = dst,
-                      .skip = WHOLE,
-                      .offsets = offsets,
-                      .lengths = lengths,
-                      .hit = hit};
+    struct batch b = {.cache = c, .indices = indices, .n = n, .dst = dst, .skip = WHOLE, .offsets = offsets,
+                      .lengths = lengths, .hit = hit};
     return gather(&b, bytes, threads);
 }
 

@@ -237,11 +237,7 @@ again:;
         return STOC_BUSY;
     }
     STOC_FAULT("claim.word");
-    *k = (struct stoc_claim){.cache = c,
-                             .sample = i,
-                             .word = claimed,
-                             .length = length,
-                             .entry = entry,
+    *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
                              .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed),
                              .open = drawn ? OPEN | DRAWN : OPEN};
     /* the word is the same again, but its extent has changed */

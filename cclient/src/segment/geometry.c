@@ -6,13 +6,8 @@
 INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride,
                           uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
 {
-    *g = (struct geometry){.samples = samples,
-                           .slots = slots,
-                           .slot_stride = stride,
-                           .payload_bytes = payload_bytes,
-                           .client_records = client_records,
-                           .flags = flags,
-                           .policy = policy};
+    *g = (struct geometry){.samples = samples, .slots = slots, .slot_stride = stride, .payload_bytes = payload_bytes,
+                           .client_records = client_records, .flags = flags, .policy = policy};
     if (samples < 1 || samples > STOC_MAX_SAMPLES)
         return snprintf(why, 256, "samples %llu is not in 1..%llu", (unsigned long long)samples,
                         (unsigned long long)STOC_MAX_SAMPLES),

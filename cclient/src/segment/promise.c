@@ -29,8 +29,7 @@ static void add_promise(struct promises *p, const char *path, dev_t dev, ino_t i
         uint64_t allocated = (uint64_t)st.st_blocks * 512;
         if (list) {
             p->list = list;
-            list[p->n++] = (struct promise){.dev = st.st_dev,
-                                            .ino = st.st_ino,
+            list[p->n++] = (struct promise){.dev = st.st_dev, .ino = st.st_ino,
                                             .bytes = h.g.segment_bytes - MIN(h.g.segment_bytes, allocated),
                                             .shared = {-1, -1, -1}};
         }

@@ -147,13 +147,8 @@ static enum claim claim_at(struct task_queue *q, uint32_t worker, uint64_t posit
     if (!atomic_compare_exchange_strong(&e->word, &posted, task_word(q, position, worker, TASK_TAKEN)))
         return CLAIM_GONE;
     STOC_FAULT("task_queue.taken");
-    *task = (struct stoc_task){.position = position,
-                               .first = e->first,
-                               .index = e->index,
-                               .row = e->row,
-                               .buffer = e->buffer,
-                               .kind = e->kind,
-                               .argument = e->argument};
+    *task = (struct stoc_task){.position = position, .first = e->first, .index = e->index, .row = e->row,
+                               .buffer = e->buffer, .kind = e->kind, .argument = e->argument};
     return CLAIM_OURS;
 }
 
