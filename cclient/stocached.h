@@ -30,7 +30,8 @@
  * forked child, ECLIENTS if the client table is full.
  *
  * Functions off the hot path fill in a struct stoc_error (NULL is accepted). Its message has the
- * numbers and the next step. For the other functions, stoc_explain() writes that message afterwards.
+ * numbers and the next step. For the other functions, stoc_explain() writes that message
+ * afterwards.
  */
 #ifndef STOCACHED_H
 #define STOCACHED_H

@@ -229,8 +229,8 @@ func randomOperation(rng *rand.Rand, o shm.Options, sampleBytes int, claimed boo
 		func(c client) []any { return []any{c.set(i, [][]byte{data}, flags)} }}, false, false
 }
 
-// image is what must be equal between segments: all but owners and times. It leaves owner numbers out of
-// words, and adds counters up.
+// image is what must be equal between segments: all but owners and times. It leaves owner numbers
+// out of words, and adds counters up.
 func image(t *testing.T, path string) map[string]any {
 	t.Helper()
 	seg, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})
@@ -286,8 +286,8 @@ func difference(a, b map[string]any) string {
 	return strings.Join(found, "\n")
 }
 
-// TestOperations runs random operations in Go, in C, and in both alternately on one segment, where either
-// begins.
+// TestOperations runs random operations in Go, in C, and in both alternately on one segment, where
+// either begins.
 func TestOperations(t *testing.T) {
 	for name, options := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -530,8 +530,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestCreate gives both the same valid and invalid options. The codes must be equal, and the headers too,
-// except for name, uuid and time.
+// TestCreate gives both the same valid and invalid options. The codes must be equal, and the
+// headers too, except for name, uuid and time.
 func TestCreate(t *testing.T) {
 	dir := directory(t)
 	field := func(name string, d shm.DType, dims ...uint64) shm.Field {
@@ -632,8 +632,8 @@ func header(t *testing.T, path string, named bool) []byte {
 	return page
 }
 
-// TestAttach damages headers, with and without a correct checksum, and puts other files in their place. The
-// codes must be equal.
+// TestAttach damages headers, with and without a correct checksum, and puts other files in their
+// place. The codes must be equal.
 func TestAttach(t *testing.T) {
 	dir := directory(t)
 	o := kinds["fields"]
