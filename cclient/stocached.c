@@ -1,18 +1,21 @@
 /*
- * stocached.c - the whole library as one translation unit: compile this file and nothing else.
+ * stocached.c - the whole library as one translation unit: compile this file and no other.
  *
  *     cc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -pthread -o libstocached.so.1 stocached.c
  *
- * One unit keeps the hit path inlined and the exported symbols exact: everything is static but the functions of
- * stocached.h. Each folder of src/ has a header of its own name, which says what the folder owns, what it may include,
- * and what its parts share. A part includes that header alone; `make check-parts` compiles each part by itself.
- * docs/spec/segment.md and docs/spec/protocol.md are normative.
+ * One unit keeps the hit path inlined and the exported symbols exact: all functions are static,
+ * except those of stocached.h. Each folder of src/ has a header of its own name. It says what the
+ * folder owns, what it may include, and what its parts share. A part includes only that header;
+ * `make check-parts` compiles each part by itself. docs/spec/segment.md and docs/spec/protocol.md
+ * are normative.
  */
 #define STOC_ONE_UNIT 1
 
-#include "src/base/fault.c"              /* named points at which tests stop or kill the process; nothing in a release build */
+/* named points at which tests stop or kill the process; nothing in a release build */
+#include "src/base/fault.c"
 #include "src/base/error.c"              /* codes and messages */
-#include "src/base/system.c"             /* system calls whose wrappers are newer than GLIBC 2.17, and loops over the others */
+/* system calls whose wrappers are newer than GLIBC 2.17, and loops over the others */
+#include "src/base/system.c"
 #include "src/base/crc.c"                /* CRC-32C */
 #include "src/base/copy.c"               /* memory copies */
 

@@ -1,5 +1,6 @@
 /*
- * stress_worker.c - the worker in C of the kill stress. internal/verify/stress/doc.go is its contract: command line, turns, payload, exit statuses.
+ * stress_worker.c - the worker in C of the kill stress. internal/verify/stress/doc.go is its
+ * contract: command line, operations, payload, exit statuses.
  *
  *     stress_worker <cache> <samples> <seconds> <seed>
  *     stress_worker --test-vector
@@ -32,7 +33,7 @@ static uint64_t check_of(uint64_t sample, uint64_t sequence, uint64_t writer, ui
     return mix((sample ^ rotated(sequence, 21) ^ rotated(writer, 42) ^ length) + golden);
 }
 
-/* Words behind the header; the last may be cut. */
+/* Fills in the words after the header; the last word may be cut. */
 static void stream(unsigned char *bytes, size_t length, uint64_t state)
 {
     for (size_t at = HEADER_BYTES; at < length; at += 8) {
@@ -49,7 +50,7 @@ static void payload(unsigned char *bytes, size_t length, uint64_t sample, uint64
     stream(bytes, length, header[3]);
 }
 
-/* Ends the process if a sample is not what some writer wrote. */
+/* Ends the process if no writer wrote these bytes as this sample. */
 static void verify(const unsigned char *bytes, size_t length, uint64_t sample, unsigned char *room)
 {
     uint64_t header[4] = {0};
@@ -57,14 +58,17 @@ static void verify(const unsigned char *bytes, size_t length, uint64_t sample, u
         memcpy(header, bytes, sizeof header);
         memcpy(room, header, sizeof header);
         stream(room, length, header[3]);
-        if (header[0] == sample && header[3] == check_of(sample, header[1], header[2], length) && memcmp(bytes, room, length) == 0)
+        if (header[0] == sample && header[3] == check_of(sample, header[1], header[2], length) &&
+            memcmp(bytes, room, length) == 0)
             return;
     }
     size_t at = 0;
     while (length >= HEADER_BYTES && at < length && bytes[at] == room[at])
         at++;
-    fprintf(stderr, "TORN sample %" PRIu64 " holds sample %" PRIu64 " (sequence %" PRIu64 " of writer %" PRIu64 ", %zu bytes), wrong from byte %zu on\n", sample, header[0], header[1], header[2],
-            length, at);
+    fprintf(stderr,
+            "TORN sample %" PRIu64 " holds sample %" PRIu64 " (sequence %" PRIu64 " of writer %" PRIu64
+            ", %zu bytes), wrong from byte %zu on\n",
+            sample, header[0], header[1], header[2], length, at);
     exit(EXIT_TORN);
 }
 
@@ -81,7 +85,7 @@ static uint64_t random_below(struct worker *w, uint64_t n)
     return mix(w->random) % n;
 }
 
-/* Ends the process on an error that should not be. */
+/* Ends the process on an unexpected error. */
 static int expect(struct worker *w, int result, const char *what, uint64_t sample, uint64_t bytes)
 {
     if (result >= 0)
@@ -94,7 +98,7 @@ static int expect(struct worker *w, int result, const char *what, uint64_t sampl
     exit(EXIT_ERROR);
 }
 
-/* The next payload of this writer, in w->data: its length. */
+/* Writes this writer's next payload to w->data. Returns its length. */
 static size_t next(struct worker *w, uint64_t sample)
 {
     size_t length = w->variable ? HEADER_BYTES + random_below(w, w->sample_bytes - HEADER_BYTES + 1) : w->sample_bytes;
@@ -105,7 +109,8 @@ static size_t next(struct worker *w, uint64_t sample)
 static bool get(struct worker *w, uint64_t sample)
 {
     size_t length = 0;
-    if (expect(w, stoc_get(w->cache, (int64_t)sample, w->batch, w->sample_bytes, &length), "get", sample, w->sample_bytes) != STOC_HIT)
+    if (expect(w, stoc_get(w->cache, (int64_t)sample, w->batch, w->sample_bytes, &length), "get", sample,
+               w->sample_bytes) != STOC_HIT)
         return false;
     verify(w->batch, length, sample, w->room);
     return true;
@@ -128,7 +133,8 @@ static void gather(struct worker *w, uint64_t first)
             get(w, (uint64_t)indices[k]);
         return;
     }
-    expect(w, (int)stoc_gather(w->cache, indices, BATCH, -1, w->batch, w->sample_bytes, hit, 1), "gather", first, w->sample_bytes);
+    expect(w, (int)stoc_gather(w->cache, indices, BATCH, -1, w->batch, w->sample_bytes, hit, 1), "gather", first,
+           w->sample_bytes);
     for (uint64_t k = 0; k < BATCH; k++)
         if (hit[k])
             verify(w->batch + k * w->sample_bytes, w->sample_bytes, (uint64_t)indices[k], w->room);
@@ -142,7 +148,7 @@ static void pieces(struct worker *w, uint64_t sample)
         return;
     if (expect(w, stoc_write(&claim, 0, w->data, half), "write", sample, length) != STOC_STORED ||
         expect(w, stoc_write(&claim, half, w->data + half, length - half), "write", sample, length) != STOC_STORED)
-        return; /* FULL, which aborted it */
+        return; /* FULL, and the claim is aborted */
     if (w->sequence % 2 == 0)
         expect(w, stoc_abort(&claim), "abort", sample, length);
     else
@@ -173,8 +179,10 @@ static int64_t now_ms(void)
 
 static int test_vector(void)
 {
-    static const unsigned char want[45] = {5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0xd2, 4, 0, 0, 0, 0, 0, 0, 0, 0xb7, 0x76, 0x15, 0xdf, 0x6f, 0xea, 0xcf,
-                                           0xf6, 0xbb, 0x85, 0x47, 0x94, 0xae, 0xff, 0xf9, 0x89, 0x8e, 0xe1, 0x95, 0x16};
+    static const unsigned char want[45] = {5,    0,    0,    0,    0,    0,    0,    0,    7,    0,    0,    0,
+                                           0,    0,    0,    0,    0xd2, 4,    0,    0,    0,    0,    0,    0,
+                                           0,    0xb7, 0x76, 0x15, 0xdf, 0x6f, 0xea, 0xcf, 0xf6, 0xbb, 0x85, 0x47,
+                                           0x94, 0xae, 0xff, 0xf9, 0x89, 0x8e, 0xe1, 0x95, 0x16};
     unsigned char bytes[45], room[45];
     payload(bytes, sizeof bytes, 5, 7, 1234);
     if (memcmp(bytes, want, sizeof want) != 0) {
@@ -193,15 +201,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s <cache> <samples> <seconds> <seed>\n", argv[0]);
         return 2;
     }
-    struct worker w = {.samples = strtoull(argv[2], NULL, 10), .random = strtoull(argv[4], NULL, 10), .writer = (uint64_t)getpid()};
+    struct worker w = {
+        .samples = strtoull(argv[2], NULL, 10), .random = strtoull(argv[4], NULL, 10), .writer = (uint64_t)getpid()};
     int64_t end = now_ms() + (int64_t)(strtod(argv[3], NULL) * 1000);
     struct stoc_error error;
     struct stoc_info info = {.struct_bytes = sizeof info};
     int code = stoc_open(argv[1], 0, NULL, &w.cache, &error);
     if (code == STOC_ECLIENTS)
         return 0;
-    if (code != 0 || stoc_info(w.cache, &info) != 0 || w.samples < 1 || w.samples > info.samples || info.sample_bytes < HEADER_BYTES) {
-        fprintf(stderr, "ERROR %d %s (or %" PRIu64 " samples of %" PRIu64 " bytes do not suit the cache)\n", code, code ? error.message : "", w.samples, info.sample_bytes);
+    if (code != 0 || stoc_info(w.cache, &info) != 0 || w.samples < 1 || w.samples > info.samples ||
+        info.sample_bytes < HEADER_BYTES) {
+        fprintf(stderr, "ERROR %d %s (or %" PRIu64 " samples of %" PRIu64 " bytes do not suit the cache)\n", code,
+                code ? error.message : "", w.samples, info.sample_bytes);
         return EXIT_ERROR;
     }
     w.sample_bytes = info.sample_bytes;

@@ -10,7 +10,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// client is what both implementations can do, in the terms of the C header: results and errors are numbers of enum stoc_code, an error in place of a result.
+// client is what both implementations can do. Results and errors are numbers of enum stoc_code in
+// the C header; an error replaces a result.
 type client interface {
 	get(i int, dst []byte) (code, length int)
 	view(i int) (int, []byte)

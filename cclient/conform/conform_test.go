@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if library == "" {
 		library = "../../build/libstocached.so.1"
 	}
-	f, err := os.Open(library) // read, so that go test runs anew when the library has changed
+	f, err := os.Open(library) // read, so that go test runs again when the library has changed
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%v; build it first: make build\n", err)
 		os.Exit(1)
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// directory makes a directory on a tmpfs that goes with the test.
+// directory makes a directory on a tmpfs, which the test removes at its end.
 func directory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocconform-")
@@ -83,18 +83,19 @@ func open(t *testing.T, language int, path string, readOnly bool) client {
 var kinds = map[string]shm.Options{
 	"first-come":    {Samples: 20, Slots: 6, SampleBytes: 300},
 	"first-indices": {Samples: 20, Slots: 6, SampleBytes: 300, Assign: shm.AssignFirstIndices},
-	"fields": {Samples: 20, Limit: 2<<20 + 8192, Fields: []shm.Field{{Name: "flag", DType: shm.Bool}, {Name: "image", DType: shm.Float32, Dims: []uint64{3, 5, 7}},
+	"fields": {Samples: 20, Limit: 2<<20 + 8192, Fields: []shm.Field{{Name: "flag", DType: shm.Bool},
+		{Name: "image", DType: shm.Float32, Dims: []uint64{3, 5, 7}},
 		{Name: "label", DType: shm.Int64}}},
 	"arena": {Samples: 20, Variable: true, Limit: 2<<20 + 8192, SampleBytes: 3000},
 }
 
-// operation is one call with its arguments. What it returns is compared.
+// operation is one call with its arguments. The test compares its results.
 type operation struct {
 	name string
 	do   func(c client) []any
 }
 
-// randomOperation makes a call, most often a sensible one.
+// randomOperation makes a call, mostly one with valid arguments.
 func randomOperation(rng *rand.Rand, o shm.Options, sampleBytes int, claimed bool) (op operation, opens, ends bool) {
 	i := rng.IntN(int(o.Samples))
 	if rng.IntN(30) == 0 {
@@ -217,15 +218,19 @@ func randomOperation(rng *rand.Rand, o shm.Options, sampleBytes int, claimed boo
 			case 1:
 				return operation{"abort", func(c client) []any { return []any{c.abort()} }}, false, true
 			default:
-				return operation{fmt.Sprintf("write %d bytes at %d", n, at), func(c client) []any { return []any{c.write(at, data[:n])} }}, false, false
+				return operation{fmt.Sprintf("write %d bytes at %d", n, at),
+					func(c client) []any { return []any{c.write(at, data[:n])} }}, false, false
 			}
 		}
-		return operation{fmt.Sprintf("claim %d of %d bytes, flags %d", i, len(data), flags), func(c client) []any { return []any{c.begin(i, len(data), flags)} }}, true, false
+		return operation{fmt.Sprintf("claim %d of %d bytes, flags %d", i, len(data), flags),
+			func(c client) []any { return []any{c.begin(i, len(data), flags)} }}, true, false
 	}
-	return operation{fmt.Sprintf("set %d of %d bytes, flags %d", i, len(data), flags), func(c client) []any { return []any{c.set(i, [][]byte{data}, flags)} }}, false, false
+	return operation{fmt.Sprintf("set %d of %d bytes, flags %d", i, len(data), flags),
+		func(c client) []any { return []any{c.set(i, [][]byte{data}, flags)} }}, false, false
 }
 
-// image is what must be equal between segments: everything but who did it and when. Owner numbers are left out of words, counters are added up.
+// image is what must be equal between segments: all but owners and times. It leaves owner numbers
+// out of words, and adds counters up.
 func image(t *testing.T, path string) map[string]any {
 	t.Helper()
 	seg, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})
@@ -264,8 +269,10 @@ func image(t *testing.T, path string) map[string]any {
 			}
 		}
 	}
-	return map[string]any{"words": words, "meta": meta, "slot table": table, "payload": payload, "claims": claims, "counters": counters,
-		"phase": seg.Phase().Load() &^ owner, "free_from": seg.FreeFrom().Load(), "arena_next": seg.ArenaNext().Load() &^ owner}
+	return map[string]any{"words": words, "meta": meta, "slot table": table, "payload": payload, "claims": claims,
+		"counters": counters,
+		"phase":    seg.Phase().Load() &^ owner, "free_from": seg.FreeFrom().Load(),
+		"arena_next": seg.ArenaNext().Load() &^ owner}
 }
 
 func difference(a, b map[string]any) string {
@@ -279,7 +286,8 @@ func difference(a, b map[string]any) string {
 	return strings.Join(found, "\n")
 }
 
-// TestOperations drives random operations through Go, through C, and through both in turns on one segment, either one first.
+// TestOperations runs random operations in Go, in C, and in both alternately on one segment, where
+// either begins.
 func TestOperations(t *testing.T) {
 	for name, options := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -293,7 +301,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// short cuts what a call returned to what a person can compare.
+// short cuts results to a length that a person can compare.
 func short(values []any) string {
 	text := make([]string, len(values))
 	for k, v := range values {
@@ -305,7 +313,7 @@ func short(values []any) string {
 	return strings.Join(text, ", ")
 }
 
-// compareRun has four segments: one for Go alone, one for C alone, and two where the two take turns.
+// compareRun has four segments: one for Go, one for C, and two where Go and C alternate.
 func compareRun(t *testing.T, options shm.Options, seed uint64) {
 	dir := directory(t)
 	type party struct {
@@ -348,7 +356,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 		op, opens, ends := randomOperation(rng, options, sampleBytes, claimant >= 0)
 		turn := step
 		if claimant >= 0 && (ends || strings.HasPrefix(op.name, "write")) {
-			turn = claimant // who claimed goes on
+			turn = claimant // the client that claimed goes on
 		}
 		history = append(history, op.name)
 		var first []any
@@ -357,7 +365,8 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 			if k == 0 {
 				first = got
 			} else if !reflect.DeepEqual(got, first) {
-				t.Fatalf("seed %d, step %d, %s:\nGo gives %s\n%s gives %s\nbefore: %s", seed, step, op.name, short(first), p.name, short(got), strings.Join(history, "; "))
+				t.Fatalf("seed %d, step %d, %s:\nGo gives %s\n%s gives %s\nbefore: %s", seed, step, op.name, short(first), p.name,
+					short(got), strings.Join(history, "; "))
 			}
 		}
 		if opens && first[0] == 0 {
@@ -369,7 +378,8 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 		want := image(t, parties[0].path)
 		for _, p := range parties[1:] {
 			if d := difference(want, image(t, p.path)); d != "" {
-				t.Fatalf("seed %d, step %d, %s: the segments of Go / %s differ:\n%s\nbefore: %s", seed, step, op.name, p.name, d, strings.Join(history, "; "))
+				t.Fatalf("seed %d, step %d, %s: the segments of Go / %s differ:\n%s\nbefore: %s", seed, step, op.name, p.name, d,
+					strings.Join(history, "; "))
 			}
 		}
 	}
@@ -377,7 +387,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 	for _, p := range parties {
 		for _, c := range p.clients {
 			code, s := c.stats()
-			s.ClientsLive = want.ClientsLive // there are two where they take turns
+			s.ClientsLive = want.ClientsLive // a shared segment has two
 			s.AllocatedBytes = want.AllocatedBytes
 			if code != 0 || s != want {
 				t.Fatalf("seed %d: stats of Go %+v, of %s %d %+v", seed, want, p.name, code, s)
@@ -386,7 +396,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 	}
 }
 
-// TestDead leaves claims behind as a death would, in one language, and takes them back in the other.
+// TestDead leaves claims in one language, as a death does, and reclaims them in the other.
 func TestDead(t *testing.T) {
 	for name, options := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -430,7 +440,7 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// TestCorrupt writes words that cannot be into segments of all kinds, and compares what both make of them.
+// TestCorrupt writes impossible words into segments of all kinds, and compares the results of both.
 func TestCorrupt(t *testing.T) {
 	for name, options := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -455,7 +465,8 @@ func TestCorrupt(t *testing.T) {
 					rng := rand.New(rand.NewPCG(seed, 3))
 					for range 1 + rng.IntN(4) {
 						i := rng.Uint64N(5)
-						w := seg.WordLayout().Pack(shm.State(rng.IntN(8)), uint32(rng.IntN(3)*rng.IntN(3000)), rng.Uint64N(4), []uint64{0, 1, 5, 7, 90, 129, 1 << 30, 1<<32 - 1}[rng.IntN(8)])
+						w := seg.WordLayout().Pack(shm.State(rng.IntN(8)), uint32(rng.IntN(3)*rng.IntN(3000)), rng.Uint64N(4),
+							[]uint64{0, 1, 5, 7, 90, 129, 1 << 30, 1<<32 - 1}[rng.IntN(8)])
 						if rng.IntN(3) == 0 {
 							w = shm.Word(seg.Word(i).Load())
 						}
@@ -492,7 +503,7 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// TestReadOnly compares clients that may only read.
+// TestReadOnly compares read-only clients.
 func TestReadOnly(t *testing.T) {
 	o := kinds["first-come"]
 	o.Name, o.Dir = "read-only", directory(t)
@@ -511,47 +522,67 @@ func TestReadOnly(t *testing.T) {
 		hit, n := c.get(2, make([]byte, 300))
 		miss, _ := c.get(3, make([]byte, 300))
 		_, s := c.stats()
-		results[k] = []any{hit, n, miss, c.set(3, [][]byte{bytes}, 0), c.set(-1, [][]byte{bytes}, 0), c.begin(3, 300, 0), c.clear(1), c.recover(), s.Hits, s.Misses, s.Busy}
+		results[k] = []any{hit, n, miss, c.set(3, [][]byte{bytes}, 0), c.set(-1, [][]byte{bytes}, 0), c.begin(3, 300, 0),
+			c.clear(1), c.recover(), s.Hits, s.Misses, s.Busy}
 	}
 	if !reflect.DeepEqual(results[0], results[1]) {
 		t.Fatalf("Go %v, C %v", results[0], results[1])
 	}
 }
 
-// TestCreate gives both the same options, good and bad: same codes, and headers that differ in nothing but name, uuid and time.
+// TestCreate gives both the same valid and invalid options. The codes must be equal, and the
+// headers too, except for name, uuid and time.
 func TestCreate(t *testing.T) {
 	dir := directory(t)
 	field := func(name string, d shm.DType, dims ...uint64) shm.Field {
 		return shm.Field{Name: name, DType: d, Dims: dims}
 	}
 	table := []shm.Options{
-		{}, {Samples: 5}, {Samples: 5, SampleBytes: 8}, {Samples: 5, SampleBytes: 8, Slots: 3}, {Samples: 5, SampleBytes: 8, Slots: 6}, {Samples: 1<<40 + 1, SampleBytes: 8},
-		{Samples: 5, SampleBytes: 1 << 32}, {Samples: 5, SampleBytes: 8, Assign: 2}, {Samples: 5, SampleBytes: 8, Assign: 1}, {Samples: 5, SampleBytes: 8, Assign: 1, Slots: 2, UnlinkLast: true},
-		{Samples: 5, Variable: true}, {Samples: 5, Variable: true, Limit: 1 << 20}, {Samples: 5, Variable: true, Limit: 2<<20 + 1}, {Samples: 5, Variable: true, Limit: 2<<20 + 4096},
-		{Samples: 5, Variable: true, Limit: 3<<20 + 777}, {Samples: 5, Variable: true, Limit: 3 << 20, SampleBytes: 1000}, {Samples: 5, Variable: true, Limit: 3 << 20, Slots: 1},
-		{Samples: 5, Variable: true, Limit: 3 << 20, Assign: 1}, {Samples: 5, SampleBytes: 8, ClientRecords: 4096}, {Samples: 5, SampleBytes: 8, ClientRecords: 4095},
-		{Samples: 1000, SampleBytes: 3000, Limit: 3 << 20}, {Samples: 1000, SampleBytes: 3001, Limit: 3<<20 + 5}, {Samples: 1000, SampleBytes: 1 << 20, Limit: 3 << 20},
-		{Samples: 1000, SampleBytes: 1 << 20, Limit: 2 << 20}, {Samples: 1000, SampleBytes: 100, Slots: 1000, Limit: 2<<20 + 50000}, {Samples: 300000, SampleBytes: 10, Limit: 9 << 20},
-		{Samples: 5, SampleBytes: 8, Fingerprint: "cats, resized"}, {Samples: 5, SampleBytes: 8, Fingerprint: strings.Repeat("x", 64)}, {Samples: 5, SampleBytes: 8, Fingerprint: strings.Repeat("x", 65)},
+		{}, {Samples: 5}, {Samples: 5, SampleBytes: 8}, {Samples: 5, SampleBytes: 8, Slots: 3},
+		{Samples: 5, SampleBytes: 8, Slots: 6}, {Samples: 1<<40 + 1, SampleBytes: 8},
+		{Samples: 5, SampleBytes: 1 << 32}, {Samples: 5, SampleBytes: 8, Assign: 2}, {Samples: 5, SampleBytes: 8, Assign: 1},
+		{Samples: 5, SampleBytes: 8, Assign: 1, Slots: 2, UnlinkLast: true},
+		{Samples: 5, Variable: true}, {Samples: 5, Variable: true, Limit: 1 << 20},
+		{Samples: 5, Variable: true, Limit: 2<<20 + 1}, {Samples: 5, Variable: true, Limit: 2<<20 + 4096},
+		{Samples: 5, Variable: true, Limit: 3<<20 + 777}, {Samples: 5, Variable: true, Limit: 3 << 20, SampleBytes: 1000},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Slots: 1},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Assign: 1}, {Samples: 5, SampleBytes: 8, ClientRecords: 4096},
+		{Samples: 5, SampleBytes: 8, ClientRecords: 4095},
+		{Samples: 1000, SampleBytes: 3000, Limit: 3 << 20}, {Samples: 1000, SampleBytes: 3001, Limit: 3<<20 + 5},
+		{Samples: 1000, SampleBytes: 1 << 20, Limit: 3 << 20},
+		{Samples: 1000, SampleBytes: 1 << 20, Limit: 2 << 20},
+		{Samples: 1000, SampleBytes: 100, Slots: 1000, Limit: 2<<20 + 50000},
+		{Samples: 300000, SampleBytes: 10, Limit: 9 << 20},
+		{Samples: 5, SampleBytes: 8, Fingerprint: "cats, resized"},
+		{Samples: 5, SampleBytes: 8, Fingerprint: strings.Repeat("x", 64)},
+		{Samples: 5, SampleBytes: 8, Fingerprint: strings.Repeat("x", 65)},
 		{Samples: 5, SampleBytes: 8, Fingerprint: "\xff"}, {Samples: 5, SampleBytes: 1, Reserve: true},
 		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool), field("b", shm.Complex128, 2), field("c", shm.Int16, 3, 1)}},
-		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool), field("a", shm.Bool)}}, {Samples: 5, Fields: []shm.Field{}}, {Samples: 5, Fields: []shm.Field{field("", shm.Bool)}},
-		{Samples: 5, Fields: []shm.Field{field("a", 16)}}, {Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 0)}}, {Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 1, 2, 3, 4, 5, 6, 7, 8)}},
-		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 1, 2, 3, 4, 5, 6, 7, 8, 9)}}, {Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 1<<20, 1<<20)}},
-		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool, shm.VariableDim)}}, {Samples: 5, Fields: []shm.Field{field(strings.Repeat("n", 39), shm.Bool)}},
-		{Samples: 5, Fields: []shm.Field{field(strings.Repeat("n", 40), shm.Bool)}}, {Samples: 5, Fields: []shm.Field{field("\xc3\xa4", shm.Bool)}}, {Samples: 5, Fields: []shm.Field{field("\xc3", shm.Bool)}},
-		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 8}, {Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 9},
-		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Float32, shm.VariableDim, 3), field("b", shm.Int64)}},
+		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool), field("a", shm.Bool)}}, {Samples: 5, Fields: []shm.Field{}},
+		{Samples: 5, Fields: []shm.Field{field("", shm.Bool)}},
+		{Samples: 5, Fields: []shm.Field{field("a", 16)}}, {Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 0)}},
+		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 1, 2, 3, 4, 5, 6, 7, 8)}},
+		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 1, 2, 3, 4, 5, 6, 7, 8, 9)}},
+		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool, 1<<20, 1<<20)}},
+		{Samples: 5, Fields: []shm.Field{field("a", shm.Bool, shm.VariableDim)}},
+		{Samples: 5, Fields: []shm.Field{field(strings.Repeat("n", 39), shm.Bool)}},
+		{Samples: 5, Fields: []shm.Field{field(strings.Repeat("n", 40), shm.Bool)}},
+		{Samples: 5, Fields: []shm.Field{field("\xc3\xa4", shm.Bool)}},
+		{Samples: 5, Fields: []shm.Field{field("\xc3", shm.Bool)}},
+		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 8},
+		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 9},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Float32, shm.VariableDim, 3),
+			field("b", shm.Int64)}},
 		{Samples: 1 << 32, SampleBytes: 1<<32 - 1, Slots: 1<<32 - 2}, {Samples: 1 << 22, SampleBytes: 1 << 30},
 	}
 	for k, o := range table {
-		if o.Fields != nil && len(o.Fields) == 0 { // no fields at all cannot be said in Go's options: nil means none given
+		if o.Fields != nil && len(o.Fields) == 0 { // Go's options cannot express an empty list: nil means no fields given
 			o.Fields = nil
 		}
 		o.Dir = dir
 		for _, name := range []string{"same", "\x00"} {
 			o.Name = name
-			if name == "\x00" { // and one without a name
+			if name == "\x00" { // and a cache without a name
 				o.Name, o.Dir = "", ""
 				if o.UnlinkLast || o.Reserve {
 					continue
@@ -585,7 +616,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// header reads a header page without what differs from creation to creation.
+// header reads a header page without the bytes that differ in each creation.
 func header(t *testing.T, path string, named bool) []byte {
 	if !named {
 		return nil
@@ -601,7 +632,8 @@ func header(t *testing.T, path string, named bool) []byte {
 	return page
 }
 
-// TestAttach damages headers, with and without a checksum that fits, and puts other things in the way: same codes.
+// TestAttach damages headers, with and without a correct checksum, and puts other files in their
+// place. The codes must be equal.
 func TestAttach(t *testing.T) {
 	dir := directory(t)
 	o := kinds["fields"]
@@ -659,7 +691,8 @@ func TestAttach(t *testing.T) {
 		}
 		same(fmt.Sprintf("%d bytes", n))
 	}
-	for _, other := range []string{"directory", "link", "missing", "text", "missing/below", "text/below", "link-to-nothing"} {
+	for _, other := range []string{"directory", "link", "missing", "text", "missing/below", "text/below",
+		"link-to-nothing"} {
 		path = filepath.Join(dir, other)
 		switch other {
 		case "directory":
@@ -691,7 +724,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestClosed compares calls on a handle that is closed, or is none.
+// TestClosed compares calls on a closed handle, and on none.
 func TestClosed(t *testing.T) {
 	o := kinds["first-come"]
 	o.Name, o.Dir = "closed", directory(t)
@@ -715,7 +748,8 @@ func TestClosed(t *testing.T) {
 		states, _ := closed.states(0, 1)
 		verified, _, _ := closed.verify(0, 1)
 		stats, _ := closed.stats()
-		results[k] = []any{got, viewed, gathered, states, verified, stats, closed.set(1, [][]byte{make([]byte, 300)}, 0), closed.state(1), closed.peek(1, make([]byte, 300)), closed.recover(), closed.clear(1)}
+		results[k] = []any{got, viewed, gathered, states, verified, stats, closed.set(1, [][]byte{make([]byte, 300)}, 0),
+			closed.state(1), closed.peek(1, make([]byte, 300)), closed.recover(), closed.clear(1)}
 	}
 	if !reflect.DeepEqual(results[0], results[1]) {
 		t.Fatalf("Go %v, C %v", results[0], results[1])

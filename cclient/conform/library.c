@@ -26,7 +26,8 @@ const char *conform_load(const char *path)
     return NULL;
 }
 
-int64_t conform_set_parts(stoc_cache *cache, int64_t index, const unsigned char *data, const size_t *lengths, int count, unsigned flags)
+int64_t conform_set_parts(stoc_cache *cache, int64_t index, const unsigned char *data, const size_t *lengths, int count,
+                          unsigned flags)
 {
     struct iovec *parts = calloc((size_t)count + 1, sizeof *parts);
     for (int k = 0; k < count; k++) {

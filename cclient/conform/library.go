@@ -16,7 +16,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Load opens libstocached. It MUST succeed before anything else of this package is used.
+// Load opens libstocached. It MUST succeed before any other call of this package.
 func Load(path string) error {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -29,10 +29,10 @@ func Load(path string) error {
 // cClient is a client through the C library.
 type cClient struct {
 	handle *C.stoc_cache
-	claim  *C.struct_stoc_claim // the open one; the table of operations has one at a time
+	claim  *C.struct_stoc_claim // the open claim; the table of operations has one at a time
 }
 
-// openC attaches by path: a code of enum stoc_code beside the client.
+// openC attaches by path. It returns the client, and a code of enum stoc_code.
 func openC(path string, readOnly bool) (*cClient, int, string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -50,7 +50,7 @@ func openC(path string, readOnly bool) (*cClient, int, string) {
 	return c, 0, ""
 }
 
-// createC makes a cache with the same options as shm.Create takes, and leaves it.
+// createC makes a cache with the options of shm.Create, and closes it.
 func createC(o shm.Options) (code int, message string) {
 	var name *C.char
 	if o.Name != "" {
@@ -60,7 +60,8 @@ func createC(o shm.Options) (code int, message string) {
 	options := (*C.struct_stoc_options)(C.calloc(1, C.sizeof_struct_stoc_options))
 	defer C.free(unsafe.Pointer(options))
 	options.struct_bytes = C.sizeof_struct_stoc_options
-	options.samples, options.limit_bytes, options.slots, options.sample_bytes = C.uint64_t(o.Samples), C.uint64_t(o.Limit), C.uint64_t(o.Slots), C.uint64_t(o.SampleBytes)
+	options.samples, options.limit_bytes, options.slots, options.sample_bytes = C.uint64_t(o.Samples),
+		C.uint64_t(o.Limit), C.uint64_t(o.Slots), C.uint64_t(o.SampleBytes)
 	options.assign, options.client_records = C.uint32_t(o.Assign), C.uint32_t(o.ClientRecords)
 	options.variable, options.reserve, options.unlink_last = flag(o.Variable), flag(o.Reserve), flag(o.UnlinkLast)
 	if o.Dir != "" {
@@ -118,7 +119,7 @@ func (c *cClient) get(i int, dst []byte) (int, int) {
 }
 
 func (c *cClient) view(i int) (int, []byte) {
-	// in C memory: Go's checks on pointers to pointers do not see through the library
+	// in C memory, because Go's pointer checks do not cover pointers to pointers in the library
 	out := (*struct {
 		data   unsafe.Pointer
 		length C.size_t
@@ -134,14 +135,16 @@ func (c *cClient) view(i int) (int, []byte) {
 func (c *cClient) gather(indices []int, field int, dst []byte, stride int, threads int) (int, []bool) {
 	hit := make([]uint8, len(indices)+1)
 	wide := widened(indices)
-	n := C.call_stoc_gather(c.handle, (*C.int64_t)(pointer(wide)), C.size_t(len(indices)), C.int(field), pointer(dst), C.size_t(stride), (*C.uint8_t)(pointer(hit)), C.unsigned(threads))
+	n := C.call_stoc_gather(c.handle, (*C.int64_t)(pointer(wide)), C.size_t(len(indices)), C.int(field), pointer(dst),
+		C.size_t(stride), (*C.uint8_t)(pointer(hit)), C.unsigned(threads))
 	return int(n), hits(hit[:len(indices)])
 }
 
 func (c *cClient) gatherPacked(indices []int, dst []byte, offsets, lengths []uint64, threads int) (int, []bool) {
 	hit := make([]uint8, len(indices)+1)
 	wide := widened(indices)
-	n := C.call_stoc_gather_packed(c.handle, (*C.int64_t)(pointer(wide)), C.size_t(len(indices)), pointer(dst), (*C.uint64_t)(pointer(offsets)), (*C.uint64_t)(pointer(lengths)),
+	n := C.call_stoc_gather_packed(c.handle, (*C.int64_t)(pointer(wide)), C.size_t(len(indices)), pointer(dst),
+		(*C.uint64_t)(pointer(offsets)), (*C.uint64_t)(pointer(lengths)),
 		(*C.uint8_t)(pointer(hit)), C.unsigned(threads))
 	return int(n), hits(hit[:len(indices)])
 }
@@ -149,7 +152,8 @@ func (c *cClient) gatherPacked(indices []int, dst []byte, offsets, lengths []uin
 func (c *cClient) lengths(indices []int) (int, []uint64) {
 	lengths := make([]uint64, len(indices)+1)
 	wide := widened(indices)
-	n := C.call_stoc_lengths(c.handle, (*C.int64_t)(pointer(wide)), C.size_t(len(indices)), (*C.uint64_t)(pointer(lengths)))
+	n := C.call_stoc_lengths(c.handle, (*C.int64_t)(pointer(wide)), C.size_t(len(indices)),
+		(*C.uint64_t)(pointer(lengths)))
 	return int(n), lengths[:len(indices)]
 }
 
@@ -183,14 +187,16 @@ func (c *cClient) peek(i int, dst []byte) int {
 
 func (c *cClient) set(i int, parts [][]byte, flags cache.Flags) int {
 	if len(parts) == 1 {
-		return int(C.call_stoc_set(c.handle, C.int64_t(i), pointer(append([]byte{}, append(parts[0], 0)...)), C.size_t(len(parts[0])), C.unsigned(flags)))
+		return int(C.call_stoc_set(c.handle, C.int64_t(i), pointer(append([]byte{}, append(parts[0], 0)...)),
+			C.size_t(len(parts[0])), C.unsigned(flags)))
 	}
 	data, lengths := []byte{}, []C.size_t{}
 	for _, p := range parts {
 		data, lengths = append(data, p...), append(lengths, C.size_t(len(p)))
 	}
 	data, lengths = append(data, 0), append(lengths, 0)
-	return int(C.conform_set_parts(c.handle, C.int64_t(i), (*C.uchar)(pointer(data)), (*C.size_t)(pointer(lengths)), C.int(len(parts)), C.unsigned(flags)))
+	return int(C.conform_set_parts(c.handle, C.int64_t(i), (*C.uchar)(pointer(data)), (*C.size_t)(pointer(lengths)),
+		C.int(len(parts)), C.unsigned(flags)))
 }
 
 func (c *cClient) begin(i, length int, flags cache.Flags) int {
@@ -221,11 +227,14 @@ func (c *cClient) stats() (int, cache.Stats) {
 	s.struct_bytes = C.sizeof_struct_stoc_stats
 	code := int(C.call_stoc_stats(c.handle, &s))
 	return code, cache.Stats{
-		Hits: uint64(s.hits), Misses: uint64(s.misses), Stored: uint64(s.stored), Exists: uint64(s.exists), Busy: uint64(s.busy), Full: uint64(s.full), Out: uint64(s.out),
-		StoredBytes: uint64(s.stored_bytes), Recovered: uint64(s.recovered), Aborted: uint64(s.aborted), Lost: uint64(s.lost), Retried: uint64(s.retried),
+		Hits: uint64(s.hits), Misses: uint64(s.misses), Stored: uint64(s.stored), Exists: uint64(s.exists),
+		Busy: uint64(s.busy), Full: uint64(s.full), Out: uint64(s.out),
+		StoredBytes: uint64(s.stored_bytes), Recovered: uint64(s.recovered), Aborted: uint64(s.aborted),
+		Lost: uint64(s.lost), Retried: uint64(s.retried),
 		Corrupt: uint64(s.corrupt), Passed: uint64(s.passed), Ready: uint64(s.ready), ReadyBytes: uint64(s.ready_bytes),
 		ArenaNextBytes: uint64(s.arena_next_bytes), ArenaLostBytes: uint64(s.arena_lost_bytes),
-		ClientsLive: uint64(s.clients_live), ClientsDead: uint64(s.clients_dead), AllocatedBytes: uint64(s.allocated_bytes), Clears: uint64(s.clears),
+		ClientsLive: uint64(s.clients_live), ClientsDead: uint64(s.clients_dead), AllocatedBytes: uint64(s.allocated_bytes),
+		Clears: uint64(s.clears),
 	}
 }
 

@@ -1,4 +1,4 @@
-/* api.c - every call with good and bad arguments. */
+/* api.c - every call with valid and invalid arguments. */
 #include "check.h"
 
 enum { N = 100, BYTES = 300 };
@@ -13,7 +13,7 @@ static void a_sample_comes_back(void)
     const void *data = bytes;
     EQUAL(stoc_get(c, 5, bytes, sizeof bytes, &length), STOC_MISS);
     EQUAL(stoc_view(c, 5, &data, &length), STOC_MISS);
-    CHECK(length == 7 && data == bytes); /* untouched */
+    CHECK(length == 7 && data == bytes); /* unchanged */
     EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
     EQUAL(stoc_put(c, 5, bytes), STOC_EXISTS);
     EQUAL(holds(c, 5, BYTES, 1), 1);
@@ -27,7 +27,7 @@ static void a_sample_comes_back(void)
     length = 7;
     EQUAL(stoc_locate(c, 6, &seen, &length), STOC_MISS);
     CHECK(!seen && length == 7);
-    EQUAL(stoc_locate(c, 5, &seen, &length), STOC_HIT); /* neither is counted, see below */
+    EQUAL(stoc_locate(c, 5, &seen, &length), STOC_HIT); /* neither call counts, see below */
     CHECK(seen == data && length == BYTES);
     EQUAL(stoc_locate_slot(c, 5), 0);
     EQUAL(stoc_locate_slot(c, 6), -1);
@@ -100,7 +100,7 @@ static void samples_of_any_size(void)
     EQUAL(put(c, 60, 100000, 1, 0), STOC_STORED);
     EQUAL(put(c, 20, 11, 2, STOC_OVERWRITE), STOC_STORED); /* keeps its extent */
     EQUAL(holds(c, 20, 11, 2), 1);
-    EQUAL(put(c, 20, 50000, 3, STOC_OVERWRITE), STOC_STORED); /* needs another */
+    EQUAL(put(c, 20, 50000, 3, STOC_OVERWRITE), STOC_STORED); /* needs a new extent */
     EQUAL(holds(c, 20, 50000, 3), 1);
     EQUAL(holds(c, 21, 21 * 37, 1), 1);
     struct stoc_stats s = stats_of(c);
@@ -125,7 +125,7 @@ static void samples_of_any_size(void)
     int stored = 0;
     for (int i = 61; i < N; i++)
         stored += put(c, i, 100000, 1, 0) == STOC_STORED;
-    CHECK(stored == 39); /* 16 MiB hold all */
+    CHECK(stored == 39); /* 16 MiB hold all of them */
     check_quiet(c);
     free(out);
     stoc_close(c);
@@ -135,16 +135,18 @@ static void samples_of_any_size(void)
     EQUAL(put(c, 1, 200, 1, 0), STOC_FULL);
     EQUAL(put(c, 2, 192, 1, 0), STOC_STORED);
     EQUAL(put(c, 3, 1, 1, 0), STOC_FULL);
-    EQUAL(put(c, 3, 0, 1, 0), STOC_FULL); /* an extent has a unit at least */
+    EQUAL(put(c, 3, 0, 1, 0), STOC_FULL); /* an extent has at least one unit */
     EQUAL(put(c, 0, 8001, 1, STOC_OVERWRITE), STOC_FULL);
-    EQUAL(holds(c, 0, 8000, 1), 1); /* nothing was done */
+    EQUAL(holds(c, 0, 8000, 1), 1); /* the call changed nothing */
     check_quiet(c);
     stoc_close(c);
 }
 
 static void a_sample_has_fields(void)
 {
-    struct stoc_field fields[] = {{.name = "flag", .dtype = STOC_BOOL}, {.name = "image", .dtype = STOC_FLOAT32, .ndim = 2, .dims = {3, 5}}, {.name = "label", .dtype = STOC_INT64}};
+    struct stoc_field fields[] = {{.name = "flag", .dtype = STOC_BOOL},
+                                  {.name = "image", .dtype = STOC_FLOAT32, .ndim = 2, .dims = {3, 5}},
+                                  {.name = "label", .dtype = STOC_INT64}};
     stoc_cache *c = make(NULL, OPTIONS(.samples = N, .fields = fields, .field_count = 3));
     struct stoc_info info = {.struct_bytes = sizeof info};
     REQUIRE(stoc_info(c, &info) == 0);
@@ -195,7 +197,8 @@ static void batches_and_threads(void)
         for (int k = 0; k < ROWS; k++) {
             unsigned char *row = out + (size_t)k * stride;
             bool even = indices[k] % 2 == 0;
-            wrong += hit[k] != even || (even ? !filled(row, BIG, (uint64_t)indices[k], 1) : row[0] != 0xee || row[BIG - 1] != 0xee);
+            wrong += hit[k] != even ||
+                     (even ? !filled(row, BIG, (uint64_t)indices[k], 1) : row[0] != 0xee || row[BIG - 1] != 0xee);
             wrong += row[BIG] != 0xee || row[BIG + 2] != 0xee; /* nothing between the rows */
         }
         EQUAL(wrong, 0);
@@ -204,7 +207,8 @@ static void batches_and_threads(void)
     EQUAL(s.hits, 5 * ROWS / 2);
     EQUAL(s.misses, 5 * ROWS / 2);
     EQUAL(stoc_gather(c, indices, 0, -1, NULL, BIG, NULL, 1), 0);
-    uint64_t at[3] = {0, BIG, 2 * BIG}, lengths[3] = {BIG, BIG + 1, BIG - 1}; /* only the exact length is a hit, here too */
+    /* here too, only the exact length is a hit */
+    uint64_t at[3] = {0, BIG, 2 * BIG}, lengths[3] = {BIG, BIG + 1, BIG - 1};
     int64_t same[3] = {2, 4, 6};
     out[BIG] = 0x77;
     EQUAL(stoc_gather_packed(c, same, 3, out, at, lengths, hit, 1), 1);
@@ -212,7 +216,7 @@ static void batches_and_threads(void)
     indices[200] = ROWS;
     out[0] = 0x11;
     EQUAL(stoc_gather(c, indices, ROWS, -1, out, stride, NULL, 1), STOC_EINDEX);
-    EQUAL(out[0], 0x11); /* indices are checked first */
+    EQUAL(out[0], 0x11); /* the call checks indices first */
     indices[200] = -1;
     EQUAL(stoc_gather(c, indices, ROWS, -1, out, stride, NULL, 1), STOC_EINDEX);
     free(out);
@@ -248,7 +252,7 @@ static void fills_in_pieces(void)
     EQUAL(stoc_get(c, 2, again, BYTES, NULL), STOC_HIT);
     CHECK(memcmp(again, bytes, BYTES) == 0);
 
-    EQUAL(stoc_claim(c, 3, BYTES, 0, &k), STOC_STORED); /* a part is never written */
+    EQUAL(stoc_claim(c, 3, BYTES, 0, &k), STOC_STORED); /* one part is never written */
     EQUAL(stoc_write(&k, 10, bytes, 10), STOC_STORED);
     EQUAL(stoc_publish(&k), STOC_STORED);
     EQUAL(stoc_get(c, 3, again, BYTES, NULL), STOC_HIT);
@@ -258,7 +262,7 @@ static void fills_in_pieces(void)
     EQUAL(stoc_abort(&k), 0);
     EQUAL(stoc_state(c, 4), STOC_STATE_EMPTY);
     EQUAL(put(c, 4, BYTES, 1, 0), STOC_STORED);
-    EQUAL(stoc_claim(c, 4, BYTES, STOC_OVERWRITE, &k), STOC_STORED); /* an overwrite that is aborted empties the sample */
+    EQUAL(stoc_claim(c, 4, BYTES, STOC_OVERWRITE, &k), STOC_STORED); /* aborting an overwrite empties the sample */
     EQUAL(stoc_abort(&k), 0);
     EQUAL(stoc_state(c, 4), STOC_STATE_EMPTY);
     EQUAL(stats_of(c).aborted, 2);
@@ -327,7 +331,7 @@ static void bad_arguments(void)
     EQUAL(stoc_info(c, &(struct stoc_info){.struct_bytes = 8}), STOC_EINVAL);
     EQUAL(stoc_stats(c, &(struct stoc_stats){.struct_bytes = 8}), STOC_EINVAL);
     struct stoc_stats s = stats_of(c);
-    EQUAL(s.ready + s.hits + s.misses + s.stored + s.busy + s.full, 0); /* nothing was done, nothing was counted */
+    EQUAL(s.ready + s.hits + s.misses + s.stored + s.busy + s.full, 0); /* the calls did nothing and counted nothing */
     check_quiet(c);
     stoc_close(c);
     stoc_close(NULL);
@@ -343,11 +347,16 @@ static void bad_arguments(void)
 
 static void bad_options(void)
 {
-    struct stoc_field two[] = {{.name = "a", .dtype = STOC_UINT8}, {.name = "a", .dtype = STOC_UINT8}}, odd = {.name = "a", .dtype = 16}, nameless = {.dtype = 1};
-    struct stoc_field zero = {.name = "a", .ndim = 1, .dims = {0}}, deep = {.name = "a", .ndim = 9}, differs = {.name = "a", .ndim = 1, .dims = {STOC_VARIABLE_DIM}};
-    struct stoc_field huge = {.name = "a", .dtype = STOC_FLOAT64, .ndim = 2, .dims = {1 << 20, 1 << 20}}, latin = {.name = "\xe9t\xe9"};
-    struct stoc_field deepest = {.name = "a", .dtype = STOC_UINT8, .ndim = 4, .dims = {65536, 65536, 65536, 65536}}, wide = {.name = "a", .dtype = STOC_UINT8, .ndim = 2, .dims = {1000, 1000}};
-    struct stoc_field halves[] = {{.name = "a", .dtype = STOC_UINT8, .ndim = 1, .dims = {UINT64_C(1) << 31}}, {.name = "b", .dtype = STOC_UINT8, .ndim = 1, .dims = {UINT64_C(1) << 31}}};
+    struct stoc_field two[] = {{.name = "a", .dtype = STOC_UINT8}, {.name = "a", .dtype = STOC_UINT8}},
+                      odd = {.name = "a", .dtype = 16}, nameless = {.dtype = 1};
+    struct stoc_field zero = {.name = "a", .ndim = 1, .dims = {0}}, deep = {.name = "a", .ndim = 9},
+                      differs = {.name = "a", .ndim = 1, .dims = {STOC_VARIABLE_DIM}};
+    struct stoc_field huge = {.name = "a", .dtype = STOC_FLOAT64, .ndim = 2, .dims = {1 << 20, 1 << 20}},
+                      latin = {.name = "\xe9t\xe9"};
+    struct stoc_field deepest = {.name = "a", .dtype = STOC_UINT8, .ndim = 4, .dims = {65536, 65536, 65536, 65536}},
+                      wide = {.name = "a", .dtype = STOC_UINT8, .ndim = 2, .dims = {1000, 1000}};
+    struct stoc_field halves[] = {{.name = "a", .dtype = STOC_UINT8, .ndim = 1, .dims = {UINT64_C(1) << 31}},
+                                  {.name = "b", .dtype = STOC_UINT8, .ndim = 1, .dims = {UINT64_C(1) << 31}}};
     struct stoc_field many[25];
     memset(many, 0, sizeof many);
     struct {
@@ -356,7 +365,7 @@ static void bad_options(void)
         int code;
     } table[] = {
         {NULL, OPTIONS(.sample_bytes = 8), STOC_EINVAL}, /* no samples */
-        {NULL, OPTIONS(.samples = 5), STOC_EINVAL},      /* no size */
+        {NULL, OPTIONS(.samples = 5), STOC_EINVAL}, /* no size */
         {NULL, OPTIONS(.samples = (UINT64_C(1) << 40) + 1, .sample_bytes = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .slots = 6, .sample_bytes = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = UINT64_C(1) << 32), STOC_EINVAL},
@@ -367,10 +376,18 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = 5, .slots = 2, .variable = 1, .limit_bytes = 4 << 20), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .assign = STOC_FIRST_INDICES), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20), STOC_EMEMORY},
-        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &deepest, .field_count = 1), STOC_EINVAL}, /* over 4 GiB */
-        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = halves, .field_count = 2), STOC_EINVAL},
-        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &wide, .field_count = 1, .sample_bytes = 1000063), STOC_EINVAL}, /* less than any sample has */
-        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .fields = halves, .field_count = 1), STOC_EMEMORY},
+        /* over 4 GiB */
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &deepest, .field_count = 1),
+         STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = halves, .field_count = 2),
+         STOC_EINVAL},
+        /* less than any sample has */
+        {NULL,
+         OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &wide, .field_count = 1,
+                 .sample_bytes = 1000063),
+         STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .fields = halves, .field_count = 1),
+         STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .limit_bytes = 2 << 20), STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 500000, .slots = 500000, .sample_bytes = 8, .limit_bytes = 4 << 20), STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .unlink_last = 1), STOC_EINVAL},
@@ -386,17 +403,25 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = 5, .fields = &huge, .field_count = 1), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .fields = &latin, .field_count = 1), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .fields = two, .field_count = 1, .sample_bytes = 2), STOC_EINVAL},
-        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "12345678901234567890123456789012345678901234567890123456789012345"), STOC_EINVAL},
+        {NULL,
+         OPTIONS(.samples = 5, .sample_bytes = 8,
+                 .fingerprint = "12345678901234567890123456789012345678901234567890123456789012345"),
+         STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "\xff"), STOC_EINVAL},
         {"", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
         {"a/b", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
         {"..", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
         {"a b", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
-        {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/dev/shm/there-is-no-such-directory"), STOC_EINVAL},
+        {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/dev/shm/there-is-no-such-directory"),
+         STOC_EINVAL},
         {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/proc"), STOC_EINVAL},
         {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/dev/null"), STOC_EPERM},
-        {NULL, OPTIONS(.samples = UINT64_C(1) << 32, .slots = UINT64_C(4294967294), .sample_bytes = UINT64_C(4294967295)), STOC_EINVAL}, /* over 2^56 bytes */
-        {NULL, OPTIONS(.samples = 1 << 20, .sample_bytes = 1 << 30), STOC_EMEMORY},                                                    /* over the machine's memory */
+        /* over 2^56 bytes */
+        {NULL,
+         OPTIONS(.samples = UINT64_C(1) << 32, .slots = UINT64_C(4294967294), .sample_bytes = UINT64_C(4294967295)),
+         STOC_EINVAL},
+        /* more than the machine's memory */
+        {NULL, OPTIONS(.samples = 1 << 20, .sample_bytes = 1 << 30), STOC_EMEMORY},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         stoc_cache *c = (stoc_cache *)&failures;
@@ -422,7 +447,9 @@ static void bad_options(void)
 static void names(void)
 {
     struct stoc_error e;
-    stoc_cache *c = make("first", OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "cats v1", .limit_bytes = 4 << 20)), *d = NULL;
+    stoc_cache *c = make("first",
+                         OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "cats v1", .limit_bytes = 4 << 20)),
+               *d = NULL;
     struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
     EQUAL(stoc_create("first", &o, &d, &e), STOC_EEXIST);
     EQUAL(stoc_open(path_in_scratch("none"), 0, NULL, &d, &e), STOC_ENOENT);
@@ -436,13 +463,14 @@ static void names(void)
     REQUIRE(stoc_open(path_in_scratch("first"), 0, "cats v1", &d, &e) == 0);
     struct stoc_info info = {.struct_bytes = sizeof info};
     REQUIRE(stoc_info(d, &info) == 0);
-    CHECK(strcmp(info.name, "first") == 0 && strcmp(info.fingerprint, "cats v1") == 0 && strcmp(info.path, path_in_scratch("first")) == 0);
+    CHECK(strcmp(info.name, "first") == 0 && strcmp(info.fingerprint, "cats v1") == 0 &&
+          strcmp(info.path, path_in_scratch("first")) == 0);
     EQUAL(info.limit_bytes, 4 << 20);
     EQUAL(put(c, 1, 8, 1, 0), STOC_STORED);
     EQUAL(holds(d, 1, 8, 1), 1);
     EQUAL(stoc_unlink(path_in_scratch("first"), &e), 0);
     EQUAL(stoc_unlink(path_in_scratch("first"), &e), STOC_ENOENT);
-    EQUAL(put(d, 2, 8, 1, 0), STOC_STORED); /* who is attached goes on */
+    EQUAL(put(d, 2, 8, 1, 0), STOC_STORED); /* an attached client goes on */
     EQUAL(holds(c, 2, 8, 1), 1);
     stoc_close(c);
     stoc_close(d);
@@ -455,7 +483,7 @@ static void names(void)
     EQUAL(access(path_in_scratch("goes"), F_OK), -1);
     c = make("goes", OPTIONS(.samples = 5, .sample_bytes = 8, .unlink_last = 1));
     REQUIRE(stoc_info(c, &info) == 0);
-    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &e) == 0); /* the last one may have come by descriptor */
+    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &e) == 0); /* the last user may have attached by descriptor */
     stoc_close(c);
     stoc_close(d);
     EQUAL(access(path_in_scratch("goes"), F_OK), -1);
@@ -569,11 +597,14 @@ static void verify_finds_foreign_bytes(void)
     stoc_close(c);
 }
 
-/* Words that cannot be: an error, a count, and never a byte outside of the payload. */
+/* Words that are not possible: an error and a count. No call reads or writes outside the
+ * payload. */
 static void corrupt_words(void)
 {
     for (int variable = 0; variable < 2; variable++) {
-        stoc_cache *c = variable ? make(NULL, OPTIONS(.samples = 8, .variable = 1, .limit_bytes = 4 << 20, .sample_bytes = 4096)) : make(NULL, OPTIONS(.samples = 8, .sample_bytes = 4096));
+        stoc_cache *c = variable ? make(NULL, OPTIONS(.samples = 8, .variable = 1, .limit_bytes = 4 << 20,
+                                                      .sample_bytes = 4096))
+                                 : make(NULL, OPTIONS(.samples = 8, .sample_bytes = 4096));
         unsigned char *control = control_of(c), bytes[4096];
         unsigned shift = variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
         EQUAL(put(c, 0, 4096, 1, 0), STOC_STORED);
@@ -584,7 +615,7 @@ static void corrupt_words(void)
             {STOC_WORD_READY, meta},                                   /* no place */
             {STOC_WORD_READY | UINT64_MAX << shift, meta},             /* far outside */
             {good + (UINT64_C(1) << shift << 20), meta},               /* outside */
-            {3, meta}, {7, meta},                                      /* states that are none */
+            {3, meta}, {7, meta},                                      /* states that do not exist */
             {good, (meta & ~UINT64_C(0xffffffff)) | 0xffffffff},       /* variable size: longer than a sample */
             {good, meta + 1},
         };
@@ -594,7 +625,8 @@ static void corrupt_words(void)
             size_t length;
             *index_in(control, 0) = bad[k].word;
             *(index_in(control, 0) + 1) = bad[k].meta;
-            if (stoc_get(c, 0, bytes, sizeof bytes, &length) != STOC_ECORRUPT || stoc_view(c, 0, &data, &length) != STOC_ECORRUPT)
+            if (stoc_get(c, 0, bytes, sizeof bytes, &length) != STOC_ECORRUPT ||
+                stoc_view(c, 0, &data, &length) != STOC_ECORRUPT)
                 COMPLAIN("word %zu (variable %d) is not refused", k, variable);
             int64_t index = 0;
             uint64_t at = 0, want = 4096;
@@ -606,29 +638,32 @@ static void corrupt_words(void)
                 corrupt++;
             }
             uint64_t place = bad[k].word >> shift;
-            if (place == 0 || place > 65535) { /* nor is anything written there */
+            if (place == 0 || place > 65535) { /* no call writes there either */
                 EQUAL(put(c, 0, 4096, 1, STOC_OVERWRITE), STOC_ECORRUPT);
                 corrupt++;
             }
             EQUAL(stoc_verify(c, 0, 8, NULL, NULL), 1);
             corrupt++;
         }
-        for (uint32_t owner = 0; owner < 4096; owner += 4095) { /* WRITING by nobody, and by a client outside of the table */
+        for (uint32_t owner = 0; owner < 4096; owner += 4095) {
+            /* WRITING by owner 0, and by a client outside the table */
             *index_in(control, 0) = STOC_WORD_WRITING | (uint64_t)owner << 3;
             EQUAL(put(c, 0, 4096, 1, 0), STOC_ECORRUPT);
             corrupt++;
         }
-        *index_in(control, 0) = STOC_WORD_WRITING | 5 << 3; /* by a dead client that does not list it */
+        *index_in(control, 0) = STOC_WORD_WRITING | 5 << 3; /* by a dead client whose record does not list it */
         EQUAL(put(c, 0, 4096, 1, 0), STOC_ECORRUPT);
         EQUAL(stats_of(c).corrupt, corrupt + 1);
-        *word_in(control, STOC_CLIENTS_OFFSET + 9 * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS) = 12345; /* an entry that names no sample */
+        /* an entry that names no sample */
+        *word_in(control, STOC_CLIENTS_OFFSET + 9 * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS) = 12345;
         *word_in(control, STOC_CLIENTS_HIGH_OFFSET) = UINT64_MAX;
         EQUAL(stoc_recover(c), 0);
         EQUAL(stats_of(c).corrupt, corrupt + 2);
-        *word_in(control, STOC_PHASE_OFFSET) = 1 | UINT64_C(4095) << 3; /* a clear by nobody that can be */
+        *word_in(control, STOC_PHASE_OFFSET) = 1 | UINT64_C(4095) << 3; /* a clear by an owner that cannot exist */
         EQUAL(put(c, 1, 4096, 1, 0), STOC_ECORRUPT);
         EQUAL(stoc_clear(c, 10), STOC_ECORRUPT);
-        *word_in(control, STOC_PHASE_OFFSET) = 5 | 1 << 3; /* a state that is none, by our own number: finished like a dead one's */
+        /* an unknown state with our own number: the client finishes it like a dead client's clear */
+        *word_in(control, STOC_PHASE_OFFSET) = 5 | 1 << 3;
         EQUAL(put(c, 1, 4096, 1, 0), STOC_STORED);
         EQUAL(*word_in(control, STOC_PHASE_OFFSET) & 7, 0);
         EQUAL(stoc_clear(c, 1000), 0);
@@ -639,11 +674,12 @@ static void corrupt_words(void)
     }
 }
 
-/* Generations wrap around: from just below the limit, through several states. */
+/* Generations wrap around, from just below the limit and in several states. */
 static void generations_wrap(void)
 {
     for (int variable = 0; variable < 2; variable++) {
-        stoc_cache *c = variable ? make(NULL, OPTIONS(.samples = 2, .variable = 1, .limit_bytes = 4 << 20)) : make(NULL, OPTIONS(.samples = 2, .sample_bytes = 64));
+        stoc_cache *c = variable ? make(NULL, OPTIONS(.samples = 2, .variable = 1, .limit_bytes = 4 << 20))
+                                 : make(NULL, OPTIONS(.samples = 2, .sample_bytes = 64));
         unsigned char *control = control_of(c);
         uint64_t limit = variable ? 1 << 13 : 1 << 17;
         *index_in(control, 0) = (limit - 2) << 15;
@@ -651,7 +687,7 @@ static void generations_wrap(void)
             EQUAL(put(c, 0, 64, round, STOC_OVERWRITE), STOC_STORED);
             EQUAL(holds(c, 0, 64, round), 1);
             EQUAL(*index_in(control, 0) >> 15 & (limit - 1), (limit - 2 + round) % limit);
-            EQUAL(*index_in(control, 0) >> (variable ? 28 : 32), 1); /* the place is untouched by the carry */
+            EQUAL(*index_in(control, 0) >> (variable ? 28 : 32), 1); /* the carry does not reach the place */
         }
         *index_in(control, 0) = (*index_in(control, 0) & ~((limit - 1) << 15)) | (limit - 1) << 15;
         EQUAL(stoc_clear(c, 1000), 0);
@@ -666,8 +702,8 @@ static void generations_wrap(void)
     }
 }
 
-/* A word that changes under a claim: the publish is refused and counted. */
-static void zombies_do_not_publish(void)
+/* A word changes during a claim: publish returns an error and counts it. */
+static void a_lost_claim_does_not_publish(void)
 {
     stoc_cache *c = small();
     unsigned char *control = control_of(c), bytes[BYTES] = {0};
@@ -683,7 +719,7 @@ static void zombies_do_not_publish(void)
     struct stoc_stats s = stats_of(c);
     EQUAL(s.lost, 2);
     EQUAL(s.stored, 0);
-    EQUAL(stoc_clear(c, 100), 0); /* no entry was left behind */
+    EQUAL(stoc_clear(c, 100), 0); /* no entry stays listed */
     check_quiet(c);
     stoc_close(c);
 }
@@ -696,8 +732,10 @@ static void messages_have_numbers(void)
         int code;
         const char *words[3];
     } table[] = {
-        {STOC_EINDEX, {"123", "99"}}, {STOC_ESCHEMA, {"77", "300"}}, {STOC_FULL, {"10", "clear"}}, {STOC_BUSY, {"123", "wait"}}, {STOC_EREADONLY, {"writing"}}, {STOC_ECLIENTS, {"16"}},
-        {STOC_ELOST, {"123"}}, {STOC_ECORRUPT, {"verify"}}, {STOC_ECLOSED, {"attach"}}, {STOC_OUT, {"first-come"}}, {STOC_ETIMEOUT, {"longer"}},
+        {STOC_EINDEX, {"123", "99"}}, {STOC_ESCHEMA, {"77", "300"}}, {STOC_FULL, {"10", "clear"}},
+        {STOC_BUSY, {"123", "wait"}}, {STOC_EREADONLY, {"writing"}}, {STOC_ECLIENTS, {"16"}},
+        {STOC_ELOST, {"123"}},        {STOC_ECORRUPT, {"verify"}},   {STOC_ECLOSED, {"attach"}},
+        {STOC_OUT, {"first-come"}},   {STOC_ETIMEOUT, {"longer"}},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         size_t n = stoc_explain(c, table[k].code, 123, 77, text, sizeof text);
@@ -706,7 +744,7 @@ static void messages_have_numbers(void)
             if (!strstr(text, table[k].words[w]))
                 COMPLAIN("%d: no \"%s\" in: %s", table[k].code, table[k].words[w], text);
     }
-    for (int code = -30; code < 10; code++) { /* any code, any room */
+    for (int code = -30; code < 10; code++) { /* any code, any buffer size */
         EQUAL(stoc_explain(c, code, -5, 0, text, 10), strlen(text));
         EQUAL(stoc_explain(NULL, code, -5, 0, text, sizeof text), strlen(text));
         CHECK(stoc_strerror(code)[0] != 0);
@@ -734,7 +772,7 @@ static void checksums_go_on(void)
 {
     unsigned char zeros[32] = {0}, ones[32];
     memset(ones, 0xFF, sizeof ones);
-    EQUAL(stoc_crc32c(0, "123456789", 9), 0xE3069283); /* RFC 3720 has the last two */
+    EQUAL(stoc_crc32c(0, "123456789", 9), 0xE3069283); /* RFC 3720 has the last two vectors */
     EQUAL(stoc_crc32c(stoc_crc32c(0, "1234", 4), "56789", 5), 0xE3069283);
     EQUAL(stoc_crc32c(0, zeros, sizeof zeros), 0x8A9136AA);
     EQUAL(stoc_crc32c(0, ones, sizeof ones), 0x62A8AB43);
@@ -763,7 +801,7 @@ int main(int argc, char **argv)
     RUN(verify_finds_foreign_bytes);
     RUN(corrupt_words);
     RUN(generations_wrap);
-    RUN(zombies_do_not_publish);
+    RUN(a_lost_claim_does_not_publish);
     RUN(messages_have_numbers);
     RUN(pages_taken_at_creation);
     return end_tests(argv[0]);

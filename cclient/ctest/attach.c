@@ -1,9 +1,10 @@
-/* attach.c - what may lie where a cache is expected: damaged headers, damaged words, other files. Nothing of it may be believed, and none may crash. */
+/* attach.c - damaged headers, damaged words and other files where a cache should be. The library
+ * believes none of them, and never crashes. */
 #include "check.h"
 
 enum { N = 24, BYTES = 200 };
 
-/* CRC-32C bit by bit: the test's own, so that it can sign headers it has changed. */
+/* CRC-32C bit by bit. The test has its own, so that it can sign headers that it has changed. */
 static void sign(unsigned char *page)
 {
     static const unsigned char zero[4];
@@ -12,7 +13,7 @@ static void sign(unsigned char *page)
     memcpy(page + STOC_HEADER_CRC, &crc, 4);
 }
 
-/* A seeded generator: a failure can be repeated. */
+/* A generator with a seed, so that a failure can be repeated. */
 static uint64_t state = 1;
 static uint64_t any(void)
 {
@@ -24,10 +25,11 @@ static uint64_t any(void)
 
 static const char *const kinds[] = {"first-come", "first-indices", "variable", "fields"};
 
-/* Caches to damage, with some samples in them, named after their kind. */
+/* Caches to damage, with some samples, named after their kind. */
 static stoc_cache *specimen(int kind)
 {
-    struct stoc_field fields[] = {{.name = "image", .dtype = STOC_FLOAT32, .ndim = 2, .dims = {3, 5}}, {.name = "label", .dtype = STOC_INT64}};
+    struct stoc_field fields[] = {{.name = "image", .dtype = STOC_FLOAT32, .ndim = 2, .dims = {3, 5}},
+                                  {.name = "label", .dtype = STOC_INT64}};
     struct stoc_options o = OPTIONS(.samples = N, .fingerprint = "specimen");
     o.client_records = 4;
     if (kind == 2) {
@@ -50,7 +52,7 @@ static stoc_cache *specimen(int kind)
     return c;
 }
 
-/* Every call once or more; results do not matter, memory does. */
+/* Makes every call at least once. Only memory errors matter, not results. */
 static void exercise(stoc_cache *c)
 {
     static unsigned char room[1 << 16];
@@ -123,7 +125,7 @@ static struct file open_specimen(int kind)
     return f;
 }
 
-/* Tries to attach; what lets itself be attached to is used. */
+/* Tries to attach, and uses the cache if that works. */
 static int try_it(const char *path)
 {
     struct stoc_error e = {0};
@@ -156,20 +158,22 @@ static void every_byte_of_the_header(void)
                     COMPLAIN("%s, byte %d ^ %#x: code %d", kinds[kind], (int)at, changes[k], code);
                 if (k != 1 && kind != 0)
                     continue;
-                sign(page); /* and now with a checksum that fits */
+                sign(page); /* now with a correct checksum */
                 REQUIRE(pwrite(f.fd, page, sizeof page, 0) == STOC_HEADER_BYTES);
                 code = try_it(f.path);
-                bool free_bytes = (at >= STOC_HEADER_UUID && at < STOC_HEADER_FLAGS) || (at >= STOC_HEADER_LIMIT_BYTES && at < STOC_HEADER_LIMIT_BYTES + 8) ||
+                bool free_bytes = (at >= STOC_HEADER_UUID && at < STOC_HEADER_FLAGS) ||
+                                  (at >= STOC_HEADER_LIMIT_BYTES && at < STOC_HEADER_LIMIT_BYTES + 8) ||
                                   (at >= STOC_HEADER_CRC && at < STOC_HEADER_CRC + 4);
                 if (code == 0)
                     accepted++;
                 else if (code != STOC_EFORMAT && code != STOC_EVERSION)
                     COMPLAIN("%s, byte %d ^ %#x, signed: code %d", kinds[kind], (int)at, changes[k], code);
                 if (free_bytes && code != 0)
-                    COMPLAIN("%s, byte %d ^ %#x, signed: code %d, but any value is fine there", kinds[kind], (int)at, changes[k], code);
-                REQUIRE(lseek(f.fd, 0, SEEK_END) == f.size); /* never longer, never shorter */
+                    COMPLAIN("%s, byte %d ^ %#x, signed: code %d, but any value is fine there", kinds[kind], (int)at,
+                             changes[k], code);
+                REQUIRE(lseek(f.fd, 0, SEEK_END) == f.size); /* the size of the file never changes */
             }
-        CHECK(accepted >= 36); /* uuid, time, uid, limit; some letters of names */
+        CHECK(accepted >= 36); /* uuid, time, uid, limit, and some letters of names */
         close(f.fd);
         unlink(f.path);
     }
@@ -199,7 +203,9 @@ static void every_length(void)
 
 static uint64_t interesting(void)
 {
-    static const uint64_t values[] = {0, 1, 2, 7, 8, 63, 64, 255, 4095, 4096, 65535, UINT32_MAX - 1, UINT32_MAX, UINT64_C(1) << 32, UINT64_C(1) << 36, UINT64_C(1) << 40, UINT64_C(1) << 56, INT64_MAX, UINT64_MAX - 4095, UINT64_MAX};
+    static const uint64_t values[] = {
+        0, 1, 2, 7, 8, 63, 64, 255, 4095, 4096, 65535, UINT32_MAX - 1, UINT32_MAX, UINT64_C(1) << 32, UINT64_C(1) << 36,
+        UINT64_C(1) << 40, UINT64_C(1) << 56, INT64_MAX, UINT64_MAX - 4095, UINT64_MAX};
     uint64_t k = any() % 32;
     return k < sizeof values / sizeof *values ? values[k] : k < 26 ? any() : any() % 100000;
 }
@@ -217,10 +223,13 @@ static void random_headers(void)
         unsigned char page[STOC_HEADER_BYTES];
         memcpy(page, f.page, sizeof page);
         for (uint64_t n = 1 + any() % 4; n; n--) {
-            uint64_t at = any() % 3 ? 24 + any() % 16 * 8 : STOC_HEADER_FIELDS + any() % 3 * STOC_FIELD_BYTES + any() % 16 * 8, value = interesting(), width = UINT64_C(1) << any() % 4;
+            uint64_t at = any() % 3 ? 24 + any() % 16 * 8
+                                    : STOC_HEADER_FIELDS + any() % 3 * STOC_FIELD_BYTES + any() % 16 * 8,
+                     value = interesting(), width = UINT64_C(1) << any() % 4;
             memcpy(page + at + (width < 8 ? any() % (8 / width) * width : 0), &value, width);
         }
-        page[STOC_HEADER_FLAGS] &= (unsigned char)~STOC_FLAG_UNLINK_LAST; /* or whoever attaches removes the file, and rightly so */
+        /* otherwise a client that attaches removes the file, as it should */
+        page[STOC_HEADER_FLAGS] &= (unsigned char)~STOC_FLAG_UNLINK_LAST;
         sign(page);
         REQUIRE(pwrite(f.fd, page, sizeof page, 0) == STOC_HEADER_BYTES);
         int before = failures;
@@ -240,7 +249,8 @@ static void random_headers(void)
         unlink(path_in_scratch(kinds[kind]));
 }
 
-/* Words, entries and cursors say anything: calls may fail and count, but no byte outside of the payload is read or written, and nothing hangs. */
+/* Words, entries and cursors hold random values. Calls may fail and count, but never read or write
+ * outside the payload, and never hang. */
 static void random_words(void)
 {
     int tried = 0;
@@ -256,13 +266,26 @@ static void random_words(void)
         for (uint64_t n = 1 + any() % 30; n; n--) {
             uint64_t at;
             switch (any() % 4) {
-            case 0: { static const uint64_t words[] = {STOC_PHASE_OFFSET, STOC_FREE_FROM_OFFSET, STOC_ARENA_NEXT_OFFSET, STOC_CLIENTS_HIGH_OFFSET}; at = words[any() % 16 ? 1 + any() % 3 : 0]; break; } /* a clear in the way of corrupt entries costs 100 ms a set */
-            case 1: at = STOC_CLIENTS_OFFSET + any() % 4 * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS + any() % 64 * 8; break;
-            default: at = index + any() % ((info.payload_offset - index < 4096 ? 512 : N * 2 + 600) ) * 8; if (at >= info.payload_offset) at = index; break;
+            /* a clear blocked by corrupt entries costs 100 ms for each set */
+            case 0: {
+                static const uint64_t words[] = {STOC_PHASE_OFFSET, STOC_FREE_FROM_OFFSET, STOC_ARENA_NEXT_OFFSET,
+                                                 STOC_CLIENTS_HIGH_OFFSET};
+                at = words[any() % 16 ? 1 + any() % 3 : 0];
+                break;
+            }
+            case 1:
+                at = STOC_CLIENTS_OFFSET + any() % 4 * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS + any() % 64 * 8;
+                break;
+            default:
+                at = index + any() % ((info.payload_offset - index < 4096 ? 512 : N * 2 + 600)) * 8;
+                if (at >= info.payload_offset)
+                    at = index;
+                break;
             }
             uint64_t value = interesting();
             if (any() % 2)
-                value = any() % 4 | (any() % 6) << 3 | (any() % 40) << (kind == 2 ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT);
+                value = any() % 4 | (any() % 6) << 3 |
+                        (any() % 40) << (kind == 2 ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT);
             *word_in(control, at) = value;
         }
         double began = seconds();
@@ -297,8 +320,13 @@ static void versions(void)
         int code;
         const char *word;
     } table[] = {
-        {STOC_HEADER_MAJOR, 3, STOC_EVERSION, "3.0"}, {STOC_HEADER_MAJOR, 1, STOC_EVERSION, "1.0"}, {STOC_HEADER_MAJOR, 0, STOC_EVERSION, "0.0"}, {STOC_HEADER_MINOR, 1, 0, NULL}, {STOC_HEADER_SIGNATURE, 0x77, STOC_EVERSION, "signature"},
-        {STOC_HEADER_ENDIAN_MARK, 1, STOC_EVERSION, "byte order"}, {STOC_HEADER_MAGIC, 'X', STOC_EFORMAT, "STOCACHE"},
+        {STOC_HEADER_MAJOR, 3, STOC_EVERSION, "3.0"},
+        {STOC_HEADER_MAJOR, 1, STOC_EVERSION, "1.0"},
+        {STOC_HEADER_MAJOR, 0, STOC_EVERSION, "0.0"},
+        {STOC_HEADER_MINOR, 1, 0, NULL},
+        {STOC_HEADER_SIGNATURE, 0x77, STOC_EVERSION, "signature"},
+        {STOC_HEADER_ENDIAN_MARK, 1, STOC_EVERSION, "byte order"},
+        {STOC_HEADER_MAGIC, 'X', STOC_EFORMAT, "STOCACHE"},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         unsigned char page[STOC_HEADER_BYTES];
@@ -307,7 +335,7 @@ static void versions(void)
         memcpy(page, f.page, sizeof page);
         page[table[k].at] = table[k].value;
         if (table[k].at == STOC_HEADER_MINOR)
-            page[500] = 99; /* a byte that is reserved here, and has a meaning there */
+            page[500] = 99; /* a byte that is reserved in this version and has a meaning in the next */
         sign(page);
         REQUIRE(pwrite(f.fd, page, sizeof page, 0) == STOC_HEADER_BYTES);
         EQUAL(stoc_open(f.path, 0, NULL, &c, &e), table[k].code);
@@ -338,8 +366,10 @@ static void other_files(void)
         const char *name;
         int open, unlink;
     } table[] = {
-        {"directory", STOC_EPERM, STOC_EPERM}, {"fifo", STOC_EPERM, STOC_EPERM}, {"link", STOC_EPERM, STOC_EPERM}, {"dangling", STOC_EPERM, STOC_EPERM},
-        {"empty", STOC_EFORMAT, STOC_EPERM},   {"text", STOC_EFORMAT, STOC_EPERM}, {"text/below", STOC_ENOENT, STOC_ENOENT},
+        {"directory", STOC_EPERM, STOC_EPERM},    {"fifo", STOC_EPERM, STOC_EPERM},
+        {"link", STOC_EPERM, STOC_EPERM},         {"dangling", STOC_EPERM, STOC_EPERM},
+        {"empty", STOC_EFORMAT, STOC_EPERM},      {"text", STOC_EFORMAT, STOC_EPERM},
+        {"text/below", STOC_ENOENT, STOC_ENOENT},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         const char *path = path_in_scratch(table[k].name);
@@ -373,7 +403,8 @@ static void foreign_owners(void)
     CHECK(strstr(e.message, "12345") != NULL);
     EQUAL(stoc_unlink(path_in_scratch("foreign"), &e), STOC_EPERM);
     EQUAL(access(path_in_scratch("foreign"), F_OK), 0);
-    /* And as another user: no permission to write means reading only; to read, EPERM. */
+    /* As another user: without write permission the handle is read-only; without read permission
+     * EPERM. */
     stoc_close(make("readable", OPTIONS(.samples = 5, .sample_bytes = 8)));
     REQUIRE(chmod(scratch, 0755) == 0);
     int status = IN_CHILD({
@@ -389,11 +420,12 @@ static void foreign_owners(void)
     EQUAL(status, 0);
 }
 
-/* Neither a name nor a path leads through a symbolic link that another user has put where this user's caches are. */
+/* Another user has put a symbolic link in place of this user's default directory. Neither a name
+ * nor a path follows it. */
 static void link_in_place_of_the_default_directory(void)
 {
     if (geteuid() != 0)
-        SKIP("only root can be somebody else");
+        SKIP("only root can become another user");
     struct stoc_error e;
     stoc_cache *c = NULL;
     char link[64], path[80];
@@ -419,7 +451,7 @@ static void link_in_place_of_the_default_directory(void)
     EQUAL(chown(scratch, 0, 0), 0);
 }
 
-/* The segment that Go wrote; shm/testdata/golden-v2.json says what it means. */
+/* The segment that Go wrote. shm/testdata/golden-v2.json says what it contains. */
 static void the_golden_segment(void)
 {
     const char *source = "../shm/testdata/golden-v2.seg.gz";
@@ -439,9 +471,12 @@ static void the_golden_segment(void)
     EQUAL(info.limit_bytes, 4194304);
     EQUAL(info.created_ns, INT64_C(1700000000123456789));
     EQUAL(info.segment_bytes, 2101248);
-    CHECK(info.uuid[0] == 0x5a && info.uuid[15] == 0xa5 && strcmp(info.name, "golden-v2") == 0 && strcmp(info.fingerprint, "golden fingerprint") == 0);
-    CHECK(stoc_field(c, 0, &f) == 0 && strcmp(f.name, "image") == 0 && f.dtype == STOC_UINT8 && f.ndim == 2 && f.dims[0] == 2 && f.dims[1] == 3 && f.bytes == 6);
-    CHECK(stoc_field(c, 1, &f) == 0 && strcmp(f.name, "label") == 0 && f.dtype == STOC_INT64 && f.ndim == 0 && f.offset == 8);
+    CHECK(info.uuid[0] == 0x5a && info.uuid[15] == 0xa5 && strcmp(info.name, "golden-v2") == 0 &&
+          strcmp(info.fingerprint, "golden fingerprint") == 0);
+    CHECK(stoc_field(c, 0, &f) == 0 && strcmp(f.name, "image") == 0 && f.dtype == STOC_UINT8 && f.ndim == 2 &&
+          f.dims[0] == 2 && f.dims[1] == 3 && f.bytes == 6);
+    CHECK(stoc_field(c, 1, &f) == 0 && strcmp(f.name, "label") == 0 && f.dtype == STOC_INT64 && f.ndim == 0 &&
+          f.offset == 8);
     struct stoc_stats s = stats_of(c);
     EQUAL(s.aborted, 300);
     EQUAL(s.busy, 150);
@@ -486,7 +521,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     begin_tests();
-    alarm(100); /* whatever a segment says, nothing hangs */
+    alarm(100); /* no segment, however damaged, makes a call hang */
     RUN(every_byte_of_the_header);
     RUN(every_length);
     RUN(random_headers);

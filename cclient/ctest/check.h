@@ -1,7 +1,9 @@
 /*
- * check.h - what the test programs share: a check macro, a temporary directory on a tmpfs, and a second pair of eyes on a segment.
+ * check.h - what the test programs share: check macros, a temporary directory on a tmpfs, and code
+ * that reads a segment without the library.
  *
- * A program lists its tests in main: RUN(test). Its last line is "name: N passed, M failed, K skipped"; every skip says why.
+ * A program lists its tests in main: RUN(test). Its last line is "name: N passed, M failed, K
+ * skipped". Every skip gives its reason.
  */
 #ifndef STOCACHED_CHECK_H
 #define STOCACHED_CHECK_H
@@ -31,11 +33,12 @@
 #include <time.h>
 #include <unistd.h>
 
-static int passed, failed, skipped, failures; /* failures: of the test under way */
+static int passed, failed, skipped, failures; /* failures: of the current test */
 static jmp_buf give_up;
-static char scratch[64]; /* a directory on a tmpfs, gone at the end */
+static char scratch[64]; /* a directory on a tmpfs, removed at the end */
 
-#define COMPLAIN(...) (printf("%s:%d: ", __FILE__, __LINE__), printf(__VA_ARGS__), printf("\n"), fflush(stdout), failures++)
+#define COMPLAIN(...)                                                                                                  \
+    (printf("%s:%d: ", __FILE__, __LINE__), printf(__VA_ARGS__), printf("\n"), fflush(stdout), failures++)
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define CHECK(condition) ((condition) ? (void)0 : (void)COMPLAIN("not so: %s", #condition))
@@ -97,7 +100,7 @@ __attribute__((unused)) static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* CRC-32C, bit by bit: what the tables and instructions of the library must agree with. */
+/* CRC-32C, bit by bit. The tables and instructions of the library must agree with it. */
 __attribute__((unused)) static uint32_t crc32c(const unsigned char *p, size_t n)
 {
     uint32_t crc = ~0u;
@@ -109,9 +112,10 @@ __attribute__((unused)) static uint32_t crc32c(const unsigned char *p, size_t n)
     return ~crc;
 }
 
-/* ------------------------------------------------------------------------------------------------ caches */
+/* ------------------------------------------------------------ caches */
 
-#define OPTIONS(...) (struct stoc_options){.struct_bytes = sizeof(struct stoc_options), .client_records = 16, __VA_ARGS__}
+#define OPTIONS(...)                                                                                                   \
+    (struct stoc_options) { .struct_bytes = sizeof(struct stoc_options), .client_records = 16, __VA_ARGS__ }
 
 __attribute__((unused)) static stoc_cache *make(const char *name, struct stoc_options options)
 {
@@ -167,7 +171,7 @@ __attribute__((unused)) static struct stoc_stats stats_of(stoc_cache *c)
     return stats;
 }
 
-/* The bytes of sample i in its version v: every one of them says both. */
+/* The bytes of version v of sample i: every byte depends on both. */
 __attribute__((unused)) static void fill(unsigned char *bytes, size_t n, uint64_t i, uint64_t v)
 {
     uint64_t x = i * UINT64_C(0x9e3779b97f4a7c15) + v * UINT64_C(0xc2b2ae3d27d4eb4f) + 1;
@@ -181,7 +185,7 @@ __attribute__((unused)) static void fill(unsigned char *bytes, size_t n, uint64_
 
 __attribute__((unused)) static bool filled(const unsigned char *bytes, size_t n, uint64_t i, uint64_t v)
 {
-    unsigned char want[n + 1]; /* no malloc in here: sanitizers leave its locks held in children of threads */
+    unsigned char want[n + 1]; /* no malloc: sanitizers leave its locks held in children of threads */
     fill(want, n, i, v);
     return memcmp(bytes, want, n) == 0;
 }
@@ -193,7 +197,7 @@ __attribute__((unused)) static int put(stoc_cache *c, int64_t i, size_t n, uint6
     return stoc_set(c, i, bytes, n, flags);
 }
 
-/* 1: sample i is READY and holds version v. 0: a miss. -1: anything else. */
+/* 1: sample i is READY and holds version v. 0: a miss. -1: any other result. */
 __attribute__((unused)) static int holds(stoc_cache *c, int64_t i, size_t n, uint64_t v)
 {
     unsigned char bytes[n + 1];
@@ -204,9 +208,9 @@ __attribute__((unused)) static int holds(stoc_cache *c, int64_t i, size_t n, uin
     return result < 0 ? -1 : result;
 }
 
-/* ------------------------------------------------------------------------------------------------ the segment itself, by offsets */
+/* ------------------------------------------------------------ the segment itself, by offsets */
 
-/* A map of the control part of our own, for forcing words. */
+/* Our own map of the control part, which lets a test change words. */
 __attribute__((unused)) static unsigned char *control_of(stoc_cache *c)
 {
     struct stoc_info info = {.struct_bytes = sizeof info};
@@ -216,7 +220,10 @@ __attribute__((unused)) static unsigned char *control_of(stoc_cache *c)
     return map;
 }
 
-__attribute__((unused)) static _Atomic uint64_t *word_in(unsigned char *control, uint64_t offset) { return (_Atomic uint64_t *)(void *)(control + offset); }
+__attribute__((unused)) static _Atomic uint64_t *word_in(unsigned char *control, uint64_t offset)
+{
+    return (_Atomic uint64_t *)(void *)(control + offset);
+}
 
 __attribute__((unused)) static uint64_t header64(const unsigned char *control, uint64_t offset)
 {
@@ -230,7 +237,8 @@ __attribute__((unused)) static _Atomic uint64_t *index_in(unsigned char *control
     return word_in(control, header64(control, STOC_HEADER_INDEX_OFFSET) + sample * STOC_INDEX_RECORD_BYTES);
 }
 
-/* What must hold whenever no client is inside an operation and the dead were taken back: no entry is in use, no word is WRITING, the slot table and the index agree. */
+/* Checks what must hold while no client is inside an operation and dead clients are reclaimed. No
+ * entry is in use, no word is WRITING, and the slot table agrees with the index. */
 __attribute__((unused)) static void check_quiet(stoc_cache *c)
 {
     struct stoc_info info = {.struct_bytes = sizeof info};
@@ -242,7 +250,8 @@ __attribute__((unused)) static void check_quiet(stoc_cache *c)
             if (*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS + 8 * e) != 0)
                 COMPLAIN("record %" PRIu64 " has claim word %" PRIu64 " in use", r, e);
     for (uint64_t i = 0; i < info.samples; i++) {
-        uint64_t w = *index_in(control, i), state = w & 7, place = info.variable ? w >> STOC_ARENA_PLACE_SHIFT : w >> STOC_FIXED_PLACE_SHIFT;
+        uint64_t w = *index_in(control, i), state = w & 7,
+                 place = info.variable ? w >> STOC_ARENA_PLACE_SHIFT : w >> STOC_FIXED_PLACE_SHIFT;
         CHECK(state == STOC_WORD_EMPTY || state == STOC_WORD_READY);
         CHECK((w >> 3 & 4095) == 0); /* owner */
         ready += state == STOC_WORD_READY;
@@ -253,8 +262,10 @@ __attribute__((unused)) static void check_quiet(stoc_cache *c)
         if (info.variable && place) /* no two extents overlap */
             for (uint64_t j = 0; j < i; j++) {
                 uint64_t other = *index_in(control, j) >> STOC_ARENA_PLACE_SHIFT;
-                uint64_t mine_units = ((*(index_in(control, i) + 1) & UINT32_MAX) + 63) / 64, its_units = ((*(index_in(control, j) + 1) & UINT32_MAX) + 63) / 64;
-                if (other && place < other + (its_units ? its_units : 1) && other < place + (mine_units ? mine_units : 1))
+                uint64_t mine_units = ((*(index_in(control, i) + 1) & UINT32_MAX) + 63) / 64,
+                         its_units = ((*(index_in(control, j) + 1) & UINT32_MAX) + 63) / 64;
+                if (other && place < other + (its_units ? its_units : 1) &&
+                    other < place + (mine_units ? mine_units : 1))
                     COMPLAIN("samples %" PRIu64 " and %" PRIu64 " share units", i, j);
             }
     }
@@ -276,7 +287,8 @@ __attribute__((unused)) static void check_quiet(stoc_cache *c)
     munmap(control, info.payload_offset);
 }
 
-/* Runs body in a child and waits for it: its wait status. Exits of the child that are not 0 or a signal are failed checks in it. */
+/* Runs body in a child, waits, and returns its wait status. A failed check in the child makes its
+ * exit status other than 0. */
 #define IN_CHILD(...)                                \
     __extension__({                                  \
         int status_ = -1;                            \

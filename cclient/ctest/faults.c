@@ -1,6 +1,6 @@
 /*
- * faults.c - a client is killed at every step of the protocol, and another goes on at once; steps of two clients interleaved on purpose.
- * Linked with the library that has fault points.
+ * faults.c - a client is killed at every step of the protocol, and another goes on at once. Also
+ * steps of two clients in a chosen order. Linked with the library that has fault points.
  */
 #include "check.h"
 
@@ -30,20 +30,24 @@ static stoc_cache *cache_of(enum kind kind)
 }
 
 enum operation { SET, OVERWRITE, GROW, ABORT, ABORT_OVERWRITE, PIECES, CLEAR, OPERATIONS };
-static const char *const operation_names[] = {"set", "overwrite", "grow", "abort", "abort an overwrite", "pieces", "clear"};
+static const char *const operation_names[] = {"set",    "overwrite", "grow", "abort", "abort an overwrite",
+                                              "pieces", "clear"};
 
 static const char *const points_of[OPERATIONS][24] = {
-    [SET] = {"register.locked", "register.done", "claim.entry", "claim.phase", "claim.word", "slot.intent", "slot.taken", "slot.named", "extent.intent", "extent.taken", "extent.named", "write.half",
-             "write.done", "publish.meta", "publish.word", "publish.entry"},
-    [OVERWRITE] = {"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"},
-    [GROW] = {"claim.entry", "claim.phase", "claim.word", "extent.intent", "extent.taken", "extent.named", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"},
+    [SET] = {"register.locked", "register.done", "claim.entry", "claim.phase", "claim.word", "slot.intent",
+             "slot.taken", "slot.named", "extent.intent", "extent.taken", "extent.named", "write.half", "write.done",
+             "publish.meta", "publish.word", "publish.entry"},
+    [OVERWRITE] = {"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta",
+                   "publish.word", "publish.entry"},
+    [GROW] = {"claim.entry", "claim.phase", "claim.word", "extent.intent", "extent.taken", "extent.named", "write.half",
+              "write.done", "publish.meta", "publish.word", "publish.entry"},
     [ABORT] = {"claim.word", "slot.named", "extent.named", "abort.slot", "abort.cursor", "abort.word", "abort.entry"},
     [ABORT_OVERWRITE] = {"claim.word", "abort.slot", "abort.cursor", "abort.word", "abort.entry"},
     [PIECES] = {"claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"},
     [CLEAR] = {"clear.phase", "clear.drained", "clear.index", "clear.cursors", "clear.open"},
 };
 
-/* Points that a kind of cache does not pass. */
+/* Whether a kind of cache passes the point. */
 static bool passes(enum kind kind, enum operation operation, const char *point)
 {
     if (operation == GROW && kind != ARENA)
@@ -55,7 +59,10 @@ static bool passes(enum kind kind, enum operation operation, const char *point)
     return true;
 }
 
-static int64_t target_of(enum operation operation) { return operation == OVERWRITE || operation == GROW || operation == ABORT_OVERWRITE ? 1 : 2; }
+static int64_t target_of(enum operation operation)
+{
+    return operation == OVERWRITE || operation == GROW || operation == ABORT_OVERWRITE ? 1 : 2;
+}
 static size_t length_of(enum operation operation) { return operation == GROW ? GROWN : BYTES; }
 
 static void perform(stoc_cache *c, enum operation operation)
@@ -86,17 +93,19 @@ static void perform(stoc_cache *c, enum operation operation)
     }
 }
 
-/* Runs an operation in a child that dies at a point. A point that is never reached is a failed test. */
+/* Runs an operation in a child that dies at a point. The test fails if the child never reaches
+ * it. */
 static void die_at(stoc_cache *c, enum kind kind, enum operation operation, const char *point)
 {
     char order[64];
     snprintf(order, sizeof order, "%s=kill", point);
     int status = IN_CHILD(setenv("STOCACHED_FAULT", order, 1); perform(c, operation));
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
-        COMPLAIN("%s, %s: nobody died at %s (status %#x)", kind_names[kind], operation_names[operation], point, (unsigned)status);
+        COMPLAIN("%s, %s: no process died at %s (status %#x)", kind_names[kind], operation_names[operation], point,
+                 (unsigned)status);
 }
 
-/* Nothing is lost for good: as many samples can be stored as the cache has room for. */
+/* No space is lost: the cache stores as many samples as it has capacity for. */
 static void fill_up(stoc_cache *c, enum kind kind, const char *what)
 {
     int ready = 0;
@@ -110,7 +119,7 @@ static void fill_up(stoc_cache *c, enum kind kind, const char *what)
     check_quiet(c);
 }
 
-/* By whom: 0, a client that was there before; 1, one that comes afterwards, and gets the dead one's number. */
+/* by_new 0: an old client goes on. 1: a new client does, which gets the dead one's number. */
 static void killed_at_every_step(void)
 {
     int deaths = 0;
@@ -121,7 +130,8 @@ static void killed_at_every_step(void)
                     if (!passes(kind, operation, *point))
                         continue;
                     char what[100];
-                    snprintf(what, sizeof what, "%s killed at %s, then a%s client", operation_names[operation], *point, by_new ? " new" : "n old");
+                    snprintf(what, sizeof what, "%s killed at %s, then a%s client", operation_names[operation], *point,
+                             by_new ? " new" : "n old");
                     int before = failures;
                     stoc_cache *c = cache_of(kind);
                     die_at(c, kind, operation, *point);
@@ -130,11 +140,18 @@ static void killed_at_every_step(void)
                     int64_t target = target_of(operation);
                     size_t length = length_of(operation);
                     bool published = strcmp(*point, "publish.word") == 0 || strcmp(*point, "publish.entry") == 0;
-                    bool untouched = target == 1 && (strcmp(*point, "claim.entry") == 0 || strcmp(*point, "claim.phase") == 0);
-                    EQUAL(put(next, target, length, 9, 0), published || untouched ? STOC_EXISTS : STOC_STORED); /* at once, and never BUSY */
+                    bool untouched = target == 1 &&
+                                     (strcmp(*point, "claim.entry") == 0 || strcmp(*point, "claim.phase") == 0);
+                    /* at once, never BUSY */
+                    EQUAL(put(next, target, length, 9, 0), published || untouched ? STOC_EXISTS : STOC_STORED);
                     EQUAL(holds(next, target, untouched ? BYTES : length, published ? 7 : untouched ? 1 : 9), 1);
-                    EQUAL(holds(next, 0, BYTES, 1), 1); /* the others are as they were */
-                    EQUAL(holds(next, 1, target == 1 && !untouched ? length : BYTES, target == 1 ? (published ? 7 : untouched ? 1 : 9) : 1), 1);
+                    EQUAL(holds(next, 0, BYTES, 1), 1); /* other samples are unchanged */
+                    EQUAL(holds(next, 1, target == 1 && !untouched ? length : BYTES,
+                                target == 1 ? (published   ? 7
+                                               : untouched ? 1
+                                                           : 9)
+                                            : 1),
+                          1);
                     stoc_recover(next);
                     check_quiet(next);
                     fill_up(next, kind, what);
@@ -153,20 +170,21 @@ static void killed_while_clearing(void)
         for (const char *const *point = points_of[CLEAR]; *point; point++)
             for (int by_new = 0; by_new < 3; by_new++) {
                 stoc_cache *c = cache_of(kind);
-                for (int i = 3; i < SAMPLES; i++) /* full: a set must go on to the phase all the same */
+                for (int i = 3; i < SAMPLES; i++) /* full: a set must still read the phase */
                     put(c, i, kind == ARENA ? 10000 : BYTES, 1, 0);
                 if (kind == ARENA)
-                    EQUAL(put(c, 1, 5100, 1, STOC_OVERWRITE), STOC_STORED); /* drops an extent, and takes the rest of the arena */
+                    /* drops an extent, and takes the rest of the arena */
+                    EQUAL(put(c, 1, 5100, 1, STOC_OVERWRITE), STOC_STORED);
                 if (kind != FIRST_INDICES)
                     EQUAL(put(c, 2, BYTES, 1, 0), STOC_FULL);
                 die_at(c, kind, CLEAR, *point);
                 stoc_cache *next = by_new ? join_fd(c) : c;
-                if (by_new == 2) { /* another clear, rather than a set */
+                if (by_new == 2) { /* a second clear instead of a set */
                     EQUAL(stoc_clear(next, 1000), 0);
                     EQUAL(stats_of(next).clears, 2);
                 }
                 EQUAL(put(next, 2, BYTES, 9, 0), STOC_STORED);
-                EQUAL(stoc_state(next, 0), STOC_STATE_EMPTY); /* all of it was done, by whomever */
+                EQUAL(stoc_state(next, 0), STOC_STATE_EMPTY); /* either client finished the clear */
                 EQUAL(stoc_state(next, 1), STOC_STATE_EMPTY);
                 EQUAL(stats_of(next).ready, 1);
                 check_quiet(next);
@@ -177,16 +195,19 @@ static void killed_while_clearing(void)
             }
 }
 
-/* A dies half-way through a fill; B, who was there before, dies taking it back; then everybody goes on. */
+/* Client A dies in the middle of a fill. Client B, which was attached before, dies while it
+ * reclaims. Then all others go on. */
 static void killed_while_taking_back(void)
 {
     static const char *const points[] = {"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"};
-    static const char *const deaths[] = {"slot.taken", "slot.named", "extent.taken", "extent.named", "write.half", "claim.word"};
+    static const char *const deaths[] = {"slot.taken",   "slot.named", "extent.taken",
+                                         "extent.named", "write.half", "claim.word"};
     for (enum kind kind = 0; kind < KINDS; kind++)
         for (size_t p = 0; p < 4; p++)
             for (size_t d = 0; d < 6; d++)
                 for (int by_new = 0; by_new < 2; by_new++) {
-                    if (!passes(kind, SET, deaths[d]) || (p < 2 && (kind != FIRST_COME || strcmp(deaths[d], "claim.word") == 0)))
+                    if (!passes(kind, SET, deaths[d]) ||
+                        (p < 2 && (kind != FIRST_COME || strcmp(deaths[d], "claim.word") == 0)))
                         continue;
                     stoc_cache *c = cache_of(kind);
                     int start[2], go[2];
@@ -195,7 +216,7 @@ static void killed_while_taking_back(void)
                     snprintf(order, sizeof order, "%s=kill", points[p]);
                     pid_t b = fork();
                     if (b == 0) {
-                        holds(c, 0, BYTES, 1); /* counted: it is a client now */
+                        holds(c, 0, BYTES, 1); /* counted, so B is a client now */
                         if (write(start[1], "b", 1) != 1 || read(go[0], &byte, 1) != 1)
                             _exit(98);
                         setenv("STOCACHED_FAULT", order, 1);
@@ -208,7 +229,8 @@ static void killed_while_taking_back(void)
                     int status;
                     REQUIRE(waitpid(b, &status, 0) == b);
                     if (!WIFSIGNALED(status))
-                        COMPLAIN("%s: B did not die at %s after %s (status %#x)", kind_names[kind], points[p], deaths[d], (unsigned)status);
+                        COMPLAIN("%s: B did not die at %s after %s (status %#x)", kind_names[kind], points[p],
+                                 deaths[d], (unsigned)status);
                     stoc_cache *next = by_new ? join_fd(c) : c;
                     EQUAL(put(next, 2, BYTES, 9, 0), STOC_STORED);
                     EQUAL(holds(next, 2, BYTES, 9), 1);
@@ -223,8 +245,9 @@ static void killed_while_taking_back(void)
                 }
 }
 
-/* A stopped writer is alive: nobody takes its sample, everybody else goes on, and it publishes when it goes on. */
-static void a_stopped_writer_is_never_robbed(void)
+/* A stopped writer is alive. No client takes its sample, all others go on, and it publishes
+ * later. */
+static void a_stopped_writer_keeps_its_claim(void)
 {
     for (enum kind kind = 0; kind < KINDS; kind++) {
         stoc_cache *c = cache_of(kind), *other = join_fd(c);
@@ -256,7 +279,7 @@ static void a_stopped_writer_is_never_robbed(void)
     }
 }
 
-/* A stopped clearer is alive: its phase is not taken over. */
+/* A stopped clearer is alive: no client takes its phase over. */
 static void a_stopped_clearer_is_not_replaced(void)
 {
     stoc_cache *c = cache_of(FIRST_COME);
@@ -269,7 +292,7 @@ static void a_stopped_clearer_is_not_replaced(void)
     REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
     EQUAL(put(c, 3, BYTES, 1, 0), STOC_BUSY);
     EQUAL(stoc_clear(c, 10), STOC_BUSY);
-    EQUAL(holds(c, 0, BYTES, 1), 0); /* cleared already; the other one not yet */
+    EQUAL(holds(c, 0, BYTES, 1), 0); /* this sample is cleared already, the next one is not */
     EQUAL(holds(c, 1, BYTES, 1), 1);
     kill(child, SIGKILL);
     REQUIRE(waitpid(child, &status, 0) == child);
@@ -280,7 +303,7 @@ static void a_stopped_clearer_is_not_replaced(void)
     stoc_close(c);
 }
 
-/* ------------------------------------------------------------------------------------------------ interleavings by hook */
+/* ------------------------------------------------------------ interleavings by hook */
 
 static stoc_cache *bystander;
 static const char *at_point;
@@ -299,10 +322,13 @@ static void look_around(const char *point)
     inside = false;
 }
 
-/* At every step of a fill another client reads, sets and clears: it never gets unpublished bytes, never wins the sample, and never clears under the claim. */
+/* At every step of a fill another client reads, sets and clears. It never reads unpublished bytes,
+ * never gets the sample, and never clears during the claim. */
 static void a_fill_seen_from_outside(void)
 {
-    static const char *const points[] = {"claim.word", "slot.intent", "slot.taken", "slot.named", "extent.intent", "extent.taken", "extent.named", "write.half", "write.done", "publish.meta", "publish.word"};
+    static const char *const points[] = {"claim.word",    "slot.intent",  "slot.taken",   "slot.named",
+                                         "extent.intent", "extent.taken", "extent.named", "write.half",
+                                         "write.done",    "publish.meta", "publish.word"};
     for (enum kind kind = 0; kind < KINDS; kind++)
         for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
             if (!passes(kind, SET, points[p]))
@@ -339,7 +365,8 @@ static void set_in_between(const char *point)
     inside = false;
 }
 
-/* Two clients see the sample EMPTY; the other one is faster, from start to end: ours answers EXISTS and leaves nothing behind. */
+/* Two clients see the sample EMPTY, and the other one finishes first. Our set returns EXISTS, and
+ * no claim or slot stays. */
 static void a_lost_race(void)
 {
     static const char *const points[] = {"claim.entry", "claim.phase"};
@@ -362,8 +389,9 @@ static void a_lost_race(void)
         }
 }
 
-/* The slot that was found free is gone: the next one is taken; the last one is gone: FULL, and nothing is left behind. */
-static void a_slot_is_snatched(void)
+/* Another client takes the free slot that our set has found: our set takes the next one. If there
+ * is none, it returns FULL, and no claim stays. */
+static void another_client_takes_the_slot(void)
 {
     for (int left = 1; left < 3; left++) {
         stoc_cache *c = cache_of(FIRST_COME);
@@ -384,7 +412,8 @@ static void a_slot_is_snatched(void)
     }
 }
 
-/* Two threads of one client have listed the same sample, and the one that lost listed it first; then all die: the slot that was taken, but not named yet, is found all the same. */
+/* Two threads of one client list the same sample, and the thread that fails to claim it listed it
+ * first. Then the client dies. The slot that was taken, but not yet named, is found. */
 static atomic_int listed;
 static _Thread_local int role;
 
@@ -426,7 +455,7 @@ static void two_threads_list_one_sample(void)
         EQUAL(stoc_recover(c), 1);
         check_quiet(c);
         if (kind == ARENA)
-            EQUAL(stats_of(c).arena_lost_bytes, 0); /* the extent is the sample's still */
+            EQUAL(stats_of(c).arena_lost_bytes, 0); /* the extent still belongs to the sample */
         fill_up(c, kind, "two threads listed one sample");
         stoc_close(c);
     }
@@ -466,7 +495,8 @@ static void threads_allocate_when_they_die(void)
         }
 }
 
-/* One thread of a client stands still at a point of its own fill while another fills a second sample, as far as it gets; then both die: the intents of the two are not mixed up. */
+/* One thread of a client stops at a point of its fill. Another fills a second sample as far as it
+ * can. Then the client dies. Each intent is found for its own sample. */
 static const char *stands_at;
 
 static void stand_still(const char *point)
@@ -504,7 +534,7 @@ static void intents_are_not_mixed_up(void)
             if (pthread_create(&two, NULL, set_third, c) != 0)
                 _exit(97);
             for (int k = 0; k < 100 && atomic_load(&listed) != 2; k++)
-                usleep(1000); /* it waits for the first one, which never goes on */
+                usleep(1000); /* it waits for the first thread, which never goes on */
             kill(getpid(), SIGKILL);
         });
         CHECK(WIFSIGNALED(status));
@@ -516,7 +546,8 @@ static void intents_are_not_mixed_up(void)
     }
 }
 
-/* A dead clearer's number is given out: the new client finishes the clear, and does not inherit it for ever. */
+/* A new client gets the number of a dead client that was clearing. It finishes the clear, and the
+ * phase does not name it for ever. */
 static void a_dead_clearers_number_is_reused(void)
 {
     stoc_cache *c = cache_of(FIRST_COME);
@@ -528,23 +559,24 @@ static void a_dead_clearers_number_is_reused(void)
     EQUAL(stats_of(next).ready, 0);
     stoc_close(next);
 
-    /* And with a live claim in its way: nobody's, until somebody claims. */
+    /* With a live claim in the way, the clear has no owner until a client claims. */
     struct stoc_claim k;
     EQUAL(stoc_claim(c, 3, BYTES, 0, &k), STOC_STORED);
-    *word_in(control, STOC_PHASE_OFFSET) = 1 | 2 << 3 | UINT64_C(1) << 15; /* as if client 2 had died clearing */
+    *word_in(control, STOC_PHASE_OFFSET) = 1 | 2 << 3 | UINT64_C(1) << 15; /* as if client 2 had died while clearing */
     next = join_fd(c);
-    EQUAL(*word_in(control, STOC_PHASE_OFFSET), 1 | UINT64_C(1) << 15); /* CLEARING(1) by nobody */
+    EQUAL(*word_in(control, STOC_PHASE_OFFSET), 1 | UINT64_C(1) << 15); /* CLEARING(1) by owner 0 */
     EQUAL(put(next, 4, BYTES, 1, 0), STOC_BUSY);
     EQUAL(stoc_publish(&k), STOC_STORED);
     EQUAL(put(next, 4, BYTES, 1, 0), STOC_STORED);
-    EQUAL(stats_of(next).ready, 1); /* the clear was finished: sample 3 is gone */
+    EQUAL(stats_of(next).ready, 1); /* the clear is finished: sample 3 is gone */
     EQUAL(stats_of(next).clears, 2);
     check_quiet(next);
     stoc_close(next);
     stoc_close(c);
 }
 
-/* A view across an overwrite shows the one sample or the other: place and length belong together, though they stand in two words. */
+/* A view during an overwrite shows one version or the other. Place and length belong together,
+ * although they are in two words. */
 static stoc_cache *overwriter;
 static size_t overwrite_bytes;
 
@@ -578,14 +610,17 @@ static void a_view_across_an_overwrite(void)
     }
 }
 
-/* The word comes back between the two loads of a claim, with another length behind it, as after exactly one wrap of the generation with a clear in it: forced. The claim is given up. */
+/* Between the two loads of a claim the word returns to its old value, but with another length. That
+ * happens after exactly one wrap of the generation with a clear in it; this test forces it. The
+ * claim is aborted. */
 static unsigned char *forced;
 
 static void force_meta(const char *point)
 {
     if (forced && strcmp(point, "claim.entry") == 0) {
         _Atomic uint64_t *meta = index_in(forced, 1) + 1;
-        *meta = (*meta & ~UINT64_C(0xffffffff)) + (UINT64_C(1) << 32) + 100; /* what lies behind its two units is another's by now */
+        /* another sample has the space after its two units by now */
+        *meta = (*meta & ~UINT64_C(0xffffffff)) + (UINT64_C(1) << 32) + 100;
         munmap(forced, 4096);
         forced = NULL;
     }
@@ -614,11 +649,11 @@ int main(int argc, char **argv)
     RUN(killed_at_every_step);
     RUN(killed_while_clearing);
     RUN(killed_while_taking_back);
-    RUN(a_stopped_writer_is_never_robbed);
+    RUN(a_stopped_writer_keeps_its_claim);
     RUN(a_stopped_clearer_is_not_replaced);
     RUN(a_fill_seen_from_outside);
     RUN(a_lost_race);
-    RUN(a_slot_is_snatched);
+    RUN(another_client_takes_the_slot);
     RUN(two_threads_list_one_sample);
     RUN(threads_allocate_when_they_die);
     RUN(intents_are_not_mixed_up);

@@ -1,5 +1,6 @@
 /*
- * fetch.c - stoc_fetch and its kind against a peer that follows a script: what it sends, when it hangs up, and what must not be believed. Against the real server see ../conform.
+ * fetch.c - stoc_fetch and its kind against a peer that follows a script: what it sends, when it
+ * hangs up, and what must not be believed. Against the real server see ../conform.
  */
 #include "check.h"
 
@@ -12,7 +13,7 @@
 enum { HELLO = 1, WELCOME, ATTACH, ATTACHED, FETCH, SAMPLE, FETCHED, PREFETCH, PREFETCHED, CANCEL, ERROR };
 enum { SAMPLES = 64, BYTES = 1000 };
 
-/* ------------------------------------------------------------------------------------------------ the peer */
+/* ------------------------------------------------------------ the peer */
 
 /* What the peer does with one FETCH or PREFETCH. */
 struct request {
@@ -20,13 +21,13 @@ struct request {
     uint64_t number;
     size_t n;
     int64_t indices[SAMPLES * 4];
-    unsigned connection; /* the how manieth */
+    unsigned connection; /* number of the connection */
 };
 
 static struct peer {
-    stoc_cache *cache; /* it fills */
+    stoc_cache *cache; /* the cache that it fills */
     void (*answer)(struct request *r); /* NULL: serve */
-    void (*greet)(int fd); /* NULL: as a server does */
+    void (*greet)(int fd); /* NULL: like a server */
     uint32_t max_indices;
     int listener;
     pthread_t thread;
@@ -41,13 +42,14 @@ static void transmit(int fd, const void *data, size_t n)
     while (n > 0) {
         ssize_t sent = send(fd, data, n, MSG_NOSIGNAL);
         if (sent <= 0)
-            return; /* the other side has hung up, which is what some tests are about */
+            return; /* the client has closed the connection, as some tests require */
         data = (const char *)data + sent;
         n -= (size_t)sent;
     }
 }
 
-static size_t frame_of(unsigned char *out, uint32_t length, uint16_t type, uint16_t reserved, uint64_t request, const void *body)
+static size_t frame_of(unsigned char *out, uint32_t length, uint16_t type, uint16_t reserved, uint64_t request,
+                       const void *body)
 {
     memcpy(out, &length, 4);
     memcpy(out + 4, &type, 2);
@@ -65,12 +67,14 @@ static void reply(int fd, uint16_t type, uint64_t request, const void *body, uin
 }
 
 /* Sends a frame with descriptors. */
-static void reply_with(int fd, uint16_t type, uint64_t request, const void *body, uint32_t length, const int *descriptors, size_t n)
+static void reply_with(int fd, uint16_t type, uint64_t request, const void *body, uint32_t length,
+                       const int *descriptors, size_t n)
 {
     unsigned char frame[16 + length];
     char control[CMSG_SPACE(8 * sizeof(int))];
     struct iovec part = {.iov_base = frame, .iov_len = frame_of(frame, length, type, 0, request, body)};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
     memset(control, 0, sizeof control);
     struct cmsghdr *h = CMSG_FIRSTHDR(&message);
     h->cmsg_level = SOL_SOCKET;
@@ -91,13 +95,13 @@ static void welcome(int fd, uint16_t version, uint32_t max_indices)
 static void attached(int fd, unsigned descriptors, bool other)
 {
     struct stoc_info info = {.struct_bytes = sizeof info};
-    unsigned char body[24] = {7}; /* number 7 of this connection */
+    unsigned char body[24] = {7}; /* number of the cache on this connection */
     int fresh[4];
     stoc_info(peer.cache, &info);
     memcpy(body + 8, info.uuid, 16);
     body[8] ^= other;
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", info.fd); /* has no name, perhaps */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", info.fd); /* the file may have no name */
     for (unsigned k = 0; k < descriptors; k++)
         fresh[k] = open(path, O_RDWR | O_CLOEXEC);
     if (descriptors)
@@ -108,7 +112,7 @@ static void attached(int fd, unsigned descriptors, bool other)
         close(fresh[k]);
 }
 
-/* Reads HELLO and ATTACH, which must be as docs/spec/control.md says. */
+/* Reads HELLO and ATTACH, which must follow docs/spec/control.md. */
 static bool introduced(int fd)
 {
     unsigned char header[16], body[256];
@@ -123,11 +127,13 @@ static bool introduced(int fd)
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
-    CHECK(header[4] == ATTACH && length == 6 && request == 2 && receive(fd, body, length) && memcmp(body, "served", 6) == 0);
+    CHECK(header[4] == ATTACH && length == 6 && request == 2 && receive(fd, body, length) &&
+          memcmp(body, "served", 6) == 0);
     return true;
 }
 
-static void say_failed(struct request *r, const uint32_t *positions, const uint16_t *codes, uint32_t n, const char *text)
+static void say_failed(struct request *r, const uint32_t *positions, const uint16_t *codes, uint32_t n,
+                       const char *text)
 {
     unsigned char body[8 + n * (8 + strlen(text)) + 1], *at = body + 8;
     uint16_t length = (uint16_t)strlen(text);
@@ -152,7 +158,7 @@ static void send_sample(struct request *r, uint32_t position, size_t n)
     reply(r->fd, SAMPLE, r->number, body, (uint32_t)sizeof body);
 }
 
-/* Stores every sample that is asked for. */
+/* Stores every requested sample. */
 static void serve(struct request *r)
 {
     uint32_t queued[2] = {(uint32_t)r->n, 0};
@@ -182,7 +188,8 @@ static void *converse(void *argument)
         memcpy(&r.number, header + 8, 8);
         r.type = header[4];
         r.n = (length - 8) / 8;
-        if ((r.type != FETCH && r.type != PREFETCH) || r.n > sizeof r.indices / 8 || !receive(r.fd, head, 8) || !receive(r.fd, r.indices, r.n * 8)) {
+        if ((r.type != FETCH && r.type != PREFETCH) || r.n > sizeof r.indices / 8 || !receive(r.fd, head, 8) ||
+            !receive(r.fd, r.indices, r.n * 8)) {
             COMPLAIN("a request of type %d with %u bytes", r.type, length);
             break;
         }
@@ -192,7 +199,7 @@ static void *converse(void *argument)
             atomic_store(&peer.largest, r.n);
         int fd = r.fd;
         (peer.answer ? peer.answer : serve)(&r);
-        if (r.fd < 0) { /* it hangs up */
+        if (r.fd < 0) { /* the peer closes the connection */
             shutdown(fd, SHUT_RDWR);
             r.fd = fd;
             break;
@@ -231,7 +238,7 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     REQUIRE(pthread_create(&peer.thread, NULL, listen_for, NULL) == 0);
 }
 
-/* After the client has closed its handle: every conversation ends. */
+/* Call it after the client has closed its handle. Waits for the end of all connections. */
 static void end_peer(void)
 {
     shutdown(peer.listener, SHUT_RDWR);
@@ -239,14 +246,14 @@ static void end_peer(void)
     close(peer.listener);
     for (int k = 0; k < 5000 && atomic_load(&peer.ended) != atomic_load(&peer.connections); k++)
         usleep(1000);
-    EQUAL(atomic_load(&peer.ended), atomic_load(&peer.connections)); /* no connection is left open */
+    EQUAL(atomic_load(&peer.ended), atomic_load(&peer.connections)); /* no connection stays open */
     stoc_close(peer.cache);
     char path[100];
     snprintf(path, sizeof path, "%s/data.sock", scratch);
     unlink(path);
 }
 
-/* ------------------------------------------------------------------------------------------------ helpers */
+/* ------------------------------------------------------------ helpers */
 
 static stoc_cache *served(void)
 {
@@ -292,11 +299,12 @@ static int64_t fetch(stoc_cache *c, const int64_t *indices, size_t n, struct sto
     return stoc_fetch(c, indices, n, rows, BYTES, hit, o, &error);
 }
 
-#define WITHIN(ms, ...) (struct stoc_fetch_options){.struct_bytes = sizeof(struct stoc_fetch_options), .timeout_ms = ms, __VA_ARGS__}
+#define WITHIN(ms, ...)                                                                                                \
+    (struct stoc_fetch_options) { .struct_bytes = sizeof(struct stoc_fetch_options), .timeout_ms = ms, __VA_ARGS__ }
 
 static bool row_is(size_t k, int64_t index) { return filled(rows[k], BYTES, (uint64_t)index, 1); }
 
-/* ------------------------------------------------------------------------------------------------ tests */
+/* ------------------------------------------------------------ tests */
 
 static void hits_need_no_server(void)
 {
@@ -315,14 +323,15 @@ static void hits_need_no_server(void)
     EQUAL(fetch(c, indices, 3, &o), STOC_ENOSERVER);
     CHECK(seconds() - began >= 0.1 && seconds() - began < 1.5);
     CHECK(row_is(0, 3) && row_is(2, 3) && hit[0] == 1 && hit[1] == 0 && hit[2] == 1);
-    CHECK(error.code == STOC_ENOSERVER && strstr(error.message, "stocached serve -c") && strstr(error.message, scratch));
+    CHECK(error.code == STOC_ENOSERVER && strstr(error.message, "stocached serve -c") &&
+          strstr(error.message, scratch));
     EQUAL(o.failed, 0);
     EQUAL(stoc_prefetch(c, indices, 3, &o, &error), STOC_ENOSERVER);
     EQUAL(stats_of(c).misses, 1);
     stoc_close(c);
 }
 
-/* Sample 4 is stored, 5 is sent, 6 fails, the rest is stored. */
+/* Stores sample 4, sends 5, fails for 6, and stores the rest. */
 static void serve_all_ways(struct request *r)
 {
     for (size_t k = 0; k < r->n; k++) {
@@ -333,7 +342,7 @@ static void serve_all_ways(struct request *r)
     }
     uint32_t failed_at[SAMPLES], n = 0;
     uint16_t codes[SAMPLES];
-    for (size_t k = r->n; k-- > 0;) /* from the last to the first: the client sorts */
+    for (size_t k = r->n; k-- > 0;) /* from last to first: the client sorts */
         if (r->indices[k] == 6) {
             codes[n] = STOC_REMOTE_READ;
             failed_at[n++] = (uint32_t)k;
@@ -355,18 +364,19 @@ static void stored_sent_and_failed(void)
     }
     EQUAL(o.failed, 2);
     REQUIRE(o.failures != NULL);
-    CHECK(o.failures[0].position == 0 && o.failures[1].position == 4 && o.failures[0].index == 6 && o.failures[1].code == STOC_REMOTE_READ);
+    CHECK(o.failures[0].position == 0 && o.failures[1].position == 4 && o.failures[0].index == 6 &&
+          o.failures[1].code == STOC_REMOTE_READ);
     CHECK(strcmp(o.failures[1].message, "six??[2J.jpg: no such file") == 0);
     CHECK(error.code == STOC_EREMOTE && strstr(error.message, "2 of 7") && strstr(error.message, "six??[2J.jpg"));
     stoc_fetch_end(&o, NULL, 0);
     CHECK(o.failures == NULL && o.failed == 0);
     struct stoc_stats s = stats_of(c);
-    EQUAL(s.hits, 1); /* sample 3: what the server brought is not counted again */
+    EQUAL(s.hits, 1); /* sample 3: samples that the server brought are not counted again */
     EQUAL(s.misses, 6);
 
     o.flags = STOC_FETCH_UNCOUNTED;
     memset(hit, 0, sizeof hit);
-    hit[1] = 1; /* what the caller has already is left alone */
+    hit[1] = 1; /* a row that the caller has stays unchanged */
     memset(rows, 0xee, sizeof rows);
     EQUAL(stoc_fetch(c, indices, 7, rows, BYTES, hit, &o, &error), 5);
     CHECK(rows[1][0] == 0xee && row_is(2, 4) && row_is(3, 5) && hit[1] == 1 && hit[2] == 1 && hit[0] == 0);
@@ -374,8 +384,8 @@ static void stored_sent_and_failed(void)
     EQUAL(s.hits, 1);
     EQUAL(s.misses, 6);
     stoc_fetch_end(&o, NULL, 0);
-    EQUAL(stoc_fetch(c, indices, 7, rows, BYTES, NULL, NULL, NULL), 5); /* nobody wants to know */
-    EQUAL(stoc_prefetch(c, indices, 7, NULL, &error), STOC_EREMOTE); /* this peer answers everything with FETCHED */
+    EQUAL(stoc_fetch(c, indices, 7, rows, BYTES, NULL, NULL, NULL), 5); /* the caller asks for no details */
+    EQUAL(stoc_prefetch(c, indices, 7, NULL, &error), STOC_EREMOTE); /* this peer answers every request with FETCHED */
     stoc_close(c);
     end_peer();
 }
@@ -398,7 +408,7 @@ static void any_size(void)
     CHECK(data[1] == NULL && data[3] == NULL);
     EQUAL(stats_of(c).hits, 1);
     EQUAL(stats_of(c).misses, 3);
-    put(c, 9, 0, 1, 0); /* a sample of no bytes is one */
+    put(c, 9, 0, 1, 0); /* a sample of 0 bytes is a sample */
     int64_t nine = 9;
     EQUAL(stoc_fetch_each(c, &nine, 1, data, lengths, NULL, &error), 1);
     CHECK(data[0] && lengths[0] == 0);
@@ -442,7 +452,7 @@ static void bad_arguments(void)
     stoc_close(unnamed);
 }
 
-/* What the peer of garbled() says instead of an answer. */
+/* The wrong answer of the peer in garbled(). */
 static int lie;
 
 static void lie_once(struct request *r)
@@ -450,32 +460,38 @@ static void lie_once(struct request *r)
     unsigned char out[4096] = {0};
     uint32_t one = 1;
     int fds[2] = {0, 1};
-    if (r->connection > 1) { /* the next connection finds an honest peer */
+    if (r->connection > 1) { /* the second connection has a correct peer */
         serve(r);
         return;
     }
     switch (lie) {
-    case 0: transmit(r->fd, out, frame_of(out, 8, 99, 0, r->number, NULL)); break;                 /* no such type */
+    case 0: transmit(r->fd, out, frame_of(out, 8, 99, 0, r->number, NULL)); break;                 /* an unknown type */
     case 1: transmit(r->fd, out, frame_of(out, 8, FETCHED, 1, r->number, NULL)); break;            /* reserved */
-    case 2: frame_of(out, 0, FETCHED, 0, r->number, NULL), memset(out, 0xff, 4), transmit(r->fd, out, 16); break; /* 4 GiB of failures */
+    /* 4 GiB of failures */
+    case 2: frame_of(out, 0, FETCHED, 0, r->number, NULL), memset(out, 0xff, 4), transmit(r->fd, out, 16); break;
     case 3: send_sample(r, 0, BYTES - 1); break;
     case 4: send_sample(r, 0, BYTES + 1); break;
     case 5: send_sample(r, (uint32_t)r->n, BYTES); break;                                          /* position */
     case 6: send_sample(r, 0, BYTES), send_sample(r, 0, BYTES); break;                             /* twice */
     case 7: reply(r->fd, SAMPLE, r->number, out, 7); break;
     case 8: reply(r->fd, FETCHED, r->number, out, 7); break;
-    case 9: reply(r->fd, FETCHED, r->number, out, 9); break;                                       /* a byte too many */
-    case 10: memcpy(out, &one, 4), reply(r->fd, FETCHED, r->number, out, 15); break;               /* ends within a failure */
-    case 11: memcpy(out, &one, 4), out[14] = 200, reply(r->fd, FETCHED, r->number, out, 16 + 10); break; /* ends within a text */
+    /* one byte too many */
+    case 9: reply(r->fd, FETCHED, r->number, out, 9); break;
+    /* ends inside a failure */
+    case 10: memcpy(out, &one, 4), reply(r->fd, FETCHED, r->number, out, 15); break;
+    /* ends inside a text */
+    case 11: memcpy(out, &one, 4), out[14] = 200, reply(r->fd, FETCHED, r->number, out, 16 + 10); break;
     case 12: memcpy(out, &one, 4), out[8] = 200, reply(r->fd, FETCHED, r->number, out, 16); break; /* position */
-    case 13: out[0] = 2, out[12] = out[20] = 7, reply(r->fd, FETCHED, r->number, out, 24); break;  /* one position twice */
+    /* one position twice */
+    case 13: out[0] = 2, out[12] = out[20] = 7, reply(r->fd, FETCHED, r->number, out, 24); break;
     case 14: reply(r->fd, FETCHED, r->number + 1, out, 8); break;
     case 15: reply(r->fd, ERROR, r->number, out, 3); break;
     case 16: reply(r->fd, ERROR, r->number, out, 2000); break;
     case 17: reply(r->fd, PREFETCHED, r->number, out, 8); break;
     case 18: out[0] = 5, reply(r->fd, ERROR, r->number, out, 4); break;                            /* LIMIT */
     case 19: memset(out, 0xff, sizeof out), transmit(r->fd, out, sizeof out); break;
-    case 20: reply_with(r->fd, FETCHED, r->number + 7, out, 8, fds, 2); break;                     /* with descriptors that nobody asked for */
+    /* with descriptors that the client did not request */
+    case 20: reply_with(r->fd, FETCHED, r->number + 7, out, 8, fds, 2); break;
     default: CHECK(false);
     }
 }
@@ -493,7 +509,7 @@ static void garbled(void)
             COMPLAIN("lie %d: %lld, \"%s\"", lie, (long long)code, error.message);
         for (size_t k = 0; k < 2; k++)
             CHECK(hit[k] == 0 || row_is(k, indices[k]));
-        EQUAL(fetch(c, indices, 2, &o), 2); /* on a connection of its own */
+        EQUAL(fetch(c, indices, 2, &o), 2); /* on a new connection */
         CHECK(row_is(0, 1) && row_is(1, 2));
         stoc_close(c);
         end_peer();
@@ -505,7 +521,8 @@ static int greeting;
 
 static void greet_badly(int fd)
 {
-    static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7", "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 3"};
+    static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
+                                        "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 3"};
     switch (greeting) {
     case 0: welcome(fd, 2, 100); break;
     case 1: welcome(fd, 1, 0); break;
@@ -523,7 +540,8 @@ static void greet_badly(int fd)
 
 static void bad_greetings(void)
 {
-    static const int want[] = {STOC_EVERSION, STOC_EREMOTE, STOC_EREMOTE, STOC_EREMOTE, STOC_EREPLACED, STOC_EREMOTE, STOC_EREMOTE, STOC_EPERM, STOC_ENOENT, STOC_EVERSION};
+    static const int want[] = {STOC_EVERSION, STOC_EREMOTE, STOC_EREMOTE, STOC_EREMOTE, STOC_EREPLACED,
+                               STOC_EREMOTE,  STOC_EREMOTE, STOC_EPERM,   STOC_ENOENT,  STOC_EVERSION};
     int descriptors = open_descriptors();
     for (greeting = 0; greeting < 10; greeting++) {
         stoc_cache *c = served(), *other;
@@ -533,7 +551,8 @@ static void bad_greetings(void)
         EQUAL(fetch(c, &index, 1, &o), want[greeting]);
         EQUAL(error.code, want[greeting]);
         CHECK(greeting != 7 || strstr(error.message, "this server? belongs"));
-        EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]); /* nothing to be replaced: the uuid is a lie */
+        /* a new handle has no old uuid to compare, so the uuid in the answer is wrong */
+        EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]);
         CHECK(other == NULL);
         stoc_close(c);
         end_peer();
@@ -541,7 +560,7 @@ static void bad_greetings(void)
     EQUAL(open_descriptors(), descriptors);
 }
 
-/* Byte by byte, with pauses: a frame is a frame however it comes. */
+/* Sends a frame byte by byte, with pauses: the client must still read it. */
 static void dribble(struct request *r)
 {
     unsigned char frames[2 * (16 + 8 + BYTES)] = {0}, body[8 + BYTES] = {0};
@@ -567,7 +586,7 @@ static void frames_in_pieces(void)
     end_peer();
 }
 
-/* A byte now and then: never nothing for long, and never all of it. */
+/* Sends single bytes for ever: the pauses are short, and the frame never ends. */
 static void dribble_for_ever(struct request *r)
 {
     unsigned char frame[16 + 8 + BYTES] = {0}, body[8 + BYTES] = {0};
@@ -594,7 +613,7 @@ static void dribbling_is_no_answer(void)
     o = WITHIN(0, .interrupted = interrupted, .context = &asked);
     asked = 0, interrupt_after = 2;
     began = seconds();
-    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked each second */
+    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* interrupted is called each second */
     CHECK(seconds() - began >= 1.9 && seconds() - began < 8);
     stoc_close(c);
     end_peer();
@@ -609,8 +628,8 @@ static void hang_up_first(struct request *r)
         return;
     }
     if (r->n > 1)
-        send_sample(r, 1, BYTES); /* what has come stays */
-    if (r->connection % 2) { /* as a server that ends */
+        send_sample(r, 1, BYTES); /* samples that came stay valid */
+    if (r->connection % 2) { /* like a server that ends */
         uint32_t position = 0;
         uint16_t code = STOC_REMOTE_CLOSING;
         say_failed(r, &position, &code, 1, "the server is ending");
@@ -625,14 +644,14 @@ static void servers_that_end(void)
         int64_t indices[] = {21, 22};
         struct stoc_fetch_options o = WITHIN(5000);
         begin_peer(c, hang_up_first, NULL);
-        if (hang_ups < 5) { /* the first of them has brought a sample */
+        if (hang_ups < 5) { /* the first connection has brought a sample */
             EQUAL(fetch(c, indices, 2, &o), 2);
             CHECK(row_is(0, 21) && row_is(1, 22));
-            CHECK(error.code == 0 && !error.message[0]); /* all went well in the end */
+            CHECK(error.code == 0 && !error.message[0]); /* all samples came in the end */
         } else {
             EQUAL(fetch(c, indices, 2, &o), STOC_ENOSERVER);
             CHECK(hit[0] == 0 && hit[1] == 1 && row_is(1, 22));
-            EQUAL(fetch(c, indices, 1, &o), 1); /* it comes back */
+            EQUAL(fetch(c, indices, 1, &o), 1); /* the server is back */
         }
         stoc_close(c);
         end_peer();
@@ -641,7 +660,7 @@ static void servers_that_end(void)
 
 enum { ENDING = 6 };
 
-/* Answers when each of some connections has asked, and hangs up. */
+/* Answers when each of several connections has sent a request, and closes them. */
 static void end_together(struct request *r)
 {
     if (r->connection <= ENDING)
@@ -662,8 +681,8 @@ static void *fetch_one(void *context)
     return NULL;
 }
 
-/* However many connections a server that ended has left behind, they are one break of a call. */
-static void connections_of_the_dead(void)
+/* All connections to a server that has ended count as one break of a call. */
+static void connections_of_a_server_that_ended(void)
 {
     for (int prefetch = 0; prefetch < 2; prefetch++) {
         stoc_cache *c = served();
@@ -684,7 +703,7 @@ static void connections_of_the_dead(void)
     }
 }
 
-/* The peer says that it stored a sample, and the index says what cannot be. */
+/* The peer answers that it stored a sample, but the index has an impossible word. */
 static void store_nonsense(struct request *r)
 {
     *index_in(control_of(peer.cache), (uint64_t)r->indices[0]) = STOC_WORD_READY;
@@ -700,7 +719,8 @@ static void an_index_that_cannot_be(void)
         uint64_t length;
         struct stoc_fetch_options o = WITHIN(10000);
         begin_peer(c, store_nonsense, NULL);
-        EQUAL(variable ? stoc_fetch_each(c, &index, 1, &data, &length, &o, &error) : fetch(c, &index, 1, &o), STOC_ECORRUPT);
+        EQUAL(variable ? stoc_fetch_each(c, &index, 1, &data, &length, &o, &error) : fetch(c, &index, 1, &o),
+              STOC_ECORRUPT);
         CHECK(error.code == STOC_ECORRUPT && strstr(error.message, "corrupt"));
         stoc_close(c);
         end_peer();
@@ -730,7 +750,7 @@ static void waits_for_a_server(void)
 static void never(struct request *r)
 {
     struct pollfd one = {.fd = r->fd, .events = POLLIN};
-    CHECK(poll(&one, 1, 20000) == 1); /* the client gives up: nothing but its end comes */
+    CHECK(poll(&one, 1, 20000) == 1); /* the client gives up: the peer reads only the end of the connection */
 }
 
 static void on_alarm(int signal_number) { (void)signal_number; }
@@ -751,21 +771,21 @@ static void timeouts_and_signals(void)
     sigaction(SIGALRM, &action, &before);
     setitimer(ITIMER_REAL, &every, NULL);
     began = seconds();
-    EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT); /* signals alone end nothing */
+    EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT); /* signals alone end no call */
     CHECK(seconds() - began >= 0.2);
     setitimer(ITIMER_REAL, &off, NULL);
 
     o = WITHIN(0, .interrupted = interrupted, .context = &asked);
     asked = 0, interrupt_after = 2;
     began = seconds();
-    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked each second, without a signal */
+    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* interrupted is called each second, without a signal */
     CHECK(seconds() - began >= 1.9 && seconds() - began < 10);
     EQUAL(asked, 2);
     asked = 0, interrupt_after = 1;
     struct itimerval once = {.it_value = {.tv_usec = 300000}};
     setitimer(ITIMER_REAL, &once, NULL);
     began = seconds();
-    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* asked after a signal, at once */
+    EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* interrupted is called at once after a signal */
     CHECK(seconds() - began >= 0.3 && seconds() - began < 0.95);
     sigaction(SIGALRM, &before, NULL);
     stoc_close(c);
@@ -774,7 +794,7 @@ static void timeouts_and_signals(void)
 
 static _Atomic int deaf_to;
 
-/* Greets, and takes nothing any more. */
+/* Greets, and then reads nothing. */
 static void be_deaf(int fd)
 {
     welcome(fd, 1, 65536);
@@ -782,14 +802,14 @@ static void be_deaf(int fd)
     while (atomic_load(&deaf_to))
         usleep(1000);
     char rest[4096];
-    while (recv(fd, rest, sizeof rest, 0) > 0) /* what lies in the socket is no request of this test */
+    while (recv(fd, rest, sizeof rest, 0) > 0) /* data in the socket is no request of this test */
         ;
 }
 
 static void requests_that_nobody_takes(void)
 {
     stoc_cache *c = served();
-    size_t n = 65536; /* half a MiB: more than a socket takes */
+    size_t n = 65536; /* half a MiB: more than a socket buffer takes */
     int64_t *indices = calloc(n, sizeof *indices);
     struct stoc_fetch_options o = WITHIN(300);
     atomic_store(&deaf_to, 1);
@@ -864,10 +884,10 @@ static void children_have_their_own(void)
         });
         EQUAL(status, 0);
         while (atomic_load(&peer.ended) + 1 < atomic_load(&peer.connections))
-            usleep(1000); /* the peer's end of it is a socket, too */
+            usleep(1000); /* the peer's end of the connection is a socket too */
     }
-    EQUAL(fetch(c, indices, 3, NULL), 3); /* the parent goes on with its own */
-    EQUAL(atomic_load(&peer.connections), 3); /* its own, and those of the two children that had something to ask */
+    EQUAL(fetch(c, indices, 3, NULL), 3); /* the parent continues with its own connection */
+    EQUAL(atomic_load(&peer.connections), 3); /* the parent's, and those of the two children that asked for samples */
     stoc_close(c);
     end_peer();
 }
@@ -900,7 +920,8 @@ static void child_of_a_busy_parent(void)
         usleep(1000);
     int status = IN_CHILD({
         struct stoc_fetch_options o = WITHIN(2000);
-        EQUAL(stoc_fetch(c, &index, 1, rows, BYTES, NULL, &o, &error), 1); /* not on the connection that its parent's thread waits on */
+        /* not on the connection that its parent's thread waits on */
+        EQUAL(stoc_fetch(c, &index, 1, rows, BYTES, NULL, &o, &error), 1);
         stoc_close(c);
     });
     EQUAL(status, 0);
@@ -926,7 +947,7 @@ static void *fetch_shuffled(void *context)
     return NULL;
 }
 
-/* Says nothing until the other side has hung up. */
+/* Sends nothing until the client has closed. */
 static void keep_silent(int fd)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
@@ -950,7 +971,7 @@ static void child_of_a_dialling_parent(void)
     REQUIRE(pthread_create(&thread, NULL, dial_in_vain, NULL) == 0);
     while (atomic_load(&peer.connections) == 0)
         usleep(1000);
-    int status = IN_CHILD({ EQUAL(open_sockets(), before + 1); }); /* the peer's end of it, not the one of its parent's thread */
+    int status = IN_CHILD({ EQUAL(open_sockets(), before + 1); }); /* the peer's end, not that of the parent's thread */
     EQUAL(status, 0);
     pthread_join(thread, NULL);
     stoc_close(c);
@@ -968,11 +989,12 @@ static void no_descriptor_left(void)
             struct stoc_fetch_options o = WITHIN(2000);
             struct rlimit before;
             EQUAL(fetch(c, &index, 0, NULL), 0);
-            stoc_recover(c); /* it has registered: a descriptor of its own */
+            stoc_recover(c); /* registered: it has a descriptor of its own */
             int next = dup(0);
             REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
             close(next);
-            struct rlimit few = {.rlim_cur = (rlim_t)next + 1, .rlim_max = before.rlim_max}; /* one, for the connection */
+            /* one more, for the connection */
+            struct rlimit few = {.rlim_cur = (rlim_t)next + 1, .rlim_max = before.rlim_max};
             REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
             EQUAL(dial ? stoc_dial("served", NULL, 0, 2000, &other, &error) : fetch(c, &index, 1, &o), STOC_ESYSTEM);
             CHECK(error.code == STOC_ESYSTEM && error.os_error == EMFILE);
@@ -1006,7 +1028,8 @@ static void dialled(void)
     int64_t index = 5;
     begin_peer(c, NULL, NULL);
     char folder[100];
-    snprintf(folder, sizeof folder, "%s/elsewhere", scratch); /* the environment names no server any more: the handle remembers */
+    /* the environment names no server any more, but the handle remembers it */
+    snprintf(folder, sizeof folder, "%s/elsewhere", scratch);
     setenv("STOCACHED_SOCKETS_DIR", folder, 1);
     EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), 0);
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
@@ -1028,13 +1051,14 @@ static void dialled(void)
     EQUAL(stoc_info(other, &info), 0);
     CHECK(info.read_only == 1);
     index = 7;
-    EQUAL(fetch(other, &index, 1, NULL), 1); /* who may only read may ask */
+    EQUAL(fetch(other, &index, 1, NULL), 1); /* a read-only client may ask too */
     stoc_close(other);
     stoc_close(c);
     end_peer();
 }
 
-/* A process of user 65534 that listens on data.sock in a folder, one connection after the other. What it gets is counted in *got. */
+/* A process of user 65534 that listens on data.sock in a directory, and accepts one connection
+ * after the other. It counts received bytes in *got. */
 static pid_t impostor(const char *folder, _Atomic long *got)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -1046,7 +1070,9 @@ static pid_t impostor(const char *folder, _Atomic long *got)
     if (child == 0) {
         int listener = socket(AF_UNIX, SOCK_STREAM, 0);
         char bytes[1000];
-        if (setgid(65534) != 0 || setuid(65534) != 0 || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || chmod(address.sun_path, 0777) != 0 || listen(listener, 64) != 0)
+        if (setgid(65534) != 0 || setuid(65534) != 0 ||
+            bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || chmod(address.sun_path, 0777) != 0 ||
+            listen(listener, 64) != 0)
             _exit(99);
         if (write(ready[1], "!", 1) != 1)
             _exit(99);
@@ -1064,11 +1090,12 @@ static pid_t impostor(const char *folder, _Atomic long *got)
     return child;
 }
 
-/* Nothing is sent to a server of another user, nor into a folder where another user may put a socket. */
+/* The client sends nothing to a server of another user, and uses no directory where another user
+ * may put a socket. */
 static void servers_of_others(void)
 {
     if (geteuid() != 0)
-        SKIP("only root can be somebody else");
+        SKIP("only root can become another user");
     const struct {
         uid_t owner;
         mode_t mode;
@@ -1107,7 +1134,8 @@ static void servers_of_others(void)
         EQUAL(fetch(c, &index, 1, NULL), STOC_EPERM);
         CHECK(strstr(error.message, cases[k].says));
         EQUAL(stoc_prefetch(c, &index, 1, NULL, &error), STOC_EPERM);
-        /* It takes one connection after the other: when it has this byte, it has had all the others. */
+        /* The process accepts connections in order: when it has this byte, it has seen all earlier
+         * ones. */
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", place);
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -1138,7 +1166,7 @@ static void without_a_name(void)
     EQUAL(stoc_dial("served", NULL, 0, 5000, &other, &error), 0);
     REQUIRE(other != NULL);
     EQUAL(fetch(other, &index, 1, NULL), 1);
-    IN_CHILD({ /* which connects anew, by the name that the server gave it */
+    IN_CHILD({ /* the child connects again, by the name of the server's cache */
         index = 6;
         EQUAL(fetch(other, &index, 1, NULL), 1);
         CHECK(row_is(0, 6));
@@ -1163,7 +1191,7 @@ int main(int argc, char **argv)
     RUN(frames_in_pieces);
     RUN(dribbling_is_no_answer);
     RUN(servers_that_end);
-    RUN(connections_of_the_dead);
+    RUN(connections_of_a_server_that_ended);
     RUN(an_index_that_cannot_be);
     RUN(waits_for_a_server);
     RUN(timeouts_and_signals);

@@ -1,4 +1,5 @@
-/* forks.c - clients that fork: each process is judged for itself, and nobody completes, keeps alive or robs another. */
+/* forks.c - clients that fork. Each process is a client of its own: no process completes, keeps
+ * alive or takes over the claims of another. */
 #include "check.h"
 
 #include <dirent.h>
@@ -25,7 +26,7 @@ static void hear(int pipe_end)
 {
     char byte;
     if (read(pipe_end, &byte, 1) != 1)
-        COMPLAIN("nobody spoke");
+        COMPLAIN("no process wrote");
 }
 
 static atomic_bool stop;
@@ -57,7 +58,8 @@ static void forks_while_threads_set(void)
             for (int64_t i = 0; i < 20; i++) {
                 unsigned char bytes[BYTES];
                 size_t length;
-                if (stoc_get(c, i, bytes, BYTES, &length) < 0 || put(c, (i * 13 + k) % N, BYTES, (uint64_t)k, STOC_OVERWRITE) < 0)
+                if (stoc_get(c, i, bytes, BYTES, &length) < 0 ||
+                    put(c, (i * 13 + k) % N, BYTES, (uint64_t)k, STOC_OVERWRITE) < 0)
                     _exit(1);
             }
             if (k % 3 == 0)
@@ -80,7 +82,8 @@ static void forks_while_threads_set(void)
     stoc_close(c);
 }
 
-/* The parent dies with a claim open; its child, which inherited everything and does nothing, lives on: the claim is taken back at once. */
+/* The parent dies with an open claim. Its child inherited all descriptors, does nothing and lives.
+ * The claim is reclaimed at once. */
 static void the_parent_dies_first(void)
 {
     stoc_cache *c = cache_for_forks();
@@ -94,7 +97,7 @@ static void the_parent_dies_first(void)
         if (fork() == 0) {
             tell(ready[1]);
             char byte;
-            if (read(go[0], &byte, 1) != 1) /* idle, with all that it inherited */
+            if (read(go[0], &byte, 1) != 1) /* idle, with all inherited descriptors */
                 _exit(1);
             tell(stoc_claim(c, 6, BYTES, 0, &k) == STOC_STORED ? ready[1] : -1);
             pause();
@@ -102,7 +105,7 @@ static void the_parent_dies_first(void)
         pause();
     }
     hear(ready[0]);
-    EQUAL(put(c, 5, BYTES, 1, 0), STOC_BUSY); /* it lives */
+    EQUAL(put(c, 5, BYTES, 1, 0), STOC_BUSY); /* the parent lives */
     kill(parent, SIGKILL);
     wait_for(parent, true);
     EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
@@ -111,12 +114,13 @@ static void the_parent_dies_first(void)
     EQUAL(put(c, 6, BYTES, 1, 0), STOC_BUSY); /* the child is a client of its own, and lives */
     EQUAL(stats_of(c).recovered, 1);
     EQUAL(stats_of(c).clients_live, 2);
-    /* The child is nobody's now: found by its record's pid. */
+    /* The child has no parent now, so read its pid from its record. */
     unsigned char *control = control_of(c);
     pid_t child = 0;
     for (uint64_t r = 1; r < 16; r++)
         if (*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS) != 0)
-            child = (pid_t)(*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_PID) & UINT32_MAX);
+            child = (pid_t)(*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_PID) &
+                            UINT32_MAX);
     REQUIRE(child > 1);
     kill(child, SIGKILL);
     for (int k = 0; k < 200 && put(c, 6, BYTES, 1, 0) == STOC_BUSY; k++)
@@ -127,7 +131,8 @@ static void the_parent_dies_first(void)
     close(ready[0]), close(ready[1]), close(go[0]), close(go[1]);
 }
 
-/* A child comes, counts, sets and goes while the parent has claims open: they stay the parent's. */
+/* A child starts, counts, sets and ends while its parent has open claims. They stay with the
+ * parent. */
 static void the_child_dies_first(void)
 {
     stoc_cache *c = cache_for_forks(), *other = join_fd(c);
@@ -141,7 +146,7 @@ static void the_child_dies_first(void)
         pid_t child = fork();
         if (child == 0) {
             failures = 0;
-            EQUAL(put(c, 5, BYTES, 2, 0), STOC_BUSY); /* its parent lives, whatever it inherited */
+            EQUAL(put(c, 5, BYTES, 2, 0), STOC_BUSY); /* the parent lives, whatever the child inherited */
             EQUAL(stoc_recover(c), 0);
             EQUAL(stoc_write(&k, 0, bytes, 1), STOC_ELOST);
             EQUAL(stoc_publish(&k), STOC_ELOST);
@@ -170,8 +175,8 @@ static void the_child_dies_first(void)
     stoc_close(c);
 }
 
-/* A program that a client started by fork and exec does not keep it alive. */
-static void exec_keeps_nobody_alive(void)
+/* A program that a client starts by fork and exec does not keep the client alive. */
+static void an_executed_program_keeps_no_client_alive(void)
 {
     stoc_cache *c = cache_for_forks();
     int ready[2];
@@ -207,7 +212,8 @@ static void exec_keeps_nobody_alive(void)
     close(ready[0]), close(ready[1]);
 }
 
-/* Rounds of children that use the cache and vanish without closing it: the table of 16 records never fills, every sample is stored once. */
+/* Many children use the cache and end without closing it. The table of 16 records never fills, and
+ * every sample is stored once. */
 static void many_children(void)
 {
     stoc_cache *c = cache_for_forks();
@@ -218,7 +224,7 @@ static void many_children(void)
             if ((children[k] = fork()) == 0) {
                 int result = 0;
                 for (int i = 0; i < N && result >= 0; i++)
-                    result = put(c, (i + k * 5) % N, BYTES, (uint64_t)round, 0); /* whoever is first */
+                    result = put(c, (i + k * 5) % N, BYTES, (uint64_t)round, 0); /* the first child stores it */
                 _exit(result < 0);
             }
         }
@@ -242,7 +248,8 @@ static void *one_get(void *c)
     return put(c, 40, BYTES, 1, 0) < 0 ? c : NULL;
 }
 
-/* The first counted calls of a child, from several threads at once: one client, not several; and a child of the child is another. */
+/* Several threads of a child make its first counted calls at once: it becomes one client. A child
+ * of that child is another client. */
 static void children_register_once(void)
 {
     stoc_cache *c = cache_for_forks();
@@ -257,7 +264,9 @@ static void children_register_once(void)
                 CHECK(bad == NULL);
             }
             EQUAL(stats_of(c).clients_live, 2);
-            int inner = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 3); int third = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 4)); EQUAL(third, 0));
+            int inner = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 3);
+                                 int third = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 4));
+                                 EQUAL(third, 0));
             EQUAL(inner, 0);
         });
         EQUAL(status, 0);
@@ -269,7 +278,7 @@ static void children_register_once(void)
     stoc_close(c);
 }
 
-/* No record left for a child: it reads, uncounted, and is told so when it sets. */
+/* No record is left for a child: it reads without counting, and a set returns an error. */
 static void a_full_table_only_stops_sets(void)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES)), *others[15];
@@ -307,7 +316,7 @@ static void read_only_children(void)
     stoc_close(c);
 }
 
-/* With unlink_last the file goes with the last process, even if that is a child that never counted. */
+/* With unlink_last the last process removes the file, even a child that never counted. */
 static void the_last_child_unlinks(void)
 {
     stoc_cache *c = make("last", OPTIONS(.samples = N, .sample_bytes = BYTES, .unlink_last = 1));
@@ -333,7 +342,8 @@ static void the_last_child_unlinks(void)
     close(go[0]), close(go[1]);
 }
 
-/* Handles come and go in other threads while we fork: no child inherits a lock description that it does not close. */
+/* Other threads open and close handles while we fork: each child closes every lock description that
+ * it inherits. */
 static void *open_and_close(void *arg)
 {
     while (!atomic_load(&stop)) {
@@ -370,7 +380,7 @@ static void forks_while_others_open(void)
     for (int k = 0; k < 40; k++)
         hear(ready[0]);
     EQUAL(atomic_load(&errors), 0);
-    EQUAL(stats_of(c).clients_live, 1); /* 40 children live, and hold no lock */
+    EQUAL(stats_of(c).clients_live, 1); /* 40 children live and hold no lock */
     for (int k = 0; k < 40; k++) {
         kill(children[k], SIGKILL);
         wait_for(children[k], true);
@@ -398,7 +408,7 @@ static void *gather_on(void *context)
     return NULL;
 }
 
-/* Threads of this process that wait for something: not those that are ending. */
+/* Number of threads of this process that sleep, without those that end. */
 static int sleeping_threads(void)
 {
     int count = 0;
@@ -419,13 +429,13 @@ static int sleeping_threads(void)
 }
 
 #ifdef __SANITIZE_ADDRESS__
-#define THREADS_OF_A_CHILD 1 /* the sanitizer leaves locks held that making a thread needs, if another thread of the parent was making one */
+#define THREADS_OF_A_CHILD 1 /* the sanitizer keeps locks that a new thread needs, if the parent was making a thread */
 #else
 #define THREADS_OF_A_CHILD 3
 #endif
 
-/* Threads that help with batches: those that wait leave before a fork, and a child has its own. */
-static void forks_behind_batches(void)
+/* Helpers of a batch that wait end before a fork, and a child has its own. */
+static void forks_after_batches(void)
 {
     enum { ROWS = 16, BYTES = 65536 };
     stoc_cache *c = make(NULL, OPTIONS(.samples = ROWS, .sample_bytes = BYTES));
@@ -443,11 +453,11 @@ static void forks_behind_batches(void)
             stoc_close(c);
             _exit(failures ? 99 : 0);
         }
-        EQUAL(sleeping_threads(), 0); /* whoever warns of forks of programs with threads, as Python, has no reason to */
+        EQUAL(sleeping_threads(), 0); /* Python warns of forks with threads, and has no reason to here */
         REQUIRE(waitpid(child, &status, 0) == child);
         EQUAL(status, 0);
     }
-    /* Those that work for another thread do not, and the child does not wait for them. */
+    /* Helpers that work for another thread do not end, and the child does not wait for them. */
     pthread_t other;
     enough = false;
     REQUIRE(pthread_create(&other, NULL, gather_on, c) == 0);
@@ -456,7 +466,7 @@ static void forks_behind_batches(void)
             alarm(60);
             enough = true;
             int64_t one[ROWS] = {0};
-            static unsigned char batch[ROWS * BYTES]; /* no malloc: the other thread may have had its lock */
+            static unsigned char batch[ROWS * BYTES]; /* no malloc: the other thread may have held its lock */
             EQUAL(stoc_gather(c, one, ROWS, -1, batch, BYTES, NULL, THREADS_OF_A_CHILD), ROWS);
             EQUAL(stoc_gather(c, one, ROWS, -1, batch, BYTES, NULL, THREADS_OF_A_CHILD), ROWS);
         });
@@ -474,13 +484,13 @@ int main(int argc, char **argv)
     RUN(forks_while_threads_set);
     RUN(the_parent_dies_first);
     RUN(the_child_dies_first);
-    RUN(exec_keeps_nobody_alive);
+    RUN(an_executed_program_keeps_no_client_alive);
     RUN(many_children);
     RUN(children_register_once);
     RUN(a_full_table_only_stops_sets);
     RUN(read_only_children);
     RUN(the_last_child_unlinks);
     RUN(forks_while_others_open);
-    RUN(forks_behind_batches);
+    RUN(forks_after_batches);
     return end_tests(argv[0]);
 }

@@ -1,9 +1,12 @@
-/* huge.c - huge pages: that blocks get them while they are filled, that every process maps them, and that nothing but speed depends on them. The library is compiled into this program. */
+/* huge.c - huge pages: blocks get them while they are filled, every process maps them, and only
+ * speed depends on them. The library is compiled into this program. */
 #define _GNU_SOURCE 1
 #include <sys/mman.h>
 #include <time.h>
 
-static int asked, given; /* blocks that the library asked for, and that the kernel made huge: where memory is in fragments it refuses some */
+/* blocks that the library asked for, and blocks that the kernel made huge; it refuses some if
+ * memory is in fragments */
+static int asked, given;
 
 static int counted_madvise(void *at, size_t length, int advice)
 {
@@ -13,7 +16,7 @@ static int counted_madvise(void *at, size_t length, int advice)
     return result;
 }
 
-/* Time stands, so that no block is late however busy the machine is, and a refusal makes no pause. */
+/* A clock that stands still: no block is late on a busy machine, and a refusal causes no pause. */
 static int standing_clock(clockid_t clock, struct timespec *t)
 {
     if (clock != CLOCK_MONOTONIC)
@@ -32,9 +35,14 @@ static int standing_clock(clockid_t clock, struct timespec *t)
 
 #include <sys/prctl.h>
 
-enum { SAMPLE = 100000, SAMPLES = 200, BLOCKS = SAMPLES * SAMPLE / (2 << 20) /* whole ones */, MANY = 300000 /* samples, whose index is three blocks */ };
+enum {
+    SAMPLE = 100000,
+    SAMPLES = 200,
+    BLOCKS = SAMPLES * SAMPLE / (2 << 20) /* whole ones */,
+    MANY = 300000 /* samples: their index is three blocks */
+};
 
-/* Bytes of a map of ours that huge pages map. */
+/* Bytes of our map that huge pages map. */
 static uint64_t mapped_huge(const void *map)
 {
     char line[300];
@@ -45,14 +53,15 @@ static uint64_t mapped_huge(const void *map)
     while (fgets(line, sizeof line, f)) {
         if (sscanf(line, "%llx-", &first) == 1 && strchr(line, '-') && !strstr(line, "kB"))
             here = first == (uintptr_t)map;
-        else if (here && (sscanf(line, "ShmemPmdMapped: %llu", &kilobytes) == 1 || sscanf(line, "FilePmdMapped: %llu", &kilobytes) == 1))
+        else if (here && (sscanf(line, "ShmemPmdMapped: %llu", &kilobytes) == 1 ||
+                          sscanf(line, "FilePmdMapped: %llu", &kilobytes) == 1))
             sum += kilobytes * 1024;
     }
     fclose(f);
     return sum;
 }
 
-/* Whether this kernel gives any, asked without the library. */
+/* Skips the test unless this kernel gives huge pages. Asks without the library. */
 static void need_huge_pages(void)
 {
     char text[64] = "";
@@ -63,7 +72,8 @@ static void need_huge_pages(void)
     int fd = memfd_create("probe", 0);
     unsigned char *room = mmap(NULL, 4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(fd >= 0 && ftruncate(fd, 2 << 20) == 0 && room != MAP_FAILED);
-    unsigned char *map = mmap((void *)(((uintptr_t)room + (2 << 20) - 1) & ~(uintptr_t)((2 << 20) - 1)), 2 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    unsigned char *map = mmap((void *)(((uintptr_t)room + (2 << 20) - 1) & ~(uintptr_t)((2 << 20) - 1)), 2 << 20,
+                              PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     REQUIRE(map != MAP_FAILED);
     map[0] = 1;
     given = madvise(map, 2 << 20, 25) == 0;
@@ -85,7 +95,7 @@ static void check_all(stoc_cache *c)
         EQUAL(holds(c, i, SAMPLE, 1), 1);
 }
 
-/* Each block is asked for once, and what the kernel gave is mapped. */
+/* The library asks once for each block, and the kernel maps what it gave. */
 static void check_blocks(const stoc_cache *c, int blocks)
 {
     EQUAL(asked, blocks);
@@ -104,12 +114,28 @@ static void check_filled(struct stoc_options options, const char *name, bool bac
     stoc_close(c);
 }
 
-static void filled_in_order(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), NULL, false, BLOCKS); }
-static void of_a_named_cache(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), "named", true, BLOCKS); }
-static void reserved_pages(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .reserve = 1), NULL, false, BLOCKS); }
-static void of_an_arena(void) { check_filled(OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 24 << 20), NULL, false, BLOCKS + 1); }
-/* Each block becomes huge when the sample comes that it begins in, with some of the others there already. */
-static void with_a_slot_each(void) { check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .assign = STOC_FIRST_INDICES), NULL, true, BLOCKS); }
+static void filled_in_order(void)
+{
+    check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), NULL, false, BLOCKS);
+}
+static void of_a_named_cache(void)
+{
+    check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), "named", true, BLOCKS);
+}
+static void reserved_pages(void)
+{
+    check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .reserve = 1), NULL, false, BLOCKS);
+}
+static void of_an_arena(void)
+{
+    check_filled(OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 24 << 20), NULL, false, BLOCKS + 1);
+}
+/* Each block becomes huge with the sample in which it begins. Some of the block's other samples are
+ * stored before. */
+static void with_a_slot_each(void)
+{
+    check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .assign = STOC_FIRST_INDICES), NULL, true, BLOCKS);
+}
 
 static void samples_larger_than_a_block(void)
 {
@@ -133,17 +159,18 @@ static void samples_larger_than_a_block(void)
     stoc_close(c);
 }
 
-/* A large index: from creation on, in whoever attaches too. */
+/* A large index: huge from its creation, also in a process that attaches. */
 static void the_control_part(void)
 {
     need_huge_pages();
     asked = given = 0;
-    stoc_cache *c = make("index", OPTIONS(.samples = MANY, .slots = 10, .sample_bytes = 100)), *other = join("index", 0);
+    stoc_cache *c = make("index", OPTIONS(.samples = MANY, .slots = 10, .sample_bytes = 100)),
+               *other = join("index", 0);
     for (int i = 0; i < MANY; i += 1000) {
         EQUAL(holds(c, i, 100, 1), 0);
         EQUAL(holds(other, i, 100, 1), 0);
     }
-    CHECK(asked == (int)(c->control_bytes >> 21) || given < asked); /* it ends with the first that is refused */
+    CHECK(asked == (int)(c->control_bytes >> 21) || given < asked); /* it stops at the first refusal */
     EQUAL(mapped_huge(c->control) >> 21, given);
     EQUAL(mapped_huge(other->control) >> 21, given);
     stoc_close(other);
@@ -165,7 +192,7 @@ static void in_another_process(void)
     stoc_close(c);
 }
 
-/* Refused: pages are small, and all else is the same. */
+/* The kernel refuses: pages are small, and all results are the same. */
 static void refused(void)
 {
     int status = IN_CHILD({
@@ -181,7 +208,7 @@ static void refused(void)
     EQUAL(status, 0);
 }
 
-/* After a refusal that may pass nobody asks for a while; later blocks become huge again. */
+/* After a refusal the library does not ask for a while; later blocks become huge again. */
 static void a_pause(void)
 {
     need_huge_pages();
@@ -194,11 +221,12 @@ static void a_pause(void)
     for (int i = SAMPLES / 2; i < SAMPLES; i++)
         EQUAL(put(c, i, SAMPLE, 1, 0), STOC_STORED);
     check_all(c);
-    check_blocks(c, BLOCKS - (SAMPLES / 2 * SAMPLE + (2 << 20) - 1) / (2 << 20)); /* blocks that begin in the second half */
+    /* blocks that begin in the second half */
+    check_blocks(c, BLOCKS - (SAMPLES / 2 * SAMPLE + (2 << 20) - 1) / (2 << 20));
     stoc_close(c);
 }
 
-/* A tmpfs without room for a block: small pages to the last one. */
+/* A tmpfs without space for a block: the library uses small pages up to the last one. */
 static void no_room_for_a_block(void)
 {
     char small[100];
@@ -216,8 +244,8 @@ static void no_room_for_a_block(void)
     int stored = 0;
     for (int i = 41; i < 50; i++)
         stored += put(c, i, SAMPLE, 1, 0) == STOC_STORED;
-    EQUAL(stored, 6); /* as many as half a MiB holds, and what was left of the second block */
-    CHECK(c->huge_after != 0); /* asked for, and refused */
+    EQUAL(stored, 6); /* as many as half a MiB and the rest of the second block hold */
+    CHECK(c->huge_after != 0); /* asked and refused */
     for (int i = 0; i < 47; i++)
         EQUAL(holds(c, i, SAMPLE, 1), 1);
     check_quiet(c);

@@ -1,5 +1,6 @@
 /*
- * memory.c - memory that is promised, drawn, mapped, dumped and locked; and copies that last while generations wrap around. The library is compiled into this program.
+ * memory.c - memory that is promised, drawn, mapped, dumped and locked. Also copies that take so
+ * long that generations wrap around. The library is compiled into this program.
  */
 #include "../stocached.c"
 
@@ -9,7 +10,7 @@
 
 enum { M = 1 << 20 };
 
-/* ------------------------------------------------------------------------------------------------ the allowance */
+/* ------------------------------------------------------------ the allowance */
 
 static uint64_t grant_here(const stoc_cache *c) { return load(grant_word(c, group_of_process(""))); }
 
@@ -26,13 +27,14 @@ static int put_large(stoc_cache *c, int64_t i, size_t n, unsigned flags)
     return result;
 }
 
-/* Clients draw on what one of them was granted, look after 64 MiB of their own at the latest, and have nothing drawn in the end. */
+/* Clients draw from what one of them was granted. Each checks memory after at most 64 MiB of its
+ * own, and has nothing drawn at the end. */
 static void clients_share_an_allowance(void)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 400, .sample_bytes = M)), *other = join_fd(c);
     atomic_store(&c->huge_after, HUGE_NEVER), atomic_store(&other->huge_after, HUGE_NEVER);
     EQUAL(put_large(c, 0, M, 0), STOC_STORED);
-    EQUAL(checks(c), 1); /* each looks at first */
+    EQUAL(checks(c), 1); /* each client checks first */
     uint64_t left = grant_left(grant_here(c));
     CHECK(left > 16 * M && left <= STOC_GRANT_MAX - (M + 4096));
     EQUAL(put_large(other, 1, M, 0), STOC_STORED);
@@ -40,7 +42,7 @@ static void clients_share_an_allowance(void)
     left = grant_left(grant_here(c));
     EQUAL(put_large(c, 2, M, 0), STOC_STORED);
     EQUAL(grant_left(grant_here(c)), left - (M + 4096));
-    EQUAL(put_large(c, 2, M, STOC_OVERWRITE), STOC_STORED); /* its pages are there */
+    EQUAL(put_large(c, 2, M, STOC_OVERWRITE), STOC_STORED); /* its pages exist */
     EQUAL(grant_left(grant_here(c)), left - (M + 4096));
     for (int i = 3; i < 131; i++)
         EQUAL(put_large(i % 2 ? c : other, i, M, 0), STOC_STORED);
@@ -52,7 +54,7 @@ static void clients_share_an_allowance(void)
     stoc_close(c);
 }
 
-/* What a living client has drawn is as good as taken; what a dead one had is not. */
+/* Bytes that a live client has drawn count as taken. Those of a dead client do not. */
 static void fills_under_way_count(void)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 100, .sample_bytes = M)), *other = join_fd(c);
@@ -65,10 +67,10 @@ static void fills_under_way_count(void)
     EQUAL(load(drawn_word(c, record_of(c))), 0);
     EQUAL(load(entry_word(c, record_of(c), 0)), 0);
     EQUAL(stats_of(c).full, 4);
-    store(drawn_word(c, busy + 1), UINT64_C(1) << 60); /* nobody's */
+    store(drawn_word(c, busy + 1), UINT64_C(1) << 60); /* of no live client */
     store(clients_high_word(c), busy + 2);
     store(drawn_word(c, busy), 0);
-    EQUAL(put_large(c, 0, M, 0), STOC_STORED); /* and it goes on at once */
+    EQUAL(put_large(c, 0, M, 0), STOC_STORED); /* fills go on at once */
     EQUAL(stoc_claim(c, 1, M, 0, &k), STOC_STORED);
     EQUAL(load(drawn_word(c, record_of(c))), 0); /* a claim has its pages */
     EQUAL(stoc_abort(&k), 0);
@@ -81,20 +83,20 @@ static void fills_under_way_count(void)
     stoc_close(c);
 }
 
-/* A word of another group holds nothing for us. */
+/* A grant for another group is not for us. */
 static void a_grant_is_for_one_group(void)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .sample_bytes = 4096));
     uint32_t ours = group_of_process("");
     store(grant_word(c, ours), grant_pack(STOC_GRANT_MAX, 5, ours + (uint32_t)STOC_ALLOWANCE_WORDS));
-    atomic_store(&c->memory_left, (int64_t)STOC_GRANT_MAX); /* as if it had looked already */
+    atomic_store(&c->memory_left, (int64_t)STOC_GRANT_MAX); /* as if it had checked already */
     atomic_store(&c->memory_group, ours);
     EQUAL(put(c, 0, 4096, 1, 0), STOC_STORED);
     EQUAL(grant_group(grant_here(c)), ours);
     EQUAL(checks(c), 6);
     EQUAL(put(c, 1, 4096, 1, 0), STOC_STORED);
     EQUAL(checks(c), 6);
-    pid_t child = fork(); /* which may have been moved: it looks itself */
+    pid_t child = fork(); /* the child may be in another cgroup, so it checks itself */
     if (child == 0)
         _exit(put(c, 2, 4096, 1, 0) == STOC_STORED && checks(c) == 7 ? 0 : 1);
     int status;
@@ -103,7 +105,7 @@ static void a_grant_is_for_one_group(void)
     stoc_close(c);
 }
 
-/* Memory that a client holds is not filled, by that client or another, also where it was granted before. */
+/* No client fills memory that a client holds, not even from an earlier grant. */
 static void memory_that_is_held(void)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .sample_bytes = M)), *other = join_fd(c);
@@ -130,7 +132,7 @@ static void memory_that_is_held(void)
     EQUAL(load(drawn_word(c, record_of(c))), 0);
     EQUAL(stoc_hold(other, UINT64_C(1) << 60), 0);
     EQUAL(put_large(c, 4, M, 0), STOC_FULL);
-    stoc_close(other); /* it holds no longer */
+    stoc_close(other); /* a closed handle holds nothing */
     EQUAL(put_large(c, 4, M, 0), STOC_STORED);
     EQUAL(stoc_hold(NULL, 0), STOC_ECLOSED);
     EQUAL(stoc_spare(NULL), STOC_ECLOSED);
@@ -138,7 +140,7 @@ static void memory_that_is_held(void)
     stoc_close(c);
 }
 
-/* ------------------------------------------------------------------------------------------------ promises */
+/* ------------------------------------------------------------ promises */
 
 static uint64_t memory_left(void)
 {
@@ -153,14 +155,16 @@ static uint64_t memory_left(void)
     return room_usable(&r);
 }
 
-/* Caches of a third of the memory each: the third or an earlier one is refused, with a name and without, here and in another process. */
+/* Each cache takes a third of the memory: the third or an earlier one is refused. With and without
+ * a name, in this process and another. */
 static void memory_is_promised_once(void)
 {
     stoc_cache *made[4] = {NULL};
     uint64_t third = memory_left() / 3;
     int n = 0, code = 0;
     for (; n < 4 && code == 0; n += code == 0) {
-        struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = third >> 20, .sample_bytes = M, .directory = n == 1 ? scratch : NULL);
+        struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = third >> 20, .sample_bytes = M,
+                                        .directory = n == 1 ? scratch : NULL);
         struct stoc_error e = {0};
         code = stoc_create(n == 1 ? "promised" : NULL, &o, &made[n], &e);
         if (code != 0) {
@@ -169,7 +173,7 @@ static void memory_is_promised_once(void)
         }
     }
     CHECK(code != 0);
-    CHECK(n > 0 || memory_left() < third); /* others may have taken it meanwhile */
+    CHECK(n > 0 || memory_left() < third); /* other programs may have taken it meanwhile */
     if (n > 0) {
         int status = IN_CHILD({
             struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = (third >> 20) * 5 / 2, .sample_bytes = M);
@@ -183,7 +187,8 @@ static void memory_is_promised_once(void)
         stoc_close(made[--n]);
 }
 
-/* A link in /dev/shm, which any user may put there, leads to no promise; one that the program names does. */
+/* Any user may make a link in /dev/shm: it leads to no promise. A link that the program names
+ * does. */
 static void promises_follow_no_link(void)
 {
     char elsewhere[] = "/dev/shm/test-elsewhere-XXXXXX", link[64], path[128];
@@ -209,11 +214,16 @@ static void promises_follow_no_link(void)
 static void locks_of_the_kernel(void)
 {
     struct listed_lock lock;
-    CHECK(parse_lock("1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096\n", &lock) && lock.pid == 0 && lock.dev == makedev(0, 1) && lock.ino == 82147);
-    CHECK(parse_lock("12: FLOCK  ADVISORY  READ 1234 fe:0a:5 0 EOF\n", &lock) && lock.pid == 1234 && lock.dev == makedev(0xfe, 10) && lock.ino == 5);
-    CHECK(!parse_lock("12: -> FLOCK  ADVISORY  READ 1234 fe:0a:5 0 EOF\n", &lock) && !parse_lock("1: FLOCK  ADVISORY  WRITE 1 00:01:82147 0 EOF\n", &lock));
-    CHECK(!parse_lock("6: OFDLCK ADVISORY  WRITE -1 00:01:82147 8192 8192\n", &lock) && !parse_lock("8: OFDLCK ADVISORY  READ -1 00:01:9 4096 4097\n", &lock));
-    CHECK(!parse_lock("10: POSIX  ADVISORY  READ 79 00:19:3 4096 4096\n", &lock) && !parse_lock("", &lock) && !parse_lock("garbage\n", &lock));
+    CHECK(parse_lock("1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096\n", &lock) && lock.pid == 0 &&
+          lock.dev == makedev(0, 1) && lock.ino == 82147);
+    CHECK(parse_lock("12: FLOCK  ADVISORY  READ 1234 fe:0a:5 0 EOF\n", &lock) && lock.pid == 1234 &&
+          lock.dev == makedev(0xfe, 10) && lock.ino == 5);
+    CHECK(!parse_lock("12: -> FLOCK  ADVISORY  READ 1234 fe:0a:5 0 EOF\n", &lock) &&
+          !parse_lock("1: FLOCK  ADVISORY  WRITE 1 00:01:82147 0 EOF\n", &lock));
+    CHECK(!parse_lock("6: OFDLCK ADVISORY  WRITE -1 00:01:82147 8192 8192\n", &lock) &&
+          !parse_lock("8: OFDLCK ADVISORY  READ -1 00:01:9 4096 4097\n", &lock));
+    CHECK(!parse_lock("10: POSIX  ADVISORY  READ 79 00:19:3 4096 4096\n", &lock) && !parse_lock("", &lock) &&
+          !parse_lock("garbage\n", &lock));
 }
 
 static void cgroups_that_are_shared(void)
@@ -221,10 +231,13 @@ static void cgroups_that_are_shared(void)
     static const struct {
         const char *ours, *theirs;
         int depth;
-    } table[] = {{"/a/b", "/a/b", 2}, {"/a/b", "/a/b/c", 2}, {"/a/b", "/a/bb", 1}, {"/a/bb", "/a/b", 1}, {"/a/b", "/other", 0}, {"/a/b", "/", 0}, {"/", "/a", 0}, {"/a/b", "/a", 1}, {"/abc", "/ab", 0}};
+    } table[] = {{"/a/b", "/a/b", 2},  {"/a/b", "/a/b/c", 2}, {"/a/b", "/a/bb", 1},
+                 {"/a/bb", "/a/b", 1}, {"/a/b", "/other", 0}, {"/a/b", "/", 0},
+                 {"/", "/a", 0},       {"/a/b", "/a", 1},     {"/abc", "/ab", 0}};
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         EQUAL(depth_shared(table[k].ours, table[k].theirs), table[k].depth);
-        struct promise list[] = {{.bytes = 7, .shared = {-1, -1, depth_shared(table[k].ours, table[k].theirs)}}, {.bytes = 1, .shared = {-1, -1, -1}}};
+        struct promise list[] = {{.bytes = 7, .shared = {-1, -1, depth_shared(table[k].ours, table[k].theirs)}},
+                                 {.bytes = 1, .shared = {-1, -1, -1}}};
         struct promises others = {list, 2};
         for (int depth = 0; depth < 4; depth++) {
             struct room r = {.promised = 0};
@@ -238,7 +251,7 @@ static void cgroups_that_are_shared(void)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ maps */
+/* ------------------------------------------------------------ maps */
 
 /* Whether a map that begins at `at` has a flag in /proc/self/smaps. */
 static bool has_flag(const void *at, const char *flag)
@@ -262,7 +275,8 @@ static bool has_flag(const void *at, const char *flag)
 static void payload_is_not_dumped(void)
 {
     for (size_t size = 4096; size <= 8 * M; size *= 2048) {
-        stoc_cache *c = make("dumped", OPTIONS(.samples = 1, .sample_bytes = size)), *reader = join("dumped", STOC_OPEN_READ_ONLY);
+        stoc_cache *c = make("dumped", OPTIONS(.samples = 1, .sample_bytes = size)),
+                   *reader = join("dumped", STOC_OPEN_READ_ONLY);
         CHECK(has_flag(c->payload, "dd") && has_flag(reader->payload, "dd"));
         CHECK(!has_flag(c->control, "dd") && !has_flag(reader->control, "dd"));
         CHECK(has_flag(c->payload, "rd") && !has_flag(c->payload, "wr"));
@@ -272,7 +286,8 @@ static void payload_is_not_dumped(void)
     }
 }
 
-/* A real core of a process that dies with 11 MiB of 1 GiB stored: it has the control part, and none of the payload; no page is taken for it. */
+/* A real core of a process that dies with 11 MiB of 1 GiB stored. It has the control part and
+ * nothing of the payload, and dumping allocates no page. */
 static void a_core(void)
 {
     char pattern[256] = "", directory[] = "/tmp/stoccore-XXXXXX", command[300];
@@ -318,8 +333,9 @@ static void a_core(void)
     CHECK(st.st_size < 60 * M);
     const unsigned char *core = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     REQUIRE(core != MAP_FAILED);
-    CHECK(memmem(core, (size_t)st.st_size, STOC_MAGIC, 8) != NULL && memmem(core, (size_t)st.st_size, c->uuid, 16) != NULL);
-    int run = 0, longest = 0; /* of the sample's bytes; registers may hold some */
+    CHECK(memmem(core, (size_t)st.st_size, STOC_MAGIC, 8) != NULL &&
+          memmem(core, (size_t)st.st_size, c->uuid, 16) != NULL);
+    int run = 0, longest = 0; /* length of a run of the sample's bytes; registers may hold some */
     for (off_t k = 0; k < st.st_size; k++) {
         run = core[k] == 0xa7 ? run + 1 : 0;
         longest = MAX(longest, run);
@@ -332,7 +348,8 @@ static void a_core(void)
     stoc_close(c);
 }
 
-/* A program that locks all its memory, also what it will map: the cache is not taken for that, and reads and fills as always. */
+/* A program locks all its memory, also future maps (mlockall). The cache is not locked, and reads
+ * and fills work. */
 static void locked_memory(void)
 {
     int status = IN_CHILD({
@@ -358,7 +375,7 @@ static void locked_memory(void)
     EQUAL(status, 0);
 }
 
-/* Less may be locked than the control part has: a clear error. */
+/* RLIMIT_MEMLOCK is below the size of the control part: a clear error. */
 static void too_little_may_be_locked(void)
 {
     if (geteuid() != 0)
@@ -376,15 +393,17 @@ static void too_little_may_be_locked(void)
     EQUAL(status, 0);
 }
 
-/* ------------------------------------------------------------------------------------------------ a copy that lasts */
+/* ------------------------------------------------------------ a copy that lasts */
 
 enum { SIZE = 4096, A = 1, B = 2 };
 
 static stoc_cache *writer;
-static uint64_t changes; /* that the copy waits for; 0: none */
+static uint64_t changes; /* number of changes that the copy waits for; 0: none */
 
 /*
- * Copies half, stands still while the sample is overwritten with B and A in turn, one time less than brings its generation back, copies the rest, which is B's, and stands still for the last time.
+ * Copies one half and waits. Meanwhile the sample is overwritten with B and A in turn, one time
+ * less than a full wrap of its generation. Then copies the other half, which is B's, and waits for
+ * the last overwrite, with A.
  */
 static void copy_with_a_break(void *dst, const void *src, size_t n)
 {
@@ -397,11 +416,13 @@ static void copy_with_a_break(void *dst, const void *src, size_t n)
     changes = 0;
 }
 
-/* Exactly one wrap of the generation while a copy stands still, in both kinds of cache: the copy is thrown away, and the next one is whole. */
+/* The generation wraps exactly once while a copy waits, in both kinds of cache. The library drops
+ * the copy, and the next one is whole. */
 static void a_copy_while_the_generation_wraps(void)
 {
     for (int variable = 0; variable < 2; variable++) {
-        writer = variable ? make(NULL, OPTIONS(.samples = 1, .variable = 1, .limit_bytes = 4 * M, .sample_bytes = SIZE)) : make(NULL, OPTIONS(.samples = 1, .sample_bytes = SIZE));
+        writer = variable ? make(NULL, OPTIONS(.samples = 1, .variable = 1, .limit_bytes = 4 * M, .sample_bytes = SIZE))
+                          : make(NULL, OPTIONS(.samples = 1, .sample_bytes = SIZE));
         EQUAL(writer->generation_mask + 1, variable ? 8192 : 131072);
         EQUAL(put(writer, 0, SIZE, A, 0), STOC_STORED);
         stoc_cache *reader = join_fd(writer);
@@ -409,7 +430,7 @@ static void a_copy_while_the_generation_wraps(void)
         uint64_t length = 0, retried = 0, before = load(index_word(reader, 0));
         changes = writer->generation_mask + 1;
         EQUAL(copy_sample(reader, 0, WHOLE, ANY_LENGTH, bytes, SIZE, &length, copy_with_a_break, &retried), STOC_HIT);
-        EQUAL(load(index_word(reader, 0)), before); /* the very word */
+        EQUAL(load(index_word(reader, 0)), before); /* the same word as before */
         EQUAL(retried, 1);
         CHECK(length == SIZE && filled(bytes, SIZE, 0, A));
         check_quiet(writer);

@@ -1,5 +1,6 @@
 /*
- * order.c - the order of an epoch: the vectors that Go is tested with as well, and what must hold of every order.
+ * order.c - the order of an epoch: the vectors that Go is also tested with, and what must hold for
+ * every order.
  */
 #include "check.h"
 
@@ -15,8 +16,10 @@ static stoc_epoch *open_epoch(struct stoc_order order, uint64_t number)
     return e;
 }
 
-/* The end of a line of vectors: digest and indices at some positions, of n that fill gives. */
-static void check_indices(const char *line, uint64_t n, int64_t (*fill)(void *context, int64_t *indices, size_t n, uint64_t first), void *context)
+/* Checks the end of a line of vectors: digest and indices at some positions, of the n indices that
+ * fill returns. */
+static void check_indices(const char *line, uint64_t n,
+                          int64_t (*fill)(void *context, int64_t *indices, size_t n, uint64_t first), void *context)
 {
     uint64_t digest, sum = 0, k;
     int64_t index;
@@ -62,7 +65,9 @@ static void order_line(const char *line)
     uint64_t number, position;
     int64_t index;
     int n = 0;
-    REQUIRE(sscanf(line, "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 ":%n", &o.kind, &o.samples, &o.seed, &o.window, &o.block, &number, &n) == 6 && n > 0);
+    REQUIRE(sscanf(line, "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 ":%n", &o.kind,
+                   &o.samples, &o.seed, &o.window, &o.block, &number, &n) == 6 &&
+            n > 0);
     stoc_epoch *e = open_epoch(o, number);
     EQUAL(stoc_epoch_length(e), o.samples);
     for (line += n; sscanf(line, " %" SCNu64 "=%" SCNd64 "%n", &position, &index, &n) == 2; line += n) {
@@ -81,8 +86,11 @@ static void shard_line(const char *line)
     struct part p = {.shard = {.struct_bytes = sizeof p.shard}};
     uint64_t number, samples, real;
     int n = 0;
-    REQUIRE(sscanf(line, "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu32 ": %" SCNu64 " %" SCNu64 "%n", &o.kind, &o.samples, &o.seed, &o.window, &o.block,
-                   &number, &p.shard.rank, &p.shard.ranks, &p.shard.from, &p.shard.ends, &samples, &real, &n) == 12);
+    REQUIRE(sscanf(line,
+                   "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+                   " %" SCNu64 " %" SCNu32 ": %" SCNu64 " %" SCNu64 "%n",
+                   &o.kind, &o.samples, &o.seed, &o.window, &o.block, &number, &p.shard.rank, &p.shard.ranks,
+                   &p.shard.from, &p.shard.ends, &samples, &real, &n) == 12);
     p.epoch = open_epoch(o, number);
     EQUAL(stoc_epoch_shard(p.epoch, &p.shard, &error), 0);
     EQUAL(p.shard.samples, samples);
@@ -119,7 +127,8 @@ static void weighted_line(const char *line)
 {
     uint64_t samples, seed, draws, number, positions;
     int how, n = 0;
-    REQUIRE(sscanf(line, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %d %" SCNu64 ": %" SCNu64 "%n", &samples, &seed, &draws, &how, &number, &positions, &n) == 6);
+    REQUIRE(sscanf(line, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %d %" SCNu64 ": %" SCNu64 "%n", &samples, &seed, &draws,
+                   &how, &number, &positions, &n) == 6);
     double *weights = malloc(samples * sizeof *weights);
     for (uint64_t i = 0; i < samples; i++)
         weights[i] = pattern(how, i);
@@ -128,7 +137,7 @@ static void weighted_line(const char *line)
     EQUAL(stoc_weights_open(weights, samples, &w, &error), 0);
     free(weights);
     EQUAL(stoc_epoch_open_weighted(w, draws, seed, number, &e, &error), 0);
-    stoc_weights_close(w); /* the epoch keeps it */
+    stoc_weights_close(w); /* the epoch keeps it alive */
     EQUAL(stoc_epoch_length(e), positions);
     EQUAL(stoc_epoch_position(e, 0), STOC_EUNSUPPORTED);
     check_indices(line + n, positions, fill_epoch, e);
@@ -141,11 +150,14 @@ static void mixed_line(const char *line)
     uint64_t ratios[100], number, positions;
     struct stoc_mix mix = {.struct_bytes = sizeof mix, .orders = orders, .ratios = ratios};
     int n = 0;
-    REQUIRE(sscanf(line, "%" SCNu64 " %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 "%n", &mix.seed, &mix.stop, &mix.length, &number, &mix.datasets, &n) == 5 && mix.datasets <= 100);
+    REQUIRE(sscanf(line, "%" SCNu64 " %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 "%n", &mix.seed, &mix.stop,
+                   &mix.length, &number, &mix.datasets, &n) == 5 &&
+            mix.datasets <= 100);
     line += n;
     for (uint64_t d = 0; d < mix.datasets; d++, line += n) {
         struct stoc_order *o = &orders[d];
-        REQUIRE(sscanf(line, " %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 "%n", &o->kind, &o->samples, &o->seed, &o->window, &o->block, &ratios[d], &n) == 6);
+        REQUIRE(sscanf(line, " %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 "%n", &o->kind,
+                       &o->samples, &o->seed, &o->window, &o->block, &ratios[d], &n) == 6);
         o->struct_bytes = sizeof *o;
     }
     REQUIRE(sscanf(line, ": %" SCNu64 "%n", &positions, &n) == 1);
@@ -183,7 +195,8 @@ static void vectors(void)
     CHECK(lines[0] == 147 && lines[1] == 41 && lines[2] == 24 && lines[3] == 180);
 }
 
-/* Every sample once; position is the inverse of at; fill gives what at gives, in any step. */
+/* Every sample comes once. position is the inverse of at. fill returns what at returns, for any
+ * step. */
 static void check_order(struct stoc_order o)
 {
     stoc_epoch *e = open_epoch(o, 3);
@@ -194,7 +207,8 @@ static void check_order(struct stoc_order o)
     for (size_t k = 0; k < n; k++) {
         int64_t i = stoc_epoch_at(e, k);
         if (i < 0 || (uint64_t)i >= n || seen[i] || i != all[k] || stoc_epoch_position(e, i) != (int64_t)k) {
-            COMPLAIN("kind %u, %zu samples, window %" PRIu64 ", block %" PRIu64 ": position %zu has %" PRId64, o.kind, n, o.window, o.block, k, i);
+            COMPLAIN("kind %u, %zu samples, window %" PRIu64 ", block %" PRIu64 ": position %zu has %" PRId64, o.kind,
+                     n, o.window, o.block, k, i);
             break;
         }
         seen[i] = 1;
@@ -211,14 +225,18 @@ static void check_order(struct stoc_order o)
 
 static void every_sample_once(void)
 {
-    static const uint64_t sizes[] = {1, 2, 7, 64, 256, 257, 1000, 4099}, windows[] = {1, 3, 16, 300, 5000}, blocks[] = {1, 2, 10, 33, 999, 5000};
+    static const uint64_t sizes[] = {1, 2, 7, 64, 256, 257, 1000, 4099}, windows[] = {1, 3, 16, 300, 5000},
+                          blocks[] = {1, 2, 10, 33, 999, 5000};
     for (size_t a = 0; a < sizeof sizes / 8; a++) {
         check_order((struct stoc_order){.samples = sizes[a], .seed = 5});
         check_order((struct stoc_order){.samples = sizes[a], .seed = 5, .kind = STOC_ORDER_SHUFFLED});
         for (size_t b = 0; b < sizeof windows / 8; b++) {
-            check_order((struct stoc_order){.samples = sizes[a], .seed = 5, .kind = STOC_ORDER_WINDOWS, .window = windows[b]});
+            check_order(
+                (struct stoc_order){.samples = sizes[a], .seed = 5, .kind = STOC_ORDER_WINDOWS, .window = windows[b]});
             for (size_t c = 0; c < sizeof blocks / 8; c++)
-                check_order((struct stoc_order){.samples = sizes[a], .seed = 5, .kind = STOC_ORDER_BLOCKS, .window = windows[b], .block = blocks[c]});
+                check_order((struct stoc_order){
+                    .samples = sizes[a], .seed = 5, .kind = STOC_ORDER_BLOCKS, .window = windows[b],
+                    .block = blocks[c]});
         }
     }
 }
@@ -226,9 +244,12 @@ static void every_sample_once(void)
 static void huge(void)
 {
     static const struct stoc_order orders[] = {
-        {.samples = STOC_MAX_SAMPLES, .kind = STOC_ORDER_SHUFFLED}, {.samples = STOC_MAX_SAMPLES - 1, .kind = STOC_ORDER_WINDOWS, .window = UINT64_MAX},
-        {.samples = 1000000000, .kind = STOC_ORDER_BLOCKS, .block = 4096, .window = 16}, {.samples = STOC_MAX_SAMPLES, .kind = STOC_ORDER_BLOCKS, .block = UINT64_MAX, .window = UINT64_MAX},
-        {.samples = 1281167, .kind = STOC_ORDER_SHUFFLED}, {.samples = (1 << 30) + 1, .kind = STOC_ORDER_SHUFFLED},
+        {.samples = STOC_MAX_SAMPLES, .kind = STOC_ORDER_SHUFFLED},
+        {.samples = STOC_MAX_SAMPLES - 1, .kind = STOC_ORDER_WINDOWS, .window = UINT64_MAX},
+        {.samples = 1000000000, .kind = STOC_ORDER_BLOCKS, .block = 4096, .window = 16},
+        {.samples = STOC_MAX_SAMPLES, .kind = STOC_ORDER_BLOCKS, .block = UINT64_MAX, .window = UINT64_MAX},
+        {.samples = 1281167, .kind = STOC_ORDER_SHUFFLED},
+        {.samples = (1 << 30) + 1, .kind = STOC_ORDER_SHUFFLED},
     };
     for (size_t o = 0; o < sizeof orders / sizeof *orders; o++) {
         stoc_epoch *e = open_epoch(orders[o], UINT64_MAX);
@@ -280,15 +301,19 @@ static void what_cannot_be(void)
     EQUAL(stoc_epoch_open(&cases[0].order, 0, NULL, &error), STOC_EINVAL);
 }
 
-/* Ranks share an epoch whatever the order is; and go on with any number of ranks from where others were. */
+/* Ranks share an epoch of any order. Any number of ranks continues from where others stopped. */
 static void ranks_share(void)
 {
     double weights[] = {1, 2, 3, 0, 4};
-    struct stoc_order orders[2] = {{.struct_bytes = sizeof *orders, .samples = 100, .kind = STOC_ORDER_SHUFFLED}, {.struct_bytes = sizeof *orders, .samples = 37}};
+    struct stoc_order orders[2] = {{.struct_bytes = sizeof *orders, .samples = 100, .kind = STOC_ORDER_SHUFFLED},
+                                   {.struct_bytes = sizeof *orders, .samples = 37}};
     uint64_t ratios[2] = {2, 1};
-    struct stoc_mix mix = {.struct_bytes = sizeof mix, .datasets = 2, .orders = orders, .ratios = ratios, .stop = STOC_MIX_ALL};
+    struct stoc_mix mix = {
+        .struct_bytes = sizeof mix, .datasets = 2, .orders = orders, .ratios = ratios, .stop = STOC_MIX_ALL};
     stoc_weights *w = NULL;
-    stoc_epoch *epochs[4] = {open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_SHUFFLED}, 1), open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_BLOCKS, .block = 7, .window = 3}, 1)};
+    stoc_epoch *epochs[4] = {
+        open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_SHUFFLED}, 1),
+        open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_BLOCKS, .block = 7, .window = 3}, 1)};
     EQUAL(stoc_weights_open(weights, 5, &w, &error), 0);
     EQUAL(stoc_epoch_open_weighted(w, 103, 0, 1, &epochs[2], &error), 0);
     EQUAL(stoc_epoch_open_mixed(&mix, 1, &epochs[3], &error), 0);
@@ -302,20 +327,22 @@ static void ranks_share(void)
             for (uint32_t ends = 0; ends <= STOC_ENDS_DROP; ends++) {
                 uint64_t real = 0;
                 for (uint64_t rank = 0; rank < ranks; rank++) {
-                    struct stoc_shard s = {.struct_bytes = sizeof s, .rank = rank, .ranks = ranks, .from = from, .ends = ends};
+                    struct stoc_shard s = {
+                        .struct_bytes = sizeof s, .rank = rank, .ranks = ranks, .from = from, .ends = ends};
                     EQUAL(stoc_epoch_shard(epochs[k], &s, &error), 0);
                     EQUAL(stoc_epoch_fill_shard(epochs[k], &s, one, 1000, 0), s.samples);
                     for (uint64_t i = 0; i < s.samples; i++)
                         EQUAL(one[i], all[from + (rank + i * ranks) % left]);
                     CHECK(s.real <= s.samples && s.samples - s.real <= (ends == STOC_ENDS_PAD));
-                    CHECK(ends == STOC_ENDS_UNEVEN || s.samples == (ends == STOC_ENDS_PAD ? (left + ranks - 1) / ranks : left / ranks));
+                    CHECK(ends == STOC_ENDS_UNEVEN ||
+                          s.samples == (ends == STOC_ENDS_PAD ? (left + ranks - 1) / ranks : left / ranks));
                     real += s.real;
                 }
                 EQUAL(real, ends == STOC_ENDS_DROP ? left / ranks * ranks : left);
             }
         }
     }
-    for (int k = 0; k < 4; k++) /* the table goes with its last user, in any order */
+    for (int k = 0; k < 4; k++) /* the last user frees the table, in any order */
         stoc_epoch_close(epochs[k]);
     stoc_weights_close(w);
     stoc_weights_close(NULL);
@@ -328,8 +355,13 @@ static void shards_that_cannot_be(void)
         struct stoc_shard shard;
         const char *want;
     } cases[] = {
-        {{.struct_bytes = 8, .ranks = 1}, "struct_bytes: 8"}, {{.ranks = 0}, "rank: 0 of 0"}, {{.ranks = 2, .rank = 2}, "rank: 2 of 2"}, {{.ranks = UINT64_MAX}, "rank: 0 of 18446744073709551615"},
-        {{.ranks = 1, .from = 6}, "from: 6"}, {{.ranks = 1, .ends = 3}, "ends: 3"}, {{.ranks = 1, .reserved = 1}, "reserved is 1"},
+        {{.struct_bytes = 8, .ranks = 1}, "struct_bytes: 8"},
+        {{.ranks = 0}, "rank: 0 of 0"},
+        {{.ranks = 2, .rank = 2}, "rank: 2 of 2"},
+        {{.ranks = UINT64_MAX}, "rank: 0 of 18446744073709551615"},
+        {{.ranks = 1, .from = 6}, "from: 6"},
+        {{.ranks = 1, .ends = 3}, "ends: 3"},
+        {{.ranks = 1, .reserved = 1}, "reserved is 1"},
     };
     int64_t index;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -342,14 +374,14 @@ static void shards_that_cannot_be(void)
     struct stoc_shard s = {.struct_bytes = sizeof s, .ranks = 1};
     EQUAL(stoc_epoch_shard(NULL, &s, &error), STOC_ECLOSED);
     EQUAL(stoc_epoch_shard(e, NULL, NULL), STOC_EINVAL);
-    EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 0), 0); /* it was not filled in */
+    EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 0), 0); /* stoc_epoch_shard has not filled it in */
     EQUAL(stoc_epoch_shard(e, &s, NULL), 0);
     EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 4), 1);
     EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, UINT64_MAX), 0);
     EQUAL(stoc_epoch_fill_shard(e, &s, NULL, 1, 0), STOC_EINVAL);
     EQUAL(stoc_epoch_fill_shard(e, NULL, &index, 1, 0), STOC_EINVAL);
     EQUAL(stoc_epoch_fill_shard(NULL, &s, &index, 1, 0), STOC_ECLOSED);
-    s.samples = UINT64_MAX; /* whatever is in it, it stays within the epoch */
+    s.samples = UINT64_MAX; /* whatever the shard has, fill stays within the epoch */
     EQUAL(stoc_epoch_fill_shard(e, &s, &index, 1, 0), STOC_EINVAL);
     s.samples = STOC_MAX_SAMPLES;
     s.ranks = UINT64_MAX;
@@ -366,8 +398,13 @@ static void weights_that_cannot_be(void)
         uint64_t n;
         const char *want;
     } cases[] = {
-        {{0}, 0, "weights: 0 are not in 1.."}, {{0, 0, 0}, 3, "all 3 are 0"}, {{1, -1, 1}, 3, "weight 1 is -1"}, {{1, 1, __builtin_nan("")}, 3, "weight 2 is nan"}, {{__builtin_inf()}, 1, "weight 0 is inf"},
-        {{-__builtin_inf()}, 1, "weight 0 is -inf"}, {{1}, STOC_MAX_SAMPLES + 1, "weights: 1099511627777"},
+        {{0}, 0, "weights: 0 are not in 1.."},
+        {{0, 0, 0}, 3, "all 3 are 0"},
+        {{1, -1, 1}, 3, "weight 1 is -1"},
+        {{1, 1, __builtin_nan("")}, 3, "weight 2 is nan"},
+        {{__builtin_inf()}, 1, "weight 0 is inf"},
+        {{-__builtin_inf()}, 1, "weight 0 is -inf"},
+        {{1}, STOC_MAX_SAMPLES + 1, "weights: 1099511627777"},
     };
     stoc_weights *w;
     stoc_epoch *e;
@@ -387,7 +424,8 @@ static void weights_that_cannot_be(void)
 
 static void mixes_that_cannot_be(void)
 {
-    struct stoc_order good = {.struct_bytes = sizeof good, .samples = 10}, bad = {.struct_bytes = sizeof bad}, half = {.struct_bytes = sizeof half, .samples = STOC_MAX_SAMPLES / 2 + 1};
+    struct stoc_order good = {.struct_bytes = sizeof good, .samples = 10}, bad = {.struct_bytes = sizeof bad},
+                      half = {.struct_bytes = sizeof half, .samples = STOC_MAX_SAMPLES / 2 + 1};
     struct stoc_order most = {.struct_bytes = sizeof most, .samples = STOC_MAX_SAMPLES - 10};
     const struct {
         struct stoc_order orders[2];

@@ -1,17 +1,25 @@
 /*
- * replay.c - carries out one schedule of internal/verify/model on the C library, and tells every word of the segment after each move.
+ * replay.c - runs one schedule of internal/verify/model on the C library, and prints every word of
+ * the segment after each move.
  *
- * Built and driven by internal/verify/model/replay_c_test.go, which compares. Compiled together with the library, with -DSTOC_FAULT_POINTS. It reads from standard input:
+ * internal/verify/model/replay_c_test.go builds and drives it, and compares the output. Compiled
+ * together with the library, with -DSTOC_FAULT_POINTS. It reads lines from standard input:
  *
- *   cache <first-come|first-indices|arena> <samples> <places> <records> <bytes of a place> <limit in bytes>
- *   client <joined|late|reader>                      clients in their order; a late one's first operation is register
- *   thread <client> <operation> ...                  threads in their order; an operation is register, clear, clear-now, recover,
- *   setup <operation> ...                            get:<sample>, or set|overwrite|abort:<sample>:<value>:<places it takes>
- *   run <thread> <what happens>                      it runs to its next fault point, or to the end of its operation; the program ends if that is something else
- *   die <client>                                     its threads stay where they are for ever, and all its descriptors are closed
+ *   cache <first-come|first-indices|arena> <samples> <places> <records> <bytes of a place>
+ *         <limit in bytes>                 (on one line)
+ *   client <joined|late|reader>            clients in their order; the first operation of a late
+ *                                          client is register
+ *   thread <client> <operation> ...        threads in their order. An operation is register, clear,
+ *   setup <operation> ...                  clear-now, recover, get:<sample>, or
+ *                                          set|overwrite|abort:<sample>:<value>:<number of places>
+ *   run <thread> <event>                   runs it to its next fault point, or to the end of its
+ *                                          operation. If that is not the event, the program ends
+ *   die <client>                           stops its threads for ever, and closes all its descriptors
  *
- * After setup, run and die it prints what happened ("ready", "at <point>", "end <result>", "dead") and then a line of all words in hexadecimal: phase, free_from,
- * arena_next, clients_high; word and meta of each sample; the checksum of each sample of an arena; the slot table of a first-come cache; sample and intent of each claim entry; the payload's bytes. One thread runs at a time.
+ * After setup, run and die it prints the event ("ready", "at <point>", "end <result>", "dead") and a
+ * line of words in hexadecimal: phase, free_from, arena_next, clients_high; word and meta of each
+ * sample; the checksum of each sample of an arena; the slot table of a first-come cache; sample and
+ * intent of each claim entry; the payload's bytes. One thread runs at a time.
  */
 #define _GNU_SOURCE 1
 #include "../stocached.h"
@@ -32,7 +40,7 @@
 
 void stoc_fault_set_hook(void (*hook)(const char *point));
 
-enum { CLIENTS = 4, THREADS = 4, OPERATIONS = 8, DESCRIPTORS = 1024, PATIENCE_S = 20 };
+enum { CLIENTS = 4, THREADS = 4, OPERATIONS = 8, DESCRIPTORS = 1024, TIMEOUT_S = 20 };
 
 struct operation {
     char name[16];
@@ -40,7 +48,7 @@ struct operation {
 };
 
 struct actor {
-    int client, count, at_work; /* at_work: which operation */
+    int client, count, at_work; /* at_work: number of the current operation */
     bool started;
     struct operation operations[OPERATIONS];
     char event[64];
@@ -55,8 +63,8 @@ static stoc_cache *clients[CLIENTS];
 static bool readers[CLIENTS];
 static int client_count, actor_count;
 static struct actor actors[THREADS];
-static signed char owner_of_fd[DESCRIPTORS]; /* client + 1; 0: nobody's yet, -1: the program's */
-static int segment;                          /* a descriptor of our own */
+static signed char owner_of_fd[DESCRIPTORS]; /* client + 1; 0: not yet assigned, -1: the program's */
+static int segment;                          /* our own descriptor */
 static const unsigned char *map;             /* all of it */
 static sem_t stopped;
 static _Thread_local struct actor *self;
@@ -72,7 +80,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
     _exit(1);
 }
 
-/* Descriptors that nobody had before are the client's. */
+/* New descriptors belong to the client. */
 static void claim_descriptors(int owner)
 {
     for (int fd = 0; fd < DESCRIPTORS; fd++)
@@ -120,7 +128,7 @@ static stoc_cache *join(void)
     return c;
 }
 
-/* Carries out an operation; event says how it ended. */
+/* Runs an operation. event gets its result. */
 static void perform(int client, const struct operation *o, char event[64])
 {
     stoc_cache *c = clients[readers[client] ? 0 : client];
@@ -189,19 +197,21 @@ static void run(struct actor *a)
         sem_post(&a->resume);
     }
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_S;
+    until.tv_sec += TIMEOUT_S;
     if (sem_timedwait(&stopped, &until) != 0)
-        fail("no fault point and no end within %d s", PATIENCE_S);
+        fail("no fault point and no end within %d s", TIMEOUT_S);
     claim_descriptors(a->client + 1);
 }
 
-static uint64_t word_at(uint64_t offset) { return *(const uint64_t *)(const void *)(map + offset); } /* everybody stands still */
+/* all threads stand still */
+static uint64_t word_at(uint64_t offset) { return *(const uint64_t *)(const void *)(map + offset); }
 
 static void tell(const char *event)
 {
-    uint64_t index = word_at(STOC_HEADER_INDEX_OFFSET), table = word_at(STOC_HEADER_SLOT_TABLE_OFFSET), payload = word_at(STOC_HEADER_PAYLOAD_OFFSET);
-    printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event, word_at(STOC_PHASE_OFFSET), word_at(STOC_FREE_FROM_OFFSET), word_at(STOC_ARENA_NEXT_OFFSET),
-           word_at(STOC_CLIENTS_HIGH_OFFSET));
+    uint64_t index = word_at(STOC_HEADER_INDEX_OFFSET), table = word_at(STOC_HEADER_SLOT_TABLE_OFFSET),
+             payload = word_at(STOC_HEADER_PAYLOAD_OFFSET);
+    printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event, word_at(STOC_PHASE_OFFSET),
+           word_at(STOC_FREE_FROM_OFFSET), word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET));
     for (unsigned i = 0; i < samples; i++)
         printf(" %" PRIx64 " %" PRIx64, word_at(index + 16 * i), word_at(index + 16 * i + 8));
     for (unsigned i = 0; i < samples && variable; i++)
@@ -210,7 +220,8 @@ static void tell(const char *event)
         printf(" %" PRIx64, word_at(table + 8 * s));
     for (unsigned r = 0; r < records; r++)
         for (unsigned k = 0; k < 2 * STOC_CLAIMS_PER_CLIENT; k++)
-            printf(" %" PRIx64, word_at(STOC_CLIENTS_OFFSET + STOC_CLIENT_RECORD_BYTES * (uint64_t)r + STOC_CLIENT_CLAIMS + 8 * k));
+            printf(" %" PRIx64,
+                   word_at(STOC_CLIENTS_OFFSET + STOC_CLIENT_RECORD_BYTES * (uint64_t)r + STOC_CLIENT_CLAIMS + 8 * k));
     printf(" ");
     for (size_t k = 0; k < places * place_bytes; k++)
         printf("%02x", map[payload + k]);
@@ -225,7 +236,8 @@ static void create(uint64_t limit)
     if (variable)
         options.variable = 1, options.limit_bytes = limit;
     else
-        options.slots = places, options.sample_bytes = place_bytes, options.assign = indices ? STOC_FIRST_INDICES : STOC_FIRST_COME;
+        options.slots = places, options.sample_bytes = place_bytes,
+        options.assign = indices ? STOC_FIRST_INDICES : STOC_FIRST_COME;
     if (stoc_create(NULL, &options, &clients[0], &error) != 0 || stoc_info(clients[0], &info) != 0)
         fail("create: %s", error.message);
     claim_descriptors(1);

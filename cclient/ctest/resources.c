@@ -1,4 +1,4 @@
-/* resources.c - too little of something: a full tmpfs, limits of the process, signals. */
+/* resources.c - a full tmpfs, limits of the process, signals. */
 #include "check.h"
 
 #include <sys/time.h>
@@ -14,7 +14,9 @@ static bool mount_small(const char *options)
 
 static void unmount_small(void) { umount2(small, MNT_DETACH); }
 
-#define IN_SMALL(...) (struct stoc_options){.struct_bytes = sizeof(struct stoc_options), .client_records = 16, .directory = small, __VA_ARGS__}
+#define IN_SMALL(...)                                                                                                  \
+    (struct stoc_options)                                                                                              \
+    { .struct_bytes = sizeof(struct stoc_options), .client_records = 16, .directory = small, __VA_ARGS__ }
 
 static void a_full_tmpfs(void)
 {
@@ -27,16 +29,17 @@ static void a_full_tmpfs(void)
     CHECK(strstr(e.message, small) && strstr(e.message, "16.0 MiB") && strstr(e.message, "headroom"));
     o.reserve = 1;
     EQUAL(stoc_create("big", &o, &c, &e), STOC_EMEMORY);
-    EQUAL(rmdir(small) == 0 ? 0 : errno, EBUSY); /* nothing was left behind, but it is mounted */
+    EQUAL(rmdir(small) == 0 ? 0 : errno, EBUSY); /* no file stays, but it is mounted */
     o = IN_SMALL(.samples = 1000, .slots = 100, .sample_bytes = 100000);
     REQUIRE(stoc_create("lazy", &o, &c, &e) == 0);
-    for (int i = 0; i < 41; i++) /* up to the end of a block of 2 MiB, which may have been taken as a whole */
+    for (int i = 0; i < 41; i++) /* up to the end of a block of 2 MiB, which may have been allocated at once */
         EQUAL(put(c, i, 100000, 1, 0), STOC_STORED);
-    /* What the first has yet to fill is promised: another of that size does not fit, though there is room now. */
+    /* The first cache is promised what it may still fill. A second one of that size does not fit,
+     * although the space is still free. */
     stoc_cache *d = NULL;
     EQUAL(stoc_create("second", &o, &d, &e), STOC_EMEMORY);
     CHECK(strstr(e.message, "1 other caches") != NULL);
-    /* Somebody else fills the tmpfs to the last page. */
+    /* Another program fills the tmpfs to the last page. */
     char path[200];
     snprintf(path, sizeof path, "%s/filler", small);
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
@@ -48,10 +51,10 @@ static void a_full_tmpfs(void)
     for (int i = 41; i < 44; i++)
         EQUAL(put(c, i, 100000, 1, 0), STOC_FULL);
     EQUAL(stoc_claim(c, 44, 100000, 0, &k), STOC_FULL);
-    EQUAL(put(c, 3, 100000, 2, STOC_OVERWRITE), STOC_STORED); /* its pages are there */
+    EQUAL(put(c, 3, 100000, 2, STOC_OVERWRITE), STOC_STORED); /* its pages exist */
     for (int i = 0; i < 41; i++)
         EQUAL(holds(c, i, 100000, i == 3 ? 2 : 1), 1);
-    stoc_cache *other = NULL; /* attaching, registering and clearing need no page */
+    stoc_cache *other = NULL; /* attaching, registering and clearing need no new page */
     REQUIRE(stoc_open(path_in_scratch("small/lazy"), 0, NULL, &other, &e) == 0);
     EQUAL(holds(other, 43, 100000, 1), 0);
     struct stoc_stats s = stats_of(other);
@@ -63,7 +66,7 @@ static void a_full_tmpfs(void)
     EQUAL(stoc_create("none", &o, &d, &e), STOC_EMEMORY);
     close(fd);
     unlink(path);
-    EQUAL(put(c, 43, 100000, 1, 0), STOC_STORED); /* and there is room again */
+    EQUAL(put(c, 43, 100000, 1, 0), STOC_STORED); /* there is space again */
     check_quiet(c);
     stoc_close(other);
     stoc_close(c);
@@ -91,7 +94,7 @@ static void a_full_tmpfs_and_an_arena(void)
     CHECK(stored > 40 && full > 10 && stored + full == 90);
     close(fd);
     unlink(path);
-    for (int i = 0; i < 90; i++) { /* samples that were refused kept their extents */
+    for (int i = 0; i < 90; i++) { /* samples of failed sets kept their extents */
         bool there = holds(c, i, 100000, 1) == 1;
         EQUAL(put(c, i, 100000, 1, 0), there ? STOC_EXISTS : STOC_STORED);
     }
@@ -160,7 +163,7 @@ static void limits_of_the_process(void)
                 EQUAL(code, STOC_ESYSTEM);
             EQUAL(code == 0 ? 0 : e.os_error, code == 0 ? 0 : EMFILE);
             CHECK(free_numbers < 2 || code == 0);
-            int next = dup(highest); /* nothing was left open */
+            int next = dup(highest); /* no descriptor stays open */
             CHECK(next == -1 || next == highest + 1);
             close(next);
         }
@@ -182,7 +185,7 @@ static void on_progress(void *context, uint64_t done_bytes, uint64_t total)
     progressed = done_bytes;
 }
 
-/* A timer that fires every millisecond while 300 MiB are reserved. */
+/* A timer fires every millisecond while 300 MiB are reserved. */
 static void a_storm_of_signals(void)
 {
     struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
@@ -190,7 +193,8 @@ static void a_storm_of_signals(void)
     sigaction(SIGALRM, &action, NULL);
     progressed = 0;
     setitimer(ITIMER_REAL, &often, NULL);
-    stoc_cache *c = make(NULL, OPTIONS(.samples = 300, .sample_bytes = 1 << 20, .reserve = 1, .progress = on_progress, .context = &progressed));
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 300, .sample_bytes = 1 << 20, .reserve = 1, .progress = on_progress,
+                                       .context = &progressed));
     for (int i = 0; i < 300; i += 10)
         EQUAL(put(c, i, 1 << 20, 1, 0), STOC_STORED);
     setitimer(ITIMER_REAL, &never, NULL);
@@ -201,14 +205,15 @@ static void a_storm_of_signals(void)
     stoc_close(c);
 }
 
-/* A gigabyte is created in milliseconds: nothing of the payload is touched. A big index too. */
+/* Creating a gigabyte takes milliseconds, because it touches nothing of the payload. Also with a
+ * large index. */
 static void creating_is_quick(void)
 {
     double began = seconds();
     stoc_cache *c = make(NULL, OPTIONS(.samples = 7133, .sample_bytes = 150528));
     double ms = 1e3 * (seconds() - began);
     printf("  1 GiB in %.2f ms\n", ms);
-    CHECK(ms < 100); /* 5 are asked for; this machine may be busy */
+    CHECK(ms < 100); /* the requirement is 5, but this machine may be busy */
     CHECK(stats_of(c).allocated_bytes < 4 << 20);
     stoc_close(c);
 }

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Runs the C tests: run.sh <build directory> <test program>... Every program ends with "name: N passed, M failed, K skipped"; so does this.
-# From cclient/.
+# Runs the C tests, from cclient/: run.sh <build directory> <test program>...
+# Every program ends with "name: N passed, M failed, K skipped", and so does this script.
 build=$1
 shift
 failures=0
 
 for program; do
     echo "== $(basename "$program")"
-    ASAN_OPTIONS=detect_stack_use_after_return=1 TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 timeout 300 "$program"
+    ASAN_OPTIONS=detect_stack_use_after_return=1 TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+        timeout 300 "$program"
     status=$?
     if [ $status -ne 0 ]; then
         echo "$program: exit status $status"
@@ -33,7 +34,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 here=$(pwd)
 
-exports_only_ours() { ! nm -D --defined-only "$1" | grep -v ' stoc_[a-z0-9_]*@@STOCACHED_1$' | grep -v ' A STOCACHED_1'; }
+exports_only_ours() {
+    ! nm -D --defined-only "$1" | grep -v ' stoc_[a-z0-9_]*@@STOCACHED_1$' | grep -v ' A STOCACHED_1'
+}
 
 needs_no_new_glibc() {
     newest=$(objdump -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -t. -k1,1n -k2,2n | tail -1)
@@ -44,22 +47,27 @@ needs_no_new_glibc() {
 has_soname() { objdump -p "$1" | grep -q 'SONAME *libstocached.so.1$'; }
 needs_only_libc() { ! objdump -p "$1" | grep NEEDED | grep -v -e 'libc\.so' -e 'libpthread\.so' -e 'ld-linux'; }
 
-# The library's writable data: the lists of handles and of connections that are made for one, a mutex, and which checksum function the processor can; nothing that could differ between
-# parent and child.
-little_writable_data() { # symbols in .data and .bss of ours
-    ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' | grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$' -e ' dialling$' -e ' chosen\.[0-9]*$'
+# The library's writable data: the lists of handles and of new connections, a mutex, and the checksum function for
+# this processor. Nothing may differ between parent and child.
+little_writable_data() { # our symbols in .data and .bss
+    ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' |
+        grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$' -e ' dialling$' -e ' chosen\.[0-9]*$'
 }
 
 header_alone() { # header_alone <compiler> <standard>
-    printf '#include "stocached.h"\nint main(void) { return stoc_abi_version() == STOC_ABI_VERSION ? 0 : 1; }\n' > "$work/header.$3"
-    $1 -std="$2" -pedantic -Wall -Wextra -Werror -I"$here" -o "$work/header" "$work/header.$3" -L"$build" -lstocached -Wl,-rpath,"$(cd "$build" && pwd)" && "$work/header"
+    printf '#include "stocached.h"\nint main(void) { return stoc_abi_version() == STOC_ABI_VERSION ? 0 : 1; }\n' \
+        > "$work/header.$3"
+    $1 -std="$2" -pedantic -Wall -Wextra -Werror -I"$here" -o "$work/header" "$work/header.$3" \
+        -L"$build" -lstocached -Wl,-rpath,"$(cd "$build" && pwd)" && "$work/header"
 }
 
 links_static() {
     ${CC:-cc} -std=c11 -I"$here" -o "$work/static" "$work/header.c" "$build/libstocached.a" -pthread && "$work/static"
 }
 
-stands_alone() { ${CC:-cc} -std=c11 -pedantic -Wall -Wextra -Werror -O2 -fPIC -c -o "$work/one.o" stocached.c; } # one command is all it takes
+stands_alone() { # one command compiles it
+    ${CC:-cc} -std=c11 -pedantic -Wall -Wextra -Werror -O2 -fPIC -c -o "$work/one.o" stocached.c
+}
 
 echo "== library"
 check 'exports stoc_* only' exports_only_ours "$build/libstocached.so.1"

@@ -1,9 +1,12 @@
 /*
- * task_queue.c - tasks in shared memory: some worker does each task exactly once, whichever worker is killed, and whenever.
+ * task_queue.c - tasks in shared memory. Workers do each task exactly once, whichever worker is
+ * killed at whatever time.
  */
 #include "check.h"
 
-#define ANSWER(b, p) ((struct answer *)(void *)((char *)(b) + 4096 + ((p) % capacity) * STOC_BOARD_TASK_BYTES + STOC_BOARD_ANSWER_OFFSET))
+#define ANSWER(b, p)                                                                                                   \
+    ((struct answer *)(void *)((char *)(b) + 4096 + ((p) % capacity) * STOC_BOARD_TASK_BYTES +                         \
+                               STOC_BOARD_ANSWER_OFFSET))
 
 struct answer {
     int32_t result;
@@ -30,11 +33,12 @@ static int64_t post(void *b, int64_t index, size_t n)
 {
     struct stoc_task tasks[512] = {{0}};
     for (size_t k = 0; k < n; k++)
-        tasks[k] = (struct stoc_task){.index = index + (int64_t)k, .row = (uint32_t)k, .buffer = 7, .kind = 3, .argument = 1000 + k};
+        tasks[k] = (struct stoc_task){
+            .index = index + (int64_t)k, .row = (uint32_t)k, .buffer = 7, .kind = 3, .argument = 1000 + k};
     return stoc_board_push(b, tasks, n);
 }
 
-/* How many batches of one are unfinished: 1 or 0. */
+/* Number of unfinished batches of one: 1 or 0. */
 static int64_t wait_for(void *b, int64_t first, uint64_t n, uint32_t timeout_ms)
 {
     struct stoc_batch batch = {(uint64_t)first, n};
@@ -80,7 +84,7 @@ static void batches_lie_side_by_side(void)
     struct stoc_task task;
     EQUAL(post(b, 0, 8), 0);
     EQUAL(post(b, 0, 6), 8);
-    EQUAL(post(b, 0, 3), STOC_EMEMORY); /* only 2 places are left before the end, and those behind are in use */
+    EQUAL(post(b, 0, 3), STOC_EMEMORY); /* only 2 entries are free before the end, and those after it are in use */
     EQUAL(post(b, 0, 2), 14);
     for (int k = 0; k < 16; k++) {
         EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
@@ -99,14 +103,15 @@ static void batches_lie_side_by_side(void)
     }
     EQUAL(stoc_board_release(b, 16, 7), 0);
     EQUAL(stoc_board_release(b, 23, 8), 0);
-    EQUAL(post(b, 0, 5), 32); /* one place is left before the end */
+    EQUAL(post(b, 0, 5), 32); /* one entry is free before the end */
     EQUAL(post(b, 0, 8), 37);
     EQUAL(stoc_board_take(b, 1, 0, &task, 1), 1);
     EQUAL(task.position, 32);
     drop_queue(b, 0);
 }
 
-/* Every length around the steps of the copy, to and from every place in a line; nothing beside it changes. */
+/* All lengths near the steps of the copy, and all offsets in a cache line. Bytes next to it do not
+ * change. */
 static void copied(void)
 {
     enum { MOST = 4096 + 400, ROOM = MOST + 256 };
@@ -231,7 +236,7 @@ static void several_at_once(void)
     EQUAL(post(b, 0, 5), 0);
     EQUAL(post(b, 50, 3), 5);
     EQUAL(stoc_board_take(b, 1, 0, tasks, 3), 3);
-    EQUAL(stoc_board_take(b, 2, 0, tasks + 3, 4), 2); /* not those of the next batch */
+    EQUAL(stoc_board_take(b, 2, 0, tasks + 3, 4), 2); /* none of the next batch */
     for (int k = 0; k < 5; k++) {
         EQUAL(tasks[k].position, k);
         EQUAL(tasks[k].index, k);
@@ -242,19 +247,19 @@ static void several_at_once(void)
     EQUAL(ANSWER(b, 1)->began_ns, 0);
     ANSWER(b, 1)->began_ns = ANSWER(b, 0)->began_ns + 7;
     EQUAL(stoc_board_done(b, 1, tasks, 3), 0);
-    EQUAL(ANSWER(b, 0)->ended_ns, ANSWER(b, 1)->began_ns); /* as far as the worker has said when it began which */
+    EQUAL(ANSWER(b, 0)->ended_ns, ANSWER(b, 1)->began_ns); /* as far as the worker stored when it began each task */
     CHECK(ANSWER(b, 1)->ended_ns > ANSWER(b, 1)->began_ns);
     EQUAL(ANSWER(b, 2)->began_ns, ANSWER(b, 2)->ended_ns);
     for (int k = 0; k < 5; k++)
-        ANSWER(b, k)->augment_ns = 5; /* as workers store it */
+        ANSWER(b, k)->augment_ns = 5; /* as workers do */
     EQUAL(stoc_board_held(b, 2, held, 8), 2);
     EQUAL(stoc_board_repost(b, 2, held[0]), 0);
     EQUAL(stoc_board_done(b, 2, tasks + 3, 2), STOC_ELOST);
-    EQUAL(ANSWER(b, 4)->result, 14); /* the other is answered */
+    EQUAL(ANSWER(b, 4)->result, 14); /* the other task is answered */
     EQUAL(ANSWER(b, 3)->augment_ns, 0);
     EQUAL(ANSWER(b, 4)->augment_ns, 5);
     EQUAL(wait_for(b, 0, 5, 0), 1);
-    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* one that somebody may have died of is taken alone, */
+    EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* a worker may have died of this task, so it is taken alone, */
     EQUAL(tasks[0].position, 3);
     EQUAL(stoc_board_done(b, 1, tasks, 1), 0);
     EQUAL(wait_for(b, 0, 5, 0), 0);
@@ -262,7 +267,7 @@ static void several_at_once(void)
     for (int k = 5; k < 8; k++)
         EQUAL(stoc_board_repost(b, 1, (uint64_t)k), 0);
     for (int k = 0; k < 3; k++) {
-        EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* and not with others either */
+        EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 1); /* and not after others either */
         EQUAL(tasks[0].index, 50 + k);
         CHECK(ANSWER(b, 5 + k)->began_ns > 0);
         EQUAL(stoc_board_done(b, 1, tasks, 1), 0);
@@ -270,7 +275,7 @@ static void several_at_once(void)
     EQUAL(stoc_board_release(b, 0, 5), 0);
     EQUAL(stoc_board_release(b, 5, 3), 0);
     EQUAL(post(b, 90, 8), 8);
-    EQUAL(post(b, 98, 3), 16); /* in places that had tasks to be taken alone */
+    EQUAL(post(b, 98, 3), 16); /* in entries whose earlier tasks were to be taken alone */
     for (int k = 0; k < 3; k++)
         EQUAL(ANSWER(b, 16 + k)->augment_ns, 0);
     EQUAL(stoc_board_take(b, 1, 0, tasks, 8), 8);
@@ -280,13 +285,13 @@ static void several_at_once(void)
     drop_queue(b, 0);
 }
 
-/* ------------------------------------------------------------------------------------------------ many at once */
+/* ------------------------------------------------------------ many at once */
 
 enum { BATCH = 32, AHEAD = 4, WORKERS = 4, RUN_LENGTH = 7 };
 
 struct crowd {
     void *queue;
-    _Atomic uint32_t *times; /* by index: how often it was done */
+    _Atomic uint32_t *times; /* by index: how often a worker did it */
     _Atomic uint32_t number;
 };
 
@@ -362,7 +367,7 @@ static pid_t start_worker(struct crowd *crowd, uint32_t worker, const char *faul
     return pid;
 }
 
-/* The parent's part: whoever is dead is replaced, and what it held is posted anew. */
+/* The parent's part: replaces dead workers, and reposts their tasks. */
 static int bury(struct crowd *crowd, pid_t *pids)
 {
     int dead = 0;
@@ -380,7 +385,8 @@ static int bury(struct crowd *crowd, pid_t *pids)
     return dead;
 }
 
-/* Batches are done by processes of which one after the other is killed; `fault`: at that point, else at any moment. Returns how many died. */
+/* Processes do batches while they are killed one after the other: at the point `fault`, or at any
+ * moment. Returns how many died. */
 static int run_killed(int batches, const char *fault)
 {
     size_t more = (size_t)batches * BATCH * sizeof(uint32_t);
@@ -405,7 +411,8 @@ static int run_killed(int batches, const char *fault)
         }
         check_batch(crowd.queue, posted[at], at * BATCH);
     }
-    for (int turns = 0; fault && dead == 0 && turns < 20000; turns++) { /* with nothing left to do they sleep, which some have not done yet on a busy machine */
+    for (int turns = 0; fault && dead == 0 && turns < 20000; turns++) {
+        /* workers without tasks sleep; on a busy machine some do so late */
         usleep(1000);
         dead += bury(&crowd, pids);
     }
@@ -426,7 +433,9 @@ static void workers_killed_at_random(void) { CHECK(run_killed(300, NULL) > 100);
 #ifdef STOC_FAULT_POINTS
 static void workers_killed_at_every_point(void)
 {
-    static const char *const points[] = {"task_queue.taken=kill", "task_queue.taken@3=kill", "task_queue.sleep=kill", "task_queue.answer=kill", "task_queue.answer@5=kill", "task_queue.done=kill", "task_queue.done@2=kill"};
+    static const char *const points[] = {"task_queue.taken=kill",  "task_queue.taken@3=kill",  "task_queue.sleep=kill",
+                                         "task_queue.answer=kill", "task_queue.answer@5=kill", "task_queue.done=kill",
+                                         "task_queue.done@2=kill"};
     for (size_t k = 0; k < sizeof points / sizeof *points; k++)
         CHECK(run_killed(20, points[k]) >= 1);
 }

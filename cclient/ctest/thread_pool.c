@@ -1,4 +1,5 @@
-/* thread_pool.c - threads that help with a batch: they do it right, stay for a moment, leave, and disturb no other thread. */
+/* thread_pool.c - threads that help with a batch: they work correctly, wait for a moment, end, and
+ * disturb no other thread. */
 #include "check.h"
 
 #include <dirent.h>
@@ -16,7 +17,7 @@ static int threads_now(void)
     return count;
 }
 
-/* Those of a sanitizer, and the program's own. */
+/* Threads of a sanitizer, and the program's own. */
 static int others;
 
 static bool until_threads(int count)
@@ -34,7 +35,7 @@ static stoc_cache *full_cache(void)
     return c;
 }
 
-/* A batch in a random order, by so many threads. */
+/* Gathers a batch in a random order with this many threads. */
 static void gather(stoc_cache *c, unsigned threads, uint64_t seed, unsigned char *batch)
 {
     int64_t indices[ROWS];
@@ -53,23 +54,24 @@ static void helpers_stay_and_leave(void)
     stoc_cache *c = full_cache();
     unsigned char *batch = malloc((size_t)ROWS * BYTES);
     for (uint64_t round = 0; round < 3; round++) {
-        bool stayed = false; /* on a busy machine they may have left before we look */
+        bool stayed = false; /* on a busy machine they may have left before we count them */
         for (int tries = 0; tries < 100 && !stayed; tries++) {
             gather(c, HELPED, round, batch);
             int64_t one = 0;
-            EQUAL(stoc_gather(c, &one, 1, -1, batch, BYTES, NULL, HELPED), 1); /* too little to help with */
+            EQUAL(stoc_gather(c, &one, 1, -1, batch, BYTES, NULL, HELPED), 1); /* too little work for helpers */
             int64_t all[ROWS] = {0};
             EQUAL(stoc_gather(c, all, ROWS, -1, batch, BYTES, NULL, HELPED), ROWS);
             stayed = threads_now() == others + HELPED;
         }
         CHECK(stayed);
-        CHECK(until_threads(others + 1)); /* without being told */
+        CHECK(until_threads(others + 1)); /* without a signal to do so */
     }
     free(batch);
     stoc_close(c);
 }
 
-/* Pauses as long as helpers stay, so that some are called while they leave; and other numbers of them. */
+/* Pauses as long as helpers wait, so that some calls come while they end. The number of threads
+ * changes too. */
 static void called_while_they_leave(void)
 {
     stoc_cache *c = full_cache();
@@ -115,7 +117,7 @@ static void they_leave_with_the_handle(void)
     for (uint64_t round = 0; round < 20; round++) {
         stoc_cache *c = full_cache();
         gather(c, HELPED, round, batch);
-        stoc_close(c); /* frees what they wait at */
+        stoc_close(c); /* frees the memory that they wait on */
         CHECK(until_threads(others + 1));
     }
     free(batch);
@@ -128,7 +130,7 @@ static void on_signal(int number)
     handled = 1;
 }
 
-/* The program's handlers run on no thread that it does not know. */
+/* Signal handlers of the program never run in helpers. */
 static void they_take_no_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal}, before;
@@ -155,13 +157,14 @@ static void they_take_no_signals(void)
     stoc_close(c);
 }
 
-/* Where no thread can be made the caller does it all. First of all, as stacks of threads that ended are used again. */
-__attribute__((unused)) static void nobody_can_be_had(void)
+/* If no thread can be made, the caller does all work. This test is the first, because later ones
+ * could reuse stacks of threads that ended. */
+__attribute__((unused)) static void no_thread_can_be_made(void)
 {
     stoc_cache *c = full_cache();
     unsigned char *batch = malloc((size_t)ROWS * BYTES);
     int status = IN_CHILD({
-        struct rlimit space = {.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY}; /* bytes: no room for a stack */
+        struct rlimit space = {.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY}; /* bytes: no space for a stack */
         REQUIRE(setrlimit(RLIMIT_AS, &space) == 0);
         gather(c, HELPED, 3, batch);
         EQUAL(threads_now(), 1);
@@ -177,10 +180,10 @@ int main(int argc, char **argv)
 {
     (void)argc;
     begin_tests();
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which need address space themselves */
-    RUN(nobody_can_be_had);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* sanitizers need address space themselves */
+    RUN(no_thread_can_be_made);
 #endif
-    pthread_t first; /* with it a sanitizer starts its own */
+    pthread_t first; /* it makes a sanitizer start its own threads */
     if (pthread_create(&first, NULL, nothing, NULL) != 0 || pthread_join(first, NULL) != 0)
         return 2;
     usleep(100000);

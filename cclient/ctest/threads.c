@@ -1,4 +1,5 @@
-/* threads.c - any number of threads on one handle, two handles, everything at once. Run under the thread sanitizer as well. */
+/* threads.c - many threads on one handle and on two handles, with all operations at once. Also run
+ * under the thread sanitizer. */
 #include "check.h"
 
 #include <sched.h>
@@ -12,7 +13,7 @@ static bool variable;
 
 static size_t length_for(uint64_t v) { return variable ? (size_t)(v * 977 % BYTES) : BYTES; }
 
-/* A version that says by itself which it is: the first 8 bytes; the rest follows from it. */
+/* Bytes whose first 8 bytes give the version; all others follow from it. */
 static void stamp(unsigned char *bytes, size_t n, uint64_t i, uint64_t v)
 {
     fill(bytes, n, i, v);
@@ -122,7 +123,9 @@ static void everything_at_once(void)
 {
     for (int v = 0; v < 2; v++) {
         variable = v;
-        handles[0] = variable ? make(NULL, OPTIONS(.samples = N, .variable = 1, .limit_bytes = 8 << 20, .sample_bytes = BYTES)) : make(NULL, OPTIONS(.samples = N, .slots = N / 2, .sample_bytes = BYTES));
+        handles[0] = variable ? make(NULL, OPTIONS(.samples = N, .variable = 1, .limit_bytes = 8 << 20,
+                                                   .sample_bytes = BYTES))
+                              : make(NULL, OPTIONS(.samples = N, .slots = N / 2, .sample_bytes = BYTES));
         handles[1] = join_fd(handles[0]);
         pthread_t threads[THREADS];
         stop = false;
@@ -132,7 +135,8 @@ static void everything_at_once(void)
         for (int k = 0; k < THREADS; k++)
             REQUIRE(pthread_create(&threads[k], NULL, worker, (void *)(uintptr_t)k) == 0);
         usleep(1500000);
-        for (int more = 0, k = 0; k < 8 && more < 60000; k += done[k] > 10, more++) /* on a busy machine some things are done late */
+        /* on a busy machine some operations come late */
+        for (int more = 0, k = 0; k < 8 && more < 60000; k += done[k] > 10, more++)
             usleep(done[k] > 10 ? 0 : 1000);
         stop = true;
         for (int k = 0; k < THREADS; k++)
@@ -145,14 +149,15 @@ static void everything_at_once(void)
         EQUAL(s.corrupt, 0);
         EQUAL(s.recovered, 0);
         CHECK(s.stored > 0 && s.hits > 0);
-        printf("  %llu stored, %llu hits, %llu retried, %llu clears\n", (unsigned long long)s.stored, (unsigned long long)s.hits, (unsigned long long)s.retried, (unsigned long long)s.clears);
+        printf("  %llu stored, %llu hits, %llu retried, %llu clears\n", (unsigned long long)s.stored,
+               (unsigned long long)s.hits, (unsigned long long)s.retried, (unsigned long long)s.clears);
         check_quiet(handles[0]);
         stoc_close(handles[1]);
         stoc_close(handles[0]);
     }
 }
 
-/* A sample that never changes: its view is final while others come and go. */
+/* A sample that never changes: its view stays the same while others change. */
 static void *view_for_ever(void *arg)
 {
     stoc_cache *c = arg;
@@ -215,7 +220,7 @@ static void one_of_many_stores(void)
         stored += (intptr_t)n;
     }
     EQUAL(stored, N);
-    EQUAL(stats_of(handles[0]).exists, (THREADS - 1) * N); /* who waited saw it stored */
+    EQUAL(stats_of(handles[0]).exists, (THREADS - 1) * N); /* threads that waited saw it stored */
     check_quiet(handles[0]);
     stoc_close(handles[1]);
     stoc_close(handles[0]);
@@ -223,7 +228,8 @@ static void one_of_many_stores(void)
 
 static atomic_int arrived;
 
-/* Both threads go on at the same moment: they spin, so that neither has to be woken, and yield after a while, for machines of one processor. */
+/* Both threads go on at the same moment. They spin, so that neither must be woken. After a while
+ * they yield, for machines with one processor. */
 static void meet(int before)
 {
     atomic_fetch_add(&arrived, 1);
@@ -232,7 +238,8 @@ static void meet(int before)
             sched_yield();
 }
 
-/* Two threads set the only sample of a cache with one place, over and over; returns how often it was stored. */
+/* Two threads set the only sample of a cache with one place, many times. Returns how often it was
+ * stored. */
 static void *take_the_last_place(void *arg)
 {
     intptr_t stored = 0;
@@ -250,7 +257,8 @@ static void *take_the_last_place(void *arg)
     return (void *)stored;
 }
 
-/* Who meets the last place being taken for the sample that it sets is told so, and not that the cache is full. */
+/* A set finds that another set has just taken the last place for the same sample. It returns that,
+ * and not FULL. */
 static void full_means_that_it_does_not_fit(void)
 {
     handles[0] = make(NULL, OPTIONS(.samples = 1, .sample_bytes = 100));

@@ -1,5 +1,6 @@
-/* unit.c - parts of the library by themselves: checksum, copies, helpers, memory limits, names. The library is compiled into this program. */
-#define STAY_MS 0 /* helpers leave as soon as they have worked: some are called while they do */
+/* unit.c - parts of the library alone: checksum, copies, helpers, memory limits, names. The library
+ * is compiled into this program. */
+#define STAY_MS 0 /* helpers end as soon as they have worked, so that some calls come meanwhile */
 #include "../stocached.c"
 
 #include "check.h"
@@ -10,7 +11,8 @@ static void checksums(void)
     unsigned char *bytes = malloc(MOST + 16);
     fill(bytes, MOST + 16, 1, 1);
     crc_function *functions[2] = {crc_portable, crc_choose()};
-    printf("  %s\n", functions[1] == crc_portable ? "no hardware checksum on this machine: the table only" : "hardware checksum and table");
+    printf("  %s\n", functions[1] == crc_portable ? "no hardware checksum on this machine: the table only"
+                                                  : "hardware checksum and table");
     for (int f = 0; f < 2; f++) {
         EQUAL(functions[f](0, "123456789", 9), 0xe3069283);
         EQUAL(functions[f](0, bytes, 0), 0);
@@ -52,13 +54,14 @@ static void work_once(void *context)
     atomic_fetch_add(&worked, 1);
 }
 
-/* Whoever is called while he leaves works, or another does in his place: once for each that is asked for, and the caller never waits for one who has left. */
+/* A helper that is called while it ends works, or another one does. Each requested helper works
+ * once, and the caller never waits for one that has ended. */
 static void helpers_that_leave(void)
 {
     enum { ROUNDS = 20000 };
     static struct thread_pool pool;
     uint64_t x = 1;
-    alarm(200); /* a caller that waits for ever */
+    alarm(200); /* ends a caller that waits for ever */
     for (int k = 0; k < ROUNDS; k++) {
         worked = 0;
         run_threads(&pool, 3, work_once, &worked);
@@ -89,7 +92,7 @@ static void put_file(const char *root, const char *name, const char *text)
 
 #define G (UINT64_C(1) << 30)
 
-/* Files as the kernel writes them, and the tightest room they leave. */
+/* Files with the text of the kernel, and the tightest limit that follows from them. */
 static void memory_limits(void)
 {
     struct {
@@ -98,20 +101,52 @@ static void memory_limits(void)
         uint64_t total, available;
         const char *what;
     } table[] = {
-        {"machine alone", {"/proc/meminfo", "MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:    4194304 kB\n"}, 8 * G, 4 * G, "machine"},
-        {"v2", {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "0::/job/a\n", "/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
-                "/sys/fs/cgroup/job/a/memory.max", "max\n", "/sys/fs/cgroup/job/a/memory.current", "1000000\n", "/sys/fs/cgroup/job/memory.max", "4294967296\n", "/sys/fs/cgroup/job/memory.current", "3221225472\n",
-                "/sys/fs/cgroup/job/memory.stat", "anon 1\nactive_file 536870912\ninactive_file 536870912\nshmem 7\n"}, 4 * G, 2 * G, "cgroup /job (memory.max)"},
-        {"v2, high", {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "0::/\n", "/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-                      "/sys/fs/cgroup/memory.max", "8589934592\n", "/sys/fs/cgroup/memory.high", "4294967296\n", "/sys/fs/cgroup/memory.current", "1073741824\n"}, 4 * G, 3 * G, "memory.high"},
-        {"v1 in a container", {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n",
-                               "/proc/self/mountinfo", "31 20 0:27 /docker/abc /sys/fs/cgroup/mem\\040ory rw - cgroup cgroup rw,memory\n",
-                               "/sys/fs/cgroup/mem ory/memory.limit_in_bytes", "2147483648\n", "/sys/fs/cgroup/mem ory/memory.usage_in_bytes", "1610612736\n",
-                               "/sys/fs/cgroup/mem ory/memory.stat", "total_active_file 0\ntotal_inactive_file 536870912\n"}, 2 * G, G, "cgroup / (memory.limit_in_bytes)"},
-        {"v1 without a limit", {"/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "/proc/self/cgroup", "4:memory:/x/y\n", "/proc/self/mountinfo", "31 20 0:27 / /cg rw - cgroup cgroup rw,memory\n",
-                                "/cg/x/y/memory.limit_in_bytes", "9223372036854771712\n", "/cg/x/y/memory.usage_in_bytes", "1\n"}, 8 * G, 4 * G, "machine"},
-        {"outside of the mount", {"/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "/proc/self/cgroup", "0::/../elsewhere\n", "/proc/self/mountinfo", "31 20 0:27 / /cg rw - cgroup2 cgroup2 rw\n",
-                                  "/cg/memory.max", "1073741824\n", "/cg/memory.current", "2147483648\n"}, G, 0, "cgroup / (memory.max)"},
+        {"machine alone",
+         {"/proc/meminfo", "MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:    4194304 kB\n"},
+         8 * G,
+         4 * G,
+         "machine"},
+        {"v2",
+         {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "0::/job/a\n",
+          "/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+          "/sys/fs/cgroup/job/a/memory.max", "max\n", "/sys/fs/cgroup/job/a/memory.current", "1000000\n",
+          "/sys/fs/cgroup/job/memory.max", "4294967296\n", "/sys/fs/cgroup/job/memory.current", "3221225472\n",
+          "/sys/fs/cgroup/job/memory.stat", "anon 1\nactive_file 536870912\ninactive_file 536870912\nshmem 7\n"},
+         4 * G,
+         2 * G,
+         "cgroup /job (memory.max)"},
+        {"v2, high",
+         {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup", "0::/\n",
+          "/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/memory.max",
+          "8589934592\n", "/sys/fs/cgroup/memory.high", "4294967296\n", "/sys/fs/cgroup/memory.current",
+          "1073741824\n"},
+         4 * G,
+         3 * G,
+         "memory.high"},
+        {"v1 in a container",
+         {"/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n", "/proc/self/cgroup",
+          "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n", "/proc/self/mountinfo",
+          "31 20 0:27 /docker/abc /sys/fs/cgroup/mem\\040ory rw - cgroup cgroup rw,memory\n",
+          "/sys/fs/cgroup/mem ory/memory.limit_in_bytes", "2147483648\n",
+          "/sys/fs/cgroup/mem ory/memory.usage_in_bytes", "1610612736\n", "/sys/fs/cgroup/mem ory/memory.stat",
+          "total_active_file 0\ntotal_inactive_file 536870912\n"},
+         2 * G,
+         G,
+         "cgroup / (memory.limit_in_bytes)"},
+        {"v1 without a limit",
+         {"/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "/proc/self/cgroup", "4:memory:/x/y\n",
+          "/proc/self/mountinfo", "31 20 0:27 / /cg rw - cgroup cgroup rw,memory\n", "/cg/x/y/memory.limit_in_bytes",
+          "9223372036854771712\n", "/cg/x/y/memory.usage_in_bytes", "1\n"},
+         8 * G,
+         4 * G,
+         "machine"},
+        {"outside of the mount",
+         {"/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "/proc/self/cgroup",
+          "0::/../elsewhere\n", "/proc/self/mountinfo", "31 20 0:27 / /cg rw - cgroup2 cgroup2 rw\n", "/cg/memory.max",
+          "1073741824\n", "/cg/memory.current", "2147483648\n"},
+         G,
+         0,
+         "cgroup / (memory.max)"},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         char root[200];
@@ -122,14 +157,17 @@ static void memory_limits(void)
             put_file(root, table[k].files[f], table[k].files[f + 1]);
         REQUIRE(tightest_room(root, NULL, &r));
         if (r.total != table[k].total || r.available != table[k].available || !strstr(r.what, table[k].what))
-            COMPLAIN("%s: %s has %llu of %llu", table[k].name, r.what, (unsigned long long)r.available, (unsigned long long)r.total);
+            COMPLAIN("%s: %s has %llu of %llu", table[k].name, r.what, (unsigned long long)r.available,
+                     (unsigned long long)r.total);
     }
     struct room r;
     CHECK(!tightest_room("/nowhere", NULL, &r));
     REQUIRE(tightest_room("", NULL, &r)); /* this machine */
     CHECK(r.total >= r.available && r.available > 0 && r.what[0]);
-    printf("  here: %s has %llu of %llu MiB\n", r.what, (unsigned long long)(r.available >> 20), (unsigned long long)(r.total >> 20));
-    struct room small = {.total = G, .available = 200 * MIB}, middle = {.total = 4 * G, .available = 300 * MIB}, large = {.total = 64 * G, .available = 2 * G}, gone = {.total = G, .available = 100 * MIB};
+    printf("  here: %s has %llu of %llu MiB\n", r.what, (unsigned long long)(r.available >> 20),
+           (unsigned long long)(r.total >> 20));
+    struct room small = {.total = G, .available = 200 * MIB}, middle = {.total = 4 * G, .available = 300 * MIB},
+                large = {.total = 64 * G, .available = 2 * G}, gone = {.total = G, .available = 100 * MIB};
     EQUAL(room_floor(&small), 128 * MIB);
     EQUAL(room_usable(&small), 72 * MIB);
     EQUAL(room_floor(&middle), 256 * MIB);
@@ -137,7 +175,7 @@ static void memory_limits(void)
     EQUAL(room_usable(&gone), 0);
 }
 
-/* A line of text that the kernel never wrote must not lead outside of the buffers. */
+/* Text that the kernel never writes must not lead outside the buffers. */
 static void memory_limits_of_noise(void)
 {
     uint64_t x = 88172645463325252u;
@@ -146,14 +184,16 @@ static void memory_limits_of_noise(void)
     REQUIRE(mkdir(root, 0700) == 0);
     static const char letters[] = "0:/ -\\.\n12aa,memory cgroup cgroup2 0::/ max";
     for (int round = 0; round < 300; round++) {
-        static const char *const names[] = {"/proc/self/cgroup", "/proc/self/mountinfo", "/proc/meminfo", "/cg/memory.max"};
+        static const char *const names[] = {"/proc/self/cgroup", "/proc/self/mountinfo", "/proc/meminfo",
+                                            "/cg/memory.max"};
         for (int k = 0; k < 4; k++) {
             size_t n = 0;
             if (k == 2)
                 n = (size_t)snprintf(text, sizeof text, "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
             while (n < sizeof text - 60 && (x ^= x << 13, x ^= x >> 7, x ^= x << 17) % 200) {
                 if (k == 1 && x % 7 == 0)
-                    n += (size_t)snprintf(text + n, 60, "3 2 0:2 / /cg rw - cgroup%s rw,memory\n", x & 256 ? "2 c" : " c");
+                    n += (size_t)snprintf(text + n, 60, "3 2 0:2 / /cg rw - cgroup%s rw,memory\n",
+                                          x & 256 ? "2 c" : " c");
                 text[n++] = letters[(x >> 20) % (sizeof letters - 1)];
             }
             text[n] = 0;
@@ -166,29 +206,41 @@ static void memory_limits_of_noise(void)
 
 static void names_and_texts(void)
 {
-    CHECK(name_valid("a") && name_valid("imagenet-v1.2_x") && !name_valid("") && !name_valid("-a") && !name_valid("a/b") && !name_valid("\xc3\xa4"));
-    CHECK(is_utf8("", 0) && is_utf8("\xc3\xa4", 2) && !is_utf8("\xc3", 1) && !is_utf8("\xed\xa0\x80", 3) && !is_utf8("\xc0\x80", 2) && is_utf8("\xf0\x9f\x98\x80", 4) && !is_utf8("\xf4\x90\x80\x80", 4));
+    CHECK(name_valid("a") && name_valid("imagenet-v1.2_x") && !name_valid("") && !name_valid("-a") &&
+          !name_valid("a/b") && !name_valid("\xc3\xa4"));
+    CHECK(is_utf8("", 0) && is_utf8("\xc3\xa4", 2) && !is_utf8("\xc3", 1) && !is_utf8("\xed\xa0\x80", 3) &&
+          !is_utf8("\xc0\x80", 2) && is_utf8("\xf0\x9f\x98\x80", 4) && !is_utf8("\xf4\x90\x80\x80", 4));
     CHECK(!is_utf8("\xe0\x80\x80", 3) && !is_utf8("a\0b", 3) && is_utf8("\xe2\x82\xac", 3));
     char text[32];
-    CHECK(strcmp(size_text(1, text), "1 B") == 0 && strcmp(size_text(1536, text), "1.5 KiB") == 0 && strcmp(size_text(UINT64_MAX, text), "16.0 EiB") == 0);
-    CHECK(is_proc_fd("/proc/12/fd/3") && is_proc_fd("/proc/self/fd/3") && !is_proc_fd("/proc/12/fd/") && !is_proc_fd("/proc/12/fd/3/4") && !is_proc_fd("/tmp/proc/1/fd/2"));
+    CHECK(strcmp(size_text(1, text), "1 B") == 0 && strcmp(size_text(1536, text), "1.5 KiB") == 0 &&
+          strcmp(size_text(UINT64_MAX, text), "16.0 EiB") == 0);
+    CHECK(is_proc_fd("/proc/12/fd/3") && is_proc_fd("/proc/self/fd/3") && !is_proc_fd("/proc/12/fd/") &&
+          !is_proc_fd("/proc/12/fd/3/4") && !is_proc_fd("/tmp/proc/1/fd/2"));
     const char *digits = "18446744073709551615x", *over = "99999999999999999999";
     CHECK(parse_number(&digits) == UINT64_MAX && *digits == 'x' && parse_number(&over) == UINT64_MAX);
 }
 
-/* Text of others does nothing to a terminal, and stays readable. */
+/* Text from outside cannot control a terminal, and stays readable. */
 static void printable_texts(void)
 {
     static const struct {
         const char *text, *want;
-    } cases[] = {{"a/b c.jpg", "a/b c.jpg"},
-                 {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xe4\xb8\xad", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xe4\xb8\xad"},
-                 {"\x1b]0;x\a\n\r\t\x7f", "?]0;x?????"},
-                 {"a\xc2\x9b" "31m", "a??31m"},           /* a control character of two bytes */
-                 {"\x9b" "31m\xff\xc3", "?31m??"},        /* no UTF-8 */
-                 {"\xe2\x80\xae" "x\xe2\x81\xa6\xd8\x9c", "???x?????"}, /* turns the line around */
-                 {"\xc0\x9b\xe0\x80\x9b\xed\xa0\x80\xf4\x90\x80\x80", "????????????"}, /* written too long, a surrogate, beyond the last character */
-                 {"", ""}};
+    } cases[] = {
+        {"a/b c.jpg", "a/b c.jpg"},
+        {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xe4\xb8\xad", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xe4\xb8\xad"},
+        {"\x1b]0;x\a\n\r\t\x7f", "?]0;x?????"},
+        {"a\xc2\x9b"
+         "31m",
+         "a??31m"}, /* a control character of two bytes */
+        {"\x9b"
+         "31m\xff\xc3",
+         "?31m??"}, /* not UTF-8 */
+        {"\xe2\x80\xae"
+         "x\xe2\x81\xa6\xd8\x9c",
+         "???x?????"}, /* reverses the direction of the line */
+        /* an overlong form, a surrogate, a number after the last character */
+        {"\xc0\x9b\xe0\x80\x9b\xed\xa0\x80\xf4\x90\x80\x80", "????????????"},
+        {"", ""}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct stoc_error error;
         fail(&error, STOC_EREMOTE, 0, "%s", cases[k].text);
@@ -196,23 +248,35 @@ static void printable_texts(void)
     }
 }
 
-/* The same numbers as shm.NewGeometry, at and over the limits of the format. */
+/* The same numbers as shm.NewGeometry, at the limits of the format and above them. */
 static void geometries(void)
 {
     struct geometry g;
     char why[256];
     CHECK(geometry_of(0, STOC_FIRST_COME, 8, 5, 16, 2, 0, &g, why));
-    CHECK(g.index_offset == 12288 && g.slot_table_offset == 16384 && g.payload_offset == 2097152 && g.payload_bytes == 80 && g.segment_bytes == 2101248); /* the golden segment */
+    /* the golden segment */
+    CHECK(g.index_offset == 12288 && g.slot_table_offset == 16384 && g.payload_offset == 2097152 &&
+          g.payload_bytes == 80 && g.segment_bytes == 2101248);
     CHECK(geometry_of(0, STOC_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 24, 4095, 0, &g, why));
     CHECK(g.payload_offset > UINT64_C(1) << 44 && g.segment_bytes > g.payload_offset);
     CHECK(!geometry_of(0, STOC_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 25, 4095, 0, &g, why));
-    CHECK(!geometry_of(0, STOC_FIRST_COME, 0, 1, 16, 2, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 0, 16, 2, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 6, 16, 2, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 5, 0, 2, 0, &g, why));
-    CHECK(!geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 0, 0, &g, why) && !geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 4096, 0, &g, why));
-    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES - 64, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES, &g, why));
-    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 600, 0, 64, 2, 64, &g, why) && g.sums_offset == 24576 && g.slot_table_offset == 0);
-    CHECK(geometry_of(0, STOC_FIRST_INDICES, 5, 5, 16, 2, 0, &g, why) && g.sums_offset == 0 && g.slot_table_offset == 0);
-    CHECK(!geometry_of(0, 2, 5, 5, 16, 2, 0, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_INDICES, 5, 0, 64, 2, 64, &g, why));
-    CHECK(!geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 100, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 0, &g, why) && !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 1, 64, 2, 64, &g, why));
+    CHECK(!geometry_of(0, STOC_FIRST_COME, 0, 1, 16, 2, 0, &g, why) &&
+          !geometry_of(0, STOC_FIRST_COME, 5, 0, 16, 2, 0, &g, why) &&
+          !geometry_of(0, STOC_FIRST_COME, 5, 6, 16, 2, 0, &g, why) &&
+          !geometry_of(0, STOC_FIRST_COME, 5, 5, 0, 2, 0, &g, why));
+    CHECK(!geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 0, 0, &g, why) &&
+          !geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 4096, 0, &g, why));
+    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES - 64, &g, why) &&
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES, &g, why));
+    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 600, 0, 64, 2, 64, &g, why) && g.sums_offset == 24576 &&
+          g.slot_table_offset == 0);
+    CHECK(geometry_of(0, STOC_FIRST_INDICES, 5, 5, 16, 2, 0, &g, why) && g.sums_offset == 0 &&
+          g.slot_table_offset == 0);
+    CHECK(!geometry_of(0, 2, 5, 5, 16, 2, 0, &g, why) &&
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_INDICES, 5, 0, 64, 2, 64, &g, why));
+    CHECK(!geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 100, &g, why) &&
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 0, &g, why) &&
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 1, 64, 2, 64, &g, why));
 }
 
 int main(int argc, char **argv)

@@ -1,10 +1,12 @@
 /*
- * fetch.c - reads every sample of a served cache once, in batches and in an order of its own, and prints what that came to.
+ * fetch.c - reads every sample of a served cache once, in batches and in a random order, and prints
+ * counts, time and checksum.
  *
  *     cc fetch.c $(pkg-config --cflags --libs stocached) -o fetch
  *     ./fetch NAME SEED [BATCH]
  *
- * What is in the cache is copied out of shared memory; for the rest the server is asked, once a batch. Samples that could not be had are counted, and the first few named.
+ * Samples in the cache are copied out of shared memory. For all others of a batch, the program asks
+ * the server once. It counts samples that fail, and names the first ones.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "stocached.h"
@@ -35,7 +37,7 @@ static uint32_t crc32c(const void *data, size_t n)
     return ~crc;
 }
 
-/* Fisher and Yates over 0..n-1, with a generator that any seed will do for (splitmix64). */
+/* Fisher-Yates shuffle of 0..n-1 with splitmix64, a generator that accepts any seed. */
 static void shuffle(int64_t *order, size_t n, uint64_t seed)
 {
     for (size_t k = 0; k < n; k++)
@@ -80,7 +82,8 @@ int main(int argc, char **argv)
     int64_t *order = malloc(info.samples * sizeof *order);
     void **data = calloc(batch, sizeof *data);
     uint64_t *lengths = calloc(batch, sizeof *lengths);
-    unsigned char *rows = malloc(info.variable ? 1 : batch * info.sample_bytes); /* samples of one size come into rows, which are used again */
+    /* rows for samples of one size, used for every batch */
+    unsigned char *rows = malloc(info.variable ? 1 : batch * info.sample_bytes);
     uint8_t *hit = malloc(batch);
     if (!order || !data || !lengths || !rows || !hit) {
         fprintf(stderr, "no memory for the order of %" PRIu64 " samples and %zu of them\n", info.samples, batch);
@@ -97,8 +100,9 @@ int main(int argc, char **argv)
         for (size_t k = 0; k < n; k++)
             hits += stoc_state(cache, order[from + k]) == STOC_STATE_READY;
         double began = seconds();
-        int64_t had = info.variable ? stoc_fetch_each(cache, order + from, n, data, lengths, &options, &error)
-                                    : stoc_fetch(cache, order + from, n, rows, info.sample_bytes, hit, &options, &error);
+        int64_t had = info.variable
+                          ? stoc_fetch_each(cache, order + from, n, data, lengths, &options, &error)
+                          : stoc_fetch(cache, order + from, n, rows, info.sample_bytes, hit, &options, &error);
         waited += seconds() - began;
         if (had < 0) {
             fprintf(stderr, "%s\n", error.message);
@@ -117,7 +121,8 @@ int main(int argc, char **argv)
         }
         stoc_fetch_end(&options, data, n);
     }
-    printf("samples=%" PRIu64 " hits=%" PRIu64 " failed=%" PRIu64 " bytes=%" PRIu64 " crc=%08" PRIx32 " seconds=%.3f\n", samples, hits, failed, bytes, crc, waited);
+    printf("samples=%" PRIu64 " hits=%" PRIu64 " failed=%" PRIu64 " bytes=%" PRIu64 " crc=%08" PRIx32 " seconds=%.3f\n",
+           samples, hits, failed, bytes, crc, waited);
     free(order);
     free(data);
     free(lengths);

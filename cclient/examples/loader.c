@@ -1,10 +1,12 @@
 /*
- * loader.c - one cache for several worker processes: each worker reads its share of the dataset in random order, fills what it misses, and uses what others have filled.
+ * loader.c - one cache for several worker processes. Each worker reads its share of the dataset in
+ * random order, stores what it misses, and uses what others have stored.
  *
  *     cc loader.c $(pkg-config --cflags --libs stocached) -o loader
  *     ./loader [samples [workers [epochs]]]
  *
- * The dataset is made up (a sample takes a millisecond to "load"); the cache holds three quarters of it. From the second epoch on a quarter of the loads are left.
+ * The dataset is artificial (a sample takes a millisecond to "load"). The cache holds three
+ * quarters of it, so a quarter of the loads remains from the second epoch on.
  */
 #include "stocached.h"
 
@@ -17,7 +19,7 @@
 
 enum { SAMPLE_BYTES = 3 * 64 * 64 };
 
-/* What would read a file and decode it. */
+/* Stands for reading and decoding a file. */
 static void load(int64_t i, unsigned char *sample)
 {
     struct timespec millisecond = {.tv_nsec = 1000000};
@@ -25,7 +27,8 @@ static void load(int64_t i, unsigned char *sample)
     memset(sample, (int)(i % 251), SAMPLE_BYTES);
 }
 
-/* A worker of an epoch: every workers-th sample of a shuffled order. Exit status 0: all samples were right. */
+/* A worker of an epoch: every workers-th sample of a shuffled order. Exit status 0: all samples
+ * were right. */
 static int work(stoc_cache *cache, int64_t samples, int worker, int workers, int epoch)
 {
     unsigned char sample[SAMPLE_BYTES];
@@ -34,7 +37,8 @@ static int work(stoc_cache *cache, int64_t samples, int worker, int workers, int
         int result = stoc_get(cache, i, sample, sizeof sample, NULL);
         if (result == STOC_MISS) {
             load(i, sample);
-            result = stoc_set(cache, i, sample, sizeof sample, 0); /* BUSY, EXISTS and FULL are fine: we have our copy */
+            /* BUSY, EXISTS and FULL are fine: we have our copy */
+            result = stoc_set(cache, i, sample, sizeof sample, 0);
         }
         if (result < 0) {
             char text[256];
@@ -58,10 +62,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [samples [workers [epochs]]]\n", argv[0]);
         return 2;
     }
-    struct stoc_options options = {.struct_bytes = sizeof options, .samples = (uint64_t)samples, .slots = (uint64_t)samples * 3 / 4, .sample_bytes = SAMPLE_BYTES};
+    struct stoc_options options = {.struct_bytes = sizeof options, .samples = (uint64_t)samples,
+                                   .slots = (uint64_t)samples * 3 / 4, .sample_bytes = SAMPLE_BYTES};
     struct stoc_error error;
     stoc_cache *cache;
-    if (stoc_create(NULL, &options, &cache, &error) != 0) { /* without a name: it goes with its last process */
+    if (stoc_create(NULL, &options, &cache, &error) != 0) { /* a cache without a name ends with its last process */
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
@@ -69,7 +74,8 @@ int main(int argc, char **argv)
     for (int epoch = 0; epoch < epochs; epoch++) {
         for (int worker = 0; worker < workers; worker++)
             if (fork() == 0)
-                _exit(work(cache, samples, worker, workers, epoch)); /* the handle works in the child: it is a client of its own */
+                /* the handle works in the child, which becomes a client of its own */
+                _exit(work(cache, samples, worker, workers, epoch));
         for (int worker = 0, status; worker < workers; worker++) {
             if (wait(&status) < 0 || status != 0)
                 bad = 1;
@@ -77,8 +83,9 @@ int main(int argc, char **argv)
         struct stoc_stats stats = {.struct_bytes = sizeof stats};
         if (stoc_stats(cache, &stats) != 0)
             return 1;
-        printf("epoch %d: %llu of %lld samples from the cache, %llu loaded; %llu of %llu slots filled\n", epoch + 1, (unsigned long long)(stats.hits - hits), (long long)samples,
-               (unsigned long long)(stats.misses - misses), (unsigned long long)stats.ready, (unsigned long long)options.slots);
+        printf("epoch %d: %llu of %lld samples from the cache, %llu loaded; %llu of %llu slots filled\n", epoch + 1,
+               (unsigned long long)(stats.hits - hits), (long long)samples, (unsigned long long)(stats.misses - misses),
+               (unsigned long long)stats.ready, (unsigned long long)options.slots);
         if (epoch > 0 && stats.hits - hits != options.slots)
             bad = 1;
         hits = stats.hits;

@@ -1,5 +1,6 @@
 /*
- * watch.c - prints the numbers of a cache once a second, disturbing nobody: it attaches for reading only, and is not counted.
+ * watch.c - prints the numbers of a cache once a second. It attaches read-only, so the cache does
+ * not count it and no client notices it.
  *
  *     cc watch.c $(pkg-config --cflags --libs stocached) -o watch
  *     ./watch NAME-OR-PATH [seconds]
@@ -19,13 +20,14 @@ static int print(stoc_cache *cache, const struct stoc_stats *before, struct stoc
     if (stoc_info(cache, &info) != 0 || stoc_stats(cache, now) != 0)
         return 1;
     uint64_t hits = now->hits - before->hits, asked = hits + now->misses - before->misses;
-    printf("%s: %llu of %llu samples cached (%.1f %%), %llu asked for, %.1f %% of them hits, %llu clients\n", info.name[0] ? info.name : "(no name)", (unsigned long long)now->ready,
-           (unsigned long long)info.samples, 100.0 * (double)now->ready / (double)info.samples, (unsigned long long)asked, asked ? 100.0 * (double)hits / (double)asked : 0.0,
-           (unsigned long long)now->clients_live);
+    printf("%s: %llu of %llu samples cached (%.1f %%), %llu asked for, %.1f %% of them hits, %llu clients\n",
+           info.name[0] ? info.name : "(no name)", (unsigned long long)now->ready, (unsigned long long)info.samples,
+           100.0 * (double)now->ready / (double)info.samples, (unsigned long long)asked,
+           asked ? 100.0 * (double)hits / (double)asked : 0.0, (unsigned long long)now->clients_live);
     return 0;
 }
 
-/* A cache of its own with 3 samples in it, 1 hit and 1 miss: looked at through a second, read-only handle. */
+/* Reads a cache with 3 samples, 1 hit and 1 miss through a second, read-only handle. */
 static int self_test(void)
 {
     struct stoc_options options = {.struct_bytes = sizeof options, .samples = 12, .sample_bytes = 5};
@@ -33,7 +35,8 @@ static int self_test(void)
     struct stoc_stats none = {0}, now;
     char bytes[5];
     stoc_cache *cache, *reader;
-    if (stoc_create(NULL, &options, &cache, NULL) != 0 || stoc_info(cache, &info) != 0 || stoc_open_fd(info.fd, STOC_OPEN_READ_ONLY, info.uuid, &reader, NULL) != 0)
+    if (stoc_create(NULL, &options, &cache, NULL) != 0 || stoc_info(cache, &info) != 0 ||
+        stoc_open_fd(info.fd, STOC_OPEN_READ_ONLY, info.uuid, &reader, NULL) != 0)
         return 1;
     for (int i = 0; i < 3; i++)
         if (stoc_set(cache, i, "12345", 5, 0) != STOC_STORED)

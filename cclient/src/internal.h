@@ -41,15 +41,18 @@
 
 #define STOC_PRODUCT_VERSION "0.1.0"
 
-/* A word of the segment: naturally aligned, 64 bits, only ever accessed atomically and at full width. */
+/* A word of the segment: 64 bits, aligned. All accesses are atomic and of full width. */
 typedef _Atomic uint64_t stoc_word;
 
-_Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8 && sizeof(off_t) == 8, "stocached needs a 64-bit system: segments are mapped whole");
+_Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8 && sizeof(off_t) == 8,
+               "stocached needs a 64-bit system: segments are mapped whole");
 _Static_assert(sizeof(stoc_word) == 8 && _Alignof(stoc_word) == 8, "a word of the segment is 8 aligned bytes");
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_LONG_LOCK_FREE == 2, "words are shared between processes: locks inside atomics would not be");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_LONG_LOCK_FREE == 2,
+               "words are shared between processes: locks inside atomics would not be");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little-endian");
 
-/* What parts share. stocached.c unites all parts, so that it is static there; an editor that opens one part alone sees functions of other files. */
+/* Functions that parts share. stocached.c unites all parts, so they are static there. An editor
+ * that opens one part alone sees functions of other files. */
 #ifdef STOC_ONE_UNIT
 #define INTERNAL static
 #define INTERNAL_DATA static
@@ -68,10 +71,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 
-#define MAX_COPIES 16                     /* copies of a sample that changes during each copy, before it counts as a miss */
+/* copies of a sample that changes during each copy; after that it is a miss */
+#define MAX_COPIES 16
 #define WAIT_NS (UINT64_C(60) * 1000000000) /* of STOC_WAIT */
-#define ADOPT_AT_CLAIM_NS UINT64_C(100000000)   /* how long a claim works to finish the clear of a dead client, when live claims block it */
-#define ADOPT_AT_REGISTER_NS UINT64_C(1000000000) /* the same for a new client, which got the number of the dead one */
+/* how long a claim tries to finish the clear of a dead client while live claims block it */
+#define ADOPT_AT_CLAIM_NS UINT64_C(100000000)
+#define ADOPT_AT_REGISTER_NS UINT64_C(1000000000) /* the same for a new client that got the dead client's number */
 #define OWN_PATH_BYTES 512
 
 /* Where the regions of a segment lie. It follows from the first seven members: geometry_of. */
@@ -85,27 +90,29 @@ struct geometry {
 struct link {
     struct link *next;
     int fd;         /* -1: not connected */
-    int descriptor; /* received over it and not used yet; -1: none */
-    bool busy;      /* a call has it, and everything below; these three change under handles_lock */
-    bool no_number; /* a descriptor came, and this process may have no more */
-    uint32_t cache, max_indices; /* as the server says: number of the cache on this connection, indices of a request */
-    uint64_t request;            /* number of the last one */
-    size_t from, to;             /* received and not read yet: buffer[from..to) */
+    int descriptor; /* received over it and not yet used; -1: none */
+    bool busy;      /* a call uses this link; fd, descriptor and busy change under handles_lock */
+    bool no_number; /* a descriptor came, but this process had no free descriptor number */
+    /* from the server: number of the cache on this connection, largest number of indices in a
+     * request */
+    uint32_t cache, max_indices;
+    uint64_t request;            /* number of the last request */
+    size_t from, to;             /* received and not yet read: buffer[from..to) */
     unsigned char buffer[8192];
 };
 
-enum { MAX_THREADS = 64 }; /* of a batch */
+enum { MAX_THREADS = 64 }; /* of a batch, the caller's included */
 
 struct helper {
     _Atomic uint32_t state;
-    bool started; /* thread is to be joined */
+    bool started; /* thread must be joined */
     struct thread_pool *pool;
     pthread_t thread;
 };
 
 /* Threads that help with batches of one handle. */
 struct thread_pool {
-    _Atomic uint32_t taken;   /* 1: a thread has it, and everything below but the atomic members */
+    _Atomic uint32_t taken;   /* 1: a thread holds the pool, and all members below except the atomic ones */
     _Atomic uint32_t working; /* helpers that have not finished */
     void (*work)(void *context);
     void *context;
@@ -113,15 +120,15 @@ struct thread_pool {
 };
 
 /*
- * A handle: one lock description, one owner number, one client. Immutable after open, except the atomic members; those that belong to this process alone are
- * reset in a forked child (protocol/client.c).
+ * A handle: one lock description, one owner number, one client. Immutable after open, except the
+ * atomic members. Those of one process are reset in a forked child (protocol/client.c).
  */
 struct stoc_cache {
-    /* what a hit touches, in two lines */
+    /* what a hit reads, in two cache lines */
     stoc_word *index; /* two words a sample */
     const unsigned char *payload;
     uint64_t samples, slots, slot_stride, sample_bytes, payload_bytes;
-    _Atomic(stoc_word *) counters; /* of the own client record; the sink of a handle that is not counted; NULL: register first */
+    _Atomic(stoc_word *) counters; /* in our client record, or the sink if hits are not counted; NULL: register first */
 
     stoc_word *slot_table; /* NULL unless fixed-size first-come */
     stoc_word *sums;       /* NULL unless variable-size */
@@ -134,37 +141,49 @@ struct stoc_cache {
     uint32_t (*crc)(uint32_t crc, const void *data, size_t length);
     int fd; /* data descriptor: pread, pwrite, fallocate and the maps */
 
-    /* of this process alone: see the child handler */
+    /* of this process: see fork_child */
     _Atomic int lock_fd;            /* the lock description; -1: none */
     _Atomic uint32_t owner;         /* record + 1; 0: not registered */
-    _Atomic uint32_t fork_generation; /* claims of another generation are the parent's */
+    _Atomic uint32_t fork_generation; /* claims of another generation belong to the parent */
     _Atomic uint32_t probing;       /* 1: a thread of this handle registers, probes or reclaims */
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
     _Atomic int64_t memory_left;    /* bytes that this client may draw before it checks memory itself */
-    _Atomic uint32_t memory_group;  /* of this process, when it looked last */
+    _Atomic uint32_t memory_group;  /* of this process, at its last check */
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
-    _Atomic uint64_t huge_after;    /* when huge pages may be asked for again, as now_ns; HUGE_NEVER: never */
+    _Atomic uint64_t huge_after;    /* next time to try huge pages, as now_ns; HUGE_NEVER: never */
     struct thread_pool pool;
-    struct link *links;             /* to the server, under handles_lock; never shorter until close */
+    struct link *links;             /* to the server, under handles_lock; no link leaves the list before close */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */
     unsigned char uuid[16];
     char name[STOC_NAME_BYTES], fingerprint[STOC_FINGERPRINT_BYTES + 1], path[OWN_PATH_BYTES];
-    char served[STOC_NAME_BYTES];     /* what its server calls it: the name in the header, or that by which it was dialled */
-    char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": the usual folders */
+    /* the server's name for it: the name in the header, or the one it was dialled by */
+    char served[STOC_NAME_BYTES];
+    char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": the default directory */
     struct stoc_field fields[STOC_MAX_FIELDS];
-    _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE]; /* counts of handles that are not counted */
+    /* counters of handles that are not counted */
+    _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE];
 };
 
 _Static_assert(sizeof(struct stoc_field) == STOC_FIELD_BYTES, "a field is its record in the header");
-_Static_assert(offsetof(struct stoc_field, dtype) == STOC_FIELD_DTYPE && offsetof(struct stoc_field, ndim) == STOC_FIELD_NDIM, "field layout");
-_Static_assert(offsetof(struct stoc_field, offset) == STOC_FIELD_OFFSET && offsetof(struct stoc_field, bytes) == STOC_FIELD_SIZE, "field layout");
-_Static_assert(offsetof(struct stoc_field, dims) == STOC_FIELD_DIMS && sizeof(((struct stoc_field *)0)->name) == STOC_FIELD_NAME_BYTES, "field layout");
+_Static_assert(offsetof(struct stoc_field, dtype) == STOC_FIELD_DTYPE &&
+                   offsetof(struct stoc_field, ndim) == STOC_FIELD_NDIM,
+               "field layout");
+_Static_assert(offsetof(struct stoc_field, offset) == STOC_FIELD_OFFSET &&
+                   offsetof(struct stoc_field, bytes) == STOC_FIELD_SIZE,
+               "field layout");
+_Static_assert(offsetof(struct stoc_field, dims) == STOC_FIELD_DIMS &&
+                   sizeof(((struct stoc_field *)0)->name) == STOC_FIELD_NAME_BYTES,
+               "field layout");
 _Static_assert(STOC_HEADER_FIELDS + STOC_MAX_FIELDS * STOC_FIELD_BYTES == STOC_HEADER_BYTES, "fields end the header");
-_Static_assert(STOC_CLIENT_CLAIMS + STOC_CLAIMS_PER_CLIENT * STOC_CLAIM_BYTES <= STOC_CLIENT_COUNTERS, "claims lie before the counters");
-_Static_assert(STOC_CLIENT_COUNTERS + STOC_COUNTER_STRIPES * STOC_COUNTER_STRIPE_BYTES <= STOC_CLIENT_RECORD_BYTES, "counters lie in the record");
-_Static_assert(STOC_COUNTER_COUNT <= STOC_COUNTERS_PER_STRIPE && STOC_COUNTERS_PER_STRIPE * 8 == STOC_COUNTER_STRIPE_BYTES, "a stripe is its counters");
+_Static_assert(STOC_CLIENT_CLAIMS + STOC_CLAIMS_PER_CLIENT * STOC_CLAIM_BYTES <= STOC_CLIENT_COUNTERS,
+               "claims lie before the counters");
+_Static_assert(STOC_CLIENT_COUNTERS + STOC_COUNTER_STRIPES * STOC_COUNTER_STRIPE_BYTES <= STOC_CLIENT_RECORD_BYTES,
+               "counters lie in the record");
+_Static_assert(STOC_COUNTER_COUNT <= STOC_COUNTERS_PER_STRIPE &&
+                   STOC_COUNTERS_PER_STRIPE * 8 == STOC_COUNTER_STRIPE_BYTES,
+               "a stripe is its counters");
 _Static_assert(STOC_WORD_STATE_BITS == 3 && STOC_WORD_OWNER_BITS == 12, "record.h");
 
 #endif

@@ -49,7 +49,7 @@ var (
 	enum      = regexp.MustCompile(`(?s)^enum (stoc_\w+) \{(.*)\}$`)
 	typedef   = regexp.MustCompile(`^typedef struct stoc_(\w+) stoc_\w+$`)
 	structure = regexp.MustCompile(`(?s)^struct (stoc_\w+) \{(.*)\}$`)
-	function  = regexp.MustCompile(`^STOC_API ([\w ]+?[ *]+)(stoc_\w+)\((.*)\)$`)
+	function  = regexp.MustCompile(`(?s)^STOC_API ([\w ]+?[ *]+)(stoc_\w+)\((.*)\)$`)
 	callback  = regexp.MustCompile(`^(\w+) \(\*(\w+)\)\((.*)\)$`)
 	variable  = regexp.MustCompile(`^(.*?[ *]+)(\w+)(?:\[(\d+)\])?$`)
 	ctype     = regexp.MustCompile(`\bc_\w+|\b(?:POINTER|CFUNCTYPE)\b`)

@@ -1,4 +1,5 @@
-"""Checks of loaders in the real accelerate, for test_accelerate_loaders.py in one process and for framework_ranks.py in each of two."""
+"""Checks of loaders in the real accelerate: in one process for test_accelerate_loaders.py, and in
+each of two for framework_ranks.py."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def accelerator(**more: Any) -> Any:
 
 
 def ours(dataset: Any, **settings: Any) -> Any:
-    """Without the checks for randomness, which load some samples twice."""
+    """Our loader, without the checks for randomness, because they load some samples twice."""
     return DataLoader(dataset, **({"batch_size": BATCH, "augment": lift, "size": "8MiB", "allow_random": True} | settings))
 
 
@@ -37,7 +38,8 @@ def theirs(**settings: Any) -> Any:
 
 
 def both(of: Any, configuration: dict[str, Any], settings: dict[str, Any]) -> Any:
-    """What `of` gives of an accelerator and a loader of torch, and of one of ours: the same."""
+    """Results of `of` for an accelerator with a loader of torch, and with one of ours. They must be
+    equal."""
     results = []
     dataset = Samples()
     for loader in (theirs(**settings), ours(dataset, **settings)):
@@ -70,13 +72,14 @@ def trained(run: Any, loader: Any, epochs: Any = range(2)) -> list[Any]:
             assert torch.equal(x[:, 0], index + LIFT), f"without augment=: {x[:, 0].tolist()}"
             with run.accumulate(model):
                 run.backward(model(x - LIFT).mean())
-            metrics = run.gather_for_metrics(index).tolist() if run.even_batches else []  # tensors that differ in length cannot be gathered
+            # gather needs tensors of equal length
+            metrics = run.gather_for_metrics(index).tolist() if run.even_batches else []
             state = run.gradient_state
             seen.append((epoch, index.tolist(), run.sync_gradients, state.end_of_dataloader, state.remainder, metrics))
     return seen
 
 
-# ------------------------------------------------------------------------------------------------ the checks
+# ------------------------------------------------------------ the checks
 
 CONFIGURATIONS: list[dict[str, Any]] = [
     {"gradient_accumulation_steps": 2},
@@ -132,7 +135,7 @@ def check_batches_that_are_skipped(folder: Path) -> None:
     run = accelerator()
     loader = run.prepare(ours(Samples(), shuffle=True, seed=7))
     rest = run.skip_first_batches(loader, 2)
-    rest.set_epoch(3)  # which accelerate itself does not pass on to a sampler that lies so deep
+    rest.set_epoch(3)  # accelerate does not pass it on to a sampler this deep
     loader.set_epoch(3)
     assert indices(rest) == indices(loader)[2:]
 
@@ -142,7 +145,8 @@ def check_batches_that_are_skipped(folder: Path) -> None:
 
 
 def check_samples_are_sharded_once(folder: Path) -> None:
-    """With seed= a loader of ours shards them, and then accelerate would once more."""
+    """A loader of ours with seed= shards the samples itself, and accelerate must not shard them
+    again."""
     run = accelerator()
     given = {"rank": run.process_index, "world_size": run.num_processes}
     for settings in ({}, given):
@@ -163,7 +167,7 @@ def noisy(sample: Any, generator: Any) -> Any:
 
 
 def check_random_numbers_of_samples(folder: Path) -> None:
-    """They depend on seed, epoch and index, and not on the process."""
+    """The numbers depend on seed, epoch and index, not on the process."""
 
     def drawn(loader: Any) -> dict[int, float]:
         return {index: x for xs, of in loader for x, index in zip(xs[:, 0].tolist(), of.tolist())}
@@ -180,7 +184,8 @@ def check_random_numbers_of_samples(folder: Path) -> None:
 
 
 def check_states(folder: Path) -> None:
-    """save_state() as with torch's loader, which has no state; with use_stateful_dataloader=True it has one."""
+    """save_state() works as with torch's loader, which has no state. With
+    use_stateful_dataloader=True our loader has one."""
     for configuration in ({}, {"use_stateful_dataloader": True}):
         for settings in SETTINGS:
 

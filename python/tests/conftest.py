@@ -1,4 +1,5 @@
-"""Fixtures of all tests. Tests marked `torch` need torch and run apart from the others: `pytest -m torch`, `pytest -m 'not torch'`."""
+"""Fixtures of all tests. Tests marked `torch` need torch and run apart from the others: `pytest -m
+torch`, `pytest -m 'not torch'`."""
 
 from __future__ import annotations
 
@@ -21,25 +22,30 @@ _PYTHON = Path(__file__).resolve().parents[1]
 
 try:
     import stocached  # noqa: F401
-except ImportError:  # not installed: the sources, with the library that `make build` made. Children get the same through the environment
+except ImportError:
+    # not installed: use the sources, with the library of `make build`; children get both through
+    # the environment
     os.environ.setdefault("STOCACHED_LIB_PATH", str(_PYTHON.parent / "build"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PYTHON / "src"), os.environ.get("PYTHONPATH")]))
     sys.path.insert(0, str(_PYTHON / "src"))
 
 
-# Many tests have a dataset of their own, a local class, which only forked workers can be handed; Python from 3.14 on forks no more unless told.
+# Many tests define a local dataset class, which only forked workers can receive. Python 3.14 and
+# later does not fork by default.
 multiprocessing.set_start_method("fork", force=True)
 
-# A shell that starts us in the background has us ignore Ctrl-C, and our children too.
+# A shell that starts us in the background makes us and our children ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No test meets a server of the user. It is one place for all tests, as the process that forkserver starts keeps the environment of its first use.
+# No test may find a server of the user. All tests share one directory, because the forkserver
+# process keeps the environment of its first use.
 _SOCKETS = tempfile.TemporaryDirectory(prefix="stocached-test-", dir="/tmp")
 atexit.register(_SOCKETS.cleanup)
 os.environ["STOCACHED_SOCKETS_DIR"] = f"{_SOCKETS.name}/run"
 
 
-# Each process that runs tests collects all files. It leaves out those of which it runs no test: importing torch takes seconds, and makes each fork slow.
+# Each process that runs tests collects all files. It skips files of which it runs no test, because
+# importing torch takes seconds and makes each fork slow.
 _ALL_NEED_TORCH = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.torch\b", re.MULTILINE)
 _LEFT_OUT: dict[str, Callable[[str], object]] = {"not torch": _ALL_NEED_TORCH.search, "torch": lambda text: "pytest.mark.torch" not in text}
 
@@ -52,14 +58,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.markexpr == "not torch" and "torch" in sys.modules:
         raise pytest.UsageError("a test file imports torch although it has tests without the mark `torch`: import it in the tests that need it")
-    # The garbage collector looks at what was imported no more. In a forked worker it would touch, and so copy, every page of it: 130 ms with torch.
+    # The garbage collector ignores the imported modules from now on. In a forked worker it would
+    # touch, and so copy, all their pages: 130 ms with torch.
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder on a tmpfs for named caches; whatever a test leaves there goes with it."""
+    """A folder on a tmpfs for named caches. The fixture removes it with all its files."""
     path = Path(tempfile.mkdtemp(prefix="stocached-test-", dir="/dev/shm"))
     yield path
     shutil.rmtree(path)
@@ -67,7 +74,8 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[Any]:
-    """A server, not started yet, that clients of this process and of its children find. It ends with the test."""
+    """A server, not started yet, that clients of this process and of its children find. It ends
+    with the test."""
     from served import Server
 
     made = Server(folder)
@@ -77,7 +85,8 @@ def server(folder: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def cache_name() -> Iterator[str]:
-    """A name in the default folder that nobody else uses, for what takes a name and no folder. Removed afterwards."""
+    """A name in the default folder that no other test uses, for calls that take a name and no
+    folder. The fixture removes the cache."""
     name = f"pytest-{os.getpid()}-{os.urandom(4).hex()}"
     yield name
     Path(f"/dev/shm/stocached-{os.geteuid()}/{name}").unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""What a real device does with the loader's batches. Run by `make test-cuda`, on a machine that has one; the rest of what pinned memory means is in
-test_pinned.py."""
+"""What a real device does with the loader's batches. `make test-cuda` runs it on a machine with
+such a device. test_pinned.py has the other tests of pinned memory."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def there_is_a_device():
 
 
 def busy(milliseconds):
-    """The current stream does nothing for so long."""
-    torch.cuda._sleep(int(milliseconds * 1e6))  # cycles, of about a ns
+    """Keeps the current stream busy for that long."""
+    torch.cuda._sleep(int(milliseconds * 1e6))  # cycles, each about one ns
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("extra", [{}, {"size": "256MiB"}, {"size": "256MiB", "worker": "thread"}], ids=["no cache", "cache", "threads"])
-def test_batches_arrive_on_a_device_that_lags_behind(workers, extra):
+def test_batches_arrive_on_a_slow_device(workers, extra):
     made = DataLoader(
         Images(), BATCH, shuffle=True, seed=1, num_workers=workers, pin_memory=True, ring_bytes="64MiB", persistent_workers=workers > 0, **extra
     )
@@ -67,7 +67,7 @@ def test_ring_is_pinned_where_it_lies():
         ring.resize(BATCH * 3 * 256 * 256)
         batch = ring.take().array()
     assert torch.from_numpy(batch).is_pinned()
-    assert torch.from_numpy(batch[4096:8192]).pin_memory().data_ptr() == batch.ctypes.data + 4096, "it is not copied once more"
+    assert torch.from_numpy(batch[4096:8192]).pin_memory().data_ptr() == batch.ctypes.data + 4096, "it is not copied again"
 
 
 def test_what_is_unregistered_can_be_registered_again():
@@ -82,13 +82,13 @@ def test_what_is_unregistered_can_be_registered_again():
     torch.cuda.synchronize()
 
 
-def test_memory_that_cannot_be_registered_leaves_no_error_behind():
+def test_memory_that_cannot_be_registered_leaves_no_error():
     device = Cuda()
     memory = np.zeros(1 << 20, np.uint8)
     kept = device.register(memory)
     with pytest.raises(RuntimeError, match="cudaHostRegister of 1048576 bytes"):
         device.register(memory)
-    assert int(torch.ones(1000, device="cuda").sum()) == 1000, "the next call does not fail with that"
+    assert int(torch.ones(1000, device="cuda").sum()) == 1000, "the next call does not raise the old error"
     del kept
 
 
@@ -107,7 +107,8 @@ def test_forked_child_reads_what_is_registered():
 
 
 def test_speed_of_registered_batches(capsys):
-    """Against copies into pinned memory: no claim but that it is not slower; the figures are printed."""
+    """Compares with copies into pinned memory. The test only requires that it is not slower, and
+    prints the figures."""
     rates: dict[str, list[float]] = {"registered": [], "copied": []}
     made = {
         "registered": DataLoader(Images(), BATCH, seed=1, pin_memory=True, size="256MiB"),

@@ -1,8 +1,10 @@
-"""Two ranks of a job, for test_framework_ranks.py: each runs the checks of lightning_checks.py, then those of accelerate_checks.py.
+"""Two ranks of a job, for test_framework_ranks.py. Each runs the checks of lightning_checks.py,
+then those of accelerate_checks.py.
 
-framework_ranks.py FOLDER      prints [rank, name of the check] for each that passes
+framework_ranks.py FOLDER      prints [rank, name of the check] for each check that passes
 
-The ranks are forked, as importing the frameworks takes seconds."""
+The ranks are forked, because importing the frameworks takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def check_a_loader_made_before_accelerate_is_imported(folder: Path) -> None:
     from accelerate import Accelerator, PartialState
 
     DataLoader([1])
-    assert not PartialState._shared_state, "that would say what the job is, which is for the program to say"
+    assert not PartialState._shared_state, "the program, not this state, must describe the job"
     assert isinstance(Accelerator(cpu=True).prepare(loader).base_dataloader, DataLoader)
 
 
@@ -35,9 +37,11 @@ def run(rank: int, folder: Path) -> None:
     def passes(checks: list[Callable[[Path], None]]) -> None:
         for check in checks:
             check(folder)
-            os.write(1, f"{json.dumps([rank, check.__name__])}\n".encode())  # whole lines: the other rank writes as well
+            # whole lines, because the other rank writes too
+            os.write(1, f"{json.dumps([rank, check.__name__])}\n".encode())
 
-    # As the launcher of Lightning starts ranks: the environment does not say which rank this is, torch.distributed does when a Trainer has begun.
+    # Like ranks that Lightning's launcher starts: the environment does not have the rank, but
+    # torch.distributed does after a Trainer has begun.
     os.environ |= {"NODE_RANK": "0", "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     passes(lightning_checks.CHECKS)
     os.environ["RANK"] = str(rank)
@@ -71,7 +75,7 @@ def main(folder: Path) -> int:
         running.discard(pid)
         if status:
             failed = 1
-            for other in running:  # it waits for this one
+            for other in running:  # the other rank waits for this one
                 os.kill(other, signal.SIGTERM)
     return failed
 

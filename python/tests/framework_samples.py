@@ -1,4 +1,5 @@
-"""Samples for tests of loaders in training frameworks: what each says is which sample it is, and whether it was augmented."""
+"""Samples for tests of loaders in training frameworks. Each contains its index, and whether it was
+augmented."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ LIFT = 1000  # what augment= adds
 
 
 class Samples(torch.utils.data.Dataset):
-    """Counts how often each was loaded, in workers too."""
+    """Counts how often each sample was loaded, in workers too."""
 
     def __init__(self, n: int = N) -> None:
         self.n = n
@@ -26,7 +27,7 @@ class Samples(torch.utils.data.Dataset):
 
 
 class Lifted(Samples):
-    """For torch's loader: what ours gives by augment=."""
+    """For torch's loader: samples as ours gives them with augment=."""
 
     def __getitem__(self, index: int) -> Any:
         return lift(super().__getitem__(index))
@@ -37,5 +38,5 @@ def lift(sample: Any) -> Any:
 
 
 def times_loaded(dataset: Samples) -> int:
-    """How often a sample was loaded, if it was at all. Constructors try a few samples more often."""
+    """How often each sample was loaded. Constructors load a few samples more often."""
     return int(dataset.loads[dataset.loads > 0].median())

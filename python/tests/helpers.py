@@ -1,4 +1,4 @@
-"""What several test files need."""
+"""Functions for several test files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import numpy as np
 
 
 def pattern(index: int, size: int = 1000, salt: int = 0) -> np.ndarray:
-    """Bytes that say which sample they are, all of them: a torn or swapped sample shows."""
+    """Bytes that all depend on the index, so that a mixed or swapped sample shows."""
     return np.random.default_rng((index, salt)).integers(0, 256, size, np.uint8)
 
 
 def python(
     code: str, *arguments: Any, timeout: float = 240, check: bool = True, options: tuple[str, ...] = ("-W", "error")
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program in an interpreter of its own, with every warning an error. Its output is in the failure message."""
+    """Runs a program in its own interpreter, with every warning an error. A failure message has its
+    output."""
     command = [sys.executable, *options, "-c", textwrap.dedent(code), *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     if check:
@@ -29,6 +30,6 @@ def python(
 
 
 def checks_of(file: str) -> list[str]:
-    """The functions check_... of a file beside this one, without importing what it imports."""
+    """The functions check_... of a file next to this one, without importing that file."""
     lines = Path(__file__).with_name(file).read_text().splitlines()
     return [line.removeprefix("def ").partition("(")[0] for line in lines if line.startswith("def check_")]

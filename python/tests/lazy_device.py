@@ -1,4 +1,5 @@
-"""A device that does nothing of its work before somebody waits for it: the worst that a real one can do to memory that it reads from."""
+"""A device that does no work before the program waits for it. No real device can be worse for
+memory that it reads from."""
 
 from __future__ import annotations
 
@@ -10,21 +11,22 @@ import numpy as np
 
 
 class LazyDevice:
-    """Takes copies, in order, as a stream of CUDA does, and knows what it may read from. Belongs to the process that makes it."""
+    """Takes copies in order, like a CUDA stream, and knows which memory it may read. Belongs to the
+    process that makes it."""
 
     def __init__(self) -> None:
         self.work: list[Callable[[], None]] = []
-        self.done = 0  # pieces of it
+        self.done = 0  # number of finished pieces of work
         self.marks = 0
         self.registered: dict[int, int] = {}  # lengths by address
         self.most_registered = 0
-        self.refuses_from = 1 << 62  # how many it takes before it refuses one
+        self.refuses_from = 1 << 62  # number of registrations before it refuses one
         self._pid = os.getpid()
 
-    # ------------------------------------------------------------------------------------------------ what the ring asks of it
+    # ------------------------------------------------------------ what the ring asks of it
 
     def register(self, memory: Any) -> Any:
-        assert os.getpid() == self._pid, "a driver is not to be called in a forked child"
+        assert os.getpid() == self._pid, "a forked child must not call a driver"
         if len(self.registered) >= self.refuses_from:
             raise RuntimeError("out of pages")
         return np.asarray(_Registered(self, memory))
@@ -33,13 +35,14 @@ class LazyDevice:
         self.marks += 1
         return Mark(self, len(self.work))
 
-    # ------------------------------------------------------------------------------------------------ what a training loop asks of it
+    # ------------------------------------------------------------ what a training loop asks of it
 
     def copy(self, source: Any, to: list[Any]) -> None:
-        """Later, appends a copy of the array to a list. As with CUDA, nobody keeps the array for that: what is there then is copied."""
+        """Appends a copy of the array to a list, later. As with CUDA, the device keeps no reference
+        to the array: it copies the bytes that are there then."""
         assert self.reads(source), "not pinned"
         interface = dict(source.__array_interface__)
-        keeper = type("Raw", (), {"__array_interface__": interface})  # of its address alone
+        keeper = type("Raw", (), {"__array_interface__": interface})  # has only its address
         self.work.append(lambda: to.append(np.array(keeper())))
 
     def reads(self, array: Any) -> bool:
@@ -73,5 +76,5 @@ class _Registered:
 
     def __del__(self) -> None:
         if os.getpid() == self._device._pid:
-            self._device.run()  # as cudaHostUnregister is called when the device is idle
+            self._device.run()  # like cudaHostUnregister, which waits until the device is idle
             del self._device.registered[self._address]

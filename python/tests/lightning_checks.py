@@ -1,4 +1,5 @@
-"""Checks of loaders in the real Lightning, for test_lightning_loaders.py in one process and for framework_ranks.py in each of two ranks."""
+"""Checks of loaders in the real Lightning: in one process for test_lightning_loaders.py, and in
+each of two ranks for framework_ranks.py."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ for name in ("lightning.pytorch", "lightning.fabric"):
 
 
 class Model(pl.LightningModule):
-    """Notes the samples that it is given. hooks: loaders by stage, made by a function each time a hook is called."""
+    """Notes the samples that it gets. hooks: loaders by stage; a function makes one each time a
+    hook is called."""
 
     def __init__(self, hooks: dict[str, Callable[[], Any]] | None = None) -> None:
         super().__init__()
@@ -83,22 +85,24 @@ def joined(batches: Any) -> list[int]:
 
 
 def complete(samples: list[int], n: int = N) -> bool:
-    """Whether each sample came once, but for those that make ranks equal."""
+    """Whether each sample came once, except for samples that make ranks equal."""
     return sorted(set(samples)) == list(range(n)) and len(samples) == -(-n // ranks()) * ranks()
 
 
 def ours(dataset: Any, *arguments: Any, **settings: Any) -> Any:
-    """Without the checks for randomness, which load some samples twice: `times_loaded` also shows that the new loader keeps allow_random=."""
+    """Our loader, without the checks for randomness, because they load some samples twice.
+    `times_loaded` also shows that a new loader keeps allow_random=."""
     from stocached.torch import DataLoader
 
     return DataLoader(dataset, *arguments, **({"augment": lift, "size": "8MiB", "allow_random": True} | settings))
 
 
-# ------------------------------------------------------------------------------------------------ the checks
+# ------------------------------------------------------------ the checks
 
 
 def check_hook_that_imports_us(folder: Path) -> None:
-    """Must be the first: Lightning wraps the constructors of the classes that are there when it calls the hook."""
+    """This check must be the first: Lightning wraps the constructors of the classes that exist when
+    it calls the hook."""
     dataset = Samples()
     model = Model({"train": lambda: ours(dataset, BATCH, shuffle=True)})
     trainer(folder).fit(model)
@@ -134,7 +138,8 @@ def stages(folder: Path, by: str, settings: dict[str, Any], make: Callable[..., 
 
 
 def check_stages(folder: Path) -> None:
-    """Lightning makes loaders again under DDP and to predict. They give what torch's give, out of one cache, and augmented."""
+    """Lightning makes loaders again under DDP and to predict. They give torch's samples, from one
+    cache, and augmented."""
     threads = {"num_workers": 1, "worker": "thread"}
     theirs, _ = stages(folder, "direct", {}, torch.utils.data.DataLoader, Lifted())
     for by, several in (("hook", [{}, threads]), ("direct", [{"num_workers": 1}, {**threads, "size": None}])):
@@ -179,13 +184,13 @@ def check_overfitting(folder: Path) -> None:
 
 
 def check_a_state_in_the_middle_of_an_epoch(folder: Path) -> None:
-    """A run that goes on from any checkpoint gives the batches that the whole run gave."""
+    """A run that continues from any checkpoint gives the batches of the whole run."""
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"seed": 7}, {}),
         ({"seed": 7, "num_workers": 2, "worker": "thread"}, {"limit_train_batches": 2}),
         ({}, {}),
     ]
-    if ranks() > 1:  # a DistributedSampler is told that another epoch begins; torch's other samplers are not
+    if ranks() > 1:  # a DistributedSampler learns that another epoch begins; torch's other samplers do not
         cases.append(({}, {"limit_train_batches": 2}))
     for number, (settings, more) in enumerate(cases):
 
@@ -199,7 +204,8 @@ def check_a_state_in_the_middle_of_an_epoch(folder: Path) -> None:
         whole = trained(None)
         for step in (1, 4):
             got, wanted = trained(step), whole[step:]
-            if not settings and ranks() == 1:  # the numbers of torch.manual_seed, by which later epochs are shuffled, are not in the state
+            # the state does not have the numbers of torch.manual_seed, which shuffle later epochs
+            if not settings and ranks() == 1:
                 got, wanted = ([seen for seen in part if seen[0] == whole[step][0]] for part in (got, wanted))
             assert got == wanted, (settings, more, step)
 
@@ -215,7 +221,8 @@ def check_loaders_made_for_each_epoch(folder: Path) -> None:
 
 
 def check_epochs_that_the_trainer_counts(folder: Path) -> None:
-    """A second fit of a trainer makes each iteration twice, and a second trainer counts from 0: each with a loader that has counted on."""
+    """A second fit of a trainer makes each iterator twice. A second trainer counts from 0, with a
+    loader whose count went on."""
     loader, model = ours(Samples(), BATCH, shuffle=True, seed=3), Model()
     run = trainer(folder)
     run.fit(model, loader)
@@ -260,7 +267,7 @@ def check_hooks_that_do_more(folder: Path) -> None:
         return loader
 
     class Own(DataLoader):
-        """With arguments of its own."""
+        """With its own arguments."""
 
         def __init__(self, samples: Any, **more: Any) -> None:
             super().__init__(samples, **({"batch_size": BATCH, "augment": lift, "size": "8MiB"} | more))
@@ -275,7 +282,7 @@ def check_hooks_that_do_more(folder: Path) -> None:
         "own, in order": lambda: Own(Samples(), shuffle=True, seed=3),
         "bare": lambda: Bare(dataset, batch_size=BATCH, shuffle=True, augment=lift, size="8MiB"),
     }
-    if ranks() == 1:  # of a BatchSampler, Lightning keeps no more under DDP than its samples, for torch's loader too
+    if ranks() == 1:  # under DDP Lightning keeps only the samples of a BatchSampler, also for torch's loader
         batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), BATCH, False)
         makers["batch sampler"] = lambda: ours(dataset, batch_sampler=batches)
     for name, make in makers.items():
@@ -301,7 +308,7 @@ def check_samplers_of_users_and_of_frameworks(folder: Path) -> None:
     loader = ours(dataset, BATCH, sampler=theirs)
     model = Model()
     trainer(folder, max_epochs=1).fit(model, loader)
-    assert joined(model.of("train")) == list(theirs), "that of the user wins"
+    assert joined(model.of("train")) == list(theirs), "the order of the user is kept"
 
     loader = ours(dataset, BATCH, shuffle=True, seed=7)
     with warnings.catch_warnings(record=True) as said:

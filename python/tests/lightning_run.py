@@ -1,6 +1,8 @@
-"""A training with the real Trainer, for test_prepare_lightning.py: one process a rank. Each writes what it was given.
+"""Training with the real Trainer, for test_prepare_lightning.py: one process for each rank. Each
+writes what it got.
 
-lightning_run.py SETTINGS      a JSON object: see below"""
+lightning_run.py SETTINGS      a JSON object: see below
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ FIELDS = {"x": ((4,), "float32"), "index": ((), "int64"), "label": ((), "int64")
 
 
 class Numbered(Made):
-    """Samples that say which they are."""
+    """Samples that contain their index."""
 
     def __init__(self, n: int, **more: Any) -> None:
         super().__init__(n, FIELDS, **more)
@@ -41,7 +43,7 @@ class Numbered(Made):
 
 
 class Model(pl.LightningModule):
-    """Remembers what it was given. fails_at: batch in whose step it raises."""
+    """Remembers what it got. fails_at: the batch in whose step it raises."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Datasets for tests of the loader: samples that say who they are, take their time, or end the process that loads them."""
+"""Datasets for tests of the loader: samples that contain their index, that load slowly, or that end
+the process that loads them."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ def sample(index: int) -> np.ndarray:
 
 
 def check(batch: np.ndarray) -> list[int]:
-    """The indices of the samples of a batch, every item of which must be right."""
+    """Checks every item of a batch, and returns the indices of its samples."""
     indices = batch[:, 0]
     np.testing.assert_array_equal(batch, np.arange(SIZE, dtype=np.int64) * 1_000_003 + indices[:, None])
     return indices.tolist()
 
 
 def read(batches: Iterable[np.ndarray]) -> list[int]:
-    """The indices of all samples, each of which must be right."""
+    """Checks all samples, and returns their indices."""
     return [index for batch in batches for index in check(np.atleast_2d(batch))]
 
 
@@ -54,7 +55,7 @@ def die(how: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)
     if how == "SIGSEGV":
-        faulthandler.disable()  # pytest's, which would write of it into the tests' output
+        faulthandler.disable()  # pytest's handler would write into the output of the tests
         ctypes.string_at(8)
     if how == "os._exit":
         os._exit(3)
@@ -64,10 +65,10 @@ def die(how: str) -> None:
 
 
 class Deadly(Numbers):
-    """Sample `at` ends the process that loads it; with `once` only that which comes first."""
+    """Sample `at` ends the process that loads it; with `once` only the first time."""
 
     def __init__(self, n: int, at: int, how: str, note: Path, *, once: bool = False, seconds: float = 0.0) -> None:
-        """note: a file that is made then, with the time in it."""
+        """note: a file that is written then, with the time."""
         super().__init__(n, seconds)
         self.at, self.how, self.note, self.once = at, how, note, once
 

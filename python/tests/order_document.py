@@ -1,4 +1,5 @@
-"""docs/spec/order.md, written down again in Python as it stands there, slowly and without the library: what the document says must be what the library does."""
+"""docs/spec/order.md written again in Python, word for word, slow and without the library. The
+library must do what the document says."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def permutation(n: int, seed: int, epoch: int, use: int, part: int) -> Callable[
 
 
 def index_at(kind: int, n: int, seed: int, window: int, block: int, epoch: int, p: int) -> int:
-    """Of an order of one dataset. Windows are walked from the first one on."""
+    """The index at a position of an order of one dataset. Walks through windows from the first
+    one."""
     if kind == 0:
         return p
     if kind == 1:
@@ -124,7 +126,7 @@ class Mix:
             open_nodes = [*rest, len(self.weights)]
             self.weights.append(self.weights[lesser] + self.weights[greater])
         self.root = open_nodes[0]
-        self.turns: list[tuple[int, int]] = []  # of each position: dataset and item
+        self.turns: list[tuple[int, int]] = []  # by position: dataset and item
         self.counts = [0] * len(orders)
         self.length = length
         sizes = [order[1] for order in orders]

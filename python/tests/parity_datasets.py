@@ -1,4 +1,5 @@
-"""Datasets, samplers and functions of the table of test_dataloader_parity.py. They stand in a module of their own so that spawned workers find them."""
+"""Datasets, samplers and functions for the table of test_dataloader_parity.py, in a module that
+spawned workers can import."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch_helpers import torch
 
-N = 10  # samples, where a case says nothing else
+N = 10  # samples, by default
 
 _Map: Any = torch.utils.data.Dataset if torch is not None else object
 _Iterable: Any = torch.utils.data.IterableDataset if torch is not None else object
 
 
-# ------------------------------------------------------------------------------------------------ kinds of samples
+# ------------------------------------------------------------ kinds of samples
 
 
 class Pair(NamedTuple):
@@ -32,11 +33,11 @@ class Pair(NamedTuple):
 
 
 class OwnList(list):  # type: ignore[type-arg]
-    """A list that default_collate keeps the type of."""
+    """A list whose type default_collate keeps."""
 
 
 class OwnDict(dict):  # type: ignore[type-arg]
-    """A dict with an attribute of its own, which default_collate keeps."""
+    """A dict with an attribute, which default_collate keeps."""
 
     note = "kept"
 
@@ -54,7 +55,7 @@ def _ragged_list(i: int) -> list[int]:
     return [i] * (1 + i % 3)
 
 
-# Each makes sample i. What a loader does with them, errors too, must be what torch's does.
+# Each makes sample i. A loader must give the same results and errors as torch's.
 SAMPLES: dict[str, Callable[[int], Any]] = {
     # tensors
     "tensor": lambda i: _tensor(i, 2, 3),
@@ -139,7 +140,7 @@ SAMPLES: dict[str, Callable[[int], Any]] = {
     "keys in another order": lambda i: {"a": i, "b": -i} if i % 2 == 0 else {"b": -i, "a": i},
     "dict then tuple": lambda i: {"a": i} if i % 2 == 0 else (i,),
     "tuple then list": lambda i: (i, i) if i % 2 == 0 else [i, i],
-    # what no batch can be made of
+    # samples that no batch can be made of
     "None": lambda i: None,
     "tuple with None": lambda i: (i, None),
     "None at times": lambda i: None if i == 5 else i,
@@ -164,7 +165,7 @@ class Kind(_Map):  # type: ignore[misc]
 
 
 class Plain:
-    """A dataset that is none of torch's classes: only len and []."""
+    """A dataset of none of torch's classes: only len and []."""
 
     def __init__(self, n: int = N) -> None:
         self.n = n
@@ -184,14 +185,14 @@ class NoLength:
 
 
 class Keyed(dict):  # type: ignore[type-arg]
-    """Samples by name: what a sampler gives need not be a number."""
+    """Samples by name: a sampler may give keys that are not numbers."""
 
     def __init__(self) -> None:
         super().__init__({f"key {k}": k for k in range(N)})
 
 
 class Echo:
-    """Gives the index itself, of whatever type: what a sampler gave must come through unchanged."""
+    """Returns the index, of whatever type, so that tests see whether it arrives unchanged."""
 
     def __len__(self) -> int:
         return N
@@ -201,7 +202,7 @@ class Echo:
 
 
 class Bulk:
-    """[list of indices] gives a whole batch, for batch_size=None."""
+    """[list of indices] returns a whole batch, for batch_size=None."""
 
     def __len__(self) -> int:
         return N
@@ -211,7 +212,7 @@ class Bulk:
 
 
 class Batched(Plain):
-    """Has __getitems__, and tells in each sample whether it came from there."""
+    """Has __getitems__, and marks each sample that comes from there."""
 
     calls: list[list[int]]
 
@@ -228,7 +229,7 @@ class Batched(Plain):
 
 
 class BatchedNot(Batched):
-    """__getitems__ = None switches it off, as Subset of older versions did."""
+    """__getitems__ = None switches it off, as in Subset of older versions."""
 
     __getitems__ = None  # type: ignore[assignment]
 
@@ -238,7 +239,7 @@ class BatchedFails(Batched):
         raise ValueError("no batch today")
 
 
-# ------------------------------------------------------------------------------------------------ errors
+# ------------------------------------------------------------ errors
 
 
 class Simple(Exception):
@@ -246,14 +247,14 @@ class Simple(Exception):
 
 
 class ManyArguments(Exception):
-    """Cannot be made of a message alone."""
+    """Cannot be made from a message alone."""
 
     def __init__(self, code: int, where: str, *, why: str) -> None:
         super().__init__(f"{code} {where} {why}")
 
 
 class WithMessage(Exception):
-    """Wants its message by name, as torch's loader looks for."""
+    """Takes its message by name, which torch's loader supports."""
 
     message = "unset"
 
@@ -297,7 +298,7 @@ def _fail(name: str) -> None:
     raise kind("boom")
 
 
-# Names that Fails and its like take.
+# Names for Fails and similar classes.
 ERRORS = [
     "ValueError", "KeyError", "IndexError", "StopIteration", "RuntimeError", "TypeError", "OSError", "NotImplementedError", "MemoryError", "ZeroDivisionError",
     "AttributeError", "Simple", "ManyArguments", "WithMessage", "Empty", "Local", "UnicodeDecodeError", "from", "assert", "FileNotFoundError", "group",
@@ -305,7 +306,7 @@ ERRORS = [
 
 
 def fail_here(name: str) -> None:
-    """Its name must be in the traceback that a worker sends."""
+    """The traceback from a worker must contain the name of this function."""
     _fail(name)
 
 
@@ -395,7 +396,7 @@ def failing_init_of_one(worker_id: int) -> None:
         fail_here("ValueError")
 
 
-# ------------------------------------------------------------------------------------------------ iterable datasets
+# ------------------------------------------------------------ iterable datasets
 
 
 class Counting(_Iterable):  # type: ignore[misc]
@@ -422,7 +423,7 @@ class CountingWithoutLength(_Iterable):  # type: ignore[misc]
 
 
 class Sharded(_Iterable):  # type: ignore[misc]
-    """Each worker gives its own part, as torch's documentation shows."""
+    """Each worker gives its own part, as in torch's documentation."""
 
     def __init__(self, n: int = 20) -> None:
         self.n = n
@@ -437,7 +438,7 @@ class Sharded(_Iterable):  # type: ignore[misc]
 
 
 class Uneven(_Iterable):  # type: ignore[misc]
-    """Worker k gives as many samples as the list says."""
+    """The list has the number of samples of each worker."""
 
     def __init__(self, *sizes: int) -> None:
         self.sizes = sizes
@@ -452,7 +453,7 @@ class Uneven(_Iterable):  # type: ignore[misc]
 
 
 class Itself(_Iterable):  # type: ignore[misc]
-    """Is its own iterator, so it is used up after one epoch where nobody copies it."""
+    """Is its own iterator, so it is used up after one epoch unless it is copied."""
 
     def __init__(self, n: int = N) -> None:
         self.left = n
@@ -486,7 +487,7 @@ class OfKind(_Iterable):  # type: ignore[misc]
 
 
 class SetByInit(_Iterable):  # type: ignore[misc]
-    """A range whose worker_init_fn narrows it: the other way that torch's documentation shows."""
+    """A range that worker_init_fn narrows: the other way in torch's documentation."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -501,11 +502,11 @@ def narrow(worker_id: int) -> None:
     whole.start, whole.end = whole.start + worker_id * each, min(whole.start + (worker_id + 1) * each, whole.end)
 
 
-# ------------------------------------------------------------------------------------------------ what a worker knows
+# ------------------------------------------------------------ what a worker knows
 
 
 class Info(Plain):
-    """What get_worker_info says in the process that loads the sample."""
+    """What get_worker_info returns in the process that loads the sample."""
 
     def __init__(self, n: int = N) -> None:
         super().__init__(n)
@@ -526,14 +527,15 @@ class WhoLoads(Plain):
 
 
 class TwoAtOnce(WhoLoads):
-    """Each sample waits for another one to be loaded at the same time, by another worker; a BrokenBarrierError where none is."""
+    """Each sample waits until another worker loads another one at the same time, and raises
+    BrokenBarrierError if none does."""
 
     def __init__(self, n: int) -> None:
         super().__init__(n)
         self.barrier = multiprocessing.get_context("fork").Barrier(2, timeout=60)
 
     def __getitem__(self, i: int) -> Any:
-        time.sleep(0.005)  # samples that take long are taken one by one
+        time.sleep(0.005)  # workers take slow samples one by one
         self.barrier.wait()
         return super().__getitem__(i)
 
@@ -545,7 +547,7 @@ class InfoIterable(_Iterable):  # type: ignore[misc]
 
 
 class Seeds(_Iterable):  # type: ignore[misc]
-    """One sample a worker: its seeds, and what its generators give first."""
+    """One sample for each worker: its seeds, and the first numbers of its generators."""
 
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
@@ -560,14 +562,14 @@ class Seeds(_Iterable):  # type: ignore[misc]
 
 
 class Random(Plain):
-    """Samples with a random part of torch's, Python's and NumPy's global generators."""
+    """Samples with random parts from the global generators of torch, Python and NumPy."""
 
     def __getitem__(self, i: int) -> Any:
         return i, float(torch.rand(())), random.random(), float(np.random.rand())
 
 
 class Mutable(Plain):
-    """Gives an attribute that the parent changes between epochs."""
+    """Returns an attribute that the parent changes between epochs."""
 
     value = 0
 
@@ -610,7 +612,7 @@ class InitialSeed(Plain):
 
 
 class Marked(Plain):
-    """Gives what worker_init_fn has left in its worker's dataset."""
+    """Returns what worker_init_fn has stored in its worker's dataset."""
 
     mark = -1
 
@@ -634,11 +636,11 @@ class Gated(Plain):
         return i
 
 
-# ------------------------------------------------------------------------------------------------ samplers and functions
+# ------------------------------------------------------------ samplers and functions
 
 
 class OwnSampler:
-    """Iterable with a length, none of torch's classes."""
+    """Has a length and an iterator, and none of torch's classes."""
 
     def __iter__(self) -> Iterator[int]:
         return iter([4, 2, 2, 9, 0])
@@ -653,7 +655,7 @@ class SamplerWithoutLength:
 
 
 class OwnBatchSampler:
-    """Other batches each epoch."""
+    """Other batches in each epoch."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -689,7 +691,7 @@ class CallableCollate:
 
 
 class OwnBatch:
-    """A batch of a class of the user's, with its own pin_memory."""
+    """A batch of a user's class, with its own pin_memory."""
 
     def __init__(self, samples: Any) -> None:
         self.images = torch.stack([image for image, _ in samples])

@@ -1,4 +1,5 @@
-"""Whether two outcomes of the table of test_dataloader_parity.py are the same: types, dtypes, shapes, values, order of keys."""
+"""Whether two results of the table of test_dataloader_parity.py are equal: types, dtypes, shapes,
+values, order of keys."""
 
 from __future__ import annotations
 
@@ -15,20 +16,22 @@ from torch_helpers import torch
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception that is part of an outcome: its type, and which of the texts that a user would look for are in its message."""
+    """An exception as a part of a result: its type, and which of the expected texts its message
+    has."""
 
     type: str
     holds: tuple[bool, ...]
 
 
 def raised(error: BaseException, *texts: str) -> Raised:
-    """Also takes apart the cycle of an exception and its frames that torch leaves: collected as a cycle, its iterator takes 5 s for each worker to end."""
+    """Also breaks the cycle of an exception and its frames that torch leaves. If the garbage
+    collector ends its iterator in a cycle, each worker takes 5 s to end."""
     traceback.clear_frames(error.__traceback__)
     return Raised(type(error).__name__, tuple(text in str(error) for text in texts))
 
 
 def outcome(function: Callable[[], Any], *texts: str) -> Any:
-    """What a call returns, or what it raises."""
+    """What a call returns or raises."""
     try:
         return function()
     except Exception as error:
@@ -37,7 +40,7 @@ def outcome(function: Callable[[], Any], *texts: str) -> Any:
 
 @contextlib.contextmanager
 def warned(kind: type[Warning] = UserWarning, text: str = "") -> Any:
-    """A list that at the end has one entry for each warning of the kind whose message has the text."""
+    """A list that gets one entry for each warning of the kind whose message has the text."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found: list[str] = []
@@ -46,7 +49,7 @@ def warned(kind: type[Warning] = UserWarning, text: str = "") -> Any:
 
 
 def difference(a: Any, b: Any, path: str = "outcome") -> str | None:
-    """Where b is not what a is, and how; None if they are the same."""
+    """Where and how b differs from a; None if they are equal."""
     if type(a) is not type(b):
         return f"{path}: {type(a).__name__} {a!r:.300}, ours {type(b).__name__} {b!r:.300}"
     if isinstance(a, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Preparers for the tests of stocached.prepare, and what looks at the files they make."""
+"""Preparers for the tests of stocached.prepare, and functions that read the files they make."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BARE: dict[str, tuple[Any, Any]] = {"tokens": ((None,), "uint16")}
 
 
 def sample(fields: dict[str, tuple[Any, Any]], index: int) -> Any:
-    """Sample i of a dataset with these fields: random, and the same each time."""
+    """Sample i of a dataset with these fields: random, and equal each time."""
     random = np.random.default_rng(index)
     made = {}
     for name, (shape, dtype) in fields.items():
@@ -36,14 +36,15 @@ def sample(fields: dict[str, tuple[Any, Any]], index: int) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two samples are the same values of the same types."""
+    """Whether two samples have equal values of equal types."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
     return type(a) is type(b) and (a == b if isinstance(a, bytes) else a.dtype == b.dtype and np.array_equal(a, b))
 
 
 class Made(DataPreparer):
-    """`sample` of each index. calls: a file that gets a line for each part that is asked for. seconds: that a sample takes."""
+    """Returns `sample` for each index. calls: a file that gets a line for each requested part.
+    seconds: time that a sample takes."""
 
     def __init__(
         self, n: int = 500, fields: dict[str, tuple[Any, Any]] = FIELDS, *, calls: Any = None, seconds: float = 0.0, known: bool = True
@@ -69,8 +70,8 @@ class Made(DataPreparer):
 
 
 def parts(calls: Any) -> list[tuple[int, int, int]]:
-    """Process, first and stop of each part that was asked for, out of the file of a `Made`. Left out are samples that a process asks for once more, to compare
-    them with what it got."""
+    """Process, first and stop of each requested part, from the file of a `Made`. Leaves out samples
+    that a process requests again to compare them."""
     found: list[tuple[int, int, int]] = []
     for line in Path(calls).read_text().splitlines():
         pid, first, stop = (None if word == "None" else int(word) for word in line.split())
@@ -85,7 +86,7 @@ def tree(folder: Any) -> dict[str, bytes]:
 
 
 def stocached(*arguments: Any, check: bool = True) -> subprocess.CompletedProcess[bytes]:
-    """The program."""
+    """Runs the program stocached."""
     done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, timeout=240, check=False)
     assert not check or done.returncode == 0, (arguments, done.stdout, done.stderr)
     return done

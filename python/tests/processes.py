@@ -1,4 +1,5 @@
-"""Processes, descriptors, threads and mappings, as the kernel sees them: what tests of the loader count."""
+"""Processes, descriptors, threads and mappings, as the kernel sees them. Tests of the loader count
+them."""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-_PATIENCE = 60.0  # seconds after which a wait fails, on a machine however busy
+_TIMEOUT = 60.0  # seconds after which a wait fails, even on a busy machine
 
 
 def limit(seconds: float) -> float:
-    """So long something may take on a machine that has time for it; more where others make us wait as well, now or in the last minute."""
+    """The time that an action may take: `seconds` on an idle machine, and more if other programs
+    are running now or were in the last minute."""
     running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
     return seconds * max(1.0, 2 * max(os.getloadavg()[0], running) / len(os.sched_getaffinity(0)))
 
 
 def lives(pid: int) -> bool:
-    """Whether a process still runs. A dead one that nobody has waited for does not."""
+    """Whether a process still runs. A dead process that its parent has not waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -28,16 +30,17 @@ def lives(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that live and have this one as their parent."""
+    """Live processes whose parent is this one."""
     if Path("/proc/self/task", str(os.getpid()), "children").exists():
         found = [child for thread in _threads(pid) for child in _children(pid, thread)]
-    else:  # a kernel built without: slow
+    else:  # a kernel built without that file: slow
         found = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _parent(int(entry)) == pid]
     return [child for child in found if lives(child)]
 
 
 def unreaped() -> set[int]:
-    """Processes that the main thread has started and that nobody has waited for, dead ones too; some may be of other tests."""
+    """Processes that the main thread has started and not waited for, dead ones too. Some may belong
+    to other tests."""
     return set(_children(os.getpid(), str(os.getpid())))
 
 
@@ -63,56 +66,57 @@ def _parent(pid: int) -> int:
 
 
 def until(condition: Callable[[], bool], what: str) -> float:
-    """Waits for it; seconds that it took."""
+    """Waits until the condition holds. Returns the seconds that it took."""
     start = time.monotonic()
     while not condition():
-        assert time.monotonic() - start < _PATIENCE, f"after {_PATIENCE:.0f} s still not so: {what}"
+        assert time.monotonic() - start < _TIMEOUT, f"after {_TIMEOUT:.0f} s this does not hold: {what}"
         time.sleep(0.005)
     return time.monotonic() - start
 
 
 def gone(pids: Iterable[int]) -> float:
-    """Waits until none of these processes lives; seconds that it took."""
+    """Waits until none of these processes lives. Returns the seconds that it took."""
     mine = list(pids)
     return until(lambda: not any(map(lives, mine)), f"processes {mine} are gone")
 
 
 def held() -> set[Any]:
-    """Descriptors, child processes and threads of this process, each by itself: what is in here later, and is not now, is new. What others have may go
-    meanwhile, as threads of the loaders of other tests do that were in the middle of a sample."""
+    """Descriptors, child processes and threads of this process. An entry that appears later is new.
+    Entries of other tests may disappear meanwhile, such as loader threads in the middle of a
+    sample."""
     gc.collect()
     found: set[Any] = {*threading.enumerate(), *(child for thread in _threads(os.getpid()) for child in _children(os.getpid(), thread))}
     for fd in os.listdir("/proc/self/fd"):
         try:
             found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
-        except FileNotFoundError:  # that of the listing itself
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
     return found
 
 
 def nothing_new(before: set[Any]) -> None:
-    """Waits until there is nothing that was not `held` before."""
-    until(lambda: not held() - before, "nothing is left over")
+    """Waits until only entries remain that were `held` before."""
+    until(lambda: not held() - before, "all is freed")
 
 
 def descriptors() -> list[str]:
-    """What the open descriptors of this process lead to."""
+    """The targets of the open descriptors of this process."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
             found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except FileNotFoundError:  # that of the listing itself
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
     return sorted(found)
 
 
 def mappings() -> list[str]:
-    """The files of ours that are mapped."""
+    """Our mapped files."""
     return [line.split(maxsplit=5)[5] for line in Path("/proc/self/maps").read_text().splitlines() if "stocached" in line and "memfd" in line]
 
 
 def resident() -> int:
-    """Bytes of memory that are this process's own: without shared memory and files."""
+    """Bytes of this process's own memory: without shared memory and files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * 1024

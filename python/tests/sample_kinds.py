@@ -1,4 +1,4 @@
-"""Samples of every kind that a cache takes, by name, and whether two of them are the same."""
+"""Samples of every kind that a cache takes, by name, and a function that compares two of them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def boxes(index: int, count: int = 2) -> Any:
     return tv_tensors.BoundingBoxes(of(index, count, 4), format="XYWH", canvas_size=(100 + index, 50), clamping_mode="hard")
 
 
-# Those that torch's default collate function takes,
+# Kinds that torch's default collate function takes.
 COLLATED: dict[str, Callable[[int], Any]] = {
     "Image": lambda k: tv_tensors.Image(of(k, 3, 4, 5, dtype=torch.uint8)),
     "Mask": lambda k: tv_tensors.Mask(of(k, 4, 5, dtype=torch.bool)),
@@ -102,7 +102,7 @@ COLLATED: dict[str, Callable[[int], Any]] = {
     "60 values": lambda k: {f"{j}": of(k + j, j % 3 + 1) if j % 2 else (k + j) / 2 for j in range(60)},
     "namedtuple": lambda k: Point(of(k, 2), k),
 }
-# and those that only an own one does.
+# Kinds that need another collate function.
 OTHERS: dict[str, Callable[[int], Any]] = {
     "dataclass": lambda k: Target(boxes(k, k % 3), k, "n" * (k % 4)),
     "frozen dataclass": lambda k: Frozen(of(k, 4)),
@@ -136,7 +136,7 @@ class Kind:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Same types, same values, same settings. A row of a memmap comes back as an array."""
+    """Whether types, values and settings are equal. A row of a memmap comes back as an array."""
     if type(a) is not type(b) and {type(a), type(b)} != {np.memmap, np.ndarray}:
         return False
     if isinstance(a, torch.Tensor):

@@ -1,4 +1,4 @@
-"""A server for tests: the real program on a configuration of its own."""
+"""A server for tests: the real program with its own configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PROGRAM = ROOT / "bin" / "stocached"
 
 
 def program() -> Path:
-    """The program `stocached` of this checkout. `make test-python` builds it anew, and this does where it is missing."""
+    """The program `stocached` of this checkout. `make test-python` builds it; this function does so
+    if it is missing."""
     if not PROGRAM.exists():
         environment = os.environ | {"CGO_ENABLED": "0"}
         subprocess.run([os.environ.get("GO", "go"), "build", "-trimpath", "-o", PROGRAM, "./cmd/stocached"], cwd=ROOT, env=environment, check=True)
@@ -38,30 +39,31 @@ def write_records(path: Path, n: int, size: int = 1000) -> None:
 
 
 class Server:
-    """`stocached serve` over one cache, whose segment lies in a folder of its own; its name is one that nobody else has."""
+    """`stocached serve` with one cache, whose segment lies in a folder of its own. No other test
+    uses its name."""
 
     def __init__(self, segments: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="served-", dir="/tmp"))
         self.segments = segments
         self.sockets = Path(os.environ["STOCACHED_SOCKETS_DIR"])  # set in conftest.py
-        self.data = self.folder / "data"  # what it reads
+        self.data = self.folder / "data"  # the source
         self.name = f"served-{os.getpid()}-{os.urandom(4).hex()}"
         self.process: subprocess.Popen[str] | None = None
 
     @property
     def path(self) -> Path:
-        """Of the segment."""
+        """Path of the segment."""
         return self.segments / self.name
 
     def serve(self, source: dict[str, Any], **cache: Any) -> Server:
-        """Writes the configuration, which JSON is YAML enough for, and starts."""
+        """Writes the configuration as JSON, which is valid YAML, and starts the server."""
         settings = {"name": self.name, "source": {"path": str(self.data), **source}, "dir": str(self.segments), **cache}
         self.folder.joinpath("config.yaml").write_text(json.dumps({"caches": [settings], "sockets": {"dir": str(self.sockets)}}))
         self.start()
         return self
 
     def records(self, n: int = 100, sample_bytes: int = 1000, *, limits: dict[str, Any] | None = None, **cache: Any) -> Server:
-        """Serves n records, sample i is `pattern(i, sample_bytes)`."""
+        """Serves n records. Sample i is `pattern(i, sample_bytes)`."""
         write_records(self.data, n, sample_bytes)
         return self.serve({"kind": "raw", "sample_bytes": sample_bytes} | ({"limits": limits} if limits else {}), **cache)
 
@@ -82,7 +84,7 @@ class Server:
         assert line.startswith("serving"), f"{line}\n{self.log()}"
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Ends it and waits until it is gone."""
+        """Ends the server, and waits until it has gone."""
         if self.process is None:
             return
         self.process.send_signal(number)
@@ -95,7 +97,7 @@ class Server:
         self.stop(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stops it until `resume`: it is there, and answers nothing."""
+        """Stops the server until `resume`: it exists and answers nothing."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.process.pid}/task")
@@ -114,7 +116,7 @@ class Server:
         return (self.folder / "log").read_text()
 
     def metric(self, name: str) -> float:
-        """A number of the cache that the admin socket tells."""
+        """A metric of the cache from the admin socket."""
         connection = http.client.HTTPConnection("stocached", timeout=60)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self.sockets / "admin.sock"))
@@ -130,7 +132,8 @@ class Server:
 
 
 def write_pictures(server: Server, n: int = 6) -> list[bytes]:
-    """PNG files of 8 x 8 pixels, each of one colour, that the server decodes: fields `image` (3, 4, 4) and `label`, ants before cats."""
+    """PNG files of 8 x 8 pixels of one colour, which the server decodes. Fields: `image` (3, 4, 4)
+    and `label`, ants before cats."""
     pictures = [_png(40 * k) for k in range(n)]
     names = [f"{'cat' if k % 2 else 'ant'}/{k}.png" for k in range(n)]
     server.files(dict(zip(names, pictures)), {"labels": "folders"}, decode={"resize": [4, 4]})
@@ -147,10 +150,10 @@ def _png(colour: int) -> bytes:
 
 
 def until(condition: Any, seconds: float = 60) -> None:
-    """Waits until it is true."""
+    """Waits until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(0.01)
 
 

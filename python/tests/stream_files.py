@@ -1,4 +1,5 @@
-"""Files for tests of streams, a reader of them, and what the batches must be: a plain reading of docs/spec/stream-rows.md, without the tested code."""
+"""Files for tests of streams, a reader for them, and the expected batches: computed from
+docs/spec/stream-rows.md, without the tested code."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from stocached import Order
 
 
 class Item(NamedTuple):
-    """A structure that workers started afresh can import."""
+    """A structure that new worker processes can import."""
 
     data: np.ndarray
     name: dict[str, Any]
@@ -24,7 +25,8 @@ def item(file: int, k: int) -> Item:
 
 
 class Files:
-    """Reads file k, of lengths[k] items. Can be pickled. opened: if a folder is given, each opening of a file leaves a note there."""
+    """Reads file k, of lengths[k] items. Can be pickled. opened: a folder in which each opening of
+    a file leaves a note."""
 
     def __init__(self, lengths: list[int], opened: Any = None, slow: float = 0) -> None:
         self.lengths, self.opened, self.slow = lengths, opened, slow
@@ -39,14 +41,14 @@ class Files:
 
 
 class SeekingFiles(Files):
-    """The same, from an item on; reads none before it."""
+    """The same, but it can start at an item, and reads none before it."""
 
     def __call__(self, file: int, start: int = 0) -> Any:
         return (item(file, k) for k in range(start, self.lengths[file]))
 
 
 def lengths_of(seed: int, least: int = 1) -> list[int]:
-    """Of 1 to 20 files, some of which are empty."""
+    """Lengths of 1 to 20 files, some of them empty."""
     rng = random.Random(seed)
     lengths = [rng.choice([0, 0, 1, 1, 2, 5, 13]) for _ in range(rng.randint(least, 20))]
     return lengths if any(lengths) else [3, *lengths[1:]]
@@ -55,7 +57,8 @@ def lengths_of(seed: int, least: int = 1) -> list[int]:
 def expected(
     lengths: list[int], rows: int, groups: int = 1, *, epoch: int = 0, seed: int = 0, shuffle: bool = True, ends: str = "pad", steps: int = 10**9
 ) -> list[list[Any]]:
-    """For each step the (file, number of the item) that each row gives, None where it has none. Several groups end together."""
+    """For each step, the (file, number of the item) of each row, or None if it has none. Several
+    groups end together."""
     count = len(lengths)
 
     def file(place: int) -> int:
@@ -89,7 +92,7 @@ def expected(
 
 
 def check(batch: Any, want: list[Any]) -> None:
-    """A batch is exactly these items."""
+    """Checks that a batch has exactly these items."""
     assert batch.mask.tolist() == [at is not None for at in want]
     assert batch.files.tolist() == [-1 if at is None else at[0] for at in want]
     assert batch.positions.tolist() == [-1 if at is None else at[1] for at in want]
@@ -105,7 +108,7 @@ def check(batch: Any, want: list[Any]) -> None:
 
 
 def collect(batches: Any, most: int = 10**9) -> list[list[Any]]:
-    """What each batch has, after it was checked to be that."""
+    """Checks each batch, and returns its items."""
     found = []
     for batch in batches:
         found.append([(int(f), int(k)) if there else None for f, k, there in zip(batch.files, batch.positions, batch.mask)])

@@ -1,5 +1,5 @@
-"""A worker of the stress test, to be killed at any moment: `stress_worker.py <cache> <samples> <seconds> <seed>`.
-Its contract is internal/verify/stress/doc.go."""
+"""A worker of the stress test, which may be killed at any moment: `stress_worker.py <cache>
+<samples> <seconds> <seed>`. Its contract is internal/verify/stress/doc.go."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def payload(sample: int, sequence: int, writer: int, length: int) -> np.ndarray:
 
 
 def torn(sample: int, data: np.ndarray) -> str | None:
-    """What is wrong with the bytes of a sample, None if they are one writer's, whole."""
+    """What is wrong with the bytes of a sample; None if one writer wrote all of them."""
     if data.size < SMALLEST:
         return f"sample {sample} has {data.size} bytes"
     index, sequence, writer = data[:24].view(np.uint64).tolist()
@@ -90,7 +90,7 @@ class Worker:
             self.in_pieces(sample)
 
     def put(self, sample: int, flags: int) -> None:
-        self.cache._store(sample, [self.fresh(sample)], flags)  # bytes, whatever the schema makes of them
+        self.cache._store(sample, [self.fresh(sample)], flags)  # bytes, whatever the schema is
 
     def in_pieces(self, sample: int) -> None:
         data, claim, handle = self.fresh(sample), _native.Claim(), self.cache._handle
@@ -105,7 +105,8 @@ class Worker:
 
 
 def raw_bytes(cache: Cache) -> Cache:
-    """Shows samples as bytes, whatever their fields: a variable sample is then its bytes alone."""
+    """Reads samples as bytes, whatever their fields are: a variable sample then has only its
+    bytes."""
     field = cache.fields[0]
     if len(cache.fields) != 1 or field.dtype.itemsize != 1:
         raise SystemExit(f"ERROR a stress cache has one field of bytes, not {cache.fields}")
@@ -113,7 +114,7 @@ def raw_bytes(cache: Cache) -> Cache:
 
 
 def forked() -> list[str]:
-    """Forks a worker for each line on stdin. Returns, in the worker, the words of the line."""
+    """Forks a worker for each line on stdin. Returns the words of the line in the worker."""
     for line in sys.stdin:
         between = os.fork()
         if between == 0:

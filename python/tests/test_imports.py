@@ -1,4 +1,5 @@
-"""Imports of the package point one way: a package imports those on lower floors alone, and no two modules import each other."""
+"""Imports of the package point one way: a package imports only those on lower floors, and no two
+modules import each other."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import stocached
 
 SOURCE = Path(stocached.__file__).parent
 
-# From the lowest floor up. A package may import those on lower floors. "stocached" is the public modules, such as cache.py.
+# From the lowest floor up. A package may import those on lower floors. "stocached" means the public
+# modules, such as cache.py.
 FLOORS = (
     {"_native"},
     {"_common"},
@@ -25,7 +27,7 @@ FLOOR = {package: number for number, packages in enumerate(FLOORS) for package i
 
 
 def modules() -> dict[str, Path]:
-    """The path of each module, by its name below stocached: "_loader.options", or "__init__"."""
+    """The path of each module by its name below stocached: "_loader.options", or "__init__"."""
     return {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCE.rglob("*.py")}
 
 
@@ -71,7 +73,7 @@ def test_packages_import_lower_floors_alone():
 
 
 def test_no_modules_import_each_other():
-    graphlib.TopologicalSorter(GRAPH).prepare()  # raises CycleError, which names them
+    graphlib.TopologicalSorter(GRAPH).prepare()  # raises CycleError, which names the modules
 
 
 def test_there_are_at_most_eight_floors():

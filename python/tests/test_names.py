@@ -1,4 +1,4 @@
-"""The public names, the error classes, and that the raw binding says what stocached.h says."""
+"""The public names, the error classes, and that the raw binding agrees with stocached.h."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def codes_of_header() -> dict[str, int]:
 def test_one_class_for_each_error_code():
     codes = codes_of_header()
     assert len(codes) == 22
-    assert sorted(errors.BY_CODE) == sorted(set(codes.values()) - {codes["EINTERRUPTED"]})  # which never leaves the package
+    # EINTERRUPTED never leaves the package
+    assert sorted(errors.BY_CODE) == sorted(set(codes.values()) - {codes["EINTERRUPTED"]})
     for name, value in codes.items():
         assert getattr(_native, name) == value
     for name, built_in in BUILT_IN.items():
@@ -159,7 +160,7 @@ def test_every_code_of_the_header_has_a_text():
 
 
 def test_structs_are_those_of_the_header(tmp_path):
-    """A C program prints size and offsets of every struct; ctypes must lay them out alike."""
+    """A C program prints size and offsets of every struct. ctypes must have the same layout."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     assert compiler, "no C compiler"
     structs = {
@@ -201,7 +202,7 @@ def test_every_function_of_the_header_is_bound_with_its_prototype():
     binding = re.sub(r"\s+", " ", re.sub(r"\n#\s+", " ", Path(_native._header.__file__).read_text()))
     for name, prototype in prototypes.items():
         if name in ("stoc_close_keep_maps", "stoc_view_offset", "stoc_close"):
-            continue  # for others: close_keep_payload and view_slot do it here
+            continue  # the package uses close_keep_payload and view_slot instead
         assert prototype in binding, f"no function under the comment: {prototype}"
 
 

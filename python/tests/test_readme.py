@@ -1,4 +1,4 @@
-"""The examples of python/README.md do what it says; those of docs/ are run by tools/docs.py."""
+"""The examples of python/README.md work as it says. tools/docs.py runs those of docs/."""
 
 from __future__ import annotations
 

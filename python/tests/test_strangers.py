@@ -1,4 +1,4 @@
-"""Who is at the other end of the data socket: servers of other users, and what a server says."""
+"""The other end of the data socket: servers of other users, and texts from a server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def listen(place: Path) -> socket.socket:
 
 @contextmanager
 def impostor(place: Path) -> Iterator[Callable[[], int]]:
-    """A process of another user that listens in a folder. What it yields ends it, and returns how many bytes clients sent."""
+    """A process of another user that listens in a folder. Yields a function that ends it and
+    returns how many bytes clients sent."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -55,7 +56,7 @@ def impostor(place: Path) -> Iterator[Callable[[], int]]:
     assert os.read(reading, 1) == b"!"
 
     def end() -> int:
-        with socket.socket(socket.AF_UNIX) as last:  # it takes one connection after the other
+        with socket.socket(socket.AF_UNIX) as last:  # it accepts one connection after the other
             last.connect(str(place / "data.sock"))
             last.send(b"end")
             return int(os.read(reading, 100))
@@ -70,9 +71,9 @@ def impostor(place: Path) -> Iterator[Callable[[], int]]:
 
 @pytest.fixture
 def base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that others may enter, where the default folder of the sockets would lie."""
+    """A folder that others may enter, in place of the default folder of the sockets."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can become another user")
     folder.chmod(0o755)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.delenv("STOCACHED_SOCKETS_DIR")
@@ -106,7 +107,7 @@ def test_nothing_is_sent_to_a_server_of_another_user(base, monkeypatch, named, o
 def test_what_a_server_says_does_nothing_to_a_terminal(folder, monkeypatch):
     monkeypatch.setenv("STOCACHED_SOCKETS_DIR", str(folder))
     listener = listen(folder)
-    code = 4  # NOT_FOUND, then one that is unknown
+    code = 4  # NOT_FOUND, then an unknown code
 
     def serve() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""The range of torch that stocached works with: what is declared, what is tested, and what is refused."""
+"""The versions of torch that stocached works with: what is declared, tested and refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_others_are_taken(version):
     "line", ["from stocached.torch import DataLoader", "from stocached import SharedCache", "import stocached._streams.torch_dataset"]
 )
 def test_without_torch(line):
-    """Whether or not this environment has it: a finder in front of all others says that there is none."""
+    """Whether or not torch is installed here: a finder before all others says that it is
+    missing."""
     program = f"""
     import sys
 
@@ -68,7 +69,7 @@ def test_a_torch_for_another_numpy_is_refused(monkeypatch):
 
 
 def test_what_is_declared_is_what_is_tested():
-    """`make test-torch-oldest` installs the least of what python/pyproject.toml asks for."""
+    """`make test-torch-oldest` installs the oldest versions that python/pyproject.toml allows."""
     from stocached._common import torch_version
 
     declared = dict(re.findall(r'"(torch|numpy)>=([\d.]+)"', (ROOT / "python" / "pyproject.toml").read_text()))

@@ -1,4 +1,5 @@
-"""What `pip install ./python` puts into the environment: the package with its C library, and the command or a script that says why it is not there."""
+"""What `pip install ./python` installs: the package with its C library, and the command, or a
+script that says why the command is missing."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def built(folder: Path, **environment: str) -> zipfile.ZipFile:
-    """The wheel of the checkout."""
+    """Builds the wheel of the checkout."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT / "python"]
-    subprocess.run(command, check=True, env=os.environ | {"CFLAGS": "-O0"} | environment)  # compiled sooner
+    subprocess.run(command, check=True, env=os.environ | {"CFLAGS": "-O0"} | environment)  # compiles faster
     (wheel,) = folder.glob("*.whl")
     return zipfile.ZipFile(wheel)
 
@@ -59,7 +60,7 @@ def test_without_go_the_command_says_what_to_do(without_go, tmp_path):
 
 def test_without_go_a_command_from_elsewhere_is_run(without_go, tmp_path):
     command = script(without_go, tmp_path)
-    other = tmp_path / "other"  # an environment with the same script: they must not call each other for ever
+    other = tmp_path / "other"  # an environment with the same script: the two must not call each other for ever
     other.mkdir()
     shutil.copy(command, other / "stocached")
     real = tmp_path / "real"

@@ -10,12 +10,12 @@ import pytest
 
 try:
     import torch
-except ImportError:  # the tests are then only collected, to be counted
+except ImportError:  # the tests are then only collected and counted
     torch = None  # type: ignore[assignment]
 
 __all__ = ["Squares", "quiet", "torch"]
 
-# What the DataLoader and torch themselves warn of is not ours to fail on.
+# Warnings of the DataLoader and of torch itself must not fail our tests.
 TORCH_WARNINGS = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*pin_memory.*"),
@@ -25,13 +25,13 @@ TORCH_WARNINGS = [
 
 
 def quiet(make: Any) -> Any:
-    """Calls something that prints, and forgets what it printed."""
+    """Calls a function, and drops what it prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         return make()
 
 
 class Squares:
-    """A dataset that counts in a list how often it was asked, and gives an image and a label."""
+    """A dataset that counts its loads in a list, and returns an image and a label."""
 
     def __init__(self, n: int = 40, shape: tuple[int, ...] = (3, 8, 8)) -> None:
         self.n, self.shape, self.loads = n, shape, []

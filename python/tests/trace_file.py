@@ -10,12 +10,13 @@ import pytest
 
 
 def read(path: Path) -> dict:
-    """What a file says, held against docs/spec/trace.md and against what Perfetto's importer asks for."""
+    """The content of a file, checked against docs/spec/trace.md and the requirements of Perfetto's
+    importer."""
     packed = path.read_bytes()
     text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode()
     file = json.loads(text, parse_constant=pytest.fail)
     assert text.startswith('{"displayTimeUnit"')
-    assert list(file) == ["displayTimeUnit", "otherData", "traceEvents"]  # it gives up at a member that it does not know
+    assert list(file) == ["displayTimeUnit", "otherData", "traceEvents"]  # the program fails at an unknown member
     assert file["displayTimeUnit"] == "ms"
     about = file["otherData"]
     assert (about["format"], about["version"]) == ("stocached trace", 1)
@@ -42,7 +43,8 @@ def read(path: Path) -> dict:
         assert event["name"]
         assert list(event) == ["ph", "pid", "tid", "ts", "dur", "name", "args"]
         spans += 1
-        start, length = int(event["ts"] * 1000), int(event["dur"] * 1000)  # as Perfetto does it: what is behind the point is cut off
+        # like Perfetto: digits after the point are cut off
+        start, length = int(event["ts"] * 1000), int(event["dur"] * 1000)
         assert start == event["ts"] * 1000
         assert length == event["dur"] * 1000
         assert start % 125 == length % 125 == 0

@@ -1,6 +1,8 @@
-"""Transforms for the tests of derived fingerprints: `pairs` of two that must differ, `twins` that must not, and what nothing can be told of.
+"""Transforms for the tests of derived fingerprints: `pairs` that must differ, `twins` that must
+not, and `untold` ones that have no fingerprint.
 
-Run as a program, it prints the digest of each: they are the same in every process."""
+Run as a program, it prints the digest of each. They are equal in every process.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ class Inverted(Scale):
 
 
 class Again(Scale):
-    """Scale with other methods that nobody asks for, and a comment."""
+    """Scale with other methods that no code calls, and a comment."""
 
     def _scaled(self, x):
         # the same
@@ -119,7 +121,7 @@ def adder(n):
 
 
 def rescaled(scale):
-    """The function `uses_helper` of a module whose SCALE is another."""
+    """The function `uses_helper` of a module with another SCALE."""
     space = {"__name__": "elsewhere", "SCALE": scale}
     exec("def deeper(x):\n    return x * SCALE\ndef helper(x):\n    return deeper(x) + 1\ndef uses_helper(x):\n    return helper(x)\n", space)
     return space["uses_helper"]
@@ -132,7 +134,7 @@ def compiled(text):
 
 
 def hot(function):
-    """After so many calls that the interpreter has specialised its bytecode."""
+    """Calls a function until the interpreter has specialised its bytecode."""
     for k in range(5000):
         function(k)
     return function
@@ -199,7 +201,7 @@ others = {
 
 
 def untold():
-    """What nothing can be told of."""
+    """Transforms whose fingerprint cannot be derived."""
     return {
         "an open file": Scale(sys.stdout),
         "a generator": Scale(k for k in range(3)),

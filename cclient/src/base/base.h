@@ -1,5 +1,5 @@
 /*
- * base.h - what every part may use: fault points, errors, system calls, the checksum, memory copies.
+ * base.h - what every part may use: fault points, errors, system calls, checksums, memory copies.
  *
  * Includes internal.h. Knows nothing of segments.
  */
@@ -19,7 +19,8 @@ INTERNAL void fault_at(const char *point);
 /* error.c */
 INTERNAL size_t character(const unsigned char *text, size_t n, uint32_t *point);
 INTERNAL void make_printable(char *text, size_t n);
-__attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error, int code, int os_error, const char *format, ...);
+__attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error, int code, int os_error,
+                                                        const char *format, ...);
 INTERNAL void no_error(struct stoc_error *error);
 INTERNAL int fail_system(struct stoc_error *error, const char *what, const char *path);
 INTERNAL const char *size_text(uint64_t bytes, char *text);
@@ -66,7 +67,8 @@ INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset);
 INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset);
 
 #define ALLOCATE_STEP (64 * MIB) /* about 25 ms: short against timers, long against a system call */
-INTERNAL int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context);
+INTERNAL int allocate(int fd, uint64_t offset, uint64_t length,
+                      uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context);
 INTERNAL int64_t read_text(const char *path, char *text, size_t size);
 INTERNAL uint64_t parse_number(const char **at);
 

@@ -1,5 +1,6 @@
 /*
- * error.c - codes and messages. A message says what was asked for, the numbers, and the next step.
+ * error.c - codes and messages. A message says what the caller asked for, the numbers, and the next
+ * step.
  */
 #include "base.h"
 
@@ -41,7 +42,7 @@ const char *stoc_strerror(int code)
     }
 }
 
-/* The bytes of the UTF-8 character that text begins with; 0 when it begins with none. */
+/* The length in bytes of the UTF-8 character at the start of text; 0 if there is none. */
 INTERNAL size_t character(const unsigned char *text, size_t n, uint32_t *point)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -57,19 +58,22 @@ INTERNAL size_t character(const unsigned char *text, size_t n, uint32_t *point)
     return *point < least[length] || *point > 0x10ffff || (*point >= 0xd800 && *point < 0xe000) ? 0 : length;
 }
 
-/* Makes foreign text, such as a file's name, safe for a terminal: ? replaces control characters, changes of direction, and what is not UTF-8. */
+/* Makes text from outside, such as a file name, safe for a terminal. ? replaces control characters,
+ * changes of direction, and bytes that are not UTF-8. */
 INTERNAL void make_printable(char *text, size_t n)
 {
     for (size_t k = 0, length; k < n; k += MAX(length, 1)) {
         uint32_t c = 0;
         length = character((unsigned char *)text + k, n - k, &c);
-        if (length == 0 || c < ' ' || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
+        if (length == 0 || c < ' ' || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
+            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
             memset(text + k, '?', MAX(length, 1));
     }
 }
 
 /* Fills in error (NULL is accepted) and returns code. */
-__attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error, int code, int os_error, const char *format, ...)
+__attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error, int code, int os_error,
+                                                        const char *format, ...)
 {
     if (error) {
         va_list args;
@@ -89,7 +93,7 @@ INTERNAL void no_error(struct stoc_error *error)
         memset(error, 0, sizeof *error);
 }
 
-/* A system call that failed: what was tried, and errno in words. */
+/* The error of a system call: what it tried, and the text of errno. */
 INTERNAL int fail_system(struct stoc_error *error, const char *what, const char *path)
 {
     int number = errno;
@@ -98,7 +102,7 @@ INTERNAL int fail_system(struct stoc_error *error, const char *what, const char 
     return STOC_ESYSTEM;
 }
 
-/* 4,096 -> "4096 B", 1.5 * 2^30 -> "1.5 GiB". Text is at least 32 bytes. */
+/* 4,096 -> "4096 B", 1.5 * 2^30 -> "1.5 GiB". text has at least 32 bytes. */
 INTERNAL const char *size_text(uint64_t bytes, char *text)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

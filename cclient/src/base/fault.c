@@ -1,6 +1,8 @@
 /*
- * fault.c - fault points. STOC_FAULT("claim.entry") marks a step of docs/spec/protocol.md. Only with -DSTOC_FAULT_POINTS it does anything: it obeys
- * STOCACHED_FAULT="<point>[@<n>]=<kill|stop>" (the n-th pass, 1 by default: SIGKILL or SIGSTOP of this process) and a hook.
+ * fault.c - fault points. STOC_FAULT("claim.entry") marks a step of docs/spec/protocol.md. Only a
+ * build with -DSTOC_FAULT_POINTS uses them. It calls a hook, and obeys
+ * STOCACHED_FAULT="<point>[@<n>]=<kill|stop>": at the n-th pass (default 1) the process sends
+ * itself SIGKILL or SIGSTOP.
  */
 #include "base.h"
 

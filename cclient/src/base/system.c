@@ -1,14 +1,19 @@
 /*
- * system.c - system calls whose glibc wrappers are newer than 2.17, and loops around those that come back early.
+ * system.c - system calls whose glibc wrappers are newer than 2.17, and loops around calls that
+ * return early.
  */
 #include "base.h"
 
-/* fstat and lstat bind GLIBC_2.33; the system call fills the same struct on 64-bit systems. */
+/* fstat and lstat bind GLIBC_2.33. The system call fills in the same struct on 64-bit systems. */
 INTERNAL int stat_fd(int fd, struct stat *st) { return (int)syscall(SYS_newfstatat, fd, "", st, AT_EMPTY_PATH); }
 
-INTERNAL int stat_path(const char *path, struct stat *st) { return (int)syscall(SYS_newfstatat, AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW); }
+INTERNAL int stat_path(const char *path, struct stat *st)
+{
+    return (int)syscall(SYS_newfstatat, AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW);
+}
 
-/* Not executable, where the kernel knows of that (6.3): some are set to refuse memfds that do not say so. */
+/* Makes a memfd that is not executable, if the kernel has the flag (6.3): some kernels are set to
+ * refuse memfds without it. */
 INTERNAL int memfd(const char *name)
 {
     int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING | 8u /* MFD_NOEXEC_SEAL */);
@@ -30,13 +35,16 @@ INTERNAL void sleep_ns(uint64_t ns)
     nanosleep(&t, NULL);
 }
 
-/* Words that processes share. */
+/* For words that processes share. */
 INTERNAL long futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t timeout_ms)
 {
     struct timespec t = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
     return syscall(SYS_futex, word, FUTEX_WAIT, value, &t, NULL, 0);
 }
-INTERNAL void futex_wake(_Atomic uint32_t *word, int most) { syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0); }
+INTERNAL void futex_wake(_Atomic uint32_t *word, int most)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0);
+}
 
 INTERNAL int random_bytes(void *data, size_t length)
 {
@@ -52,7 +60,7 @@ INTERNAL int random_bytes(void *data, size_t length)
     return n == (ssize_t)length ? 0 : -1;
 }
 
-/* Reads exactly length bytes, unless the file ends: returns how many, or -1. */
+/* Reads exactly length bytes, or fewer if the file ends. Returns how many, or -1. */
 INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
 {
     size_t done = 0;
@@ -69,7 +77,8 @@ INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
     return (int64_t)done;
 }
 
-/* Writes all of it: 0, or -1 with errno. A short write goes on: the next one says why. */
+/* Writes all bytes: 0, or -1 with errno. After a short write it goes on: the next write sets
+ * errno. */
 INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset)
 {
     size_t done = 0;
@@ -88,14 +97,18 @@ INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset
 }
 
 /*
- * Allocates the pages of a range, in steps, because a signal makes the kernel undo one call: 0, or -1 with errno. grant (NULL: no limit) says how many more bytes may be taken; it is asked at
- * the beginning, whenever these are taken, and at the end. 0 before the end stops it with ECANCELED.
+ * Allocates the pages of a range: 0, or -1 with errno. Works in steps, because a signal makes the
+ * kernel undo a call. grant (NULL: no limit) returns how many more bytes it may take. It asks at
+ * the beginning, whenever these are used up, and at the end. 0 before the end stops it with
+ * ECANCELED.
  */
-INTERNAL int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context)
+INTERNAL int allocate(int fd, uint64_t offset, uint64_t length,
+                      uint64_t (*grant)(void *context, uint64_t done, uint64_t total), void *context)
 {
     uint64_t step = ALLOCATE_STEP, granted = grant ? 0 : length;
     for (uint64_t done = 0;;) {
-        if (grant && (granted == 0 || done == length) && (granted = grant(context, done, length)) == 0 && done < length) {
+        if (grant && (granted == 0 || done == length) && (granted = grant(context, done, length)) == 0 &&
+            done < length) {
             errno = ECANCELED;
             return -1;
         }
@@ -104,7 +117,8 @@ INTERNAL int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant
         uint64_t n = MIN(MIN(step, granted), length - done);
         if (fallocate(fd, 0, (off_t)(offset + done), (off_t)n) != 0) {
             if (errno == EINTR) {
-                step = MAX(step / 2, MIB); /* a timer that fires more often than a step takes would keep us here */
+                /* otherwise a timer that fires more often than a step takes would keep us here */
+                step = MAX(step / 2, MIB);
                 continue;
             }
             return -1;
@@ -113,7 +127,7 @@ INTERNAL int allocate(int fd, uint64_t offset, uint64_t length, uint64_t (*grant
     }
 }
 
-/* Reads a small text file such as those of /proc; NUL-terminates. Returns its length or -1. */
+/* Reads a small text file, such as one of /proc. NUL-terminates. Returns its length or -1. */
 INTERNAL int64_t read_text(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -133,7 +147,8 @@ INTERNAL int64_t read_text(const char *path, char *text, size_t size)
     return (int64_t)done;
 }
 
-/* Parses an unsigned decimal number (strtoull binds a new symbol where C23 is the default). Stops at the first other byte; UINT64_MAX on overflow. */
+/* Parses an unsigned decimal number, and stops at the first other byte. UINT64_MAX on overflow.
+ * (strtoull binds a new symbol where C23 is the default.) */
 INTERNAL uint64_t parse_number(const char **at)
 {
     uint64_t n = 0;

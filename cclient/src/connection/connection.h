@@ -1,5 +1,5 @@
 /*
- * connection.h - connections to a server, and the samples that it brings.
+ * connection.h - connections to a server, and the samples that it sends.
  *
  * docs/spec/control.md is normative. Includes protocol.
  */
@@ -10,19 +10,31 @@
 
 /* link.c */
 enum frame_type {
-    FRAME_HELLO = 1, FRAME_WELCOME, FRAME_ATTACH, FRAME_ATTACHED, FRAME_FETCH, FRAME_SAMPLE, FRAME_FETCHED, FRAME_PREFETCH, FRAME_PREFETCHED, FRAME_CANCEL, FRAME_ERROR
+    FRAME_HELLO = 1,
+    FRAME_WELCOME,
+    FRAME_ATTACH,
+    FRAME_ATTACHED,
+    FRAME_FETCH,
+    FRAME_SAMPLE,
+    FRAME_FETCHED,
+    FRAME_PREFETCH,
+    FRAME_PREFETCHED,
+    FRAME_CANCEL,
+    FRAME_ERROR
 };
 
 #define FRAME_BYTES 16                 /* of its header */
-#define BROKEN (-1000) /* the connection ended, as it does when a server goes away: on a new one the request may go well. Never leaves the library */
+/* the connection ended, as when a server goes away: the request may succeed on a new one. Never
+ * leaves the library */
+#define BROKEN (-1000)
 
 /* How long a call waits, and what ends it early. */
 struct deadline {
-    uint64_t at;       /* of the call, by now_ns; UINT64_MAX: none */
-    uint64_t window;   /* how long a server that is away is waited for */
+    uint64_t at;       /* end of the call, by now_ns; UINT64_MAX: none */
+    uint64_t window;   /* how long to wait for a server that is away */
     int (*interrupted)(void *context);
     void *context;
-    uint64_t asked; /* when interrupted was asked last */
+    uint64_t asked; /* time of the last call of interrupted */
     struct stoc_error *error;
 };
 

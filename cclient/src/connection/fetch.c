@@ -1,12 +1,13 @@
 /*
- * fetch.c - samples that a server brings: one call asks for all that is missing, and waits.
+ * fetch.c - samples from a server: one call asks for all missing samples, and waits.
  */
 #include "connection.h"
 
-#define FETCH_TRIES 3  /* how often a sample that was brought and has left the cache again, by a clear, is asked for */
-#define FETCH_BREAKS 4 /* how many connections may end under a call that gets no sample in between */
+#define FETCH_TRIES 3  /* how often to ask for a sample that came and left the cache again, because of a clear */
+#define FETCH_BREAKS 4 /* how many connections may end in a call without one sample between them */
 
-enum { NOT_HAD = 0, HAD = 1, NOT_TO_BE_HAD = 2 }; /* in wanted.hit while a call runs; the last one becomes 0 at its end */
+/* values of wanted.hit while a call runs; NOT_TO_BE_HAD becomes 0 at the end */
+enum { NOT_HAD = 0, HAD = 1, NOT_TO_BE_HAD = 2 };
 
 struct missing {
     size_t position; /* in the indices of the call */
@@ -18,7 +19,7 @@ struct wanted {
     stoc_cache *cache;
     const int64_t *indices;
     size_t n;
-    unsigned char *dst; /* rows of stride bytes; NULL: samples of any size, into memory of their own */
+    unsigned char *dst; /* rows of stride bytes; NULL: samples of any size, each in its own memory */
     size_t stride;
     void **data;
     uint64_t *lengths;
@@ -30,15 +31,19 @@ struct wanted {
     struct deadline deadline;
 };
 
-static int no_memory(struct stoc_error *error, size_t bytes) { return fail(error, STOC_EMEMORY, ENOMEM, "no memory for %zu bytes", bytes); }
+static int no_memory(struct stoc_error *error, size_t bytes)
+{
+    return fail(error, STOC_EMEMORY, ENOMEM, "no memory for %zu bytes", bytes);
+}
 
-/* Where a sample of some length goes. NULL: it cannot be this one, or there is no memory (*code). */
+/* Where a sample of this length goes. NULL: the length is wrong, or there is no memory (*code). */
 static void *destination(struct wanted *w, size_t k, uint64_t length, int *code)
 {
     const stoc_cache *c = w->cache;
     if (w->dst ? length != c->sample_bytes : length > c->sample_bytes) {
-        *code = garbled(w->deadline.error, "sample %lld with %llu bytes, of a cache whose samples have %llu%s", (long long)w->indices[k], (unsigned long long)length,
-                        (unsigned long long)c->sample_bytes, w->dst ? "" : " at most");
+        *code = garbled(w->deadline.error, "sample %lld with %llu bytes, of a cache whose samples have %llu%s",
+                        (long long)w->indices[k], (unsigned long long)length, (unsigned long long)c->sample_bytes,
+                        w->dst ? "" : " at most");
         return NULL;
     }
     if (w->dst)
@@ -63,10 +68,11 @@ static void forget_place(struct wanted *w, size_t k)
 static int corrupt_sample(struct wanted *w, size_t k)
 {
     corrupt(w->cache);
-    return fail(w->deadline.error, STOC_ECORRUPT, 0, "sample %lld: %s; run stocached verify", (long long)w->indices[k], stoc_strerror(STOC_ECORRUPT));
+    return fail(w->deadline.error, STOC_ECORRUPT, 0, "sample %lld: %s; run stocached verify", (long long)w->indices[k],
+                stoc_strerror(STOC_ECORRUPT));
 }
 
-/* Copies what is in the cache now, and counts nothing: HIT, MISS, ECORRUPT, EMEMORY. */
+/* Copies a sample that is in the cache now, and counts nothing: HIT, MISS, ECORRUPT, EMEMORY. */
 static int copy_wanted(struct wanted *w, size_t k)
 {
     stoc_cache *c = w->cache;
@@ -112,10 +118,11 @@ static int mark_failed(struct wanted *w, size_t k, int remote, const char *text,
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ requests */
+/* ------------------------------------------------------------ requests */
 
-/* Sends FETCH or PREFETCH for the first m of the missing ones (NULL: of the indices). */
-static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing, size_t m, struct deadline *p)
+/* Sends FETCH or PREFETCH for the first m missing samples (NULL: for the indices). */
+static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing,
+                        size_t m, struct deadline *p)
 {
     size_t body = 8 + m * 8;
     unsigned char *frame = malloc(FRAME_BYTES + body);
@@ -132,7 +139,7 @@ static int send_request(struct link *l, enum frame_type type, const int64_t *ind
     return code;
 }
 
-/* The next frame of this request. An ERROR is read and becomes its error. */
+/* Receives the next frame of this request. An ERROR frame becomes its error. */
 static int receive_answer(struct link *l, struct frame *f, struct deadline *p)
 {
     int code = receive_frame(l, f, false, p);
@@ -141,7 +148,8 @@ static int receive_answer(struct link *l, struct frame *f, struct deadline *p)
     if (f->type == FRAME_ERROR)
         return receive_error(l, f, p);
     if (f->request != l->request)
-        return garbled(p->error, "an answer to request %llu, while %llu is under way", (unsigned long long)f->request, (unsigned long long)l->request);
+        return garbled(p->error, "an answer to request %llu, while %llu is under way", (unsigned long long)f->request,
+                       (unsigned long long)l->request);
     return 0;
 }
 
@@ -171,7 +179,8 @@ static int take_sample(struct wanted *w, struct link *l, const struct frame *f, 
     return code;
 }
 
-/* The end of a request: the samples that failed. Those that a server did not read because it is ending are for the next server: BROKEN. */
+/* The end of a request: the samples that failed. The next server reads those that this one skipped
+ * because it ends: BROKEN. */
 static int take_failures(struct wanted *w, const unsigned char *body, size_t length, size_t m)
 {
     struct stoc_error *error = w->deadline.error;
@@ -206,7 +215,8 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
     return closing ? BROKEN : 0;
 }
 
-/* Asks for the first m of the missing ones and waits for the answer. What came by then is had, whatever it returns. */
+/* Asks for the first m missing samples, and waits for the answer. Samples that came stay valid,
+ * whatever it returns. */
 static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
     int code = send_request(l, FRAME_FETCH, w->indices, w->missing, m, &w->deadline);
@@ -231,14 +241,16 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
     STOC_FAULT("fetch.answered");
     if (code < 0)
         return code;
-    for (size_t i = 0; i < m; i++) { /* a sample that neither came nor failed is in the cache now, unless it was cleared */
+    for (size_t i = 0; i < m; i++) {
+        /* a sample that neither came nor failed is in the cache, unless a clear removed it */
         struct missing *one = &w->missing[i];
         if (w->hit[one->position] != NOT_HAD)
             continue;
         if ((code = copy_wanted(w, one->position)) < 0)
             return code;
         if (code == STOC_MISS && ++one->tries == FETCH_TRIES) {
-            static const char why[] = "it was brought several times and has left the cache each time: somebody clears it";
+            static const char why[] =
+                "it was brought several times and has left the cache each time: somebody clears it";
             if ((code = mark_failed(w, one->position, STOC_REMOTE_INTERNAL, why, sizeof why - 1)) < 0)
                 return code;
         }
@@ -246,13 +258,16 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
     return 0;
 }
 
-/* A message for a call whose connections keep ending. */
+/* The error of a call whose connections keep ending. */
 static int server_went_away(struct deadline *p, const char *name)
 {
-    return fail(p->error, STOC_ENOSERVER, 0, "the server of %s ended the connection %d times during this call; see its log, or start it: stocached serve -c config.yaml", name, FETCH_BREAKS);
+    return fail(p->error, STOC_ENOSERVER, 0,
+                "the server of %s ended the connection %d times during this call; see its log, or start it: stocached "
+                "serve -c config.yaml",
+                name, FETCH_BREAKS);
 }
 
-/* Has everything that is missing brought, in requests as large as the server takes. */
+/* Fetches all missing samples, in requests as large as the server allows. */
 static int fetch_missing(struct wanted *w)
 {
     for (int breaks = 0;;) {
@@ -263,7 +278,7 @@ static int fetch_missing(struct wanted *w)
         if (left < w->missing_count)
             breaks = 0;
         if ((w->missing_count = left) == 0) {
-            no_error(w->deadline.error); /* of a connection that ended on the way */
+            no_error(w->deadline.error); /* of a connection that ended meanwhile */
             return 0;
         }
         struct link *l;
@@ -289,7 +304,8 @@ static int by_position(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Brings what hit says is not had, and sums up: how many were had, or an error. */
+/* Fetches the samples that hit does not have. Returns how many samples the call got, or an
+ * error. */
 static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options)
 {
     int64_t had = 0;
@@ -314,7 +330,8 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
     }
     if (code == 0 && w->failed) {
         qsort(w->failures, w->failed, sizeof *w->failures, by_position);
-        fail(w->deadline.error, STOC_EREMOTE, 0, "%zu of %zu samples could not be had; the first is %lld: %.400s", w->failed, w->n, (long long)w->failures[0].index, w->failures[0].message);
+        fail(w->deadline.error, STOC_EREMOTE, 0, "%zu of %zu samples could not be had; the first is %lld: %.400s",
+             w->failed, w->n, (long long)w->failures[0].index, w->failures[0].message);
     }
     if (code == 0 && options) {
         options->failed = w->failed;
@@ -335,30 +352,36 @@ static struct deadline deadline_of_options(const struct stoc_fetch_options *o, s
 
 static const struct stoc_fetch_options default_fetch = {.struct_bytes = sizeof default_fetch};
 
-/* Checks what both calls take; results in options are set to none. */
-static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options, struct stoc_error *error)
+/* Checks the arguments that both calls share, and clears the results in options. */
+static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options,
+                       struct stoc_error *error)
 {
     no_error(error);
     if (!c)
         return fail(error, STOC_ECLOSED, 0, "the cache is closed");
     if (options && options->struct_bytes != sizeof *options)
-        return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_fetch_options) and use the header of this version",
+        return fail(error, STOC_EINVAL, 0,
+                    "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_fetch_options) "
+                    "and use the header of this version",
                     (unsigned long long)options->struct_bytes, sizeof *options);
     if (options) {
         options->failed = 0;
         options->failures = NULL;
         if ((options->flags & ~STOC_FETCH_UNCOUNTED) || options->reserved)
-            return fail(error, STOC_EINVAL, 0, "flags: %#x and reserved: %u; unknown ones must be 0", options->flags, options->reserved);
+            return fail(error, STOC_EINVAL, 0, "flags: %#x and reserved: %u; unknown ones must be 0", options->flags,
+                        options->reserved);
     }
     int code = check_indices(c, indices, n);
     if (code == STOC_EINDEX)
         for (size_t k = 0; k < n; k++)
             if ((uint64_t)indices[k] >= c->samples)
-                return fail(error, code, 0, "index %lld at position %zu is not in 0..%llu", (long long)indices[k], k, (unsigned long long)c->samples - 1);
+                return fail(error, code, 0, "index %lld at position %zu is not in 0..%llu", (long long)indices[k], k,
+                            (unsigned long long)c->samples - 1);
     return code < 0 ? fail(error, code, 0, "indices: NULL, but n is %zu", n) : 0;
 }
 
-int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, size_t row_stride, uint8_t *hit, struct stoc_fetch_options *options, struct stoc_error *error)
+int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, size_t row_stride, uint8_t *hit,
+                   struct stoc_fetch_options *options, struct stoc_error *error)
 {
     const struct stoc_fetch_options *o = options ? options : &default_fetch;
     int code = begin_fetch(c, indices, n, options, error);
@@ -369,17 +392,19 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     if (n && !dst)
         return fail(error, STOC_EINVAL, 0, "dst: NULL");
     if (row_stride < c->sample_bytes)
-        return fail(error, STOC_ESCHEMA, 0, "row_stride: %zu is less than the %llu bytes of a sample", row_stride, (unsigned long long)c->sample_bytes);
+        return fail(error, STOC_ESCHEMA, 0, "row_stride: %zu is less than the %llu bytes of a sample", row_stride,
+                    (unsigned long long)c->sample_bytes);
     uint8_t *own = hit ? NULL : calloc(MAX(n, 1), 1);
     if (!hit && !own)
         return no_memory(error, n);
-    struct wanted w = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride, .hit = hit ? hit : own, .deadline = deadline_of_options(o, error)};
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride,
+                       .hit = hit ? hit : own, .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
         had = stoc_gather(c, indices, n, -1, dst, row_stride, w.hit, o->threads);
     } else {
         for (size_t k = 0; k < n && had >= 0; k++) {
-            code = w.hit[k] ? STOC_HIT : copy_wanted(&w, k); /* what the caller has stays as it is */
+            code = w.hit[k] ? STOC_HIT : copy_wanted(&w, k); /* rows that the caller has stay unchanged */
             w.hit[k] = code == STOC_HIT ? HAD : NOT_HAD;
             had = code < 0 ? code : had + code;
         }
@@ -392,7 +417,8 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     return had;
 }
 
-int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **data, uint64_t *lengths, struct stoc_fetch_options *options, struct stoc_error *error)
+int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **data, uint64_t *lengths,
+                        struct stoc_fetch_options *options, struct stoc_error *error)
 {
     const struct stoc_fetch_options *o = options ? options : &default_fetch;
     int code = begin_fetch(c, indices, n, options, error);
@@ -407,7 +433,8 @@ int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **
     uint8_t *hit = calloc(MAX(n, 1), 1);
     if (!hit)
         return no_memory(error, n);
-    struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit, .deadline = deadline_of_options(o, error)};
+    struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit,
+                       .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     for (size_t k = 0; k < n && had >= 0; k++)
         had = (code = copy_wanted(&w, k)) < 0 ? code : had + code;
@@ -441,7 +468,7 @@ void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n)
     }
 }
 
-/* One PREFETCH: how many the server queued, or an error. */
+/* Sends one PREFETCH. Returns how many samples the server queued, or an error. */
 static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, struct deadline *p)
 {
     struct frame f;
@@ -457,7 +484,8 @@ static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, s
     return code < 0 ? code : (int64_t)get32(body, 0);
 }
 
-int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options, struct stoc_error *error)
+int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options,
+                      struct stoc_error *error)
 {
     const struct stoc_fetch_options *o = options ? options : &default_fetch;
     int code = begin_fetch(c, indices, n, options, error);

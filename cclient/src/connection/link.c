@@ -1,41 +1,47 @@
 /*
- * link.c - connections to a server: docs/spec/control.md. A call has one to itself; those that no call has are kept by the handle for the next. A forked child closes what it
- * inherits (protocol/client.c) and connects again.
+ * link.c - connections to a server: docs/spec/control.md. Each call has its own connection. The
+ * handle keeps idle ones for later calls. A forked child closes the inherited ones
+ * (protocol/client.c) and connects again.
  */
 #include "connection.h"
 
 #define CONTROL_VERSION 1
-#define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames but SAMPLE */
+#define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
 #define MAX_LABEL 63
 #define MAX_TEXT 1000
 #define MAX_INDICES 65536
 
-#define FIND_SERVER_NS UINT64_C(2000000000) /* how long a server that is away is waited for, unless the caller says */
-#define ASK_MS 1000                         /* how often the caller is asked whether to go on, at least */
+/* how long to wait for a server that is away, unless the caller sets a timeout */
+#define FIND_SERVER_NS UINT64_C(2000000000)
+#define ASK_MS 1000                         /* ask the caller at least this often whether to go on */
 #define FIND_PAUSE_MS 20                    /* between two tries */
 
 INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *error)
 {
     uint64_t ns = timeout_ms * UINT64_C(1000000), now = now_ns();
-    return (struct deadline){.at = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS, .asked = now, .error = error};
+    return (struct deadline){.at = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS,
+                             .asked = now, .error = error};
 }
 
-/* Whether a call goes on: 0, ETIMEOUT, EINTERRUPTED. Called before each system call of it, for a server that sends a byte now and then never lets it wait. The caller is asked when
- * `ask`, and when it has not been for ASK_MS. */
+/* Whether a call goes on: 0, ETIMEOUT, EINTERRUPTED. Callers ask before each system call, because a
+ * server that sends single bytes never makes the call wait. It asks the caller if `ask`, and
+ * whenever ASK_MS have passed. */
 static int go_on(struct deadline *p, uint64_t until, bool ask)
 {
     uint64_t now = now_ns();
     if (p->interrupted && (ask || now - p->asked >= ASK_MS * UINT64_C(1000000))) {
         p->asked = now;
         if (p->interrupted(p->context))
-            return fail(p->error, STOC_EINTERRUPTED, EINTR, "interrupted while the server was waited for; call again");
+            return fail(p->error, STOC_EINTERRUPTED, EINTR, "interrupted while waiting for the server; call again");
     }
     if (now >= until)
-        return fail(p->error, STOC_ETIMEOUT, 0, "the server has not answered in time; it is busy or stopped (stocached ping)");
+        return fail(p->error, STOC_ETIMEOUT, 0,
+                    "the server has not answered in time; it is busy or stopped (stocached ping)");
     return 0;
 }
 
-/* Waits until fd has events, at most until `until`. 0, ETIMEOUT, EINTERRUPTED, ESYSTEM. fd -1: only sleeps, and comes back with ETIMEOUT. */
+/* Waits for events of fd until `until`. 0, ETIMEOUT, EINTERRUPTED, ESYSTEM. With fd -1 it only
+ * sleeps, and returns ETIMEOUT. */
 static int wait_for(int fd, short events, uint64_t until, struct deadline *p)
 {
     for (;;) {
@@ -47,15 +53,15 @@ static int wait_for(int fd, short events, uint64_t until, struct deadline *p)
             return 0;
         if (n < 0 && errno != EINTR)
             return fail_system(p->error, "wait for", "the server");
-        int code = go_on(p, until, true); /* a signal may have come while we were not in poll, or to another thread */
+        int code = go_on(p, until, true); /* a signal may have come outside poll, or to another thread */
         if (code < 0)
             return code;
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ bytes */
+/* ------------------------------------------------------------ bytes */
 
-/* Numbers are written and read as in the segment's header: header.c. */
+/* Writes and reads numbers like the segment's header: header.c. */
 INTERNAL void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request)
 {
     put32(frame, 0, (uint32_t)length);
@@ -84,7 +90,8 @@ INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struc
     return 0;
 }
 
-/* A descriptor that comes along, if one may, is the link's: the first one, if it has none yet. */
+/* Receives bytes. If a descriptor is allowed, the link keeps the first one and closes all
+ * others. */
 static ssize_t receive_some(struct link *l, void *data, size_t n, bool descriptor)
 {
     union {
@@ -94,10 +101,10 @@ static ssize_t receive_some(struct link *l, void *data, size_t n, bool descripto
     struct iovec part = {.iov_base = data, .iov_len = n};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (!descriptor)
-        return recv(l->fd, data, n, MSG_DONTWAIT); /* the kernel closes descriptors that were not asked for */
+        return recv(l->fd, data, n, MSG_DONTWAIT); /* the kernel closes descriptors that we do not ask for */
     message.msg_control = &control;
     message.msg_controllen = sizeof control;
-    pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link, or not at all */
+    pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link or not at all */
     ssize_t got = recvmsg(l->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     for (struct cmsghdr *h = got < 0 ? NULL : CMSG_FIRSTHDR(&message); h; h = CMSG_NXTHDR(&message, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
@@ -133,7 +140,7 @@ INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, 
         int code = go_on(p, p->at, false);
         if (code < 0)
             return code;
-        bool straight = n >= sizeof l->buffer; /* samples go where they belong without a stop in between */
+        bool straight = n >= sizeof l->buffer; /* large samples go directly to their destination */
         ssize_t got = receive_some(l, straight ? at : l->buffer, straight ? n : sizeof l->buffer, descriptor);
         if (got > 0 && straight) {
             at += got;
@@ -151,7 +158,7 @@ INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, 
     return 0;
 }
 
-/* A peer that says what cannot be. */
+/* The error of a peer that breaks the protocol. */
 __attribute__((format(printf, 2, 3))) INTERNAL int garbled(struct stoc_error *error, const char *format, ...)
 {
     char what[200];
@@ -159,7 +166,9 @@ __attribute__((format(printf, 2, 3))) INTERNAL int garbled(struct stoc_error *er
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return fail(error, STOC_EREMOTE, 0, "what the server sent is not the protocol of the data socket: %s; use server and library of one release", what);
+    return fail(
+        error, STOC_EREMOTE, 0,
+        "what the server sent is not the protocol of the data socket: %s; use server and library of one release", what);
 }
 
 INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, struct deadline *p)
@@ -181,14 +190,16 @@ INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, str
     return 0;
 }
 
-/* Reads the body of an ERROR: what the server complains about, as an error of ours. */
+/* Reads the body of an ERROR frame, and turns it into one of our errors. */
 INTERNAL int receive_error(struct link *l, const struct frame *f, struct deadline *p)
 {
     static const struct {
         uint16_t remote;
         int16_t code;
         const char *name;
-    } table[] = {{1, STOC_EREMOTE, "PROTOCOL"}, {2, STOC_EVERSION, "VERSION"}, {3, STOC_EPERM, "DENIED"}, {4, STOC_ENOENT, "NOT_FOUND"}, {5, STOC_EREMOTE, "LIMIT"}, {6, STOC_EINDEX, "INDEX"}, {12, BROKEN, "CLOSING"}};
+    } table[] = {{1, STOC_EREMOTE, "PROTOCOL"}, {2, STOC_EVERSION, "VERSION"}, {3, STOC_EPERM, "DENIED"},
+                 {4, STOC_ENOENT, "NOT_FOUND"}, {5, STOC_EREMOTE, "LIMIT"},    {6, STOC_EINDEX, "INDEX"},
+                 {12, BROKEN, "CLOSING"}};
     unsigned char body[4 + MAX_TEXT];
     if (f->length < 4 || f->length > sizeof body)
         return garbled(p->error, "an ERROR of %u bytes", f->length);
@@ -198,13 +209,16 @@ INTERNAL int receive_error(struct link *l, const struct frame *f, struct deadlin
     uint16_t remote = get16(body, 0);
     for (size_t k = 0; k < sizeof table / sizeof *table; k++)
         if (table[k].remote == remote)
-            return fail(p->error, table[k].code, 0, "the server says %s: %.*s", table[k].name, (int)f->length - 4, (const char *)body + 4);
-    return fail(p->error, STOC_EREMOTE, 0, "the server says (code %u): %.*s", remote, (int)f->length - 4, (const char *)body + 4);
+            return fail(p->error, table[k].code, 0, "the server says %s: %.*s", table[k].name, (int)f->length - 4,
+                        (const char *)body + 4);
+    return fail(p->error, STOC_EREMOTE, 0, "the server says (code %u): %.*s", remote, (int)f->length - 4,
+                (const char *)body + 4);
 }
 
-/* ------------------------------------------------------------------------------------------------ connect */
+/* ------------------------------------------------------------ connect */
 
-/* Where the data socket is: *named when the user has said where. 0, or EINVAL when the path does not fit into an address. */
+/* The address of the data socket. *named: the user has set the directory. 0, or EINVAL if the path
+ * does not fit into an address. */
 static int socket_address(const char *dir, struct sockaddr_un *address, bool *named, struct stoc_error *error)
 {
     char own[OWN_PATH_BYTES];
@@ -223,8 +237,10 @@ static int socket_address(const char *dir, struct sockaddr_un *address, bool *na
     address->sun_family = AF_UNIX;
     int n = snprintf(address->sun_path, sizeof address->sun_path, "%s/data.sock", dir);
     if (n < 0 || (size_t)n >= sizeof address->sun_path)
-        return fail(error, STOC_EINVAL, 0, "the path of the socket, %.300s/data.sock, has more than the %zu bytes of an address; put the sockets (sockets.dir, STOCACHED_SOCKETS_DIR) into a shorter one", dir,
-                    sizeof address->sun_path - 1);
+        return fail(error, STOC_EINVAL, 0,
+                    "the path of the socket, %.300s/data.sock, has more than the %zu bytes of an address; put the "
+                    "sockets (sockets.dir, STOCACHED_SOCKETS_DIR) into a shorter one",
+                    dir, sizeof address->sun_path - 1);
     return 0;
 }
 
@@ -244,7 +260,7 @@ static void drop_descriptor(struct link *l)
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* A connection that is none yet. NULL: no memory. */
+/* Makes an unconnected link. NULL: no memory. */
 static struct link *new_link(struct stoc_error *error)
 {
     struct link *l = calloc(1, sizeof *l);
@@ -257,22 +273,31 @@ static struct link *new_link(struct stoc_error *error)
     return l;
 }
 
-/* Whether only this user and root can put a socket into the folder of the sockets. EPERM. BROKEN: there is no such folder now. */
+/* Whether only this user and root can put a socket into the directory of the sockets. EPERM.
+ * BROKEN: the directory does not exist. */
 static int check_folder(const struct sockaddr_un *address, bool named, struct stoc_error *error)
 {
     char folder[sizeof address->sun_path];
     struct stat st;
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(address->sun_path, '/') - address->sun_path), address->sun_path);
-    /* The default folder may lie in /tmp, where everybody may put a symbolic link. */
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(address->sun_path, '/') - address->sun_path),
+             address->sun_path);
+    /* The default directory may lie in /tmp, where every user may make a symbolic link. */
     if (syscall(SYS_newfstatat, AT_FDCWD, folder[0] ? folder : "/", &st, named ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
-        return errno == EACCES ? fail(error, STOC_EPERM, EACCES, "look at %s: permission denied; the server is another user's", folder) : BROKEN;
+        return errno == EACCES ? fail(error, STOC_EPERM, EACCES,
+                                      "look at %s: permission denied; the server is another user's", folder)
+                               : BROKEN;
     if (!S_ISDIR(st.st_mode))
-        return fail(error, STOC_EPERM, 0, "%s is no folder; set STOCACHED_SOCKETS_DIR to the folder of your server", folder);
+        return fail(error, STOC_EPERM, 0, "%s is no folder; set STOCACHED_SOCKETS_DIR to the folder of your server",
+                    folder);
     if (st.st_uid != geteuid() && st.st_uid != 0)
-        return fail(error, STOC_EPERM, 0, "the folder of the sockets, %s, belongs to user id %u, and you are %u; set STOCACHED_SOCKETS_DIR to the folder of your server", folder, (unsigned)st.st_uid,
-                    (unsigned)geteuid());
+        return fail(error, STOC_EPERM, 0,
+                    "the folder of the sockets, %s, belongs to user id %u, and you are %u; set STOCACHED_SOCKETS_DIR "
+                    "to the folder of your server",
+                    folder, (unsigned)st.st_uid, (unsigned)geteuid());
     if (st.st_mode & 022)
-        return fail(error, STOC_EPERM, 0, "the folder of the sockets, %s, has mode %04o, so that other users may put sockets there; chmod go-w it, or set STOCACHED_SOCKETS_DIR to the folder of your server",
+        return fail(error, STOC_EPERM, 0,
+                    "the folder of the sockets, %s, has mode %04o, so that other users may put sockets there; chmod "
+                    "go-w it, or set STOCACHED_SOCKETS_DIR to the folder of your server",
                     folder, (unsigned)st.st_mode & 0777);
     return 0;
 }
@@ -285,17 +310,18 @@ static int check_server(int fd, const struct sockaddr_un *address, struct stoc_e
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0)
         return fail_system(error, "ask who listens on", address->sun_path);
     if (peer.uid != geteuid() && peer.uid != 0)
-        return fail(error, STOC_EPERM, 0, "user id %u listens on %s, and you are %u; nothing was sent there", (unsigned)peer.uid, address->sun_path, (unsigned)geteuid());
+        return fail(error, STOC_EPERM, 0, "user id %u listens on %s, and you are %u; nothing was sent there",
+                    (unsigned)peer.uid, address->sun_path, (unsigned)geteuid());
     return 0;
 }
 
-/* Tries once to connect to a server, and sends nothing. BROKEN: there is none now. */
+/* Tries once to connect to a server, and sends nothing. BROKEN: no server listens now. */
 static int call_server(struct link *l, const struct sockaddr_un *address, bool named, struct deadline *p)
 {
     int code = check_folder(address, named, p->error);
     if (code < 0)
         return code;
-    pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link, or not at all */
+    pthread_mutex_lock(&handles_lock); /* a fork sees the descriptor in its link or not at all */
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     pthread_mutex_unlock(&handles_lock);
     if (l->fd < 0)
@@ -311,13 +337,15 @@ static int call_server(struct link *l, const struct sockaddr_un *address, bool n
         return BROKEN;
     case EACCES:
     case EPERM:
-        return fail(p->error, STOC_EPERM, errno, "connect to %s: permission denied; the server is another user's", address->sun_path);
+        return fail(p->error, STOC_EPERM, errno, "connect to %s: permission denied; the server is another user's",
+                    address->sun_path);
     default:
         return fail_system(p->error, "connect to", address->sun_path);
     }
 }
 
-/* HELLO and ATTACH at once; WELCOME, ATTACHED. The descriptor of the segment is the link's. */
+/* Sends HELLO and ATTACH together, and reads WELCOME and ATTACHED. The link keeps the descriptor of
+ * the segment. */
 static int introduce(struct link *l, const char *name, unsigned kind, unsigned char uuid[16], struct deadline *p)
 {
     unsigned char frames[2 * FRAME_BYTES + 8 + MAX_LABEL + STOC_NAME_BYTES], body[24], *at;
@@ -333,7 +361,7 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
     memcpy(at + FRAME_BYTES, name, length);
     int code = send_all(l, frames, (size_t)(at + FRAME_BYTES + length - frames), p);
     if (code == BROKEN)
-        code = 0; /* it may have said why before it hung up: DENIED */
+        code = 0; /* the server may have sent a reason before it closed: DENIED */
     static const struct {
         enum frame_type type;
         uint32_t length;
@@ -344,11 +372,15 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
         if (f.type == FRAME_ERROR)
             return receive_error(l, &f, p);
         if (f.type != answers[k].type || f.length != answers[k].length || f.request != k + 1)
-            return garbled(p->error, "a frame of type %d, %u bytes, request %llu, in answer to HELLO and ATTACH", (int)f.type, f.length, (unsigned long long)f.request);
+            return garbled(p->error, "a frame of type %d, %u bytes, request %llu, in answer to HELLO and ATTACH",
+                           (int)f.type, f.length, (unsigned long long)f.request);
         if ((code = receive_all(l, body, sizeof body, true, p)) < 0)
             return code;
         if (k == 0 && get16(body, 0) != CONTROL_VERSION)
-            return fail(p->error, STOC_EVERSION, 0, "the server speaks version %u of the data socket's protocol, this library %d; use server and library of one release", get16(body, 0), CONTROL_VERSION);
+            return fail(p->error, STOC_EVERSION, 0,
+                        "the server speaks version %u of the data socket's protocol, this library %d; use server and "
+                        "library of one release",
+                        get16(body, 0), CONTROL_VERSION);
         if (k == 0 && ((l->max_indices = get32(body, 4)) == 0 || l->max_indices > MAX_INDICES))
             return garbled(p->error, "%u indices a request", l->max_indices);
     }
@@ -365,8 +397,11 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
     return 0;
 }
 
-/* Connects and attaches, waiting for a server that is away as long as the deadline allows. On success the link has the descriptor, until drop_descriptor. ENOSERVER and the errors of receive_error. */
-static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, unsigned char uuid[16], struct deadline *p)
+/* Connects and attaches. Waits for a server that is away as long as the deadline allows. On
+ * success the link holds the descriptor until drop_descriptor. ENOSERVER, and the errors of
+ * receive_error. */
+static int connect_link(struct link *l, const char *dir, const char *name, unsigned kind, unsigned char uuid[16],
+                        struct deadline *p)
 {
     struct sockaddr_un address;
     bool named;
@@ -389,16 +424,20 @@ static int connect_link(struct link *l, const char *dir, const char *name, unsig
             return code;
         now = now_ns();
         if (now >= until)
-            return fail(p->error, STOC_ENOSERVER, 0, "no server on %s; start it with: stocached serve -c config.yaml (or set STOCACHED_SOCKETS_DIR to where it listens)", address.sun_path);
+            return fail(p->error, STOC_ENOSERVER, 0,
+                        "no server on %s; start it with: stocached serve -c config.yaml (or set STOCACHED_SOCKETS_DIR "
+                        "to where it listens)",
+                        address.sun_path);
         if ((code = wait_for(-1, 0, MIN(until, now + FIND_PAUSE_MS * UINT64_C(1000000)), &bounded)) != STOC_ETIMEOUT)
             return code;
         no_error(p->error);
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ the connections of a handle */
+/* ------------------------------------------------------------ the connections of a handle */
 
-/* Ends the connections that no call has: one of them has ended by itself, as all do when a server goes away, and none of them is to break a call that comes to it. */
+/* Closes all idle connections. One connection has ended, so the server has probably gone, and later
+ * calls must not use the others. */
 INTERNAL void drop_idle(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
@@ -415,12 +454,14 @@ INTERNAL void give_link(struct link *l)
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* A connection for one call, made if need be; give_link when it is over. */
+/* Takes a connection for one call, and makes one if needed. give_link returns it. */
 INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
 {
     *out = NULL;
     if (!c->served[0])
-        return fail(p->error, STOC_EINVAL, 0, "a cache without a name that was not dialled has no server; dial it by the name that its server gives it, or fill it yourself");
+        return fail(p->error, STOC_EINVAL, 0,
+                    "a cache without a name that was not dialled has no server; dial it by the name that its server "
+                    "gives it, or fill it yourself");
     struct link *l = NULL;
     pthread_mutex_lock(&handles_lock);
     for (struct link *idle = c->links; idle; idle = idle->next)
@@ -444,7 +485,10 @@ INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
             drop_descriptor(l); /* the segment is attached already */
             if (memcmp(uuid, c->uuid, sizeof uuid) != 0) {
                 hang_up(l);
-                code = fail(p->error, STOC_EREPLACED, 0, "the server has another cache %s by now, because its source or its configuration has changed; close this handle and attach anew", c->served);
+                code = fail(p->error, STOC_EREPLACED, 0,
+                            "the server has replaced the cache %s, because its source or its configuration has "
+                            "changed; close this handle and attach again",
+                            c->served);
             }
         }
         if (code < 0) {
@@ -456,16 +500,19 @@ INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
     return 0;
 }
 
-int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error)
+int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out,
+              struct stoc_error *error)
 {
     int code = check_open(flags, out, error);
     unsigned char uuid[16];
     if (code < 0)
         return code;
     if (!name || !name_valid(name))
-        return fail(error, STOC_EINVAL, 0, "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name ? name : "");
+        return fail(error, STOC_EINVAL, 0,
+                    "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name ? name : "");
     if (sockets_dir && strlen(sockets_dir) >= sizeof((*out)->sockets_dir))
-        return fail(error, STOC_EINVAL, 0, "sockets_dir: its path has %zu bytes, more than %zu", strlen(sockets_dir), sizeof((*out)->sockets_dir) - 1);
+        return fail(error, STOC_EINVAL, 0, "sockets_dir: its path has %zu bytes, more than %zu", strlen(sockets_dir),
+                    sizeof((*out)->sockets_dir) - 1);
     struct link *l = new_link(error);
     if (!l)
         return STOC_EMEMORY;

@@ -1,5 +1,6 @@
 /*
- * epoch.c - the order of an epoch as a function of a position, whatever the order is, and the shards of it that ranks read: docs/spec/order.md.
+ * epoch.c - the order of an epoch as a function of a position, for all kinds of orders, and its
+ * shards for ranks: docs/spec/order.md.
  */
 #include "order.h"
 
@@ -12,7 +13,7 @@ struct stoc_epoch {
     struct mixture *mixture;
 };
 
-/* What one call for many positions need not work out again. */
+/* Results that a call for many positions keeps between them. */
 struct epoch_memory {
     struct window window;
     struct mix_memory mix;
@@ -38,7 +39,10 @@ static inline uint64_t epoch_at(const struct stoc_epoch *e, uint64_t position, s
     }
 }
 
-static bool is_shuffled(const struct stoc_epoch *e) { return e->is == IS_PLAIN && e->plain.order.kind == STOC_ORDER_SHUFFLED; }
+static bool is_shuffled(const struct stoc_epoch *e)
+{
+    return e->is == IS_PLAIN && e->plain.order.kind == STOC_ORDER_SHUFFLED;
+}
 
 static int new_epoch(stoc_epoch **out, struct stoc_error *error)
 {
@@ -62,7 +66,8 @@ int stoc_epoch_open(const struct stoc_order *order, uint64_t number, stoc_epoch 
     return 0;
 }
 
-int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t seed, uint64_t number, stoc_epoch **out, struct stoc_error *error)
+int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t seed, uint64_t number, stoc_epoch **out,
+                             struct stoc_error *error)
 {
     no_error(error);
     if (!out)
@@ -71,7 +76,8 @@ int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t see
     if (!weights)
         return fail(error, STOC_EINVAL, 0, "no weights given; stoc_weights_open makes them");
     if (draws > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "draws: %llu are more than %llu", (unsigned long long)draws, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "draws: %llu are more than %llu", (unsigned long long)draws,
+                    (unsigned long long)STOC_MAX_SAMPLES);
     int code = new_epoch(out, error);
     if (code < 0)
         return code;
@@ -100,10 +106,14 @@ int stoc_epoch_open_mixed(const struct stoc_mix *mix, uint64_t number, stoc_epoc
     e->is = IS_MIX;
     e->mixture = mixture_open(mix, number);
     if (!e->mixture)
-        code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for a mix of %llu datasets", (unsigned long long)mix->datasets);
+        code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for a mix of %llu datasets",
+                    (unsigned long long)mix->datasets);
     else if ((e->positions = mixture_begin(e->mixture, mix, &samples)) > STOC_MAX_SAMPLES)
-        code = fail(error, STOC_EINVAL, 0, "an epoch would have more than %llu positions until %s been read to the end; set a length (STOC_MIX_LENGTH) or closer ratios",
-                    (unsigned long long)STOC_MAX_SAMPLES, mix->stop == STOC_MIX_FIRST ? "a dataset has" : "all datasets have");
+        code = fail(error, STOC_EINVAL, 0,
+                    "an epoch would have more than %llu positions until %s been read to the end; set a length "
+                    "(STOC_MIX_LENGTH) or closer ratios",
+                    (unsigned long long)STOC_MAX_SAMPLES,
+                    mix->stop == STOC_MIX_FIRST ? "a dataset has" : "all datasets have");
     if (code < 0) {
         stoc_epoch_close(e);
         *out = NULL;
@@ -167,7 +177,7 @@ int64_t stoc_epoch_fill(const stoc_epoch *e, int64_t *indices, size_t n, uint64_
     return (int64_t)k;
 }
 
-/* ------------------------------------------------------------------------------------------------ shards */
+/* ------------------------------------------------------------ shards */
 
 int stoc_epoch_shard(const stoc_epoch *e, struct stoc_shard *s, struct stoc_error *error)
 {
@@ -177,15 +187,19 @@ int stoc_epoch_shard(const stoc_epoch *e, struct stoc_shard *s, struct stoc_erro
     if (!s)
         return fail(error, STOC_EINVAL, 0, "no shard given");
     if (s->struct_bytes != sizeof *s)
-        return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's shards have %zu; set it to sizeof(struct stoc_shard) and use the header of this version",
+        return fail(error, STOC_EINVAL, 0,
+                    "struct_bytes: %llu, this library's shards have %zu; set it to sizeof(struct stoc_shard) and use "
+                    "the header of this version",
                     (unsigned long long)s->struct_bytes, sizeof *s);
     if (s->ranks < 1 || s->ranks > STOC_MAX_SAMPLES || s->rank >= s->ranks)
-        return fail(error, STOC_EINVAL, 0, "rank: %llu of %llu; there are 1 to %llu ranks, and they count from 0", (unsigned long long)s->rank, (unsigned long long)s->ranks,
-                    (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "rank: %llu of %llu; there are 1 to %llu ranks, and they count from 0",
+                    (unsigned long long)s->rank, (unsigned long long)s->ranks, (unsigned long long)STOC_MAX_SAMPLES);
     if (s->from > e->positions)
-        return fail(error, STOC_EINVAL, 0, "from: %llu is behind the end of the epoch, which has %llu positions", (unsigned long long)s->from, (unsigned long long)e->positions);
+        return fail(error, STOC_EINVAL, 0, "from: %llu is after the end of the epoch, which has %llu positions",
+                    (unsigned long long)s->from, (unsigned long long)e->positions);
     if (s->ends > STOC_ENDS_DROP || s->reserved)
-        return fail(error, STOC_EINVAL, 0, "ends: %u is not in 0..%d (and reserved is %u, not 0)", s->ends, STOC_ENDS_DROP, s->reserved);
+        return fail(error, STOC_EINVAL, 0, "ends: %u is not in 0..%d (and reserved is %u, not 0)", s->ends,
+                    STOC_ENDS_DROP, s->reserved);
     uint64_t left = e->positions - s->from;
     s->samples = s->real = (left + s->ranks - 1 - s->rank) / s->ranks;
     if (s->ends == STOC_ENDS_PAD)
@@ -195,16 +209,19 @@ int stoc_epoch_shard(const stoc_epoch *e, struct stoc_shard *s, struct stoc_erro
     return 0;
 }
 
-int64_t stoc_epoch_fill_shard(const stoc_epoch *e, const struct stoc_shard *s, int64_t *indices, size_t n, uint64_t first)
+int64_t stoc_epoch_fill_shard(const stoc_epoch *e, const struct stoc_shard *s, int64_t *indices, size_t n,
+                              uint64_t first)
 {
     struct epoch_memory memory;
     if (!e)
         return STOC_ECLOSED;
-    if (!s || (n && !indices) || s->struct_bytes != sizeof *s || s->rank >= s->ranks || s->from > e->positions || s->samples > STOC_MAX_SAMPLES)
+    if (!s || (n && !indices) || s->struct_bytes != sizeof *s || s->rank >= s->ranks || s->from > e->positions ||
+        s->samples > STOC_MAX_SAMPLES)
         return STOC_EINVAL;
     uint64_t left = e->positions - s->from;
     size_t k = 0;
-    if (is_shuffled(e) && first < s->samples && s->rank + first * s->ranks < left) { /* up to the first padded position */
+    if (is_shuffled(e) && first < s->samples && s->rank + first * s->ranks < left) {
+        /* up to the first padded position */
         k = MIN(n, MIN(s->samples - first, (left - 1 - s->rank - first * s->ranks) / s->ranks + 1));
         permutation_run(&e->plain.whole, s->from + s->rank + first * s->ranks, s->ranks, indices, k);
     }

@@ -1,12 +1,15 @@
 /*
- * mix.c - several datasets by ratio: a tree says whose turn it is at a position. docs/spec/order.md.
+ * mix.c - several datasets by ratio: a tree decides which dataset comes at a position.
+ * docs/spec/order.md.
  */
 #include "order.h"
 
-#define MAX_TURNS (UINT64_C(1) << 31) /* the sum of the ratios is below it, so that no product of two of them takes more than 64 bits */
+/* the sum of the ratios is below it, so that a product of two fits into 64 bits */
+#define MAX_TURNS (UINT64_C(1) << 31)
 #define MAX_DATASETS 65536
 #define NEVER UINT64_MAX /* a position that no epoch has */
-/* Of the tree: hands on its items to two others by their weights. Those without are the datasets. */
+/* A node of the tree passes its items to two children by their weights. The leaves are the
+ * datasets. */
 struct node {
     uint64_t weight, key;
     uint32_t lesser, greater, parent;
@@ -14,23 +17,24 @@ struct node {
 
 /* A dataset. */
 struct member {
-    struct stoc_order order; /* with the seed that it has here */
+    struct stoc_order order; /* with its seed in this mix */
     uint64_t offset;         /* index of its first sample */
-    uint64_t before;         /* items it had in the epochs before */
+    uint64_t before;         /* number of its items in earlier epochs */
 };
 
 struct mixture {
     uint64_t number;
     uint32_t datasets, root;
-    bool goes_on; /* each dataset, in the next epoch where it was */
-    struct node *nodes; /* 0..datasets-1: of the datasets */
+    bool goes_on; /* the next epoch continues each dataset where it was */
+    struct node *nodes; /* 0..datasets-1: the datasets */
     struct member members[];
 };
 
-/* ------------------------------------------------------------------------------------------------ the tree */
+/* ------------------------------------------------------------ the tree */
 
-/* The least of two is that of less weight; of equal ones, that of the lower number. Nodes are joined in the order of their weights, so that two queues have them all in order: the datasets, sorted,
- * and the joined nodes as they are made. */
+/* The lesser of two nodes has less weight, or the lower number if they are equal. Nodes are joined
+ * in the order of their weights, so two queues hold all of them in order: the sorted datasets, and
+ * the joined nodes. */
 struct queues {
     const struct node *nodes;
     const uint32_t *datasets; /* sorted */
@@ -39,7 +43,8 @@ struct queues {
 
 static uint32_t least(struct queues *q)
 {
-    if (q->joined == q->made || (q->dataset < q->n && q->nodes[q->datasets[q->dataset]].weight <= q->nodes[q->joined].weight))
+    if (q->joined == q->made ||
+        (q->dataset < q->n && q->nodes[q->datasets[q->dataset]].weight <= q->nodes[q->joined].weight))
         return q->datasets[q->dataset++];
     return q->joined++;
 }
@@ -55,7 +60,7 @@ static int compare_turns(const void *a, const void *b)
     return v->weight != w->weight ? v->weight < w->weight ? -1 : 1 : v->dataset < w->dataset ? -1 : 1;
 }
 
-/* turns and sorted are memory for one entry a dataset. */
+/* turns and sorted have one entry for each dataset. */
 static void make_tree(struct mixture *m, uint64_t seed, const uint64_t *ratios, struct turn *turns, uint32_t *sorted)
 {
     uint32_t n = m->datasets;
@@ -78,16 +83,19 @@ static void make_tree(struct mixture *m, uint64_t seed, const uint64_t *ratios, 
     m->root = 2 * n - 2;
 }
 
-/* The first item of a stratum: the lesser child, of weight a, gets one of each. */
-static inline uint64_t stratum_first(const struct node *n, uint64_t stratum, uint64_t a) { return stratum / a * n->weight + (stratum % a * n->weight + a - 1) / a; }
+/* The first item of a stratum. The lesser child, of weight a, gets one item of each stratum. */
+static inline uint64_t stratum_first(const struct node *n, uint64_t stratum, uint64_t a)
+{
+    return stratum / a * n->weight + (stratum % a * n->weight + a - 1) / a;
+}
 
-/* The item of it that the lesser child gets. */
+/* The item of the stratum that the lesser child gets. */
 static inline uint64_t stratum_chosen(const struct node *n, uint64_t stratum, uint64_t first, uint64_t a)
 {
     return first + below(mix(n->key + (stratum + 1) * GOLDEN), stratum_first(n, stratum + 1, a) - first);
 }
 
-/* How many of the items before one the lesser child gets, and whether it gets that one. */
+/* Number of items before this one that the lesser child gets, and whether it gets this one. */
 static inline uint64_t lessers(const struct node *n, uint64_t item, uint64_t a, bool *it)
 {
     uint64_t stratum = item / n->weight * a + item % n->weight * a / n->weight;
@@ -96,7 +104,7 @@ static inline uint64_t lessers(const struct node *n, uint64_t item, uint64_t a, 
     return stratum + (item > chosen);
 }
 
-/* Whose turn it is at a position; item: which of its items comes. */
+/* The dataset that comes at a position. item: which of its items. */
 static inline uint32_t turn_at(const struct mixture *m, uint64_t position, uint64_t *item)
 {
     uint32_t k = m->root;
@@ -111,18 +119,19 @@ static inline uint32_t turn_at(const struct mixture *m, uint64_t position, uint6
     return k;
 }
 
-/* How many of the items before a position a node gets; down a tree that is at most 44 deep. */
+/* Number of items before a position that a node gets. The tree is at most 44 deep. */
 static uint64_t turns_before(const struct mixture *m, uint32_t k, uint64_t position)
 {
     if (k == m->root)
         return position;
     const struct node *n = &m->nodes[m->nodes[k].parent];
     bool it;
-    uint64_t items = turns_before(m, m->nodes[k].parent, position), before = lessers(n, items, m->nodes[n->lesser].weight, &it);
+    uint64_t items = turns_before(m, m->nodes[k].parent, position),
+             before = lessers(n, items, m->nodes[n->lesser].weight, &it);
     return k == n->lesser ? before : items - before;
 }
 
-/* Where an item of a dataset comes: the inverse of turn_at. NEVER: from STOC_MAX_SAMPLES on. */
+/* The position of an item of a dataset: the inverse of turn_at. NEVER: from STOC_MAX_SAMPLES on. */
 static uint64_t turn_position(const struct mixture *m, uint32_t k, uint64_t item)
 {
     while (k != m->root) {
@@ -134,7 +143,8 @@ static uint64_t turn_position(const struct mixture *m, uint32_t k, uint64_t item
         if (k == n->lesser) {
             item = stratum_chosen(n, item, stratum_first(n, item, a), a);
         } else {
-            uint64_t stratum = item / b * a + item % b * a / b; /* the last one with no more of the greater child's before it */
+            /* the last stratum that has no more items of the greater child before it */
+            uint64_t stratum = item / b * a + item % b * a / b;
             uint64_t chosen = stratum_chosen(n, stratum, stratum_first(n, stratum, a), a);
             item += stratum;
             item += item >= chosen;
@@ -144,15 +154,19 @@ static uint64_t turn_position(const struct mixture *m, uint32_t k, uint64_t item
     return item < STOC_MAX_SAMPLES ? item : NEVER;
 }
 
-/* ------------------------------------------------------------------------------------------------ the mixture */
+/* ------------------------------------------------------------ the mixture */
 
 INTERNAL int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
 {
     if (mix->struct_bytes != sizeof *mix)
-        return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's mixes have %zu; set it to sizeof(struct stoc_mix) and use the header of this version",
+        return fail(error, STOC_EINVAL, 0,
+                    "struct_bytes: %llu, this library's mixes have %zu; set it to sizeof(struct stoc_mix) and use the "
+                    "header of this version",
                     (unsigned long long)mix->struct_bytes, sizeof *mix);
     if (mix->datasets < 1 || mix->datasets > MAX_DATASETS || !mix->orders || !mix->ratios)
-        return fail(error, STOC_EINVAL, 0, "datasets: %llu; there are 1 to %d of them, with an order and a ratio for each", (unsigned long long)mix->datasets, MAX_DATASETS);
+        return fail(error, STOC_EINVAL, 0,
+                    "datasets: %llu; there are 1 to %d of them, with an order and a ratio for each",
+                    (unsigned long long)mix->datasets, MAX_DATASETS);
     uint64_t samples = 0, turns = 0;
     for (uint64_t d = 0; d < mix->datasets; d++) {
         char what[40];
@@ -163,16 +177,20 @@ INTERNAL int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
         samples += mix->orders[d].samples;
         turns += MIN(mix->ratios[d], MAX_TURNS);
         if (mix->ratios[d] < 1 || turns >= MAX_TURNS)
-            return fail(error, STOC_EINVAL, 0, "ratio %llu of dataset %llu; ratios are whole numbers from 1 on whose sum is below %llu", (unsigned long long)mix->ratios[d], (unsigned long long)d,
-                        (unsigned long long)MAX_TURNS);
+            return fail(error, STOC_EINVAL, 0,
+                        "ratio %llu of dataset %llu; ratios are whole numbers from 1 on whose sum is below %llu",
+                        (unsigned long long)mix->ratios[d], (unsigned long long)d, (unsigned long long)MAX_TURNS);
     }
     if (samples > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "%llu samples in all datasets are more than %llu", (unsigned long long)samples, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "%llu samples in all datasets are more than %llu",
+                    (unsigned long long)samples, (unsigned long long)STOC_MAX_SAMPLES);
     if (mix->stop > STOC_MIX_LENGTH || mix->reserved)
-        return fail(error, STOC_EINVAL, 0, "stop: %u is not in 0..%d (and reserved is %u, not 0)", mix->stop, STOC_MIX_LENGTH, mix->reserved);
+        return fail(error, STOC_EINVAL, 0, "stop: %u is not in 0..%d (and reserved is %u, not 0)", mix->stop,
+                    STOC_MIX_LENGTH, mix->reserved);
     if ((mix->stop == STOC_MIX_LENGTH) != (mix->length > 0) || mix->length > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "length: %llu with stop %u; STOC_MIX_LENGTH has one, of 1 to %llu, others have none", (unsigned long long)mix->length, mix->stop,
-                    (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0,
+                    "length: %llu with stop %u; STOC_MIX_LENGTH has one, of 1 to %llu, others have none",
+                    (unsigned long long)mix->length, mix->stop, (unsigned long long)STOC_MAX_SAMPLES);
     return 0;
 }
 
@@ -206,7 +224,7 @@ INTERNAL struct mixture *mixture_open(const struct stoc_mix *mix, uint64_t numbe
     return m;
 }
 
-/* Fills in the members; returns how many positions there are, of which there may be too many. */
+/* Fills in the members. Returns the number of positions, which may be too large. */
 INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, uint64_t *samples)
 {
     uint64_t positions = mix->length, offset = 0;

@@ -11,7 +11,8 @@ INTERNAL uint64_t chain(uint64_t seed, const uint64_t *words, size_t n)
     return key;
 }
 
-static void key_permutation(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch, uint64_t use, uint64_t part)
+static void key_permutation(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch, uint64_t use,
+                            uint64_t part)
 {
     uint64_t key = CHAIN(seed, epoch, use, part, n);
     p->n = n;
@@ -28,7 +29,7 @@ static void key_permutation(struct permutation *p, uint64_t n, uint64_t seed, ui
             p->places[p->table[k]] = (uint8_t)k;
         return;
     }
-    uint64_t a = 1, step = UINT64_C(1) << 20; /* the root by halving: libm is not asked for */
+    uint64_t a = 1, step = UINT64_C(1) << 20; /* the square root by halving, without libm */
     for (; step; step /= 2)
         while ((a + step - 1) * (a + step - 1) < n)
             a += step;
@@ -39,7 +40,8 @@ static void key_permutation(struct permutation *p, uint64_t n, uint64_t seed, ui
         p->keys[k] = mix(key + (k + 1) * GOLDEN);
 }
 
-/* x / b and x % b. x is below 2^41, and so exact as a double; the quotient is at most one too large or too small. */
+/* x / b and x % b. x is below 2^41, so a double holds it exactly; the quotient is off by one at
+ * most. */
 static inline void split(const struct permutation *p, uint64_t x, uint64_t *left, uint64_t *right)
 {
     uint64_t quotient = (uint64_t)((double)x * p->inverse), rest = x - quotient * p->b;
@@ -75,8 +77,9 @@ static uint64_t permutation_at(const struct permutation *p, uint64_t x)
 #define LANES 4
 
 /*
- * permutation_at of x, x + step, ...: several side by side, as each step of one waits for the one before. Measured in one run, 4,096 at a time, Xeon at 2.5 GHz: 30 ns an index,
- * one after the other 91.
+ * permutation_at of x, x + step, ...: several at once, because each step of one waits for the step
+ * before. Measured in one run, 4,096 at a time, Xeon at 2.5 GHz: 30 ns an index; one after the
+ * other 91.
  */
 INTERNAL void permutation_run(const struct permutation *p, uint64_t x, uint64_t step, int64_t *out, size_t n)
 {
@@ -124,7 +127,7 @@ static uint64_t permutation_position(const struct permutation *p, uint64_t x)
     return x;
 }
 
-/* ------------------------------------------------------------------------------------------------ windows */
+/* ------------------------------------------------------------ windows */
 
 /* The position at which a window begins. */
 static uint64_t window_begin(const struct plain *e, uint64_t number)
@@ -138,7 +141,8 @@ static void window_of(const struct plain *e, uint64_t number, struct window *w)
     w->number = number;
     w->first = window_begin(e, number);
     w->samples = window_begin(e, number + 1) - w->first;
-    w->short_at = e->short_block / e->window == number ? (e->short_block % e->window + 1) * e->block - e->missing : w->samples;
+    w->short_at = e->short_block / e->window == number ? (e->short_block % e->window + 1) * e->block - e->missing
+                                                       : w->samples;
     key_permutation(&w->shuffle, w->samples, e->order.seed, e->number, OF_WINDOW, number);
     for (uint64_t k = 0; k < MIN(e->window, WINDOW_BLOCKS) && e->order.kind == STOC_ORDER_BLOCKS; k++)
         w->blocks[k] = UNKNOWN;
@@ -152,7 +156,7 @@ static void window_at(const struct plain *e, uint64_t position, struct window *w
     window_of(e, number, w);
 }
 
-/* The index at a position of a window. */
+/* The index at a position inside a window. */
 static uint64_t index_within(const struct plain *e, struct window *w, uint64_t position)
 {
     uint64_t k = permutation_at(&w->shuffle, position - w->first);
@@ -168,26 +172,32 @@ static uint64_t index_within(const struct plain *e, struct window *w, uint64_t p
     return block * e->block + k - within * e->block;
 }
 
-/* ------------------------------------------------------------------------------------------------ epochs of one dataset */
+/* ------------------------------------------------------------ epochs of one dataset */
 
-/* EINVAL. what: before the name of the member in the message, such as "dataset 3: ", or "". */
+/* EINVAL. what comes before the name of the member in the message: "dataset 3: ", or "". */
 INTERNAL int check_order(const struct stoc_order *order, const char *what, struct stoc_error *error)
 {
     if (order->struct_bytes != sizeof *order)
-        return fail(error, STOC_EINVAL, 0, "%sstruct_bytes: %llu, this library's orders have %zu; set it to sizeof(struct stoc_order) and use the header of this version", what,
-                    (unsigned long long)order->struct_bytes, sizeof *order);
+        return fail(error, STOC_EINVAL, 0,
+                    "%sstruct_bytes: %llu, this library's orders have %zu; set it to sizeof(struct stoc_order) and use "
+                    "the header of this version",
+                    what, (unsigned long long)order->struct_bytes, sizeof *order);
     if (order->samples < 1 || order->samples > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "%ssamples: %llu is not in 1..%llu", what, (unsigned long long)order->samples, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "%ssamples: %llu is not in 1..%llu", what,
+                    (unsigned long long)order->samples, (unsigned long long)STOC_MAX_SAMPLES);
     if (order->kind > STOC_ORDER_BLOCKS || order->reserved)
-        return fail(error, STOC_EINVAL, 0, "%skind: %u is not in 0..%d (and reserved is %u, not 0)", what, order->kind, STOC_ORDER_BLOCKS, order->reserved);
+        return fail(error, STOC_EINVAL, 0, "%skind: %u is not in 0..%d (and reserved is %u, not 0)", what, order->kind,
+                    STOC_ORDER_BLOCKS, order->reserved);
     if ((order->kind == STOC_ORDER_WINDOWS || order->kind == STOC_ORDER_BLOCKS) != (order->window > 0))
-        return fail(error, STOC_EINVAL, 0, "%swindow: %llu; windows and blocks need one, other kinds have none", what, (unsigned long long)order->window);
+        return fail(error, STOC_EINVAL, 0, "%swindow: %llu; windows and blocks need one, other kinds have none", what,
+                    (unsigned long long)order->window);
     if ((order->kind == STOC_ORDER_BLOCKS) != (order->block > 0))
-        return fail(error, STOC_EINVAL, 0, "%sblock: %llu; blocks need a size, other kinds have none", what, (unsigned long long)order->block);
+        return fail(error, STOC_EINVAL, 0, "%sblock: %llu; blocks need a size, other kinds have none", what,
+                    (unsigned long long)order->block);
     return 0;
 }
 
-/* Of an order that was checked. */
+/* The order has passed check_order. */
 INTERNAL void plain_begin(struct plain *e, const struct stoc_order *order, uint64_t number)
 {
     uint64_t n = order->samples;
@@ -215,7 +225,7 @@ INTERNAL void plain_begin(struct plain *e, const struct stoc_order *order, uint6
     }
 }
 
-/* w: a window that was asked for before, or one without samples; becomes the one that the position is in. */
+/* w: a window of an earlier call, or one without samples. It becomes the window of the position. */
 INTERNAL inline uint64_t plain_at(const struct plain *e, uint64_t position, struct window *w)
 {
     switch (e->order.kind) {
@@ -224,7 +234,7 @@ INTERNAL inline uint64_t plain_at(const struct plain *e, uint64_t position, stru
     case STOC_ORDER_SHUFFLED:
         return permutation_at(&e->whole, position);
     default:
-        if (position - w->first >= w->samples) /* one without samples, as well */
+        if (position - w->first >= w->samples) /* also true for a window without samples */
             window_at(e, position, w);
         return index_within(e, w, position);
     }

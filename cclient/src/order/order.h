@@ -10,7 +10,7 @@
 
 /* order.c */
 #define ORDER_ROUNDS 10
-#define ORDER_SMALLEST 257 /* the least n that goes through rounds; below it a table is shuffled */
+#define ORDER_SMALLEST 257 /* the least n that uses rounds; smaller ones use a shuffled table */
 #define GOLDEN UINT64_C(0x9E3779B97F4A7C15)
 
 enum { OF_SAMPLES, OF_BLOCKS, OF_WINDOW, OF_DRAWS, OF_NODE, OF_DATASET };
@@ -20,29 +20,32 @@ __extension__ typedef unsigned __int128 wide;
 /* A keyed permutation of 0..n-1. */
 struct permutation {
     uint64_t n, a, b;
-    double inverse; /* 1/b, for a division without one */
+    double inverse; /* 1/b, for a division by multiplication */
     uint64_t keys[ORDER_ROUNDS];
-    uint8_t table[ORDER_SMALLEST - 1], places[ORDER_SMALLEST - 1]; /* for a small n: of a position, and of an index */
+    uint8_t table[ORDER_SMALLEST - 1], places[ORDER_SMALLEST - 1]; /* for a small n: by position, and by index */
 };
 
-#define WINDOW_BLOCKS 64 /* whose numbers are kept, so that most samples take one permutation instead of two */
+#define WINDOW_BLOCKS 64 /* kept block numbers of a window, so that most samples take one permutation instead of two */
 #define UNKNOWN UINT64_MAX
 
 /* A part of an epoch whose samples are shuffled among each other. */
 struct window {
     uint64_t number, first, samples; /* first: position */
-    uint64_t short_at;               /* where in it, of its samples in the order of blocks, those begin that the last block lacks; samples: it is not in it */
+    /* position in the window, in the order of blocks, of the samples that the last block lacks.
+     * Equal to samples if that block is in another window */
+    uint64_t short_at;
     struct permutation shuffle;
-    uint64_t blocks[WINDOW_BLOCKS]; /* of the first ones in it: their numbers, as they are asked for; UNKNOWN before */
+    uint64_t blocks[WINDOW_BLOCKS]; /* numbers of its first blocks, once computed; UNKNOWN before */
 };
 
 /* The order of one epoch of one dataset. */
 struct plain {
     struct stoc_order order;
     uint64_t number;
-    uint64_t block, blocks, window; /* samples of a block (1 for windows of samples), how many there are, blocks of a window */
-    uint64_t missing, short_block;  /* samples that the last block has fewer than the others; where it stands */
-    struct permutation whole;       /* of the samples, or of the blocks */
+    /* samples of a block (1 for windows of samples), number of blocks, blocks of a window */
+    uint64_t block, blocks, window;
+    uint64_t missing, short_block;  /* samples that the last block lacks, and its position */
+    struct permutation whole;       /* permutes the samples, or the blocks */
 };
 
 static inline uint64_t mix(uint64_t x)
@@ -55,7 +58,8 @@ static inline uint64_t mix(uint64_t x)
 static inline uint64_t below(uint64_t x, uint64_t n) { return (uint64_t)((wide)x * n >> 64); }
 
 INTERNAL uint64_t chain(uint64_t seed, const uint64_t *words, size_t n);
-#define CHAIN(seed, ...) chain(seed, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+#define CHAIN(seed, ...)                                                                                               \
+    chain(seed, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
 INTERNAL void permutation_run(const struct permutation *p, uint64_t x, uint64_t step, int64_t *out, size_t n);
 INTERNAL int check_order(const struct stoc_order *order, const char *what, struct stoc_error *error);
@@ -66,7 +70,7 @@ INTERNAL uint64_t plain_position(const struct plain *e, uint64_t index);
 /* mix.c */
 struct mixture;
 #define MIX_SLOTS 8
-/* Where the datasets that were asked last are: few, so that it takes no more memory for many datasets. */
+/* The datasets asked last: few, so that memory does not grow with the number of datasets. */
 struct mix_memory {
     struct {
         bool made;
@@ -83,14 +87,14 @@ INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, u
 INTERNAL uint64_t mixture_at(const struct mixture *m, uint64_t position, struct mix_memory *memory);
 
 /* weights.c */
-/* A bucket of the table: its own sample, or the other one. */
+/* A bucket of the table: its own sample or the other one. */
 struct bucket {
-    uint64_t threshold; /* of the coin: below it comes the bucket's own */
+    uint64_t threshold; /* for the random number: below it the bucket's own sample comes */
     uint64_t alias;
 };
 
 struct stoc_weights {
-    atomic_uint_fast64_t users; /* who opened it, and its epochs; the last one frees it */
+    atomic_uint_fast64_t users; /* the program and its epochs; the last one frees it */
     uint64_t samples;
     struct bucket buckets[];
 };

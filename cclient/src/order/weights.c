@@ -1,9 +1,9 @@
 /*
- * weights.c - samples drawn as often as their weights say, by an alias table that is made in whole numbers: docs/spec/order.md.
+ * weights.c - samples drawn by weight, from an alias table in whole numbers: docs/spec/order.md.
  */
 #include "order.h"
 
-/* A double from 0 on is mantissa * 2^exponent, exactly. */
+/* A double that is not negative is exactly mantissa * 2^exponent. */
 static uint64_t mantissa_of(double w, int *exponent)
 {
     uint64_t bits;
@@ -22,17 +22,19 @@ static uint64_t whole_weight(double w, int greatest)
     int exponent;
     uint64_t mantissa = mantissa_of(w, &exponent);
     int shift = exponent + 62 - greatest;
-    return shift >= 0 ? mantissa << (shift & 63) : shift > -64 ? mantissa >> -shift : 0; /* a mantissa of 0 may meet any shift */
+    /* a mantissa of 0 may have any shift */
+    return shift >= 0 ? mantissa << (shift & 63) : shift > -64 ? mantissa >> -shift : 0;
 }
 
-/* m with as many bits less, or zeros more, as give room 64 bits. */
+/* m shifted like room when room is shifted to 64 bits. */
 static uint64_t normal(wide m, wide room)
 {
-    unsigned digits = (uint64_t)(room >> 64) ? 64 + binary_digits((uint64_t)(room >> 64)) : binary_digits((uint64_t)room);
+    unsigned digits = (uint64_t)(room >> 64) ? 64 + binary_digits((uint64_t)(room >> 64))
+                                             : binary_digits((uint64_t)room);
     return digits > 64 ? (uint64_t)(m >> (digits - 64)) : (uint64_t)m << (64 - digits);
 }
 
-/* m / room in parts of 2^64. */
+/* m / room, as a multiple of 2^-64. */
 static uint64_t share(wide m, wide room)
 {
     uint64_t own = normal(m, room), all = normal(room, room);
@@ -43,12 +45,12 @@ struct masses {
     const double *weights;
     uint64_t n;
     int greatest; /* exponent of the greatest weight */
-    wide room;    /* of a bucket */
+    wide room;    /* capacity of a bucket */
 };
 
 static wide mass(const struct masses *m, uint64_t k) { return (wide)whole_weight(m->weights[k], m->greatest) * m->n; }
 
-/* The next from k on that is heavy, or light; n: none. */
+/* The next sample from k on that is heavy, or light; n: none. */
 static uint64_t next_mass(const struct masses *m, uint64_t k, bool heavy)
 {
     while (k < m->n && (mass(m, k) > m->room) != heavy)
@@ -61,7 +63,7 @@ static void make_table(struct stoc_weights *t, const struct masses *m)
     for (uint64_t k = 0; k < m->n; k++)
         t->buckets[k] = (struct bucket){UINT64_MAX, k};
     uint64_t light = next_mass(m, 0, false), heavy = next_mass(m, 0, true);
-    if (heavy == m->n) /* all alike */
+    if (heavy == m->n) /* all weights are equal */
         return;
     for (wide left = mass(m, heavy);;) {
         if (left > m->room) {
@@ -72,7 +74,7 @@ static void make_table(struct stoc_weights *t, const struct masses *m)
             continue;
         }
         uint64_t k = next_mass(m, heavy + 1, true);
-        if (k == m->n) /* what is left is room for one */
+        if (k == m->n) /* what is left fills one bucket */
             return;
         t->buckets[heavy] = (struct bucket){share(left, m->room), k};
         left = mass(m, k) - (m->room - left);
@@ -87,11 +89,13 @@ int stoc_weights_open(const double *weights, uint64_t n, stoc_weights **out, str
         return fail(error, STOC_EINVAL, 0, "no place for the weights: out is NULL");
     *out = NULL;
     if (!weights || n < 1 || n > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "weights: %llu are not in 1..%llu, one for each sample%s", (unsigned long long)n, (unsigned long long)STOC_MAX_SAMPLES, weights ? "" : "; weights is NULL");
+        return fail(error, STOC_EINVAL, 0, "weights: %llu are not in 1..%llu, one for each sample%s",
+                    (unsigned long long)n, (unsigned long long)STOC_MAX_SAMPLES, weights ? "" : "; weights is NULL");
     double greatest = 0;
     for (uint64_t k = 0; k < n; k++) {
         if (!(weights[k] >= 0 && weights[k] <= 1.7976931348623157e308)) /* NaN too */
-            return fail(error, STOC_EINVAL, 0, "weights: weight %llu is %g; weights are finite and not below 0", (unsigned long long)k, weights[k]);
+            return fail(error, STOC_EINVAL, 0, "weights: weight %llu is %g; weights are finite and not below 0",
+                        (unsigned long long)k, weights[k]);
         if (weights[k] > greatest)
             greatest = weights[k];
     }
@@ -99,7 +103,8 @@ int stoc_weights_open(const double *weights, uint64_t n, stoc_weights **out, str
         return fail(error, STOC_EINVAL, 0, "weights: all %llu are 0; one sample must have more", (unsigned long long)n);
     stoc_weights *t = malloc(sizeof *t + n * sizeof *t->buckets);
     if (!t)
-        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for the weights of %llu samples, %llu bytes", (unsigned long long)n, (unsigned long long)(n * sizeof *t->buckets));
+        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for the weights of %llu samples, %llu bytes",
+                    (unsigned long long)n, (unsigned long long)(n * sizeof *t->buckets));
     atomic_init(&t->users, 1);
     t->samples = n;
     struct masses m = {.weights = weights, .n = n};

@@ -1,19 +1,21 @@
 /*
- * allowance.c - the memory that all clients of a cache may fill before one of them checks again. docs/spec/protocol.md, Memory; the same as shm/allowance.go.
+ * allowance.c - the memory that all clients of a cache may fill before one of them checks again.
+ * docs/spec/protocol.md, Memory; the same as shm/allowance.go.
  */
 #include "protocol.h"
 
-/* How much of what is usable may be taken before a client checks again. */
+/* How much of the usable memory clients may take before one of them checks again. */
 INTERNAL uint64_t grant_of(uint64_t usable) { return MIN(usable / STOC_GRANT_DIVISOR, STOC_GRANT_MAX); }
 
-/* How many bytes of pages a place may take, wherever it begins. */
+/* The largest number of bytes of pages that a place may take, wherever it begins. */
 INTERNAL uint64_t pages_of(uint64_t length)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     return ROUND_UP(length, page) + page;
 }
 
-/* A number for the processes whose memory is charged where this one's is: same cgroups, seen from the same namespace. root is "" except in tests. */
+/* A number for the processes whose memory is charged to the same cgroups as ours, seen from the
+ * same namespace. root is "" except in tests. */
 static uint32_t group_of_process(const char *root)
 {
     char text[8192 + 24], path[1024];
@@ -26,10 +28,10 @@ static uint32_t group_of_process(const char *root)
     return crc_choose()(0, text, length);
 }
 
-/* Bytes that were drawn are pages now, or never will be. */
+/* Ends a draw: its bytes are pages now, or never will be. */
 INTERNAL void settle(stoc_cache *c, uint32_t record, uint64_t n) { atomic_fetch_sub(drawn_word(c, record), n); }
 
-/* What live clients have drawn and not yet taken, less n bytes of this one. */
+/* What live clients have drawn and not yet settled, without n bytes of this client. */
 static uint64_t drawn_by_others(const stoc_cache *c, uint32_t record, uint64_t n)
 {
     uint64_t sum = load(drawn_word(c, record)) - n;
@@ -42,7 +44,9 @@ static uint64_t drawn_by_others(const stoc_cache *c, uint32_t record, uint64_t n
     return sum;
 }
 
-/* Asks the kernel how much memory there is, and grants a part of it to all clients of the group, less n bytes for us: 1. 0: the word has changed meanwhile. -1: memory is short. About 100 us. */
+/* Asks the kernel for the free memory, and grants a part of it to all clients of the group, less n
+ * bytes for us. 1: granted. 0: the word has changed meanwhile. -1: memory is short. Takes about 100
+ * us. */
 static int check_memory(stoc_cache *c, uint32_t record, uint64_t n)
 {
     uint32_t group = group_of_process("");
@@ -56,15 +60,17 @@ static int check_memory(stoc_cache *c, uint32_t record, uint64_t n)
             return -1;
         if (!cas(word, before, grant_pack(MAX(grant_of(left), n) - n, grant_checks(before) + 1, group)))
             return 0;
-    } /* otherwise free memory is unknown, and nothing is refused */
+    } /* otherwise free memory is unknown, and every fill may go on */
     atomic_store_explicit(&c->memory_left, (int64_t)STOC_GRANT_MAX, memory_order_relaxed);
     return 1;
 }
 
-/* Asks for n bytes of new pages; n is a multiple of GRANT_UNIT. true: to be settled. false: memory is short. docs/spec/protocol.md, Memory. */
+/* Asks for n bytes of new pages; n is a multiple of GRANT_UNIT. true: the caller settles them
+ * later. false: memory is short. docs/spec/protocol.md, Memory. */
 INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n)
 {
-    atomic_fetch_add(drawn_word(c, record), n); /* before the allowance falls: a check sees these bytes in one of the two */
+    /* before the allowance falls, so that a check sees these bytes in one of the two */
+    atomic_fetch_add(drawn_word(c, record), n);
     for (bool check = atomic_fetch_sub_explicit(&c->memory_left, (int64_t)n, memory_order_relaxed) < (int64_t)n;;) {
         uint32_t group = atomic_load_explicit(&c->memory_group, memory_order_relaxed);
         stoc_word *word = grant_word(c, group);
@@ -75,7 +81,7 @@ INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n)
                 settle(c, record, n);
             if (granted != 0)
                 return granted > 0;
-            check = false; /* another client has checked, or drawn */
+            check = false; /* another client has checked or drawn */
         } else if (cas(word, g, g - n / GRANT_UNIT)) {
             return true;
         }
@@ -105,7 +111,8 @@ int stoc_hold(stoc_cache *c, uint64_t bytes)
         return code;
     uint64_t before = atomic_exchange(&c->held, bytes);
     atomic_fetch_add(drawn_word(c, owner - 1), bytes - before);
-    for (uint32_t k = 0; k < STOC_ALLOWANCE_WORDS && bytes > before; k++) { /* a grant that was made before takes no account of them */
+    for (uint32_t k = 0; k < STOC_ALLOWANCE_WORDS && bytes > before; k++) {
+        /* an earlier grant did not count these bytes, so end it */
         uint64_t g = load(grant_word(c, k));
         while (!cas(grant_word(c, k), g, grant_pack(0, grant_checks(g) + 1, grant_group(g))))
             g = load(grant_word(c, k));

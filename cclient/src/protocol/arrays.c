@@ -1,10 +1,14 @@
 /*
- * arrays.c - calls that garbage-collected callers with arrays need: a view as a row number, a set with few arguments, batches by field, and a payload map that outlives its handle.
+ * arrays.c - calls for garbage-collected callers with arrays: a view as a row number, a set with
+ * few arguments, batches by field, and a payload map that outlives its handle.
  */
 #include "protocol.h"
 
-/* An offset, or what is below it, in slots. */
-static int64_t slot_at(const stoc_cache *c, int64_t offset) { return offset < 0 ? offset : offset / (int64_t)c->slot_stride; }
+/* The slot at an offset. Results below 0 stay as they are. */
+static int64_t slot_at(const stoc_cache *c, int64_t offset)
+{
+    return offset < 0 ? offset : offset / (int64_t)c->slot_stride;
+}
 
 int64_t stoc_view_slot(stoc_cache *c, int64_t index)
 {
@@ -33,7 +37,8 @@ int stoc_put(stoc_cache *c, int64_t index, const void *data)
     return c->variable ? STOC_ESCHEMA : stoc_set(c, index, data, c->sample_bytes, 0);
 }
 
-int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void *const *dst, const size_t *row_stride, uint8_t *hit, unsigned threads)
+int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void *const *dst, const size_t *row_stride,
+                           uint8_t *hit, unsigned threads)
 {
     if (!c)
         return STOC_ECLOSED;
@@ -50,13 +55,14 @@ int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void
     int code = check_indices(c, indices, n);
     if (code < 0 || n == 0)
         return code;
-    struct batch b = {.cache = c, .indices = indices, .n = n, .want = c->sample_bytes, .field_dst = dst, .field_stride = row_stride, .hit = hit};
+    struct batch b = {.cache = c, .indices = indices, .n = n, .want = c->sample_bytes, .field_dst = dst,
+                      .field_stride = row_stride, .hit = hit};
     return gather(&b, n * wanted, threads);
 }
 
 void stoc_close_keep_payload(stoc_cache *c)
 {
     if (c)
-        c->payload = NULL; /* closing reads no payload, and unmaps what the handle still has */
+        c->payload = NULL; /* close_handle reads no payload, and unmaps only what the handle still has */
     close_handle(c, false);
 }

@@ -1,16 +1,18 @@
 /*
- * clear.c - empties the cache, in a phase of its own in which no client claims. docs/spec/protocol.md, Clear.
+ * clear.c - empties the cache in a phase in which no client claims. docs/spec/protocol.md, Clear.
  */
 #include "protocol.h"
 
-/* Waits until every entry of every record was seen 0 once: 0, or how many claims were in the way at the deadline. */
+/* Waits until it has seen every entry of every record as 0 once. Returns 0, or the number of claims
+ * that are left at the deadline. */
 static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
 {
     bool registering = atomic_load(&c->owner) == 0; /* then this thread holds c->probing */
     uint32_t high = (uint32_t)MIN(atomic_load(clients_high_word(c)), c->client_records);
     for (uint32_t record = 0; record < high; record++) {
         for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
-            for (unsigned round = 0; atomic_load(entry_word(c, record, k)) != 0; round++) { /* sequentially consistent: against claim.entry, claim.phase */
+            for (unsigned round = 0; atomic_load(entry_word(c, record, k)) != 0; round++) {
+                /* sequentially consistent, as in claim.entry and claim.phase */
                 if (record + 1 != owner && round % 16 == 0 && (registering || flag_try(&c->probing))) {
                     bool dead = lock_record(c, record) == 1;
                     if (dead) {
@@ -37,8 +39,11 @@ static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
 }
 
 /*
- * Steps 2 to 4 of a clear whose phase word is ours: CLEARING of owner. 0: done, the cache is empty and open. Else how many claims were in the way at the deadline; then the
- * phase is give_up: OPEN if this client began the clear. If it took the clear over: CLEARING by owner 0, because the dead clearer may have been half-way, and half a clear must not be opened.
+ * Steps 2 to 4 of a clear. phase is our phase word: CLEARING with this owner. Returns 0 when the
+ * cache is empty and open. Otherwise returns the number of claims left at the deadline, and stores
+ * give_up as the phase. give_up is OPEN if this client began the clear. It is CLEARING by owner 0
+ * if this client took the clear over: the dead client may have emptied a part, and a cache that is
+ * half cleared must not open.
  */
 INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up)
 {
@@ -49,7 +54,8 @@ INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
     }
     STOC_FAULT("clear.drained");
     for (uint64_t i = 0; i < c->samples; i++) {
-        for (uint64_t w = load(index_word(c, i)); state_of(w) != EMPTY || place_of(c, w) != 0; w = load(index_word(c, i))) {
+        for (uint64_t w = load(index_word(c, i)); state_of(w) != EMPTY || place_of(c, w) != 0;
+             w = load(index_word(c, i))) {
             if (cas(index_word(c, i), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, 0))) {
                 STOC_FAULT("clear.index");
                 break;
@@ -70,14 +76,17 @@ INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
 }
 
 /*
- * Makes the clear of a dead client ours, if the phase word still is phase: 1. 0: it is not any more. -1: the clearer lives, or another thread of this handle is asking. With the
- * dead one's record locked meanwhile: its number must not be given out before the phase word has stopped naming it.
+ * Takes the clear of a dead client over, if the phase word is still phase. 1: taken. 0: the phase
+ * has changed. -1: the clearer lives, or another thread of this handle probes it. Holds the lock on
+ * the dead client's record meanwhile: no new client may get its number while the phase word names
+ * it.
  */
 static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 {
     uint64_t ours = phase_clearing_by(owner, phase_epoch(phase));
     uint32_t clearer = owner_of(phase);
-    /* Nobody's, or ours by number: then its last owner died in it, for no thread of this handle runs it (c->clearing is held). */
+    /* Owner 0, or our own number: the last owner of the number died in the clear. No thread of this
+     * handle runs it, because we hold c->clearing. */
     if (clearer == 0 || clearer == owner)
         return cas(phase_word(c), phase, ours);
     if (clearer > c->client_records || !flag_try(&c->probing))
@@ -92,18 +101,19 @@ static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 }
 
 /*
- * Finishes the clear that phase says is under way, if its clearer is dead. true: load the phase again. false: the clearer lives, or claims of live clients were in the
- * way until the timeout.
+ * Finishes the clear that phase names, if its clearer is dead. true: the caller loads the phase
+ * again. false: the clearer lives, or live clients had claims until the timeout.
  */
 INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t timeout_ns)
 {
     if (!flag_try(&c->clearing))
-        return false; /* another thread of this handle is at it */
+        return false; /* another thread of this handle clears */
     int taken = take_over_clear(c, phase, owner);
     bool again = taken == 0;
     if (taken == 1) {
         STOC_FAULT("clear.phase");
-        again = finish_clear(c, phase_clearing_by(owner, phase_epoch(phase)), owner, now_ns() + timeout_ns, phase_clearing_by(0, phase_epoch(phase))) == 0;
+        again = finish_clear(c, phase_clearing_by(owner, phase_epoch(phase)), owner, now_ns() + timeout_ns,
+                             phase_clearing_by(0, phase_epoch(phase))) == 0;
     }
     flag_release(&c->clearing);
     return again;

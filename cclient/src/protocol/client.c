@@ -1,8 +1,12 @@
 /*
- * client.c - the handle as a client: lock description, owner number, fork. docs/spec/protocol.md, Who is alive.
+ * client.c - the handle as a client: lock description, owner number, fork. docs/spec/protocol.md,
+ * Who is alive.
  *
- * handles_lock protects the list of handles and the moments in which lock descriptions and connections are opened, recorded in their handle and closed. fork waits for it (the prepare
- * handler takes it, both sides release it), so that a child finds everything of the kind that it inherited in the lists and closes it. It is held across no other system call, but for helpers that leave before a fork.
+ * handles_lock protects the list of handles. A thread also holds it while it opens a lock
+ * description or a connection, records it in its handle, or closes it. fork takes it (the prepare
+ * handler takes it, both sides release it). So a child finds every inherited description and
+ * connection in the lists, and closes it. No thread holds it across another system call, except to
+ * join helpers before a fork.
  */
 #include "protocol.h"
 
@@ -25,12 +29,13 @@ static void fork_prepare(void)
 {
     pthread_mutex_lock(&handles_lock);
     for (stoc_cache *c = handles; c; c = c->next)
-        stop_threads(&c->pool); /* not one that works for another thread: the child forgets it */
+        stop_threads(&c->pool); /* it skips a pool that works for another thread; the child forgets that pool */
 }
 
 static void fork_parent(void) { pthread_mutex_unlock(&handles_lock); }
 
-/* A child is no client yet: it must not keep its parent alive, and not probe through its parent's locks. */
+/* A child is not a client yet. It must not keep its parent alive, and must not probe through its
+ * parent's locks. */
 static void fork_child(void)
 {
     for (stoc_cache *c = handles; c; c = c->next) {
@@ -54,11 +59,14 @@ static void fork_child(void)
     }
     for (struct link *l = dialling; l; l = l->next)
         reset_link(l);
-    dialling = NULL; /* their threads are the parent's */
+    dialling = NULL; /* their threads belong to the parent */
     pthread_mutex_unlock(&handles_lock);
 }
 
-__attribute__((constructor)) static void install_fork_handlers(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
+__attribute__((constructor)) static void install_fork_handlers(void)
+{
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
 
 INTERNAL void handle_list_add(stoc_cache *c)
 {
@@ -70,7 +78,8 @@ INTERNAL void handle_list_add(stoc_cache *c)
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* Takes the handle off the list and closes its lock description, whereby all its locks go, and its connections. */
+/* Removes the handle from the list. Closes its connections, and its lock description, which ends
+ * all its locks. */
 INTERNAL void handle_list_remove(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
@@ -88,7 +97,7 @@ INTERNAL void handle_list_remove(stoc_cache *c)
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* 1: the lock is ours now. 0: another description has it. -1: errno. */
+/* 1: the lock is ours now. 0: another description holds it. -1: errno. */
 INTERNAL int lock_byte(int fd, short type, uint64_t at)
 {
     for (;;) {
@@ -102,11 +111,19 @@ INTERNAL int lock_byte(int fd, short type, uint64_t at)
     }
 }
 
-/* Record locks. The caller holds c->probing, so that no other thread asks through the same description. */
-INTERNAL int lock_record(stoc_cache *c, uint32_t record) { return lock_byte(atomic_load(&c->lock_fd), F_WRLCK, record_offset(record)); }
-INTERNAL void unlock_record(stoc_cache *c, uint32_t record) { lock_byte(atomic_load(&c->lock_fd), F_UNLCK, record_offset(record)); }
+/* Record locks. The caller holds c->probing, so that no other thread locks through the same
+ * description. */
+INTERNAL int lock_record(stoc_cache *c, uint32_t record)
+{
+    return lock_byte(atomic_load(&c->lock_fd), F_WRLCK, record_offset(record));
+}
+INTERNAL void unlock_record(stoc_cache *c, uint32_t record)
+{
+    lock_byte(atomic_load(&c->lock_fd), F_UNLCK, record_offset(record));
+}
 
-/* Whether another description holds the record's lock. Asked through the data descriptor, which holds none itself: our own client counts like the others. */
+/* Whether another description holds the lock of the record. The call asks through the data
+ * descriptor, which holds no locks, so our own client counts too. */
 INTERNAL bool record_alive(const stoc_cache *c, uint32_t record)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)record_offset(record), .l_len = 1};
@@ -116,7 +133,7 @@ INTERNAL bool record_alive(const stoc_cache *c, uint32_t record)
     return lock.l_type != F_UNLCK;
 }
 
-/* Opens the lock description: the same file, by a descriptor that nothing else ever uses. */
+/* Opens the lock description: the same file, through a descriptor that no other code uses. */
 INTERNAL int open_lock_description(stoc_cache *c, struct stoc_error *error)
 {
     char own[64];
@@ -132,7 +149,10 @@ INTERNAL int open_lock_description(stoc_cache *c, struct stoc_error *error)
         errno = number;
         return fail_system(error, "open a lock description of", c->path[0] ? c->path : own);
     }
-    return fail(error, STOC_EREADONLY, number, "a client needs a lock description of its own, but %s cannot be opened for writing (errno %d); mount /proc, or attach read-only", own, number);
+    return fail(error, STOC_EREADONLY, number,
+                "a client needs a lock description of its own, but %s cannot be opened for writing (errno %d); mount "
+                "/proc, or attach read-only",
+                own, number);
 }
 
 static void close_lock_description(stoc_cache *c)
@@ -144,13 +164,17 @@ static void close_lock_description(stoc_cache *c)
     pthread_mutex_unlock(&handles_lock);
 }
 
-#define LEAVE_NS UINT64_C(5000000000) /* bounds the wait for a last user between its exclusive lock and its exit: microseconds, unless it was stopped there */
+/* limits the wait for a last user that holds the exclusive lock and has not exited: microseconds,
+ * unless it was stopped */
+#define LEAVE_NS UINT64_C(5000000000)
 
-/* Takes the shared users lock. by_name: ENOENT if the file has lost its name, in this order: a last user removes the name while it holds the lock exclusively. */
+/* Takes the shared users lock. by_name: ENOENT if the file has lost its name. It checks the name
+ * after it has the lock, because a last user removes the name while it holds the lock
+ * exclusively. */
 static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
 {
     int fd = atomic_load(&c->lock_fd);
-    flock(fd, LOCK_SH | LOCK_NB); /* only so that /proc/locks names this process; no code waits for it or needs it */
+    flock(fd, LOCK_SH | LOCK_NB); /* only so that /proc/locks names this process; no code depends on it */
     for (uint64_t deadline = now_ns() + LEAVE_NS;; sleep_ns(1000000)) {
         int got = lock_byte(fd, F_RDLCK, STOC_USERS_LOCK_BYTE);
         if (got < 0)
@@ -160,16 +184,21 @@ static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
             if (stat_fd(fd, &st) != 0)
                 return fail_system(error, "stat", c->path);
             if (st.st_nlink == 0)
-                return fail(error, STOC_ENOENT, 0, "%s: its last user removed it while it was being opened; create it anew", c->path);
+                return fail(error, STOC_ENOENT, 0,
+                            "%s: its last user removed it while it was being opened; create it anew", c->path);
         }
         if (got)
             return 0;
         if (now_ns() > deadline)
-            return fail(error, STOC_ETIMEOUT, 0, "%s: the last user has held the users lock for %d seconds: it was stopped while leaving; continue or end it", c->path, (int)(LEAVE_NS / 1000000000u));
+            return fail(error, STOC_ETIMEOUT, 0,
+                        "%s: the last user has held the users lock for %d seconds: it was stopped while leaving; "
+                        "continue or end it",
+                        c->path, (int)(LEAVE_NS / 1000000000u));
     }
 }
 
-/* "pid (name) state ppid ...": the 22nd field, counted from the last parenthesis, because a name may contain parentheses. */
+/* "pid (name) state ppid ...": the 22nd field, counted from the last parenthesis, because a name
+ * may contain parentheses. */
 static uint64_t start_ticks(void)
 {
     char text[1024];
@@ -185,7 +214,7 @@ static uint64_t start_ticks(void)
     return parse_number(&at);
 }
 
-/* For people: who this is. Never used for a decision. */
+/* Writes the identity that people read. No code decides by it. */
 static void write_identity(stoc_cache *c, uint32_t record)
 {
     char target[64], label[STOC_CLIENT_LABEL_BYTES] = "";
@@ -211,7 +240,7 @@ static void write_identity(stoc_cache *c, uint32_t record)
     store(record_word(c, record, STOC_CLIENT_PID), (uint32_t)getpid() | (uint64_t)c->kind << 32);
 }
 
-/* The body of register_client, with c->probing held and a lock description open. */
+/* The body of register_client. The caller holds c->probing and has opened a lock description. */
 static int register_locked(stoc_cache *c, struct stoc_error *error)
 {
     uint32_t record = 0;
@@ -223,12 +252,15 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
             break;
     }
     if (record == c->client_records)
-        return fail(error, STOC_ECLIENTS, 0, "all %u client records of %s are held by live clients; end some, or create the cache with more client records (at most %d)", c->client_records,
-                    c->path[0] ? c->path : "the cache", (int)STOC_MAX_CLIENT_RECORDS);
+        return fail(error, STOC_ECLIENTS, 0,
+                    "all %u client records of %s are held by live clients; end some, or create the cache with more "
+                    "client records (at most %d)",
+                    c->client_records, c->path[0] ? c->path : "the cache", (int)STOC_MAX_CLIENT_RECORDS);
     STOC_FAULT("register.locked");
-    for (uint64_t high = load(clients_high_word(c)); high < record + 1u && !cas(clients_high_word(c), high, record + 1u);)
+    for (uint64_t high = load(clients_high_word(c));
+         high < record + 1u && !cas(clients_high_word(c), high, record + 1u);)
         high = load(clients_high_word(c));
-    /* Before anything else: from now on the number means another client. */
+    /* Before all other writes: from now on the number means another client. */
     reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_RECOVERED);
     uint64_t phase = load(phase_word(c));
     if (phase_clearing(phase) && owner_of(phase) == record + 1) {
@@ -244,11 +276,13 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
     return 0;
 }
 
-/* Makes the handle a client, if it is none yet: at open, and at the first counted call of a forked child. EREADONLY, ECLIENTS, ENOENT (by_name), ESYSTEM. */
+/* Makes the handle a client if it is none: at open, and at the first counted call of a forked
+ * child. EREADONLY, ECLIENTS, ENOENT (by_name), ESYSTEM. */
 INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *error)
 {
     if (c->read_only)
-        return fail(error, STOC_EREADONLY, 0, "%s is attached for reading only; attach it for writing", c->path[0] ? c->path : "the cache");
+        return fail(error, STOC_EREADONLY, 0, "%s is attached for reading only; attach it for writing",
+                    c->path[0] ? c->path : "the cache");
     flag_take(&c->probing);
     int code = 0;
     if (atomic_load(&c->owner) == 0) {
@@ -260,7 +294,8 @@ INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *err
     return code;
 }
 
-/* Own counters; registers first if needed. Reading works without a record: if the client table is full, hits are not counted. */
+/* The counters of this client; registers first if needed. Reads work without a record: if the
+ * client table is full, hits are not counted. */
 INTERNAL stoc_word *counters_slow(stoc_cache *c)
 {
     stoc_word *none = NULL;
@@ -269,7 +304,7 @@ INTERNAL stoc_word *counters_slow(stoc_cache *c)
     return atomic_load(&c->counters);
 }
 
-/* Counts and reports a word that cannot be. */
+/* Counts and reports a corrupt word. */
 INTERNAL int corrupt(stoc_cache *c)
 {
     count(c, STOC_COUNTER_CORRUPT, 1);

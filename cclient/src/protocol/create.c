@@ -1,37 +1,48 @@
 /*
- * create.c - create a segment, with a name or without. docs/spec/segment.md, Create.
+ * create.c - creates a segment, with or without a name. docs/spec/segment.md, Create.
  */
 #include "protocol.h"
 
-/* Complaints about options, each naming the option. Fills in the header but for uuid and time. */
+/* Checks the options; each error names its option. Fills in the header except uuid and time. */
 static int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error)
 {
     char why[256];
     memset(h, 0, sizeof *h);
     if (name && !name_valid(name))
-        return fail(error, STOC_EINVAL, 0, "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name);
+        return fail(error, STOC_EINVAL, 0,
+                    "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name);
     if (!name && o->directory)
         return fail(error, STOC_EINVAL, 0, "directory: a cache without a name has none; give it a name");
     if (!name && o->unlink_last)
-        return fail(error, STOC_EINVAL, 0, "unlink_last: a cache without a name always goes with its last process; leave it out or give a name");
+        return fail(
+            error, STOC_EINVAL, 0,
+            "unlink_last: a cache without a name always goes with its last process; leave it out or give a name");
     if (o->samples < 1 || o->samples > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "samples: %llu is not in 1..%llu", (unsigned long long)o->samples, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "samples: %llu is not in 1..%llu", (unsigned long long)o->samples,
+                    (unsigned long long)STOC_MAX_SAMPLES);
     if (o->client_records > STOC_MAX_CLIENT_RECORDS)
-        return fail(error, STOC_EINVAL, 0, "client_records: %u is more than %d", o->client_records, (int)STOC_MAX_CLIENT_RECORDS);
+        return fail(error, STOC_EINVAL, 0, "client_records: %u is more than %d", o->client_records,
+                    (int)STOC_MAX_CLIENT_RECORDS);
     if (o->assign != STOC_FIRST_COME && o->assign != STOC_FIRST_INDICES)
         return fail(error, STOC_EINVAL, 0, "assign: %u is neither first-come (0) nor first-indices (1)", o->assign);
     if (o->variable > 1 || o->reserve > 1 || o->unlink_last > 1)
-        return fail(error, STOC_EINVAL, 0, "variable, reserve, unlink_last: %u, %u, %u are not all 0 or 1", o->variable, o->reserve, o->unlink_last);
-    if (o->fingerprint && (strnlen(o->fingerprint, STOC_FINGERPRINT_BYTES + 1) > STOC_FINGERPRINT_BYTES || !is_utf8(o->fingerprint, strlen(o->fingerprint))))
-        return fail(error, STOC_EINVAL, 0, "fingerprint: it is not UTF-8 of at most %d bytes; hash it", (int)STOC_FINGERPRINT_BYTES);
+        return fail(error, STOC_EINVAL, 0, "variable, reserve, unlink_last: %u, %u, %u are not all 0 or 1", o->variable,
+                    o->reserve, o->unlink_last);
+    if (o->fingerprint && (strnlen(o->fingerprint, STOC_FINGERPRINT_BYTES + 1) > STOC_FINGERPRINT_BYTES ||
+                           !is_utf8(o->fingerprint, strlen(o->fingerprint))))
+        return fail(error, STOC_EINVAL, 0, "fingerprint: it is not UTF-8 of at most %d bytes; hash it",
+                    (int)STOC_FINGERPRINT_BYTES);
     if (o->sample_bytes > STOC_MAX_SAMPLE_BYTES)
-        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu is more than %llu", (unsigned long long)o->sample_bytes, (unsigned long long)STOC_MAX_SAMPLE_BYTES);
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu is more than %llu", (unsigned long long)o->sample_bytes,
+                    (unsigned long long)STOC_MAX_SAMPLE_BYTES);
     if (o->slots > STOC_MAX_SLOTS || o->slots > o->samples)
-        return fail(error, STOC_EINVAL, 0, "slots: %llu is more than %llu (samples)", (unsigned long long)o->slots, (unsigned long long)MIN(o->samples, STOC_MAX_SLOTS));
+        return fail(error, STOC_EINVAL, 0, "slots: %llu is more than %llu (samples)", (unsigned long long)o->slots,
+                    (unsigned long long)MIN(o->samples, STOC_MAX_SLOTS));
     if (o->variable && o->limit_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "limit_bytes: a variable-size cache needs one, such as 8 GiB");
     if (o->variable && o->slots != 0)
-        return fail(error, STOC_EINVAL, 0, "slots: %llu: a variable-size cache has none; give limit_bytes", (unsigned long long)o->slots);
+        return fail(error, STOC_EINVAL, 0, "slots: %llu: a variable-size cache has none; give limit_bytes",
+                    (unsigned long long)o->slots);
     if (o->variable && o->assign != STOC_FIRST_COME)
         return fail(error, STOC_EINVAL, 0, "assign: first-indices needs samples of one size");
     if (!o->variable && !o->fields && o->sample_bytes == 0)
@@ -53,9 +64,11 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
         h->field_count = o->field_count;
         memcpy(h->fields, o->fields, o->field_count * sizeof *o->fields);
     } else {
-        h->fields[0] = (struct stoc_field){.name = "data", .dtype = STOC_UINT8, .ndim = 1, .dims = {o->variable ? STOC_VARIABLE_DIM : o->sample_bytes}};
+        h->fields[0] = (struct stoc_field){.name = "data", .dtype = STOC_UINT8, .ndim = 1,
+                                           .dims = {o->variable ? STOC_VARIABLE_DIM : o->sample_bytes}};
     }
-    for (uint32_t k = 0; k < h->field_count; k++) { /* what the caller leaves undefined must not get into the header */
+    for (uint32_t k = 0; k < h->field_count; k++) {
+        /* bytes that the caller leaves undefined must not reach the header */
         struct stoc_field *f = &h->fields[k];
         size_t n = strnlen(f->name, sizeof f->name);
         memset(f->name + n, 0, sizeof f->name - n);
@@ -67,7 +80,8 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (!schema_lay_out(h->fields, h->field_count, o->variable, &sample_bytes, &stride, why))
         return fail(error, STOC_EINVAL, 0, "fields: %s", why);
     if (!o->variable && o->sample_bytes != 0 && o->sample_bytes != sample_bytes)
-        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the fields make %llu; leave it out", (unsigned long long)o->sample_bytes, (unsigned long long)sample_bytes);
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the fields make %llu; leave it out",
+                    (unsigned long long)o->sample_bytes, (unsigned long long)sample_bytes);
 
     uint32_t flags = (o->variable ? STOC_FLAG_VARIABLE : 0) | (o->unlink_last ? STOC_FLAG_UNLINK_LAST : 0) |
                      (o->reserve ? STOC_FLAG_RESERVED : 0) | (name ? STOC_FLAG_NAMED : 0);
@@ -77,13 +91,18 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
         if (h->sample_bytes == 0)
             h->sample_bytes = STOC_MAX_SAMPLE_BYTES;
         if (h->sample_bytes < sample_bytes)
-            return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the smallest sample of these fields has %llu; leave it out, or raise it", (unsigned long long)h->sample_bytes,
-                        (unsigned long long)sample_bytes);
+            return fail(
+                error, STOC_EINVAL, 0,
+                "sample_bytes: %llu, but the smallest sample of these fields has %llu; leave it out, or raise it",
+                (unsigned long long)h->sample_bytes, (unsigned long long)sample_bytes);
         if (!geometry_of(flags, o->assign, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes)
-            return fail(error, STOC_EMEMORY, 0, "an arena for the smallest of %llu samples (%llu bytes) makes a segment of %llu bytes, over the limit of %llu; raise the limit to that at least",
-                        (unsigned long long)o->samples, (unsigned long long)smallest, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
+            return fail(error, STOC_EMEMORY, 0,
+                        "an arena for the smallest of %llu samples (%llu bytes) makes a segment of %llu bytes, over "
+                        "the limit of %llu; raise the limit to that at least",
+                        (unsigned long long)o->samples, (unsigned long long)smallest,
+                        (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
         payload = MIN(payload, STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
         if (!geometry_of(flags, o->assign, o->samples, 0, STOC_UNIT_BYTES, records, payload, &h->g, why))
@@ -92,11 +111,14 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     }
     h->sample_bytes = sample_bytes;
     uint64_t slots = o->slots ? o->slots : MIN(o->samples, STOC_MAX_SLOTS), wanted = o->slots ? o->slots : 1;
-    if (o->slots == 0 && o->limit_bytes != 0) { /* the most whose segment stays within the limit; a geometry outside the format is larger than any limit */
+    if (o->slots == 0 && o->limit_bytes != 0) {
+        /* the largest number of slots within the limit; a geometry outside the format counts as too
+         * large */
         uint64_t low = 0, high = slots;
         while (low < high) {
             uint64_t middle = low + (high - low + 1) / 2;
-            if (geometry_of(flags, o->assign, o->samples, middle, stride, records, 0, &h->g, why) && h->g.segment_bytes <= o->limit_bytes)
+            if (geometry_of(flags, o->assign, o->samples, middle, stride, records, 0, &h->g, why) &&
+                h->g.segment_bytes <= o->limit_bytes)
                 low = middle;
             else
                 high = middle - 1;
@@ -107,15 +129,18 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
         if (!geometry_of(flags, o->assign, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
-        return fail(error, STOC_EMEMORY, 0, "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; raise the limit to that at least",
-                    (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples, (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
+        return fail(error, STOC_EMEMORY, 0,
+                    "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; "
+                    "raise the limit to that at least",
+                    (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples,
+                    (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
     }
     if (!fits)
         return fail(error, STOC_EINVAL, 0, "%s", why);
     return 0;
 }
 
-/* What went wrong while a file was made: errno. */
+/* The error of a system call that failed while making the file. Reads errno. */
 static int create_error(const char *what, const struct geometry *g, struct stoc_error *error)
 {
     switch (errno) {
@@ -123,8 +148,10 @@ static int create_error(const char *what, const struct geometry *g, struct stoc_
     case EDQUOT:
     case ENOMEM:
     case EFBIG:
-        return fail(error, STOC_EMEMORY, errno, "%s: no room; the segment has %llu bytes, %llu of them taken at once; give a smaller limit, remove caches (stocached gc), or enlarge the tmpfs", what,
-                    (unsigned long long)g->segment_bytes, (unsigned long long)g->payload_offset);
+        return fail(error, STOC_EMEMORY, errno,
+                    "%s: no space; the segment has %llu bytes, %llu of them taken at once; give a smaller limit, "
+                    "remove caches (stocached gc), or enlarge the tmpfs",
+                    what, (unsigned long long)g->segment_bytes, (unsigned long long)g->payload_offset);
     case EACCES:
     case EPERM:
     case EROFS:
@@ -140,10 +167,11 @@ static int create_error(const char *what, const struct geometry *g, struct stoc_
 
 struct reserving {
     const struct stoc_options *options;
-    struct room room; /* that became short */
+    struct room room; /* the limit that left too little */
 };
 
-/* Others take memory meanwhile: look before each step, or the kernel kills instead of refusing. */
+/* Other programs take memory meanwhile. Checks before each step, because the kernel kills instead
+ * of refusing. */
 static uint64_t grant_to_reserve(void *context, uint64_t done, uint64_t total)
 {
     struct reserving *r = context;
@@ -155,7 +183,8 @@ static uint64_t grant_to_reserve(void *context, uint64_t done, uint64_t total)
     return tightest_room("", NULL, &r->room) ? grant_of(room_usable(&r->room)) / page * page : ALLOCATE_STEP;
 }
 
-/* Pages for the control part, because a hole there would be a SIGBUS on a full tmpfs, and for the payload if it is reserved; the header. The file has no name yet. */
+/* Allocates pages for the control part, because a hole there raises SIGBUS on a full tmpfs.
+ * Allocates the payload if it is reserved. Writes the header. The file has no name yet. */
 static int fill_new_file(int fd, const struct header *h, const struct stoc_options *o, struct stoc_error *error)
 {
     const struct geometry *g = &h->g;
@@ -170,21 +199,27 @@ static int fill_new_file(int fd, const struct header *h, const struct stoc_optio
     begin_huge(fd, g->payload_offset);
     if (allocate(fd, 0, g->payload_offset, NULL, NULL) != 0)
         return create_error("take the pages of the control part", g, error);
-    if (o->reserve && allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, grant_to_reserve, &r) != 0) {
+    if (o->reserve &&
+        allocate(fd, g->payload_offset, g->segment_bytes - g->payload_offset, grant_to_reserve, &r) != 0) {
         if (errno != ECANCELED)
             return create_error("reserve the payload", g, error);
-        return fail(error, STOC_EMEMORY, 0, "reserve the payload: %s has %s available of %s, at or below the floor of %s; give a smaller limit, or leave out reserve", r.room.what,
-                    size_text(r.room.available, have), size_text(r.room.total, all), size_text(room_floor(&r.room), least));
+        return fail(error, STOC_EMEMORY, 0,
+                    "reserve the payload: %s has %s available of %s, at or below the floor of %s; give a smaller "
+                    "limit, or leave out reserve",
+                    r.room.what, size_text(r.room.available, have), size_text(r.room.total, all),
+                    size_text(room_floor(&r.room), least));
     }
     return pwrite_all(fd, page, sizeof page, 0) != 0 ? create_error("write the header", g, error) : 0;
 }
 
 static int exists_error(const stoc_cache *c, struct stoc_error *error)
 {
-    return fail(error, STOC_EEXIST, EEXIST, "%s exists; attach to it, take another name, or remove it first (stocached rm)", c->path);
+    return fail(error, STOC_EEXIST, EEXIST,
+                "%s exists; attach to it, take another name, or remove it first (stocached rm)", c->path);
 }
 
-static int create_named(stoc_cache *c, const struct header *h, const struct stoc_options *o, const char *directory, int directory_fd, struct stoc_error *error)
+static int create_named(stoc_cache *c, const struct header *h, const struct stoc_options *o, const char *directory,
+                        int directory_fd, struct stoc_error *error)
 {
     char own[64];
     struct statfs fs;
@@ -192,9 +227,13 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
     int code;
     if (fstatfs(directory_fd, &fs) != 0)
         return fail_system(error, "statfs", directory);
-    if ((uint32_t)fs.f_type != TMPFS_MAGIC) /* pages of a disk file system would be written back, and its locks and maps may be anything */
-        return fail(error, STOC_EINVAL, 0, "directory: %s is on a file system of type %#x, not on a tmpfs; leave it out (/dev/shm), or mount one there", directory, (unsigned)fs.f_type);
-    if (stat_path(c->path, &st) == 0) /* linkat decides; looking first saves the work */
+    /* a disk file system would write pages back, and its locks and maps may differ */
+    if ((uint32_t)fs.f_type != TMPFS_MAGIC)
+        return fail(error, STOC_EINVAL, 0,
+                    "directory: %s is on a file system of type %#x, not on a tmpfs; leave it out (/dev/shm), or mount "
+                    "one there",
+                    directory, (unsigned)fs.f_type);
+    if (stat_path(c->path, &st) == 0) /* linkat decides; this check only saves work */
         return exists_error(c, error);
     if ((code = check_budget(h->g.segment_bytes, &fs, directory, error)) < 0)
         return code;
@@ -203,7 +242,9 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
         return create_error("make a file in the directory", &h->g, error);
     if ((code = fill_new_file(c->fd, h, o, error)) < 0 || (code = attach(c, h, error)) < 0)
         return code;
-    handle_list_add(c); /* register before the file has a name: with unlink_last, no other process can be the last user before us */
+    /* register before the file has a name: with unlink_last no other process can then be the last
+     * user before us */
+    handle_list_add(c);
     if ((code = register_client(c, false, error)) == 0) {
         snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
         if (linkat(AT_FDCWD, own, directory_fd, h->name, AT_SYMLINK_FOLLOW) == 0)
@@ -220,13 +261,15 @@ static int create_unnamed(stoc_cache *c, const struct header *h, const struct st
     int code = check_budget(h->g.segment_bytes, NULL, NULL, error);
     if (code < 0)
         return code;
-    snprintf(name, sizeof name, "stocached:%02x%02x%02x%02x", h->uuid[0], h->uuid[1], h->uuid[2], h->uuid[3]); /* `stocached ls` finds it by this name, through /proc */
+    /* `stocached ls` finds it by this name in /proc */
+    snprintf(name, sizeof name, "stocached:%02x%02x%02x%02x", h->uuid[0], h->uuid[1], h->uuid[2], h->uuid[3]);
     c->fd = memfd(name);
     if (c->fd < 0)
         return create_error("make a memfd", &h->g, error);
     if ((code = fill_new_file(c->fd, h, o, error)) < 0)
         return code;
-    if (fcntl(c->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) /* from now on no process can truncate it under its readers */
+    /* from now on no process can truncate it while others read */
+    if (fcntl(c->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return create_error("seal the memfd", &h->g, error);
     if ((code = attach(c, h, error)) < 0)
         return code;
@@ -236,15 +279,17 @@ static int create_unnamed(stoc_cache *c, const struct header *h, const struct st
     return code;
 }
 
-/* The path of a new cache goes to c->path. */
-static int create_in_directory(stoc_cache *c, const struct header *h, const struct stoc_options *o, struct stoc_error *error)
+/* Stores the path of the new cache in c->path. */
+static int create_in_directory(stoc_cache *c, const struct header *h, const struct stoc_options *o,
+                               struct stoc_error *error)
 {
     char directory[OWN_PATH_BYTES];
     int fd, code;
     if (o->directory) {
         size_t n = strnlen(o->directory, OWN_PATH_BYTES);
         if (n == 0 || n + 102 > OWN_PATH_BYTES)
-            return fail(error, STOC_EINVAL, 0, "directory: its path has %zu bytes, not 1 to %d", n, OWN_PATH_BYTES - 102);
+            return fail(error, STOC_EINVAL, 0, "directory: its path has %zu bytes, not 1 to %d", n,
+                        OWN_PATH_BYTES - 102);
         while (n > 1 && o->directory[n - 1] == '/')
             n--;
         snprintf(directory, sizeof directory, "%.*s", (int)n, o->directory);
@@ -255,7 +300,8 @@ static int create_in_directory(stoc_cache *c, const struct header *h, const stru
         return fail(error, STOC_EINVAL, 0, "directory: the path is longer than %d bytes", OWN_PATH_BYTES - 1);
     code = open_directory(directory, true, &fd, error);
     if (code == STOC_ENOENT)
-        return fail(error, STOC_EINVAL, ENOENT, "directory: %s does not exist; make it, or mount a tmpfs there", directory);
+        return fail(error, STOC_EINVAL, ENOENT, "directory: %s does not exist; make it, or mount a tmpfs there",
+                    directory);
     if (code < 0)
         return code;
     code = create_named(c, h, o, directory, fd, error);
@@ -272,15 +318,20 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
     if (!options)
         return fail(error, STOC_EINVAL, 0, "no options given");
     if (options->struct_bytes != sizeof *options)
-        return fail(error, STOC_EINVAL, 0, "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and use the header of this version",
+        return fail(error, STOC_EINVAL, 0,
+                    "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and "
+                    "use the header of this version",
                     (unsigned long long)options->struct_bytes, sizeof *options);
     if (options->open_flags & ~STOC_OPEN_KIND_PYTHON || options->reserved)
-        return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", options->open_flags, options->reserved);
+        return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", options->open_flags,
+                    options->reserved);
     if ((code = plan(name, options, &h, error)) < 0)
         return code;
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < h.g.segment_bytes)
-        return fail(error, STOC_EMEMORY, EFBIG, "the cache takes %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit -f)",
+        return fail(error, STOC_EMEMORY, EFBIG,
+                    "the cache takes %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it "
+                    "(ulimit -f)",
                     (unsigned long long)h.g.segment_bytes, (unsigned long long)limit.rlim_cur);
     stoc_cache *c = new_handle(error);
     if (!c)

@@ -1,5 +1,5 @@
 /*
- * inspect.c - info, states, stats, verify, explain: nothing here changes a sample.
+ * inspect.c - info, states, stats, verify, explain. Nothing here changes a sample.
  */
 #include "protocol.h"
 
@@ -9,13 +9,16 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
         return STOC_ECLOSED;
     if (!info || info->struct_bytes != sizeof *info)
         return STOC_EINVAL;
-    *info = (struct stoc_info){
-        .struct_bytes = sizeof *info, .samples = c->samples, .slots = c->slots, .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
-        .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset, .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
-        .created_ns = c->created_ns, .client_records = c->client_records, .field_count = c->field_count, .variable = c->variable,
-        .assign = c->policy, .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
-        .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only, .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor,
-        .fd = c->fd, .payload = c->payload};
+    *info = (struct stoc_info){.struct_bytes = sizeof *info, .samples = c->samples, .slots = c->slots,
+                               .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
+                               .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset,
+                               .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
+                               .created_ns = c->created_ns, .client_records = c->client_records,
+                               .field_count = c->field_count, .variable = c->variable, .assign = c->policy,
+                               .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
+                               .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
+                               .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->fd,
+                               .payload = c->payload};
     memcpy(info->uuid, c->uuid, sizeof info->uuid);
     memcpy(info->name, c->name, sizeof c->name);
     memcpy(info->fingerprint, c->fingerprint, sizeof c->fingerprint);
@@ -90,7 +93,7 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
 
 enum { VERIFIED = 1, BAD = 2 };
 
-/* A set of: VERIFIED, it was READY; BAD, something is wrong with it. */
+/* A set of flags. VERIFIED: the sample was READY. BAD: its words or its bytes are wrong. */
 static int verify_sample(const stoc_cache *c, uint64_t i)
 {
     for (int tries = 0; tries < MAX_COPIES; tries++) {
@@ -102,7 +105,7 @@ static int verify_sample(const stoc_cache *c, uint64_t i)
         if (unchanged(index_word(c, i), w, meta))
             return bad ? VERIFIED | BAD : VERIFIED;
     }
-    return 0; /* it keeps changing: not READY for long enough to be wrong */
+    return 0; /* it keeps changing, so it was never READY long enough to check */
 }
 
 int64_t stoc_verify(stoc_cache *c, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad)
@@ -213,31 +216,45 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
         n = snprintf(buffer, size, "sample %lld of %s: %s", (long long)index, name, stoc_strerror(code));
         break;
     case STOC_BUSY:
-        n = snprintf(buffer, size, "sample %lld of %s: another client is filling it, a clear is under way, or this handle has %d claims open; use your own copy, or wait (STOC_WAIT)",
+        n = snprintf(buffer, size,
+                     "sample %lld of %s: another client is filling it, a clear is under way, or this handle has %d "
+                     "claims open; use your own copy, or wait (STOC_WAIT)",
                      (long long)index, name, (int)STOC_CLAIMS_PER_CLIENT);
         break;
     case STOC_FULL:
         if (c->variable)
-            n = snprintf(buffer, size, "sample %lld of %llu bytes does not fit into %s: %llu of %llu bytes of its arena are taken, or memory is short; raise the limit, or clear the cache", (long long)index,
-                         (unsigned long long)bytes, name, (unsigned long long)(arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES), (unsigned long long)c->payload_bytes);
+            n = snprintf(buffer, size,
+                         "sample %lld of %llu bytes does not fit into %s: %llu of %llu bytes of its arena are taken, "
+                         "or memory is short; raise the limit, or clear the cache",
+                         (long long)index, (unsigned long long)bytes, name,
+                         (unsigned long long)(arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES),
+                         (unsigned long long)c->payload_bytes);
         else
-            n = snprintf(buffer, size, "no room for sample %lld in %s: all of its %llu slots of %llu bytes are taken, or memory is short; raise the limit, or clear the cache", (long long)index, name,
-                         (unsigned long long)c->slots, (unsigned long long)c->sample_bytes);
+            n = snprintf(buffer, size,
+                         "no free slot for sample %lld in %s: all of its %llu slots of %llu bytes are taken, or memory "
+                         "is short; raise the limit, or clear the cache",
+                         (long long)index, name, (unsigned long long)c->slots, (unsigned long long)c->sample_bytes);
         break;
     case STOC_OUT:
-        n = snprintf(buffer, size, "sample %lld has no slot in %s: first-indices gives its %llu slots to the samples below; create it first-come, or with more slots", (long long)index, name,
-                     (unsigned long long)c->slots);
+        n = snprintf(buffer, size,
+                     "sample %lld has no slot in %s: first-indices gives its %llu slots to the samples below; create "
+                     "it first-come, or with more slots",
+                     (long long)index, name, (unsigned long long)c->slots);
         break;
     case STOC_EINDEX:
-        n = snprintf(buffer, size, "sample index %lld is not in 0..%llu (%s has %llu samples)", (long long)index, (unsigned long long)(c->samples - 1), name, (unsigned long long)c->samples);
+        n = snprintf(buffer, size, "sample index %lld is not in 0..%llu (%s has %llu samples)", (long long)index,
+                     (unsigned long long)(c->samples - 1), name, (unsigned long long)c->samples);
         break;
     case STOC_ESCHEMA:
         if (c->variable)
-            n = snprintf(buffer, size, "%llu bytes for sample %lld of %s: a sample has at most %llu; store less, or create the cache with larger sample_bytes", (unsigned long long)bytes, (long long)index,
-                         name, (unsigned long long)c->sample_bytes);
+            n = snprintf(buffer, size,
+                         "%llu bytes for sample %lld of %s: a sample has at most %llu; store less, or create the cache "
+                         "with larger sample_bytes",
+                         (unsigned long long)bytes, (long long)index, name, (unsigned long long)c->sample_bytes);
         else
-            n = snprintf(buffer, size, "%llu bytes for sample %lld of %s: a sample has exactly %llu; pass a buffer of that size", (unsigned long long)bytes, (long long)index, name,
-                         (unsigned long long)c->sample_bytes);
+            n = snprintf(buffer, size,
+                         "%llu bytes for sample %lld of %s: a sample has exactly %llu; pass a buffer of that size",
+                         (unsigned long long)bytes, (long long)index, name, (unsigned long long)c->sample_bytes);
         break;
     case STOC_EREADONLY:
         n = snprintf(buffer, size, "%s is attached for reading only; attach it for writing", name);
@@ -246,23 +263,36 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
         n = snprintf(buffer, size, "the cache is closed; attach again");
         break;
     case STOC_ECLIENTS:
-        n = snprintf(buffer, size, "all %u client records of %s are held by live clients; end some, or create the cache with more client records (at most %d)", c->client_records, name,
-                     (int)STOC_MAX_CLIENT_RECORDS);
+        n = snprintf(buffer, size,
+                     "all %u client records of %s are held by live clients; end some, or create the cache with more "
+                     "client records (at most %d)",
+                     c->client_records, name, (int)STOC_MAX_CLIENT_RECORDS);
         break;
     case STOC_ETIMEOUT:
-        n = snprintf(buffer, size, "%s was not cleared: %u claims of live clients are in the way; publish or abort them, wait longer, or end those clients", name, claims_listed(c));
+        n = snprintf(buffer, size,
+                     "%s was not cleared: %u claims of live clients are in the way; publish or abort them, wait "
+                     "longer, or end those clients",
+                     name, claims_listed(c));
         break;
     case STOC_ESYSTEM:
-        n = snprintf(buffer, size, "a system call for sample %lld of %s failed: %s", (long long)index, name, strerror(number));
+        n = snprintf(buffer, size, "a system call for sample %lld of %s failed: %s", (long long)index, name,
+                     strerror(number));
         break;
     case STOC_ELOST:
-        n = snprintf(buffer, size, "the claim of sample %lld of %s was no longer ours: it was made before a fork, or somebody changed the cache by force; set it again", (long long)index, name);
+        n = snprintf(buffer, size,
+                     "the claim of sample %lld of %s was no longer ours: it was made before a fork, or another program "
+                     "changed the cache; set it again",
+                     (long long)index, name);
         break;
     case STOC_ECORRUPT:
-        n = snprintf(buffer, size, "sample %lld of %s has an index word that cannot be; run `stocached verify`, then clear the cache", (long long)index, name);
+        n = snprintf(
+            buffer, size,
+            "sample %lld of %s has an index word that is not possible; run `stocached verify`, then clear the cache",
+            (long long)index, name);
         break;
     default:
-        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)", stoc_strerror(code), (long long)index, name, (unsigned long long)bytes);
+        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)", stoc_strerror(code), (long long)index, name,
+                     (unsigned long long)bytes);
     }
     return MIN((size_t)MAX(n, 0), size - 1);
 }

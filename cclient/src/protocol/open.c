@@ -1,5 +1,5 @@
 /*
- * open.c - open a segment, close it, unlink it. docs/spec/segment.md, Attach.
+ * open.c - opens a segment, closes it, unlinks it. docs/spec/segment.md, Attach.
  */
 #include "protocol.h"
 
@@ -27,7 +27,7 @@ INTERNAL stoc_cache *new_handle(struct stoc_error *error)
     return c;
 }
 
-/* Frees a handle that is not on the list (any more). */
+/* Frees a handle that is not on the list. */
 INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
 {
     if (!keep_maps)
@@ -41,7 +41,7 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
     free(c);
 }
 
-/* Copies what the header says to the handle, and maps the file of c->fd. */
+/* Copies the header's values to the handle, and maps the file of c->fd. */
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error)
 {
     const struct geometry *g = &h->g;
@@ -70,9 +70,12 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     memcpy(c->fingerprint, h->fingerprint, sizeof c->fingerprint);
 
     struct rlimit limit;
-    if (!c->read_only && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < g->segment_bytes)
-        return fail(error, STOC_EMEMORY, EFBIG, "%s has %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit -f), or attach read-only", path,
-                    (unsigned long long)g->segment_bytes, (unsigned long long)limit.rlim_cur);
+    if (!c->read_only && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < g->segment_bytes)
+        return fail(error, STOC_EMEMORY, EFBIG,
+                    "%s has %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit "
+                    "-f), or attach read-only",
+                    path, (unsigned long long)g->segment_bytes, (unsigned long long)limit.rlim_cur);
     void *control = map_file(c->fd, 0, c->control_bytes, c->read_only ? PROT_READ : PROT_READ | PROT_WRITE);
     if (control == MAP_FAILED)
         goto no_map;
@@ -89,15 +92,20 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     return 0;
 no_map:
     if (errno == ENOMEM)
-        return fail(error, STOC_EMEMORY, ENOMEM, "no address space to map the %llu bytes of %s; raise the limit (ulimit -v)", (unsigned long long)g->segment_bytes, path);
+        return fail(error, STOC_EMEMORY, ENOMEM,
+                    "no address space to map the %llu bytes of %s; raise the limit (ulimit -v)",
+                    (unsigned long long)g->segment_bytes, path);
     if (errno == EAGAIN)
-        return fail(error, STOC_EMEMORY, EAGAIN, "this process locks its memory (mlockall) and may not lock the %llu bytes of %s (RLIMIT_MEMLOCK); raise the limit (ulimit -l)",
+        return fail(error, STOC_EMEMORY, EAGAIN,
+                    "this process locks its memory (mlockall) and may not lock the %llu bytes of %s (RLIMIT_MEMLOCK); "
+                    "raise the limit (ulimit -l)",
                     (unsigned long long)g->segment_bytes, path);
     return fail_system(error, "map", path);
 }
 
 /* Checks the file of c->fd and attaches. */
-static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned char *uuid, bool by_name, struct stoc_error *error)
+static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned char *uuid, bool by_name,
+                       struct stoc_error *error)
 {
     const char *path = c->path[0] ? c->path : "the descriptor's file";
     unsigned char page[STOC_HEADER_BYTES];
@@ -109,20 +117,24 @@ static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned ch
     if (n < 0)
         return fail_system(error, "read the header of", path);
     if (n < (int64_t)sizeof page)
-        return fail(error, STOC_EFORMAT, 0, "%s has %lld bytes, a header has %d: no segment, or truncated", path, (long long)n, (int)STOC_HEADER_BYTES);
+        return fail(error, STOC_EFORMAT, 0, "%s has %lld bytes, a header has %d: no segment, or truncated", path,
+                    (long long)n, (int)STOC_HEADER_BYTES);
     int code = header_decode(page, (uint64_t)st.st_size, path, &h, error);
     if (code < 0)
         return code;
     if (uuid && memcmp(uuid, h.uuid, 16) != 0)
-        return fail(error, STOC_EFORMAT, 0, "%s is another segment than the one asked for (its uuid differs); attach anew", path);
+        return fail(error, STOC_EFORMAT, 0, "%s is not the segment that you asked for (its uuid differs); attach again",
+                    path);
     if (fingerprint && fingerprint[0] && strcmp(fingerprint, h.fingerprint) != 0)
-        return fail(error, STOC_EFINGERPRINT, 0, "%s holds \"%s\", not \"%.64s\"; use another name, or remove it (stocached rm %s)", path, h.fingerprint, fingerprint, h.name);
+        return fail(error, STOC_EFINGERPRINT, 0,
+                    "%s holds \"%s\", not \"%.64s\"; use another name, or remove it (stocached rm %s)", path,
+                    h.fingerprint, fingerprint, h.name);
     code = attach(c, &h, error);
     if (code < 0)
         return code;
     handle_list_add(c);
     if (!c->read_only && (code = register_client(c, by_name && (c->flags & STOC_FLAG_NAMED), error)) < 0) {
-        if (code == STOC_EREADONLY) { /* no lock description to be had: reading works */
+        if (code == STOC_EREADONLY) { /* no lock description is possible, but reading works */
             c->read_only = true;
             atomic_store(&c->counters, c->sink);
             no_error(error);
@@ -133,7 +145,8 @@ static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned ch
     return code;
 }
 
-/* Where a named cache lies that was opened by descriptor, if it still has its name: for info, and for unlink_last. */
+/* Finds the path of a named cache that was opened by descriptor, if it still has its name. info and
+ * unlink_last use it. */
 static void find_path(stoc_cache *c)
 {
     char own[64];
@@ -142,11 +155,13 @@ static void find_path(stoc_cache *c)
     if (!(c->flags & STOC_FLAG_NAMED))
         return;
     snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
-    /* The creator's descriptor was opened before the file had a name, so only the directory can be believed. */
+    /* The creator opened its descriptor before the file had a name, so only the directory is
+     * reliable. */
     char *slash = readlink(own, c->path, sizeof c->path - STOC_NAME_BYTES - 1) > 0 ? strrchr(c->path, '/') : NULL;
     if (slash)
         snprintf(slash + 1, STOC_NAME_BYTES, "%s", c->name);
-    if (!slash || stat_fd(c->fd, &ours) != 0 || stat_path(c->path, &named) != 0 || named.st_ino != ours.st_ino || named.st_dev != ours.st_dev)
+    if (!slash || stat_fd(c->fd, &ours) != 0 || stat_path(c->path, &named) != 0 || named.st_ino != ours.st_ino ||
+        named.st_dev != ours.st_dev)
         memset(c->path, 0, sizeof c->path);
 }
 
@@ -161,7 +176,8 @@ INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *err
     return 0;
 }
 
-int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out, struct stoc_error *error)
+int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out,
+              struct stoc_error *error)
 {
     int code = check_open(flags, out, error);
     char path[OWN_PATH_BYTES];
@@ -198,7 +214,10 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
     if (mode < 0)
         return fail(error, STOC_EINVAL, EBADF, "%d is no open descriptor", fd);
     if ((mode & (O_PATH | O_APPEND)) || (mode & O_ACCMODE) == O_WRONLY)
-        return fail(error, STOC_EINVAL, 0, "descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move every write to the end)", fd, (unsigned)mode);
+        return fail(error, STOC_EINVAL, 0,
+                    "descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which "
+                    "would move every write to the end)",
+                    fd, (unsigned)mode);
     if (stat_fd(fd, &st) != 0)
         return fail_system(error, "stat", "the descriptor");
     if ((code = check_file(&st, "the descriptor's file", error)) < 0)
@@ -220,15 +239,17 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ close, unlink */
+/* ------------------------------------------------------------ close, unlink */
 
-/* Removes the name of an unlink_last cache if no other client uses it. The lock description is open. */
+/* Removes the name of an unlink_last cache if no other client uses it. The lock description is
+ * open. */
 static void unlink_if_last(stoc_cache *c)
 {
     struct stat ours, theirs;
     if (!c->path[0] || lock_byte(atomic_load(&c->lock_fd), F_WRLCK, STOC_USERS_LOCK_BYTE) != 1)
         return;
-    if (stat_fd(c->fd, &ours) == 0 && stat_path(c->path, &theirs) == 0 && ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev)
+    if (stat_fd(c->fd, &ours) == 0 && stat_path(c->path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
+        ours.st_dev == theirs.st_dev)
         unlink(c->path);
 }
 
@@ -240,7 +261,8 @@ INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
     uint32_t owner = atomic_load(&c->owner);
     if (owner) {
         uint32_t record = owner - 1;
-        reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_ABORTED); /* our own: this client holds the record's lock */
+        /* our own claims: this client holds the record's lock */
+        reclaim_record(c, record, record_counters(c, record), STOC_COUNTER_ABORTED);
         store(drawn_word(c, record), 0);
         store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
     }
@@ -270,9 +292,10 @@ int stoc_unlink(const char *name_or_path, struct stoc_error *error)
     if (code < 0 || (code = open_file(path, &fd, &read_only, error)) < 0)
         return code;
     int64_t n = pread_all(fd, magic, sizeof magic, STOC_HEADER_MAGIC);
-    /* A damaged segment may go, another file never: nothing but caches is ever removed. */
+    /* A damaged segment may go. Files that are not caches stay. */
     if (n != sizeof magic || memcmp(magic, STOC_MAGIC, sizeof magic) != 0)
-        code = fail(error, STOC_EPERM, 0, "%s does not begin with %s: no segment, and nothing else is removed", path, STOC_MAGIC);
+        code = fail(error, STOC_EPERM, 0, "%s does not begin with %s: no segment, and nothing else is removed", path,
+                    STOC_MAGIC);
     else if (stat_fd(fd, &here) != 0 || stat_path(path, &there) != 0)
         code = open_error(path, error);
     else if (here.st_ino != there.st_ino || here.st_dev != there.st_dev)

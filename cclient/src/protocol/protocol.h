@@ -1,5 +1,6 @@
 /*
- * protocol.h - what clients do to a segment: create and open, register, claim and publish, read, clear, reclaim, inspect.
+ * protocol.h - what clients do to a segment: create and open, register, claim and publish, read,
+ * clear, reclaim, inspect.
  *
  * docs/spec/protocol.md is normative. Includes segment and tasks. Knows nothing of servers.
  */
@@ -25,7 +26,8 @@ INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *err
 INTERNAL stoc_word *counters_slow(stoc_cache *c);
 INTERNAL int corrupt(stoc_cache *c);
 
-/* Flags of a handle that one thread holds at a time. Held for microseconds; a forked child finds them clear. */
+/* Flags of a handle that one thread holds at a time, for microseconds. A forked child finds them
+ * clear. */
 static inline bool flag_try(_Atomic uint32_t *flag) { return atomic_exchange(flag, 1) == 0; }
 static inline void flag_release(_Atomic uint32_t *flag) { atomic_store(flag, 0); }
 static inline void flag_take(_Atomic uint32_t *flag)
@@ -42,7 +44,7 @@ static inline stoc_word *counters_of(stoc_cache *c)
 
 static inline void count(stoc_cache *c, enum stoc_counter which, uint64_t n) { add_to(counters_of(c), which, n); }
 
-/* For everything that writes: the owner number, or an error below 0. */
+/* For all writes: the owner number, or an error below 0. */
 static inline int require_owner(stoc_cache *c, uint32_t *owner)
 {
     *owner = atomic_load_explicit(&c->owner, memory_order_acquire);
@@ -54,7 +56,8 @@ static inline int require_owner(stoc_cache *c, uint32_t *owner)
 }
 
 /* reclaim.c */
-INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point);
+INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point,
+                        const char *cursor_point);
 INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
 INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record);
 
@@ -84,7 +87,7 @@ INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *err
 INTERNAL void close_handle(stoc_cache *c, bool keep_maps);
 
 /* read.c */
-#define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative ones are huge */
+#define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative indices become huge */
 #define WHOLE UINT64_MAX
 
 struct batch {
@@ -94,14 +97,15 @@ struct batch {
     unsigned char *dst;
     uint64_t stride, skip, want; /* rows of one size */
     const uint64_t *offsets, *lengths; /* packed rows */
-    void *const *field_dst;            /* rows by field: of each field, NULL: not wanted */
+    void *const *field_dst;            /* rows by field: the destination of each field; NULL skips it */
     const size_t *field_stride;
     uint8_t *hit;
     _Atomic size_t next;
     _Atomic uint64_t hits, retried, corrupt;
 };
 
-INTERNAL int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity, uint64_t *length, copy_function *copy, uint64_t *retried);
+INTERNAL int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity,
+                         uint64_t *length, copy_function *copy, uint64_t *retried);
 INTERNAL int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64_t *length);
 INTERNAL bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters);
 INTERNAL int64_t view_offset_slow(stoc_cache *c, int64_t index);

@@ -4,8 +4,9 @@
 #include "protocol.h"
 
 /*
- * Gives back a slot that a claim on the sample may hold. The cursor moves even if the slot was free already: the client that freed it may have died in between,
- * and a slot below the cursor would never be found again.
+ * Frees a slot that a claim on the sample may hold. The cursor moves even if the slot was free
+ * already. The client that freed it may have died before it moved the cursor, and no search finds a
+ * slot below the cursor.
  */
 INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
 {
@@ -22,19 +23,22 @@ INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const cha
     STOC_FAULT(cursor_point);
 }
 
-/* The intent number k of an entry of the record that names the sample; 0: none. */
+/* The intent of entry number k of the record, if that entry names the sample; otherwise 0. */
 static uint64_t intent_for(const stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
 {
     return load(entry_word(c, record, entry)) == sample + 1 ? load(intent_word(c, record, entry)) : 0;
 }
 
-/* The extent that a dead claim had allocated but not named yet, as unit + 1; its length goes to meta. 0: none, or it cannot be told. */
+/* The extent that a dead claim had allocated but not yet named, as unit + 1. Stores its length in
+ * meta. 0: there is none, or it cannot be known. */
 static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
 {
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
-        uint64_t intent = intent_for(c, record, k, sample), unit = intent & INTENT_UNIT_MASK, units = intent >> INTENT_UNIT_BITS;
+        uint64_t intent = intent_for(c, record, k, sample), unit = intent & INTENT_UNIT_MASK,
+                 units = intent >> INTENT_UNIT_BITS;
         uint64_t next = load(arena_next_word(c));
-        if (units && owner_of(next) == record + 1 && arena_unit(next) == unit + units && unit + units <= arena_units(c)) {
+        if (units && owner_of(next) == record + 1 && arena_unit(next) == unit + units &&
+            unit + units <= arena_units(c)) {
             set_length(c, sample, MIN(units * STOC_UNIT_BYTES, UINT32_MAX));
             return unit + 1;
         }
@@ -42,7 +46,8 @@ static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
     return 0;
 }
 
-/* Empties the sample if the dead owner of the record was writing it: 1, else 0. May be repeated: the slot goes first, the word afterwards. */
+/* Empties the sample if the dead owner of the record was writing it: 1, else 0. Safe to repeat: it
+ * frees the slot first and changes the word last. */
 static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint64_t sample)
 {
     uint64_t w = load(index_word(c, sample)), place = 0;
@@ -60,14 +65,15 @@ static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint64_t sample)
         place = place_of(c, w) ? place_of(c, w) : unnamed_extent(c, record, sample);
     }
     if (!cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place)))
-        return 0; /* a foreign hand */
+        return 0; /* another client or program has changed the word */
     STOC_FAULT("reclaim.word");
     return 1;
 }
 
 /*
- * Reclaims every claim that the record lists, and counts them as recovered (or aborted, by its own client at close). The caller holds the record's lock, so that
- * none of its owner's threads is in the protocol. Returns how many.
+ * Reclaims every claim that the record lists. Counts them as recovered, or as aborted if its own
+ * client closes. The caller holds the record's lock, so no thread of its owner runs the protocol.
+ * Returns how many.
  */
 INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which)
 {
@@ -75,7 +81,7 @@ INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *coun
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
         uint64_t listed = load(entry_word(c, record, k));
         if (listed == 0) {
-            if (load(intent_word(c, record, k)) != 0) /* cannot be; but claims of our own rely on it */
+            if (load(intent_word(c, record, k)) != 0) /* should never happen, but our own claims rely on 0 */
                 store(intent_word(c, record, k), 0);
             continue;
         }
@@ -92,7 +98,7 @@ INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *coun
     return taken;
 }
 
-/* Whether the record lists a claim: asked before its lock is tried. */
+/* Whether the record lists a claim. Callers ask before they try its lock. */
 static bool lists_claims(const stoc_cache *c, uint32_t record)
 {
     for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++)
@@ -102,7 +108,8 @@ static bool lists_claims(const stoc_cache *c, uint32_t record)
 }
 
 /*
- * Reclaims the claims of a record if its owner is dead: how many, or -1 if it lives or is ourselves. The caller holds c->probing.
+ * Reclaims the claims of a record if its owner is dead: how many, or -1 if it lives or is this
+ * client. The caller holds c->probing.
  */
 static int64_t probe_record(stoc_cache *c, uint32_t record)
 {
@@ -113,7 +120,8 @@ static int64_t probe_record(stoc_cache *c, uint32_t record)
     return taken;
 }
 
-/* The same for who does not hold c->probing; -1 also when another thread of this handle has it. */
+/* The same for callers without c->probing. Returns -1 also if another thread of this handle has
+ * it. */
 INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record)
 {
     if (!flag_try(&c->probing))

@@ -4,14 +4,15 @@
 #include "protocol.h"
 
 /*
- * Bytes that are written and then checksummed while they are in the second-level cache. Measured in one run beside one bare pwrite, 150,528 bytes and 8 MiB: 1.10 and 1.10 times
- * its time; the checksum first 1.15 and 1.20; pieces of 64 KiB 1.16 and 1.18.
+ * Bytes that we write, and then checksum while they are in the second-level cache. Measured in one
+ * run against one bare pwrite, for 150,528 bytes and 8 MiB: 1.10 and 1.10 times its time. The
+ * checksum first: 1.15 and 1.20. Pieces of 64 KiB: 1.16 and 1.18.
  */
 #define PIECE (256 * 1024)
 
-enum { OPEN = 1, DRAWN = 2 /* pages_of(length) bytes, and not settled yet */ }; /* stoc_claim.open */
+enum { OPEN = 1, DRAWN = 2 /* pages_of(length) bytes are drawn and not settled */ }; /* of stoc_claim.open */
 
-/* A fill takes no more memory. */
+/* Settles the draw of a fill that takes no more memory. */
 static void settle_claim(struct stoc_claim *k)
 {
     if (k->open & DRAWN)
@@ -19,7 +20,7 @@ static void settle_claim(struct stoc_claim *k)
     k->open &= ~(uint32_t)DRAWN;
 }
 
-/* The last step of every claim: nothing is listed any more. */
+/* The last step of every claim: the record lists it no more. */
 static void end_claim(struct stoc_claim *k)
 {
     uint32_t record = owner_of(k->word) - 1;
@@ -29,7 +30,8 @@ static void end_claim(struct stoc_claim *k)
     k->open = 0;
 }
 
-/* Ends a claim whose word changed under it: ELOST. Its place is left alone: the process that changed the word may have given it to another sample. */
+/* Ends a claim whose word another process has changed: ELOST. Leaves its place alone, because that
+ * process may have given it to another sample. */
 static int lost(struct stoc_claim *k)
 {
     count(k->cache, STOC_COUNTER_LOST, 1);
@@ -37,7 +39,8 @@ static int lost(struct stoc_claim *k)
     return STOC_ELOST;
 }
 
-/* Gives a claim up: its slot becomes free, an extent stays with the sample. Returns result, or ELOST. errno stays as it is. */
+/* Aborts a claim: its slot becomes free, an extent stays with the sample. Returns result, or ELOST.
+ * Keeps errno. */
 static int abort_claim(struct stoc_claim *k, int result)
 {
     stoc_cache *c = k->cache;
@@ -47,7 +50,8 @@ static int abort_claim(struct stoc_claim *k, int result)
         return lost(k);
     if (c->slot_table && place)
         free_slot(c, place - 1, k->sample, "abort.slot", "abort.cursor");
-    if (!cas(index_word(c, k->sample), k->word, pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable ? place : 0)))
+    if (!cas(index_word(c, k->sample), k->word,
+             pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable ? place : 0)))
         return lost(k);
     STOC_FAULT("abort.word");
     end_claim(k);
@@ -57,10 +61,13 @@ static int abort_claim(struct stoc_claim *k, int result)
     return result;
 }
 
-/* ENOSPC and EDQUOT mean FULL, everything else ESYSTEM; the claim is aborted. */
-static int write_failed(struct stoc_claim *k) { return abort_claim(k, errno == ENOSPC || errno == EDQUOT ? STOC_FULL : STOC_ESYSTEM); }
+/* Aborts the claim after a failed write. ENOSPC and EDQUOT mean FULL, all other errors ESYSTEM. */
+static int write_failed(struct stoc_claim *k)
+{
+    return abort_claim(k, errno == ENOSPC || errno == EDQUOT ? STOC_FULL : STOC_ESYSTEM);
+}
 
-/* CAS of the claimed word to the same with a place. */
+/* Adds a place to the claimed word with one CAS. */
 static bool name_place(struct stoc_claim *k, uint64_t place)
 {
     stoc_cache *c = k->cache;
@@ -71,7 +78,7 @@ static bool name_place(struct stoc_claim *k, uint64_t place)
     return true;
 }
 
-/* Finds a free slot for the claim: STORED, FULL (the claim is aborted), ELOST. */
+/* Takes a free slot for the claim: STORED, FULL (the claim is aborted), ELOST. */
 static int take_slot(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
@@ -84,7 +91,9 @@ static int take_slot(struct stoc_claim *k, uint32_t record)
         if (!cas(slot_word(c, s), 0, k->sample + 1))
             continue;
         STOC_FAULT("slot.taken");
-        cas(free_from_word(c), f, seq | (s + 1)); /* from the very word read: a slot freed meanwhile moved its seq and stays findable */
+        /* from the word that we read: a slot freed meanwhile has changed seq, and a search still
+         * finds it */
+        cas(free_from_word(c), f, seq | (s + 1));
         if (!name_place(k, s + 1))
             return lost(k);
         STOC_FAULT("slot.named");
@@ -94,7 +103,8 @@ static int take_slot(struct stoc_claim *k, uint32_t record)
     return abort_claim(k, STOC_FULL);
 }
 
-/* Takes a new extent for the claim: STORED, FULL (the claim is aborted), ELOST. One thread of a handle at a time, see the protocol. */
+/* Takes a new extent for the claim: STORED, FULL (the claim is aborted), ELOST. One thread of a
+ * handle at a time, see the protocol. */
 static int take_extent(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
@@ -128,8 +138,9 @@ static int take_extent(struct stoc_claim *k, uint32_t record)
 enum { TAKE = 0, KEEP = 1 };
 
 /*
- * Whether the place of an EMPTY or READY sample is kept for its next length bytes, or another one is taken: KEEP, TAKE, ECORRUPT if the place cannot be: then nothing may be
- * written to it. meta is the word's if the CAS from the word succeeds: it moves only while a sample is WRITING.
+ * Whether an EMPTY or READY sample keeps its place for the next length bytes: KEEP or TAKE.
+ * ECORRUPT: the place is not possible, and no client may write to it. meta belongs to the word if
+ * the CAS from the word succeeds, because it changes only while a sample is WRITING.
  */
 static int place_for(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length)
 {
@@ -143,7 +154,7 @@ static int place_for(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t le
     return units_for(length) <= units ? KEEP : TAKE;
 }
 
-/* Whether no place for length bytes can be found. */
+/* Whether the cache has no place left for length bytes. */
 static bool is_full(const stoc_cache *c, uint64_t length)
 {
     if (c->slot_table)
@@ -151,7 +162,8 @@ static bool is_full(const stoc_cache *c, uint64_t length)
     return c->variable && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c);
 }
 
-/* Steps 1 to 5 of a set: STORED (k is open), EXISTS, BUSY, FULL, OUT, or an error. Counts nothing but what goes wrong inside. */
+/* Steps 1 to 5 of a set: STORED (k is open), EXISTS, BUSY, FULL, OUT or an error. Counts only
+ * failures inside. */
 static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, struct stoc_claim *k)
 {
     uint32_t owner;
@@ -171,31 +183,35 @@ again:;
     if (state_of(w) == WRITING) {
         if (reclaim_if_dead(c, owner_of(w) - 1) < 0)
             return STOC_BUSY;
-        if (load(index_word(c, i)) == w) /* a dead owner that never listed it: no client of ours wrote that */
+        /* a dead owner whose record does not list the claim: no correct client does that */
+        if (load(index_word(c, i)) == w)
             return corrupt(c);
         goto again;
     }
     int placed = place_for(c, w, meta, length);
     if (placed < 0) {
-        if (load(index_word(c, i)) != w) /* meta was another word's */
+        if (load(index_word(c, i)) != w) /* meta belonged to another word */
             goto again;
         return corrupt(c);
     }
     bool fits = placed == KEEP;
-    /* Full, unless a dead clearer left it so: then go on with the claim, which finishes that clear. */
+    /* Full, unless a dead client left its clear unfinished: then the claim below finishes that
+     * clear. */
     if (!fits && is_full(c, length) && !phase_clearing(load(phase_word(c)))) {
-        if (load(index_word(c, i)) != w) /* the last place went to this sample, perhaps */
+        if (load(index_word(c, i)) != w) /* this sample may have got the last place */
             goto again;
         return STOC_FULL;
     }
 
     uint32_t entry = 0;
-    while (entry < STOC_CLAIMS_PER_CLIENT && (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, i + 1)))
+    while (entry < STOC_CLAIMS_PER_CLIENT &&
+           (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, i + 1)))
         entry++;
     if (entry == STOC_CLAIMS_PER_CLIENT)
         return STOC_BUSY;
     STOC_FAULT("claim.entry");
-    uint64_t phase = atomic_load(phase_word(c)); /* sequentially consistent: the clearer moved it before it reads the entries */
+    /* sequentially consistent: a clear changes it before it reads the entries */
+    uint64_t phase = atomic_load(phase_word(c));
     STOC_FAULT("claim.phase");
     if (phase_clearing(phase)) {
         store(entry_word(c, record, entry), 0);
@@ -205,7 +221,7 @@ again:;
             goto again;
         return STOC_BUSY;
     }
-    bool drawn = !fits && !(c->flags & STOC_FLAG_RESERVED); /* a place that it keeps has its pages */
+    bool drawn = !fits && !(c->flags & STOC_FLAG_RESERVED); /* a place that the sample keeps has its pages */
     if (drawn && !draw(c, record, pages_of(length))) {
         store(entry_word(c, record, entry), 0);
         return STOC_FULL;
@@ -222,8 +238,10 @@ again:;
     }
     STOC_FAULT("claim.word");
     *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
-                             .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed), .open = drawn ? OPEN | DRAWN : OPEN};
-    if (fits && c->variable && load(meta_word(c, i)) != meta) /* the word is the same again, but its extent is another one */
+                             .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed),
+                             .open = drawn ? OPEN | DRAWN : OPEN};
+    /* the word is the same again, but its extent has changed */
+    if (fits && c->variable && load(meta_word(c, i)) != meta)
         return abort_claim(k, STOC_BUSY);
     if (!first_indices && !fits) {
         code = c->variable ? take_extent(k, record) : take_slot(k, record);
@@ -236,7 +254,8 @@ again:;
     return STOC_STORED;
 }
 
-/* Step 6: bytes from at on, of a claim; continues *crc. STORED; FULL and ESYSTEM end the claim. */
+/* Step 6: writes bytes of a claim from at on, and continues *crc. STORED. FULL and ESYSTEM end the
+ * claim. */
 static int write_bytes(struct stoc_claim *k, uint64_t at, const void *data, size_t length, uint32_t *crc)
 {
     stoc_cache *c = k->cache;
@@ -278,7 +297,7 @@ static int publish(struct stoc_claim *k, uint32_t crc)
     return STOC_STORED;
 }
 
-/* Index and size: what is wrong with them, before anything is touched. */
+/* Checks index, size and flags before any other step. */
 static int check_set(const stoc_cache *c, int64_t index, uint64_t length, unsigned flags)
 {
     if (!c)
@@ -292,7 +311,7 @@ static int check_set(const stoc_cache *c, int64_t index, uint64_t length, unsign
     return (c->variable ? length > c->sample_bytes : length != c->sample_bytes) ? STOC_ESCHEMA : 0;
 }
 
-/* begin, again while BUSY if asked to wait; counts what it came to. */
+/* Calls begin, repeats it while BUSY if the caller waits, and counts the result. */
 static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned flags, struct stoc_claim *k)
 {
     int result = begin(c, i, length, flags & STOC_OVERWRITE, k);
@@ -348,9 +367,9 @@ int stoc_set(stoc_cache *c, int64_t index, const void *data, size_t length, unsi
     return stoc_setv(c, index, &whole, 1, flags);
 }
 
-/* ------------------------------------------------------------------------------------------------ in pieces */
+/* ------------------------------------------------------------ in pieces */
 
-#define OUT_OF_ORDER UINT64_MAX /* stoc_claim.written: the checksum has to be computed from the slot */
+#define OUT_OF_ORDER UINT64_MAX /* stoc_claim.written: stoc_publish computes the checksum from the slot */
 
 int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, struct stoc_claim *k)
 {
@@ -360,15 +379,17 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
     int result = check_set(c, index, length, flags);
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, k)) != STOC_STORED)
         return result;
-    /* Now, so that a part never written is zeros and not a hole. */
-    if (length && allocate(c->fd, c->payload_offset + k->offset, length, NULL, NULL) != 0 && (result = write_failed(k)) == STOC_FULL)
+    /* Allocate now, so that bytes never written are 0 and not a hole. */
+    if (length && allocate(c->fd, c->payload_offset + k->offset, length, NULL, NULL) != 0 &&
+        (result = write_failed(k)) == STOC_FULL)
         count(c, STOC_COUNTER_FULL, 1);
     if (result == STOC_STORED)
         settle_claim(k);
     return result;
 }
 
-/* EINVAL: not open. ELOST: opened before a fork, so it is the parent's. */
+/* EINVAL: the claim is not open. ELOST: it was opened before a fork, so it belongs to the
+ * parent. */
 static int check_claim(const struct stoc_claim *k)
 {
     if (!k || !k->open || !k->cache)
@@ -397,7 +418,8 @@ int stoc_publish(struct stoc_claim *k)
     if (code < 0)
         return code;
     STOC_FAULT("write.done");
-    uint32_t crc = k->written == k->length ? k->crc : k->cache->crc(0, k->cache->payload + k->offset, k->length); /* its pages are there since stoc_claim */
+    /* stoc_claim has allocated its pages */
+    uint32_t crc = k->written == k->length ? k->crc : k->cache->crc(0, k->cache->payload + k->offset, k->length);
     return publish(k, crc);
 }
 

@@ -3,29 +3,45 @@
  */
 #include "segment.h"
 
-INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride, uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
+INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride,
+                          uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
 {
-    *g = (struct geometry){.samples = samples, .slots = slots, .slot_stride = stride, .payload_bytes = payload_bytes, .client_records = client_records, .flags = flags, .policy = policy};
+    *g = (struct geometry){.samples = samples, .slots = slots, .slot_stride = stride, .payload_bytes = payload_bytes,
+                           .client_records = client_records, .flags = flags, .policy = policy};
     if (samples < 1 || samples > STOC_MAX_SAMPLES)
-        return snprintf(why, 256, "samples %llu is not in 1..%llu", (unsigned long long)samples, (unsigned long long)STOC_MAX_SAMPLES), false;
+        return snprintf(why, 256, "samples %llu is not in 1..%llu", (unsigned long long)samples,
+                        (unsigned long long)STOC_MAX_SAMPLES),
+               false;
     if (client_records < 1 || client_records > STOC_MAX_CLIENT_RECORDS)
-        return snprintf(why, 256, "client records %u is not in 1..%d", client_records, (int)STOC_MAX_CLIENT_RECORDS), false;
+        return snprintf(why, 256, "client records %u is not in 1..%d", client_records, (int)STOC_MAX_CLIENT_RECORDS),
+               false;
     if (stride < 1 || stride > STOC_MAX_SAMPLE_BYTES + 16)
-        return snprintf(why, 256, "slot stride %llu is not in 1..%llu", (unsigned long long)stride, (unsigned long long)STOC_MAX_SAMPLE_BYTES + 16), false;
+        return snprintf(why, 256, "slot stride %llu is not in 1..%llu", (unsigned long long)stride,
+                        (unsigned long long)STOC_MAX_SAMPLE_BYTES + 16),
+               false;
     bool variable = flags & STOC_FLAG_VARIABLE;
     if (policy != STOC_FIRST_COME && (policy != STOC_FIRST_INDICES || variable))
         return snprintf(why, 256, "policy %u of a segment with the flags %#x", policy, flags), false;
     if (variable) {
         if (slots != 0 || stride != STOC_UNIT_BYTES)
-            return snprintf(why, 256, "a variable-size segment with slots %llu, stride %llu: want 0, %d", (unsigned long long)slots, (unsigned long long)stride, (int)STOC_UNIT_BYTES), false;
-        if (payload_bytes < STOC_UNIT_BYTES || payload_bytes % STOC_UNIT_BYTES || payload_bytes > STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)
-            return snprintf(why, 256, "arena of %llu bytes is not a multiple of %d in %d..%llu", (unsigned long long)payload_bytes, (int)STOC_UNIT_BYTES, (int)STOC_UNIT_BYTES,
-                            (unsigned long long)(STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)), false;
+            return snprintf(why, 256, "a variable-size segment with slots %llu, stride %llu: want 0, %d",
+                            (unsigned long long)slots, (unsigned long long)stride, (int)STOC_UNIT_BYTES),
+                   false;
+        if (payload_bytes < STOC_UNIT_BYTES || payload_bytes % STOC_UNIT_BYTES ||
+            payload_bytes > STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)
+            return snprintf(why, 256, "arena of %llu bytes is not a multiple of %d in %d..%llu",
+                            (unsigned long long)payload_bytes, (int)STOC_UNIT_BYTES, (int)STOC_UNIT_BYTES,
+                            (unsigned long long)(STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)),
+                   false;
     } else {
         if (slots < 1 || slots > STOC_MAX_SLOTS || slots > samples)
-            return snprintf(why, 256, "slots %llu is not in 1..%llu (samples)", (unsigned long long)slots, (unsigned long long)MIN(samples, STOC_MAX_SLOTS)), false;
+            return snprintf(why, 256, "slots %llu is not in 1..%llu (samples)", (unsigned long long)slots,
+                            (unsigned long long)MIN(samples, STOC_MAX_SLOTS)),
+                   false;
         if (slots > (UINT64_C(1) << 56) / stride)
-            return snprintf(why, 256, "%llu slots of %llu bytes are more than 2^56 bytes", (unsigned long long)slots, (unsigned long long)stride), false;
+            return snprintf(why, 256, "%llu slots of %llu bytes are more than 2^56 bytes", (unsigned long long)slots,
+                            (unsigned long long)stride),
+                   false;
         g->payload_bytes = slots * stride;
     }
     g->index_offset = ROUND_UP(STOC_CLIENTS_OFFSET + client_records * STOC_CLIENT_RECORD_BYTES, STOC_REGION_ALIGN);

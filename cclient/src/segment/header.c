@@ -1,9 +1,10 @@
 /*
- * header.c - the first 4,096 bytes. Written once, before the file has a name; checked whole at every attach: what it says must be exactly what this file would write.
+ * header.c - the first 4,096 bytes. The creator writes them once, before the file has a name. Every
+ * attach checks them: they must be exactly what this code would write.
  */
 #include "segment.h"
 
-/* CRC-32C of a header page with the checksum's own field as zero. */
+/* CRC-32C of a header page, with the field of the checksum as 0. */
 static uint32_t header_crc(const unsigned char *page)
 {
     static const unsigned char zero[4];
@@ -71,25 +72,28 @@ INTERNAL bool name_valid(const char *name)
     return true;
 }
 
-/* Whether byte k of the header is reserved in this version: a higher minor version may give it a meaning. docs/spec/segment.md lists them. */
+/* Whether byte k of the header is reserved in this version: a higher minor version may use it.
+ * docs/spec/segment.md lists these bytes. */
 static bool header_reserved(size_t k)
 {
     if (k >= STOC_HEADER_FIELDS) {
         size_t at = (k - STOC_HEADER_FIELDS) % STOC_FIELD_BYTES;
         return at >= STOC_FIELD_NDIM + 2 && at < STOC_FIELD_OFFSET;
     }
-    return k >= STOC_HEADER_NAME + STOC_NAME_BYTES || (k >= STOC_HEADER_REFERENCE_OFFSET + 8 && k < STOC_HEADER_FINGERPRINT) ||
+    return k >= STOC_HEADER_NAME + STOC_NAME_BYTES ||
+           (k >= STOC_HEADER_REFERENCE_OFFSET + 8 && k < STOC_HEADER_FINGERPRINT) ||
            (k >= STOC_HEADER_FIELD_COUNT + 4 && k < STOC_HEADER_LIMIT_BYTES);
 }
 
-/* Decodes and checks what follows magic, version and checksum; why is at least 256 bytes. */
+/* Decodes and checks everything after magic, version and checksum. why has at least 256 bytes. */
 static bool header_decode_rest(const unsigned char *page, struct header *h, char *why)
 {
     uint32_t flags = get32(page, STOC_HEADER_FLAGS);
     if (flags & ~(uint32_t)STOC_FLAGS_KNOWN)
         return snprintf(why, 256, "unknown flags %#x", flags & ~(uint32_t)STOC_FLAGS_KNOWN), false;
     bool variable = flags & STOC_FLAG_VARIABLE, named = flags & STOC_FLAG_NAMED;
-    memcpy(h->name, page + STOC_HEADER_NAME, STOC_NAME_BYTES - 1); /* a last byte that is not 0 is found by comparing */
+    /* the comparison below finds a last byte that is not 0 */
+    memcpy(h->name, page + STOC_HEADER_NAME, STOC_NAME_BYTES - 1);
     memcpy(h->fingerprint, page + STOC_HEADER_FINGERPRINT, STOC_FINGERPRINT_BYTES);
     if (named ? !name_valid(h->name) : (h->name[0] || (flags & STOC_FLAG_UNLINK_LAST)))
         return snprintf(why, 256, "flags %#x with the name \"%.100s\"", flags, h->name), false;
@@ -118,20 +122,26 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     if (variable) {
         uint64_t least = MAX(sample_bytes, 1);
         if (h->sample_bytes < least || h->sample_bytes > STOC_MAX_SAMPLE_BYTES)
-            return snprintf(why, 256, "sample bytes %llu are not in %llu..%llu", (unsigned long long)h->sample_bytes, (unsigned long long)least, (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
+            return snprintf(why, 256, "sample bytes %llu are not in %llu..%llu", (unsigned long long)h->sample_bytes,
+                            (unsigned long long)least, (unsigned long long)STOC_MAX_SAMPLE_BYTES),
+                   false;
         sample_bytes = h->sample_bytes;
         stride = STOC_UNIT_BYTES;
     }
     if (sample_bytes != h->sample_bytes)
-        return snprintf(why, 256, "sample bytes %llu, the fields make %llu", (unsigned long long)h->sample_bytes, (unsigned long long)sample_bytes), false;
-    if (!geometry_of(flags, get32(page, STOC_HEADER_POLICY), get64(page, STOC_HEADER_SAMPLES), get64(page, STOC_HEADER_SLOTS), stride, get32(page, STOC_HEADER_CLIENT_RECORDS),
+        return snprintf(why, 256, "sample bytes %llu, the fields make %llu", (unsigned long long)h->sample_bytes,
+                        (unsigned long long)sample_bytes),
+               false;
+    if (!geometry_of(flags, get32(page, STOC_HEADER_POLICY), get64(page, STOC_HEADER_SAMPLES),
+                     get64(page, STOC_HEADER_SLOTS), stride, get32(page, STOC_HEADER_CLIENT_RECORDS),
                      get64(page, STOC_HEADER_PAYLOAD_BYTES), &h->g, why))
         return false;
-    /* Every byte must come out the same when it is written again, reserved ones and padding included. */
+    /* Encoding the header again must give every byte, reserved bytes and padding included. */
     unsigned char again[STOC_HEADER_BYTES];
     header_encode(h, again);
     for (size_t k = 0; k < STOC_HEADER_BYTES; k++) {
-        if (again[k] == page[k] || (k >= STOC_HEADER_CRC && k < STOC_HEADER_CRC + 4) || (h->minor > STOC_LAYOUT_MINOR && header_reserved(k)))
+        if (again[k] == page[k] || (k >= STOC_HEADER_CRC && k < STOC_HEADER_CRC + 4) ||
+            (h->minor > STOC_LAYOUT_MINOR && header_reserved(k)))
             continue;
         return snprintf(why, 256, "byte %zu of the header is %#x, by the rest of it %#x", k, page[k], again[k]), false;
     }
@@ -139,10 +149,12 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
 }
 
 /*
- * Checks the first page of a file of file_bytes, and takes it apart. Nothing of the file may be touched before it has passed. In this order:
- * EFORMAT (no segment), EVERSION (byte order, layout version, sizes), EFORMAT (checksum, every field, the size of the file).
+ * Checks and decodes the first page of a file of file_bytes. No code may touch the file before
+ * that. Errors in this order: EFORMAT (not a segment), EVERSION (byte order, layout version,
+ * sizes), EFORMAT (checksum, fields, size of the file).
  */
-INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t file_bytes, const char *path, struct header *h, struct stoc_error *error)
+INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t file_bytes, const char *path,
+                           struct header *h, struct stoc_error *error)
 {
     char why[256];
     memset(h, 0, sizeof *h);
@@ -151,18 +163,26 @@ INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t
     h->major = get16(page, STOC_HEADER_MAJOR);
     h->minor = get16(page, STOC_HEADER_MINOR);
     if (get32(page, STOC_HEADER_ENDIAN_MARK) != STOC_ENDIAN_MARK)
-        return fail(error, STOC_EVERSION, 0, "%s: byte order mark %#x, ours %#x; create it anew", path, get32(page, STOC_HEADER_ENDIAN_MARK), (unsigned)STOC_ENDIAN_MARK);
+        return fail(error, STOC_EVERSION, 0, "%s: byte order mark %#x, ours %#x; create it anew", path,
+                    get32(page, STOC_HEADER_ENDIAN_MARK), (unsigned)STOC_ENDIAN_MARK);
     if (h->major != STOC_LAYOUT_MAJOR)
-        return fail(error, STOC_EVERSION, 0, "%s: layout %u.%u, this build reads %d.x; use the same version everywhere, or create it anew", path, h->major, h->minor, (int)STOC_LAYOUT_MAJOR);
+        return fail(error, STOC_EVERSION, 0,
+                    "%s: layout %u.%u, this build reads %d.x; use the same version everywhere, or create it anew", path,
+                    h->major, h->minor, (int)STOC_LAYOUT_MAJOR);
     if (get32(page, STOC_HEADER_SIGNATURE) != STOC_SIGNATURE)
-        return fail(error, STOC_EVERSION, 0, "%s: signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", path, get32(page, STOC_HEADER_SIGNATURE),
-                    (unsigned)STOC_SIGNATURE);
+        return fail(error, STOC_EVERSION, 0,
+                    "%s: signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", path,
+                    get32(page, STOC_HEADER_SIGNATURE), (unsigned)STOC_SIGNATURE);
     if (get32(page, STOC_HEADER_CRC) != header_crc(page))
-        return fail(error, STOC_EFORMAT, 0, "%s: checksum of the header is %#x, it says %#x; remove it and create it anew", path, header_crc(page), get32(page, STOC_HEADER_CRC));
+        return fail(error, STOC_EFORMAT, 0,
+                    "%s: checksum of the header is %#x, it says %#x; remove it and create it anew", path,
+                    header_crc(page), get32(page, STOC_HEADER_CRC));
     if (!header_decode_rest(page, h, why))
         return fail(error, STOC_EFORMAT, 0, "%s: %s; remove it and create it anew", path, why);
     if (h->g.segment_bytes != file_bytes)
-        return fail(error, STOC_EFORMAT, 0, "%s: the file has %llu bytes, its header says %llu: it was truncated or extended; remove it and create it anew", path,
-                    (unsigned long long)file_bytes, (unsigned long long)h->g.segment_bytes);
+        return fail(error, STOC_EFORMAT, 0,
+                    "%s: the file has %llu bytes, its header says %llu: it was truncated or extended; remove it and "
+                    "create it anew",
+                    path, (unsigned long long)file_bytes, (unsigned long long)h->g.segment_bytes);
     return 0;
 }

@@ -1,16 +1,21 @@
 /*
- * memory.c - what memory there is, on the machine and in our cgroups. docs/spec/segment.md, Memory; the same numbers as shm/memory.go.
+ * memory.c - the free memory of the machine and of our cgroups. docs/spec/segment.md, Memory; the
+ * same numbers as shm/memory.go.
  */
 #include "segment.h"
 
 #define UNLIMITED UINT64_MAX
-#define PROC_TEXT (64 * 1024) /* of /proc/self/mountinfo and the like; the rest of a longer file is not read */
+#define PROC_TEXT (64 * 1024) /* bytes read of /proc/self/mountinfo and similar files; the rest is not read */
 
 /*
- * What no client may fill. It is for other memory of the processes, which grows between two checks, and for caches that do not see each other's grants. Past a cgroup's limit a write is not
- * refused: the process is killed.
+ * Memory that no client may fill. It is for other memory of the processes, which grows between two
+ * checks, and for caches that do not see each other's grants. Above a cgroup's limit the kernel
+ * does not refuse a write: it kills the process.
  */
-INTERNAL uint64_t room_floor(const struct room *r) { return MIN(MAX(r->total / STOC_FLOOR_DIVISOR, STOC_FLOOR_MIN), STOC_FLOOR_MAX); }
+INTERNAL uint64_t room_floor(const struct room *r)
+{
+    return MIN(MAX(r->total / STOC_FLOOR_DIVISOR, STOC_FLOOR_MIN), STOC_FLOOR_MAX);
+}
 
 INTERNAL uint64_t room_usable(const struct room *r)
 {
@@ -18,7 +23,7 @@ INTERNAL uint64_t room_usable(const struct room *r)
     return r->available < taken ? 0 : r->available - taken;
 }
 
-/* Reads root + path; -1 when it is missing or forbidden, which is no limit. */
+/* Reads root + path. -1 if the file is missing or forbidden, which means no limit. */
 INTERNAL int64_t read_below(const char *root, const char *path, char *text, size_t size)
 {
     char full[1024];
@@ -27,7 +32,7 @@ INTERNAL int64_t read_below(const char *root, const char *path, char *text, size
     return read_text(full, text, size);
 }
 
-/* The number after a key at the start of a line; UNLIMITED: not there. */
+/* The number after a key at the start of a line; UNLIMITED if the key is missing. */
 static uint64_t number_of(const char *text, const char *key)
 {
     size_t n = strlen(key);
@@ -41,23 +46,27 @@ static uint64_t number_of(const char *text, const char *key)
     return UNLIMITED;
 }
 
-/* A file of one number; UNLIMITED for "max", a missing file, and anything else. */
+/* The number in a file; UNLIMITED for "max", a missing file, and other text. */
 static uint64_t number_in(const char *root, const char *directory, const char *name)
 {
     char path[900], text[64];
-    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path || read_below(root, path, text, sizeof text) <= 0)
+    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path ||
+        read_below(root, path, text, sizeof text) <= 0)
         return UNLIMITED;
     const char *at = text;
     return *at >= '0' && *at <= '9' ? parse_number(&at) : UNLIMITED;
 }
 
-/* One level of a cgroup; false when it sets no limit. Active and inactive file cache can be dropped and count as available; pages of tmpfs do not, they are what fills it. */
+/* One level of a cgroup; false if it sets no limit. Active and inactive file cache counts as
+ * available, because the kernel can drop it. Pages of tmpfs do not. */
 static bool cgroup_room(const char *root, const char *mount, const char *group, bool v2, struct room *r)
 {
-    /* Above memory.high a process is not killed but slowed down without bound: a limit as well. */
-    static const char *const v1_limits[] = {"memory.limit_in_bytes", NULL}, *const v2_limits[] = {"memory.max", "memory.high", NULL};
+    /* Above memory.high the kernel slows a process down without bound, so it is a limit too. */
+    static const char *const v1_limits[] = {"memory.limit_in_bytes", NULL}, *const v2_limits[] = {"memory.max",
+                                                                                                  "memory.high", NULL};
     char directory[800], text[8192];
-    if (snprintf(directory, sizeof directory, "%s%s", mount, strcmp(group, "/") == 0 ? "" : group) >= (int)sizeof directory)
+    if (snprintf(directory, sizeof directory, "%s%s", mount, strcmp(group, "/") == 0 ? "" : group) >=
+        (int)sizeof directory)
         return false;
     r->total = UNLIMITED;
     for (const char *const *name = v2 ? v2_limits : v1_limits; *name; name++) {
@@ -68,11 +77,14 @@ static bool cgroup_room(const char *root, const char *mount, const char *group, 
         }
     }
     uint64_t used = number_in(root, directory, v2 ? "memory.current" : "memory.usage_in_bytes");
-    if (r->total >= UINT64_C(1) << 62 || used == UNLIMITED) /* v1 writes no limit as the largest multiple of a page */
+    if (r->total >= UINT64_C(1) << 62 || used == UNLIMITED) /* v1 writes the largest multiple of a page for no limit */
         return false;
     char path[900];
-    if (snprintf(path, sizeof path, "%s/memory.stat", directory) < (int)sizeof path && read_below(root, path, text, sizeof text) > 0) {
-        static const char *const v1_keys[] = {"total_active_file", "total_inactive_file"}, *const v2_keys[] = {"active_file", "inactive_file"};
+    if (snprintf(path, sizeof path, "%s/memory.stat", directory) < (int)sizeof path &&
+        read_below(root, path, text, sizeof text) > 0) {
+        static const char *const v1_keys[] = {"total_active_file", "total_inactive_file"}, *const v2_keys[] = {
+                                                                                               "active_file",
+                                                                                               "inactive_file"};
         for (int k = 0; k < 2; k++) {
             uint64_t n = number_of(text, v2 ? v2_keys[k] : v1_keys[k]);
             used -= n == UNLIMITED ? 0 : MIN(used, n);
@@ -82,7 +94,8 @@ static bool cgroup_room(const char *root, const char *mount, const char *group, 
     return true;
 }
 
-/* Takes from a room what was promised out of it: to all caches if it is the machine's (version 0), else to those with a client in the cgroup. */
+/* Subtracts promises from a limit. The machine's limit (version 0) counts all caches, a cgroup's
+ * limit those with a client in it. */
 INTERNAL void keep_promises(const struct promises *others, int version, int depth, struct room *r)
 {
     for (size_t k = 0; others && k < others->n; k++)
@@ -98,7 +111,7 @@ static void keep_tightest(struct room *least, const struct room *r)
         *least = *r;
 }
 
-/* How many names a path of cgroups has. */
+/* Number of names in a cgroup path. */
 static int depth_of(const char *group)
 {
     int depth = 0;
@@ -107,8 +120,9 @@ static int depth_of(const char *group)
     return depth;
 }
 
-/* Every level from the group up to the topmost that can be seen. */
-static void cgroup_rooms(const char *root, const char *mount, char *group, int version, const struct promises *others, struct room *least)
+/* All levels from the group up to the topmost visible one. */
+static void cgroup_rooms(const char *root, const char *mount, char *group, int version, const struct promises *others,
+                         struct room *least)
 {
     for (;;) {
         struct room r = {.promised = 0};
@@ -123,7 +137,7 @@ static void cgroup_rooms(const char *root, const char *mount, char *group, int v
     }
 }
 
-/* A comma-separated list has an item. */
+/* Whether a comma-separated list has the item. */
 static bool list_has(const char *list, const char *item)
 {
     size_t n = strlen(item);
@@ -135,12 +149,14 @@ static bool list_has(const char *list, const char *item)
     return false;
 }
 
-/* Undoes mountinfo's \040 for space, tab, newline and backslash, in place. */
+/* Decodes the octal escapes of mountinfo (\040 for a space, also tab, newline and backslash) in
+ * place. */
 static void unescape(char *text)
 {
     char *to = text;
     for (const char *at = text; *at; to++) {
-        if (at[0] == '\\' && at[1] >= '0' && at[1] <= '3' && at[2] >= '0' && at[2] <= '7' && at[3] >= '0' && at[3] <= '7') {
+        if (at[0] == '\\' && at[1] >= '0' && at[1] <= '3' && at[2] >= '0' && at[2] <= '7' && at[3] >= '0' &&
+            at[3] <= '7') {
             *to = (char)((at[1] - '0') * 64 + (at[2] - '0') * 8 + (at[3] - '0'));
             at += 4;
         } else {
@@ -150,7 +166,8 @@ static void unescape(char *text)
     *to = 0;
 }
 
-/* A cgroup's path below the group that is mounted; "/" when it lies outside, as in a container whose /proc shows the host's paths. Group is at least 512 bytes. */
+/* A cgroup's path below the mounted group. "/" if it lies outside, as in a container whose /proc
+ * shows the host's paths. group has at least 512 bytes. */
 INTERNAL void group_below(const char *own, const char *mounted, char *group)
 {
     size_t n = strlen(mounted);
@@ -167,7 +184,7 @@ INTERNAL void group_below(const char *own, const char *mounted, char *group)
         group[n - 1] = 0;
 }
 
-/* The cgroups that a process's memory is charged to, by version; "": none. */
+/* The cgroups that are charged for a process's memory, by version; "": none. */
 INTERNAL void memory_groups(const char *root, const char *pid, char groups[3][512])
 {
     char path[64], text[8192];
@@ -196,15 +213,19 @@ INTERNAL size_t find_hierarchies(const char *root, struct hierarchy found[MOST_H
     size_t n = 0;
     memory_groups(root, "self", groups);
     if (mounts && read_below(root, "/proc/self/mountinfo", mounts, PROC_TEXT) > 0) {
-        for (char *line = mounts, *next; line && *line && n < MOST_HIERARCHIES; line = next) { /* 36 35 98:0 /root /mount options optional... - type source superoptions */
+        for (char *line = mounts, *next; line && *line && n < MOST_HIERARCHIES; line = next) {
+            /* 36 35 98:0 /root /mount options optional... - type source superoptions */
             struct hierarchy *h = &found[n];
             char type[64], super[512];
             if ((next = strchr(line, '\n')) != NULL)
                 *next++ = 0;
             char *after = strstr(line, " - ");
-            if (!after || sscanf(line, "%*s %*s %*s %511s %511s", h->root, h->mount) != 2 || sscanf(after + 3, "%63s %*s %511s", type, super) != 2)
+            if (!after || sscanf(line, "%*s %*s %*s %511s %511s", h->root, h->mount) != 2 ||
+                sscanf(after + 3, "%63s %*s %511s", type, super) != 2)
                 continue;
-            h->version = strcmp(type, "cgroup2") == 0 ? 2 : strcmp(type, "cgroup") == 0 && list_has(super, "memory") ? 1 : 0;
+            h->version = strcmp(type, "cgroup2") == 0                               ? 2
+                         : strcmp(type, "cgroup") == 0 && list_has(super, "memory") ? 1
+                                                                                    : 0;
             if (h->version == 0 || !groups[h->version][0])
                 continue;
             unescape(h->root);
@@ -217,8 +238,9 @@ INTERNAL size_t find_hierarchies(const char *root, struct hierarchy found[MOST_H
     return n;
 }
 
-/* The limit with the least that may be filled: the machine's, or a cgroup's from our own upwards (v1 and v2). root is "" except in tests. others: what they have yet to fill does not
- * count as free; NULL: none. false: /proc/meminfo cannot be read. */
+/* The limit that leaves the least to fill: the machine's, or that of a cgroup from our own upwards
+ * (v1 and v2). root is "" except in tests. others: their promises do not count as free; NULL: none.
+ * false: /proc/meminfo is not readable. */
 INTERNAL bool tightest_room(const char *root, const struct promises *others, struct room *least)
 {
     char text[8192], group[512];

@@ -1,11 +1,14 @@
 /*
- * path.c - where the files of caches lie, and how they are opened: regular files of this user only.
+ * path.c - where the files of caches lie, and how we open them: only regular files of this user.
  */
 #include "segment.h"
 
-INTERNAL void default_directory(char *path, size_t size) { snprintf(path, size, "/dev/shm/stocached-%u", (unsigned)geteuid()); }
+INTERNAL void default_directory(char *path, size_t size)
+{
+    snprintf(path, size, "/dev/shm/stocached-%u", (unsigned)geteuid());
+}
 
-/* name or path -> path. EINVAL. */
+/* Makes a path of a name or path. EINVAL. */
 INTERNAL int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct stoc_error *error)
 {
     if (!name_or_path || !name_or_path[0])
@@ -16,7 +19,9 @@ INTERNAL int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct
     } else {
         char directory[64];
         if (!name_valid(name_or_path))
-            return fail(error, STOC_EINVAL, 0, "name \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first; a path has a /", name_or_path);
+            return fail(error, STOC_EINVAL, 0,
+                        "name \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first; a path has a /",
+                        name_or_path);
         default_directory(directory, sizeof directory);
         n = snprintf(path, OWN_PATH_BYTES, "%s/%s", directory, name_or_path);
     }
@@ -27,20 +32,27 @@ INTERNAL int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct
 
 static const char *kind_of_file(mode_t mode)
 {
-    return S_ISDIR(mode) ? "a directory" : S_ISLNK(mode) ? "a symbolic link" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISLNK(mode)  ? "a symbolic link"
+           : S_ISFIFO(mode) ? "a FIFO"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
 }
 
-/* A file that may be a segment of ours: regular, and owned by us. */
+/* Whether a file may be a segment of ours: regular, and owned by us. */
 INTERNAL int check_file(const struct stat *st, const char *path, struct stoc_error *error)
 {
     if (!S_ISREG(st->st_mode))
-        return fail(error, STOC_EPERM, 0, "%s is %s, not a cache; remove it or take another name", path, kind_of_file(st->st_mode));
+        return fail(error, STOC_EPERM, 0, "%s is %s, not a cache; remove it or take another name", path,
+                    kind_of_file(st->st_mode));
     if (st->st_uid != geteuid())
-        return fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u; a cache is for one user", path, (unsigned)st->st_uid, (unsigned)geteuid());
+        return fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u; a cache is for one user", path,
+                    (unsigned)st->st_uid, (unsigned)geteuid());
     return 0;
 }
 
-/* A descriptor of a process, /proc/<pid>/fd/<fd>: a symbolic link by its looks, the open file itself by its effect. */
+/* Whether the path is a descriptor of a process, /proc/<pid>/fd/<fd>. It looks like a symbolic
+ * link, but opens the file itself. */
 INTERNAL bool is_proc_fd(const char *path)
 {
     if (strncmp(path, "/proc/", 6) != 0)
@@ -57,19 +69,23 @@ INTERNAL int open_error(const char *path, struct stoc_error *error)
     case ENOTDIR:
         return fail(error, STOC_ENOENT, number, "%s: no such cache; create it, or see `stocached ls`", path);
     case ELOOP:
-        return fail(error, STOC_EPERM, number, "%s is a symbolic link, not a cache; remove it or take another name", path);
+        return fail(error, STOC_EPERM, number, "%s is a symbolic link, not a cache; remove it or take another name",
+                    path);
     case EACCES:
     case EPERM:
         if (is_proc_fd(path))
-            return fail(error, STOC_EPERM, number, "%s: permission denied: the process is not dumpable, or another user's; give the cache a name", path);
+            return fail(error, STOC_EPERM, number,
+                        "%s: permission denied: the process is not dumpable, or another user's; give the cache a name",
+                        path);
         return fail(error, STOC_EPERM, number, "%s: permission denied", path);
     default:
         return fail_system(error, "open", path);
     }
 }
 
-/* Opens a regular file of ours without following a symbolic link, waiting on a FIFO, or waking a device: *fd, and whether it is for reading only. It refuses files in a default directory
- * that another user made. */
+/* Opens a regular file of this user. Does not follow a symbolic link, wait on a FIFO or wake a
+ * device. Sets *fd, and *read_only if it may only read. Refuses files in a default directory that
+ * another user made. */
 INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error)
 {
     char ours[64];
@@ -95,7 +111,7 @@ INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_e
         *fd = open(path, O_RDONLY | flags);
     if (*fd < 0)
         return open_error(path, error);
-    /* The file that was checked need not be the file that was opened. */
+    /* The path may name another file by now, so check the open file too. */
     code = stat_fd(*fd, &st) != 0 ? fail_system(error, "stat", path) : check_file(&st, path, error);
     if (code < 0) {
         close(*fd);
@@ -105,8 +121,9 @@ INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_e
 }
 
 /*
- * Opens the directory of named caches. The default one MUST be a real directory of ours that no other user may enter, so that no other user can put a file in our way; it is made
- * if create says so. Any other directory is the user's choice. ENOENT, EPERM, EMEMORY, ESYSTEM.
+ * Opens the directory of named caches. The default one MUST be a real directory of ours that no
+ * other user may enter, so that no other user can put files there. create makes it. Any other
+ * directory is the user's choice. ENOENT, EPERM, EMEMORY, ESYSTEM.
  */
 INTERNAL int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error)
 {
@@ -122,12 +139,14 @@ INTERNAL int open_directory(const char *directory, bool create, int *fd, struct 
     if (!is_ours)
         return 0;
     int code = 0;
-    if ((made && fchmod(*fd, 0700) != 0) || stat_fd(*fd, &st) != 0) /* against a umask that takes our own rights away */
+    if ((made && fchmod(*fd, 0700) != 0) || stat_fd(*fd, &st) != 0) /* a umask may have removed our own rights */
         code = fail_system(error, "make the directory", directory);
     else if (st.st_uid != geteuid())
-        code = fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u: remove it, or use another directory", directory, (unsigned)st.st_uid, (unsigned)geteuid());
+        code = fail(error, STOC_EPERM, 0, "%s belongs to user %u, not to %u: remove it, or use another directory",
+                    directory, (unsigned)st.st_uid, (unsigned)geteuid());
     else if (st.st_mode & 077)
-        code = fail(error, STOC_EPERM, 0, "%s has mode %04o, others may enter it: chmod 700 %s", directory, (unsigned)st.st_mode & 07777, directory);
+        code = fail(error, STOC_EPERM, 0, "%s has mode %04o, others may enter it: chmod 700 %s", directory,
+                    (unsigned)st.st_mode & 07777, directory);
     if (code < 0)
         close(*fd);
     return code;
@@ -137,13 +156,16 @@ failed:
         return fail(error, STOC_ENOENT, errno, "directory %s does not exist", directory);
     case ENOTDIR:
     case ELOOP:
-        return fail(error, STOC_EPERM, errno, "%s is no directory, or a symbolic link; remove it, or use another directory", directory);
+        return fail(error, STOC_EPERM, errno,
+                    "%s is no directory, or a symbolic link; remove it, or use another directory", directory);
     case EACCES:
     case EPERM:
     case EROFS:
-        return fail(error, STOC_EPERM, errno, "directory %s: permission denied, or read-only; use another directory", directory);
+        return fail(error, STOC_EPERM, errno, "directory %s: permission denied, or read-only; use another directory",
+                    directory);
     case ENOSPC:
-        return fail(error, STOC_EMEMORY, errno, "no room for the directory %s; remove caches (stocached gc) or enlarge the tmpfs", directory);
+        return fail(error, STOC_EMEMORY, errno,
+                    "no space for the directory %s; remove caches (stocached gc) or enlarge the tmpfs", directory);
     default:
         return fail_system(error, "open the directory", directory);
     }

@@ -1,5 +1,6 @@
 /*
- * promise.c - what other caches have yet to fill, and whether a new one fits beside them. docs/spec/segment.md, Memory; the same as shm/promise.go and shm/budget.go.
+ * promise.c - what other caches may still fill, and whether a new one fits beside them.
+ * docs/spec/segment.md, Memory; the same as shm/promise.go and shm/budget.go.
  */
 #include "segment.h"
 
@@ -11,7 +12,7 @@ static struct promise *promise_of(const struct promises *p, dev_t dev, ino_t ino
     return NULL;
 }
 
-/* Adds the cache at a path, if it is one and ours; and, unless ino is 0, if it is this file. */
+/* Adds the cache at a path, if it is one of ours. Unless ino is 0, it must be this file. */
 static void add_promise(struct promises *p, const char *path, dev_t dev, ino_t ino)
 {
     unsigned char page[STOC_HEADER_BYTES];
@@ -21,13 +22,16 @@ static void add_promise(struct promises *p, const char *path, dev_t dev, ino_t i
     bool read_only = true;
     if (open_file(path, &fd, &read_only, NULL) < 0)
         return;
-    if (pread_all(fd, page, sizeof page, 0) == (int64_t)sizeof page && stat_fd(fd, &st) == 0 && (ino == 0 || (st.st_dev == dev && st.st_ino == ino)) &&
+    if (pread_all(fd, page, sizeof page, 0) == (int64_t)sizeof page && stat_fd(fd, &st) == 0 &&
+        (ino == 0 || (st.st_dev == dev && st.st_ino == ino)) &&
         header_decode(page, (uint64_t)st.st_size, path, &h, NULL) == 0 && !promise_of(p, st.st_dev, st.st_ino)) {
         struct promise *list = realloc(p->list, (p->n + 1) * sizeof *list);
         uint64_t allocated = (uint64_t)st.st_blocks * 512;
         if (list) {
             p->list = list;
-            list[p->n++] = (struct promise){.dev = st.st_dev, .ino = st.st_ino, .bytes = h.g.segment_bytes - MIN(h.g.segment_bytes, allocated), .shared = {-1, -1, -1}};
+            list[p->n++] = (struct promise){.dev = st.st_dev, .ino = st.st_ino,
+                                            .bytes = h.g.segment_bytes - MIN(h.g.segment_bytes, allocated),
+                                            .shared = {-1, -1, -1}};
         }
     }
     close(fd);
@@ -40,13 +44,15 @@ static void add_directory(struct promises *p, const char *directory)
         return;
     for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
         char path[OWN_PATH_BYTES];
-        if (entry->d_type == DT_REG && snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < (int)sizeof path)
+        if (entry->d_type == DT_REG &&
+            snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < (int)sizeof path)
             add_promise(p, path, 0, 0);
     }
     closedir(d);
 }
 
-/* Adds the caches in a directory, and in every stocached-* directory at the top of its tmpfs that we may read (other users' are 0700, and remain unknown). */
+/* Adds the caches in a directory, and in each readable stocached-* directory at the top of its
+ * tmpfs. Those of other users have mode 0700 and remain unknown. */
 static void add_named(struct promises *p, const char *directory)
 {
     struct stat here, above;
@@ -57,7 +63,8 @@ static void add_named(struct promises *p, const char *directory)
         for (;;) { /* climb to the topmost directory of the same file system */
             char *slash = strrchr(top, '/');
             snprintf(path, sizeof path, "%.*s", slash == top ? 1 : (int)(slash - top), top);
-            if (strcmp(path, top) == 0 || syscall(SYS_newfstatat, AT_FDCWD, path, &above, 0) != 0 || above.st_dev != here.st_dev)
+            if (strcmp(path, top) == 0 || syscall(SYS_newfstatat, AT_FDCWD, path, &above, 0) != 0 ||
+                above.st_dev != here.st_dev)
                 break;
             memcpy(top, path, sizeof top);
         }
@@ -65,8 +72,10 @@ static void add_named(struct promises *p, const char *directory)
     DIR *d = opendir(top);
     if (d) {
         for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
-            if (entry->d_type != DT_DIR || strncmp(entry->d_name, "stocached-", 10) != 0 || /* any user may put a symbolic link there */
-                snprintf(path, sizeof path, "%s/%s", strcmp(top, "/") == 0 ? "" : top, entry->d_name) >= (int)sizeof path)
+            /* any user may make a symbolic link there */
+            if (entry->d_type != DT_DIR || strncmp(entry->d_name, "stocached-", 10) != 0 ||
+                snprintf(path, sizeof path, "%s/%s", strcmp(top, "/") == 0 ? "" : top, entry->d_name) >=
+                    (int)sizeof path)
                 continue;
             seen |= strcmp(path, directory) == 0;
             add_directory(p, path);
@@ -77,17 +86,17 @@ static void add_named(struct promises *p, const char *directory)
         add_directory(p, directory);
 }
 
-/* How many names two paths of cgroups begin with in common. */
+/* Number of names at the start of two cgroup paths that are equal. */
 static int depth_shared(const char *ours, const char *theirs)
 {
     int depth = 0;
     for (; *ours && *ours == *theirs; ours++, theirs++)
         depth += *ours == '/' && ours[1] && ours[1] != '/';
     bool name_ends = (!*ours || *ours == '/') && (!*theirs || *theirs == '/');
-    return name_ends || depth == 0 ? depth : depth - 1; /* the last names only begin alike */
+    return name_ends || depth == 0 ? depth : depth - 1; /* the last names only start alike */
 }
 
-/* How deep the cgroups go that a process shares with this one, by version; -1: it shares none. */
+/* Depth of the cgroups that a process shares with this one, by version; -1: none. */
 static void groups_shared(int pid, const struct hierarchy *hierarchies, size_t n, int shared[3])
 {
     char groups[3][512], number[16], theirs[512];
@@ -107,16 +116,19 @@ static void groups_shared(int pid, const struct hierarchy *hierarchies, size_t n
 struct listed_lock {
     dev_t dev;
     ino_t ino;
-    int pid; /* 0: the users lock of a cache, of which the list names no process */
+    int pid; /* 0: the users lock of a cache, for which the list names no process */
 };
 
-/* 1: OFDLCK ADVISORY READ -1 00:01:82147 4096 4096, or 2: FLOCK ADVISORY READ 1234 00:01:82147 0 EOF. Other lines: false. */
+/* 1: OFDLCK ADVISORY READ -1 00:01:82147 4096 4096, or 2: FLOCK ADVISORY READ 1234 00:01:82147 0
+ * EOF. Other lines: false. */
 static bool parse_lock(const char *line, struct listed_lock *lock)
 {
     char kind[16], mode[16], from[24], to[24];
     unsigned major_number, minor_number;
     unsigned long long ino;
-    if (sscanf(line, "%*s %15s %*s %15s %d %x:%x:%llu %23s %23s", kind, mode, &lock->pid, &major_number, &minor_number, &ino, from, to) != 8 || strcmp(mode, "READ") != 0)
+    if (sscanf(line, "%*s %15s %*s %15s %d %x:%x:%llu %23s %23s", kind, mode, &lock->pid, &major_number, &minor_number,
+               &ino, from, to) != 8 ||
+        strcmp(mode, "READ") != 0)
         return false;
     lock->dev = makedev(major_number, minor_number);
     lock->ino = (ino_t)ino;
@@ -127,7 +139,7 @@ static bool parse_lock(const char *line, struct listed_lock *lock)
     return strcmp(kind, "OFDLCK") == 0 && strcmp(from, to) == 0 && parse_number(&at) == STOC_USERS_LOCK_BYTE;
 }
 
-/* By process, those of the users first; then by file. */
+/* By process, then by file. The users locks (process 0) come first. */
 static int compare_locks(const void *one, const void *two)
 {
     const struct listed_lock *a = one, *b = two;
@@ -138,9 +150,12 @@ static int compare_locks(const void *one, const void *two)
     return a->ino < b->ino ? -1 : a->ino > b->ino;
 }
 
-static const struct listed_lock *find_lock(const struct listed_lock *locks, size_t n, struct listed_lock like) { return bsearch(&like, locks, n, sizeof like, compare_locks); }
+static const struct listed_lock *find_lock(const struct listed_lock *locks, size_t n, struct listed_lock like)
+{
+    return bsearch(&like, locks, n, sizeof like, compare_locks);
+}
 
-/* The kernel's list of locks, sorted, each once; to be freed. NULL: there is none. */
+/* The kernel's list of locks, sorted and without duplicates. The caller frees it. NULL: none. */
 static struct listed_lock *list_locks(size_t *n)
 {
     struct listed_lock *locks = NULL;
@@ -167,7 +182,8 @@ static struct listed_lock *list_locks(size_t *n)
     return locks;
 }
 
-/* Adds those caches that are not known yet, through the file descriptors of a process that is a client of them: the locks of one process. */
+/* Adds unknown caches through the descriptors of a process that is their client. locks: the locks
+ * of one process. */
 static void add_open(struct promises *p, const struct listed_lock *locks, size_t n)
 {
     char directory[64], path[340];
@@ -176,11 +192,12 @@ static void add_open(struct promises *p, const struct listed_lock *locks, size_t
     for (size_t k = 0; k < n; k++)
         missing += !promise_of(p, locks[k].dev, locks[k].ino);
     snprintf(directory, sizeof directory, "/proc/%d/fd", locks->pid);
-    DIR *d = missing > 0 ? opendir(directory) : NULL; /* another user's, or gone */
+    DIR *d = missing > 0 ? opendir(directory) : NULL; /* another user's process, or one that has ended */
     if (!d)
         return;
     for (struct dirent *entry; missing > 0 && (entry = readdir(d)) != NULL;)
-        if (syscall(SYS_newfstatat, dirfd(d), entry->d_name, &st, 0) == 0 && find_lock(locks, n, (struct listed_lock){.pid = locks->pid, .dev = st.st_dev, .ino = st.st_ino}) &&
+        if (syscall(SYS_newfstatat, dirfd(d), entry->d_name, &st, 0) == 0 &&
+            find_lock(locks, n, (struct listed_lock){.pid = locks->pid, .dev = st.st_dev, .ino = st.st_ino}) &&
             !promise_of(p, st.st_dev, st.st_ino)) {
             snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
             add_promise(p, path, st.st_dev, st.st_ino);
@@ -190,8 +207,9 @@ static void add_open(struct promises *p, const struct listed_lock *locks, size_t
 }
 
 /*
- * Adds the caches that processes of this user are clients of, named or not, and notes where these processes are charged for memory: docs/spec/segment.md, Locks on the file. It looks once into each
- * process that is a client. Clients in other pid namespaces, and those that this process may not look into, are not counted.
+ * Adds the caches, named or not, whose clients are processes of this user. Notes which cgroups are
+ * charged for these processes: docs/spec/segment.md, Locks on the file. It opens each such process
+ * once. Clients in other pid namespaces, and processes that it may not inspect, are not counted.
  */
 static void add_attached(struct promises *p)
 {
@@ -203,7 +221,8 @@ static void add_attached(struct promises *p)
     for (size_t from = used, to; from < n; from = to) { /* the locks of one process */
         size_t caches = from;
         for (to = from; to < n && locks[to].pid == locks[from].pid; to++)
-            if (find_lock(locks, used, (struct listed_lock){.dev = locks[to].dev, .ino = locks[to].ino})) /* else another program's */
+            /* otherwise another program's lock */
+            if (find_lock(locks, used, (struct listed_lock){.dev = locks[to].dev, .ino = locks[to].ino}))
                 locks[caches++] = locks[to];
         add_open(p, &locks[from], caches - from);
         int shared[3] = {-1, -1, -1};
@@ -221,8 +240,10 @@ static void add_attached(struct promises *p)
 }
 
 /*
- * Refuses a segment that memory has no room for: EMEMORY, with the numbers and what to do. fs and directory describe the tmpfs of a named cache; a memfd (NULL) knows no such
- * limit. Nothing is reserved: two creators at the same moment can both pass, and the fills of the second are then refused as FULL.
+ * Refuses a segment that does not fit into memory: EMEMORY, with the numbers and the next step. fs
+ * and directory describe the tmpfs of a named cache; a memfd (NULL) has no such limit. The check
+ * reserves nothing. Two creators may pass at the same moment; the fills of the second are then
+ * FULL.
  */
 INTERNAL int check_budget(uint64_t need, const struct statfs *fs, const char *directory, struct stoc_error *error)
 {
@@ -239,23 +260,32 @@ INTERNAL int check_budget(uint64_t need, const struct statfs *fs, const char *di
         add_named(&others, ours);
     add_attached(&others);
     if (fs && fs->f_blocks != 0) { /* size=0: no limit */
-        uint64_t size = (uint64_t)fs->f_blocks * (uint64_t)fs->f_bsize, available = (uint64_t)fs->f_bavail * (uint64_t)fs->f_bsize;
-        uint64_t headroom = MIN(size / STOC_HEADROOM_DIVISOR, STOC_HEADROOM_MAX), left = available - MIN(available, headroom);
+        uint64_t size = (uint64_t)fs->f_blocks * (uint64_t)fs->f_bsize,
+                 available = (uint64_t)fs->f_bavail * (uint64_t)fs->f_bsize;
+        uint64_t headroom = MIN(size / STOC_HEADROOM_DIVISOR, STOC_HEADROOM_MAX),
+                 left = available - MIN(available, headroom);
         left -= MIN(left, tmpfs.promised);
         if (need > left)
             code = fail(error, STOC_EMEMORY, 0,
-                        "the cache needs %s (%llu bytes); the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, less %s that %u other caches have yet to fill, leaves %s; "
-                        "give a smaller limit, remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=...), or leave out the name: an unnamed cache is not bound to it",
-                        size_text(need, a), (unsigned long long)need, directory, size_text(available, b), size_text(size, d), size_text(headroom, e), size_text(tmpfs.promised, f), tmpfs.caches,
+                        "the cache needs %s (%llu bytes); the tmpfs of %s has %s free of %s, less %s of headroom for "
+                        "data loaders, less %s that %u other caches have yet to fill, leaves %s; "
+                        "give a smaller limit, remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o "
+                        "remount,size=...), or leave out the name: an unnamed cache is not bound to it",
+                        size_text(need, a), (unsigned long long)need, directory, size_text(available, b),
+                        size_text(size, d), size_text(headroom, e), size_text(tmpfs.promised, f), tmpfs.caches,
                         size_text(left, g));
     }
     if (code == 0 && !tightest_room("", &others, &r))
-        code = fail(error, STOC_ESYSTEM, errno, "/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)");
+        code = fail(error, STOC_ESYSTEM, errno,
+                    "/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)");
     if (code == 0 && need > room_usable(&r))
-        code = fail(error, STOC_EMEMORY, 0,
-                    "the cache needs %s (%llu bytes); %s has %s available of %s, less a floor of %s, less %s that %u other caches have yet to fill, leaves %s; give a smaller limit, remove caches "
-                    "(stocached gc, stocached rm NAME, or end the processes of those without a name), or give it more memory", size_text(need, a), (unsigned long long)need, r.what,
-                    size_text(r.available, b), size_text(r.total, d), size_text(room_floor(&r), e), size_text(r.promised, f), r.caches, size_text(room_usable(&r), g));
+        code = fail(
+            error, STOC_EMEMORY, 0,
+            "the cache needs %s (%llu bytes); %s has %s available of %s, less a floor of %s, less %s that %u other "
+            "caches have yet to fill, leaves %s; give a smaller limit, remove caches "
+            "(stocached gc, stocached rm NAME, or end the processes of those without a name), or give it more memory",
+            size_text(need, a), (unsigned long long)need, r.what, size_text(r.available, b), size_text(r.total, d),
+            size_text(room_floor(&r), e), size_text(r.promised, f), r.caches, size_text(room_usable(&r), g));
     free(others.list);
     return code;
 }

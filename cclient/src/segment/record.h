@@ -1,7 +1,8 @@
 /*
- * record.h - typed access to the mapped control part. Indices are checked by the callers, once per operation.
+ * record.h - typed access to the mapped control part. Callers check indices, once per operation.
  *
- * Loads are acquire, stores release, read-modify-writes sequentially consistent, unless a line says otherwise and why.
+ * Loads are acquire, stores release, read-modify-writes sequentially consistent. A line that
+ * differs says so and gives the reason.
  */
 #ifndef STOCACHED_RECORD_H
 #define STOCACHED_RECORD_H
@@ -17,11 +18,20 @@ enum { EMPTY = STOC_WORD_EMPTY, WRITING = STOC_WORD_WRITING, READY = STOC_WORD_R
 #define INTENT_UNIT_BITS 36
 #define INTENT_UNIT_MASK ((UINT64_C(1) << INTENT_UNIT_BITS) - 1)
 
-static inline uint64_t load(const stoc_word *w) { return atomic_load_explicit((stoc_word *)(uintptr_t)w, memory_order_acquire); }
+static inline uint64_t load(const stoc_word *w)
+{
+    return atomic_load_explicit((stoc_word *)(uintptr_t)w, memory_order_acquire);
+}
 static inline void store(stoc_word *w, uint64_t value) { atomic_store_explicit(w, value, memory_order_release); }
-static inline bool cas(stoc_word *w, uint64_t from, uint64_t to) { return atomic_compare_exchange_strong(w, &from, to); }
+static inline bool cas(stoc_word *w, uint64_t from, uint64_t to)
+{
+    return atomic_compare_exchange_strong(w, &from, to);
+}
 
-static inline stoc_word *word_at(const stoc_cache *c, uint64_t offset) { return (stoc_word *)(void *)(c->control + offset); }
+static inline stoc_word *word_at(const stoc_cache *c, uint64_t offset)
+{
+    return (stoc_word *)(void *)(c->control + offset);
+}
 
 static inline stoc_word *index_word(const stoc_cache *c, uint64_t sample) { return c->index + 2 * sample; }
 static inline stoc_word *meta_word(const stoc_cache *c, uint64_t sample) { return c->index + 2 * sample + 1; }
@@ -32,28 +42,47 @@ static inline stoc_word *free_from_word(const stoc_cache *c) { return word_at(c,
 static inline stoc_word *arena_next_word(const stoc_cache *c) { return word_at(c, STOC_ARENA_NEXT_OFFSET); }
 static inline stoc_word *clients_high_word(const stoc_cache *c) { return word_at(c, STOC_CLIENTS_HIGH_OFFSET); }
 
-static inline uint64_t record_offset(uint32_t record) { return STOC_CLIENTS_OFFSET + (uint64_t)record * STOC_CLIENT_RECORD_BYTES; }
-static inline stoc_word *record_word(const stoc_cache *c, uint32_t record, uint64_t at) { return word_at(c, record_offset(record) + at); }
+static inline uint64_t record_offset(uint32_t record)
+{
+    return STOC_CLIENTS_OFFSET + (uint64_t)record * STOC_CLIENT_RECORD_BYTES;
+}
+static inline stoc_word *record_word(const stoc_cache *c, uint32_t record, uint64_t at)
+{
+    return word_at(c, record_offset(record) + at);
+}
 static inline stoc_word *entry_word(const stoc_cache *c, uint32_t record, uint32_t entry)
 {
     return record_word(c, record, STOC_CLIENT_CLAIMS + entry * STOC_CLAIM_BYTES);
 }
-static inline stoc_word *intent_word(const stoc_cache *c, uint32_t record, uint32_t entry) { return entry_word(c, record, entry) + 1; }
-static inline stoc_word *drawn_word(const stoc_cache *c, uint32_t record) { return record_word(c, record, STOC_CLIENT_DRAWN); }
+static inline stoc_word *intent_word(const stoc_cache *c, uint32_t record, uint32_t entry)
+{
+    return entry_word(c, record, entry) + 1;
+}
+static inline stoc_word *drawn_word(const stoc_cache *c, uint32_t record)
+{
+    return record_word(c, record, STOC_CLIENT_DRAWN);
+}
 static inline stoc_word *grant_word(const stoc_cache *c, uint32_t group)
 {
     return word_at(c, STOC_ALLOWANCE_OFFSET + group % STOC_ALLOWANCE_WORDS * STOC_CONTROL_LINE_BYTES);
 }
-static inline stoc_word *record_counters(const stoc_cache *c, uint32_t record) { return record_word(c, record, STOC_CLIENT_COUNTERS); }
+static inline stoc_word *record_counters(const stoc_cache *c, uint32_t record)
+{
+    return record_word(c, record, STOC_CLIENT_COUNTERS);
+}
 
 /* An index word: state 3, owner 12, generation, place. */
 static inline unsigned state_of(uint64_t w) { return (unsigned)(w & STATE_MASK); }
 static inline uint32_t owner_of(uint64_t w) { return (uint32_t)(w >> OWNER_SHIFT & OWNER_MASK); }
-static inline uint64_t generation_of(const stoc_cache *c, uint64_t w) { return w >> GENERATION_SHIFT & c->generation_mask; }
+static inline uint64_t generation_of(const stoc_cache *c, uint64_t w)
+{
+    return w >> GENERATION_SHIFT & c->generation_mask;
+}
 static inline uint64_t place_of(const stoc_cache *c, uint64_t w) { return w >> c->place_shift; }
 static inline uint64_t pack(const stoc_cache *c, unsigned state, uint32_t owner, uint64_t generation, uint64_t place)
 {
-    return state | (uint64_t)owner << OWNER_SHIFT | (generation & c->generation_mask) << GENERATION_SHIFT | place << c->place_shift;
+    return state | (uint64_t)owner << OWNER_SHIFT | (generation & c->generation_mask) << GENERATION_SHIFT |
+           place << c->place_shift;
 }
 
 /* Meta: content 32 (the length in a variable-size cache, else the checksum), fills 24, cost 8. */
@@ -65,36 +94,55 @@ static inline uint64_t meta_published(uint64_t meta, uint32_t content)
     uint64_t fills = ((meta >> FILLS_SHIFT) + 1) & FILLS_MASK;
     return (meta & ~(FILLS_MASK << FILLS_SHIFT | UINT32_MAX)) | fills << FILLS_SHIFT | content;
 }
-/* Stores the length of an extent. Only who has the claim of the sample, or reclaims it, may. */
+/* Stores the length of an extent. Only the client that has claimed the sample, or reclaims it, may
+ * do so. */
 static inline void set_length(const stoc_cache *c, uint64_t sample, uint64_t length)
 {
     store(meta_word(c, sample), meta_with(load(meta_word(c, sample)), (uint32_t)length));
 }
 
-static inline uint64_t length_of(const stoc_cache *c, uint64_t meta) { return c->variable ? meta & UINT32_MAX : c->sample_bytes; }
-static inline uint32_t crc_of(const stoc_cache *c, uint64_t sample, uint64_t meta) { return (uint32_t)(c->variable ? load(sum_word(c, sample)) : meta); }
+static inline uint64_t length_of(const stoc_cache *c, uint64_t meta)
+{
+    return c->variable ? meta & UINT32_MAX : c->sample_bytes;
+}
+static inline uint32_t crc_of(const stoc_cache *c, uint64_t sample, uint64_t meta)
+{
+    return (uint32_t)(c->variable ? load(sum_word(c, sample)) : meta);
+}
 
-static inline uint64_t units_for(uint64_t length) { return length ? (length + STOC_UNIT_BYTES - 1) / STOC_UNIT_BYTES : 1; }
+static inline uint64_t units_for(uint64_t length)
+{
+    return length ? (length + STOC_UNIT_BYTES - 1) / STOC_UNIT_BYTES : 1;
+}
 static inline uint64_t arena_units(const stoc_cache *c) { return c->payload_bytes / STOC_UNIT_BYTES; }
 
-/* The phase word: state 3 (0 OPEN, 1 CLEARING), owner 12 (CLEARING by 0: abandoned half-way), epoch 49. */
+/* The phase word: state 3 (0 OPEN, 1 CLEARING), owner 12 (0 with CLEARING: abandoned), epoch 49. */
 static inline bool phase_clearing(uint64_t p) { return (p & STATE_MASK) != 0; }
 static inline uint64_t phase_epoch(uint64_t p) { return p >> GENERATION_SHIFT; }
 static inline uint64_t phase_open(uint64_t epoch) { return epoch << GENERATION_SHIFT; }
-static inline uint64_t phase_clearing_by(uint32_t owner, uint64_t epoch) { return 1u | (uint64_t)owner << OWNER_SHIFT | epoch << GENERATION_SHIFT; }
+static inline uint64_t phase_clearing_by(uint32_t owner, uint64_t epoch)
+{
+    return 1u | (uint64_t)owner << OWNER_SHIFT | epoch << GENERATION_SHIFT;
+}
 
-/* arena_next: owner 12 of who allocated last, first unit never allocated. */
-static inline uint64_t arena_pack(uint32_t owner, uint64_t unit) { return (uint64_t)owner << OWNER_SHIFT | unit << STOC_ARENA_PLACE_SHIFT; }
+/* arena_next: owner 12 of the last client that allocated, then the first unit never allocated. */
+static inline uint64_t arena_pack(uint32_t owner, uint64_t unit)
+{
+    return (uint64_t)owner << OWNER_SHIFT | unit << STOC_ARENA_PLACE_SHIFT;
+}
 static inline uint64_t arena_unit(uint64_t a) { return a >> STOC_ARENA_PLACE_SHIFT; }
 
 /* A word of the allowance: left 16 in units of 4,096 bytes, checks 16, group 32. */
 #define GRANT_UNIT 4096
-static inline uint64_t grant_pack(uint64_t bytes, uint64_t checks, uint32_t group) { return bytes / GRANT_UNIT | (checks & UINT16_MAX) << 16 | (uint64_t)group << 32; }
+static inline uint64_t grant_pack(uint64_t bytes, uint64_t checks, uint32_t group)
+{
+    return bytes / GRANT_UNIT | (checks & UINT16_MAX) << 16 | (uint64_t)group << 32;
+}
 static inline uint64_t grant_left(uint64_t g) { return (g & UINT16_MAX) * GRANT_UNIT; }
 static inline uint64_t grant_checks(uint64_t g) { return g >> 16 & UINT16_MAX; }
 static inline uint32_t grant_group(uint64_t g) { return (uint32_t)(g >> 32); }
 
-/* The stripe of the calling thread: threads have stacks of their own, far apart. */
+/* The stripe of the calling thread. Threads have different stacks, far apart. */
 static inline stoc_word *stripe_of(stoc_word *counters)
 {
     char here;
@@ -102,16 +150,18 @@ static inline stoc_word *stripe_of(stoc_word *counters)
     return counters + ((stack >> 16) * UINT64_C(0x9e3779b97f4a7c15) >> 62) * STOC_COUNTERS_PER_STRIPE;
 }
 
-/* Counters are statistics: relaxed, but whole. */
+/* Counters are statistics: relaxed but atomic. */
 static inline void add_to(stoc_word *counters, enum stoc_counter which, uint64_t n)
 {
     atomic_fetch_add_explicit(stripe_of(counters) + which, n, memory_order_relaxed);
 }
 
-/* Where a sample lies, by words read READY: offset in the payload and bytes, both inside the payload; false: no such place, or the words do not belong together. */
+/* Where a sample lies, according to words that were READY: offset in the payload and length,
+ * both inside the payload. false: the place is not possible, or the words belong to different
+ * versions. */
 static inline bool locate(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t *offset, uint64_t *length)
 {
-    uint64_t place = place_of(c, w) - 1; /* none wraps around and is too large */
+    uint64_t place = place_of(c, w) - 1; /* place 0 wraps around and is too large */
     *length = length_of(c, meta);
     if (LIKELY(!c->variable)) {
         *offset = place * c->slot_stride;
@@ -123,10 +173,11 @@ static inline bool locate(const stoc_cache *c, uint64_t w, uint64_t meta, uint64
     return *length <= c->payload_bytes - *offset;
 }
 
-/* Ends a copy or a read of a sample that began by loading w and then meta. Returns whether the sample stayed the same. docs/spec/protocol.md, Memory order, says why word comes first. */
+/* Ends a copy or read that began by loading w and then meta. Returns whether the sample stayed the
+ * same. docs/spec/protocol.md, Memory order, says why word comes first. */
 static inline bool unchanged(stoc_word *record, uint64_t w, uint64_t meta)
 {
-    atomic_thread_fence(memory_order_acquire); /* load-load: what was copied was read before the words are read again */
+    atomic_thread_fence(memory_order_acquire); /* load-load: the copy reads its bytes before the words are read again */
     return LIKELY(load(record) == w && atomic_load_explicit(record + 1, memory_order_relaxed) == meta);
 }
 

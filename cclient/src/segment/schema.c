@@ -1,5 +1,5 @@
 /*
- * schema.c - fields of a sample: their sizes and places. The same rules as shm/field.go.
+ * schema.c - the fields of a sample: their sizes and offsets. The same rules as shm/field.go.
  */
 #include "segment.h"
 
@@ -9,7 +9,7 @@ _Static_assert(DTYPES == STOC_COMPLEX128 + 1, "an item size for every dtype");
 
 #define EXTENT_RECORD (8 + 4 * STOC_MAX_DIMS) /* bytes of a field in the header of a variable-size sample */
 
-/* UTF-8 of n bytes without NUL, surrogates, overlong forms or numbers above 0x10ffff. */
+/* Whether n bytes are UTF-8 without NUL, surrogates, overlong forms or numbers above 0x10ffff. */
 INTERNAL bool is_utf8(const char *text, size_t n)
 {
     for (size_t k = 0, length; k < n; k += length) {
@@ -21,35 +21,45 @@ INTERNAL bool is_utf8(const char *text, size_t n)
     return true;
 }
 
-/* What is wrong with a field by itself; why is at least 256 bytes. */
+/* Checks one field; why has at least 256 bytes. */
 static bool field_valid(const struct stoc_field *f, bool variable, char *why)
 {
     size_t n = strnlen(f->name, sizeof f->name);
     if (n == 0)
         return snprintf(why, 256, "a field has no name"), false;
     if (n == sizeof f->name || !is_utf8(f->name, n))
-        return snprintf(why, 256, "field name \"%.40s\" is not UTF-8 of at most %d bytes", f->name, (int)sizeof f->name - 1), false;
+        return snprintf(why, 256, "field name \"%.40s\" is not UTF-8 of at most %d bytes", f->name,
+                        (int)sizeof f->name - 1),
+               false;
     if (f->dtype >= DTYPES)
         return snprintf(why, 256, "field \"%s\" has dtype %u, not in 0..%zu", f->name, f->dtype, DTYPES - 1), false;
     if (f->ndim > STOC_MAX_DIMS)
-        return snprintf(why, 256, "field \"%s\" has %u dimensions, more than %d", f->name, f->ndim, (int)STOC_MAX_DIMS), false;
+        return snprintf(why, 256, "field \"%s\" has %u dimensions, more than %d", f->name, f->ndim, (int)STOC_MAX_DIMS),
+               false;
     for (unsigned k = 0; k < f->ndim; k++) {
         if (f->dims[k] == 0)
             return snprintf(why, 256, "dimension %u of field \"%s\" is 0", k, f->name), false;
         if (f->dims[k] == STOC_VARIABLE_DIM && !variable)
-            return snprintf(why, 256, "dimension %u of field \"%s\" differs between samples: that needs a variable-size cache", k, f->name), false;
+            return snprintf(why, 256,
+                            "dimension %u of field \"%s\" differs between samples: that needs a variable-size cache", k,
+                            f->name),
+                   false;
         if (f->dims[k] != STOC_VARIABLE_DIM && f->dims[k] > STOC_MAX_SAMPLE_BYTES)
-            return snprintf(why, 256, "dimension %u of field \"%s\" is %llu, more than %llu", k, f->name, (unsigned long long)f->dims[k],
-                            (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
+            return snprintf(why, 256, "dimension %u of field \"%s\" is %llu, more than %llu", k, f->name,
+                            (unsigned long long)f->dims[k], (unsigned long long)STOC_MAX_SAMPLE_BYTES),
+                   false;
     }
     return true;
 }
 
 /*
- * Places the fields of a fixed-size sample one after the other, each at the next multiple of its item size. *sample_bytes is the end of the last, *stride that rounded up
- * to the largest item, so that the payload is one dense array. In a variable-size cache places and sizes are 0, *sample_bytes is the size of the smallest sample, and *stride means nothing.
+ * Places the fields of a fixed-size sample one after the other, each at the next multiple of its
+ * item size. *sample_bytes is the end of the last. *stride is that rounded up to the largest item,
+ * so that the payload is one dense array. In a variable-size cache offsets and sizes are 0,
+ * *sample_bytes is the size of the smallest sample, and *stride has no meaning.
  */
-INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes, uint64_t *stride, char *why)
+INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes,
+                             uint64_t *stride, char *why)
 {
     bool bare = count == 1 && fields[0].ndim == 1;
     uint64_t end = variable && !bare ? ROUND_UP(count * EXTENT_RECORD, STOC_UNIT_BYTES) : 0, align = 1;
@@ -71,7 +81,9 @@ INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool var
                 continue;
             }
             if (bytes > STOC_MAX_SAMPLE_BYTES / f->dims[d])
-                return snprintf(why, 256, "field \"%s\" is larger than %llu bytes", f->name, (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
+                return snprintf(why, 256, "field \"%s\" is larger than %llu bytes", f->name,
+                                (unsigned long long)STOC_MAX_SAMPLE_BYTES),
+                       false;
             bytes *= f->dims[d];
         }
         if (!variable) {
@@ -83,8 +95,9 @@ INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool var
             end += bare ? bytes : ROUND_UP(bytes, STOC_UNIT_BYTES);
         }
         if (end > STOC_MAX_SAMPLE_BYTES)
-            return snprintf(why, 256, "the fields up to \"%s\" take %llu bytes, more than %llu", f->name, (unsigned long long)end,
-                            (unsigned long long)STOC_MAX_SAMPLE_BYTES), false;
+            return snprintf(why, 256, "the fields up to \"%s\" take %llu bytes, more than %llu", f->name,
+                            (unsigned long long)end, (unsigned long long)STOC_MAX_SAMPLE_BYTES),
+                   false;
     }
     *sample_bytes = end;
     *stride = ROUND_UP(end, align);

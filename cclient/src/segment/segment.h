@@ -1,5 +1,6 @@
 /*
- * segment.h - the bytes of a segment: fields, regions, header, words; the files that hold them, and the memory that they take.
+ * segment.h - the bytes of a segment: fields, regions, header and words. Also the files that hold
+ * them, and their memory.
  *
  * docs/spec/segment.md is normative. Includes base. Knows nothing of clients.
  */
@@ -11,10 +12,12 @@
 
 /* schema.c */
 INTERNAL bool is_utf8(const char *text, size_t n);
-INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes, uint64_t *stride, char *why);
+INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes,
+                             uint64_t *stride, char *why);
 
 /* geometry.c */
-INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride, uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why);
+INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride,
+                          uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why);
 
 /* header.c */
 /* Numbers of a file or of a frame: little-endian, not aligned. */
@@ -22,9 +25,24 @@ static inline void put16(unsigned char *page, uint64_t at, uint16_t value) { mem
 static inline void put32(unsigned char *page, uint64_t at, uint32_t value) { memcpy(page + at, &value, 4); }
 static inline void put64(unsigned char *page, uint64_t at, uint64_t value) { memcpy(page + at, &value, 8); }
 
-static inline uint16_t get16(const unsigned char *page, uint64_t at) { uint16_t value; memcpy(&value, page + at, 2); return value; }
-static inline uint32_t get32(const unsigned char *page, uint64_t at) { uint32_t value; memcpy(&value, page + at, 4); return value; }
-static inline uint64_t get64(const unsigned char *page, uint64_t at) { uint64_t value; memcpy(&value, page + at, 8); return value; }
+static inline uint16_t get16(const unsigned char *page, uint64_t at)
+{
+    uint16_t value;
+    memcpy(&value, page + at, 2);
+    return value;
+}
+static inline uint32_t get32(const unsigned char *page, uint64_t at)
+{
+    uint32_t value;
+    memcpy(&value, page + at, 4);
+    return value;
+}
+static inline uint64_t get64(const unsigned char *page, uint64_t at)
+{
+    uint64_t value;
+    memcpy(&value, page + at, 8);
+    return value;
+}
 
 struct header {
     struct geometry g;
@@ -39,7 +57,8 @@ struct header {
 
 INTERNAL void header_encode(const struct header *h, unsigned char page[STOC_HEADER_BYTES]);
 INTERNAL bool name_valid(const char *name);
-INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t file_bytes, const char *path, struct header *h, struct stoc_error *error);
+INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t file_bytes, const char *path,
+                           struct header *h, struct stoc_error *error);
 
 /* path.c */
 INTERNAL void default_directory(char *path, size_t size);
@@ -51,15 +70,16 @@ INTERNAL int open_directory(const char *directory, bool create, int *fd, struct 
 INTERNAL int open_file(const char *path, int *fd, bool *read_only, struct stoc_error *error);
 
 /* memory.c */
-/* One limit on memory and what is left below it, in bytes. */
+/* A limit on memory, and what is left below it, in bytes. */
 struct room {
     char what[192]; /* for people: "the machine (MemAvailable)", "cgroup /a/b (memory.max)" */
     uint64_t total, available;
-    uint64_t promised; /* of it to other caches, */
-    unsigned caches;   /* so many */
+    uint64_t promised; /* promised to other caches, */
+    unsigned caches;   /* to this many of them */
 };
 
-/* What one cache has yet to fill, and how deep the cgroups go that its clients share with this process, by version: the largest depth of a level; -1: no client shares any. */
+/* What one cache may still fill. shared: by cgroup version, the largest depth of a level that one
+ * of its clients shares with this process; -1: none. */
 struct promise {
     dev_t dev;
     ino_t ino;
@@ -72,10 +92,10 @@ struct promises {
     size_t n;
 };
 
-/* Where the memory limits of one cgroup version lie for this process. */
+/* Where this process finds the memory limits of one cgroup version. */
 struct hierarchy {
     int version;
-    char mount[512], root[512], group[512]; /* where it is mounted; the group that is; our own group below that */
+    char mount[512], root[512], group[512]; /* the mount point, the mounted group, and our own group below it */
 };
 
 enum { MOST_HIERARCHIES = 4 };

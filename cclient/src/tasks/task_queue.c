@@ -1,6 +1,7 @@
 /*
- * task_queue.c - a task queue in shared memory. One parent posts tasks; workers take and answer them, and may be killed at
- * any instruction. docs/spec/workers.md. (The public functions are called stoc_board_...: the queue is a board there.)
+ * task_queue.c - a task queue in shared memory. One parent posts tasks. Workers take and answer
+ * them, and may be killed at any instruction. docs/spec/workers.md. (The public functions are
+ * called stoc_board_...: the queue is a board there.)
  */
 #include "tasks.h"
 
@@ -34,7 +35,8 @@ struct entry {
 };
 
 _Static_assert(sizeof(struct entry) == STOC_BOARD_TASK_BYTES, "docs/spec/workers.md gives the offsets of a task");
-_Static_assert(offsetof(struct entry, result) == STOC_BOARD_ANSWER_OFFSET, "docs/spec/workers.md gives the offset of the answer");
+_Static_assert(offsetof(struct entry, result) == STOC_BOARD_ANSWER_OFFSET,
+               "docs/spec/workers.md gives the offset of the answer");
 _Static_assert(sizeof(struct task_queue) <= QUEUE_HEADER, "the tasks begin after the header");
 
 static inline struct entry *entry_at(struct task_queue *q, uint64_t position)
@@ -78,7 +80,8 @@ int stoc_board_init(void *memory, uint32_t tasks)
     return 0;
 }
 
-/* Finds n free entries side by side, and sets *first. Skips the end of the array if it is too short. */
+/* Finds n free entries that follow each other, and sets *first. Skips the end of the array if it is
+ * too short. */
 static bool find_room(struct task_queue *q, uint64_t tail, size_t n, uint64_t *first)
 {
     uint64_t rest = q->capacity - (tail & (q->capacity - 1));
@@ -111,18 +114,23 @@ int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
         atomic_store_explicit(&e->left, k ? 0 : (uint32_t)n, memory_order_relaxed);
         atomic_store_explicit(&e->only, tasks[k].only, memory_order_relaxed);
     }
-    for (size_t k = 0; k < n; k++) /* a worker that looks past `tail` may take the first task at once, so the whole batch is written before this loop */
-        atomic_store_explicit(&entry_at(q, first + k)->word, task_word(q, first + k, 0, TASK_POSTED), memory_order_release);
+    /* a worker may read past `tail` and take the first task at once, so the whole batch is written
+     * before this loop */
+    for (size_t k = 0; k < n; k++)
+        atomic_store_explicit(&entry_at(q, first + k)->word, task_word(q, first + k, 0, TASK_POSTED),
+                              memory_order_release);
     atomic_store(&q->tail, first + n);
     atomic_fetch_add(&q->wakeup, 1);
     if (atomic_load(&q->sleepers))
-        futex_wake(&q->wakeup, tasks[0].only || n > INT_MAX ? INT_MAX : (int)n); /* any sleeping worker may be the one that the tasks are for */
+        /* any sleeping worker may be the one that the tasks name */
+        futex_wake(&q->wakeup, tasks[0].only || n > INT_MAX ? INT_MAX : (int)n);
     return (int64_t)first;
 }
 
 enum claim { CLAIM_GONE, CLAIM_NOT_OURS, CLAIM_OURS };
 
-/* Takes the task of a position. more: only if it belongs to the same batch as the position before it, and no worker died while doing it. */
+/* Takes the task of a position. more: only if it belongs to the same batch as the position before
+ * it, and no worker died while doing it. */
 static enum claim claim_at(struct task_queue *q, uint32_t worker, uint64_t position, bool more, struct stoc_task *task)
 {
     struct entry *e = entry_at(q, position);
@@ -133,12 +141,14 @@ static enum claim claim_at(struct task_queue *q, uint32_t worker, uint64_t posit
     if (only && only != worker + 1)
         return CLAIM_NOT_OURS;
     /* `left` is above 0 only in the first task of a batch, at least while that task is posted. */
-    if (more && (atomic_load_explicit(&e->left, memory_order_relaxed) || atomic_load_explicit(&e->alone, memory_order_relaxed)))
+    if (more &&
+        (atomic_load_explicit(&e->left, memory_order_relaxed) || atomic_load_explicit(&e->alone, memory_order_relaxed)))
         return CLAIM_NOT_OURS;
     if (!atomic_compare_exchange_strong(&e->word, &posted, task_word(q, position, worker, TASK_TAKEN)))
         return CLAIM_GONE;
     STOC_FAULT("task_queue.taken");
-    *task = (struct stoc_task){.position = position, .first = e->first, .index = e->index, .row = e->row, .buffer = e->buffer, .kind = e->kind, .argument = e->argument};
+    *task = (struct stoc_task){.position = position, .first = e->first, .index = e->index, .row = e->row,
+                               .buffer = e->buffer, .kind = e->kind, .argument = e->argument};
     return CLAIM_OURS;
 }
 
@@ -218,14 +228,16 @@ int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *tasks
     uint64_t now = now_ns();
     int code = 0;
     for (uint32_t k = 0; k < n; k++) {
-        uint64_t next = k + 1 < n ? entry_at(q, tasks[k + 1].position)->began_ns : 0; /* our time, or that of a worker that has the task now: a valid time in both cases */
+        /* this worker's time, or that of a worker that has the task now: both are valid */
+        uint64_t next = k + 1 < n ? entry_at(q, tasks[k + 1].position)->began_ns : 0;
         int answered = answer_task(q, worker, &tasks[k], next ? next : now);
         code = answered ? answered : code;
     }
     return code;
 }
 
-/* Returns how many of the tasks have no answer. Moves `head` back to the first posted task if `head` has passed it. */
+/* Returns how many of the tasks have no answer. Moves `head` back to the first posted task if
+ * `head` has passed it. */
 static uint32_t count_undone(struct task_queue *q, uint64_t first, uint32_t n)
 {
     uint32_t undone = 0;

@@ -1,5 +1,6 @@
 /*
- * tasks.h - work for several threads and processes: a pool of threads for batches, and the task queue of the loader (docs/spec/workers.md).
+ * tasks.h - work for several threads and processes: a thread pool for batches, and the task queue
+ * of the loader (docs/spec/workers.md).
  *
  * Includes base. Knows nothing of segments.
  */

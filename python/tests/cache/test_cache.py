@@ -1,4 +1,4 @@
-"""The native API, call by call: what it answers, and that bad input changes nothing."""
+"""The native API, call by call: results, and that invalid input changes nothing."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_value_that_does_not_fit(cache, what):
     value, words = WRONG[what]
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         cache.put(0, value)
-    if what != "ragged":  # NumPy's own complaint
+    if what != "ragged":  # NumPy raises its own error
         assert isinstance(caught.value, stocached.SchemaError)
     for word in words:
         assert word in str(caught.value)
@@ -162,7 +162,7 @@ def test_numbers_convert_only_without_loss():
         for value in ([-1, 2**63], [2**64, 0], [0.5, 2**63], [2**63, float("nan")]):
             with pytest.raises(stocached.SchemaError):
                 cache.put(0, value)
-        assert cache.put(0, [2**63 + 1, 3])  # floats, says NumPy
+        assert cache.put(0, [2**63 + 1, 3])  # NumPy makes floats of it
         assert cache.get(0).tolist() == [2**63 + 1, 3]
         assert cache.put(1, (2.0**63, 3))
         assert cache.get(1).tolist() == [2**63, 3]
@@ -274,7 +274,7 @@ def test_several_fields():
         assert out["image"].shape == (4, 2, 3)
         labels = np.full(3, 99, np.int64)
         cache.gather([1, 2, 4], out={"label": labels})
-        assert labels.tolist() == [-1, 99, -4]  # the row of a miss is left alone
+        assert labels.tolist() == [-1, 99, -4]  # the row of a miss stays unchanged
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,8 @@ def test_gather_into_what_does_not_fit(cache, out, words):
 
 
 def test_gather_over_its_own_indices():
-    # Indices that change while they are in use must not become addresses. In an interpreter of its own, which would not survive it.
+    # Indices that change during a call must not become addresses. Runs in its own interpreter,
+    # which a failure would kill.
     python(
         """
         import threading
@@ -423,7 +424,7 @@ def test_get_or_load(cache):
     second = cache.get_or_load(2, load)
     assert calls == [2]
     np.testing.assert_array_equal(first, second)
-    assert first.ctypes.data == second.ctypes.data  # the memory of the cache, both times
+    assert first.ctypes.data == second.ctypes.data  # memory of the cache both times
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
     with pytest.raises(KeyError):
@@ -482,7 +483,7 @@ def test_get_or_load_loads_once_for_all_threads(cache):
     for thread in threads:
         thread.start()
     assert entered.wait(60)
-    time.sleep(0.05)  # for the others to come and wait; those that are late find it in the cache
+    time.sleep(0.05)  # for the others to begin waiting; late threads find it in the cache
     go.set()
     for thread in threads:
         thread.join(60)
@@ -492,7 +493,7 @@ def test_get_or_load_loads_once_for_all_threads(cache):
         np.testing.assert_array_equal(result, sample(4))
 
 
-def test_get_or_load_after_a_failure_the_next_has_its_turn(cache):
+def test_get_or_load_after_a_failure_the_next_thread_loads(cache):
     calls = []
 
     def load(index):
@@ -531,7 +532,7 @@ def test_clear(cache):
     cache.clear()
     assert not cache.states().any()
     assert cache.get(3) is None
-    view.sum()  # old bytes or new ones, but memory
+    view.sum()  # it has old bytes or new ones, but is still valid memory
     assert cache.put(3, sample(4))
     np.testing.assert_array_equal(cache.get(3), sample(4))
     assert cache.stats().clears == 1
@@ -544,7 +545,7 @@ def test_verify_finds_damage(folder):
     assert cache.verify() == []
     info = cache._handle.info()
     with open(folder / "verified", "r+b") as file:
-        for k in (2, 7):  # first-come: samples took the slots in their order
+        for k in (2, 7):  # first-come: slots are in the order of the puts
             file.seek(info.payload_offset + k * 100 + 50)
             byte = file.read(1)
             file.seek(-1, 1)
@@ -614,7 +615,7 @@ def test_unlink_last(folder):
 
 
 def test_unlink_last_at_exit(folder):
-    # Threads that the interpreter stops in the middle of a call never let go of their handle.
+    # Daemon threads that the interpreter stops in the middle of a call never release their handle.
     code = """
         import sys, threading, time
         import numpy as np
@@ -698,7 +699,7 @@ def test_bad_create(arguments, words):
     for word in words:
         assert word in str(caught.value)
     if arguments.get("name") == "dims":
-        with pytest.raises(stocached.CacheNotFoundError):  # nothing is left of it
+        with pytest.raises(stocached.CacheNotFoundError):  # no file stays
             Cache.attach("dims")
 
 
@@ -721,7 +722,7 @@ def test_create_too_large():
         Cache.create(samples=10, sample_bytes=2**20, size=4096)
 
 
-def test_attach_what_is_no_cache(folder):
+def test_attach_to_other_files(folder):
     (folder / "text").write_text("no segment, but long enough" * 1000)
     (folder / "short").write_bytes(b"STOCACHE")
     (folder / "empty").touch()

@@ -1,4 +1,5 @@
-"""One cache, many processes: fork, forkserver, spawn, pickling, threads at the same time, and processes that are killed."""
+"""One cache and many processes: fork, forkserver, spawn, pickles, threads at the same time, and
+processes that are killed."""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ def cache(request, folder):
 
 
 def fill_every_third(cache: Cache, first: int) -> list[str]:
-    """Runs in a child: stores a third of the samples, and reads those of its parent."""
+    """Runs in a child. Stores a third of the samples, and reads those of its parent."""
     assert (cache.get(99) == pattern(99)).all()
     return [cache.put(k, pattern(k)).name for k in range(first, 99, 3)]
 
 
 @contextlib.contextmanager
 def quiet_fork():
-    """Python from 3.12 on warns of a fork while threads run, which is not the cache's doing."""
+    """Python 3.12 and later warns of a fork while threads run. The cache does not cause that."""
     import warnings
 
     with warnings.catch_warnings():
@@ -62,7 +63,7 @@ def test_children_share_the_cache(cache, method):
     for k in range(100):
         assert (cache.get(k) == pattern(k)).all()
     assert cache.verify() == []
-    assert cache.stats().clients_live == 1  # the children are gone, and so are their locks
+    assert cache.stats().clients_live == 1  # the children have ended, and so have their locks
 
 
 def child_of_fork(cache: Cache, wait: int) -> None:
@@ -72,7 +73,8 @@ def child_of_fork(cache: Cache, wait: int) -> None:
 
 
 def test_children_outlive_their_parent(cache):
-    """The parent dies first; a grandchild it left fills the cache that somebody else still has."""
+    """The parent dies first. A grandchild that it started fills the cache, which this process still
+    has."""
     reading, writing = os.pipe()
     with quiet_fork():
         parent = os.fork()
@@ -140,7 +142,8 @@ def test_pickle_of_a_named_cache_that_was_replaced(folder):
 
 
 def test_non_dumpable_process_says_to_use_a_name():
-    """A process may forbid others to look into it. Root may all the same, so both sides of this are somebody else if we are root."""
+    """A process may forbid others to inspect it. That does not stop root, so root runs both sides
+    as another user."""
     output = python(
         """
         import ctypes, os, pickle
@@ -170,7 +173,8 @@ def test_non_dumpable_process_says_to_use_a_name():
 
 
 def test_forks_while_threads_work(cache):
-    """Children are forked in the middle of other threads' sets and gathers: they neither finish nor undo them, nor hang."""
+    """Children are forked in the middle of other threads' sets and gathers. They neither finish nor
+    undo them, and do not hang."""
     stop = threading.Event()
     problems: list[BaseException] = []
 
@@ -194,7 +198,7 @@ def test_forks_while_threads_work(cache):
         for seed in range(24):
             child = os.fork()
             if child == 0:
-                signal.alarm(60)  # a child that hangs dies of it
+                signal.alarm(60)  # ends a child that hangs
                 code = 1
                 try:
                     rng = random.Random(seed)
@@ -219,7 +223,7 @@ def test_forks_while_threads_work(cache):
 
 
 def test_same_slot_at_the_same_time(cache):
-    """Exactly one of many processes stores a sample, and it is one writer's in full."""
+    """Exactly one of many processes stores a sample, and all its bytes come from that process."""
     context = multiprocessing.get_context("fork")
     barrier, queue = context.Barrier(6), context.SimpleQueue()
 
@@ -243,7 +247,8 @@ def test_same_slot_at_the_same_time(cache):
 
 
 def test_epochs_of_workers_that_start_and_are_killed():
-    """64 workers at a time over many epochs of start and SIGKILL: the client table never fills, no claim stays."""
+    """64 workers at a time start and are killed, over many epochs. The client table never fills,
+    and no claim stays."""
     epochs, workers = 5, 64
     with Cache.create(samples=256, sample_bytes=20_000, clients=80) as cache, quiet_fork():
         for epoch in range(epochs):
@@ -251,7 +256,7 @@ def test_epochs_of_workers_that_start_and_are_killed():
             for me in range(workers):
                 child = os.fork()
                 if child == 0:
-                    os.nice(15)  # so that the parent gets on with forking and killing
+                    os.nice(15)  # so that the parent keeps forking and killing
                     rng = random.Random(epoch * 1000 + me)
                     while True:  # until it is killed
                         k = rng.randrange(256)
@@ -278,7 +283,8 @@ def test_epochs_of_workers_that_start_and_are_killed():
 
 
 def test_claim_of_a_killed_process_is_taken_back_by_the_next_put(cache):
-    """SIGKILL between claiming and publishing: the next put, here or in a new process, finds the sample free again."""
+    """SIGKILL between claim and publish: the next put, here or in a new process, reclaims the
+    sample."""
     with quiet_fork():
         child = os.fork()
         if child == 0:
@@ -319,7 +325,7 @@ def test_stopped_writer_keeps_its_claim(cache):
 
 @pytest.mark.parametrize("variable", [False, True])
 def test_stress_workers_find_nothing_torn(folder, variable):
-    """The workers of the stress test by themselves, two at a time, one of them killed now and then."""
+    """Runs two workers of the stress test at a time, and kills one now and then."""
     kind = dict(variable=True, size="48MiB", dtype="uint8") if variable else dict(slots=20)
     cache = Cache.create("stress", samples=32, sample_bytes=50_000, dir=folder, **kind)
 
@@ -373,7 +379,8 @@ def test_unrelated_programs_share_a_named_cache(folder):
 
 
 def test_small_tmpfs_is_full_not_fatal(tmp_path):
-    """On a tmpfs of 16 MiB: a cache that cannot fit is refused with numbers, and a set that finds no room answers FULL."""
+    """A tmpfs of 16 MiB. Create refuses a cache that does not fit, and names the numbers. A set
+    without space returns FULL."""
     if os.geteuid() != 0:
         pytest.skip("mounting a tmpfs takes root")
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16M", "stocached-test", tmp_path], check=False).returncode != 0:
@@ -391,7 +398,8 @@ def test_small_tmpfs_is_full_not_fatal(tmp_path):
             assert results[-1] is SetResult.FULL
             filler.unlink()
             again = [cache.put(k, pattern(k, 100_000)) for k in range(60)]
-            assert SetResult.STORED in again or SetResult.FULL in again  # memory may be looked at again only after a while
+            # the cache may check memory again only after a while
+            assert SetResult.STORED in again or SetResult.FULL in again
             for k in np.flatnonzero(cache.states() == State.READY).tolist():
                 assert (cache.get(k) == pattern(k, 100_000)).all()
     finally:
@@ -399,7 +407,8 @@ def test_small_tmpfs_is_full_not_fatal(tmp_path):
 
 
 def test_fork_while_a_thread_loads(cache):
-    """A child that is forked in the middle of its parent's get_or_load does not wait for a thread that it has not got."""
+    """A child is forked in the middle of its parent's get_or_load. It does not wait for the thread
+    that loads, because it does not have that thread."""
     entered, go = threading.Event(), threading.Event()
 
     def slow(index: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Caches that a server fills: each test runs the real one."""
+"""Caches that a server fills. Each test runs the real server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stocached._cache import fetch
 
 @pytest.fixture
 def cache(server):
-    """Of 100 records of 1,000 bytes, that a server fills."""
+    """A cache of 100 records of 1,000 bytes that a server fills."""
     server.records()
     with Cache.attach(server.name) as cache:
         yield cache
@@ -48,7 +48,7 @@ def epoch(cache: Cache, seed: int = 0, batch: int = 16) -> None:
         assert (out == expected(indices)).all()
 
 
-# ---------------------------------------------------------------------------------------------------- what comes, and what is counted
+# ------------------------------------------------------------ what comes, and what is counted
 
 
 def test_a_cold_epoch_is_all_misses_and_the_next_one_all_hits(server, cache):
@@ -143,7 +143,7 @@ def test_a_large_batch_goes_in_several_requests(server):
 
 
 def test_a_fetch_of_hits_sends_no_message(server, cache):
-    """It goes on with a server that answers nothing."""
+    """It works while the server does not answer."""
     epoch(cache)
     server.pause()
     for seed in range(3):
@@ -151,7 +151,7 @@ def test_a_fetch_of_hits_sends_no_message(server, cache):
     server.resume()
 
 
-# ---------------------------------------------------------------------------------------------------- variable size, fields
+# ------------------------------------------------------------ variable size, fields
 
 FILES = {"a/0.txt": b"nought", "a/1.txt": b"", "b/2.txt": b"x" * 5000, "b/3.txt": b"three"}
 
@@ -178,7 +178,7 @@ def test_fields_of_any_size(server):
         values = cache.fetch([3, 2, 0])
     assert [value["data"] for value in values] == [FILES["b/3.txt"], FILES["b/2.txt"], FILES["a/0.txt"]]
     assert [int(value["label"]) for value in values] == [1, 1, 0]
-    values[0]["label"][...] = 9  # the caller's own
+    values[0]["label"][...] = 9  # the array belongs to the caller
 
 
 def test_tar(server):
@@ -197,7 +197,7 @@ def test_tar(server):
             assert [value["cls"] for value in values] == [b"1", b"0", b"0"]
 
 
-ORDER = [0, 2, 4, 1, 3, 5]  # in which write_pictures() numbers its pictures: ant/0, ant/2, ant/4, cat/1, ...
+ORDER = [0, 2, 4, 1, 3, 5]  # order in which write_pictures() numbers its pictures: ant/0, ant/2, ant/4, cat/1, ...
 
 
 def test_several_fields_of_fixed_size(server):
@@ -220,7 +220,7 @@ def test_several_fields_of_fixed_size(server):
         assert [int(row[2, 3, 3]) for row in again["image"]] == [255 - 40 * k for k in ORDER]
 
 
-# ---------------------------------------------------------------------------------------------------- samples that cannot be had
+# ------------------------------------------------------------ samples that fail
 
 
 def test_a_missing_file_fails_alone(server):
@@ -228,7 +228,7 @@ def test_a_missing_file_fails_alone(server):
     with Cache.attach(server.name) as cache:
         cache.fetch([0])
         (server.data / "b/2.txt").unlink()
-        (server.data / "b/3.txt").write_bytes(b"other")  # of another time
+        (server.data / "b/3.txt").write_bytes(b"other")  # with another time
         with pytest.raises(stocached.FetchError, match=r"sample 2: READ: .*b/2\.txt.*\(and 1 more\)") as caught:
             cache.fetch([0, 2, 1, 3])
         error = caught.value
@@ -239,7 +239,7 @@ def test_a_missing_file_fails_alone(server):
         assert error.ok.tolist() == [True, False, True, False]
         assert cache.fetch([0, 2, 1, 3], errors="return") == [b"nought", None, b"", None]
         (server.data / "b/2.txt").write_bytes(FILES["b/2.txt"])
-        assert cache.fetch([1, 2], errors="return") == [b"", None]  # another file by its time
+        assert cache.fetch([1, 2], errors="return") == [b"", None]  # another file, by its time
 
 
 def test_a_file_that_is_no_image_fails_alone(server):
@@ -308,7 +308,7 @@ def test_a_cache_that_no_server_has(server, cache, folder):
             own.fetch([1, 2])
 
 
-# ---------------------------------------------------------------------------------------------------- a server that is away
+# ------------------------------------------------------------ a server that is away
 
 
 def test_without_a_server_a_miss_says_what_to_start(server, cache):
@@ -318,7 +318,7 @@ def test_without_a_server_a_miss_says_what_to_start(server, cache):
     with pytest.raises(stocached.NoServerError, match="stocached serve -c") as caught:
         cache.fetch([1, 2], timeout=0.3)
     assert isinstance(caught.value, ConnectionError)
-    assert 0.2 < time.monotonic() - start < limit(1.9)  # and not the 2 seconds without a timeout
+    assert 0.2 < time.monotonic() - start < limit(1.9)  # less than the 2 seconds that it waits without a timeout
     with pytest.raises(stocached.NoServerError):
         cache.prefetch([2], timeout=0.1)
     assert (cache.fetch([1])[0] == expected([1])).all()
@@ -328,7 +328,8 @@ def test_without_a_server_a_miss_says_what_to_start(server, cache):
 
 
 def test_a_fetch_outlives_the_server(server):
-    """It is killed in the middle of a batch and comes back: what was asked for comes all the same."""
+    """The server is killed in the middle of a batch and starts again: the fetch gets all
+    samples."""
     server.records(limits={"latency": "40ms", "concurrency": 2})
     with Cache.attach(server.name) as cache:
         done = []
@@ -344,7 +345,7 @@ def test_a_fetch_outlives_the_server(server):
         out, ok = done[0]
         assert ok.all()
         assert (out == expected(range(100))).all()
-        assert server.reads() <= 100 - ready  # what was there was not read again
+        assert server.reads() <= 100 - ready  # samples in the cache were not read again
 
 
 def test_a_server_that_does_not_answer(server, cache):
@@ -364,15 +365,15 @@ def test_other_data_are_another_cache(server, cache):
     server.stop()
     write_records(server.data, 120)
     server.start()
-    assert (cache.fetch([1])[0] == expected([1])).all()  # it is what it was
-    with pytest.raises(stocached.ReplacedError, match="attach anew"):
+    assert (cache.fetch([1])[0] == expected([1])).all()  # the same bytes as before
+    with pytest.raises(stocached.ReplacedError, match="attach again"):
         cache.fetch([1, 2])
-    with Cache.attach(server.name) as anew:
-        assert anew.samples == 120
-        assert anew.fetch([110])[1].all()
+    with Cache.attach(server.name) as again:
+        assert again.samples == 120
+        assert again.fetch([110])[1].all()
 
 
-# ---------------------------------------------------------------------------------------------------- signals, threads, processes
+# ------------------------------------------------------------ signals, threads, processes
 
 SLOW = {"latency": "30s", "concurrency": 1}
 
@@ -388,7 +389,7 @@ def test_ctrl_c_ends_a_waiting_fetch_at_once(server):
             cache.fetch([1])
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        # The handle is as good as before.
+        # The handle still works.
         try:
             cache.fetch([2], timeout=0.2)
         except TimeoutError:
@@ -425,7 +426,7 @@ def test_ctrl_c_while_a_server_is_away(server, cache):
 
 @pytest.mark.parametrize("away", [True, False])
 def test_a_signal_that_another_thread_took(server, away):
-    """Nothing disturbs the wait then: it has to look now and then whether there was one."""
+    """No signal interrupts the wait in that case, so the call must check regularly."""
     server.records(limits=SLOW)
     cache = Cache.attach(server.name)
     if away:
@@ -441,7 +442,7 @@ def test_a_signal_that_another_thread_took(server, away):
 
 
 def test_handlers_of_signals_run_while_a_fetch_waits(server):
-    """One that raises nothing does not disturb it, one that raises ends it."""
+    """A handler that raises nothing does not disturb the wait. One that raises ends it."""
     server.records(limits={"latency": "1s", "concurrency": 1})
     came: list[float] = []
     cache = Cache.attach(server.name)
@@ -468,10 +469,11 @@ def test_handlers_of_signals_run_while_a_fetch_waits(server):
 
 
 def test_an_exception_of_a_handler_comes_once(server, monkeypatch):
-    """At whatever step of a call it is raised: it comes out of that call, and the next ones know nothing of it."""
+    """A handler may raise at any step of a call. The exception comes out of that call, and never
+    out of later ones."""
     server.records(limits={"latency": "2ms", "concurrency": 1})
     raised, caught, random = [0], 0, np.random.default_rng(1)
-    lost: list[str] = []  # in finalizers of whatever is collected meanwhile, as any exception there
+    lost: list[str] = []  # exceptions in finalizers, which Python drops
     monkeypatch.setattr(sys, "unraisablehook", lambda ignored: lost.append(f"{ignored.err_msg} {ignored.object}"))
 
     def refuse(number, frame):
@@ -500,12 +502,14 @@ def test_an_exception_of_a_handler_comes_once(server, monkeypatch):
 
 
 def test_an_exception_after_another(server, cache):
-    """A handler raises while the library asks it, and another one once the library is back: the first one must not come out of the next call."""
+    """A handler raises while the library asks it, and another one after the library has returned.
+    The first exception must not come out of the next call."""
     calls = []
 
     def twice(options, error):
         everyone = (call for call in gc.get_objects() if type(call) is fetch._Call)
-        call = next(call for call in everyone if getattr(call, "options", None) is options)  # of the test before, one may be half made
+        # a call of the test before may be incomplete
+        call = next(call for call in everyone if getattr(call, "options", None) is options)
         call.raised = LookupError("the first one")
         calls.append(call)
         raise KeyboardInterrupt
@@ -519,7 +523,8 @@ def test_an_exception_after_another(server, cache):
 
 def test_the_last_idle_call_goes_to_one_thread(cache, monkeypatch):
     class Contended(list):
-        """Another thread takes the last one whenever somebody has looked whether there is one."""
+        """Another thread takes the last call as soon as one thread has checked that there is
+        one."""
 
         def __len__(self):
             n = super().__len__()
@@ -574,10 +579,10 @@ def read_in_child(cache: Cache, seed: int) -> int:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_children(server, cache, method):
-    """Each opens a connection of its own, and leaves its parent's alone."""
+    """Each child opens its own connection, and does not touch its parent's."""
     import warnings
 
-    cache.fetch([0])  # a connection is open
+    cache.fetch([0])  # opens a connection
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         with multiprocessing.get_context(method).Pool(3) as pool:
@@ -611,7 +616,7 @@ def test_a_child_forked_in_the_middle_of_a_fetch(server):
         assert (cache.gather(range(40))[0] == expected(range(40))).all()
 
 
-# ---------------------------------------------------------------------------------------------------- prefetch, attach
+# ------------------------------------------------------------ prefetch, attach
 
 
 def test_prefetch_has_samples_read_meanwhile(server, cache):
@@ -642,7 +647,8 @@ def test_attach_by_name_through_the_server(server, cache):
 
 
 def test_a_cache_that_cannot_be_seen(server):
-    """As in another mount namespace: its memory comes through the socket, and from the process that pickled it."""
+    """As in another mount namespace. The segment comes through the socket, or from the process that
+    pickled it."""
     server.records()
     server.path.unlink()
     with Cache.attach(server.name) as cache:
@@ -691,7 +697,7 @@ def test_the_default_place_of_the_socket(monkeypatch):
                 monkeypatch.setenv(name, value)
             assert _handle.data_socket() == path
             if path.startswith("/nowhere"):
-                with pytest.raises(stocached.NoServerError, match=f"no server on {path}"):  # where the library looks
+                with pytest.raises(stocached.NoServerError, match=f"no server on {path}"):  # where the library searches
                     cache.fetch([0], timeout=0.01)
 
 

@@ -1,4 +1,5 @@
-"""SharedCache where it is more than stocaching's: private copies, views, more dtypes, names, processes."""
+"""SharedCache beyond stocaching's interface: private copies, views, more dtypes, names,
+processes."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_get_slot_is_a_private_copy():
 
 
 def test_copies_that_are_held_stay_as_they_are():
-    """The memory of a copy is used again, but only when its tensor and all that was made from it are gone."""
+    """The memory of a copy is used again only after its tensor, and all that was made from it, have
+    gone."""
     cache = make(length=50, dims=(40_000,))
     for k in range(50):
         cache.set_slot(k, k)
@@ -110,8 +112,9 @@ def test_views_are_collated_and_sent():
     assert cache.get_slot(5).sum() == 60
 
 
-def test_in_place_change_of_a_view_kills_only_who_does_it(cache_name):
-    """torch has no read-only tensors, but the memory is: the process dies, the cache keeps its bytes."""
+def test_in_place_change_of_a_view_kills_only_its_process(cache_name):
+    """torch has no read-only tensors, but the memory is read-only. The process dies, and the cache
+    keeps its bytes."""
     cache = make(name=cache_name)
     cache.set_slot(1, 9)
     result = python(
@@ -202,7 +205,7 @@ def test_overwrite_and_lost_race():
         cache.set_slot(0, 2)
     cache.set_slot(0, 2, allow_overwrite=True)
     assert cache.get_slot(0).unique().tolist() == [2]
-    # Many threads at once: no exception but for who comes when it is long there.
+    # Many threads at once. No exception, except for threads that come after the slot is filled.
     for slot in range(1, 8):
         barrier, errors = threading.Barrier(4), []
 
@@ -223,7 +226,7 @@ def test_overwrite_and_lost_race():
 
 
 class Images:
-    """stocaching's README dataset."""
+    """The dataset of stocaching's README."""
 
     def __init__(self, views: bool = False) -> None:
         self.cache = quiet(lambda: stocached.SharedCache(1, 60, (3, 16, 16), torch.uint8, views=views))
@@ -239,7 +242,8 @@ class Images:
         return x
 
 
-# Processes that are not forked import torch first, which takes seconds: so there are few of them.
+# There are few such cases, because processes that are not forked import torch first, which takes
+# seconds.
 @pytest.mark.parametrize(
     ("workers", "method", "views"), [(0, None, False), (0, None, True), (2, "fork", False), (2, "fork", True), (1, "spawn", False)]
 )

@@ -1,4 +1,5 @@
-"""One table of calls through stocaching's class and through ours: same results, same kinds of exception, same things printed."""
+"""One table of calls for stocaching's class and for ours: equal results, equal kinds of exceptions,
+equal printed text."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ pytestmark = [
     pytest.mark.skipif(torch is not None and not hasattr(torch.dtype, "itemsize"), reason="stocaching needs torch 2.1 (dtype.itemsize)"),
 ]
 
-DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float32", "float64"]  # bool fails in stocaching's constructor since torch refuses `bool *= 0`
+# without bool, which fails in stocaching's constructor since torch refuses `bool *= 0`
+DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float32", "float64"]
 LENGTH, DIMS = 12, (2, 3)
 
 
@@ -66,7 +68,7 @@ VIEWS = {  # more indices for cache[...]
 
 
 def script(dtype: str) -> list[tuple[str, Any]]:
-    """The calls, in order. Each is done to both caches before the next."""
+    """The calls, in order. Each runs on both caches before the next."""
     calls: list[tuple[str, Any]] = [
         ("len", len),
         ("shape", lambda c: tuple(c.array.shape)),
@@ -95,14 +97,14 @@ def script(dtype: str) -> list[tuple[str, Any]]:
 
     for name, index in INDICES.items():
         calls.append((f"[{name}] = sample", store(index, some["sample"])))
-        calls.append((f"get {name}", lambda c, index=index: c.get_slot(index)))  # the state has not changed
+        calls.append((f"get {name}", lambda c, index=index: c.get_slot(index)))  # the state must not have changed
         calls.append((f"read [{name}]", lambda c, index=index: c[index]))
     for name, value in some.items():
         calls += [(f"[-2] = {name}", store(-2, value)), ("read", lambda c: c[-2]), ("read", lambda c: c[10])]
     for name, index in VIEWS.items():
         calls.append((f"read [{name}]", lambda c, index=index: c[index]))
         if name == "list outside":
-            continue  # torch stores what is inside before it complains; here nothing is stored
+            continue  # torch stores the valid indices before it raises; ours stores nothing
         for value in ("number", "row", "sample", "wrong shape"):
             calls.append((f"[{name}] = {value}", store(index, some[value])))
             calls.append(("array", lambda c: c.array.clone()))
@@ -116,7 +118,7 @@ def script(dtype: str) -> list[tuple[str, Any]]:
 
 
 def outcome(call: Any, cache: Any) -> tuple[str, Any]:
-    """What a call gave, in a form that can be compared; of exceptions, which built-in types they are."""
+    """The result of a call in a form that can be compared. For exceptions: their built-in types."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -150,7 +152,8 @@ def both(*arguments: Any) -> tuple[Any, Any, str, str]:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_same_answers(dtype, limit):
     slot = 6 * getattr(torch, dtype).itemsize
-    # "some": room for seven slots and the state bytes. stocaching takes whole GiB, but computes with fractions all the same.
+    # "some": space for seven slots and the state bytes. stocaching documents whole GiB, but accepts
+    # fractions.
     gib = 1 if limit == "all" else (7 * slot + LENGTH) / 2**30
     (_, theirs), (_, ours), their_text, our_text = both(gib, LENGTH, DIMS, getattr(torch, dtype))
     assert len(theirs) == len(ours) == (LENGTH if limit == "all" else 7)
@@ -197,7 +200,7 @@ def test_shm_size_is_the_same():
 
 
 def test_the_readme_example_of_stocaching():
-    """Its dataset, with the import changed."""
+    """The dataset of that README, with the import changed."""
     import stocaching
 
     import stocached

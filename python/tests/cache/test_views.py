@@ -1,4 +1,5 @@
-"""Views live as long as they are referred to: past close, past the cache object, through any order of garbage collection, to the end of the interpreter."""
+"""Views live as long as a reference to them: after close, after the cache object, in any order of
+garbage collection, and to the end of the interpreter."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ def maps() -> list[str]:
     """Maps of unnamed caches in this process."""
     return [
         line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:stocached:" in line
-    ]  # not what a loader of another test still has
+    ]  # maps of loaders of other tests do not count
 
 
 @pytest.fixture(autouse=True)
 def no_map_is_left():
     gc.collect()
-    until(lambda: not maps(), "what other tests had is gone")
+    until(lambda: not maps(), "the maps of other tests have ended")
     yield
     gc.collect()
     assert not maps()
@@ -42,7 +43,7 @@ def test_view_outlives_close_and_cache():
     del cache, view
     gc.collect()
     assert (part == pattern(1)[10:20]).all()
-    assert len(maps()) == 1  # the payload; the control part went with the handle
+    assert len(maps()) == 1  # the payload; the control part ended with the handle
     del part
     assert not maps()
 
@@ -63,7 +64,7 @@ def test_views_of_fields_and_variable_samples_outlive_the_cache():
     assert variable["box"].sum() == 12
 
 
-def test_maps_go_when_nobody_looks():
+def test_maps_end_with_the_last_view():
     for _ in range(50):
         cache = Cache.create(samples=4, sample_bytes=1000)
         cache.put(0, pattern(0))
@@ -73,7 +74,7 @@ def test_maps_go_when_nobody_looks():
 
 
 class Holder:
-    """Takes part in a cycle, and looks at its view when it is finalised."""
+    """Is part of a reference cycle, and reads its view when it is finalised."""
 
     seen: list[bool] = []
 
@@ -86,7 +87,8 @@ class Holder:
         Holder.seen.append(bool((self.view == pattern(0)).all()))
         if self.cache is not None:
             try:
-                again = self.cache.get(0)  # works, or says that it is closed: the collector may have finalised the handle first
+                # works, or raises ClosedError: the collector may have finalised the handle first
+                again = self.cache.get(0)
             except ValueError:
                 return
             Holder.seen.append(bool((again == pattern(0)).all()))
@@ -101,7 +103,7 @@ def test_cycles_are_collected_in_any_order(keep_cache, reverse):
     for cache in caches:
         cache.put(0, pattern(0))
         holders.append(Holder(cache, keep_cache))
-        cache.holder = holders[-1]  # and the cache is in the cycle too
+        cache.holder = holders[-1]  # the cache is in the cycle too
     if reverse:
         holders.reverse()
         caches.reverse()
@@ -122,7 +124,7 @@ EXIT = """
     class Last:
         def __init__(self, view, cache): self.view, self.cache = view, cache
         def __del__(self):
-            assert bytes(self.view[::499]) == b"\3\3\3"  # a NumPy method might import, which an interpreter at its end cannot
+            assert bytes(self.view[::499]) == b"\3\3\3"  # a NumPy method might import a module, which fails when the interpreter ends
             try: self.cache.get(0)
             except Exception: pass
     {how}
@@ -166,7 +168,7 @@ def test_daemon_thread_that_still_reads_at_exit_does_no_harm():
 
 
 def test_close_while_other_threads_read():
-    """The handle goes when the last call is back: no use after free, only ClosedError."""
+    """The handle ends when the last call returns: no use after free, only ClosedError."""
     python(
         """
         import threading, numpy as np, stocached
@@ -196,7 +198,8 @@ def test_close_while_other_threads_read():
 
 
 def test_store_into_the_map_kills_only_the_process_that_does_it(folder):
-    """Memory of the cache is mapped read-only: whoever goes round NumPy's check dies, and the bytes stay."""
+    """The memory of the cache is mapped read-only. A process that bypasses NumPy's check dies, and
+    the bytes stay."""
     cache = Cache.create("kept", samples=4, sample_bytes=1000, dir=folder)
     cache.put(0, pattern(0))
     result = python(
@@ -218,4 +221,4 @@ def test_views_can_be_pickled_as_copies():
         cache.put(0, pattern(0))
         copy = pickle.loads(pickle.dumps(cache.get(0)))
         cache.put(0, pattern(1), overwrite=True)
-        assert (copy == pattern(0)).all()  # NumPy 2.5 keeps it read-only, others do not
+        assert (copy == pattern(0)).all()  # NumPy 2.5 keeps it read-only, older versions do not

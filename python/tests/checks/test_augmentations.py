@@ -1,6 +1,9 @@
-"""The usual random augmentations in a dataset, each with some probability: whether a cache takes them.
+"""The usual random augmentations in a dataset, each with some probability: whether a cache accepts
+the samples.
 
-STOCACHED_TEST_AUGMENTATIONS=200 sends as many seeds of each, with every probability, through every way in: `make soak`."""
+STOCACHED_TEST_AUGMENTATIONS=200 runs that many seeds of each augmentation, with every probability
+and every way to use a cache: `make soak`.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,10 @@ v2: Any
 
 @pytest.fixture(autouse=True, scope="module")
 def imported():
-    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    """Imports the packages. Not at collection, because that takes seconds in each process that runs
+    tests."""
     global A, v1, v2
-    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # else it asks the package index for its newest version
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # otherwise it asks the package index for its newest version
     reason = "torchvision and albumentations are not installed: tools/setup.sh torch does it"
     A = pytest.importorskip("albumentations", reason=reason)
     v1 = pytest.importorskip("torchvision.transforms", reason=reason)
@@ -41,12 +45,13 @@ def imported():
 
 
 def picture() -> Any:
-    """Of 3 x 12 x 12, not the same from left to right, in colour."""
+    """A picture of 3 x 12 x 12 in colour, which is not symmetric."""
     return torch.linspace(0, 1, 3 * 12 * 12).reshape(3, 12, 12)
 
 
 def on_arrays(transform: Any) -> Callable[[Any], Any]:
-    """An augmentation of albumentations, which takes pictures as NumPy has them, and has generators of its own."""
+    """An augmentation of albumentations, which takes pictures as NumPy arrays and has its own
+    generators."""
     return lambda image: torch.from_numpy(np.array(transform(image=image.permute(1, 2, 0).numpy())["image"].transpose(2, 0, 1)))
 
 
@@ -58,7 +63,7 @@ def own_numpy(p: float) -> Callable[[Any], Any]:
     return flip_by(np.random.default_rng(np.random.randint(2**31)).random)(p)
 
 
-# What draws from the global generators, and what has generators of its own.
+# Augmentations that draw from the global generators, and augmentations with their own generators.
 AMBIENT = {
     "v1.RandomHorizontalFlip": lambda p: v1.RandomHorizontalFlip(p),
     "v1.RandomErasing": lambda p: v1.RandomErasing(p),
@@ -79,7 +84,8 @@ ALL = AMBIENT | OWN
 
 
 class Augmented:
-    """Pictures, augmented, but for those that a cache loads for a trial when it is made: these look harmless."""
+    """Augmented pictures, except for those that a cache probes when it is made: these look
+    harmless."""
 
     def __init__(self, name: str, p: float) -> None:
         self.transform = ALL[name](p)
@@ -94,7 +100,8 @@ class Augmented:
 def seed(number: int) -> None:
     random.seed(number)
     np.random.seed(number)
-    torch.default_generator.manual_seed(number)  # torch.manual_seed also notes the seed for devices, which takes longer than a try
+    # torch.manual_seed also stores the seed for devices, which takes longer than a try
+    torch.default_generator.manual_seed(number)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +119,7 @@ def take_back(fills: Fills) -> str:
 
 
 def by_check(dataset: Augmented) -> None:
-    """What a cache does with each sample, but for storing it."""
+    """What a cache does with each sample, without storing it."""
     for index in PROBED:
         assert examine([index], [dataset[index]], False, lambda index=index: [dataset[index]], encode) is None
     guard = Guard(Fills(), remedy_of("a test"), encode, take_back)
@@ -151,7 +158,7 @@ WAYS = {"CachedDataset": by_cached, "0 workers": by_loader(0), "2 workers": by_l
 
 
 def accepted(name: str, p: float, way: Callable[[Augmented], None], seeds: int) -> int:
-    """How many of so many tries raise no error."""
+    """Number of tries that raise no error."""
     count = 0
     for number in range(seeds):
         seed(number)

@@ -1,4 +1,5 @@
-"""Fingerprints that are derived from datasets and transforms: what they tell apart, what they do not, and that they are the same in every process."""
+"""Fingerprints derived from datasets and transforms: which of them differ, which do not, and that
+every process derives the same."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from stocached._checks.derived_fingerprint import Derived, derive
 from stocached._checks.identity import UntoldError
 from stocached._common import once_per_machine
 
-# ---------------------------------------------------------------------------------------------------- transforms
+# ------------------------------------------------------------ transforms
 
 
 @pytest.mark.parametrize("name", pairs)
@@ -50,7 +51,7 @@ def test_digests_are_the_same_in_every_process():
         assert done.stdout == here
 
 
-# ---------------------------------------------------------------------------------------------------- data
+# ------------------------------------------------------------ data
 
 
 class Pixels:
@@ -61,7 +62,7 @@ class Pixels:
         self.labels = list(range(1000))
         for index in changed:
             self.images[index, 1, 2] += 1
-        self.loads = 0  # what a run makes of it is no matter
+        self.loads = 0  # the number of loads must not matter
 
     def __len__(self):
         return len(self.images)
@@ -86,7 +87,7 @@ class Around:
 
 
 class Files:
-    """A folder of files, as torchvision's datasets list them."""
+    """A folder of files, listed like torchvision's datasets."""
 
     def __init__(self, root, transform=None):
         self.root, self.transform = str(root), transform
@@ -147,7 +148,7 @@ class Trimmed(Around):
 
 @pytest.mark.parametrize("other", [Cropped(Pixels(), size=2), Trimmed(Pixels(), size=1)], ids=["attributes", "code"])
 def test_attributes_and_code_of_datasets_are_hints(other):
-    assert derive(Around(Pixels(), epoch=1)) == derive(Around(Pixels(), epoch=2))  # nobody uses it
+    assert derive(Around(Pixels(), epoch=1)) == derive(Around(Pixels(), epoch=2))  # no code uses it
     a, b = derive(Cropped(Pixels(), size=1)), derive(other)
     assert (a.changed(b), a.certain(b), whole(a)) == (None, False, True)
 
@@ -161,7 +162,7 @@ def test_datasets_that_do_not_say_where_samples_come_from_are_not_told():
             return index * 2
 
     class Reads(Pixels):
-        """Beside arrays it has a file, of which nothing is known."""
+        """Has arrays, and a file whose content is unknown."""
 
         def __init__(self):
             super().__init__()
@@ -219,11 +220,12 @@ def test_an_attribute_that_raises_ends_nothing():
 def test_folders(root):
     here = derive(Files(root))
     assert "?" not in str(here)
-    assert here.sampled  # a dataset of the program's own may read files that it does not list
+    assert here.sampled  # a dataset of the program may read files that it does not list
     assert derive(Files(root)) == here
     copied = shutil.copytree(root, root.parent / "elsewhere", copy_function=shutil.copyfile)
     there = derive(Files(copied))
-    assert (there.changed(here), there.certain(here), there.data) == (None, False, here.data)  # times and the folder's name are hints
+    # file times and the folder's name are hints
+    assert (there.changed(here), there.certain(here), there.data) == (None, False, here.data)
     (root / "0" / "0.raw").write_bytes(b"longer" * 100)
     assert derive(Files(root)).changed(here) == "data"
     (copied / "1" / "1.raw").rename(copied / "1" / "2.raw")
@@ -241,12 +243,12 @@ def test_at_most_10000_files_are_looked_at(tmp_path, monkeypatch):
     real = os.stat
     monkeypatch.setattr(derived_fingerprint.os, "stat", lambda name, *more, **settings: seen.update([str(name)]) or real(name, *more, **settings))
     derive(dataset)
-    assert seen[str(path)] <= 10_000 + 2  # and one look whether it is a file
+    assert seen[str(path)] <= 10_000 + 2  # plus one check whether it is a file
 
 
 def test_large_arrays_are_read_in_part():
     large, late = np.zeros((40, 1024, 1024), np.uint8), np.zeros((40, 1024, 1024), np.uint8)
-    late[-1, -1, -1] = 1  # the last place is one of those that are read
+    late[-1, -1, -1] = 1  # the last item is one of those that are read
     a, b = derive(large), derive(late)
     assert a.sampled
     assert a.data != b.data
@@ -265,11 +267,12 @@ def test_a_file_that_is_mapped(tmp_path):
     assert derive(array).changed(before) == "data"
 
 
-# ---------------------------------------------------------------------------------------------------- once a machine
+# ------------------------------------------------------------ once a machine
 
 
 def test_programs_that_ask_at_the_same_time_look_once():
-    """Four processes that run already: one of them computes, and a fifth that begins later does so anew."""
+    """Four processes that already run: one of them computes. A fifth that starts later computes
+    again."""
     key, (read, write) = f"test-{os.getpid()}", os.pipe()
 
     def asked():
@@ -283,7 +286,7 @@ def test_programs_that_ask_at_the_same_time_look_once():
             os.read(begin[k][0], 1)
             os._exit(asked() != "text")
         children.append(child)
-    while once_per_machine._now() < max(map(_started, children)):  # the tick of the kernel's clock that they began in
+    while once_per_machine._now() < max(map(_started, children)):  # all began in this tick of the kernel's clock
         pass
     for _, end in begin:
         os.write(end, b".")
@@ -303,7 +306,7 @@ def _started(pid):
     return (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) + 1) / os.sysconf("SC_CLK_TCK")
 
 
-def test_who_asks_again_gets_a_new_answer():
+def test_a_second_question_gets_a_new_answer():
     key, answers = f"test-again-{os.getpid()}", iter("ab")
     assert [once_per_machine.once_a_machine(key, lambda: next(answers)) for _ in range(2)] == ["a", "b"]
     os.unlink(f"/dev/shm/stocached-{os.geteuid()}/.lookups/{key}")
@@ -316,7 +319,7 @@ def test_a_folder_that_is_not_ours_alone_is_not_used(tmp_path, monkeypatch):
     assert not list((tmp_path).glob(".lookups/*"))
 
 
-# ---------------------------------------------------------------------------------------------------- in a cache
+# ------------------------------------------------------------ in a cache
 
 
 def test_the_text_fits_the_header_and_is_read_again():
@@ -343,7 +346,8 @@ def fill(dataset, name):
 @pytest.mark.parametrize(
     ("other", "what"),
     [
-        (lambda: Pixels(changed=range(3, 999, 10)), "data"),  # 100 of 1,000 samples; none of the three that are compared at once
+        # 100 of 1,000 samples, but none of the three that are compared at once
+        (lambda: Pixels(changed=range(3, 999, 10)), "data"),
         (lambda: Pixels(changed=[700]), "data"),
         (lambda: Pixels(lambda x: x * 1), "transform"),
     ],
@@ -354,7 +358,8 @@ def test_a_named_cache_of_other_samples_is_refused(other, what, cache_name):
         FingerprintError, match=rf"made for other samples: the {what} of the dataset changed .*stocached rm {cache_name}.*fingerprint="
     ):
         Loader(other(), 10, name=cache_name)
-    again = Loader(Pixels(), 10, name=cache_name)  # nothing has changed: no warning, and nothing is compared in the background
+    # nothing has changed: no warning, and no comparison in the background
+    again = Loader(Pixels(), 10, name=cache_name)
     assert again._cached._comparison is None
     assert Cache.attach(cache_name).fingerprint == str(derive(Pixels()))
 

@@ -1,4 +1,4 @@
-"""Fingerprints that are derived from datasets of torch, torchvision and Hugging Face, and from their transforms."""
+"""Fingerprints derived from datasets and transforms of torch, torchvision and Hugging Face."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if torch is not None:
 
 
 def import_torchvision():
-    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    """Imports torchvision. Not at collection, because that takes seconds in each process that runs
+    tests."""
     global v1, v2, CIFAR10, FakeData, ImageFolder
     from torchvision import transforms as v1
     from torchvision.datasets import CIFAR10, FakeData, ImageFolder
@@ -37,7 +38,8 @@ def imported():
     import_torchvision()
 
 
-TRANSFORMS = ["v1", "v2", "interpolation", "Lambda", "a module", "weights", "order", "a partial", "a dtype"]  # names in transforms()
+# names in transforms()
+TRANSFORMS = ["v1", "v2", "interpolation", "Lambda", "a module", "weights", "order", "a partial", "a dtype"]
 
 
 def pictures(root, transform=None):
@@ -56,7 +58,7 @@ def whole(derived):
 
 
 def transforms():
-    """Pairs that give tensors of equal shape."""
+    """Pairs of transforms that give tensors of equal shape."""
     return {
         "v1": [v1.Compose([v1.Resize((4, 4)), v1.ToTensor(), v1.Normalize([mean], [1.0])]) for mean in (0.5, 0.4)],
         "v2": [v2.Compose([v2.Resize((4, 4)), v2.ToImage(), v2.ToDtype(torch.float32, scale=scale)]) for scale in (True, False)],
@@ -134,7 +136,7 @@ def test_it_is_the_same_in_another_process(tmp_path):
     assert done.stdout.strip() == str(here)
 
 
-# ---------------------------------------------------------------------------------------------------- in a cache
+# ------------------------------------------------------------ in a cache
 
 
 def fill(dataset, name, size="16MiB"):
@@ -148,7 +150,8 @@ def tensors(transform):
 
 @pytest.mark.parametrize("make", [lambda dataset, **more: CachedDataset(dataset, **more), lambda dataset, **more: DataLoader(dataset, 10, **more)])
 def test_another_transform_of_equal_shape_is_refused(make, tmp_path, cache_name):
-    """Pictures of one colour are the same whether they are flipped or not: samples say nothing."""
+    """Pictures of one colour look the same when they are flipped, so the samples do not show the
+    change."""
     fill(pictures(tmp_path / "data", tensors(v2.Lambda(v2.functional.horizontal_flip))), cache_name)
     with pytest.raises(stocached.FingerprintError, match=rf"the transform of the dataset changed since then.*stocached rm {cache_name}"):
         make(pictures(tmp_path / "data", tensors(v2.Lambda(v2.functional.vertical_flip))), name=cache_name)
@@ -173,7 +176,8 @@ def test_a_copied_folder_is_served(tmp_path, cache_name):
 
 
 def test_a_file_of_the_same_size_is_found_by_comparing(tmp_path, cache_name):
-    """All but the samples that are looked at first are swapped for others of their size: only the times say so."""
+    """All samples but those that are probed first are replaced by others of the same size. Only
+    their times differ."""
     dataset = pictures(tmp_path / "data", tensors(v2.Identity()))
     sizes = {}
     for path, _ in dataset.samples:

@@ -1,4 +1,5 @@
-"""Generators that nobody draws from are not seeded for each sample; what is drawn is the same as if all were, whoever loads which sample."""
+"""Generators that no sample draws from are not seeded for each sample. The drawn numbers are the
+same as if all were, whichever worker loads a sample."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ DRAWS = {
     "random.gauss": (PythonGenerator, lambda: random.gauss(0, 1)),
     "random.choice": (PythonGenerator, lambda: random.choice("ab")),
     "random.seed": (PythonGenerator, lambda: random.seed(77)),
-    "random.randbytes": (PythonGenerator, lambda: random.randbytes(4 * 624)),  # every word once: as many are left as before
+    # every word once: as many are left as before
+    "random.randbytes": (PythonGenerator, lambda: random.randbytes(4 * 624)),
     "numpy.random.rand": (NumpyGenerator, np.random.rand),
-    "numpy.random.rand(312)": (NumpyGenerator, lambda: np.random.rand(312)),  # so here
+    "numpy.random.rand(312)": (NumpyGenerator, lambda: np.random.rand(312)),  # the same here
     "numpy.random.randn": (NumpyGenerator, np.random.randn),
     "numpy.random.randint": (NumpyGenerator, lambda: np.random.randint(2)),
     "numpy.random.permutation": (NumpyGenerator, lambda: np.random.permutation(3)),
@@ -41,12 +43,12 @@ def states_kept():
 
 
 @pytest.mark.parametrize("draw", list(DRAWS))
-def test_whoever_draws_is_noticed(draw):
+def test_every_draw_is_noticed(draw):
     kind, function = DRAWS[draw]
     for generator in (PythonGenerator(), NumpyGenerator()):
         generator.seed(5)
         drawn = generator.watch()
-        assert drawn is not None, "the generators of this Python and this NumPy lie otherwise than docs say"
+        assert drawn is not None, "the generators of this Python and NumPy have another layout than documented"
         assert not drawn()
         function()
         assert drawn() == isinstance(generator, kind)
@@ -66,7 +68,7 @@ def test_another_generator_in_the_place_of_numpys_is_noticed():
 
 
 class Counted:
-    """A generator that counts, and can say whether somebody drew from it."""
+    """A generator that counts, and knows whether a sample drew from it."""
 
     def __init__(self, watched: bool = True) -> None:
         self.seeds: list[int] = []
@@ -88,7 +90,7 @@ def load(seeding, seed, function):
     return seeding.load(seed, function, function)
 
 
-def test_seeded_are_those_that_somebody_draws_from_or_nobody_knows_of():
+def test_generators_that_are_used_or_unknown_are_seeded():
     used, idle, unknown = Counted(), Counted(), Counted(watched=False)
     seeding = Seeding([used, idle, unknown])
     for seed in (3, 4, 5):
@@ -104,7 +106,7 @@ def test_one_that_is_drawn_from_later_is_seeded_from_then_on():
     assert late.seeds == other.seeds == [1]
     times = []
     assert load(seeding, 3, lambda: (times.append(1), late.draw())[1]) == 3
-    assert len(times) == 2  # the first was in vain
+    assert len(times) == 2  # the first load did not count
     assert load(seeding, 4, lambda: (times.append(1), late.draw())[1]) == 4
     assert len(times) == 3
     load(seeding, 5, lambda: None)
@@ -144,7 +146,7 @@ def test_seeds_of_many_are_those_of_each():
 
 
 class Noisy(Numbers):
-    """Some samples have something random in them: of one generator, of another one, of both."""
+    """Some samples have a random part: from one generator, from another, or from both."""
 
     def __getitem__(self, index):
         sample = super().__getitem__(index).astype(np.float64)
@@ -180,8 +182,8 @@ def test_they_are_those_of_a_generator_that_is_seeded_for_each():
 
 
 def noise(sample):
-    sample[0] += 1  # in place: done again it would be 2
-    if sample[1] == 1_000_003 + 250:  # that of one sample alone
+    sample[0] += 1  # in place: if it ran twice, the result would be 2
+    if sample[1] == 1_000_003 + 250:  # only for that sample
         sample[2] = np.random.randint(1 << 30)
     return sample
 

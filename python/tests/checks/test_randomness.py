@@ -1,4 +1,5 @@
-"""Random samples get into no cache, whoever loads them: draws are noticed, not values that differ."""
+"""No cache stores random samples, whichever process loads them. The check notices draws, not only
+values that differ."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from stocached._random import generators
 from stocached.prepare import BlockStorage, DataPreparer, DatasetInfo, MemoryStorage, prepare
 
 N = 60
-LATE = 5  # a sample that no constructor tries out
+LATE = 5  # a sample that no constructor probes
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def states_kept():
 
 
 class Constant:
-    """Every sample is the same; `do(index)` is done for it before."""
+    """Every sample is the same. `do(index)` runs before it is returned."""
 
     def __init__(self, do, n=N):
         self.do, self.n = do, n
@@ -48,12 +49,13 @@ class Constant:
 
 
 def at(index, do):
-    """Does it for one sample alone."""
+    """Runs it for one sample only."""
     return lambda k: do() if k == index else None
 
 
 def gauss_again():
-    """Takes the second of two numbers that were made together, which moves no position."""
+    """Returns the second of two numbers that were made together, which does not move the
+    generator's position."""
     np.random.standard_normal()
 
 
@@ -70,7 +72,7 @@ def read_all(dataset):
     return [dataset[k] for k in range(len(dataset))]
 
 
-# ------------------------------------------------------------------------------------------------ every way in
+# ------------------------------------------------------------ every way in
 
 
 def by_cached(dataset, **options):
@@ -167,7 +169,7 @@ def test_what_is_allowed_to_be_random_is(way):
 
 @pytest.mark.parametrize("draw", list(DRAWS))
 def test_every_draw_is_noticed(draw):
-    np.random.standard_normal()  # the second number is left
+    np.random.standard_normal()  # leaves the second number in the generator
     random.gauss(0, 1)
     with pytest.raises(NondeterministicDatasetError, match=f"global generator of {draw.partition(',')[0]}[ :]"):
         by_cached(Constant(at(LATE, DRAWS[draw])))
@@ -220,11 +222,11 @@ def test_a_batch_names_its_samples():
         CachedSamples(Batches(lambda k: None)).__getitems__(list(range(1, 21)))
 
 
-# ------------------------------------------------------------------------------------------------ the numbers of the program
+# ------------------------------------------------------------ the numbers of the program
 
 
 class Lazy(Constant):
-    """Makes a model of random weights before its first sample."""
+    """Makes a model with random weights before its first sample."""
 
     def __init__(self, n=N):
         super().__init__(self.build, n)
@@ -268,7 +270,7 @@ def test_the_second_gaussian_is_put_back():
         assert [(np.random.standard_normal(), random.gauss(0, 1)) for _ in range(4 - before)] == expected
 
 
-# ------------------------------------------------------------------------------------------------ what is no randomness
+# ------------------------------------------------------------ what is no randomness
 
 
 def seeded(index):
@@ -284,7 +286,7 @@ def test_no_false_alarm(way, dataset):
 
 
 def test_samples_that_seed_themselves_do_not_hide_those_that_draw():
-    """As in a concatenation of both."""
+    """As in a concatenation of both datasets."""
     first, n = 100, 3000
     cached = CachedSamples(Constant(lambda k: random.random() if first <= k < n - 1 and k != (n - 1) // 2 else seeded(k), n))
     with pytest.raises(NondeterministicDatasetError) as caught:
@@ -331,7 +333,7 @@ def test_another_thread_that_draws_is_not_the_dataset(way):
 
     with drawing():
         WAYS[way][0](Constant(work), **({"allow_random": False} if way != "prepare" else {}))
-        # and yet samples that differ are noticed
+        # samples that differ are still noticed
         own = np.random.default_rng(3)
         with pytest.raises(NondeterministicDatasetError, match="differ"):
             CachedSamples(Of(lambda k: own.random()))
@@ -344,7 +346,7 @@ def test_a_dataset_that_draws_in_a_thread_of_its_own():
         thread.join()
 
     idle = threading.Event()
-    waits = threading.Thread(target=idle.wait)  # a thread that does nothing is no reason to look the other way
+    waits = threading.Thread(target=idle.wait)  # an idle thread must not switch the check off
     waits.start()
     try:
         with pytest.raises(NondeterministicDatasetError, match="global generator of random"):
@@ -374,11 +376,11 @@ def test_a_loader_within_a_dataset():
     assert cached.stats().ready == N
 
 
-# ------------------------------------------------------------------------------------------------ generators of the dataset's own
+# ------------------------------------------------------------ generators of the dataset's own
 
 
 class Of:
-    """A dataset of the values of a function."""
+    """A dataset with the values of a function."""
 
     def __init__(self, function, n=N):
         self.function, self.n = function, n
@@ -391,7 +393,7 @@ class Of:
 
 
 def differing(index_from):
-    """A dataset with a generator of its own, whose samples differ from some index on."""
+    """A dataset with its own generator, whose samples differ from some index on."""
     own = np.random.default_rng()
     return Of(lambda k: np.full(3, own.random() if k >= index_from and k != N - 1 and k != (N - 1) // 2 else 0.5))
 
@@ -406,7 +408,7 @@ def test_samples_that_differ_are_found_and_the_cache_is_cleared():
     assert "CachedDataset(dataset, ..., augment=fn)" in said
     assert "The cache was cleared, of 11 samples." in said
     assert cached.stats().ready == 0
-    with pytest.raises(NondeterministicDatasetError, match="sample 10 of"):  # it stays refused
+    with pytest.raises(NondeterministicDatasetError, match="sample 10 of"):  # later calls raise it too
         cached[3]
     assert cached.stats().ready == 0
 
@@ -424,7 +426,7 @@ def test_only_samples_of_this_program_are_removed_from_the_cache_of_another(vari
             read_all(cached)
         assert [k for k in range(N) if k in theirs] == [2, 7]
         assert theirs.verify() == []
-        assert theirs.put(3, np.full(3, 0.25)), "its place can be filled again"
+        assert theirs.put(3, np.full(3, 0.25)), "its slot can be filled again"
         mine.close()
 
 
@@ -440,13 +442,14 @@ def test_samples_that_a_loader_gave_before_are_counted(workers):
         assert given == 4
         assert re.search(r"The cache was cleared, of \d+ samples\.", str(caught.value))
     else:
-        assert given <= 4, "a worker may be ahead of the loop, and no other goes on meanwhile"
+        assert given <= 4, "one worker may be ahead of the loop; the others wait"
     assert loader.cache.stats().ready == 0
     loader.close()
 
 
 def test_workers_that_are_spawned_share_what_they_know():
-    """One finds out; the others store nothing from then on, and what they had stored goes as well."""
+    """One worker finds it. The others store nothing from then on, and the samples that they had
+    stored are removed."""
     fills = Fills(100)
     again = pickle.loads(pickle.dumps(fills))
     assert [again.compared() for _ in range(32)] == [True] * 32
@@ -456,7 +459,9 @@ def test_workers_that_are_spawned_share_what_they_know():
         again.error.check()
     data = pickle.dumps(fills)
     del fills, again
-    alone = pickle.loads(data)  # its process has closed it: it begins anew, as a cache may outlive who pickled it
+    # the other process has closed it: it starts again, because a cache may outlive the process that
+    # pickled it
+    alone = pickle.loads(data)
     assert alone.compared()
     alone.error.check()
 
@@ -491,7 +496,8 @@ def test_a_sample_that_cannot_be_loaded_again_is_not_stored():
 
 
 def test_values_that_are_compared():
-    """NaN equals NaN, text and bytes are compared, and what a dataset changes in place is noticed."""
+    """NaN equals NaN. Text and bytes are compared. Changes that a dataset makes in place are
+    noticed."""
     cached = CachedSamples(Of(lambda k: {"nan": np.array([np.nan, 1]), "text": f"{k}", "raw": bytes([k]), "none": None, "more": [k, 1.5, True]}))
     read_all(cached)
     assert cached.stats().ready == N
@@ -535,11 +541,11 @@ def test_nothing_of_a_refused_preparation_stays(tmp_path):
     assert prepare(Large(N), storage())
 
 
-# ------------------------------------------------------------------------------------------------ loading alone
+# ------------------------------------------------------------ loading alone
 
 
 def test_one_thread_loads_alone():
-    """While it does, another one neither goes on nor begins."""
+    """Meanwhile another thread neither goes on nor begins."""
     entered, inside, order = threading.Event(), threading.Event(), []
 
     def other():
@@ -555,7 +561,7 @@ def test_one_thread_loads_alone():
     thread = threading.Thread(target=other)
     thread.start()
     entered.wait()
-    loading.enter()  # of this thread: within its own load it may load alone as well
+    loading.enter()  # in this thread: inside its own load it may load alone too
     with loading.alone(0.01) as alone:
         assert not alone
     inside.set()
@@ -591,8 +597,9 @@ def test_two_that_load_within_loads_do_not_wait_for_each_other():
     assert all(alone)
 
 
-def test_who_waits_for_the_load_of_another_thread_is_not_loading():
-    """get_or_load of one thread waits, within a load of its own, for that of another one, which has to load alone."""
+def test_a_thread_that_waits_for_the_load_of_another_is_not_loading():
+    """get_or_load in one thread waits, inside its own load, for that of another thread, which must
+    load alone."""
     waiting, results = threading.Event(), []
     with Cache.create(samples=2, shape=1, dtype="int64") as cache:
 
@@ -633,7 +640,8 @@ def test_a_fork_in_the_middle_of_a_load():
 
 
 def test_threads_pause_while_a_sample_is_loaded_again():
-    """Else each would see the numbers that the others draw, in their loads or in augment=, and take them for those of its sample."""
+    """Otherwise each thread would see numbers that others draw, in loads or in augment=, and would
+    blame its own sample."""
     busy, calls, together = set(), [], []
 
     @contextlib.contextmanager
@@ -651,7 +659,7 @@ def test_threads_pause_while_a_sample_is_loaded_again():
                 calls.append(index)
                 if len(calls) == 1:
                     random.random()
-                elif len(calls) <= 3:  # again, from two states
+                elif len(calls) <= 3:  # loaded again, from two states
                     together.append(others)
                     time.sleep(0.01)
                     together.append(busy - {threading.get_ident()})
@@ -671,7 +679,7 @@ def test_threads_pause_while_a_sample_is_loaded_again():
 
 
 def test_nothing_that_checks_keeps_the_cache():
-    """The memory of a cache goes with the last reference to it, not with the next garbage collection."""
+    """The memory of a cache ends with its last reference, not with the next garbage collection."""
     gc.disable()
     try:
         dataset = CachedSamples(Constant(lambda k: None))
@@ -686,7 +694,7 @@ def test_nothing_that_checks_keeps_the_cache():
 
 
 def test_a_loader_with_threads_within_a_dataset():
-    """Its threads load while a sample is loaded again, which otherwise runs alone."""
+    """Its threads load while a sample is loaded again, which otherwise happens alone."""
 
     class Outer(Constant):
         def __getitem__(self, index):
@@ -702,7 +710,7 @@ def test_a_loader_with_threads_within_a_dataset():
 
 
 def test_a_load_that_waits_for_threads_of_the_program(monkeypatch):
-    """They are older than the load, and wait for it until their patience ends."""
+    """The threads started before the load, and wait for it until their timeout."""
     monkeypatch.setattr(loading, "_patience", 0.01)
     inner = Cache.create(samples=N, shape=1, dtype="int64")
     with inner, ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""Random samples get into no cache: draws from torch's generator, in loaders and workers of torch."""
+"""No cache stores random samples: draws from torch's generator, in loaders and workers of torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stocached._random import generators
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
-N, LATE = 60, 5  # LATE: a sample that no constructor tries out
+N, LATE = 60, 5  # LATE: a sample that no constructor probes
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def states_kept():
 
 
 class Constant:
-    """Every sample is the same; `do(index)` is done for it before."""
+    """Every sample is the same. `do(index)` runs before it is returned."""
 
     def __init__(self, do):
         self.do = do
@@ -70,7 +70,7 @@ def test_every_draw_is_noticed(draw, known, monkeypatch):
         monkeypatch.setattr(torch_generator, "_offset", lambda: 0)
         monkeypatch.setattr(generators, "_known", (*generators.known()[:2], torch_generator.TorchGenerator()))
     monkeypatch.setattr(generators, "_observer", None)
-    torch.randn(1, dtype=torch.float64)  # one of two is left
+    torch.randn(1, dtype=torch.float64)  # leaves one of two numbers in the generator
     dataset = CachedDataset(late(DRAWS[draw]))
     dataset[LATE - 1]
     with pytest.raises(NondeterministicDatasetError, match=f"sample {LATE} of the dataset draws random numbers from the global generator of torch:"):
@@ -79,7 +79,7 @@ def test_every_draw_is_noticed(draw, known, monkeypatch):
 
 
 def test_the_memory_of_this_torch_is_known():
-    """Otherwise each look takes 2 us; torch_generator.py says how it lies."""
+    """Otherwise each check takes 2 us. torch_generator.py describes the layout."""
     assert generators.known()[2].places()
 
 
@@ -177,7 +177,7 @@ if __name__ == "__main__":
                 found += "were removed from the cache" in str(error)
             except StopIteration:
                 break
-    assert found  # one finds it, and each load is an error from then on
+    assert found  # one worker finds it, and each later load is an error
     assert [k for k in range(200) if k in cache] == [150], [k for k in range(200) if k in cache]
 """
 
@@ -190,7 +190,8 @@ def test_spawned_workers_stop_together(tmp_path):
 
 
 def test_what_draws_when_torch_is_imported_for_it():
-    """A dataset that imports torch for its first sample: nobody had looked at its generator before."""
+    """A dataset that imports torch for its first sample: no check has seen torch's generator
+    before."""
     python(
         """
         import sys
@@ -232,7 +233,7 @@ def test_a_loader_within_a_dataset(ours, shuffle):
         def __getitem__(self, index):
             return torch.cat([x for (x,) in kind(torch.utils.data.TensorDataset(torch.arange(6) + index), 2, shuffle=shuffle)])
 
-    if shuffle:  # the order of what it gives is random
+    if shuffle:  # the order of its samples is random
         with pytest.raises(NondeterministicDatasetError, match="global generator of torch"):
             CachedDataset(Outer())
         return
@@ -339,7 +340,7 @@ def test_the_data_module_names_its_arguments(tmp_path):
 
 
 def test_shared_cache_takes_what_it_is_given():
-    """Its user stores samples himself; nothing is loaded here."""
+    """The user of SharedCache stores samples. The cache loads nothing."""
     cache = stocached.SharedCache(size_limit_gib=0.01, dataset_len=4, data_dims=(2,), dtype=torch.float32)
     cache.set_slot(0, torch.rand(2))
     assert cache.get_slot(0) is not None

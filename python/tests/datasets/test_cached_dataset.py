@@ -1,4 +1,5 @@
-"""CachedDataset: what comes out is what the dataset gives, each sample loaded once, whoever asks."""
+"""CachedDataset returns what the dataset gives, and loads each sample once, whichever process
+asks."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def cached(*arguments: Any, **options: Any) -> Any:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Same Python types, same values."""
+    """Whether Python types and values are equal."""
     if type(a) is not type(b):
         return False
     if isinstance(a, torch.Tensor):
@@ -46,11 +47,11 @@ def test_each_sample_is_loaded_once():
     inner = Squares(40)
     dataset = cached(inner)
     assert len(dataset) == 40
-    assert inner.loads == []  # the constructor has loaded three samples, twice, and left the dataset as it was
+    assert inner.loads == []  # the constructor has loaded three samples, twice, and left the dataset unchanged
     for _ in range(3):
         for k in range(40):
             assert equal(dataset[k], Squares(40)[k])
-    assert sorted(inner.loads) == sorted([*range(40), *range(32)])  # the first ones are loaded again, to be compared
+    assert sorted(inner.loads) == sorted([*range(40), *range(32)])  # the first samples are loaded again and compared
     assert equal(dataset[-1], Squares(40)[39])
     assert equal(dataset[np.int64(3)], dataset[torch.tensor(3)])
     for wrong in (40, -41):
@@ -70,13 +71,13 @@ def test_batches_are_gathered_and_equal_single_items():
         samples = dataset.__getitems__(order)
         assert all(map(equal, samples, map(Squares(40).__getitem__, order)))
     assert sorted(set(inner.loads)) == [0, 3, 5, 39]
-    samples[0][0].zero_()  # private: neither the cache nor its neighbour in the batch
+    samples[0][0].zero_()  # private: neither the cache nor the next sample in the batch changes
     assert samples[2][0].unique().tolist() == [5]
     assert equal(dataset[5], Squares(40)[5])
 
 
 def test_batches_that_are_held_stay_as_they_are():
-    """The memory of a batch is used again, but only when all its samples are gone."""
+    """The memory of a batch is used again only after all its samples have gone."""
     dataset = cached(Of(lambda k: (torch.full((1000,), k), np.full(1000, k), k), 20))
     for k in range(20):
         dataset[k]
@@ -95,7 +96,7 @@ Point = collections.namedtuple("Point", "x y")
 
 
 class Kinds:
-    """Every kind of leaf and container."""
+    """Samples with every kind of leaf and container."""
 
     def __len__(self) -> int:
         return 12
@@ -111,7 +112,7 @@ class Kinds:
 
 
 class Variable(Kinds):
-    """The same with sizes that differ, texts and bytes."""
+    """The same with different sizes, texts and bytes."""
 
     def __getitem__(self, k: int) -> Any:
         return {
@@ -136,7 +137,7 @@ def test_values_come_back_with_their_types(kind):
 
 
 class Of:
-    """A dataset of the values of a function."""
+    """A dataset with the values of a function."""
 
     def __init__(self, function: Any, n: int = 10) -> None:
         self.function, self.n = function, n
@@ -220,7 +221,8 @@ def test_random_dataset_is_refused(generator):
     with pytest.raises(stocached.NondeterministicDatasetError, match="augment=") as caught:
         cached(Of(functions[generator]))
     assert ("item 1 " if generator == "label" else "item 0 ") in str(caught.value)
-    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # a seeded run is not changed
+    # a seeded run does not change
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
     dataset = cached(Of(functions[generator]), allow_random=True)
     assert equal(dataset[3], dataset[3])
 
@@ -230,7 +232,7 @@ def test_augment_is_applied_after_the_cache():
 
     def augment(sample: Any) -> Any:
         seen.append(sample[1])
-        return sample[0].add_(1), -sample[1]  # in place: the sample is its own
+        return sample[0].add_(1), -sample[1]  # in place: the sample is private
 
     dataset = cached(Squares(40), augment=augment)
     for _ in range(3):
@@ -259,7 +261,7 @@ def test_sample_with_another_structure_passes_through():
         lambda k: {"a": k} if k != 5 else {"b": k},
         lambda k: k if k != 5 else None,
         lambda k: [k] if k != 5 else k,
-        lambda k: k if k != 9 else str(k),  # among those that are tried
+        lambda k: k if k != 9 else str(k),  # among the probed samples
     ]
     for function in functions:
         dataset = cached(Of(function))
@@ -306,7 +308,7 @@ def test_partly_cached():
     for _ in range(3):
         for k in range(40):
             assert equal(few[k], Squares(40, (3, 100, 100))[k])
-    assert len(inner.loads) == 40 + 10 + 30 + 30  # the ten that are stored are loaded again, to be compared
+    assert len(inner.loads) == 40 + 10 + 30 + 30  # the ten stored samples are loaded again and compared
     assert few.stats().cached_fraction == 0.25
 
 
@@ -374,7 +376,8 @@ def test_filled_cache_of_other_data_is_refused(cache_name):
     old.cache.unlink()
 
 
-# Processes that are not forked import torch first, which takes seconds: so there are few of them.
+# There are few such cases, because processes that are not forked import torch first, which takes
+# seconds.
 @pytest.mark.parametrize(
     ("workers", "method", "persistent"),
     [(0, None, False), (1, "fork", False), (3, "fork", False), (3, "fork", True), (1, "spawn", True), (2, "forkserver", True)],
@@ -429,7 +432,7 @@ def test_inner_getitems_is_used():
     dataset = cached(inner)
     dataset[3]
     assert all(map(equal, dataset.__getitems__([1, 3, 2]), map(Squares(40).__getitem__, [1, 3, 2])))
-    assert inner.batches == [[1, 2], [1], [2]]  # the last two to be compared
+    assert inner.batches == [[1, 2], [1], [2]]  # the last two are for the comparison
 
 
 def test_inner_getitems_must_give_samples():
@@ -459,7 +462,8 @@ def test_gather_into_tensors_that_are_not_what_lies_there():
 
 
 def test_killed_worker_leaves_the_cache_whole():
-    # In an interpreter of its own: torch's SIGCHLD handler goes on to raise for the dead worker at every later end of any child process.
+    # In its own interpreter, because torch's SIGCHLD handler raises for the dead worker again at
+    # every later end of a child process.
     done = python(
         """
         import os, signal, time
@@ -478,12 +482,12 @@ def test_killed_worker_leaves_the_cache_whole():
 
         dataset = CachedDataset(Killed())
         died = False
-        for _ in range(40):  # until sample 37 is asked of worker 0
+        for _ in range(40):  # until worker 0 must load sample 37
             try:
                 try:
                     for _ in torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context="fork", shuffle=True):
                         pass
-                except (OSError, EOFError):  # of a batch that its worker did not live to hand over
+                except (OSError, EOFError):  # the worker died before it handed a batch over
                     time.sleep(5)  # until torch has noticed
                     raise RuntimeError("torch has not noticed the death of its worker")
             except RuntimeError as error:
@@ -499,12 +503,12 @@ def test_killed_worker_leaves_the_cache_whole():
         assert dataset.stats().ready == 60
         """,
         options=("-W", "ignore"),
-        check=False,  # torch may say something of threads of its own that the dead worker was talking to
+        check=False,  # torch may print errors of threads that were connected to the dead worker
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_no_dataset_or_no_cache_is_told():
+def test_invalid_datasets_and_caches_are_told():
     from stocached.torch import CachedDataset, DataLoader
 
     for dataset in ((k for k in range(5)), {1, 2, 3}):

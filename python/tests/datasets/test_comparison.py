@@ -1,4 +1,5 @@
-"""Samples that are compared in the background: what is found, who hears of it, and that nothing else notices."""
+"""Samples that are compared in the background: what the comparison finds, which processes learn of
+it, and that it disturbs no other code."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from stocached._datasets.comparison import Comparison, private_copy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*samples are compared in the background"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # files that a dataset opens, and that nobody closes
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # files that a dataset opens and no code closes
 ]
 N = 200
 
 
 class Made:
-    """Of which nothing can be told but by loading samples."""
+    """A dataset about which only loaded samples tell anything."""
 
     def __init__(self, *changed):
         self.changed = changed
@@ -37,7 +38,8 @@ class Made:
         return np.full(50, index + (index in self.changed))
 
 
-# All but those that are compared when the cache is found: the first, the last, and the one between.
+# All samples but those that are compared when the cache is opened: the first, the last and the
+# middle one.
 OTHER = Made(*(set(range(N)) - {0, (N - 1) // 2, N - 1}))
 
 
@@ -70,7 +72,7 @@ def test_a_random_dataset_is_told_from_one_of_other_samples(filled):
     loader._cached._comparison.wait()
     with pytest.raises(NondeterministicDatasetError, match=r"was loaded again and it \(.*\) differs: .*Loader\(dataset, \.\.\., augment=fn\)"):
         next(iter(loader))
-    assert loader.cache.stats().ready == N  # what other programs stored stays
+    assert loader.cache.stats().ready == N  # samples of other programs stay
 
 
 def test_processes_that_were_forked_before_hear_of_it(filled):
@@ -83,7 +85,7 @@ def test_processes_that_were_forked_before_hear_of_it(filled):
             return super().__getitem__(index)
 
     cached = CachedSamples(Slow(*OTHER.changed), name=filled)
-    go.set()  # the thread stands still while the process forks: it may be in the middle of a sample
+    go.set()  # the thread pauses while the process forks: it may be in the middle of a sample
     begin = os.pipe()
     child = os.fork()
     if child == 0:
@@ -114,7 +116,7 @@ def test_samples_that_are_the_same_are_used_in_peace(filled):
     loader = Loader(Made(), 10, name=filled)
     hits = loader.cache.stats().hits
     loader._cached._comparison.wait()
-    assert loader.cache.stats().hits == hits  # looks are not counted
+    assert loader.cache.stats().hits == hits  # probes are not counted
     assert [row[0] for batch in loader for row in batch.tolist()] == list(range(N))
     assert loader.stats().hits == N
 
@@ -140,11 +142,11 @@ def test_allow_random_compares_nothing(filled):
     assert CachedSamples(OTHER, name=filled, allow_random=True)[3].tolist() == [3] * 50
 
 
-# ---------------------------------------------------------------------------------------------------- nothing else notices
+# ------------------------------------------------------------ nothing else notices
 
 
 class Opens(Made):
-    """Opens its file for the first sample, and keeps it; counts."""
+    """Opens its file for the first sample, and keeps it open. Counts its loads."""
 
     def __init__(self, path, *changed):
         super().__init__(*changed)
@@ -167,7 +169,7 @@ def path(tmp_path):
 def test_the_dataset_is_left_as_it_is(filled, path):
     dataset = Opens(path)
     cached = CachedSamples(dataset, name=filled)
-    dataset.epoch = 3  # set meanwhile, and not put back
+    dataset.epoch = 3  # set meanwhile, and not reset
     cached._comparison.wait()
     assert (dataset.file, dataset.files, dataset.seen, dataset.epoch) == (None, {}, [], 3)
     cached.cache.clear()
@@ -182,7 +184,8 @@ def test_the_program_and_the_thread_load_one_after_the_other(filled):
         def __getitem__(self, index):
             if threading.current_thread().name == "stocached compare":
                 inside.set()
-                met.append(entered.wait(0.0 if met else 0.5))  # if the program can load meanwhile, it does so by then
+                # if the program can load meanwhile, it does so within that time
+                met.append(entered.wait(0.0 if met else 0.5))
             elif inside.is_set():
                 entered.set()
             return super().__getitem__(index)
@@ -229,7 +232,7 @@ def test_a_dataset_that_only_its_own_thread_may_ask(filled, tmp_path, monkeypatc
     dataset.rows.close()
 
 
-# ---------------------------------------------------------------------------------------------------- the thread
+# ------------------------------------------------------------ the thread
 
 
 def test_it_stands_still_while_the_process_forks():
@@ -245,7 +248,7 @@ def test_it_stands_still_while_the_process_forks():
     inside.wait()
     stopping = threading.Thread(target=comparison.before_fork)
     stopping.start()
-    assert stopping.is_alive()  # the sample that is being compared is waited for
+    assert stopping.is_alive()  # it waits for the sample that is being compared
     go.set()
     stopping.join()
     assert comparison._thread is None

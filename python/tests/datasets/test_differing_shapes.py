@@ -1,4 +1,5 @@
-"""Samples whose shapes differ: which caches take them, what is chosen unless the user says, and who hears of those that go uncached."""
+"""Samples whose shapes differ: which caches take them, which kind is chosen by default, and which
+processes warn of uncached ones."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ N = 48
 
 
 class Pictures:
-    """Every third picture is upright; neither the first, the middle nor the last one is."""
+    """Every third picture is upright, but not the first, the middle and the last one."""
 
     def __init__(self, n=N):
         self.n = n
@@ -48,7 +49,7 @@ def epochs(loader, count=2):
 
 
 def ways(**settings):
-    """A function that reads the pictures twice, and the cache it reads them from, for each way in."""
+    """For each way to use a cache: a function that reads the pictures twice, and the cache."""
     import torch
 
     from stocached.torch import CachedDataset, DataLoader
@@ -86,7 +87,8 @@ def test_variable_false_caches_the_most_frequent_shape_and_one_warning_tells_of_
 
 @pytest.mark.torch
 def test_shapes_that_agree_in_the_first_samples_do_not_decide():
-    """300 pictures, a third of them upright, but none of the three that are compared: every one is cached, so 67 % of three epochs are hits."""
+    """300 pictures, a third of them upright, but none of the three that are compared. Every one is
+    cached, so 67 % of three epochs are hits."""
     for make in (Loader, torch_loader):
         loader = make(Pictures(300), 20, collate_fn=pick, size="16MiB")
         for _ in range(3):
@@ -125,7 +127,7 @@ def test_a_sample_that_is_tried_for_its_shape_alone_may_fail():
     assert Loader(Broken(300), 8, size="16MiB").cache.samples == 300
 
 
-# ---------------------------------------------------------------------------------------------------- warnings
+# ------------------------------------------------------------ warnings
 
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
@@ -187,10 +189,10 @@ def test_a_cache_of_the_users_has_advice_of_its_own():
             pass
 
 
-# ---------------------------------------------------------------------------------------------------- mistakes
+# ------------------------------------------------------------ mistakes
 
 
-def test_variable_that_cannot_be(cache_name):
+def test_invalid_variable(cache_name):
     with pytest.raises(InvalidError, match="variable= is for a cache that is made here; give size="):
         Loader(Pictures(), 8, variable=True)
     with pytest.raises(InvalidError, match=r"variable=False is for samples of one size; value 'image' may differ in size"):
@@ -198,7 +200,7 @@ def test_variable_that_cannot_be(cache_name):
     fixed = Loader(Pictures(), 8, name=cache_name, size="16MiB", variable=False)
     with pytest.raises(SchemaError, match=rf"exists for samples of one shape, and variable=True was asked for; .*stocached rm {cache_name}"):
         Loader(Pictures(), 8, name=cache_name, variable=True)
-    assert Loader(Pictures(), 8, name=cache_name).cache.variable is False  # the cache that is there decides
+    assert Loader(Pictures(), 8, name=cache_name).cache.variable is False  # the existing cache decides
     fixed.cache.unlink()
 
 

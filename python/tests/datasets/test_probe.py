@@ -1,4 +1,5 @@
-"""What is tried out on a dataset before it is cached leaves it as it was, and a loader with workers loads nothing in the program's own process."""
+"""Probing a dataset before it is cached leaves it unchanged. A loader with workers loads no sample
+in the program's own process."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ N, ITEMS = 300, 512
 
 
 class Reader:
-    """Not a dataset: what one reads with. Opens its file for the first sample, and keeps it open, as datasets do that are meant for forked workers."""
+    """The reader of a dataset. Opens its file for the first sample and keeps it open, as datasets
+    for forked workers do."""
 
     def __init__(self, path):
         self.path, self.files, self.local = path, {}, threading.local()
@@ -45,7 +47,7 @@ class Rows:
 
 
 class Part:
-    """A dataset over another one, as torch's Subset."""
+    """A dataset over another one, like torch's Subset."""
 
     def __init__(self, dataset):
         self.parts = [(dataset,)]
@@ -74,7 +76,7 @@ def test_it_is_as_it_was(path, wrap):
     assert rows.reader is reader
     assert (reader.file, reader.files, vars(reader.local)) == (None, {}, {})
     assert (rows.count, rows.seen) == (0, [])
-    with pytest.raises(ZeroDivisionError), left_as_it_was(rows):  # after an error too
+    with pytest.raises(ZeroDivisionError), left_as_it_was(rows):  # also after an error
         rows.count = 1 / 0 if rows[5] is not None else 0
     assert (rows.count, rows.reader.file) == (0, None)
 
@@ -102,7 +104,7 @@ def test_workers_share_no_file_that_the_dataset_opens(path, wrap):
 
 
 class Elsewhere:
-    """Has a sample for others than the process that made it, once it is told so."""
+    """Once the test says so, gives samples only in processes other than the one that made it."""
 
     def __init__(self):
         self.home = 0
@@ -118,7 +120,7 @@ class Elsewhere:
 
 @pytest.mark.parametrize("settings", [{}, {"persistent_workers": True}], ids=["new", "kept"])
 def test_misses_between_hits_are_loaded_by_workers(settings):
-    """In the order of the samples that are cached: whole batches of hits come before batches with misses."""
+    """In the order of the cached samples, whole batches of hits come before batches with misses."""
     dataset = Elsewhere()
     loader = Loader(dataset, 4, num_workers=2, size="7MiB", **settings)
     dataset.home = os.getpid()

@@ -1,4 +1,4 @@
-"""SourceDataset: a cache that a server fills, through the stock DataLoader."""
+"""SourceDataset: a cache that a server fills, read by torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def skip_where_bytes_are_not_collated() -> None:
 
 
 def numbered(sample: Any) -> Any:
-    """A transform, at the top of a module as spawned workers need it."""
+    """A transform at the top of a module, because spawned workers need that."""
     return int(sample[0]), sample.float()
 
 
@@ -49,7 +49,7 @@ def text(sample: bytes) -> str:
     return f"{os.getpid()} {sample.decode()}"
 
 
-# ---------------------------------------------------------------------------------------------------- samples
+# ------------------------------------------------------------ samples
 
 
 def test_samples_are_tensors(server):
@@ -122,15 +122,16 @@ def test_fields_of_any_size_are_a_dict(server):
     assert batch["label"].tolist() == [0, 1]
 
 
-# ---------------------------------------------------------------------------------------------------- loaders
+# ------------------------------------------------------------ loaders
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_workers(server, method):
-    """Two epochs of three workers in a new order each: every sample comes once an epoch, and is read once."""
+    """Three workers read two epochs, each in a new order. Every sample comes once in an epoch, and
+    is read once."""
     server.records(96)
     source = dataset(server.name)
-    source[0]  # a connection is open
+    source[0]  # opens a connection
     batches = loader(source, num_workers=3, multiprocessing_context=method, persistent_workers=True)
     of = {pattern(k).tobytes(): k for k in range(96)}
     for _ in range(2):
@@ -165,7 +166,8 @@ def test_without_a_server_hits_go_on_and_misses_say_what_to_do(server):
     with pytest.raises(stocached.NoServerError, match="stocached serve -c"):
         source.__getitems__([9, 10])
     assert time.monotonic() - start < limit(2)
-    with pytest.raises(stocached.NoServerError, match="stocached serve -c"):  # through the worker, as what it is
+    # comes through the worker with its own type
+    with pytest.raises(stocached.NoServerError, match="stocached serve -c"):
         list(loader(source, num_workers=2))
     with pytest.raises(FileNotFoundError, match="stocached serve -c"):
         dataset(server.name)

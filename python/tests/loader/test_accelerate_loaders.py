@@ -1,4 +1,5 @@
-"""Loaders in the real accelerate, which takes loaders apart: cache and augmentation stay, and a training loop sees what it sees of torch's loader."""
+"""Loaders in the real accelerate, which takes loaders apart. Cache and augmentation stay, and a
+training loop gets the same as from torch's loader."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def test_in_one_process(name, checks, tmp_path):
 
 
 def test_another_way_to_make_loaders_is_noticed(checks, monkeypatch):
-    """Should accelerate change how it makes loaders, that is an error, and no loss of the cache."""
+    """If accelerate changes how it makes loaders, that is an error, and not a silent loss of the
+    cache."""
     import accelerate.data_loader as theirs
     from accelerate import Accelerator
 

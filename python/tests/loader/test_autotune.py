@@ -1,4 +1,4 @@
-"""Choosing workers, threads and prefetch by trying: what is chosen, and that nothing else changes."""
+"""Autotune tries workers, threads and prefetch: what it chooses, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stocached.loader import Loader
 
 
 class Sleeping:
-    """Loads that wait for something: any number of workers helps."""
+    """Loads that wait: more workers are always faster."""
 
     def __init__(self, seconds: float = 0.003, n: int = 4000, shape: tuple[int, ...] = (8,)) -> None:
         self.seconds, self.n, self.shape = seconds, n, shape
@@ -35,7 +35,7 @@ class Sleeping:
 
 
 def everything(loader) -> object:
-    """What must not change, but for processes, threads and descriptors."""
+    """The state that must not change, except for processes, threads and descriptors."""
     return (
         loader.state_dict(),
         loader.stats(),
@@ -74,7 +74,8 @@ def test_no_more_than_the_step_needs():
 
 
 class Model:
-    """A machine whose speed is a rule, so that what is chosen depends on no clock: loads of 10 ms, batches of 10, `cpus` of them at once."""
+    """A machine whose speed follows a rule, so that the choice depends on no clock. Loads take 10
+    ms, batches have 10 samples, and `cpus` loads run at once."""
 
     cpus, threads, notes = 8, 1, ()
 
@@ -86,10 +87,9 @@ class Model:
         load = 0.1 * (1 - self.hits) / min(max(setting.num_workers, 1), self.cpus)
         load += self.hits * 0.001 / (setting.gather_threads or self.threads)
         if setting.num_workers and (setting.prefetch_factor or 2) < 4:
-            load *= 1.1  # single slow samples
-        hidden = (
-            setting.num_workers or self.hits == 1
-        )  # without workers hits are gathered in the background, and misses loaded when they are asked for
+            load *= 1.1  # for single slow samples
+        # without workers hits are gathered in the background, and misses are loaded on demand
+        hidden = setting.num_workers or self.hits == 1
         took = max(load, self.step) if hidden else load + self.step
         return replace(
             setting, samples_per_second=10 / took, waiting=1 - self.step / took, hit_rate=self.hits, batches=5, seconds=1.0, loads=self.hits < 1
@@ -99,14 +99,14 @@ class Model:
 @pytest.mark.parametrize(
     ("own", "step", "hits", "chosen"),
     [
-        ((1, 2), 0.0, 0.0, (8, 2, None)),  # as many as there are CPUs: 16 give no more
-        ((8, 2), 0.0, 0.0, (8, 2, None)),  # as it is
-        ((32, 2), 0.0, 0.0, (8, 2, None)),  # fewer do as well
+        ((1, 2), 0.0, 0.0, (8, 2, None)),  # as many as CPUs: 16 are not faster
+        ((8, 2), 0.0, 0.0, (8, 2, None)),  # unchanged
+        ((32, 2), 0.0, 0.0, (8, 2, None)),  # fewer are as fast
         ((1, 2), 0.05, 0.0, (4, 2, None)),  # 0.0275 s a batch: 2 workers take 0.055
         ((2, 2), 0.05, 0.0, (4, 2, None)),
         ((4, 2), 0.2, 0.0, (1, 2, None)),
         ((0, None), 0.0, 0.0, (8, 2, None)),
-        ((1, 2), 0.0, 1.0, (0, None, 8)),  # nothing but gathers
+        ((1, 2), 0.0, 1.0, (0, None, 8)),  # only gathers
         ((4, 2), 0.05, 1.0, (0, None, None)),
         ((4, 2), 0.2, 0.5, (1, 2, None)),
     ],
@@ -118,7 +118,8 @@ def test_what_is_chosen(own, step, hits, chosen):
     assert current.num_workers == own[0]
     assert (tuned.num_workers, tuned.prefetch_factor, tuned.gather_threads) == chosen, why
     if hits == 1:
-        assert max(trial.num_workers for trial in search.trials) == own[0]  # no more are tried, as they have nothing to load
+        # more are not tried, because they have nothing to load
+        assert max(trial.num_workers for trial in search.trials) == own[0]
     assert tuned.samples_per_second >= 0.95 * max(trial.samples_per_second for trial in search.trials) or tuned.waiting <= 0.05
 
 
@@ -133,7 +134,7 @@ def test_a_step_is_called_with_the_batches():
     tuned = autotune(loader, step=step, seconds=1, workers=[1])
     assert tuned.chosen.num_workers == 1
     assert tuned.chosen.samples_per_second < 4 / 0.01
-    assert all(batch == list(range(batch[0], batch[0] + 4)) for batch in seen)  # it is not shuffled, and read on
+    assert all(batch == list(range(batch[0], batch[0] + 4)) for batch in seen)  # not shuffled, and read in order
 
 
 def test_trials_read_other_samples_each():
@@ -290,7 +291,8 @@ def trial(workers: int, rate: float, prefetch: int | None = 2, threads: int | No
 
 def test_what_takes_least_is_chosen_among_what_is_about_as_good():
     search = _autotune._Search(None, [])
-    assert search._least([replace(trial(1, 80), waiting=0.04), replace(trial(2, 100), waiting=0.0)]).num_workers == 1  # the rest is the step's
+    # the step takes the rest of the time
+    assert search._least([replace(trial(1, 80), waiting=0.04), replace(trial(2, 100), waiting=0.0)]).num_workers == 1
     assert search._least([trial(1, 96), trial(2, 98), trial(8, 100)]).num_workers == 2
     assert search._least([trial(4, 100, threads=4), trial(4, 98, threads=2)]).gather_threads == 2
     assert search._least([trial(4, 100, prefetch=8), trial(4, 99, prefetch=4)]).prefetch_factor == 4
@@ -305,11 +307,12 @@ def test_what_is_tried_unless_it_is_said():
     assert tried == sorted(tried)
     assert max(tried) <= max(4 * cpus, 3)
     iterable = _autotune._candidates(Loader(iter(range(9)), num_workers=1), None)
-    assert 0 not in iterable  # it would be read here
+    assert 0 not in iterable  # it would be read in this process
 
 
 def test_no_workers_are_tried_and_leave_nothing_here(tmp_path):
-    """A dataset that opens its file for the first sample: workers that are forked later would share it."""
+    """A dataset that opens its file for the first sample: workers that are forked later would share
+    the file."""
     path = tmp_path / "samples"
     path.write_bytes(bytes(range(200)))
 

@@ -1,4 +1,5 @@
-"""Datasets of torch's DataPipes: each sample comes once, whatever the ranks and workers, and in the order that torch's loader gives them."""
+"""Datasets of torch's DataPipes. Each sample comes once for any ranks and workers, in the order of
+torch's loader."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def is_even(x):
 
 
 class Halves(MapDataPipe):
-    """A map-style pipe with sharding: each worker sees a part of the samples."""
+    """A map-style pipe with sharding: each worker gets a part of the samples."""
 
     def __init__(self, count):
         self.count, self.parts, self.part = count, 1, 0
@@ -68,7 +69,7 @@ SETTINGS = {
 
 
 def plain(batches):
-    """Lists and numbers."""
+    """Converts batches to lists and numbers."""
     if hasattr(batches, "tolist"):
         return batches.tolist()
     return batches if isinstance(batches, int) else list(map(plain, batches))
@@ -117,7 +118,8 @@ def test_spawned_workers():
 
 
 def test_threads():
-    """One thread reads all; several would have to share what knows one part a process."""
+    """One thread reads all samples. Several threads would share a dataset that knows one part for
+    each process."""
     expected = epochs(torch.utils.data.DataLoader, "shuffled, then sharded", 1, 7, {})
     assert epochs(ours(), "shuffled, then sharded", 1, 7, {"worker": "thread"}) == expected
     samples = [x for batch in epochs(ours(), "map", 2, 7, {"worker": "thread"})[0][0] for x in batch]
@@ -156,7 +158,7 @@ def rank_of_two(rank, folder, ranks, workers, kind, results):
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
-    torch.manual_seed(rank + 1)  # torch's loader shares the first rank's seed
+    torch.manual_seed(rank + 1)  # torch's loader shares the seed of the first rank
     loader = (ours() if kind == "ours" else torch.utils.data.DataLoader)(PIPES["shuffled, then sharded"](), batch_size=2, num_workers=workers)
     results.put((rank, [plain(loader) for _ in range(2)]))
     dist.barrier()
@@ -179,7 +181,8 @@ def test_ranks(workers):
         return [got[rank] for rank in range(2)]
 
     expected, ours = run("torch"), run("ours")
-    if workers == 0 or not torch.__version__.startswith("2.0."):  # which numbers its parts otherwise, among ranks with several workers
+    # 2.0 numbers its parts differently among ranks with several workers
+    if workers == 0 or not torch.__version__.startswith("2.0."):
         assert ours == expected
     for kind in (expected, ours):
         for epoch in range(2):

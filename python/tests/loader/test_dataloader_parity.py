@@ -1,9 +1,13 @@
-"""stocached.torch.DataLoader beside torch.utils.data.DataLoader: a table of cases, each a function that makes loaders with whichever class it is given and
-returns what came of it. Both classes must give the same: batches, exceptions, lengths, warnings, worker info, seeds, and where the generators are afterwards.
+"""stocached.torch.DataLoader compared with torch.utils.data.DataLoader. A table of cases: each is a
+function that makes loaders with the class it gets, and returns the results. Both classes must give
+the same: batches, exceptions, lengths, warnings, worker info, seeds, and positions of generators.
 
-What ours does differently on purpose is not in the table but in the tests at the end, one for each line of the list in docs/guides/loader.md.
+The table does not contain intended differences. The tests at the end do, one for each line of the
+list in docs/guides/loader.md.
 
-STOCACHED_TEST_PARITY=torch holds torch's class against itself instead: a case that fails then has an outcome that hangs on chance."""
+STOCACHED_TEST_PARITY=torch compares torch's class with itself. A case that fails then depends on
+chance.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +46,18 @@ class Case:
     name: str
     run: Callable[[Make, int], Any]
     workers: tuple[int, ...]
-    thread: bool | int  # whether it is run with workers that are threads too; a number: with so many at most
-    reference: int | None = None  # workers of torch's side, at most; None: as many as of ours
+    thread: bool | int  # whether it also runs with workers that are threads; a number: at most that many
+    reference: int | None = None  # the largest number of workers for torch; None: as many as for ours
 
 
 CASES: list[Case] = []
 
 
 def case(workers: Any = (0, 2), thread: Any = True, over: Any = None, reference: Any = None) -> Callable[[Any], Any]:
-    """Puts a function (make, workers) or, with `over`, (make, workers, entry) for each entry of a dict or list into the table. `thread` may be a list of
-    entries, `workers` and `reference` functions of the entry: what differs between workers is the same for most of a long list, and starting processes
-    takes its time."""
+    """Puts a function (make, workers) into the table, or with `over` a function (make, workers,
+    entry) for each entry of a dict or list. `thread` may be a list of entries, `workers` and
+    `reference` may be functions of the entry: most entries of a long list behave alike with
+    workers, and starting processes takes time."""
 
     def add(function: Any) -> Any:
         name = function.__name__
@@ -77,12 +82,12 @@ def _with(function: Any, entry: Any, make: Make, workers: int) -> Any:
 
 
 def epochs(loader: Any, n: int = 1) -> Any:
-    """Every batch of n epochs; an exception in the place of the rest of its epoch."""
+    """All batches of n epochs. An exception replaces the rest of its epoch."""
     return [outcome(lambda: list(loader)) for _ in range(n)]
 
 
 def one_by_one(iterator: Iterator[Any], most: int = 30, texts: tuple[str, ...] = ()) -> list[Any]:
-    """Goes on after exceptions, as far as StopIteration, which is the last entry."""
+    """Goes on after exceptions, up to StopIteration, which is the last entry."""
     got: list[Any] = []
     for _ in range(most):
         try:
@@ -96,7 +101,7 @@ def one_by_one(iterator: Iterator[Any], most: int = 30, texts: tuple[str, ...] =
 
 
 def generators() -> Any:
-    """Where the global generators are: a loader must leave them where torch's would."""
+    """Positions of the global generators. A loader must leave them where torch's loader does."""
     return float(torch.rand(())), random.random(), float(np.random.rand())
 
 
@@ -105,21 +110,22 @@ def seeded(seed: int) -> Any:
 
 
 def some(workers: int, **options: Any) -> dict[str, Any]:
-    """Options that are only allowed with workers."""
+    """Options that are allowed only with workers."""
     return options if workers else {}
 
 
-# ------------------------------------------------------------------------------------------------ samples and batches
+# ------------------------------------------------------------ samples and batches
 
 
-# Kinds of samples that go through the workers in ways of their own, for what is not run with all of them.
+# Kinds of samples that pass through workers differently, for cases that do not run with all kinds.
 FEW = [
     "tensor", "tensor empty", "tensor shapes differ", "tensor requires grad", "array", "array negative stride", "int", "float then int", "str", "tuple",
     "dict of a dict", "namedtuple", "None", "dataclass", "a key is missing",
 ]  # fmt: skip
 
 
-# Workers of torch's make batches in shared memory, which refuses these or changes their type. Those of ours give what both give without workers.
+# torch's workers make batches in shared memory, which refuses these or changes their type. Ours
+# give what both classes give without workers.
 AS_WITHOUT_WORKERS = [
     "tensor requires grad", "tensor leaf requires grad", "parameter", "tensor dtypes differ", "tensor ints then floats",
     "array dtypes differ", "tensor then array", "tensor sparse",
@@ -225,7 +231,7 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-# What says nothing of workers that another entry does not say.
+# Entries that show nothing about workers that another entry does not show.
 WITHOUT_WORKERS = [
     "batch_size 5", "batch_size larger than the dataset", "shuffle drop_last", "shuffle None", "shuffle 1", "sampler range",
     "sampler negative", "sampler array", "sequential sampler", "random sampler of the global seed", "random sampler with replacement",
@@ -234,7 +240,7 @@ WITHOUT_WORKERS = [
 ]  # fmt: skip
 
 
-# Workers of torch 2.0.0 were seen to fail with an index that is a tensor, once on a busy machine.
+# Workers of torch 2.0.0 failed with an index that is a tensor, once on a busy machine.
 @case(
     over=SETTINGS,
     workers=lambda name: (0,) if name in WITHOUT_WORKERS else (0, 2),
@@ -243,7 +249,7 @@ WITHOUT_WORKERS = [
             "persistent_workers", "persistent_workers own sampler", "index out of range", "prefetch_factor 1"],
 )  # fmt: skip
 def settings(make, w, options):
-    """Two epochs of everything, and where the generators are before, between and after."""
+    """Two epochs, and the positions of the generators before, between and after them."""
     chosen = options(w)
     loader = make(data.Plain(), num_workers=w, **chosen)
     got = []
@@ -347,7 +353,7 @@ def growing_dataset(make, w):
 
 @case(over=[None, 4])
 def writing_into_batches(make, w, batch_size):
-    """Whose memory a batch is: what is written into one, and whether the dataset sees it."""
+    """Who owns the memory of a batch: writes into one, and checks whether the dataset changes."""
     dataset = torch.zeros(N, 3)
     for batch in make(dataset, batch_size=batch_size, num_workers=w):
         batch += 1
@@ -357,7 +363,7 @@ def writing_into_batches(make, w, batch_size):
 
 @case()
 def batches_kept(make, w):
-    """Batches that are kept do not change while the loader goes on."""
+    """Kept batches do not change while the loader goes on."""
     kept = []
     for _ in range(3):
         for batch in make(data.Plain(40), batch_size=4, num_workers=w):
@@ -371,7 +377,7 @@ def large_samples(make, w):
     return [(batch.shape, [int(x) for x in batch.sum((1, 2, 3))]) for batch in batches]
 
 
-# ------------------------------------------------------------------------------------------------ iterable datasets
+# ------------------------------------------------------------ iterable datasets
 
 
 @case(over=[1, 3, 20, 64, None], workers=(0, 1, 2), thread=1)
@@ -447,14 +453,15 @@ def iterable_length(make, w, entry):
 
 @case(over={"asked": True, "not asked": False}, workers=(0, 2), thread=False)
 def iterable_length_warning(make, w, asked):
-    """One that says it is shorter than it is: a warning for each batch too many, once somebody asked."""
+    """A dataset that understates its length: a warning for each batch too many, after len() was
+    called."""
     loader = make(data.Counting(10, 4), num_workers=w)
     if asked:
         len(loader)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         batches = list(loader)
-    # An address differs, and so does a blank between torch's versions.
+    # The address differs, and torch's versions differ in a blank.
     return [re.sub("0x[0-9a-f]+| (?=[(])", "", str(w.message)) for w in caught if "samples have been fetched" in str(w.message)], batches
 
 
@@ -466,7 +473,7 @@ def iterable_fails(make, w, name):
 
 @case(over=["ValueError", "KeyError"], workers=(0, 1, 2), thread=1)
 def iterable_fails_at_once(make, w, name):
-    """__iter__ itself raises. What comes after that is not compared."""
+    """__iter__ itself raises. What follows is not compared."""
     return outcome(lambda: next(iter(make(data.FailsIterating(name, None), num_workers=w))), "boom")
 
 
@@ -474,7 +481,7 @@ def make_iter(make: Make, *arguments: Any, **options: Any) -> Any:
     return iter(make(*arguments, **options))
 
 
-# ------------------------------------------------------------------------------------------------ errors
+# ------------------------------------------------------------ errors
 
 
 # torch's workers wait for ever with an exception that cannot be pickled.
@@ -484,7 +491,8 @@ def make_iter(make: Make, *arguments: Any, **options: Any) -> Any:
     thread=["ValueError", "KeyError", "StopIteration", "ManyArguments", "WithMessage", "from"],
 )
 def errors(make, w, name):
-    """In a dataset. With workers the message must hold the traceback of the worker: its text, and where it was raised."""
+    """Errors in a dataset. With workers the message must have the worker's traceback: its text, and
+    where it was raised."""
     texts = ("boom", "Traceback (most recent call last)", "fail_here") if w else ()
     if name == "Empty" and w:
         texts = ("took no argument", *texts[1:])
@@ -496,7 +504,7 @@ def errors(make, w, name):
 
 @case(over=["ValueError", "ManyArguments"])
 def errors_and_what_comes_after_them(make, w, name):
-    """An epoch goes on after a batch that failed; each failed batch raises once."""
+    """An epoch goes on after a failed batch. Each failed batch raises once."""
     return one_by_one(iter(make(data.Fails(name, 2, 3, 6), batch_size=2, num_workers=w)))
 
 
@@ -532,13 +540,14 @@ def errors_in_worker_init_fn(make, w):
 
 @case(workers=(2,))
 def errors_in_worker_init_fn_of_one(make, w):
-    samples = data.Sleeps(0.05, 400)  # the other worker is not through with all of them before this one has begun
+    samples = data.Sleeps(0.05, 400)  # the other worker has not finished all samples before this one begins
     return outcome(lambda: list(make(samples, num_workers=w, worker_init_fn=data.failing_init_of_one)), "boom", *some_texts(w))
 
 
 @case(over=[0, 3, 9])
 def errors_in_the_sampler(make, w, after):
-    """They come up in the parent, where they are raised: when, hangs on how far ahead a loader reads, so only the whole epoch is compared."""
+    """The parent raises them. When depends on how far ahead a loader reads, so the case compares
+    only the whole epoch."""
     return outcome(lambda: list(make(data.Plain(), sampler=data.FailingSampler(after), num_workers=w)), "boom")
 
 
@@ -552,7 +561,7 @@ def timeout_not_reached(make, w):
     return epochs(make(data.Sleeps(0.01), num_workers=w, timeout=20))
 
 
-# ------------------------------------------------------------------------------------------------ arguments and attributes
+# ------------------------------------------------------------ arguments and attributes
 
 ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "num_workers -1": lambda: dict(num_workers=-1),
@@ -594,7 +603,8 @@ ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 @case(over=ARGUMENTS, workers=(0,))
 def arguments(make, w, entry):
-    """Each combination is refused, with the same type of error, or taken, and then gives the same; here, or at the first batch."""
+    """Each combination raises the same type of error, or gives the same results; at once or at the
+    first batch."""
     options = entry()
     positional = options.pop("arguments", ())
     return outcome(lambda: list(make(data.Plain(), *positional, **options)))
@@ -623,7 +633,7 @@ def arguments_by_position(make, w):
 
 @case(workers=(0,))
 def signature(make, w):
-    """Torch's parameters, in its order, with its defaults, are the first of ours."""
+    """Torch's parameters come first in ours, with the same order and defaults."""
     torchs = [(p.name, p.kind, p.default) for p in inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values()]
     ours = {p.name: (p.name, p.kind, p.default) for p in inspect.signature(kind_of(make).__init__).parameters.values()}
     positional = [p for p in torchs if p[1] is not inspect.Parameter.KEYWORD_ONLY]
@@ -713,7 +723,7 @@ def class_of(make, w):
 
     class Derived(kind):  # type: ignore[misc, valid-type]
         def __init__(self, dataset: Any) -> None:
-            self.early = 3  # before torch's __init__, as many projects do
+            self.early = 3  # before torch's __init__, as in many projects
             super().__init__(dataset, batch_size=3)
 
         def __iter__(self) -> Any:
@@ -752,7 +762,7 @@ def warning_of_pin_memory(make, w):
     return found, batches
 
 
-# ------------------------------------------------------------------------------------------------ iterators
+# ------------------------------------------------------------ iterators
 
 
 @case()
@@ -788,7 +798,7 @@ def two_loaders_in_turn(make, w):
 
 @case(workers=(2,))
 def two_iterators_of_persistent_workers(make, w):
-    """The second takes the workers over, and begins anew."""
+    """The second iterator takes the workers over, and starts again."""
     loader = make(data.Plain(), batch_size=3, num_workers=w, persistent_workers=True)
     first = iter(loader)
     got = [next(first), next(first)]
@@ -833,7 +843,8 @@ def many_short_epochs(make, w):
 
 @case()
 def set_epoch(make, w):
-    """DistributedSampler's: torch's way to other orders each epoch, the same on all ranks."""
+    """set_epoch of DistributedSampler: gives another order for each epoch, the same on all
+    ranks."""
     got = []
     for rank in range(2):
         sampler = torch.utils.data.DistributedSampler(data.Plain(11), num_replicas=2, rank=rank, shuffle=True, seed=3)
@@ -846,7 +857,7 @@ def set_epoch(make, w):
 
 @case(workers=(2,))
 def not_in_order(make, w):
-    """Any order of the batches, but each once and whole."""
+    """Batches may come in any order, but each comes once and complete."""
     batches = list(make(data.Plain(), batch_size=3, num_workers=w, in_order=False, persistent_workers=True))
     return sorted((labels.tolist(), images.tolist()) for images, labels in batches)
 
@@ -856,12 +867,13 @@ def not_in_order_iterable(make, w):
     return sorted(batch.tolist() for batch in make(data.Sharded(), batch_size=3, num_workers=w, in_order=False))
 
 
-# ------------------------------------------------------------------------------------------------ workers
+# ------------------------------------------------------------ workers
 
 
 @case(workers=(0, 1, 3), thread=False)
 def worker_info(make, w):
-    """What get_worker_info says: ids, number, seeds that are a base seed and the id, the dataset's own copy, and nothing in the parent."""
+    """get_worker_info: ids, number of workers, seeds (base seed plus id), a copy of the dataset,
+    and None in the parent."""
     batches = list(make(data.Info(), batch_size=None, num_workers=w, generator=seeded(11), worker_init_fn=data.no_init if w else None))
     infos = [info for _, info in batches if info is not None]
     return (
@@ -871,14 +883,15 @@ def worker_info(make, w):
         {info[1] for info in infos},
         {info[2] - info[0] for info in infos},
         {info[3] for info in infos},
-        {info[6] for info in infos},  # threads of torch's
+        {info[6] for info in infos},  # number of torch's threads
         torch.utils.data.get_worker_info(),
     )
 
 
 @case(workers=(2,), thread=False)
 def worker_processes(make, w):
-    """Other processes than this one, other ones each epoch unless they are kept, and none left."""
+    """Workers are other processes than this one, new ones for each epoch unless they persist, and
+    all end."""
     got = []
     for persistent in (False, True):
         loader = make(data.Info(60), batch_size=None, num_workers=w, persistent_workers=persistent)
@@ -910,7 +923,8 @@ def worker_init_fn_runs_once(make, w):
 
 @case(over={"default": {}, "list": {"collate_fn": data.as_list}}, workers=(1, 2), thread=False)
 def worker_init_fn_seeds(make, w, options):
-    """What it seeds stays seeded: each worker draws on from there, in the batches that it makes in its turn."""
+    """Generators that worker_init_fn seeds stay seeded: each worker draws from them for the batches
+    that it makes."""
     loader = make(data.InitialSeed(), batch_size=2, num_workers=w, worker_init_fn=data.seed_all, **options)
     random_loader = make(data.Random(), batch_size=2, num_workers=w, worker_init_fn=data.seed_each, **options)
     return list(loader), list(random_loader), generators()
@@ -918,13 +932,14 @@ def worker_init_fn_seeds(make, w, options):
 
 @case(workers=(2, 3), thread=False)
 def worker_init_fn_and_the_batches_of_a_worker(make, w):
-    """A worker that was given something of its own makes whole batches, in its turn."""
+    """A worker with its own worker_init_fn makes whole batches in turn."""
     return [ids for ids, _ in make(data.Marked(), batch_size=2, num_workers=w, worker_init_fn=data.mark_with_number)]
 
 
 @case(workers=(2, 3), thread=False)
 def not_in_order_where_one_waits(make, w):
-    """Whom batches are dealt to while the first worker waits in its first one: its other one waits with it."""
+    """Which worker gets batches while the first worker waits in its first batch: its second batch
+    waits too."""
     dataset = data.Gated(N)
     batches, got = iter(make(dataset, num_workers=w, in_order=False)), []
     if not TORCH_HAS_IN_ORDER:
@@ -938,7 +953,8 @@ def not_in_order_where_one_waits(make, w):
 
 @case(workers=(0, 1, 2), thread=False)
 def seeds_of_workers(make, w):
-    """torch.initial_seed, Python's, torch's and NumPy's first numbers in each worker: of the base seed, which the generator gives, and the worker's id."""
+    """torch.initial_seed, and the first numbers of Python, torch and NumPy in each worker. They
+    follow from the base seed, which the generator gives, and the worker's id."""
     loader = make(data.Seeds(), batch_size=None, num_workers=w, generator=seeded(11))
     torch.manual_seed(1)
     return list(loader), list(loader), generators()
@@ -957,14 +973,14 @@ def seeds_of_persistent_workers(make, w):
 
 @case(workers=(0,))
 def random_numbers_without_workers(make, w):
-    """Come from the parent's generators, in the order of the samples, as if the loop were written out."""
+    """They come from the parent's generators, in the order of the samples, as in a plain loop."""
     loader = make(data.Random(), batch_size=4)
     return list(loader), generators(), list(loader), generators()
 
 
 @case(workers=(2,), thread=False)
 def random_numbers_of_a_seed(make, w):
-    """The same seed gives the same numbers again, another one others, whatever they are."""
+    """The same seed gives the same numbers again, and another seed gives others."""
 
     def numbers(seed: int) -> Any:
         return [batch[1].tolist() for batch in make(data.Random(), batch_size=5, num_workers=w, generator=seeded(seed))]
@@ -986,7 +1002,7 @@ def changing_the_dataset_between_epochs(make, w, persistent):
 
 @case(workers=(0,))
 def changing_the_dataset_between_batches(make, w):
-    """Without workers a change is seen by the next batch: nothing has been loaded ahead."""
+    """Without workers the next batch shows a change: no batch is loaded ahead."""
     dataset = data.Mutable(6)
     got = []
     for k, batch in enumerate(make(dataset, batch_size=2)):
@@ -1013,7 +1029,7 @@ def contexts_that_cannot_pickle(make, w, options):
     return outcome(lambda: list(make(data.Plain(), num_workers=w, multiprocessing_context="spawn", **options)))
 
 
-# ------------------------------------------------------------------------------------------------ the comparison
+# ------------------------------------------------------------ the comparison
 
 
 AGAINST_ITSELF = os.environ.get("STOCACHED_TEST_PARITY") == "torch"
@@ -1022,7 +1038,8 @@ AGAINST_ITSELF = os.environ.get("STOCACHED_TEST_PARITY") == "torch"
 def _torch(*arguments: Any, **options: Any) -> Any:
     if TORCH_HAS_IN_ORDER:
         return torch.utils.data.DataLoader(*arguments, **options)
-    in_order = options.pop("in_order", True)  # torch before 2.6: always in order, which is one of the orders that in_order=False allows
+    # torch before 2.6 is always in order, which in_order=False allows too
+    in_order = options.pop("in_order", True)
     loader = torch.utils.data.DataLoader(*arguments, **options)
     loader.in_order = in_order
     return loader
@@ -1047,7 +1064,7 @@ def _run(one: Case, make: Make, workers: int) -> Any:
         return one.run(make, workers)
 
 
-@functools.lru_cache(maxsize=1)  # the case with threads follows the one with processes
+@functools.lru_cache(maxsize=1)  # the case with threads comes right after the one with processes
 def _of_torch(index: int, workers: int) -> Any:
     return _run(CASES[index], _torch, workers)
 
@@ -1070,12 +1087,12 @@ def test_same(index: int, workers: int, worker: str) -> None:
     assert found is None, found
     deadline = time.monotonic() + 60
     while left := [child for child in multiprocessing.active_children() if child not in before and child.is_alive()]:
-        gc.collect()  # not after every case: it takes longer than most of them
+        gc.collect()  # not after every case, because it takes longer than most of them
         assert time.monotonic() < deadline, f"worker processes are left: {left}"
         time.sleep(0.01)
 
 
-# ------------------------------------------------------------------------------------------------ different on purpose
+# ------------------------------------------------------------ different on purpose
 
 
 def _loader(*arguments: Any, **options: Any) -> Any:
@@ -1088,7 +1105,8 @@ def _loader(*arguments: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("how", ["kill", "exit", "sys.exit"])
 def test_workers_that_die(how: str) -> None:
-    """RuntimeError as in torch, of a class of its own, whatever the moment; torch's hangs on what the worker had its hands on."""
+    """RuntimeError as in torch, in a class of our own, at whatever moment. torch's result depends
+    on what the worker was doing."""
     from stocached import WorkerLostError
 
     assert issubclass(WorkerLostError, RuntimeError)
@@ -1113,12 +1131,13 @@ def test_batches_that_cannot_be_pickled() -> None:
 
 @pytest.mark.parametrize("options", [{"timeout": 1}, {"prefetch_factor": 0, "num_workers": 1}], ids=["timeout without workers", "prefetch_factor 0"])
 def test_settings_that_torch_asserts_against(options: dict[str, Any]) -> None:
-    """torch takes them, and fails with an AssertionError when it is iterated over."""
+    """torch accepts them, and fails with an AssertionError at the first iteration."""
     assert sum(len(images) for images, _ in _loader(data.Plain(), batch_size=3, **options)) == N
 
 
 def test_negative_strides_with_workers() -> None:
-    """torch refuses arrays that go backwards, ours refuses them without workers only: there is a copy on the way."""
+    """torch refuses arrays with negative strides. Ours refuses them only without workers, because
+    workers copy them."""
     batches = list(_loader(data.Kind("array negative stride"), batch_size=4, num_workers=2))
     assert torch.equal(torch.cat(batches), torch.tensor([[3, 2, 1, 0]] * N))
 
@@ -1133,8 +1152,8 @@ def test_samples_of_a_batch_go_to_any_worker() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_random_numbers_do_not_hang_on_the_number_of_workers(workers: int) -> None:
-    """In torch each worker has a stream of its own."""
+def test_random_numbers_do_not_depend_on_the_number_of_workers(workers: int) -> None:
+    """In torch each worker has its own generators."""
 
     def numbers(w: int) -> Any:
         loader = _loader(data.Random(), batch_size=4, num_workers=w, shuffle=True, generator=seeded(5), persistent_workers=True)
@@ -1146,7 +1165,8 @@ def test_random_numbers_do_not_hang_on_the_number_of_workers(workers: int) -> No
 
 
 def test_threads_are_no_processes_to_get_worker_info() -> None:
-    """torch's get_worker_info knows one worker a process, so in threads it gives None; an iterable dataset cannot tell its parts then, and is refused."""
+    """torch's get_worker_info knows one worker for each process, so in threads it returns None. An
+    iterable dataset then cannot choose its part, and the loader refuses it."""
     from stocached import InvalidError
 
     assert [

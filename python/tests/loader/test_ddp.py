@@ -1,4 +1,4 @@
-"""Two ranks of a DDP job share one cache by its name: every sample is loaded by one of them."""
+"""Two ranks of a DDP job share one named cache: one of them loads each sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loaders in Lightning and in accelerate on two ranks: what test_lightning_loaders.py and test_accelerate_loaders.py check in one process."""
+"""Loaders in Lightning and in accelerate on two ranks, with the checks that
+test_lightning_loaders.py and test_accelerate_loaders.py run in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loaders in the real Lightning, which makes them again with other samplers: cache and augmentation stay, batches are those of torch's loader."""
+"""Loaders in the real Lightning, which makes them again with other samplers. Cache and augmentation
+stay, and batches are those of torch's loader."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ def checks(monkeypatch):
     pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
     import lightning_checks
 
-    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # which Lightning leaves behind
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # Lightning leaves them set
         monkeypatch.setenv(name, "0")
     return lightning_checks
 
 
-# All of them run on two ranks (test_framework_ranks.py); `make soak` sets the variable.
+# All checks run on two ranks (test_framework_ranks.py); `make soak` sets the variable.
 ALL = "STOCACHED_TEST_FRAMEWORKS" in os.environ
 CHECKS = checks_of("lightning_checks.py") if ALL else ["check_stages", "check_overfitting", "check_a_state_in_the_middle_of_an_epoch"]
 
@@ -37,7 +38,7 @@ def test_in_one_process(name, checks, tmp_path):
 
 def test_one_cache_for_a_dataset(checks, tmp_path):
     def caches() -> int:
-        gc.collect()  # a Trainer is part of cycles
+        gc.collect()  # a Trainer is part of reference cycles
         listed = json.loads(subprocess.run([program(), "ls", "--json"], capture_output=True, text=True, check=True).stdout)
         return sum(os.getpid() in cache["pids"] for cache in listed)
 
@@ -62,7 +63,8 @@ def test_one_cache_for_a_dataset(checks, tmp_path):
 
 
 def test_a_loader_that_was_made_before_ranks_were_known(checks, monkeypatch, tmp_path):
-    """A script under Lightning's launcher makes it before the Trainer initialises torch.distributed."""
+    """A script under Lightning's launcher makes the loader before the Trainer initialises
+    torch.distributed."""
     from stocached import InvalidError
 
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -1,4 +1,4 @@
-"""The loader: the same batches however they are made, states, orders, and samples of all kinds."""
+"""The loader: equal batches for all ways to make them, states, orders, and samples of all kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Point = collections.namedtuple("Point", "place value")
 
 
 class Numbers:
-    """Samples that say who they are."""
+    """Samples that contain their index."""
 
     def __init__(self, n=N, seconds=0.0):
         self.n, self.seconds = n, seconds
@@ -126,12 +126,12 @@ def test_padded_ranks_have_as_many_batches():
     assert len(set(counts)) == 1
 
 
-# ---------------------------------------------------------------------------------------------------- states
+# ------------------------------------------------------------ states
 
 
 @pytest.mark.parametrize(("before", "after"), [((2, 1), (0, 2)), ((0, 2), (3, 1)), ((1, 2), (2, 4)), ((0, 4), (0, 1))])
 def test_resumed_at_every_batch_with_other_workers_and_ranks(before, after):
-    """Nothing is lost and nothing comes twice, whatever the number of workers and ranks was before and is after."""
+    """No sample is lost and none repeats, for any number of workers and ranks before and after."""
     (workers, world), (new_workers, new_world) = before, after
     settings = {"shuffle": True, "seed": 4, "ends": "uneven", "batch_size": 4}
     steps = N // world // 4
@@ -219,7 +219,8 @@ def test_state_between_epochs_is_the_next_epochs_start():
 
 @pytest.mark.parametrize("order", [{"shuffle": True, "seed": 1}, {"sampler": range(N)}], ids=["ours", "own"])
 def test_set_epoch_of_the_epoch_of_a_state_goes_on_where_it_is(order):
-    """A training loop that goes on says `set_epoch(epoch)` before each epoch, the one that it was in included."""
+    """A training loop that continues calls `set_epoch(epoch)` before each epoch, also for the epoch
+    of the state."""
     loader = Loader(Numbers(), 6, **order)
     loader.set_epoch(3)
     batches = iter(loader)
@@ -240,7 +241,7 @@ def test_set_epoch_of_the_epoch_of_a_state_goes_on_where_it_is(order):
     assert labels(again) == wanted[1], "another epoch begins at its start"
 
 
-# ---------------------------------------------------------------------------------------------------- kinds of samples
+# ------------------------------------------------------------ kinds of samples
 
 
 class Mixed:
@@ -299,7 +300,7 @@ class Stream:
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_iterable_dataset(drop_last):
     assert [len(batch) for batch in Loader(Stream(10), 4, drop_last=drop_last)] == ([4, 4] if drop_last else [4, 4, 2])
-    # Each worker has the whole of it, as with torch: sharing is the dataset's business.
+    # As in torch, each worker has the whole dataset: the dataset must divide it.
     batches = list(Loader(Stream(10), 4, drop_last=drop_last, num_workers=2))
     assert [batch[0, 0] for batch in batches] == ([0, 0, 4, 4] if drop_last else [0, 0, 4, 4, 8, 8])
 
@@ -324,11 +325,11 @@ def test_batch_augment_gets_each_batch():
         assert np.concatenate(list(loader)).tolist() == list(range(0, 2 * N, 2))
 
 
-# ---------------------------------------------------------------------------------------------------- work is shared within a batch
+# ------------------------------------------------------------ work is shared within a batch
 
 
 class Slow(Numbers):
-    """Sample 0 takes until it is told to end, or a minute."""
+    """Sample 0 takes until the test ends it, or a minute."""
 
     def __init__(self, n):
         super().__init__(n)
@@ -349,10 +350,11 @@ def test_a_slow_sample_delays_only_its_batch():
 
 
 class EightAtOnce(Numbers):
-    """Each sample waits for seven others that are loaded at the same time; a BrokenBarrierError where they are not."""
+    """Each sample waits for seven others that load at the same time, and raises BrokenBarrierError
+    if they do not."""
 
     def __init__(self, n):
-        super().__init__(n, seconds=0.01)  # those that take long are taken one by one
+        super().__init__(n, seconds=0.01)  # workers take slow samples one by one
         self.barrier = threading.Barrier(8, timeout=60)
 
     def __getitem__(self, index):
@@ -360,13 +362,14 @@ class EightAtOnce(Numbers):
         return super().__getitem__(index)
 
 
-def test_misses_of_one_batch_are_loaded_side_by_side():
-    """Sixteen samples by 8 workers: two rounds, not sixteen, and not all by the one who began."""
+def test_misses_of_one_batch_are_loaded_at_the_same_time():
+    """8 workers load sixteen samples in two rounds. The worker that began does not load all of
+    them."""
     assert flat(labels(Loader(EightAtOnce(16), 16, num_workers=8, worker="thread"))) == list(range(16))
 
 
 def test_gathers_in_the_background():
-    """While the training loop computes, the batches ahead are filled."""
+    """While the training loop computes, later batches are filled."""
     loader = Loader(Numbers(), 8, size="16MiB")
     list(loader)
     batches = iter(loader)
@@ -385,7 +388,7 @@ def test_sample_gone_from_the_cache_between_look_and_gather_is_loaded():
     assert sorted(flat(labels(batches))) == list(range(N))
 
 
-# ---------------------------------------------------------------------------------------------------- memory
+# ------------------------------------------------------------ memory
 
 
 def test_two_rings_have_one_limit():
@@ -402,12 +405,12 @@ def test_two_rings_have_one_limit():
     first.array()[:] = 1
     del first
     leases.append(own.take())
-    assert leases[-1] is not None, "the shared ring has one out less"
+    assert leases[-1] is not None, "the shared ring has one buffer less in use"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert shared.take() is None, "who has been told is not told again"
+        assert shared.take() is None, "the ring warns only once"
     del leases[0]
-    assert not shared.take().array().any(), "the memory of an idle buffer went back when the other ring needed more"
+    assert not shared.take().array().any(), "the idle buffer was freed when the other ring needed memory"
 
 
 def test_lease_outlives_slices_and_views():
@@ -424,7 +427,7 @@ def test_lease_outlives_slices_and_views():
         assert len(ring._idle) == 0
         other = keep
     del rows
-    assert len(ring._idle) == 0, "somebody still sees the last one"
+    assert len(ring._idle) == 0, "the last one is still in use"
     del keep
     del other
     assert len(ring._idle) == number
@@ -434,8 +437,9 @@ def test_lease_outlives_slices_and_views():
     del again
 
 
-def test_batches_that_nobody_keeps_need_no_garbage_collection():
-    """Their memory is used again at once: what is in use, what is ahead, and one more."""
+def test_dropped_batches_need_no_garbage_collection():
+    """Their memory is used again at once: buffers in use, buffers of later batches, and one
+    more."""
     gc.collect()
     gc.disable()
     try:
@@ -459,7 +463,7 @@ def test_ring_is_limited_and_says_so_once():
     assert labels(kept) == [list(range(k, min(k + 4, N))) for k in range(0, N, 4)]
 
 
-# ---------------------------------------------------------------------------------------------------- figures and arguments
+# ------------------------------------------------------------ figures and arguments
 
 
 def test_stats_count_hits_and_misses():

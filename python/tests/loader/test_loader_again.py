@@ -1,4 +1,5 @@
-"""Loaders that are made again out of what a loader has: by its attributes, as frameworks do, by its arguments, by copies and by pickles."""
+"""Loaders made again from another loader: by its attributes, as frameworks do, by its arguments, by
+copies and by pickles."""
 
 from __future__ import annotations
 
@@ -56,13 +57,13 @@ def read(loader):
 
 
 def again(loader, **changes):
-    """As Lightning does: from the attributes, with another sampler."""
+    """Makes a loader from the attributes, with another sampler, like Lightning."""
     parameters = inspect.signature(type(loader).__init__).parameters
     arguments = {name: value for name, value in vars(loader).items() if name in parameters and parameters[name].default is not value}
     return type(loader)(**(arguments | {"sampler": None, "shuffle": False, "batch_sampler": None} | changes))
 
 
-# ------------------------------------------------------------------------------------------------ arguments
+# ------------------------------------------------------------ arguments
 
 
 @BOTH
@@ -108,7 +109,7 @@ def test_attributes_that_are_set_count(kind):
     assert read(copy.copy(loader)) == read(again(loader)) == read(pickle.loads(pickle.dumps(loader))) == read(loader)
 
 
-# ------------------------------------------------------------------------------------------------ one cache
+# ------------------------------------------------------------ one cache
 
 
 @BOTH
@@ -154,7 +155,7 @@ def test_a_cache_goes_with_its_dataset(kind):
     other = kind()(dataset, 5, size="9MiB")
     del second
     gc.collect()
-    assert kept() is None, "a dataset keeps one"
+    assert kept() is None, "a dataset keeps one cache"
     kept = weakref.ref(other.cache)
     del other, dataset
     gc.collect()
@@ -163,7 +164,7 @@ def test_a_cache_goes_with_its_dataset(kind):
 
 @BOTH
 def test_a_cache_of_a_list_goes_with_its_loaders(kind):
-    """As nothing can refer to a list weakly."""
+    """No weak reference can refer to a list."""
     dataset = [np.full(4, k) for k in range(N)]
     first = kind()(dataset, 5, size="8MiB")
     second = again(first)
@@ -276,7 +277,7 @@ def test_a_pickle_in_another_process():
     own = loader.cache.uuid.hex()
     del loader
     gc.collect()
-    samples, uuid, misses = json.loads(python(code, sent).stdout)  # the cache is gone: another one is made
+    samples, uuid, misses = json.loads(python(code, sent).stdout)  # the cache is gone, so the process makes another one
     assert (samples, misses) == (list(range(N)), N)
     assert uuid != own
 
@@ -308,7 +309,7 @@ def test_a_dataset_that_counts_its_loads_has_one_cache(kind):
     assert kind()(dataset, 8, size="8MiB").cache is first.cache
 
 
-# ------------------------------------------------------------------------------------------------ epochs
+# ------------------------------------------------------------ epochs
 
 
 def epoch(number):
@@ -324,7 +325,7 @@ def test_the_sampler_is_told_the_epoch(kind):
         assert read(loader) == epoch(4)
         loader.sampler.set_epoch(3)
         loader.sampler.set_epoch(4)
-        assert read(loader) == epoch(4), "the same one again"
+        assert read(loader) == epoch(4), "the same epoch again"
         with pytest.raises(InvalidError, match="epoch=-1"):
             loader.sampler.set_epoch(-1)
         loader.close()
@@ -332,7 +333,8 @@ def test_the_sampler_is_told_the_epoch(kind):
 
 @BOTH
 def test_the_sampler_is_told_the_epoch_of_an_iteration_that_is_made(kind):
-    """As Lightning does: it makes the first iteration before it tells the sampler, and in a later fit makes it twice."""
+    """Lightning makes the first iterator before it tells the sampler the epoch, and in a later fit
+    makes it twice."""
     for settings in ({}, {"size": "8MiB"}, {"num_workers": 1}, {"num_workers": 1, "collate_fn": list}):
         loader = kind()(Numbers(), 5, shuffle=True, seed=1, **settings)
         first = iter(loader)
@@ -346,12 +348,12 @@ def test_the_sampler_is_told_the_epoch_of_an_iteration_that_is_made(kind):
         assert read(second) == epoch(1)
         third = iter(loader)
         loader.sampler.set_epoch(7)
-        assert read(third) == epoch(7), "another one than was made"
+        assert read(third) == epoch(7), "not the epoch that the iterator was made for"
         assert read(loader) == epoch(8)
         fourth = iter(loader)
         next(fourth)
         loader.sampler.set_epoch(2)
-        assert len(read(fourth)) == N - 5, "one that has given a batch goes on"
+        assert len(read(fourth)) == N - 5, "an iterator that has given a batch goes on"
         assert read(loader) == epoch(2)
         assert [read([batch])[0] for batch in next(zip(loader, loader))] == [epoch(3)[0], epoch(4)[0]]
 
@@ -402,14 +404,15 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(settings):
     other.load_state_dict(state)
     assert read(other) == orders[2][5:]
     later = iter(other)
-    other.sampler.set_epoch(1)  # when the iteration is made already, which has asked the sampler ahead
+    other.sampler.set_epoch(1)  # after the iterator was made, which has asked the sampler ahead
     assert read(later) == orders[1]
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("end", ["", "loader.close()"])
 def test_the_interpreter_ends_in_silence_while_a_dataset_lives(end):
-    """A dataset keeps its cache, and modules are emptied before the last objects go."""
+    """A dataset keeps its cache, and the interpreter empties modules before it ends the last
+    objects."""
     python(
         f"""
         import numpy as np

@@ -1,4 +1,5 @@
-"""What a loader makes ahead: as many batches as it is told and as there is room for, and the first ones of the next epoch."""
+"""What a loader makes ahead: as many batches as it is told and as fit, and the first ones of the
+next epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ N, BATCH = 100, 2
 
 
 class Large:
-    """64 KiB a sample; for threads, as it writes down what is loaded."""
+    """64 KiB a sample. For threads only, because it notes what is loaded."""
 
     def __init__(self):
         self.loaded = []
@@ -36,7 +37,7 @@ def loads(dataset, **settings):
 
 
 def settled(loaded, least):
-    """How many are loaded when no more come, which is not before there are `least`."""
+    """How many samples are loaded when no more come. There are at least `least`."""
     until(lambda: len(loaded) >= least, f"{least} samples are loaded")
     count, since = -1, time.monotonic()
     while time.monotonic() - since < 0.3:
@@ -50,11 +51,12 @@ def settled(loaded, least):
     "settings", [{}, {"collate_fn": stack}, {"size": "6MiB", "allow_random": True}], ids=["rows", "batches", "part of them cached"]
 )
 def test_no_more_is_loaded_ahead_than_its_bytes_allow(settings):
-    """The first 20 batches are begun before anybody knows how large they are; behind them four of 128 KiB are, or as many as there were."""
+    """The loader begins 20 batches before it knows how large they are. Then it makes four of 128
+    KiB ahead, or as many as it had."""
     for limit, ahead in (("512KiB", 4), ("512MiB", 20), (1, 1)):
         dataset = Large()
         loader = loads(dataset, prefetch_bytes=limit, **settings)
-        dataset.loaded.clear()  # what was probed
+        dataset.loaded.clear()  # the probed samples
         batches = iter(loader)
         for _ in range(24):
             next(batches)
@@ -108,7 +110,7 @@ def test_the_next_epoch_is_gathered_without_workers():
 def test_the_next_epoch_is_not_gathered_beside_batches_that_nothing_hides(monkeypatch):
     monkeypatch.setattr(
         "stocached._loader.gather_iterator._MIN_OVERLAP_NS", 10**12
-    )  # ns: whatever this machine takes, the training loop computes nothing
+    )  # ns: the training loop counts as computing nothing, however slow this machine is
     loader = Loader(Large(), BATCH, shuffle=True, seed=5, size="16MiB")
     for _ in loader:
         pass

@@ -1,4 +1,5 @@
-"""Batches that somebody keeps never change, whatever of them is kept; and their memory is used again when nothing refers to it any more."""
+"""Batches that the program keeps never change, whatever part of them it keeps. Their memory is used
+again when no reference is left."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def test_memory_comes_back_when_the_last_view_is_gone(way):
     loader.close()
     gc.collect()
     assert ring._made <= made + 2, "a batch that is kept takes one buffer"
-    assert len(ring._idle) == ring._made - 1, "only that of the view is out"
+    assert len(ring._idle) == ring._made - 1, "only the buffer of the view is in use"
     assert int(view[0]) == number
     del view
     gc.collect()
@@ -159,7 +160,7 @@ def test_ring_has_a_limit_and_what_lies_beyond_is_right_as_well(way):
     ring = loader._kept.ring if loader._kept is not None else None
     del kept
     gc.collect()
-    with warnings.catch_warnings(record=True) as caught:  # once is enough
+    with warnings.catch_warnings(record=True) as caught:  # one warning is enough
         warnings.simplefilter("always")
         assert read(loader) == list(range(N))
         assert caught == []
@@ -193,13 +194,14 @@ def test_batches_may_end_in_any_thread():
 
 
 def look(connection, batch) -> None:
-    """In a forked child."""
+    """Reads the batch in a forked child."""
     connection.recv()
     connection.send(check(batch))
 
 
 def test_forked_child_sees_the_batch_that_its_parent_held_then():
-    """A process that writes images, say, while training goes on: the memory is shared, and is not used again while the parent keeps the batch."""
+    """A process that writes images, say, while training goes on. It shares the memory, which is not
+    used again while the parent keeps the batch."""
     context = get_context("fork")
     loader = Loader(Numbers(N), BATCH, size="16MiB")
     read(loader)
@@ -208,7 +210,7 @@ def test_forked_child_sees_the_batch_that_its_parent_held_then():
     here, there = context.Pipe()
     process = context.Process(target=look, args=(there, batch))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python from 3.12 on, of forks while threads run
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warns of forks while threads run
         process.start()
     for _ in batches:
         pass

@@ -1,4 +1,5 @@
-"""Workers of the loader that die: by a signal, by the user's code, between two samples or in the middle of one, once or two hundred times."""
+"""Workers of the loader that die: by a signal or by the user's code, between two samples or in the
+middle of one, once or two hundred times."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_lost_worker_is_an_error_that_names_worker_reason_and_sample(way, how, t
     assert SAID[how] in text
     assert doing in text
     assert ("restart_workers=True" in text) == (way != "iterable")
-    with pytest.raises(WorkerLostError):  # it is not forgotten
+    with pytest.raises(WorkerLostError):  # the loader does not forget it
         next(batches)
     batches.close()
     gone(pids)
@@ -64,10 +65,10 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
     batches = iter(loader)
     pids = batches._runtime.pool.pids
     next(batches)
-    time.sleep(0.3)  # all that may be made ahead is made
+    time.sleep(0.3)  # the loader has made all that it may make ahead
     os.kill(pids[1], signal.SIGKILL)
     start = time.monotonic()
-    torchs = rf"DataLoader worker \(pid {pids[1]}\) is killed by signal: Killed"  # programs look for it in logs
+    torchs = rf"DataLoader worker \(pid {pids[1]}\) is killed by signal: Killed"  # programs search logs for this text
     with pytest.raises(WorkerLostError, match=rf"worker 1 \(process {pids[1]}\) was killed by SIGKILL.*{torchs}"):
         for _ in batches:
             time.sleep(0.01)
@@ -77,15 +78,15 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
 
 
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
-def test_workers_that_are_kept_are_made_anew_after_one_was_lost(settings):
+def test_persistent_workers_are_replaced_after_one_was_lost(settings):
     loader = Loader(Numbers(60), 4, num_workers=2, persistent_workers=True, **settings)
     assert read(loader) == list(range(60))
     pids = loader._kept.pool.pids
     os.kill(pids[0], signal.SIGKILL)
     gone(pids[:1])
     with pytest.raises(WorkerLostError, match=rf"worker 0 \(process {pids[0]}\) was killed by SIGKILL"):
-        time.sleep(0.3)  # so long it may take to be noticed
-        list(loader)  # begun ahead or not
+        time.sleep(0.3)  # noticing it may take that long
+        list(loader)  # whether it has begun ahead or not
     assert read(loader) == list(range(60))
     gone(pids)
     loader.close()
@@ -148,13 +149,14 @@ def test_workers_that_die_of_being_started_are_not_started_for_ever():
 
 
 def test_iterable_dataset_cannot_be_restarted():
-    """A new worker would begin its part anew, and nobody knows how far the old one was."""
+    """A new worker would start its part again, and no process knows how far the old one was."""
     with pytest.raises(InvalidError, match=r"restart_workers=True needs a dataset with len\(\) and \[index\]"):
         Loader(Stream(Numbers(4)), num_workers=1, restart_workers=True)
 
 
-def test_lost_worker_is_noticed_where_somebody_else_waits_for_all_children(tmp_path):
-    """With SIGCHLD ignored there is nothing left to wait for, and multiprocessing takes every child for alive."""
+def test_lost_worker_is_noticed_if_other_code_waits_for_all_children(tmp_path):
+    """With SIGCHLD ignored there is no status to wait for, and multiprocessing believes that every
+    child lives."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         batches = iter(Loader(Deadly(40, 21, "SIGKILL", tmp_path / "note"), 4, num_workers=2))
@@ -186,7 +188,7 @@ def test_killed_by_hand_in_the_middle_of_a_sample():
 
 @pytest.mark.parametrize("way", ["rows", "cached", "batches"])
 def test_two_hundred_kills_at_random_moments(way):
-    """STOCACHED_TEST_KILLS makes it more, for `make soak`."""
+    """STOCACHED_TEST_KILLS sets a larger number, for `make soak`."""
     kills = int(os.environ.get("STOCACHED_TEST_KILLS", "200" if way == "cached" else "25"))
     result = subprocess.run([sys.executable, PROGRAM, way, str(kills)], capture_output=True, text=True, timeout=60 + kills, check=False)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"

@@ -1,4 +1,5 @@
-"""How iterations of the loader end, and that nothing of them is left: breaks, errors, Ctrl-C, exits, forks, time limits, threads as workers."""
+"""How iterators of the loader end, and that all they used is freed: breaks, errors, Ctrl-C, exits,
+forks, timeouts, threads as workers."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
     return result.stdout
 
 
-# ---------------------------------------------------------------------------------------------------- leaving an epoch
+# ------------------------------------------------------------ leaving an epoch
 
 
 TIMES = {"cached": 1000, "drawn": 100, "persistent": 250, "batches": 100, "thread": 250, "threads": 100, "fresh": 12, "made": 12, "forkserver": 2}
@@ -42,10 +43,11 @@ TIMES = {"cached": 1000, "drawn": 100, "persistent": 250, "batches": 100, "threa
 
 @pytest.mark.parametrize(("way", "times"), list(TIMES.items()))
 def test_epochs_left_in_the_middle_leave_nothing(way, times):
-    """By break, by an error, by the garbage collector, by close(): processes, threads, descriptors and mappings are as before, and memory does not grow."""
-    many = MANY if times > 12 else times  # starting workers 2,000 times is no matter of minutes
+    """By break, by an error, by the garbage collector and by close(). Processes, threads,
+    descriptors and mappings are as before, and memory does not grow."""
+    many = MANY if times > 12 else times  # starting workers 2,000 times would take too long
     slowest, _ = map(float, program("breaks", way, many or times, timeout=3600).split())
-    assert slowest < limit(1) or way == "forkserver"  # where starting workers takes longer
+    assert slowest < limit(1) or way == "forkserver"  # starting workers takes longer there
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,8 @@ def test_leaving_does_not_wait_for_samples(settings):
 
 
 def test_batches_of_an_epoch_that_was_left_do_not_get_into_the_next():
-    """A worker that is kept goes on with its sample, into a buffer that the new epoch does not get before."""
+    """A persistent worker finishes its sample, in a buffer that the new epoch does not get before
+    that."""
     loader = Loader(Numbers(60, seconds=0.01), 3, shuffle=True, seed=1, num_workers=3, persistent_workers=True)
     for epoch in range(12):
         batches = iter(loader)
@@ -111,7 +114,7 @@ CONCURRENT = [
 
 @pytest.mark.parametrize("settings", CONCURRENT, ids=["plain", "cached", "rows", "batches", "threads"])
 def test_two_iterations_of_one_loader_at_once(settings):
-    """Each has workers of its own, as with torch."""
+    """Each has its own workers, as in torch."""
     loader = Loader(Numbers(60), 4, shuffle=True, seed=2, **settings)
     for turn in range(0, 4, 2):
         pairs = [(check(a), check(b)) for a, b in zip(loader, loader)]
@@ -122,7 +125,8 @@ def test_two_iterations_of_one_loader_at_once(settings):
 
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
 def test_second_iteration_ends_the_first_where_workers_are_kept(settings):
-    """torch begins its one iterator anew; here the old one says that it was ended, rather than that its epoch is over."""
+    """torch starts its one iterator again. Here the old iterator says that it was ended, not that
+    its epoch is over."""
     loader = Loader(Numbers(60), 4, shuffle=True, seed=2, num_workers=2, persistent_workers=True, **settings)
     first = iter(loader)
     next(first)
@@ -175,11 +179,11 @@ def test_sampler_that_fails_loses_no_batch():
         assert (got, errors) == (list(range(24)), 1)
 
 
-# ---------------------------------------------------------------------------------------------------- ends of the program
+# ------------------------------------------------------------ ends of the program
 
 
 class Program:
-    """endings.py, in a group of processes of its own."""
+    """endings.py, in its own group of processes."""
 
     def __init__(self, workers: int, method: str, ending: str) -> None:
         command = [sys.executable, str(PROGRAMS / "endings.py"), str(workers), method, ending]
@@ -199,7 +203,7 @@ class Program:
         self.process.communicate()
 
     def finish(self) -> tuple[int, str, str]:
-        """Status and output."""
+        """Returns status and output."""
         output, error = self.process.communicate(timeout=120)
         return self.process.returncode, output, error
 
@@ -224,14 +228,15 @@ def test_ctrl_c(method, ending):
 def test_program_that_ends_in_the_middle_of_an_epoch(method, ending, status):
     with Program(3, method, ending) as program:
         code, _, error = program.finish()
-        assert time.monotonic() - program.start < limit(1.5)  # 0.8 of them for workers that do not hear, and the rest for the interpreter
+        # 0.8 of them for workers that do not react, and the rest for the interpreter
+        assert time.monotonic() - program.start < limit(1.5)
         assert code == status
         assert error == "" if ending != "error" else error.splitlines()[-1] == "ValueError: something is wrong"
         assert gone(program.workers) < limit(1)
 
 
 def test_program_that_ends_while_hits_are_gathered():
-    """Its threads may not write into memory that goes with the interpreter."""
+    """Its threads must not write into memory that ends with the interpreter."""
     for _ in range(4):
         with Program(0, "fork", "gather") as program:
             code, _, error = program.finish()
@@ -240,7 +245,7 @@ def test_program_that_ends_while_hits_are_gathered():
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_workers_end_with_a_killed_parent(method):
-    """In whatever sample they are."""
+    """Whatever sample they are loading."""
     with Program(4, method, "busy") as program:
         assert len(program.workers) == 4
         assert all(map(lives, program.workers))
@@ -249,7 +254,7 @@ def test_workers_end_with_a_killed_parent(method):
 
 
 def test_terminated_workers_do_not_run_the_handlers_of_their_parent(tmp_path):
-    """A program that saves a checkpoint when it is told to end must not do so in its workers."""
+    """A program that saves a checkpoint on SIGTERM must not do so in its workers."""
 
     def save(signum, frame):
         (tmp_path / f"checkpoint-{os.getpid()}").touch()
@@ -268,7 +273,7 @@ def test_terminated_workers_do_not_run_the_handlers_of_their_parent(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# ---------------------------------------------------------------------------------------------------- forks
+# ------------------------------------------------------------ forks
 
 
 @pytest.mark.parametrize("way", ["plain", "cached", "fresh", "persistent", "batches", "thread"])
@@ -276,11 +281,11 @@ def test_fork_in_the_middle_of_an_epoch(way):
     assert program("forks", way) == "whole\n"
 
 
-# ---------------------------------------------------------------------------------------------------- time limits
+# ------------------------------------------------------------ time limits
 
 
 def at_last(batches) -> list[int]:
-    """The next batch, however late: workers may take their time to start."""
+    """The next batch, even if it is late: workers may start slowly."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -301,7 +306,7 @@ def test_timeout(settings):
     with pytest.raises(RuntimeError, match="timed out after 0.4 seconds"):
         next(batches)
     assert 0.4 <= time.monotonic() - start < limit(1)
-    with pytest.raises(RuntimeError, match="timed out after 0.4 seconds"):  # and again, as long as it lasts
+    with pytest.raises(RuntimeError, match="timed out after 0.4 seconds"):  # each call raises again while it lasts
         next(batches)
     batches.close()
 
@@ -320,11 +325,11 @@ def test_batch_that_was_late_is_not_lost(settings):
     assert list(batches) == []
 
 
-# ---------------------------------------------------------------------------------------------------- threads as workers
+# ------------------------------------------------------------ threads as workers
 
 
 class Moody(Numbers):
-    """Samples that raise what a program would rather not have raised."""
+    """Samples that raise exceptions with a special meaning."""
 
     kinds = {5: ValueError, 9: KeyError, 13: SystemExit, 17: StopIteration, 21: KeyboardInterrupt}
 
@@ -360,7 +365,7 @@ def test_init_function_that_fails_in_a_thread(raised):
 
 
 def test_threads_in_the_middle_of_a_sample_are_left_alone():
-    """They end behind it, and write into nothing that somebody else has by then."""
+    """They end after the sample, and write into no memory that is in use again."""
     loader = Loader(Numbers(64, seconds=0.2), 4, num_workers=4, worker="thread")
     kept, threads = [], []
     for _ in range(4):
@@ -379,7 +384,7 @@ def test_iterable_dataset_in_a_thread():
 def test_a_thread_that_is_gone_is_an_error():
     batches = iter(Loader(Asleep(40, awake=4), 2, num_workers=1, worker="thread"))
     read([next(batches), next(batches)])
-    batches._runtime.task_queue.stop()  # what it hears at the end
+    batches._runtime.task_queue.stop()  # threads see it at the end of their sample
     worker = batches._runtime.pool._workers[0]
     assert worker.is_alive(), "it is in the middle of a sample, and cannot be lost yet"
     batches.close()

@@ -1,4 +1,5 @@
-"""What a loader says to settings that cannot be: the argument's name, the numbers, and what to do."""
+"""Errors of a loader for invalid settings: the name of the argument, the numbers, and the next
+step."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_whole_numbers_of_numpy_are_workers():
 def test_a_cache_too_small_for_one_sample_says_what_it_takes():
     with pytest.raises(CacheMemoryError, match="over the limit of 1048576; raise the limit to that at least") as raised:
         Loader(Numbers(), 8, size="1MiB")
-    assert "limit_bytes" not in str(raised.value)  # which is no argument in Python
+    assert "limit_bytes" not in str(raised.value)  # Python has no such argument
 
 
 def test_randomness_is_told_with_what_can_be_done():
@@ -146,7 +147,7 @@ def test_sizes_of_streams_and_of_prepared_datasets_are_named_too(tmp_path):
 
 
 class Scaled(Loader):
-    """Made otherwise than a Loader, with attributes set before and after it is one."""
+    """Has another constructor than Loader, and sets attributes before and after calling it."""
 
     def __init__(self, numbers, scale):
         self.scale = scale
@@ -195,15 +196,16 @@ print(len(list(batches)), "batches")
 
 @pytest.mark.parametrize("streams", [False, True], ids=["loader", "streams"])
 @pytest.mark.parametrize(("kind", "method"), [("script", "spawn"), ("script", "forkserver"), ("notebook", "spawn")])
-def test_programs_that_workers_cannot_import_anew_are_told_so(kind, method, streams, tmp_path):
-    """A script without a guard starts workers in each worker; classes of a notebook (or of python -c) are nowhere to import."""
+def test_programs_that_workers_cannot_import_again_are_told_so(kind, method, streams, tmp_path):
+    """A script without a guard starts workers in each worker. Workers cannot import the classes of
+    a notebook or of python -c."""
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED.format(method=method, streams=streams))
     command = [sys.executable, script] if kind == "script" else [sys.executable, "-c", script.read_text()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout) == (1, "")
     said = [line for line in done.stderr.splitlines() if f"started by {method} import the program anew" in line]
-    assert len(said) == 1, done.stderr  # workers have written there as well
+    assert len(said) == 1, done.stderr  # workers have written there too
     assert ("exited with status 1; worker" if streams else "ended with status 1 before its first task") in said[0]
     assert "restart_workers" not in said[0]
     assert "__main__" in said[0]

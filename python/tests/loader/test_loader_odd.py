@@ -1,5 +1,5 @@
-"""The loader with what its users rarely have: samplers of their own kinds, batches larger than the task queue, states after errors,
-small rings, caches that cannot be gathered from."""
+"""The loader in rare cases: unusual samplers, batches larger than the task queue, states after
+errors, small rings, and caches without gather."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drained(batches):
     raise AssertionError(got)
 
 
-# ---------------------------------------------------------------------------------------------------- caches that cannot be gathered from
+# ------------------------------------------------------------ caches without gather
 
 
 def add(sample):
@@ -62,14 +62,15 @@ def test_augment_of_the_dataset_is_not_lost_in_later_epochs():
 
 @pytest.mark.parametrize("dataset", [Longer(16), Named(16)], ids=["variable", "strings"])
 def test_samples_that_are_no_columns_in_later_epochs(dataset):
-    loader = Loader(copy.copy(dataset), 1, size="16MiB", num_workers=2, persistent_workers=True)  # its cache goes with the copy
+    # the cache ends with the copy
+    loader = Loader(copy.copy(dataset), 1, size="16MiB", num_workers=2, persistent_workers=True)
     first = [str(batch) for batch in loader]
     for _ in range(3):
         assert [str(batch) for batch in loader] == first
     loader.close()
 
 
-# ---------------------------------------------------------------------------------------------------- samplers
+# ------------------------------------------------------------ samplers
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -156,7 +157,7 @@ def test_empty_dataset_says_so():
     assert list(Loader([], 4, sampler=[], num_workers=1)) == []
 
 
-# ---------------------------------------------------------------------------------------------------- states
+# ------------------------------------------------------------ states
 
 
 class Holes(Numbers):
@@ -172,7 +173,7 @@ IDS = ["here", "rows", "batches", "threads"]
 
 @pytest.mark.parametrize("own", [False, True], ids=["ours", "own"])
 @pytest.mark.parametrize("settings", WAYS, ids=IDS)
-def test_state_behind_a_batch_that_failed(settings, own):
+def test_state_after_a_batch_that_failed(settings, own):
     order = {"sampler": list(range(16))} if own else {"seed": 1}
     loader = Loader(Holes(16), 4, **order, **settings)
     batches = iter(loader)
@@ -181,13 +182,13 @@ def test_state_behind_a_batch_that_failed(settings, own):
         next(batches)
     again = Loader(Numbers(16), 4, **order)
     again.load_state_dict(loader.state_dict())
-    assert read(again) == list(range(4, 16)), "whoever goes on from the error tries the batch once more"
+    assert read(again) == list(range(4, 16)), "a program that goes on from the error gets the batch again"
     assert check(next(batches))[0] == 8
     again.load_state_dict(loader.state_dict())
-    assert read(again) == list(range(12, 16)), "whoever has gone on behind it gets what comes then"
+    assert read(again) == list(range(12, 16)), "a program that went on after the error gets the later batches"
 
 
-def test_state_behind_a_batch_that_batch_augment_failed_for():
+def test_state_after_a_batch_that_batch_augment_failed_for():
     calls = []
 
     def augment(batch):
@@ -236,7 +237,7 @@ def test_state_where_batches_overtake_one_loses_none(order, settings):
     again.load_state_dict(state)
     if "seed" in order:  # the state is one position
         assert read(again) == list(range(first, 16))
-    else:  # those that overtook it do not come again
+    else:  # batches that overtook it do not come again
         assert read(again) == [x for k in range(0, 16, 2) if k not in got for x in (k, k + 1)]
 
 
@@ -266,26 +267,27 @@ def test_state_is_not_lost_where_iterating_fails():
     state = np.random.get_state()[1].tolist()
     with pytest.raises(OSError, match="once"):
         read(after)
-    assert np.random.get_state()[1].tolist() == state, "the program's random numbers are its own"
+    assert np.random.get_state()[1].tolist() == state, "the random numbers of the program do not change"
     assert read(after) == list(range(4, 16))
 
 
-# ---------------------------------------------------------------------------------------------------- small rings, interruptions
+# ------------------------------------------------------------ small rings, interruptions
 
 
 @pytest.mark.parametrize("settings", [{}, {"persistent_workers": True}, {"collate_fn": stack}], ids=["rows", "kept", "batches"])
 @pytest.mark.parametrize("buffers", [3, 4, 6])
-def test_small_rings_have_less_made_ahead_and_blame_nobody(buffers, settings):
+def test_small_rings_have_less_made_ahead_and_warn_of_nothing(buffers, settings):
     loader = Loader(Numbers(80), 4, seed=1, num_workers=2, ring_bytes=buffers * 24576, **settings)
     for _ in range(3):
-        assert sorted(read(loader)) == list(range(80))  # a warning is an error in all tests
+        assert sorted(read(loader)) == list(range(80))  # in all tests a warning is an error
     loader.close()
 
 
 def test_ring_that_is_too_small_for_any_loop_says_how_large_it_must_be():
     loader = Loader(Numbers(80), 4, num_workers=2, ring_bytes=16384)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)  # not what Python 3.12 and later say of forks beside threads of pytest
+        # not the warnings of Python 3.12 and later about forks while pytest has threads
+        warnings.simplefilter("always", UserWarning)
         assert read(loader) == list(range(80))
     told = [str(warning.message) for warning in caught]
     assert len(told) == 1
@@ -304,7 +306,7 @@ def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
         signals.start()
         iter(loader)  # waits for that batch
     signals.join()
-    assert not loader._kept.usable, "who knows what its workers were asked for"
+    assert not loader._kept.usable, "its workers may hold requests of the interrupted epoch"
     assert check(next(iter(loader))) == [0, 1]
     loader.close()
 
@@ -332,7 +334,7 @@ def test_cache_that_is_closed_in_the_middle_of_an_epoch(workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
-    """As much as the first of them takes; larger ones come in memory of their own."""
+    """As much as the first of them takes. Larger ones get memory of their own."""
     wanted = [[4, 0, 2], [5], [9, 8, 7, 6, 3, 1], [0, 4], [3, 2, 1]]
     loader = Loader(Numbers(10), batch_sampler=wanted, num_workers=workers, persistent_workers=workers > 0, size="16MiB")
     for _ in range(4):

@@ -1,4 +1,5 @@
-"""Loaders in orders that are no permutation of the dataset: draws by weight, and mixes of several datasets."""
+"""Loaders with orders that are not permutations of the dataset: draws by weight, and mixes of
+several datasets."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def read(batches):
 
 @pytest.mark.parametrize("settings", [{}, {"num_workers": 2}, {"size": "16MiB"}], ids=["plain", "workers", "cached"])
 @pytest.mark.parametrize("name", list(ORDERS))
-def test_ranks_read_the_order_side_by_side(name, settings):
+def test_ranks_share_the_order(name, settings):
     for epoch in range(2):
         wanted = ORDERS[name]().epoch(epoch).indices().tolist()
         got = [None] * len(wanted)
@@ -40,7 +41,7 @@ def test_ranks_read_the_order_side_by_side(name, settings):
 
 
 @pytest.mark.parametrize("name", list(ORDERS))
-def test_another_number_of_ranks_goes_on_behind_every_batch(name):
+def test_another_number_of_ranks_goes_on_after_every_batch(name):
     wanted = Counter(ORDERS[name]().epoch(0).indices().tolist())
     for stop in range(4):
         seen = []

@@ -1,4 +1,5 @@
-"""Two ranks of a job share one cache by its name: each sample is loaded once for both, and a state of one is that of the other."""
+"""Two ranks of a job share one named cache. Each sample is loaded once for both, and the state of
+one rank is that of the other."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ RANK = """
     if __name__ == "__main__":
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
         loader = DataLoader(Images(), batch, shuffle=True, seed=11, num_workers=workers, name=name, size="64MiB")
-        dist.barrier()  # what was probed does not count
+        dist.barrier()  # probed samples do not count
         if rank == 0:
             for file in folder.iterdir(): file.unlink()
         dist.barrier()
@@ -71,19 +72,21 @@ def test_two_ranks_load_each_sample_once(cache_name, tmp_path):
     for rank, (_, error) in zip(ranks, outputs):
         assert rank.returncode == 0, error
     results = [json.loads(output) for output, _ in outputs]
-    # Each sample was loaded once for both; those that the constructor probed not at all. Each rank loads 32 of the 45 that it stores again, to compare them.
+    # Each sample was loaded once for both ranks, and the probed ones were not loaded again. Each
+    # rank loads 32 of the 45 samples that it stores again, to compare them.
     loads = count_loads(folder)
     assert sorted(loads.values()) == [1] * (SAMPLES - 64) + [2] * 64, loads
     assert results[0]["stored"] == SAMPLES
-    # Together the ranks read all samples in each epoch; with ends="pad", the default of several ranks, in as many batches each.
+    # Together the ranks read all samples in each epoch. With ends="pad", the default for several
+    # ranks, they have equal numbers of batches.
     for epoch in range(EPOCHS):
         batches = [result["seen"][epoch] for result in results]
         assert len(batches[0]) == len(batches[1]) == results[0]["len"]
         labels = [[label for batch in mine for label in batch] for mine in batches]
         assert len(labels[0]) == len(labels[1]) == SAMPLES // 2
         assert sorted(labels[0] + labels[1]) == list(range(SAMPLES))
-    assert results[0]["states"] == results[1]["states"], "ranks differ in where they are"
-    # One rank goes on where two were.
+    assert results[0]["states"] == results[1]["states"], "ranks have different positions"
+    # One rank continues the epoch of two.
     for step in (0, 2, 5):
         state = results[0]["states"][step]
         loader = DataLoader(Samples(), BATCH, shuffle=True, seed=11, rank=0, world_size=1)

@@ -1,4 +1,4 @@
-"""A library that puts torch's loader in the place of ours says so, or rather we do."""
+"""If a library replaces our loader by torch's, a warning says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if torch is not None:
     from stocached._loader import replacement
     from stocached.torch import CachedDataset, DataLoader
 
-# As Ray Train does it.
+# Like Ray Train.
 LIBRARY = """
 from torch.utils.data import DataLoader, DistributedSampler
 def prepare(loader):
@@ -29,7 +29,7 @@ def prepare(loader):
 
 @pytest.fixture
 def library(monkeypatch):
-    """A module that lies where pip installs libraries."""
+    """A module in the directory where pip installs libraries."""
     module: Any = types.ModuleType("ray_like")
     module.__file__ = "/usr/lib/python3/site-packages/ray_like.py"
     monkeypatch.setitem(sys.modules, "ray_like", module)
@@ -67,7 +67,7 @@ def test_nothing_is_lost(library):
     plain, other = DataLoader(Samples(), 4), DataLoader(Samples(), 4, size="8MiB", augment=lift)
     assert said(lambda: library.prepare(cached)) == []
     assert said(lambda: library.prepare(plain)) == []
-    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program has its reasons"
+    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program made this loader itself"
     assert said(lambda: library.prepare(DataLoader(CachedDataset(Samples(), size="8MiB"), 4, augment=lift))) != []
 
 
@@ -79,5 +79,5 @@ def test_what_a_library_puts_around_constructors_makes_no_loaders(library, monke
     )
     other = DataLoader(Samples(), 4, size="8MiB")
     monkeypatch.setattr(torch.utils.data.DataLoader, "__init__", library.around(torch.utils.data.DataLoader.__init__))
-    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program has its reasons"
+    assert said(lambda: torch.utils.data.DataLoader(other.dataset, 4)) == [], "the program made this loader itself"
     assert said(lambda: library.prepare(other)) != []

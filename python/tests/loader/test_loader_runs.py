@@ -1,4 +1,5 @@
-"""Cheap samples are taken, loaded, written and answered several at a time; slow ones one by one. Errors and deaths are of one sample all the same."""
+"""Workers take, load, write and answer several fast samples at a time, and slow ones one by one.
+Errors and deaths still belong to one sample."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from stocached._workers.task_queue import TaskQueue
 
 @pytest.fixture
 def runs(monkeypatch):
-    """How many samples workers that are threads have answered at a time."""
+    """How many samples worker threads have answered at a time."""
     counts: list[int] = []
     done = TaskQueue.done
 
@@ -32,7 +33,7 @@ def runs(monkeypatch):
 def test_cheap_samples_are_done_many_at_a_time(runs):
     assert read(Loader(Numbers(2000), 64, num_workers=1, worker="thread")) == list(range(2000))
     assert sum(runs) == 2000
-    assert runs[0] == 1  # nobody knows yet what a sample takes
+    assert runs[0] == 1  # no worker knows yet how long a sample takes
     assert max(runs) > 1
 
 
@@ -57,7 +58,7 @@ def plus_one(sample):
 
 
 class Few(Numbers):
-    """Errors, and samples that are not like the others, between cheap ones."""
+    """Errors and samples of another kind, between fast ones."""
 
     def __getitem__(self, index):
         if index in (70, 71, 93):
@@ -81,8 +82,8 @@ def test_errors_and_odd_samples_between_others(worker):
         else:
             seen += check(batch)
     assert errors[:2] == ["ValueError: no sample 70", "ValueError: no sample 93"]
-    assert "no sample 71" not in "".join(errors)  # the first of its batch is told
-    assert len(errors) == 3  # that of other shapes cannot be stacked either
+    assert "no sample 71" not in "".join(errors)  # the first error of a batch is raised
+    assert len(errors) == 3  # samples of other shapes cannot be stacked either
     assert seen == [index for index in range(160) if index // 8 not in (8, 11, 15)]
 
 

@@ -1,4 +1,5 @@
-"""The loader over a cache that a server fills: batches are fetched in the background, and the server is told what comes next."""
+"""The loader with a cache that a server fills: batches are fetched in the background, and the
+loader tells the server what comes next."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_batches_of_a_served_cache(server, workers):
 
 
 def test_the_server_reads_ahead_in_the_loaders_order(server):
-    """Two batches have been asked for when the loop holds the first one; of those behind them the server knows by hints alone."""
+    """When the loop holds the first batch, the loader has asked for two. The server knows later
+    ones only from hints."""
     server.records(400)
     batches = iter(loader(server.name))
     next(batches)
@@ -43,7 +45,8 @@ def test_the_server_reads_ahead_in_the_loaders_order(server):
 
 
 def test_torchs_order_is_not_drawn_ahead(server):
-    """Only an order of ours may be asked ahead: another sampler would draw its random numbers too early."""
+    """The loader may ask only our own orders ahead. Another sampler would draw its random numbers
+    too early."""
     server.records(400)
     batches = iter(loader(server.name, seed=None))
     next(batches)

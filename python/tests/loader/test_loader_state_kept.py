@@ -1,4 +1,5 @@
-"""States of loaders that keep their workers, whose base seed torch draws in their first epoch alone."""
+"""States of loaders with persistent workers, whose base seed torch draws only in their first
+epoch."""
 
 import pytest
 from torch_helpers import TORCH_WARNINGS, torch
@@ -24,7 +25,7 @@ def make(generator, workers=2, kept=True):
 @pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.parametrize("closed", [False, True])
 def test_an_epoch_goes_on_with_any_workers(generator, epoch, closed):
-    """Closing the loader ends its workers; the epoch that is left stays theirs."""
+    """Closing the loader ends its workers. The unfinished epoch keeps their seeds."""
     with_all = make(generator)
     epochs = [[batch.tolist() for batch in with_all] for _ in range(3)]
     with_all.close()
@@ -46,5 +47,5 @@ def test_an_epoch_goes_on_with_any_workers(generator, epoch, closed):
         second.load_state_dict(state)
         assert got + [batch.tolist() for batch in second] == epochs[epoch], f"{workers} workers"
         if kept and generator is not None:
-            assert [batch.tolist() for batch in second] == epochs[epoch + 1], f"the epoch behind, {workers} workers"
+            assert [batch.tolist() for batch in second] == epochs[epoch + 1], f"the next epoch, {workers} workers"
         second.close()

@@ -1,4 +1,4 @@
-"""States of loaders whose order is not ours: of iterable datasets, and of other sizes of batches."""
+"""States of loaders with other orders than ours: iterable datasets, and other batch sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 
 class Parts(torch.utils.data.IterableDataset):
-    """Workers have parts of different lengths, some of them none; each sample has a random number of its worker's."""
+    """Workers have parts of different lengths, some of them empty. Each sample has a random number
+    from its worker."""
 
     def __init__(self, count=17):
         self.count = count
@@ -39,12 +40,14 @@ def lists(batches):
 @pytest.mark.parametrize(
     ("workers", "settings"), [(1, {}), (2, {"batch_size": None}), (2, {"persistent_workers": True}), (3, {"prefetch_factor": 5}), (8, {})]
 )
-def test_an_iterable_dataset_goes_on_behind_its_batches(workers, settings):
-    """The batches before are read again by as many workers, with the same random numbers, and thrown away."""
+def test_an_iterable_dataset_goes_on_after_its_batches(workers, settings):
+    """As many workers read the earlier batches again, with the same random numbers, and drop
+    them."""
     loads = loader(num_workers=workers, **settings)
     first, second = lists(loads), lists(loads)
     assert sorted(k for batch in first for k, _ in ([batch] if settings.get("batch_size", 3) is None else batch)) == list(range(17))
-    for stop in {1, len(first) - 2, len(first) - 1, len(first)}:  # at the end parts of workers have ended, and what they are asked for is nothing
+    # at the end, parts of workers have ended, and the remaining tasks give nothing
+    for stop in {1, len(first) - 2, len(first) - 1, len(first)}:
         before = loader(num_workers=workers, **settings)
         batches = iter(before)
         got = [next(batches).tolist() for _ in range(stop)]
@@ -53,7 +56,7 @@ def test_an_iterable_dataset_goes_on_behind_its_batches(workers, settings):
         after = loader(num_workers=workers, **settings)
         torch.randint(10**9, (5,), generator=after.generator)
         after.load_state_dict(state)
-        assert got + lists(after) == first, f"stopped behind {stop} batches"
+        assert got + lists(after) == first, f"stopped after {stop} batches"
         if "persistent_workers" not in settings:
             assert lists(after) == second
         before.close()
@@ -69,7 +72,7 @@ def test_an_iterable_dataset_without_workers():
     again.load_state_dict(loads.state_dict())
     got += [int(k) for batch in again for k in batch[:, 0]]
     assert got == list(range(17))
-    again.load_state_dict(loads.state_dict())  # twice from one state, and one that was taken behind it
+    again.load_state_dict(loads.state_dict())  # twice from one state, and once from a state taken after that
     batches = iter(again)
     next(batches)
     third = loader()
@@ -100,7 +103,7 @@ def test_what_an_iterable_dataset_cannot_go_on_from():
         loader(num_workers=2, batch_size=4).load_state_dict(state)
     shorter = loader(4, num_workers=2)
     shorter.load_state_dict(state)
-    for _ in range(2):  # it is not forgotten
+    for _ in range(2):  # the loader does not forget it
         with pytest.raises(StateError, match="after batch 3 of an epoch, and the dataset has given 2"):
             iter(shorter)
 

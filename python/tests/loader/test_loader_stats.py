@@ -1,4 +1,4 @@
-"""Figures of a loader, and the bar that shows them."""
+"""Statistics of a loader, and the progress bar that shows them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def stack(samples):
 
 
 class Odd:
-    """Samples of arrays, numbers and strings, in dicts and tuples; of different lengths if asked."""
+    """Samples of arrays, numbers and strings, in dicts and tuples, with different lengths if asked
+    for."""
 
     def __init__(self, ragged=False):
         self.ragged = ragged
@@ -132,7 +133,7 @@ class Odd:
 
 
 class Unasked:
-    """As torch's sparse tensors are."""
+    """Like torch's sparse tensors."""
 
     @property
     def nbytes(self):
@@ -162,7 +163,7 @@ def as_it_is(samples):
     ids=["plain", "augmented", "cached", "own", "ragged"],
 )
 def test_bytes_are_counted_from_the_first_batch_on(workers, dataset, settings, expected):
-    loader = Loader(copy.copy(dataset), 4, num_workers=workers, **settings)  # its cache goes with the copy
+    loader = Loader(copy.copy(dataset), 4, num_workers=workers, **settings)  # the cache ends with the copy
     for epoch in (1, 2):
         list(loader)
         assert loader.stats().bytes == epoch * expected
@@ -174,7 +175,7 @@ def test_bytes_are_counted_from_the_first_batch_on(workers, dataset, settings, e
     ids=["own", "augmented", "none", "rows"],
 )
 @pytest.mark.parametrize(("workers", "worker"), [(0, "process"), (2, "process"), (4, "thread")])
-def test_hits_are_counted_whoever_makes_the_batches(workers, worker, settings):
+def test_hits_are_counted_in_every_process_that_makes_batches(workers, worker, settings):
     loader = Loader(Slow(), **{"batch_size": 8, **settings}, num_workers=workers, worker=worker, size="8MiB")
     figures = []
     for _ in range(3):

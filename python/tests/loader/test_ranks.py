@@ -1,4 +1,4 @@
-"""Which rank a loader and a stream take themselves for."""
+"""Which rank a loader and a stream assume for their process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_it_is_that_of_the_launcher(of, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert of() == (1, 3)
-    assert of(rank=0, world_size=2) == (0, 2), "what is said goes before"
+    assert of(rank=0, world_size=2) == (0, 2), "arguments come before the environment"
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert of() == (0, 1)
@@ -46,12 +46,12 @@ def test_ranks_of_a_launcher_share_the_samples(monkeypatch):
 @pytest.mark.parametrize(
     ("rank", "world_size", "message"),
     [
-        (None, "2", "WORLD_SIZE=2 is set and RANK is not.*rank= and world_size="),  # as Lightning's launcher has it
+        (None, "2", "WORLD_SIZE=2 is set and RANK is not.*rank= and world_size="),  # as Lightning's launcher sets it
         ("2", "2", "RANK=2 is not in 0..WORLD_SIZE-1, WORLD_SIZE=2"),
         ("x", "2", "RANK='x', WORLD_SIZE='2': they must be whole numbers"),
     ],
 )
-def test_an_environment_that_cannot_be(of, monkeypatch, rank, world_size, message):
+def test_an_invalid_environment(of, monkeypatch, rank, world_size, message):
     for name, value in (("RANK", rank), ("WORLD_SIZE", world_size)):
         if value is not None:
             monkeypatch.setenv(name, value)
@@ -61,7 +61,7 @@ def test_an_environment_that_cannot_be(of, monkeypatch, rank, world_size, messag
 
 
 @BOTH
-def test_ranks_that_cannot_be(of):
+def test_invalid_ranks(of):
     with pytest.raises(InvalidError, match="rank=2 is not in 0..world_size-1, world_size=2"):
         of(rank=2, world_size=2)
     with pytest.raises(InvalidError, match="rank=None, world_size=2: give both"):

@@ -1,4 +1,5 @@
-"""Datasets, iterators and samplers with `state_dict()` and `load_state_dict()`: a loader's state holds theirs, from workers too."""
+"""Datasets, iterators and samplers with `state_dict()` and `load_state_dict()`: a loader's state
+contains theirs, also from workers."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def as_list(samples):
 
 
 class Iterates:
-    """An iterator that says where it is."""
+    """An iterator with a state."""
 
     def __init__(self, first, end, reads):
         self.at, self.end, self.reads = first, end, reads
@@ -43,7 +44,8 @@ class Iterates:
 
 
 class ByIterator:
-    """Each worker has a part of its own, of unlike lengths, one of them empty; `reads` counts over all processes."""
+    """Each worker has its own part. The parts differ in length, and one is empty. `reads` counts
+    over all processes."""
 
     sizes = (7, 0, 12)
 
@@ -60,7 +62,7 @@ class ByIterator:
 
 
 class ByItself:
-    """A dataset that says where it is, and counts epochs."""
+    """A dataset with a state, which counts epochs."""
 
     def __init__(self):
         self.reads = multiprocessing.get_context("fork").Value("q", 0)
@@ -108,7 +110,8 @@ WAYS = {
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("kind", [ByIterator, ByItself])
 def test_an_iterable_dataset_goes_on_where_it_was(kind, way):
-    """In each epoch, before its first batch, after each, and after its end; the dataset is not read from its start."""
+    """In each epoch, before its first batch, after each batch, and after its end. The dataset is
+    not read from its start."""
     settings = {"batch_size": 2, "collate_fn": as_list} | WAYS[way]
     loads = Loader(kind(), **settings)
     epochs = [lists(loads) for _ in range(3)]
@@ -131,7 +134,8 @@ def test_an_iterable_dataset_goes_on_where_it_was(kind, way):
         since = 3 if settings.get("snapshot_every_n_steps") == 4 else 0  # batches
         if settings.get("snapshot_every_n_steps") != 0 and settings["batch_size"]:
             assert read <= after.dataset.reads.value <= read + since * settings["batch_size"]
-        if way in ("here", "a thread", "kept", "every 4, kept"):  # else each epoch has a dataset as the program has it
+        # otherwise each epoch has the dataset as the program has it
+        if way in ("here", "a thread", "kept", "every 4, kept"):
             assert lists(after) == epochs[epoch + 1], "the next epoch"
         after.close()
 
@@ -183,7 +187,8 @@ def with_noise(sample, generator):
     + [("here", with_noise), ("workers", with_noise)],
 )
 def test_a_map_style_dataset_with_a_state(way, augment):
-    """Each worker makes whole batches, in turn: what a sample is depends on those that the same worker has loaded before."""
+    """Each worker makes whole batches, in turn. A sample depends on those that the same worker has
+    loaded before."""
     settings = {"batch_size": 2, "sampler": list(range(20)), "augment": augment} | WAYS[way]
     np.random.seed(1)
     loads = Loader(Walk(), **settings)
@@ -215,11 +220,11 @@ def test_the_dataset_is_not_asked_where_its_state_does_not_matter():
         Loader(Walk(), 2, seed=1, **refused).close()
 
 
-# ---------------------------------------------------------------------------------------------------- samplers
+# ------------------------------------------------------------ samplers
 
 
 class Sampler:
-    """A sampler that says where it is; a new shuffle each epoch."""
+    """A sampler with a state, and a new shuffle for each epoch."""
 
     def __init__(self, drawn):
         self.epoch, self.at, self.drawn = 0, 0, drawn
@@ -296,13 +301,13 @@ def test_samplers_go_on_where_they_were(kind, workers, every):
         rest = lists(after)
         assert got + rest == epochs[epoch]
         if every == 1 and stop:
-            assert len(drawn) <= 2 * len(rest), "it is not run over from its start"
+            assert len(drawn) <= 2 * len(rest), "it does not start again"
         if epoch < 2:
             assert lists(after) == epochs[epoch + 1]
         after.close()
 
 
-# ---------------------------------------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------ what is refused
 
 
 @pytest.mark.parametrize("kind", [ByIterator, ByItself, Walk])
@@ -330,7 +335,7 @@ def test_a_dataset_that_has_no_state():
             iter(after)
 
 
-# ---------------------------------------------------------------------------------------------------- batches that fail, and that overtake
+# ------------------------------------------------------------ batches that fail, and that overtake
 
 
 class Counting:
@@ -406,7 +411,7 @@ def gates():
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": as_list}], ids=["default", "own"])
 @pytest.mark.parametrize("workers", [2, 3])
 def test_one_slow_worker_does_not_hold_up_the_others(settings, workers):
-    """With in_order=False a worker has two batches at most that others cannot make."""
+    """With in_order=False a worker holds at most two batches that others cannot make."""
     gate = gates()
     batches = iter(Loader(Waits(gate, 1), 1, sampler=range(24), num_workers=workers, in_order=False, timeout=60, **settings))
     got = lists(next(batches) for _ in range(22))
@@ -416,7 +421,8 @@ def test_one_slow_worker_does_not_hold_up_the_others(settings, workers):
 
 
 def test_states_of_batches_that_overtake_each_other():
-    """No sample is lost, and none comes twice; a state of a loader that has gone on from one as well."""
+    """No sample is lost, and none repeats. The same holds for a state of a loader that has
+    continued from such a state."""
     order = {"sampler": range(24), "num_workers": 2, "in_order": False}
     gate = gates()
     first = Loader(Waits(gate, 2), 2, **order)
@@ -437,7 +443,7 @@ def test_states_of_batches_that_overtake_each_other():
 
 
 def test_states_of_iterable_datasets_that_overtake_each_other():
-    """Each worker goes on after the batches that it has given, whatever the others have."""
+    """Each worker continues after the batches that it has given, independent of the others."""
     gate = gates()
     first = Loader(WaitsIterating(gate), 1, num_workers=2, in_order=False)
     batches = iter(first)
@@ -450,11 +456,11 @@ def test_states_of_iterable_datasets_that_overtake_each_other():
     assert sorted(got + lists(second)) == [[k] for k in range(24)]
 
 
-# ---------------------------------------------------------------------------------------------------- random numbers
+# ------------------------------------------------------------ random numbers
 
 
 class Draws:
-    """Samples with numbers of the generators of random and numpy.random."""
+    """Samples with numbers from the generators of random and numpy.random."""
 
     def __len__(self):
         return 24
@@ -485,7 +491,8 @@ class PythonsShuffle:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["map", "iterable"])
 def test_random_numbers_repeat(kind, workers, kept):
-    """What is drawn in the dataset comes again after a state, in this epoch and in the next one, and so does what the sampler draws."""
+    """Draws in the dataset and in the sampler repeat after a state, in this epoch and in the next
+    one."""
     if kept and not workers:
         return
 
@@ -521,7 +528,7 @@ def test_random_numbers_repeat(kind, workers, kept):
 
 
 def test_random_numbers_of_an_order_of_ours_do_not_depend_on_workers():
-    """With collate_fn= as well: those of a sample are seeded by its index."""
+    """Also with collate_fn=: the index of a sample seeds its numbers."""
 
     def loader(workers, **settings):
         return Loader(Draws(), 2, shuffle=True, seed=5, num_workers=workers, **settings)
@@ -537,7 +544,8 @@ def test_random_numbers_of_an_order_of_ours_do_not_depend_on_workers():
 
 
 def test_the_programs_generators_stand_where_they_did(monkeypatch):
-    """Unless the state is of another rank, which has numbers of its own; and those of today are put back when an epoch has begun."""
+    """Unless the state is of another rank, which has its own numbers. The loader restores the
+    program's present numbers when an epoch has begun."""
     random.seed(1), np.random.seed(1)
     before = Loader(Numbers(), 2, sampler=PythonsShuffle())
     batches = iter(before)
@@ -558,7 +566,7 @@ def test_the_programs_generators_stand_where_they_did(monkeypatch):
     assert random.random() == expected
 
 
-# ---------------------------------------------------------------------------------------------------- worker_init_fn
+# ------------------------------------------------------------ worker_init_fn
 
 
 def seeds_generators(worker):
@@ -567,7 +575,7 @@ def seeds_generators(worker):
 
 
 def test_worker_init_fn_that_seeds():
-    """Its seeds count where samples are not seeded by their index: without augment=, seed= and order=."""
+    """Its seeds count if the index does not seed samples: without augment=, seed= and order=."""
 
     def run(**settings):
         loads = Loader(Draws(), 4, num_workers=2, worker_init_fn=seeds_generators, **{"sampler": range(24)} | settings)
@@ -583,7 +591,7 @@ def test_worker_init_fn_that_seeds():
 
 
 def test_the_workers_of_an_iteration():
-    """Tools look for them in `_workers`, as torch's loader has it; when they have ended too."""
+    """Tools read them from `_workers`, as in torch's loader, also after they have ended."""
     for settings in ({}, {"collate_fn": as_list}):
         loads = Loader(Numbers(), 2, num_workers=2, **settings)
         batches = iter(loads)
@@ -596,7 +604,7 @@ def test_the_workers_of_an_iteration():
 
 
 def test_the_workers_of_an_iteration_that_is_left():
-    """The loader keeps what a state needs of it, and not the iteration."""
+    """The loader keeps what a state needs of the iterator, and not the iterator."""
     loads = Loader(ByItself(), 2, num_workers=2)
     batches = iter(loads)
     next(batches)

@@ -1,4 +1,5 @@
-"""States of torch loaders: of torch's samplers and generators, of datasets and samplers that have states of their own."""
+"""States of torch loaders: with torch's samplers and generators, and with datasets and samplers
+that have states of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class Draws:
 
 
 class KeepsGenerator(Draws):
-    """A dataset whose state is that of torch's global generator, in whatever process it is."""
+    """A dataset whose state is that of torch's global generator in its process."""
 
     def state_dict(self):
         return {"generator": torch.get_rng_state()}
@@ -29,7 +30,7 @@ class KeepsGenerator(Draws):
 
 
 class Indices:
-    """An iterator of a sampler that says where it is."""
+    """An iterator of a sampler, with a state."""
 
     def __init__(self):
         self.at = 0
@@ -84,7 +85,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_all_epochs_come_as_without_a_stop(name):
-    """Those after the one of the state as well, though no seed was given: the global generators stand where they did."""
+    """Also the epochs after the state, although no seed was given: the global generators have the
+    positions of that time."""
     from stocached.torch import DataLoader
 
     dataset, settings = CASES[name]
@@ -117,7 +119,7 @@ def test_all_epochs_come_as_without_a_stop(name):
 
 
 def test_the_names_of_torchdata():
-    """Programs look into a state by the names that StatefulDataLoader gives its parts."""
+    """Programs read a state by the names that StatefulDataLoader uses."""
     from stocached.torch import DataLoader
 
     loads = DataLoader(KeepsGenerator(), 4, num_workers=2)

@@ -1,4 +1,5 @@
-"""Loaders of ours in the Trainer of transformers: its own loader over a CachedDataset, and ours in its place."""
+"""Our loaders in the Trainer of transformers: its own loader over a CachedDataset, and ours in its
+place."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if torch is not None:
     from stocached.torch import CachedDataset, DataLoader
 
     class Named(torch.utils.data.Dataset):
-        """Samples as the Trainer wants them: with the names of arguments of the model."""
+        """Samples in the Trainer's form: with the names of the model's arguments."""
 
         def __init__(self, samples: Any) -> None:
             self.samples = samples
@@ -79,7 +80,7 @@ def test_batches_are_those_of_its_own_loader(tmp_path):
     assert isinstance(base, DataLoader)
     assert base.stats().hits > 0
 
-    for step in (6, 8):  # at the end of an epoch, in the middle of the next one
+    for step in (6, 8):  # at the end of an epoch, and in the middle of the next one
         again, trainer = run(Ours, Named(Samples()), tmp_path / f"again-{step}", resume_from_checkpoint=str(tmp_path / "ours" / f"checkpoint-{step}"))
         assert again == theirs[step:]
         assert isinstance(trainer.callback_handler.train_dataloader.base_dataloader, DataLoader)

@@ -1,5 +1,6 @@
-"""Leaves epochs in the middle, again and again: breaks.py WAY TIMES. Whatever is left over is an error. Prints how many seconds leaving took at
-most, and by how many bytes memory has grown."""
+"""Leaves epochs in the middle, many times: breaks.py WAY TIMES. Everything that is left over is an
+error. Prints the longest time that leaving took, in seconds, and how many bytes memory has
+grown."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from processes import children, descriptors, mappings, resident, until
 
 import stocached
 
-WARM = 30  # times at most, after which nothing may grow any more
-GROWTH = 4 << 20  # bytes: what the allocator's arenas vary by
+WARM = 30  # the largest number of epochs after which nothing may grow any more
+GROWTH = 4 << 20  # bytes by which the allocator's arenas vary
 
 
 def stack(samples):
@@ -45,7 +46,7 @@ class Stopped(Exception):
 
 
 def leave(loader, turn: int) -> None:
-    """The ways to leave a loop."""
+    """Leaves a loop in one of several ways."""
     way = turn % 4
     if way == 0:
         for k, batch in enumerate(loader):
@@ -83,7 +84,7 @@ def main() -> None:
     warm = min(WARM, times)
     empty = census()
     loader = stocached.Loader(Numbers(400), 8, **SETTINGS[way])
-    if way == "forkserver":  # it and the tracker of resources stay, as the interpreter has it
+    if way == "forkserver":  # Python keeps the fork server and the resource tracker
         leave(loader, 0)
         loader.close()
         empty = census()
@@ -96,9 +97,9 @@ def main() -> None:
         start = time.monotonic()
         leave(loader, turn)
         slowest = max(slowest, time.monotonic() - start)
-    until(lambda: len(children(os.getpid())) == before["processes"], "workers that were ended are gone")
+    until(lambda: len(children(os.getpid())) == before["processes"], "ended workers have gone")
     after, grown = census(), resident() - memory
-    # Mapped buffers and their threads may be more or fewer at either moment; their number has a bound.
+    # The number of mapped buffers and their threads varies, but it has a limit.
     assert after["processes"] == before["processes"], (before, after)
     assert set(after["descriptors"]) == set(before["descriptors"]), (before, after)
     assert len(after["descriptors"]) <= len(before["descriptors"]) + 2, (before, after)
@@ -109,7 +110,7 @@ def main() -> None:
     gc.collect()
     until(lambda: threading.active_count() == 1, "all threads have ended")
     end = census()
-    assert end == empty, f"left over: {empty} became {end}"
+    assert end == empty, f"not freed: {empty} became {end}"
     print(f"{slowest:.3f} {grown}")
 
 

@@ -1,7 +1,10 @@
-"""A training program that ends, or is ended, in the middle of an epoch: endings.py WORKERS METHOD ENDING. It prints its process and those of its workers first.
+"""A training program that ends, or is ended, in the middle of an epoch: endings.py WORKERS METHOD
+ENDING. First it prints the numbers of its process and of its workers.
 
-ENDING: wait (for a signal, in next()), persistent (the same with workers that are kept), busy (for a signal, in the loop's body), end, exit, os._exit, error
-(with an iterator alive), gather (end while hits are gathered in the background)."""
+ENDING: wait (for a signal, in next()), persistent (the same with persistent workers), busy (for a
+signal, in the loop's body), end, exit, os._exit, error (with an iterator alive), gather (end while
+hits are gathered in the background).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def main() -> None:
         return
     settings = {"worker": "thread"} if method == "thread" else {"multiprocessing_context": method}
     loader = stocached.Loader(Asleep(100, awake=4), 2, num_workers=workers, persistent_workers=ending == "persistent", **settings)
-    global batches  # alive until the interpreter's very end
+    global batches  # alive until the interpreter ends
     batches = iter(loader)
     assert check(next(batches)) == [0, 1]
     assert check(next(batches)) == [2, 3]
@@ -36,7 +39,7 @@ def main() -> None:
     tell = threading.Timer(0.3, print, [os.getpid(), *pool.pids], {"flush": True})
     tell.start()
     if ending in ("wait", "persistent", "busy"):
-        interrupted(loader, ending)  # it is told of when it waits
+        interrupted(loader, ending)  # it writes when it waits
     tell.join()
     if ending == "exit":
         for _ in range(3):
@@ -61,7 +64,7 @@ def interrupted(loader, ending: str) -> None:
         raise AssertionError(f"no KeyboardInterrupt in {time.monotonic() - start} s")
     if ending == "busy":
         return
-    with pytest.raises(stocached.ClosedError, match="KeyboardInterrupt"):  # rather than that the epoch is over
+    with pytest.raises(stocached.ClosedError, match="KeyboardInterrupt"):  # and not that the epoch is over
         next(batches)
     state = loader.state_dict()
     assert state["position"] == 4, state

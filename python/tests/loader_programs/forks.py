@@ -1,5 +1,5 @@
-"""Forks in the middle of an epoch: forks.py WAY. The child may not use the iteration, may begin its own, and ends in each of the ways there are; the parent
-goes on."""
+"""Forks in the middle of an epoch: forks.py WAY. The child may not use the iterator, may begin its
+own, and ends in each possible way. The parent continues."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from processes import children, lives
 
 import stocached
 
-warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python from 3.12 on, of forks while threads run
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python 3.12 and later warns of forks while threads run
 
 
 def stack(samples):
     return np.stack(samples)
 
 
-FORK = {"multiprocessing_context": "fork"}  # the default before Python 3.14; a forked child cannot use the forkserver of its parent
+# the default before Python 3.14; a forked child cannot use its parent's fork server
+FORK = {"multiprocessing_context": "fork"}
 SETTINGS = {
     "plain": {},
     "cached": {"size": "16MiB"},

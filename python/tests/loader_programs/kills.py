@@ -1,4 +1,5 @@
-"""Reads epochs while workers are killed at random moments: kills.py rows|cached|batches KILLS. Prints kills, restarts and epochs."""
+"""Reads epochs while workers are killed at random moments: kills.py rows|cached|batches KILLS.
+Prints kills, restarts and epochs."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from processes import children, lives
 import stocached
 
 SAMPLES, BATCH, WORKERS = 200, 10, 3
-IN_VAIN = 3  # kills since the last batch, at most: where nothing gets done between more of them, as on a busy machine, the loader rightly gives up
+IN_VAIN = 3  # the largest number of kills since the last batch; after more of them the loader gives up, as it should
 
 
 def kill(parent: int, kills: int, done, batches) -> None:
-    """A process of its own, so that the moments have nothing to do with what the loader does."""
+    """A separate process, so that the moments do not depend on what the loader does."""
     chance = random.Random(kills)
     seen, since = -1, 0
     while done.value < kills:
@@ -34,7 +35,9 @@ def kill(parent: int, kills: int, done, batches) -> None:
             continue
         workers = [pid for pid in children(parent) if pid != os.getpid()]
         if len(workers) < WORKERS and (not workers or chance.random() < 0.8):
-            continue  # mostly: on a busy machine one sample could cost five workers by chance, which is an error
+            # mostly, because on a busy machine one sample could cost five workers by chance, which
+            # is an error
+            continue
         victim = chance.choice(workers)
         try:
             os.kill(victim, signal.SIGKILL)
@@ -62,7 +65,8 @@ def main() -> None:
     done, batches = (context.Value("i", 0, lock=False) for _ in range(2))
     killer = context.Process(target=kill, args=(os.getpid(), kills, done, batches), daemon=True)
     killer.start()
-    settings = {"batches": {"collate_fn": stack}, "cached": {"size": 4_600_000}, "rows": {}}[way]  # the cache takes a part of them
+    # the cache holds a part of the samples
+    settings = {"batches": {"collate_fn": stack}, "cached": {"size": 4_600_000}, "rows": {}}[way]
     loader = stocached.Loader(
         Numbers(SAMPLES, seconds=0.002), BATCH, shuffle=True, seed=1, num_workers=WORKERS, persistent_workers=True, restart_workers=True,
         multiprocessing_context=context, **settings,
@@ -71,9 +75,9 @@ def main() -> None:
     while epochs < 2 or not last:
         if done.value >= kills:
             last = True
-            time.sleep(0.3)  # longer than the loader goes without a look, so that it sees the last ones too
+            time.sleep(0.3)  # longer than the loader goes without a check, so that it sees the last kills too
         wanted = loader.sampler.order.epoch(epochs).indices().tolist()
-        assert read(counted(loader, batches)) == wanted, f"epoch {epochs} is not what it should be"
+        assert read(counted(loader, batches)) == wanted, f"epoch {epochs} has wrong samples"
         epochs += 1
         assert done.value >= kills or killer.is_alive()
     killer.join(10)

@@ -1,4 +1,4 @@
-"""Arrays are used again when nobody has them any more, and never before."""
+"""Arrays are used again when no reference to them is left, and never before."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ def test_a_pair_that_is_held_holds_its_array():
 
 
 def test_another_thread_at_any_step():
-    # A thread that takes an array while this one is in the middle of doing so; here it is this one itself, between two lines.
+    # Another thread takes an array while this one does so. Here this thread does it itself, between
+    # two lines.
     for step in range(20):
-        pool = BufferPool(lambda: np.empty(10, np.uint8), buffer_pool._PER_POOL)  # keeps one array, so each take replaces it
+        # keeps one array, so each take replaces it
+        pool = BufferPool(lambda: np.empty(10, np.uint8), buffer_pool._PER_POOL)
         held = pool.take()[0]
         others, lines = [], 0
 

@@ -1,4 +1,4 @@
-"""Memory: what the kernel counts, locks and dumps of caches and of batches."""
+"""Memory of caches and of batches: what the kernel counts, locks and dumps."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def flags(address):
     raise AssertionError(f"no mapping begins at {address:#x}")
 '''
 _namespace: dict[str, Callable[[int], list[str]]] = {}
-exec(FLAGS, _namespace)  # also part of a program below
+exec(FLAGS, _namespace)  # it is also part of a program below
 flags = _namespace["flags"]
 
 
-# ------------------------------------------------------------------------------------------------ core dumps
+# ------------------------------------------------------------ core dumps
 
 
 def test_payload_and_batches_are_not_dumped(folder):
@@ -62,11 +62,12 @@ def test_payload_and_batches_are_not_dumped(folder):
 
 
 def test_a_core_has_no_payload(tmp_path):
-    """A real one, of a process that dies of SIGSEGV with 11 MiB of 1 GiB stored."""
+    """A real core of a process that dies of SIGSEGV with 11 MiB of 1 GiB stored."""
     pattern = Path("/proc/sys/kernel/core_pattern").read_text()
     if pattern.startswith(("|", "/")):
         pytest.skip("core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core")
-    cache = Cache.create(samples=1024, sample_bytes=MIB)  # without a name: the kernel dumps maps of files that have a name only if it is told to
+    # without a name, because by default the kernel does not dump maps of named files
+    cache = Cache.create(samples=1024, sample_bytes=MIB)
     program = """
         import os, resource, signal, sys
         import numpy as np
@@ -108,11 +109,11 @@ def test_a_core_has_no_payload(tmp_path):
         cache.close()
 
 
-# ------------------------------------------------------------------------------------------------ locked memory
+# ------------------------------------------------------------ locked memory
 
 
 def test_locked_memory():
-    """A program that locks all its memory, also what it will map, does not take the whole cache."""
+    """A program that locks all its memory, also future maps, does not lock the whole cache."""
     result = python(
         FLAGS
         + textwrap.dedent("""
@@ -137,11 +138,12 @@ def test_locked_memory():
     assert result.returncode == 0, result.stderr
 
 
-# ------------------------------------------------------------------------------------------------ memory that is promised, and held
+# ------------------------------------------------------------ memory that is promised, and held
 
 
 def test_memory_is_promised_once():
-    """Caches without a name, of a third of the memory each: the third one, or an earlier one, is refused with the numbers."""
+    """Unnamed caches of a third of the memory each. The third one, or an earlier one, is refused
+    with the numbers."""
     with contextlib.ExitStack() as stack:
         with Cache.create(samples=1, sample_bytes=1) as probe:
             third = stocached._native.spare(probe._handle) // 3 // MIB
@@ -186,10 +188,10 @@ def test_a_loader_holds_memory_for_its_batches():
     batches = iter(loader)
     next(batches)
     first = drawn(loader.cache)
-    assert 3 * 2 * MIB <= first <= 7 * 2 * MIB  # of 2 workers x 2, and of those that the training loop has
+    assert 3 * 2 * MIB <= first <= 7 * 2 * MIB  # buffers of 2 workers x 2, and of batches that the training loop has
     for _ in batches:
         pass
-    assert drawn(loader.cache) < first  # batches have it by now
+    assert drawn(loader.cache) < first  # batches have that memory now
     for _ in range(2):
         list(zip(loader, range(3)))
     cache = loader.cache
@@ -214,12 +216,13 @@ def _is_ring(path: Path) -> bool:
     return False
 
 
-# ------------------------------------------------------------------------------------------------ in a cgroup
+# ------------------------------------------------------------ in a cgroup
 
 
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
-    """A memory cgroup without a limit yet, below our own (version 1) or at the top (version 2)."""
+    """Makes a memory cgroup without a limit, below our own (version 1) or at the top (version
+    2)."""
     own = [line.split(":")[2] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1] == "memory"]
     group = Path(f"/sys/fs/cgroup/memory/{own[0]}" if own else "/sys/fs/cgroup") / f"stocached-test-{os.getpid()}"
     try:
@@ -248,7 +251,8 @@ SIZES = [(512, 32, "340MiB", 4500)] + [(2048, 256, "1800MiB", 20000)] * ("STOCAC
 
 @pytest.mark.parametrize(("mebibytes", "batch", "size", "samples"), SIZES)
 def test_a_loader_in_a_cgroup(cgroup, mebibytes, batch, size, samples):
-    """Two epochs with 8 workers, of a dataset that is larger than the memory: nobody is killed, and the cache is as large as it can be."""
+    """Two epochs with 8 workers, of a dataset that is larger than the memory. No process is killed,
+    and the cache is as large as possible."""
     limit(cgroup, mebibytes * MIB)
     program = """
         import sys

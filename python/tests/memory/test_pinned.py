@@ -1,5 +1,5 @@
-"""Batches in memory that a device reads from: what the loader does for it, with one that is as slow as can be. The ring alone: test_pinned_ring.py;
-a real device: cuda_machine.py."""
+"""Batches in memory that a device reads from: what the loader does, with the slowest possible
+device. test_pinned_ring.py tests the ring alone, and cuda_machine.py a real device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORKERS = [0, 2]
 
 
 class Device:
-    """Where the backend below finds it: it is no part of what goes to workers."""
+    """The backend below finds the device here, because workers must not get it."""
 
     device: LazyDevice
 
@@ -42,7 +42,7 @@ def own_collate(samples):
 
 
 def arrived(copies, labels):
-    """The indices, when every picture is seen to be that of its index."""
+    """Checks that every picture belongs to its index, and returns the indices."""
     assert len(copies) == len(labels)
     for pixels, numbers in zip(copies, labels):
         assert (pixels == (numbers % 251).astype(np.uint8)[:, None, None, None]).all()
@@ -51,7 +51,7 @@ def arrived(copies, labels):
 
 @pytest.fixture
 def loader(monkeypatch):
-    """The loader with a lazy device in place of CUDA."""
+    """The loader with a lazy device instead of CUDA."""
     from stocached._loader import torch_loader
     from stocached._loader.torch_backend import TorchBackend
 
@@ -83,7 +83,7 @@ def loader(monkeypatch):
 def test_batches_that_are_given_up_at_once_arrive(loader, workers, extra):
     device, copies, labels = Device.device, [], []
     made = loader(Images(), 8, shuffle=True, seed=1, num_workers=workers, ring_bytes=ROOM * 8 * 5000, persistent_workers=workers > 0, **extra)
-    for _ in range(3):  # the second and third out of the cache, if there is one
+    for _ in range(3):  # the second and third from the cache, if there is one
         for pixels, numbers in made:
             device.copy(pixels.numpy(), copies)
             device.copy(numbers.numpy(), labels)
@@ -101,7 +101,7 @@ def test_hits_are_not_copied_once_more(loader, workers):
     list(made)
     for batch in made:
         memory = [lease for lease in device.registered.items() if lease[1] == made._kept.ring.buffer_bytes]
-        assert len(memory) == len(device.registered), "no memory is pinned for a batch alone"
+        assert len(memory) == len(device.registered), "no memory is pinned for one batch only"
         assert all(device.reads(tensor.numpy()) for tensor in batch)
     made.close()
 
@@ -116,8 +116,8 @@ def test_copy_keeps_the_ring_from_the_device(loader, workers):
     assert device.marks == 0
     del batch
     gc.collect()
-    assert device.registered == {}, "memory of the batch alone, gone with it"
-    assert made.pin_memory == "copy", "as it was given, for whoever makes the loader again"
+    assert device.registered == {}, "the memory belonged to the batch and ended with it"
+    assert made.pin_memory == "copy", "unchanged, for code that makes the loader again"
     assert made.stats().transfer_seconds > 0
 
 
@@ -162,7 +162,7 @@ def test_transfers_are_in_stats_and_timeline(loader, tmp_path):
     assert made.stats().transfer_seconds == pytest.approx(sum(span["dur"] for span in spans) / 1e6, rel=0.2, abs=1e-4)
 
 
-# ---------------------------------------------------------------------------------------------------- CUDA itself
+# ------------------------------------------------------------ CUDA itself
 
 
 def test_which_batches_are_registered_with_cuda():
@@ -195,7 +195,7 @@ print(said[0].message)
     assert "memory for batches cannot be pinned where it lies" in done.stdout
 
 
-def test_pin_memory_that_is_none():
+def test_invalid_pin_memory():
     from stocached.torch import DataLoader
 
     with pytest.raises(InvalidError, match="pin_memory='pinned'; it must be True, False, or \"copy\""):

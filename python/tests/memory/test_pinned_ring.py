@@ -1,4 +1,5 @@
-"""Memory of batches that a device reads from, with one that is as slow as can be: the ring alone, which needs no torch. The loader's: test_pinned.py."""
+"""Memory of batches that a device reads from, with the slowest possible device: the ring alone,
+which needs no torch. test_pinned.py tests the loader."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_buffer_is_used_again_when_the_device_has_read_it():
         del batch
     device.run()
     assert [copy.tolist() for copy in copies] == [[k] * 4096 for k in range(4 * ROOM)]
-    assert device.most_registered == ROOM, "it waits for the device rather than take more memory than the limit"
+    assert device.most_registered == ROOM, "it waits for the device instead of exceeding the limit"
 
 
 def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
@@ -44,7 +45,7 @@ def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
     assert device.most_registered == 1
 
 
-def test_lease_that_ends_while_the_mark_is_set_is_not_behind_it():
+def test_lease_that_ends_while_the_mark_is_set_is_not_after_it():
     device = LazyDevice()
     ring = ring_of(device)
     first, second = ring.take(), ring.take()
@@ -61,8 +62,8 @@ def test_lease_that_ends_while_the_mark_is_set_is_not_behind_it():
 
     device.mark = ends_within
     third = ring.take()
-    assert third.number == numbers[0], "whose work is done"
-    assert ring.take().number not in numbers, "the copy out of the second is still to come"
+    assert third.number == numbers[0], "the device has finished with this buffer"
+    assert ring.take().number not in numbers, "the copy from the second buffer has not happened yet"
 
 
 def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
@@ -73,11 +74,11 @@ def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
     device.copy(batch, copies)
     del ring
     gc.collect()
-    assert device.reads(batch), "somebody still sees it"
+    assert device.reads(batch), "the program still sees it"
     del batch
     gc.collect()
     assert device.registered == {}
-    assert (copies[0] == 7).all(), "it was unregistered behind the copy"
+    assert (copies[0] == 7).all(), "it was unregistered after the copy"
 
 
 def test_memory_that_cannot_be_registered_is_said_once():
@@ -95,7 +96,7 @@ def test_memory_that_cannot_be_registered_is_said_once():
     first[:] = 3
     device.copy(first, copies)
     del first
-    assert ring.take().number != 0, "what was registered before is waited for all the same"
+    assert ring.take().number != 0, "the ring still waits for memory that was registered before"
     device.run()
     assert (copies[0] == 3).all()
 
@@ -111,7 +112,7 @@ def test_forked_child_leaves_the_device_alone():
         status = 1
         try:
             ring.enter_worker()
-            same = bool((ring.buffer(number) == 9).all())  # mapped anew, and the same memory
+            same = bool((ring.buffer(number) == 9).all())  # mapped again, and the same memory
             ring.file.grow((number + 2) * 4096)
             ring.buffer(number + 1)  # register would raise here
             status = 0 if same else 2

@@ -1,4 +1,4 @@
-"""The order of an epoch, held against the vectors that Go and C are tested with as well."""
+"""The order of an epoch, compared with the vectors that Go and C are also tested with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VECTORS = Path(__file__).resolve().parents[3] / "order" / "testdata" / "order.tx
 
 
 def read_vectors() -> dict[str, list[tuple[list[int], list[str]]]]:
-    """Lines by their kind: the numbers before the last colon, and what stands behind it."""
+    """Lines by kind: the numbers before the last colon, and the words after it."""
     lines: dict[str, list[tuple[list[int], list[str]]]] = {"order": [], "shard": [], "weighted": [], "mixed": []}
     for line in VECTORS.read_text().splitlines():
         if not line.startswith("#"):
@@ -136,12 +136,12 @@ def test_an_epoch_has_every_sample_once(order):
     ],
     ids=str,
 )
-def test_orders_that_cannot_be(order, number, message):
+def test_invalid_orders(order, number, message):
     with pytest.raises(InvalidError, match=message):
         order.epoch(number)
 
 
-def test_positions_that_are_none():
+def test_invalid_positions():
     epoch = Order(5).epoch(0)
     for value in (-1, 5):
         with pytest.raises(SampleIndexError, match=rf"position {value} is not in 0\.\.4"):
@@ -198,10 +198,10 @@ def test_go_on_with_another_number_of_ranks(order):
             parts = [shard.indices(0, each).tolist() for shard in shards]
             read += [index for row in range(each) for part in parts for index in part[row : row + 1]]
             start = shards[0].position(each)
-        assert read == epoch.indices().tolist()  # nothing lost, nothing twice, all in order
+        assert read == epoch.indices().tolist()  # no sample is lost or repeated, and all are in order
 
 
-def test_shards_that_cannot_be():
+def test_invalid_shards():
     epoch = Order(5).epoch(0)
     for arguments, message in [
         ({"rank": 2, "world_size": 2}, "rank=2 is not in 0..world_size-1, world_size=2"),
@@ -238,8 +238,9 @@ def test_weights_are_followed():
     assert (pickle.loads(pickle.dumps(epoch)).indices(0, 100) == epoch.indices(0, 100)).all()
     assert order == pickle.loads(pickle.dumps(order))
     assert order != WeightedOrder(50, weights, seed=6, draws=200_000)
-    assert (WeightedOrder(50, weights, 5).epoch(0).indices() == epoch.indices(0, 50)).all()  # their number changes none
-    weights[:] = 0  # a copy was kept
+    # the number of draws does not change them
+    assert (WeightedOrder(50, weights, 5).epoch(0).indices() == epoch.indices(0, 50)).all()
+    weights[:] = 0  # it kept a copy
     assert order.weights.sum() > 0
     assert not order.weights.flags.writeable
     early = epoch.indices(0, 10).tolist()
@@ -263,7 +264,7 @@ def test_weights_are_followed():
     ],
     ids=str,
 )
-def test_weights_that_cannot_be(arguments, message):
+def test_invalid_weights(arguments, message):
     with pytest.raises(InvalidError, match=message):
         WeightedOrder(*arguments)
 
@@ -280,7 +281,7 @@ def test_mixes_hold_their_ratios():
     for d, ratio in enumerate(mix.ratios):
         off = np.cumsum(datasets == d) - ratio * np.arange(1, len(datasets) + 1)
         assert np.abs(off).max() < 2
-        assert len(set(local[datasets == d])) == (datasets == d).sum()  # no sample twice
+        assert len(set(local[datasets == d])) == (datasets == d).sum()  # no sample repeats
     assert (datasets == 0).sum() == 5000
     assert len(epoch) == len(mix.epoch(1))
     assert epoch.indices(0, 50).tolist() != mix.epoch(1).indices(0, 50).tolist()
@@ -295,7 +296,7 @@ def test_mixes_stop():
     assert set(everything.indices().tolist()) == set(range(485))
     parts = MixedOrder(orders, [1, 1, 1], stop="length", length=100)
     datasets, local = parts.concatenation.locate(np.concatenate([parts.epoch(number).indices() for number in range(60)]))
-    for d, order in enumerate(orders):  # each dataset goes through epochs of its own
+    for d, order in enumerate(orders):  # each dataset has epochs of its own
         own = local[datasets == d]
         for first in range(0, len(own) - order.samples, order.samples):
             assert len(set(own[first : first + order.samples])) == order.samples
@@ -320,7 +321,7 @@ def test_mixes_stop():
     ],
     ids=str,
 )
-def test_mixes_that_cannot_be(mix, message):
+def test_invalid_mixes(mix, message):
     with pytest.raises(InvalidError, match=message):
         mix.epoch(0)
 
@@ -344,11 +345,11 @@ def test_concatenated_datasets():
 
 
 def test_document_says_what_the_library_does():
-    """The vectors from the document alone: they can be made from what it says."""
+    """Makes the vectors from the document alone."""
     for numbers, pairs in LINES["order"]:
         kind, samples, seed, window, block, number = numbers
         if kind > 1 and samples > 1000:
-            continue  # windows are walked there
+            continue  # the document's function walks through all windows
         for pair in pairs:
             position, index = map(int, pair.split("="))
             assert order_document.index_at(kind, samples, seed, window, block, number, position) == index

@@ -1,4 +1,5 @@
-"""Orders beside what torch has for the same: samplers of a DataLoader, DistributedSampler, WeightedRandomSampler, ConcatDataset."""
+"""Orders compared with torch's equivalents: samplers of a DataLoader, DistributedSampler,
+WeightedRandomSampler, ConcatDataset."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from torch_helpers import TORCH_WARNINGS, torch
 
 from stocached import MixedOrder, Order, WeightedOrder
 
-if torch is not None:  # else these are only collected
+if torch is not None:  # otherwise these are only collected
     data = torch.utils.data
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_ranks_as_in_distributed_sampler(drop):
-    """Without a shuffle: the same samples for each rank, the padding of many ranks too."""
+    """Without a shuffle: the same samples for each rank, also with padding for many ranks."""
     for samples in (1, 2, 7, 10, 100, 101):
         dataset = data.TensorDataset(torch.arange(samples))
         epoch = Order(samples, "sequential").epoch(0)
@@ -25,7 +26,7 @@ def test_ranks_as_in_distributed_sampler(drop):
                 theirs = list(data.DistributedSampler(dataset, ranks, rank, shuffle=False, drop_last=drop))
                 ours = epoch.shard(rank, ranks, ends="drop" if drop and samples % ranks else "pad")
                 if drop and samples < ranks:
-                    assert not len(ours)  # theirs takes some twice there, though it was to drop
+                    assert not len(ours)  # torch repeats samples there, although it should drop them
                     continue
                 assert list(ours) == theirs
                 assert len(ours) == len(theirs)
@@ -55,5 +56,5 @@ def test_a_mix_reads_a_concat_dataset():
     assert torch.cat([batch[0] for batch in batches]).tolist() == datasets.tolist()
     assert torch.cat([batch[1] for batch in batches]).tolist() == local.tolist()
     assert len(set(epoch)) == len(dataset)
-    for first, _ in batches[:-1]:  # a batch has its part of each, to within the samples at its ends
+    for first, _ in batches[:-1]:  # a batch has its share of each dataset, except for samples at its ends
         assert np.abs(np.bincount(first, minlength=3) - np.array([6, 4, 2])).max() <= 3

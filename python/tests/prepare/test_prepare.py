@@ -1,4 +1,4 @@
-"""stocached.prepare: preparers and storages, one process and several, and what can be wrong with either."""
+"""stocached.prepare: preparers and storages, in one process and in several, and their errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_prepared_is_loaded(storage, fields, processes):
     info, said = storage.load_dataset_info(), preparer.dataset_info()
     assert dataclasses.replace(info, fields=None) == dataclasses.replace(said, fields=None)
     assert {name: (tuple(shape), dtype) for name, (shape, dtype) in info.fields.items()} == fields
-    assert not prepare(preparer, storage)  # it is there
+    assert not prepare(preparer, storage)  # it is prepared already
 
 
 def test_samples_are_the_caller_s_own(storage):
@@ -145,7 +145,7 @@ def test_fields_of_variable_samples(storage):
         storage.load_field("points")
 
 
-# ------------------------------------------------------------------------------------------------ info
+# ------------------------------------------------------------ info
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_fields_of_variable_samples(storage):
         ({"kind": "\ud800"}, "kind"),
     ],
 )
-def test_info_that_cannot_be(storage, changes, text):
+def test_invalid_info(storage, changes, text):
     info = DatasetInfo({"a": ((2,), "uint8")}, 3, "x")
     with pytest.raises(stocached.InvalidError, match=text):
         storage.start_preparation(dataclasses.replace(info, **changes))
@@ -221,11 +221,11 @@ def test_fingerprints_of_files(tmp_path):
         fingerprint(files=[tmp_path / "b"])
 
 
-# ------------------------------------------------------------------------------------------------ preparers that do wrong
+# ------------------------------------------------------------ preparers that do wrong
 
 
 class Wrong(Made):
-    """Gives more or fewer samples, or an exception, or dies, from sample 60 on."""
+    """From sample 60 on gives too many or too few samples, raises, or dies."""
 
     def __init__(self, how: str) -> None:
         super().__init__(100)
@@ -270,7 +270,8 @@ def test_preparers_that_do_wrong(storage, processes, how, kind, text):
     before = set(multiprocessing.active_children())
     with pytest.raises(kind, match=text) as caught:
         prepare(Wrong(how), storage, processes=processes)
-    if processes and not (how == "unfit" and isinstance(storage, MemoryStorage)):  # which looks at samples when it saves them
+    # MemoryStorage checks samples when it saves them
+    if processes and not (how == "unfit" and isinstance(storage, MemoryStorage)):
         assert "in process" in str(caught.value.__cause__)
         assert "prepared sample" in str(caught.value.__cause__)
     assert not storage.is_prepared()
@@ -318,7 +319,8 @@ def test_ways_to_start_processes(tmp_path, context):
 
 
 class SlowStart(DataPreparer):
-    """Small samples, of which the first part takes a second; the latest one that anybody was asked for by then is written to a file."""
+    """Small samples, whose first part takes a second. Writes to a file the last sample that was
+    asked for by then."""
 
     def __init__(self, calls) -> None:
         self.calls = calls
@@ -336,7 +338,8 @@ class SlowStart(DataPreparer):
 
 
 def test_memory_is_bounded_when_the_first_part_is_slow(tmp_path):
-    """While one process takes long for its part, the others do not run to the end of the dataset."""
+    """While one process takes long for its part, the others do not run to the end of the
+    dataset."""
     storage = BlockStorage(tmp_path / "d")
     assert prepare(SlowStart(tmp_path / "calls"), storage, processes=2)
     assert storage.load_field("x").tolist() == list(range(8_000))
@@ -353,7 +356,7 @@ def test_a_storage_with_the_six_methods_alone_takes_processes():
     assert all(same(storage.load_sample(k), sample(FIELDS, k)) for k in range(40))
 
 
-# ------------------------------------------------------------------------------------------------ one at a time
+# ------------------------------------------------------------ one at a time
 
 
 def test_two_at_once_in_threads(tmp_path):
@@ -415,7 +418,7 @@ def test_the_second_goes_on_when_the_first_gives_up(tmp_path):
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path):
-    """The children of a preparation that was killed may live a while: they must not keep the next one out."""
+    """Children of a killed preparation may live on. They must not keep the next preparation out."""
     storage = BlockStorage(tmp_path / "d")
     storage.start_preparation(Made(10).dataset_info())
     child = os.fork()
@@ -426,7 +429,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
         lock = os.open(tmp_path / "d.part", os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(storage._writer._lock)  # as the kernel does for one that was killed
+        os.close(storage._writer._lock)  # as the kernel does for a process that was killed
         storage._writer._lock = -1
         deadline = time.monotonic() + 20
         while True:
@@ -490,7 +493,7 @@ def test_what_was_left_of_other_data(tmp_path):
     assert len(BlockStorage(tmp_path / "d")) == 299
 
 
-# ------------------------------------------------------------------------------------------------ datasets
+# ------------------------------------------------------------ datasets
 
 
 def test_a_dataset_over_a_part(storage):
@@ -506,7 +509,7 @@ def test_a_dataset_over_a_part(storage):
         part[3]
     with pytest.raises(stocached.InvalidError, match="a dataset of 31 samples, and the storage has 30"):
         PreparedDataset(storage, stocached.prepare.IndexSet.all(31))
-    assert whole.fingerprint == Made(30).dataset_info().fingerprint  # by which a cache with a name notices other samples
+    assert whole.fingerprint == Made(30).dataset_info().fingerprint  # with it a named cache notices other samples
     others = PreparedDataset(storage, stocached.prepare.IndexSet([3, 7, 11], 30))
     assert len({whole.fingerprint, part.fingerprint, others.fingerprint}) == 3
 
@@ -580,7 +583,7 @@ def test_one_pread_a_sample(tmp_path, monkeypatch):
     reads.clear()
     storage.load_samples(range(300))
     assert sum(reads) == 300
-    assert len(reads) == sum(file.blocks for file in storage.reader.files)  # a read each
+    assert len(reads) == sum(file.blocks for file in storage.reader.files)  # one read for each block
 
 
 def test_samples_of_a_block(tmp_path):

@@ -1,4 +1,5 @@
-"""Block files written and read by Python against the Go code, and files that are damaged."""
+"""Block files that Python writes and reads, compared with the Go code, and files that are
+damaged."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_checksum_goes_on_and_takes_any_memory():
     assert bytes(as_bytes(np.array(7, np.int64))) == struct.pack("<q", 7)
 
 
-# ------------------------------------------------------------------------------------------------ Go reads what Python wrote
+# ------------------------------------------------------------ Go reads what Python wrote
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -68,7 +69,8 @@ def test_go_reads_what_python_wrote(tmp_path, fields, compression):
 
 @pytest.mark.parametrize("fields", [FIELDS, VARIABLE, BARE], ids=["fixed", "variable", "bare"])
 def test_both_write_the_same_bytes(tmp_path, fields):
-    """Go packs what Python prepared; Python prepares the same again under the name that Go gave it."""
+    """Go packs what Python prepared. Python prepares the same again under the name that Go gave
+    it."""
     first = BlockStorage(tmp_path / "first")
     prepare(Made(700, fields), first)
     stocached("pack", tmp_path / "first", tmp_path / "go", *FLAGS)
@@ -81,11 +83,12 @@ def test_both_write_the_same_bytes(tmp_path, fields):
     prepare(Again(700, fields), BlockStorage(tmp_path / "python", **SMALL), processes=2)
     assert len(tree(tmp_path / "go")) >= 3
     assert tree(tmp_path / "go") == tree(tmp_path / "python")
-    assert not prepare(Again(700, fields), BlockStorage(tmp_path / "go", **SMALL))  # it is the very dataset
+    assert not prepare(Again(700, fields), BlockStorage(tmp_path / "go", **SMALL))  # it is the same dataset
 
 
 def test_sizes_at_the_edges(tmp_path):
-    """Samples of nothing, of a block exactly, of one byte more, and larger than a file; in Go and in Python."""
+    """Samples of no bytes, of exactly a block, of one byte more, and larger than a file; in Go and
+    in Python."""
     sizes = [0, 0, 4096, 0, 1, 4095, 1, 4097, 0, 20_000, 1, 0, 4096, 8192, 0]
 
     class Edges(Made):
@@ -138,7 +141,7 @@ def test_random_sizes(tmp_path, seed):
 
 
 def test_tiny_samples_fill_blocks_and_files_by_number(tmp_path):
-    """65,536 samples a block and 1,048,576 a file, as Go has it."""
+    """65,536 samples a block and 1,048,576 a file, as in Go."""
     n = 1_048_576 + 70_000
     (tmp_path / "bytes").write_bytes(bytes(n))
     stocached("pack", tmp_path / "bytes", tmp_path / "go", "--kind", "raw", "--source", "sample_bytes=1")
@@ -177,7 +180,7 @@ def _numpy(name):
     return dtypes.NUMPY[dtypes.CODES[name]]
 
 
-# ------------------------------------------------------------------------------------------------ Python reads what Go wrote
+# ------------------------------------------------------------ Python reads what Go wrote
 
 
 @pytest.mark.parametrize("compress", ["none", "zstd"])
@@ -212,7 +215,7 @@ def test_python_reads_packed_arrays(tmp_path):
 
 @pytest.mark.parametrize("first", ["python", "go"])
 def test_one_goes_on_where_the_other_stopped(tmp_path, first):
-    """A preparation that was interrupted is finished by the other language, to the last byte."""
+    """One language finishes the interrupted preparation of the other, to the last byte."""
     prepare(Made(700), BlockStorage(tmp_path / "source"))
     stocached("pack", tmp_path / "source", tmp_path / "whole", *FLAGS)
     made = BlockStorage(tmp_path / "whole").load_dataset_info()
@@ -229,7 +232,7 @@ def test_one_goes_on_where_the_other_stopped(tmp_path, first):
         storage.stop_preparation()
         packed = json.loads(stocached("pack", tmp_path / "source", tmp_path / "d", *FLAGS, "--json").stdout)
         assert 0 < packed["kept_samples"] < 400
-    else:  # what a Go writer leaves is the same: its first files
+    else:  # a Go writer leaves the same: its first files
         shutil.copytree(tmp_path / "whole", tmp_path / "d.part")
         (tmp_path / "d.part" / "dataset.json").unlink()
         (tmp_path / "d.part" / "00001.stocblk").rename(tmp_path / "d.part" / "00001.stocblk.part")
@@ -240,7 +243,7 @@ def test_one_goes_on_where_the_other_stopped(tmp_path, first):
     assert tree(tmp_path / "d") == tree(tmp_path / "whole")
 
 
-# ------------------------------------------------------------------------------------------------ compression
+# ------------------------------------------------------------ compression
 
 
 def test_zstd_makes_it_smaller(tmp_path):
@@ -259,7 +262,7 @@ def test_zstd_makes_it_smaller(tmp_path):
 
 WITHOUT = """
     import sys
-    sys.modules["zstandard"] = sys.modules["compression.zstd"] = None  # as if neither were there
+    sys.modules["zstandard"] = sys.modules["compression.zstd"] = None  # as if neither were installed
     sys.path.insert(0, sys.argv[2])
     from prepared import FIELDS, Made, sample, same
     from stocached import UnsupportedError
@@ -289,7 +292,7 @@ def test_without_zstandard_compressed_samples_are_a_clear_error(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["d"]
 
 
-def test_frames_that_are_no_frames():
+def test_invalid_frames():
     frame = _zstd.compress(b"a" * 1000)
     assert _zstd.decompress(frame, 1000) == b"a" * 1000
     for wrong, length in [(frame, 999), (frame, 1001), (frame[:-1], 1000), (b"nonsense", 8), (frame + b"x", 1000)]:
@@ -298,7 +301,7 @@ def test_frames_that_are_no_frames():
     assert issubclass(UnsupportedError, NotImplementedError)
 
 
-# ------------------------------------------------------------------------------------------------ damage
+# ------------------------------------------------------------ damage
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +323,7 @@ def refused(folder, text="", kind=CorruptError):
 
 
 def test_each_byte_of_a_footer_is_checked(folder):
-    """What Go refuses, Python refuses, for every byte of a footer."""
+    """For every byte of a footer, Python refuses what Go refuses."""
     path = folder / "00001.stocblk"
     data = path.read_bytes()
     (footer,) = struct.unpack_from("<Q", data, len(data) - 80)
@@ -336,7 +339,7 @@ def test_each_byte_of_a_footer_is_checked(folder):
 
 
 def resealed(path, change):
-    """Changes a footer and gives it the checksum that it needs then; the rest of the file stays."""
+    """Changes a footer and corrects its checksum. The rest of the file stays."""
     data = bytearray(path.read_bytes())
     (footer,) = struct.unpack_from("<Q", data, len(data) - 80)
     begin = len(data) - footer
@@ -373,8 +376,8 @@ BLOCKS = 4  # of a file of the fixture
         (BLOCKS * 24 + 24 + 20, "<I", 1, "reserved bytes of its sample 1"),
     ],
 )
-def test_records_that_cannot_be(folder, at, form, value, text):
-    """Behind a checksum that is right; Go refuses the same."""
+def test_invalid_records(folder, at, form, value, text):
+    """The checksum is right. Go refuses the same records."""
     path = folder / "00000.stocblk"
     (there,) = struct.unpack_from("<Q", path.read_bytes(), path.stat().st_size - 56)
     assert there == BLOCKS
@@ -426,7 +429,7 @@ def test_a_file_that_changes_while_it_is_open(folder):
         (lambda text: text.replace('"crc32c"', '"crc"'), CorruptError, "changed after"),
     ],
 )
-def test_descriptions_that_cannot_be(folder, change, kind, text):
+def test_invalid_descriptions(folder, change, kind, text):
     path = folder / "dataset.json"
     path.write_bytes(change(path.read_text()).encode(errors="surrogateescape"))
     refused(folder, text, kind)
@@ -499,7 +502,7 @@ def test_not_whole(tmp_path):
 
 
 def test_where_an_index_does_not_begin_at_a_page(tmp_path):
-    """Footers begin at multiples of 4,096, pages may be larger: the map takes what lies before as well."""
+    """Footers begin at multiples of 4,096, but pages may be larger: the map begins earlier then."""
     storage = BlockStorage(tmp_path / "d", **SMALL)
     prepare(Made(400), storage)
     begins = [file.begin for file in storage.reader.files]

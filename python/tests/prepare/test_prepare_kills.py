@@ -1,7 +1,10 @@
-"""Preparations that are killed: at each step that they do in the file system, and at random moments with processes of their own.
+"""Preparations that are killed: at each step in the file system, and at random moments with several
+processes.
 
-Whatever was killed when, nothing that is there may pass for the whole dataset, no process stays behind, and the next run makes the same bytes.
-STOCACHED_TEST_KILLS: random kills; more of them take longer."""
+Whatever was killed and when, no incomplete dataset passes for a complete one, no process stays, and
+the next run makes the same bytes. STOCACHED_TEST_KILLS: number of random kills; more of them take
+longer.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ STEPS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "close")
 
 
 def forked(work: Callable[[], Any]) -> int:
-    """Runs something in a child that ends without any clean-up of ours."""
+    """Runs a function in a child that ends without cleaning up."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            os.setsid()  # so that all processes of its own can be found
+            os.setsid()  # so that the test can find all its processes
             work()
             status = 0
         finally:
@@ -53,7 +56,8 @@ def processes_of(session: int) -> list[int]:
 
 
 def check_not_whole_or_right(storage: BlockStorage, n: int) -> bool:
-    """Whether the dataset is whole; if it is, every sample is right. What is left otherwise is refused."""
+    """Whether the dataset is complete. If it is, checks every sample. If not, loading from it must
+    fail."""
     if not storage.is_prepared():
         assert not Path(storage.folder).exists()
         with pytest.raises(NotPreparedError):
@@ -75,7 +79,8 @@ def whole(tmp_path_factory):
 
 
 def test_killed_at_each_step(folder, whole):
-    """Before and behind each call that changes something; each run goes on with what the one before left."""
+    """Before and after each call that changes something. Each run continues what the one before
+    left."""
     ends = []
     for after in (False, True):
         at = 0
@@ -112,12 +117,13 @@ def test_killed_at_each_step(folder, whole):
             if not ended:
                 break
         ends.append(at)
-    assert min(ends) > 30, ends  # that many steps there are
+    assert min(ends) > 30, ends  # there are that many steps
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_killed_at_random_until_it_is_whole(folder, whole, processes):
-    """One folder, killed again and again while the work goes on: it comes to an end, and is right."""
+    """One folder, killed many times while the work goes on. The dataset is complete in the end, and
+    right."""
     chance = random.Random(processes)
     print("seed", processes)
     done = 0
@@ -137,7 +143,7 @@ def test_killed_at_random_until_it_is_whole(folder, whole, processes):
         done += 1
 
 
-def test_no_process_stays_behind(folder, whole):
+def test_no_process_stays(folder, whole):
     chance = random.Random(7)
     for k in range(KILLS // 4 + 1):
         storage = BlockStorage(folder / str(k), **SMALL)
@@ -147,11 +153,12 @@ def test_no_process_stays_behind(folder, whole):
         os.waitpid(child, 0)
         assert prepare(Made(N, VARIABLE), storage, wait=5) or storage.is_prepared()  # orphans hold no lock
         assert tree(storage.folder) == whole
-        until(lambda: processes_of(child) == [], "no process of it lives")
+        until(lambda: processes_of(child) == [], "none of its processes lives")
 
 
 def test_a_process_that_is_killed_alone(folder, whole):
-    """Not the one that writes: the preparation ends with an error, and the next one goes on."""
+    """Not the process that writes. The preparation ends with an error, and the next one
+    continues."""
     storage = BlockStorage(folder / "d", **SMALL)
 
     class Victim(Made):
@@ -171,7 +178,7 @@ def test_a_process_that_is_killed_alone(folder, whole):
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "empty"])
 def test_what_was_left_is_verified(folder, whole, damage):
-    """A file of an interrupted preparation that is not whole any more is written again."""
+    """An interrupted preparation leaves a damaged file: it is written again."""
     storage = BlockStorage(folder / "d", **SMALL)
     storage.start_preparation(Made(N, VARIABLE).dataset_info())
     for k in range(N - 10):
@@ -191,14 +198,15 @@ def test_what_was_left_is_verified(folder, whole, damage):
 
 
 def test_a_full_disk(folder, whole, monkeypatch):
-    """An error while a block is written: nothing passes for whole, nothing is open, and the next run goes on."""
+    """An error while a block is written. No incomplete dataset passes for complete, no file stays
+    open, and the next run continues."""
     storage = BlockStorage(folder / "d", **SMALL)
     real, left = os.write, [5]
 
     def write(fd, data):
         left[0] -= 1
         if left[0] == 0:
-            return real(fd, data[:100])  # some of it
+            return real(fd, data[:100])  # writes a part of it
         if left[0] < 0:
             raise OSError(28, "No space left on device")
         return real(fd, data)

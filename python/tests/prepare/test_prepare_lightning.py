@@ -1,4 +1,5 @@
-"""stocached.lightning.DataModule in the real Trainer: prepared once, each sample once an epoch, and on at the right one from any checkpoint."""
+"""stocached.lightning.DataModule in the real Trainer: prepared once, each sample once an epoch, and
+the right next sample after any checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ if torch is not None:
 
 @pytest.fixture(autouse=True, scope="module")
 def imported():
-    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    """Imports the packages. Not at collection, because that takes seconds in each process that runs
+    tests."""
     global Again, DataModule, Model, Numbered, pl, trainer
     pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
     import lightning.pytorch as pl
@@ -34,7 +36,7 @@ def imported():
     from stocached.lightning import DataModule
 
     class Again(pl.callbacks.ModelCheckpoint):
-        """A second one of a kind, which Lightning tells apart by its state_key."""
+        """A second callback of its kind, which Lightning identifies by its state_key."""
 
         @property
         def state_key(self) -> str:
@@ -51,7 +53,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def run(tmp_path: Path, out: str, *flags: str, **settings: Any) -> Any:
-    """What each rank of a training in processes of its own was given; its messages if it fails."""
+    """What each rank got in a training with its own processes. Shows its messages if it fails."""
     file = tmp_path / f"{out}.settings"
     file.write_text(json.dumps({"folder": str(tmp_path), "out": str(tmp_path / out), **settings}))
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
@@ -65,18 +67,19 @@ def in_epoch(ranks: list[Any], epoch: int, what: str = "trained") -> list[int]:
     return [index for rank in ranks for entry in rank[what] if entry[0] == epoch for index in entry[-1]]
 
 
-# ------------------------------------------------------------------------------------------------ ranks
+# ------------------------------------------------------------ ranks
 
 DDP = {"strategy": "ddp", "devices": 2}
 
 
 def test_two_ranks(tmp_path):
-    """Two processes, two epochs: prepared by one, each sample once for both; resumed in the middle of either epoch, also by one rank alone."""
+    """Two processes, two epochs. One prepares, and each sample comes once for both. Training
+    resumes in the middle of either epoch, also with only one rank."""
     n, data = 60, {"batch_size": 4, "validation": 12, "seed": 5, "block_size": 6, "window": 2}
     ranks = run(tmp_path, "whole", n=n, epochs=2, trainer=DDP, data=data)
     assert [rank["world_size"] for rank in ranks] == [2, 2]
     asked = parts(tmp_path / "calls")
-    assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(n))  # once
+    assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(n))  # each sample once
 
     sets = split(n, 12, seed=5)
     for epoch in range(2):
@@ -88,9 +91,9 @@ def test_two_ranks(tmp_path):
     assert len(files) == 12  # of 6 batches an epoch
     again = run(tmp_path, "again", n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
     assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
-    assert parts(tmp_path / "calls") == asked  # and not again
+    assert parts(tmp_path / "calls") == asked  # not prepared again
 
-    # One rank, in this process, goes on with what two have begun.
+    # One rank, in this process, continues what two have begun.
     one = Model()
     going = trainer(tmp_path, 3, devices=1, reload_dataloaders_every_n_epochs=1)
     going.fit(one, datamodule=DataModule(Numbered(n), BlockStorage(tmp_path / "data", block_bytes=4096), **data), ckpt_path=files[2])
@@ -103,17 +106,17 @@ def test_two_ranks(tmp_path):
 
 
 def test_the_other_lightning(tmp_path):
-    """A program that uses `pytorch_lightning` gets a DataModule of that one."""
+    """A program that uses `pytorch_lightning` gets a DataModule of that package."""
     (one,) = run(tmp_path, "one", "--pytorch-lightning", n=20, epochs=1, trainer={"devices": 1}, data={"validation": 0.1})
     assert Counter(in_epoch([one], 0)) == Counter(split(20, 0.1).train)
 
 
-# ------------------------------------------------------------------------------------------------ checkpoints
+# ------------------------------------------------------------ checkpoints
 
 
 @pytest.mark.parametrize(("workers", "drop_last"), [(0, False), (2, False), (0, True)])
 def test_every_checkpoint_goes_on(tmp_path, workers, drop_last):
-    """Behind each batch, each validation and each epoch; the last batch is a short one, or dropped."""
+    """After each batch, each validation and each epoch. The last batch is short, or dropped."""
     storage = BlockStorage(tmp_path / "data")
     saves = {
         "by_step": {"every_n_train_steps": 1},
@@ -197,7 +200,7 @@ def test_one_module_for_several_fits(tmp_path):
     assert runs[0] == runs[1]
 
 
-# ------------------------------------------------------------------------------------------------ data
+# ------------------------------------------------------------ data
 
 
 def test_parts_and_transforms(tmp_path):
@@ -253,7 +256,7 @@ def test_overfitting_takes_the_same_batches(tmp_path):
 
 
 def test_without_a_trainer(tmp_path):
-    """The loaders are loaders by themselves."""
+    """The loaders work without a Trainer."""
     data = module(MemoryStorage())
     with pytest.raises(NotPreparedError, match=r"prepare_data\(\)"):
         data.setup()
@@ -273,7 +276,7 @@ def test_without_a_trainer(tmp_path):
     assert Counter(index for batch in third + rest for index in batch) == Counter(data.split.train)
 
 
-def test_arguments_that_cannot_be(tmp_path):
+def test_invalid_arguments(tmp_path):
     storage = MemoryStorage()
     for change, text in [
         ({"ends": "uneven"}, "pad or drop"),
@@ -293,7 +296,7 @@ def test_options_of_the_loader(tmp_path):
     storage = BlockStorage(tmp_path / "data")
     prepare(Numbered(30), storage)
     data = DataModule(None, storage, batch_size=4, num_workers=1, loader={"persistent_workers": True, "prefetch_factor": 3})
-    data.prepare_data()  # nothing to do
+    data.prepare_data()  # there is nothing to do
     assert data.val_dataloader().loader.persistent_workers
     assert data.val_dataloader().loader.prefetch_factor == 3
     assert isinstance(Numbered(3), Made)
@@ -304,7 +307,8 @@ def moved(made, random):
 
 
 def test_a_cache_and_augmentation(tmp_path):
-    """In the second epoch samples come out of the cache, each with another augmentation; evaluation has none of it unless it is asked for."""
+    """In the second epoch samples come from the cache, each with another augmentation. Evaluation
+    has no augmentation by default."""
     storage = BlockStorage(tmp_path / "data")
 
     class Keeps(Model):

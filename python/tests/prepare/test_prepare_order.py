@@ -16,7 +16,7 @@ from stocached import CorruptError, InvalidError, Order, SampleIndexError, Versi
 from stocached.prepare import BlockSampler, IndexSet, Split, split
 from stocached.prepare._checksum import crc32c
 
-# ------------------------------------------------------------------------------------------------ index sets
+# ------------------------------------------------------------ index sets
 
 
 def test_local_and_global():
@@ -62,7 +62,7 @@ def test_against_a_dictionary():
 @pytest.mark.parametrize(
     ("indices", "text"), [([1, 10], "index 10 is not in 0..9"), ([-1], "index -1"), ([1, 3, 1], "index 1 comes twice"), ([0.5], "float64")]
 )
-def test_index_sets_that_cannot_be(indices, text):
+def test_invalid_index_sets(indices, text):
     with pytest.raises(InvalidError, match=text):
         IndexSet(indices, 10)
 
@@ -76,8 +76,9 @@ def test_index_sets_are_immutable():
 
 
 def test_an_index_set_as_it_is_written():
-    """What is in files of users stays readable."""
-    steps = base64.b64encode(zlib.compress(np.array([3, 1, -2], "<i8").tobytes(), 0)).decode()  # zlib's own choice of bytes is none of the format
+    """Files that users have stay readable."""
+    # the format does not fix which bytes zlib writes
+    steps = base64.b64encode(zlib.compress(np.array([3, 1, -2], "<i8").tobytes(), 0)).decode()
     crc = f"{crc32c(np.array([3, 4, 2], '<i8').tobytes()):08x}"
     written = {"format": "stocached-indices", "version": 1, "samples": 10, "count": 3, "indices": steps, "crc32c": crc}
     assert IndexSet.from_dict(written) == IndexSet([3, 4, 2], 10)
@@ -105,11 +106,11 @@ def test_damaged_index_sets(change, kind):
         IndexSet.from_dict(said)
 
 
-# ------------------------------------------------------------------------------------------------ splits
+# ------------------------------------------------------------ splits
 
 
 def test_a_split_is_what_the_guide_says():
-    """By the specification, step by step, and not by the code."""
+    """Follows the specification step by step, not the code."""
     n, seed = 1000, 12
     made = split(n, 0.2, 37, seed=seed)
     order = [Order(n, "shuffled", seed).epoch(2**64 - 1).at(k) for k in range(n)]
@@ -156,7 +157,7 @@ def test_classes_have_their_share():
 
 
 def test_classes_are_split_apart_from_each_other():
-    """Two classes of one size must not be split alike."""
+    """Two classes of one size must not be split in the same way."""
     labels = np.arange(400) // 200
     made = split(400, 0.5, labels=labels)
     first, second = (made.validation.indices[labels[made.validation.indices] == k] % 200 for k in range(2))
@@ -169,11 +170,11 @@ def test_every_sample_is_as_likely_as_another():
     for seed in range(2000):
         counts[split(50, 5, seed=seed).validation.indices] += 1
     chi = float(((counts - 200) ** 2 / 200).sum())
-    assert 15 < chi < 105  # 49 degrees of freedom: chance leaves it once in 100,000
+    assert 15 < chi < 105  # 49 degrees of freedom: outside once in 100,000 runs by chance
 
 
 def test_a_split_is_not_the_first_of_an_epoch():
-    """Validation samples are no neighbours in the training order of the same seed."""
+    """Validation samples are not neighbours in the training order of the same seed."""
     made = split(1000, 100, seed=5)
     for epoch in range(3):
         first = set(Order(1000, "shuffled", 5).epoch(epoch).indices(0, 100).tolist())
@@ -187,12 +188,12 @@ def test_a_split_is_not_the_first_of_an_epoch():
         ((10, 1.5), "no point"), ((10, True), "validation=True"), ((10, "a"), "validation='a'"), ((10, 0.1, float("nan")), "test=nan"),
     ],
 )  # fmt: skip
-def test_splits_that_cannot_be(arguments, text):
+def test_invalid_splits(arguments, text):
     with pytest.raises(InvalidError, match=text):
         split(*arguments)
 
 
-def test_labels_that_cannot_be():
+def test_invalid_labels():
     for labels in ([1, 2], np.zeros((10, 2)), [object()] * 10):
         with pytest.raises(InvalidError, match="labels have shape"):
             split(10, labels=labels)
@@ -208,7 +209,7 @@ def test_a_split_is_the_same_in_another_process():
     assert python(code).stdout.split() == [str(made.validation.checksum()), str(made.test.checksum())]
 
 
-# ------------------------------------------------------------------------------------------------ sampler
+# ------------------------------------------------------------ sampler
 
 
 @pytest.mark.parametrize(("n", "block", "window"), [(1, 1, 1), (10, 3, 2), (1000, 7, 5), (5000, 64, 8), (5000, 10_000, 1), (300, 1, 300)])
@@ -289,10 +290,10 @@ def test_states():
     assert again.state_dict() == state
     assert list(again) == rest
     assert sorted(first + rest) == list(range(20))
-    assert len(list(again)) == 20  # a pass behind it is a whole one
+    assert len(list(again)) == 20  # the next pass is complete
     again.load_state_dict(state)
     again.set_epoch(6)
-    assert len(list(again)) == 20  # of another epoch, from its begin
+    assert len(list(again)) == 20  # another epoch, from its start
 
 
 def test_states_of_another_order_are_refused():
@@ -316,7 +317,7 @@ def test_states_of_another_order_are_refused():
         ((10,), {"rank": 1}, "rank=1"), ((10,), {"world_size": 0}, "world_size"), ((10,), {"ends": "x"}, "ends='x'"), ((10,), {"seed": -1}, "seed=-1"),
     ],
 )  # fmt: skip
-def test_samplers_that_cannot_be(arguments, named, text):
+def test_invalid_samplers(arguments, named, text):
     with pytest.raises(InvalidError, match=text):
         BlockSampler(*arguments, **named)
 

@@ -1,4 +1,5 @@
-"""Samples taken apart and written into rows: the quick way for those that are flat gives what the long way gives."""
+"""Samples are taken apart and written into rows: the fast way for flat samples gives the same as
+the slow way."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from stocached._samples.tree import Tree, UnfitError
 Point = collections.namedtuple("Point", "x y")
 IMAGE = np.arange(12, dtype=np.uint8).reshape(3, 4)
 
-SAMPLES: list[tuple[Any, list[Any]]] = [  # one to learn from, others of the dataset
+SAMPLES: list[tuple[Any, list[Any]]] = [  # the sample that the layout is learned from, and others of the dataset
     ((IMAGE, 3), [(IMAGE + 1, 4), (IMAGE, -1), [IMAGE, 3], (IMAGE,), (IMAGE, 3, 4), (IMAGE, (3,)), (IMAGE, None), IMAGE, None]),
     ([1.5, True, "a"], [[2.5, False, "b"], (1.5, True, "a"), [1.5, True, ["a"]], [1.5, True]]),
     ({"a": IMAGE, "b": 1}, [{"b": 2, "a": IMAGE}, {"a": IMAGE}, {"a": IMAGE, "c": 1}, {"a": IMAGE, "b": 1, "c": 2}, {"a": {"b": 1}, "b": 1}]),
@@ -89,7 +90,7 @@ def test_large_samples_with_and_without_gaps_are_copied_whole():
 
 def test_a_sample_is_seeded_as_the_modules_would_be():
     seed = sample_seed(7, 3, 12345)
-    random.gauss(0, 1)  # leaves a second number behind
+    random.gauss(0, 1)  # leaves a second number in the generator
     NumpyBackend().seed_sample(seed)
     drawn = random.gauss(0, 1), random.random(), np.random.rand()
     random.seed(seed)
@@ -98,7 +99,7 @@ def test_a_sample_is_seeded_as_the_modules_would_be():
 
 
 def test_seeds_of_samples_are_those_of_the_document():
-    def mix(x: int) -> int:  # splitmix64, as docs/spec/order.md has it
+    def mix(x: int) -> int:  # splitmix64, as in docs/spec/order.md
         x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) % 2**64
         x = ((x ^ x >> 27) * 0x94D049BB133111EB) % 2**64
         return x ^ x >> 31

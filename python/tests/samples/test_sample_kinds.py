@@ -1,4 +1,5 @@
-"""Every kind of sample through every way in: it comes back as what it was, and default collate gives what torch's loader gives."""
+"""Every kind of sample, through every way to use a cache. It comes back unchanged, and default
+collate gives what torch's loader gives."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ if torch is not None:
     from stocached.torch import CachedDataset, DataLoader
 
 N = 12
-NAMES = re.findall(r'^    "(.+?)": ', (Path(__file__).parents[1] / "sample_kinds.py").read_text(), re.MULTILINE)  # of ALL, which begins with COLLATED
+# of ALL, which begins with COLLATED
+NAMES = re.findall(r'^    "(.+?)": ', (Path(__file__).parents[1] / "sample_kinds.py").read_text(), re.MULTILINE)
 OF_COLLATED = NAMES[: NAMES.index("namedtuple") + 1]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def imported():
-    """Not when tests are collected, which each process that runs tests does: it takes seconds."""
+    """Imports the packages. Not at collection, because that takes seconds in each process that runs
+    tests."""
     global ALL, COLLATED, Kind, alike
     pytest.importorskip("torchvision")
     pytest.importorskip("tensordict")
@@ -53,7 +56,7 @@ class Several:
 
 
 def batches(loader: Any) -> list[Any]:
-    """Of the second epoch, when samples come out of the cache if there is one."""
+    """Batches of the second epoch, which come from the cache if there is one."""
     for _ in loader:
         pass
     return list(loader)
@@ -64,7 +67,7 @@ def same_batches(ours: Any, theirs: Any) -> bool:
     return len(a) == len(b) and all(map(alike, a, b))
 
 
-# ---------------------------------------------------------------------------------------------------- CachedDataset
+# ------------------------------------------------------------ CachedDataset
 
 
 @pytest.mark.parametrize("variable", [None, True], ids=["as found", "variable"])
@@ -75,7 +78,7 @@ def test_it_comes_back_as_what_it_was(name, variable):
     for _ in range(2):
         assert all(alike(dataset[k], ALL[name](k)) for k in range(N)), name
         assert all(map(alike, dataset.__getitems__(range(N)), map(ALL[name], range(N)))), name
-    assert sorted(kind.loads) == sorted([*range(N), *range(N)])  # once to be stored, once to be compared
+    assert sorted(kind.loads) == sorted([*range(N), *range(N)])  # once to store it, once to compare it
     stats = dataset.stats()
     assert (stats.stored, stats.passed) == (N, 0)
     assert variable is None or dataset.cache.variable
@@ -86,7 +89,7 @@ def test_a_named_cache_is_read_by_another_process(cache_name):
     for k in range(N):
         filled[k]
     child = os.fork()
-    if child == 0:  # a program of its own, as far as the cache is concerned: it attaches by name
+    if child == 0:  # for the cache it is another program: it attaches by name
         status = 1
         try:
             kinds = {name: Kind(make) for name, make in ALL.items()}
@@ -100,13 +103,13 @@ def test_a_named_cache_is_read_by_another_process(cache_name):
     filled.cache.unlink()
 
 
-# ---------------------------------------------------------------------------------------------------- loaders
+# ------------------------------------------------------------ loaders
 
 
 @pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}, {"size": "64MiB", "variable": True}], ids=["no cache", "fixed", "variable"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_default_collate_is_that_of_torch(workers, settings):
-    texts = {"str_", "StrEnum"}  # whose size differs, so that the whole cache is one of variable size
+    texts = {"str_", "StrEnum"}  # their size differs, so the whole cache has variable size
     for kinds in (COLLATED, {name: make for name, make in COLLATED.items() if name not in texts}):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -116,7 +119,7 @@ def test_default_collate_is_that_of_torch(workers, settings):
 
 @pytest.mark.parametrize("name", OF_COLLATED)
 def test_each_kind_by_itself_is_collated_as_by_torch(name):
-    """A sample that is nothing but one value of the kind, out of the cache, by columns where that can be done."""
+    """A sample that is only one value of the kind, from the cache, by columns if possible."""
     assert same_batches(DataLoader(Kind(COLLATED[name]), 5, size="64MiB"), torch.utils.data.DataLoader(Kind(COLLATED[name]), 5))
 
 
@@ -146,13 +149,14 @@ def test_batches_of_numpy(workers, settings):
     assert found["TensorDict of rows"]["b"].shape == (N, 3, 2)
     assert (type(found["OrderedDict"]), type(found["UserDict"])) == (type(ALL["OrderedDict"](0)), type(ALL["UserDict"](0)))
     assert found["IntEnum"].tolist() == [int(ALL["IntEnum"](k)) for k in range(N)]
-    assert found["float8"].dtype == np.uint8  # the bits, as NumPy has no float8
+    assert found["float8"].dtype == np.uint8  # the bits, because NumPy has no float8
     assert [list(column) for column in found["25 values"]] == [[k + j for k in range(N)] for j in range(25)]
     assert all(map(alike, found["dataclass"], map(ALL["dataclass"], range(N))))
 
 
 def test_batches_of_torchvision_are_what_the_program_asks_for():
-    """torch.stack gives plain tensors of them, unless torchvision is told otherwise; so do columns of the cache."""
+    """torch.stack makes plain tensors of them, unless torchvision is set otherwise. Columns of the
+    cache behave the same."""
     from torchvision import tv_tensors
 
     loader = DataLoader(Kind(COLLATED["detection"]), 5, size="64MiB")
@@ -163,7 +167,7 @@ def test_batches_of_torchvision_are_what_the_program_asks_for():
         assert type(batches(loader)[0][0]) is tv_tensors.Image
 
 
-# ---------------------------------------------------------------------------------------------------- samples that differ
+# ------------------------------------------------------------ samples that differ
 
 
 @pytest.mark.parametrize(
@@ -218,7 +222,7 @@ def test_dtypes_that_differ_are_named(one, other, message):
 
 
 class Picture:
-    """Has the module of a library's class."""
+    """Has the module name of a library's class."""
 
 
 Picture.__module__ = "PIL.Image"

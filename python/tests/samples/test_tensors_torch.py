@@ -1,4 +1,5 @@
-"""Tensors of samples on their way into the rows of a batch, several at once and each alone; random numbers of torch in cheap samples."""
+"""Tensors of samples are written into the rows of a batch, several at once and one by one. Random
+numbers of torch in fast samples."""
 
 from __future__ import annotations
 
@@ -76,4 +77,4 @@ def test_random_tensors_do_not_depend_on_the_workers():
     assert torch.equal(y, y2)
     assert torch.equal(x, x2)
     flipped = (x[:, 0, 0] != y).float().mean().item()
-    assert 0.2 < flipped < 0.5  # a third of the samples never is
+    assert 0.2 < flipped < 0.5  # a third of the samples is never flipped

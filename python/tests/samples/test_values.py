@@ -1,4 +1,5 @@
-"""Values of every schema come back as they went in: fixed and variable size, one field and several, views, copies and gathers. Random, and by example."""
+"""Values of every schema come back unchanged: fixed and variable size, one field and several,
+views, copies and gathers. Random values, and examples."""
 
 from __future__ import annotations
 
@@ -152,8 +153,8 @@ def test_fixed_bytes_are_bytes():
         assert isinstance(cache.get(0, copy=True), bytes)
 
 
-def test_headers_that_cannot_be_are_an_error_and_never_an_array():
-    """A view of a sample that is being overwritten may see any bytes."""
+def test_invalid_headers_are_an_error_and_never_an_array():
+    """A view of a sample that is being overwritten may have any bytes."""
     fields = make_fields(
         fields={"text": ((None,), "bytes"), "box": ((2, 3), "int16"), "id": ((), "int64"), "none": ((None, 4), "float32")}, variable=True
     )
@@ -165,7 +166,7 @@ def test_headers_that_cannot_be_are_an_error_and_never_an_array():
         assert list(got) == list(sample)
         assert bytes(got["text"]) == sample["text"]
         assert all(np.array_equal(got[name], sample[name]) and got[name].dtype == sample[name].dtype for name in ("box", "id", "none"))
-    extent = 40  # bytes: how many bytes there are, then 8 dimensions of 4 bytes
+    extent = 40  # bytes: the number of bytes, then 8 dimensions of 4 bytes
     wrong = [("text", 0, [91]), ("text", 0, [2**40]), ("text", 8, [89]), ("box", extent, [14]), ("box", extent + 8, [3]), ("box", extent + 8, [3, 2])]
     wrong += [("id", 2 * extent, [0]), ("none", 3 * extent + 12, [5])]
     for field, at, numbers in wrong:

@@ -1,4 +1,5 @@
-"""Streams: which items come in which batch, for any number of workers and ranks; ends; files that fail; settings that cannot be."""
+"""Streams: which items come in which batch, for any number of workers and ranks; ends; files that
+fail; invalid settings."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ def streams(lengths, batch_size, *, known=False, read=None, **settings):
     return Streams(range(len(lengths)), batch_size, read or Files(lengths), lengths=lengths if known else None, **settings)
 
 
-# ------------------------------------------------------------------------------------------------ which items
+# ------------------------------------------------------------ which items
 
 
 @pytest.mark.parametrize("ends", ["pad", "drop"])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
 def test_batches_are_those_of_the_specification(workers, known, ends):
-    """Two epochs each, some with empty files, some with fewer files than rows; others for each number of workers."""
+    """Two epochs each. Some have empty files, some have fewer files than rows. Each number of
+    workers has other files."""
     for seed in range(10 * workers, 10 * workers + (12 if workers == 0 else 4)):
         rows = 1 + seed % 6
         lengths = lengths_of(seed, least=rows if ends == "drop" else 1)
@@ -66,7 +68,7 @@ def test_ranks_share_the_files(ranks, known, workers):
         for rank in range(ranks):
             mine = [step[rank * share : (rank + 1) * share] for step in want]
             while not known and mine and not any(mine[-1]):
-                mine.pop()  # ranks end by themselves
+                mine.pop()  # ranks end one by one
             assert found[rank] == mine
         given = sorted(at for steps in found for step in steps for at in step if at is not None)
         assert given == [(file, k) for file, length in enumerate(lengths) for k in range(length)]
@@ -84,7 +86,7 @@ def test_cycle_goes_on_with_the_files_of_the_next_epoch(known, workers):
             len(loader)
 
 
-def test_files_are_shuffled_anew_in_each_epoch_or_not():
+def test_files_are_shuffled_again_in_each_epoch_or_not():
     lengths = [1] * 50
     first, second = (collect(streams(lengths, 1, seed=seed)) for seed in (0, 1))
     assert first != second
@@ -96,7 +98,7 @@ def test_files_are_shuffled_anew_in_each_epoch_or_not():
 
 
 def test_rows_end_at_most_a_file_apart():
-    """What the queue is good for: with a fixed share for each row, they would end further apart."""
+    """The queue is for this: with fixed shares, rows would end further apart."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 40, 200).tolist()
     want = expected(lengths, 8)
@@ -173,13 +175,14 @@ def test_rank_from_the_environment(monkeypatch):
     assert (loader.rank, loader.world_size, loader.rows) == (1, 3, 9)
 
 
-# ------------------------------------------------------------------------------------------------ batches
+# ------------------------------------------------------------ batches
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("ring_bytes", ["64KiB", "1GiB"])
 def test_kept_batches_never_change(workers, ring_bytes):
-    """Whole ones, and slices of which the rest was forgotten; below the limit of the ring and far above it."""
+    """Whole batches, and slices of dropped batches; below the limit of the ring and far above
+    it."""
     lengths = [40] * 20
     loader = streams(lengths, 4, num_workers=workers, ring_bytes=ring_bytes)
     kept, sums, parts = [], [], []
@@ -222,11 +225,11 @@ def test_batches_are_the_user_s_to_write_to(workers):
         batch.mask[:] = False
 
 
-# ------------------------------------------------------------------------------------------------ files that fail
+# ------------------------------------------------------------ files that fail
 
 
 class Breaking(Files):
-    """File 3 fails at its item 2, file 5 when it is opened."""
+    """File 3 fails at its item 2, and file 5 when it is opened."""
 
     def __call__(self, file):
         if file == 5:
@@ -240,7 +243,7 @@ class Breaking(Files):
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
 def test_a_file_that_fails_ends_the_iteration_there(workers, known):
-    """At the same batch for any number of workers; and the state is that in front of it."""
+    """At the same batch for any number of workers. The state is the one before that batch."""
     lengths = [4, 5, 6, 7, 8, 0, 2, 3]
     for rows in (1, 2, 3, 5):
         read = Breaking(lengths)
@@ -259,13 +262,13 @@ def test_a_file_that_fails_ends_the_iteration_there(workers, known):
         assert ("ZeroDivisionError: in the middle" if number == 3 else "no such file") in str(caught.value)
         if workers:
             assert "worker" in str(caught.value)
-            assert "stream_files" in str(caught.value) or "test_streams" in str(caught.value)  # its traceback
+            assert "stream_files" in str(caught.value) or "test_streams" in str(caught.value)  # the worker's traceback
         else:
             assert isinstance(caught.value.__cause__, ZeroDivisionError if number == 3 else FileNotFoundError)
         state = loader.state_dict()
         assert state["step"] == end
         whole = streams(lengths, rows, known=known, shuffle=False, num_workers=2)
-        whole.load_state_dict(state)  # the file can be read again
+        whole.load_state_dict(state)  # the file is readable again
         assert collect(whole) == want[end:]
 
 
@@ -282,7 +285,7 @@ def test_files_that_fail_may_be_left_out(workers, known):
             (5, 0, "FileNotFoundError"),
         ]
         assert sum(warning.category is RuntimeWarning for warning in caught) == 2
-        if known:  # the assignment stays what it was
+        if known:  # the assignment does not change
             want = [
                 [None if at in [(3, k) for k in range(2, 7)] or (at and at[0] == 5) else at for at in step]
                 for step in expected(lengths, rows, shuffle=False)
@@ -347,7 +350,8 @@ def test_items_in_any_order_of_keys():
 
 
 def test_the_first_row_says_what_items_are_made_of():
-    """However slow its worker is: with errors="skip", it would be chance otherwise which file is left out."""
+    """However slow its worker is. Otherwise, with errors="skip", chance would decide which file is
+    left out."""
 
     def read(file):
         import time
@@ -365,11 +369,11 @@ def test_the_first_row_says_what_items_are_made_of():
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 def test_nothing_to_read(workers, known):
-    """A cycle through empty files ends by an error, not never."""
+    """A cycle through empty files ends with an error, instead of never."""
     if not known:
         assert list(streams([0, 0, 0], 2, num_workers=workers)) == []
         loader = streams([0, 0, 0], 2, num_workers=workers, ends="cycle")
-    else:  # the row's group never sees the one file that has items
+    else:  # the row's group never gets the one file that has items
         loader = streams([0, 5, 0, 5], 2, known=True, num_workers=workers, ends="cycle", groups=2, shuffle=False)
     with pytest.raises(StreamError, match="none had an item"):
         next(iter(loader))
@@ -380,7 +384,7 @@ def test_a_generator_can_be_read_only_once():
         next(iter(Streams([(k for k in range(3))], 1)))
 
 
-# ------------------------------------------------------------------------------------------------ settings
+# ------------------------------------------------------------ settings
 
 
 @pytest.mark.parametrize(
@@ -412,12 +416,12 @@ def test_a_generator_can_be_read_only_once():
     ],
     ids=str,
 )
-def test_settings_that_cannot_be(settings, message):
+def test_invalid_settings(settings, message):
     with pytest.raises(InvalidError, match=message):
         Streams(**{"files": range(6), "batch_size": 2, "read": Files([1] * 6)} | settings)
 
 
-def test_epochs_that_cannot_be():
+def test_invalid_epochs():
     loader = streams([1], 1)
     for epoch in (-1, 1.5, "2"):
         with pytest.raises(InvalidError, match=f"epoch={epoch!r}"):

@@ -1,4 +1,5 @@
-"""Checkpoints of streams: taken behind every batch, gone on with by another number of workers and of ranks; and states that cannot be gone on with."""
+"""Checkpoints of streams: taken after every batch, and continued by other numbers of workers and
+ranks. Also states that cannot be continued."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def streams(lengths, batch_size, *, known=False, read=None, **settings):
 @pytest.mark.parametrize("ends", ["pad", "drop", "cycle"])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("workers", [(0, 0), (0, 2), (3, 1), (2, 0)], ids=str)
-def test_checkpoint_behind_every_batch(workers, known, ends):
-    """Of a loop that stops there, and one that has gone on with a checkpoint already."""
+def test_checkpoint_after_every_batch(workers, known, ends):
+    """From a loop that stops there, and from one that has itself continued from a checkpoint."""
     lengths = lengths_of(5 if ends == "drop" else 9, least=4)
     most = 25 if ends == "cycle" else 10**9
     settings = {"known": known, "ends": ends}
@@ -58,7 +59,7 @@ def test_checkpoint_behind_every_batch(workers, known, ends):
 
 
 def test_a_chain_of_checkpoints():
-    """Each batch by another loader, with another number of workers."""
+    """Each batch comes from another loader, with another number of workers."""
     lengths = lengths_of(2)
     for known in (False, True):
         found, state = [], None
@@ -74,7 +75,7 @@ def test_a_chain_of_checkpoints():
 @pytest.mark.parametrize("before", [1, 2, 4])
 @pytest.mark.parametrize("after", [1, 2, 4])
 def test_another_number_of_ranks_where_lengths_are_known(before, after):
-    """One state, of any rank, is enough."""
+    """The state of any one rank is enough."""
     lengths, rows = lengths_of(9), 8
     want = expected(lengths, rows)
     for step in range(0, len(want), 4):
@@ -92,7 +93,7 @@ def test_another_number_of_ranks_where_lengths_are_known(before, after):
 
 @pytest.mark.parametrize(("before", "after"), [(4, 4), (4, 2), (4, 1), (1, 4), (2, 4)])
 def test_another_number_of_ranks_where_they_are_not(before, after):
-    """With the states of all ranks, and groups from the start."""
+    """With the states of all ranks, and with groups from the start."""
     lengths, rows = [7, 3, 9, 5, 8, 2, 6, 7, 4, 9, 3, 8, 5, 5, 6, 7], 8
     want = expected(lengths, rows, groups=4)
     for step in (0, 1, 7):
@@ -111,7 +112,7 @@ def test_another_number_of_ranks_where_they_are_not(before, after):
 
 
 class Counting(Files):
-    """Counts the items that were asked for."""
+    """Counts the requested items."""
 
     def __init__(self, lengths):
         super().__init__(lengths)
@@ -152,7 +153,7 @@ def test_iterations_and_epochs():
     loader = streams(lengths, 2)
     assert collect(loader, 1) == expected(lengths, 2, epoch=0)[:1]  # left in the middle
     assert loader.state_dict()["step"] == 1
-    assert collect(loader) == expected(lengths, 2, epoch=1)  # each has an epoch of its own
+    assert collect(loader) == expected(lengths, 2, epoch=1)  # each has its own epoch
     assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (2, 0)
     loader.set_epoch(7)
     assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (7, 0)
@@ -192,7 +193,7 @@ def test_state_of_several_iterations_is_that_of_the_last_batch():
 
 
 def test_a_state_takes_numbers_of_any_kind():
-    """As they come out of a checkpoint of torch or NumPy."""
+    """As they come from a checkpoint of torch or NumPy."""
     loader = streams([5] * 6, 2)
     collect(loader, 3)
     state = {key: np.asarray(value) if key in ("place", "item", "next", "epoch", "step") else value for key, value in loader.state_dict().items()}

@@ -20,7 +20,7 @@ def streams(lengths, batch_size, *, known=False, **settings):
 
 
 def tensors(batches):
-    """Checks that they are tensors, and gives what `collect` takes."""
+    """Checks that the values are tensors, and returns batches that `collect` accepts."""
     for batch in batches:
         assert isinstance(batch.items, Item)
         assert batch.items.data.dtype is torch.uint8
@@ -34,7 +34,8 @@ def tensors(batches):
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 def test_contiguous_in_torch_s_own_loader(known, workers):
-    """Whole batches of parts, each of which is read by a worker of torch's; the assignment is that without them."""
+    """Whole batches made of parts. A worker of torch reads each part, and the assignment is the
+    same as without workers."""
     for seed in range(3):
         lengths = lengths_of(seed)
         dataset = streams(lengths, 4, known=known, groups=1 if known or workers < 2 else 4, uneven=True, seed=seed).dataset()
@@ -43,7 +44,7 @@ def test_contiguous_in_torch_s_own_loader(known, workers):
         want = expected(lengths, 4, dataset.streams.groups, seed=seed)
         if workers < 2 or known:
             assert collect(tensors(join(loader))) == want
-        else:  # workers end by themselves
+        else:  # workers end one by one
             parts = {}
             for batch in tensors(loader):
                 parts[batch.step, int(batch.rows[0])] = collect([batch])[0]
@@ -85,7 +86,7 @@ def test_workers_that_cannot_share_the_rows():
         ({"known": True}, 3, "batch_size=4 rows cannot be dealt to 3 workers"),
     ):
         with pytest.raises(InvalidError, match=message):
-            streams([5] * 8, 4, **settings).part(0, workers)  # what a worker of torch's reads
+            streams([5] * 8, 4, **settings).part(0, workers)  # the part that a worker of torch reads
 
 
 def test_join_refuses_what_does_not_belong_together():

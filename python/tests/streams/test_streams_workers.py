@@ -1,4 +1,5 @@
-"""Workers of streams: side by side within a batch; killed, hung, left behind; and that nothing of them stays."""
+"""Workers of streams: at the same time within a batch, killed, hung, abandoned. Nothing that they
+used stays."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def streams(lengths, batch_size, workers, *, read=None, known=False, **settings)
 
 
 class FourAtOnce(Files):
-    """Items but the first of a file wait for three others that are read at the same time; a BrokenBarrierError where they are not."""
+    """Items except the first of a file wait for three others that are read at the same time, and
+    raise BrokenBarrierError if there are none."""
 
     def __init__(self, lengths):
         super().__init__(lengths)
@@ -39,12 +41,12 @@ class FourAtOnce(Files):
 
     def __call__(self, file):
         for k, value in enumerate(super().__call__(file)):
-            if k:  # the first item of the first row says what items are made of, and comes alone
+            if k:  # the first item of the first row comes alone, because it defines the structure of items
                 self.barrier.wait()
             yield value
 
 
-def test_rows_of_a_batch_are_read_side_by_side():
+def test_rows_of_a_batch_are_read_at_the_same_time():
     lengths = [20] * 8
     assert collect(streams(lengths, 8, 4, read=FourAtOnce(lengths), shuffle=False)) == expected(lengths, 8, shuffle=False)
 
@@ -68,7 +70,7 @@ def test_rows_are_read_ahead_of_the_training_loop():
     read = Counted(lengths)
     batches = iter(streams(lengths, 4, 2, read=read, shuffle=False))
     next(batches)
-    until(lambda: read.count.value >= 4 * 4, "three batches more are read, though nobody asks for them")
+    until(lambda: read.count.value >= 4 * 4, "three batches more are read ahead")
     assert collect(batches) == expected(lengths, 4, shuffle=False)[1:]
 
 
@@ -86,7 +88,7 @@ def test_a_killed_worker_is_named_with_its_file(how, known):
             if (file, k) == (5, 4):
                 if how == "exit":
                     os._exit(7)
-                signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # of pytest's faulthandler
+                signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # instead of pytest's faulthandler
                 os.kill(os.getpid(), how)
             yield np.array([file, k])
 
@@ -110,7 +112,8 @@ def kill(pid):
 
 
 def test_killed_at_random_moments():
-    """Each time an error that names the worker, or all batches right; quick, and nothing stays."""
+    """Each time the result is an error that names the worker, or all batches are right. It is
+    quick, and nothing stays."""
     lengths = [5, 9, 2, 7] * 10
     want = expected(lengths, 4)
     rng = random.Random(7)
@@ -153,7 +156,7 @@ def test_a_worker_s_init_function():
         next(iter(streams([1] * 4, 4, 1, worker_init_fn=broken)))
 
 
-def test_timeout_says_who_is_behind():
+def test_timeout_names_the_late_worker():
     def read(file):
         yield np.zeros(3)
         if file == 2:
@@ -169,14 +172,14 @@ def test_timeout_says_who_is_behind():
     begin = time.monotonic()
     with pytest.raises(StreamError, match=rf"no batch in timeout={timeout} s; worker 0 was reading file 2 \(2\) for row 2"):
         next(batches)
-    assert time.monotonic() - begin < timeout + limit(1)  # the sleeper was ended too
+    assert time.monotonic() - begin < timeout + limit(1)  # the sleeping worker was ended too
     assert next(batches, None) is None
     del batches
     nothing_new(before)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-def test_nothing_is_left_behind_a_break(known):
+def test_nothing_is_left_after_a_break(known):
     lengths = [50] * 8
     loader = streams(lengths, 4, 2, known=known)
     rng = random.Random(3)
@@ -196,7 +199,7 @@ def test_nothing_is_left_behind_a_break(known):
     nothing_new(before)
 
 
-def test_an_iterator_that_nobody_has_any_more_is_closed_at_once():
+def test_an_iterator_without_references_is_closed_at_once():
     loader = streams([5] * 8, 4, 2)
     before = held()
     batches = iter(loader)
@@ -291,7 +294,7 @@ def test_workers_end_with_the_interpreter(tmp_path, method, end):
 
 
 def test_ctrl_c_for_the_whole_group_is_the_parent_s(tmp_path):
-    """A terminal sends it to the workers too, which do not fill the screen with tracebacks."""
+    """A terminal sends Ctrl-C to the workers too. They must not print tracebacks."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(end="os.killpg(0, signal.SIGINT); time.sleep(5)"))
     process = subprocess.Popen(
@@ -319,7 +322,7 @@ def test_a_forked_child_leaves_the_workers_alone():
 
 
 def test_threads_of_the_training_loop():
-    """The batches of one iteration are shared out to threads; each comes once."""
+    """Several threads read from one iterator, and each batch comes once."""
     lengths = [50] * 6
     batches = iter(streams(lengths, 3, 2))
     lock, found = threading.Lock(), []
@@ -342,7 +345,7 @@ def test_threads_of_the_training_loop():
 
 def test_what_cannot_be_pickled_is_told_and_leaves_nothing(tmp_path):
     for _ in range(2):
-        before = held()  # the second time, the process that multiprocessing keeps for spawned ones is there
+        before = held()  # the second time, the helper process of multiprocessing exists already
         with pytest.raises((AttributeError, TypeError, pickle.PicklingError), match="lambda.*by spawn are sent the reader, the files"):
             iter(Streams([1, 2], 2, lambda file: [np.zeros(3)], num_workers=2, multiprocessing_context="spawn"))
     nothing_new(before)

@@ -1,4 +1,5 @@
-"""Timelines of real loaders: every step, wait, gather and load is there, in each way that a loader works."""
+"""Timelines of real loaders contain every step, wait, gather and load, for each way that a loader
+works."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def test_everything_is_recorded(tmp_path, way):
     begin = time.monotonic_ns()
     pictures = Pictures()
     if arguments["num_workers"]:
-        pictures.seconds = 0.01  # one worker is not through with all of them before the other has started
+        pictures.seconds = 0.01  # one worker does not finish all of them before the other has started
     loader = Loader(pictures, trace=path, **arguments)
     batches = 0
     for _ in range(EPOCHS):
@@ -100,7 +101,7 @@ def test_everything_is_recorded(tmp_path, way):
     spans = [event for event in file["traceEvents"] if event["ph"] == "X"]
     origin = about["clock"]["monotonic_ns"]
     assert all(begin <= origin + span["ts"] * 1000 + 200 and origin + (span["ts"] + span["dur"]) * 1000 <= end + 200 for span in spans)
-    spans = [span for span in spans if span["args"]["epoch"] < EPOCHS]  # the next one may have begun ahead
+    spans = [span for span in spans if span["args"]["epoch"] < EPOCHS]  # the loader may have begun the next epoch ahead
     loads = [span for span in spans if span["name"] == "load"]
     assert loads
     if "collate_fn" not in arguments and arguments["batch_size"] and (arguments["num_workers"] or "size" in arguments):
@@ -113,7 +114,8 @@ def test_everything_is_recorded(tmp_path, way):
         assert sorted(copies) == list(range(N))
     if "size" in arguments and "augment" not in arguments:
         gathers = [span for span in spans if span["name"] == "gather"]
-        copied = sum(span["args"].get("hits", 1) for span in gathers)  # those of one sample: it was there after all
+        # a gather of one sample: the cache had it in the end
+        copied = sum(span["args"].get("hits", 1) for span in gathers)
         assert copied == stats.hits == N
     if arguments["num_workers"]:
         assert not any(span["name"] == "load" for span in loop)
@@ -140,7 +142,8 @@ def slow(sample: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("way", "of"), [*((way, "loader") for way in AUGMENTED | MORE_AUGMENTED), *((way, "dataset") for way in AUGMENTED)])
 def test_the_random_part_is_apart_from_loads(tmp_path, way, of):
-    """Its span follows the rest of the sample, or of the whole batch, on the same track, and lasts as long as the function took."""
+    """Its span follows the rest of the sample, or of the whole batch, on the same track, and lasts
+    as long as the function took."""
     arguments = dict(batch_size=BATCH, augment=slow) | (AUGMENTED | MORE_AUGMENTED)[way]
     hits = N if "size" in arguments else 0
     dataset: Any = Pictures()
@@ -194,7 +197,7 @@ def test_iterable_datasets(tmp_path):
     assert len(spans_of(file, "worker 0")) >= N // BATCH
 
 
-def test_a_loader_that_nobody_keeps(tmp_path):
+def test_a_loader_without_references(tmp_path):
     for batch in Loader(Pictures(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json"):
         assert len(batch) == BATCH
     file = read(tmp_path / "a.json")

@@ -1,4 +1,4 @@
-"""Timelines, figures and autotune of stocached.torch.DataLoader."""
+"""Timelines, statistics and autotune of stocached.torch.DataLoader."""
 
 from __future__ import annotations
 

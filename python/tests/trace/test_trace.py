@@ -1,4 +1,4 @@
-"""Recording timelines: what is in the file, when, and that nothing else happens."""
+"""Recording timelines: what the file contains and when, and that nothing else happens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_recorded_is_in_the_file(tmp_path):
 def test_laps_are_a_step_and_a_wait(tmp_path):
     recorder = Recorder(tmp_path / "a.json")
     at = recorder._origin
-    recorder.lap(at, at, at + 2_000_000, 3, 0, 64, 60, 640)  # before the first batch there was no step
+    recorder.lap(at, at, at + 2_000_000, 3, 0, 64, 60, 640)  # there was no step before the first batch
     recorder.lap(at + 2_000_000, at + 5_000_000, at + 6_000_000, 3, 1, 32, 0, 320)
     recorder.put(recorder.track(LOOP), recorder.name("load"), at + 5_250_000, at + 5_500_000, 3, 1, 17)
     recorder.spans(
@@ -173,7 +173,8 @@ def test_settings_say_nothing_of_the_machine(tmp_path):
 
 def test_tracks_have_the_numbers_of_the_format():
     tracks = [LOOP, TRANSFER, GATHER, gatherer(0), gatherer(1), gatherer(4), SERVER, worker(0), worker(17), worker(4899)]
-    assert track_numbers(tracks) == [1, 2, 3, 5000, 4, 7, 8, 10, 27, 4909]  # gatherer(0) is the gather track: a name is given once in a recorder
+    # gatherer(0) is the gather track: a recorder uses a name once
+    assert track_numbers(tracks) == [1, 2, 3, 5000, 4, 7, 8, 10, 27, 4909]
     others = [
         "worker",
         "worker x",
@@ -258,7 +259,8 @@ def test_many_threads_at_once_lose_nothing(tmp_path):
 
 
 def test_a_flush_has_no_holes(tmp_path):
-    """A thread is about to write its first span, into the first chunk, when the file is written: its second one is not there without the first."""
+    """The file is written when a thread is about to write its first span, into the first chunk. Its
+    second span must not be in the file without the first."""
     recorder = Recorder(tmp_path / "a.json")
     at = recorder._origin
     rows_of_late = [recorder._next()]
@@ -269,7 +271,7 @@ def test_a_flush_has_no_holes(tmp_path):
     number, name = recorder.track("late"), recorder.name("load")
 
     class Rooms(list):
-        """Lets the late thread go on between two chunks."""
+        """Lets the late thread continue between two chunks."""
 
         def between(self, rooms):
             for room in rooms:
@@ -325,7 +327,7 @@ def test_spans_before_the_recorder_was_made(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["forgotten", "gone", "thread"])
-def test_a_recorder_that_nobody_closes_writes(tmp_path, how):
+def test_a_recorder_that_is_not_closed_writes(tmp_path, how):
     program = f"""
 import sys, threading, time
 from stocached._trace import Recorder
@@ -363,7 +365,7 @@ def test_a_forked_child_does_nothing(tmp_path):
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait()
-    with warnings.catch_warnings():  # Python 3.12 and later warn of a fork beside threads, which is what this is about
+    with warnings.catch_warnings():  # Python 3.12 and later warn of a fork while threads run, which this test needs
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -458,7 +460,8 @@ def test_values_that_do_not_fit_are_refused(tmp_path):
 
 
 def seconds_of(function, count: int) -> float:
-    """Processor time of a call, of the best of several rounds: others use the machine as well."""
+    """Processor time of a call: the best of several rounds, because other programs use the machine
+    too."""
     best = float("inf")
     for _ in range(9):
         begin = time.thread_time()
@@ -468,7 +471,8 @@ def seconds_of(function, count: int) -> float:
 
 
 def test_a_span_costs_little(tmp_path):
-    """Under 1 us on a machine of its own. Here it is held against a call with as many arguments, which Python cannot do without."""
+    """Under 1 us on an idle machine. Here it is compared with a call with as many arguments, which
+    Python needs at least."""
     recorder = Recorder(tmp_path / "a.json", limit=10**6)
     start = recorder._origin
 

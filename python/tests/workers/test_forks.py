@@ -1,4 +1,4 @@
-"""No thread of ours lives while the process forks, and what it did goes on behind the fork."""
+"""None of our threads lives while the process forks, and their work continues after the fork."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from processes import until
 from stocached._loader import gather
 from stocached._loader.gather import Background, Batch
 
-# Seen by the last function that is called before a fork, where Python 3.12 and later look as well. OpenBLAS ends its threads later still.
+# The last function called before a fork checks that, as Python 3.12 and later do. OpenBLAS ends its
+# threads even later.
 HEAD = f"""
     import multiprocessing, os, sys
-    multiprocessing.set_start_method("fork")  # as it is by itself before Python 3.14
+    multiprocessing.set_start_method("fork")  # the default before Python 3.14
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     threads = []
     os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))
@@ -33,10 +34,10 @@ HEAD = f"""
 
 
 def test_workers_that_are_replaced_while_hits_are_gathered():
-    """Half of the samples are hits, so the thread that gathers has been at work when the worker dies."""
+    """Half of the samples are hits, so the gather thread is working when the worker dies."""
     program = """
     loader = Loader(Numbers(400), 10, num_workers=2, restart_workers=True, persistent_workers=True, size="5MiB")
-    read(loader)                            # how samples look is known only then
+    read(loader)                            # the loader knows the structure of samples only then
     hits = loader.stats().hits
     killed = 0
     for epoch in range(3):
@@ -49,7 +50,7 @@ def test_workers_that_are_replaced_while_hits_are_gathered():
                 os.kill(pid, signal.SIGKILL)
                 gone([pid])
                 killed += 1
-                time.sleep(0.3)             # longer than the loader goes without a look
+                time.sleep(0.3)             # longer than the loader goes without a check
         assert found == list(range(400)), found
     assert loader.stats().hits > hits
     assert loader._kept.pool.restarts == killed == 9
@@ -60,7 +61,8 @@ def test_workers_that_are_replaced_while_hits_are_gathered():
 
 
 def test_workers_that_are_started_while_another_loader_gathers():
-    """As those of a loader for validation are in the middle of training, and a program's own processes."""
+    """Such as workers of a validation loader in the middle of training, and the program's own
+    processes."""
     program = """
     training = Loader(Numbers(200), 10, num_workers=2, persistent_workers=True, size="8MiB")
     assert read(training) == list(range(200))
@@ -83,7 +85,7 @@ def test_workers_that_are_started_while_another_loader_gathers():
 
 
 def test_epochs_whose_workers_are_not_kept():
-    """The thread of an epoch has ended when the workers of the next are started."""
+    """The thread of an epoch has ended when the workers of the next one start."""
     program = """
     for number, method in enumerate(["thread gone", "epoch left"]):
         loader = Loader(Numbers(100), 10, num_workers=1, size="8MiB")
@@ -99,7 +101,7 @@ def test_epochs_whose_workers_are_not_kept():
     python(HEAD + program)
 
 
-def test_streams_go_on_behind_a_fork():
+def test_streams_go_on_after_a_fork():
     program = """
     from stream_files import Files, collect, expected
     from stocached.streams import Streams
@@ -127,7 +129,7 @@ def test_streams_go_on_behind_a_fork():
 
 
 class Gate:
-    """A gatherer whose batches are filled when the test says so."""
+    """A gatherer that fills its batches when the test says so."""
 
     def __init__(self) -> None:
         self.began: list[Any] = []
@@ -146,7 +148,7 @@ def fork() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork(monkeypatch):
+def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
     gate = Gate()
     background = Background(gate)  # type: ignore[arg-type]
     batches = [Batch(number, 0, None) for number in range(3)]  # type: ignore[arg-type]
@@ -154,7 +156,7 @@ def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork(monkeypatch):
         background.put(batch)
     until(lambda: len(gate.began) == 1, "the thread is busy")
     busy = background._thread
-    fork()  # the thread does not end in time: it goes on
+    fork()  # the thread does not end in time and goes on
     assert busy is not None
     assert busy.is_alive()
     join = background._join
@@ -166,7 +168,7 @@ def test_batches_that_wait_for_the_thread_are_filled_behind_a_fork(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(gather, "_PATIENCE", 60.0)
         patched.setattr(background, "_join", release_and_join)
-        fork()  # ends in time, and another begins anew with what is left
+        fork()  # it ends in time, and another thread starts with the remaining batches
     until(lambda: len(gate.began) == 2, "the thread goes on")
     assert batches[0].filled.is_set()
     assert not busy.is_alive()

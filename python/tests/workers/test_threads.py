@@ -1,4 +1,4 @@
-"""Threads of ours can be started and ended whatever a signal handler does meanwhile."""
+"""Our threads can be started and ended whatever a signal handler does meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Fills:
 
 
 def interrupted(step: int, call: Callable[[], Any]) -> bool:
-    """Calls it, with Ctrl-C before the bytecode instruction of that number. False: it has fewer."""
+    """Calls a function, with Ctrl-C before the bytecode instruction of that number. False: it has
+    fewer instructions."""
     at = 0
 
     def trace(frame: Any, event: str, _: Any) -> Any:
@@ -64,11 +65,12 @@ def test_an_interrupt_at_every_step_of_the_start_of_the_gather_thread():
         until(lambda: not gathering(), "the thread has ended")
         if not hit:
             break
-    assert step > 100  # it was traced
+    assert step > 100  # the call was traced
 
 
 def test_a_thread_whose_start_was_left_half_way_can_be_joined(monkeypatch):
-    """The handler of any other signal may raise while Thread.start waits for the thread, which then has a number but has not said that it runs."""
+    """The handler of another signal may raise while Thread.start waits. The thread then has a
+    number, but has not said that it runs."""
     hold, numbered = threading.Event(), threading.Event()
 
     class Held(threading.Thread):
@@ -92,7 +94,7 @@ def test_a_thread_whose_start_was_left_half_way_can_be_joined(monkeypatch):
 
 
 def test_a_storm_of_interrupts_ends_in_keyboard_interrupt_alone():
-    """Each epoch is interrupted somewhere, many while their gather thread is started or ended."""
+    """Ctrl-C interrupts each epoch at some point, often while the gather thread starts or ends."""
     program = """
     import random, signal, sys, time
     import numpy as np
@@ -105,7 +107,7 @@ def test_a_storm_of_interrupts_ends_in_keyboard_interrupt_alone():
         def __getitem__(self, index):
             return np.full(1000, index)
 
-    unraised = []  # of finalizers, where Python drops an interrupt as well
+    unraised = []  # interrupts in finalizers, which Python drops too
     sys.unraisablehook = lambda hooked: unraised.append(repr(hooked.exc_value))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))

@@ -1,4 +1,5 @@
-"""get_worker_info: how an iterable dataset gives each worker a part of itself, without torch, and with it."""
+"""get_worker_info: an iterable dataset gives each worker a part of itself, with torch and
+without."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from stocached import Loader
 
 
 class Parts:
-    """An iterable dataset; with `seen` it says what it is told of its worker."""
+    """An iterable dataset. With `seen` it returns what it knows about its worker."""
 
     def __init__(self, count, seen=False):
         self.count, self.seen = count, seen
@@ -33,7 +34,7 @@ def test_each_sample_comes_once(method):
 def test_what_it_says():
     told = list(Loader(Parts(5, seen=True), None, num_workers=3))
     assert [info[:2] for info in told] == [(0, 3), (1, 3), (2, 3)]
-    assert len({info[2] - info[0] for info in told}) == 1, "seeds are one number and the id"
+    assert len({info[2] - info[0] for info in told}) == 1, "a seed is the base seed plus the id"
     assert all(info[3] == 5 for info in told)
     assert list(Loader(Parts(5, seen=True), None)) == [None]
     assert list(Loader(Parts(5, seen=True), None, num_workers=1, worker="thread")) == [None]
@@ -41,7 +42,7 @@ def test_what_it_says():
 
 
 class Opened:
-    """Reads from what a worker has opened for itself."""
+    """Reads from a file that the worker has opened."""
 
     file = None
 
@@ -50,7 +51,7 @@ class Opened:
 
     def __getitem__(self, index):
         if self.file is None and stocached.get_worker_info() is not None:
-            raise RuntimeError("nobody has opened the file")
+            raise RuntimeError("no worker has opened the file")
         return np.full(3, index)
 
 
@@ -70,7 +71,7 @@ def stack(samples):
     ids=["no cache", "cache", "kept workers", "own collate"],
 )
 def test_its_dataset_is_that_of_the_user(settings):
-    """Not the cache around it: functions for the start of a worker open the dataset's files."""
+    """Not the cache around it, because init functions of workers open the dataset's files."""
     loader = Loader(Opened(), 5, num_workers=2, worker_init_fn=open_file, **settings)
     for _ in range(2):
         assert sorted(int(row[0]) for batch in loader for row in batch) == list(range(40))

@@ -16,7 +16,8 @@ def end_at_once():
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_process_that_is_not_alive_has_an_exit_code(method):
-    """A fork server waits for its child, and sends the exit code afterwards. Between the two, the child is gone and has none."""
+    """A fork server waits for its child, and sends the exit code afterwards. In between, the child
+    has ended and has no exit code."""
     context = multiprocessing.get_context(method)
     for _ in range(20 if method == "forkserver" else 3):
         process = context.Process(target=end_at_once)
