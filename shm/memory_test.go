@@ -40,11 +40,11 @@ const (
 // Ensure that limits are found at every level of cgroup v1 and v2, in containers too, that file cache counts as available and tmpfs pages do not, and that no limit is none.
 func TestRooms(t *testing.T) {
 	const g = 1 << 30
-	machine := room{"the machine (MemAvailable)", 16 * g, 8 * g, level{}}
+	machine := memoryLimit{"the machine (MemAvailable)", 16 * g, 8 * g, level{}}
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		want  []room
+		want  []memoryLimit
 	}{
 		{"no cgroups", map[string]string{}, nil},
 		{"v2, limits at two of three levels", map[string]string{
@@ -59,7 +59,7 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory.max":                    "8589934592\n",
 			"sys/fs/cgroup/memory.current":                "8589934593\n",
 			"sys/fs/cgroup/memory.stat":                   "active_file 0\ninactive_file 0\n",
-		}, []room{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)", 8 * g, 0, level{2, 0}}}},
+		}, []memoryLimit{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)", 8 * g, 0, level{2, 0}}}},
 		{"v2, high below max", map[string]string{
 			"proc/self/cgroup":               "0::/j\n",
 			"proc/self/mountinfo":            mountV2,
@@ -67,13 +67,13 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/j/memory.high":    "2147483648\n",
 			"sys/fs/cgroup/j/memory.current": "1073741824\n",
 			"sys/fs/cgroup/j/memory.stat":    "active_file 0\n",
-		}, []room{{"cgroup /j (memory.high)", 2 * g, g, level{2, 1}}}},
+		}, []memoryLimit{{"cgroup /j (memory.high)", 2 * g, g, level{2, 1}}}},
 		{"v2 in a container: its own group is the root of what it sees", map[string]string{
 			"proc/self/cgroup":             "0::/\n",
 			"proc/self/mountinfo":          mountV2,
 			"sys/fs/cgroup/memory.max":     "1073741824\n",
 			"sys/fs/cgroup/memory.current": "0\n",
-		}, []room{{"cgroup / (memory.max)", g, g, level{2, 0}}}},
+		}, []memoryLimit{{"cgroup / (memory.max)", g, g, level{2, 0}}}},
 		{"v2, outside of the namespace's root", map[string]string{
 			"proc/self/cgroup":                   "0::/../../other\n",
 			"sys/fs/cgroup/other/memory.max":     "7\n", // another of that name
@@ -81,7 +81,7 @@ func TestRooms(t *testing.T) {
 			"proc/self/mountinfo":                mountV2,
 			"sys/fs/cgroup/memory.max":           "1073741824\n",
 			"sys/fs/cgroup/memory.current":       "1\n",
-		}, []room{{"cgroup / (memory.max)", g, g - 1, level{2, 0}}}},
+		}, []memoryLimit{{"cgroup / (memory.max)", g, g - 1, level{2, 0}}}},
 		{"v1, hybrid, with v1's number for no limit at the root", map[string]string{
 			"proc/self/cgroup":    "9:name=systemd:/\n5:cpu,cpuacct:/jobs\n4:memory:/jobs/a\n0::/\n",
 			"proc/self/mountinfo": mountV1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
@@ -90,13 +90,13 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory/jobs/a/memory.stat":           "cache 1\nactive_file 1\ntotal_active_file 268435456\ntotal_inactive_file 268435456\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":        "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":        "5\n",
-		}, []room{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g, level{1, 2}}}},
+		}, []memoryLimit{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g, level{1, 2}}}},
 		{"v1 in a container whose /proc shows the host's paths", map[string]string{
 			"proc/self/cgroup":    "4:memory:/docker/abc/sub\n",
 			"proc/self/mountinfo": "36 31 0:33 /docker/abc /sys/fs/cgroup/memory\\040x rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory x/sub/memory.limit_in_bytes": "1073741824\n",
 			"sys/fs/cgroup/memory x/sub/memory.usage_in_bytes": "73741824\n",
-		}, []room{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, level{1, 1}}}},
+		}, []memoryLimit{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, level{1, 1}}}},
 		{"a mount of another container's group", map[string]string{
 			"proc/self/cgroup": "4:memory:/docker/abcd\n",
 			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // whose name only begins alike
@@ -104,12 +104,12 @@ func TestRooms(t *testing.T) {
 			"proc/self/mountinfo":                          "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "1073741824\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":   "0\n",
-		}, []room{{"cgroup / (memory.limit_in_bytes)", g, g, level{1, 0}}}},
+		}, []memoryLimit{{"cgroup / (memory.limit_in_bytes)", g, g, level{1, 0}}}},
 	} {
 		c.files["proc/meminfo"] = meminfo
-		got, err := files(t, c.files).rooms()
-		if err != nil || fmt.Sprint(got) != fmt.Sprint(append([]room{machine}, c.want...)) {
-			t.Errorf("%s:\n%v (%v), want\n%v", c.name, got, err, append([]room{machine}, c.want...))
+		got, err := files(t, c.files).memoryLimits()
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(append([]memoryLimit{machine}, c.want...)) {
+			t.Errorf("%s:\n%v (%v), want\n%v", c.name, got, err, append([]memoryLimit{machine}, c.want...))
 		}
 	}
 }
@@ -125,34 +125,34 @@ func TestRoomsGarbage(t *testing.T) {
 			broken[k] = v
 		}
 		broken[name] = text
-		_, err := files(t, broken).rooms()
+		_, err := files(t, broken).memoryLimits()
 		want(t, err, ErrSystem, name)
 	}
-	_, err := files(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).rooms()
+	_, err := files(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).memoryLimits()
 	want(t, err, ErrSystem, "MemAvailable")
-	if _, err := files(t, base).rooms(); err != nil {
+	if _, err := files(t, base).memoryLimits(); err != nil {
 		t.Error(err)
 	}
 }
 
 // Ensure that the numbers of this machine can be read at all, and make sense.
 func TestRoomsHere(t *testing.T) {
-	rooms, err := (kernel{"/"}).rooms()
+	limits, err := (kernel{"/"}).memoryLimits()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rooms {
+	for _, r := range limits {
 		if r.available > r.total || r.total < 16<<20 {
 			t.Errorf("%+v", r)
 		}
 	}
-	t.Logf("%+v", rooms)
+	t.Logf("%+v", limits)
 }
 
 // Ensure that the floor is a sixteenth within its bounds, and that what is below it is not usable.
 func TestFloor(t *testing.T) {
 	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20, 16 << 30: 1 << 30, 1 << 40: FloorMax} {
-		r := room{total: total, available: total}
+		r := memoryLimit{total: total, available: total}
 		if r.floor() != floor {
 			t.Errorf("%d: floor %d, want %d", total, r.floor(), floor)
 		}
@@ -168,7 +168,7 @@ func TestFloor(t *testing.T) {
 // Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the tightest room, with the numbers in the message.
 func TestBudget(t *testing.T) {
 	const g = 1 << 30
-	machine := room{what: "the machine", total: 64 * g, available: 32 * g}
+	machine := memoryLimit{what: "the machine", total: 64 * g, available: 32 * g}
 	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1, memory: machine.space()}
 	b.need = 3 * g // 20 - 1 of headroom - 16
 	if err := b.check(); err != nil {

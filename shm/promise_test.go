@@ -18,14 +18,14 @@ func init() {
 // memoryLeft is what a new cache without a name may take now.
 func memoryLeft(t *testing.T) uint64 {
 	t.Helper()
-	rooms, err := (kernel{"/"}).rooms()
+	limits, err := (kernel{"/"}).memoryLimits()
 	if err != nil {
 		t.Fatal(err)
 	}
 	others := promises{}
 	others.addNamed(DefaultDir())
 	others.addAttached(kernel{"/"})
-	return others.tightest(rooms).Left
+	return others.tightest(limits).Left
 }
 
 // Ensure that memory is promised once: caches of a third of it each are refused from the third one on, with the numbers, whether they have a name or not and whoever has them.
@@ -187,13 +187,13 @@ func TestPromisesOfCgroups(t *testing.T) {
 			t.Errorf("clients %v: %d bytes count for the machine", c.clients, bytes)
 		}
 	}
-	rooms := []room{{"the machine", 64 << 30, 40 << 30, level{}}, {"cgroup /a", 16 << 30, 10 << 30, level{2, 1}}}
+	limits := []memoryLimit{{"the machine", 64 << 30, 40 << 30, level{}}, {"cgroup /a", 16 << 30, 10 << 30, level{2, 1}}}
 	p := promises{inode{1, 1}: {5 << 30, [3]int{-1, -1, 1}}, inode{1, 2}: {2 << 30, [3]int{-1, -1, 0}}}
-	if s := p.tightest(rooms); s.Left != 4<<30 {
+	if s := p.tightest(limits); s.Left != 4<<30 {
 		t.Errorf("%+v", s)
 	}
 	p[inode{1, 3}] = &promise{31 << 30, [3]int{-1, -1, -1}}
-	if s := p.tightest(rooms); s.Left != 1<<30 {
+	if s := p.tightest(limits); s.Left != 1<<30 {
 		t.Errorf("%+v", s)
 	}
 }
