@@ -2,7 +2,7 @@ package control
 
 import "fmt"
 
-// Code says what went wrong, in FETCHED and ERROR.
+// Code is the reason of a failure, in FETCHED and ERROR.
 type Code uint16
 
 // The codes: docs/spec/control.md.
@@ -31,7 +31,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", uint16(c))
 }
 
-// RemoteError is what the other side complained about.
+// RemoteError is an error that the other side sent.
 type RemoteError struct {
 	Code Code
 	Text string

@@ -15,7 +15,7 @@ func ratiosToTry() [][]uint64 {
 	all := [][]uint64{{1}, {1, 1}, {1, 2}, {7, 3}, {1, 1000}, {1, 1<<31 - 2}, {1, 1, 1}, {7, 2, 1}, {1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89}, slices.Repeat([]uint64{1}, 64), slices.Repeat([]uint64{5}, 1000),
 		append(slices.Repeat([]uint64{1}, 50), 50)}
 	fibonacci := []uint64{1, 1} // the deepest tree
-	for sum := uint64(2); sum+fibonacci[len(fibonacci)-1]+fibonacci[len(fibonacci)-2] < maxTurns; {
+	for sum := uint64(2); sum+fibonacci[len(fibonacci)-1]+fibonacci[len(fibonacci)-2] < maxRatioSum; {
 		next := fibonacci[len(fibonacci)-1] + fibonacci[len(fibonacci)-2]
 		fibonacci, sum = append(fibonacci, next), sum+next
 	}

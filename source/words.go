@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Complaints says what a decoder of settings (mapstructure) complains about, a line each, in the words of a configuration: the key comes first, and nothing is said of types of Go.
+// Complaints returns the complaints of a decoder of settings (mapstructure), one for each line, in
+// the words of a configuration: the key comes first, and no Go types are named.
 func Complaints(err error) (lines []string) {
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "* ")
@@ -35,7 +36,7 @@ func Complaints(err error) (lines []string) {
 	return lines
 }
 
-// The decoder's complaints about the type of a value, after the key in quotation marks.
+// The decoder's complaints about the type of a value. The quoted key comes first.
 var (
 	anyComplaint = regexp.MustCompile(`^'([^']*)' (.*)$`)
 	otherType    = regexp.MustCompile(`^expected type '([^']*)', got unconvertible type '([^']*)'`)
@@ -44,7 +45,7 @@ var (
 	outOfRange   = regexp.MustCompile(`^cannot parse value as '[^']*': (\S+) overflows`)
 )
 
-// plain says one complaint.
+// plain rewords one complaint.
 func plain(line string) string {
 	parts := anyComplaint.FindStringSubmatch(line)
 	if parts == nil {
@@ -52,28 +53,28 @@ func plain(line string) string {
 	}
 	key, what := parts[1], parts[2]
 	if m := otherType.FindStringSubmatch(what); m != nil {
-		what = fmt.Sprintf("%s is wanted, and there is %s", typeName(m[1]), typeName(m[2]))
+		what = fmt.Sprintf("expected %s, got %s", typeName(m[1]), typeName(m[2]))
 	} else if m := noMapping.FindStringSubmatch(what); m != nil {
-		what = fmt.Sprintf("keys with values are wanted, and there is %s", typeName(m[1]+m[2]))
+		what = fmt.Sprintf("expected keys with values, got %s", typeName(m[1]+m[2]))
 	} else if m := noList.FindStringSubmatch(what); m != nil {
-		what = fmt.Sprintf("a list is wanted, and there is %s", typeName(m[1]))
+		what = fmt.Sprintf("expected a list, got %s", typeName(m[1]))
 	} else if m := outOfRange.FindStringSubmatch(what); m != nil {
 		what = fmt.Sprintf("%s is out of range", m[1])
 	}
 	return key + ": " + what
 }
 
-// typeName is what a type of Go is in a configuration.
+// typeName returns the name of a Go type in the words of a configuration.
 func typeName(of string) string {
 	switch {
 	case of == "string":
 		return "a text"
 	case of == "bool":
 		return "true or false"
-	case of == "time.Time", of == "struct": // nothing else is one
+	case of == "time.Time", of == "struct": // nothing else is a struct
 		return "a date"
 	case of == "size.Bytes":
-		return "a size, such as 4096 or 64MiB,"
+		return "a size, such as 4096 or 64MiB"
 	case strings.HasPrefix(of, "int"), strings.HasPrefix(of, "uint"):
 		return "a whole number"
 	case strings.HasPrefix(of, "float"):
@@ -86,7 +87,7 @@ func typeName(of string) string {
 	return "another kind of value"
 }
 
-// Show writes a value as it stands in a configuration.
+// Show returns a value in the syntax of a configuration.
 func Show(value any) string {
 	if text, ok := value.(string); ok {
 		return strconv.Quote(text)
@@ -94,7 +95,7 @@ func Show(value any) string {
 	return flow(value)
 }
 
-// flow writes a value within another one.
+// flow returns a value as part of another one.
 func flow(value any) string {
 	switch value := value.(type) {
 	case nil:
@@ -115,27 +116,29 @@ func flow(value any) string {
 	return fmt.Sprint(value)
 }
 
-// RefuseDate refuses a date where keys with values are wanted: a decoder would take it for a mapping without keys.
+// RefuseDate refuses a date in place of keys with values. A decoder would take it for a mapping
+// without keys.
 func RefuseDate(from, to reflect.Type, value any) (any, error) {
 	if from == reflect.TypeFor[time.Time]() && (to.Kind() == reflect.Struct || to.Kind() == reflect.Map) {
-		return nil, errors.New("keys with values are wanted, and there is a date")
+		return nil, errors.New("expected keys with values, got a date")
 	}
 	return value, nil
 }
 
-// ParseTime reads a time with a unit.
+// ParseTime parses a time with a unit.
 func ParseTime(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err == nil:
 		return d, nil
 	case strings.Contains(err.Error(), "unknown unit"):
-		return 0, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h: unknown unit", text)
+		return 0, fmt.Errorf("%q is not a time, such as 30s, 10m or 1.5h: unknown unit", text)
 	}
-	return 0, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h", text)
+	return 0, fmt.Errorf("%q is not a time, such as 30s, 10m or 1.5h", text)
 }
 
-// exact refuses values that would become others without a word: 1.5 as a whole number, and 8 as a duration, which are 8 ns. It reads durations.
+// exact refuses values that a decoder would change silently: 1.5 as a whole number, and 8 as a
+// duration, which would be 8 ns. It parses durations.
 func exact(from, to reflect.Type, value any) (any, error) {
 	duration := to == reflect.TypeFor[time.Duration]() && from != to
 	switch {

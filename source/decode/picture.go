@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/internal/size"
 )
 
-// picture decodes a file into dst, when there is memory for it. Errors say what is wrong with the file.
+// picture decodes a file into dst when memory for it is free. Errors say what is wrong with the
+// file.
 func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []byte) error {
 	f, err := formatOf(file)
 	if err != nil {
@@ -59,7 +60,7 @@ func (s *scratch) put(img image.Image, side image.Point, f *format, o *options, 
 	}
 }
 
-// interleave makes pixels of planes.
+// interleave makes pixels from planes.
 func interleave(dst []byte, from [3][]byte) {
 	r, g, b := from[0], from[1][:len(from[0])], from[2][:len(from[0])]
 	for k := range r {

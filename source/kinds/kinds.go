@@ -15,7 +15,7 @@ import (
 	"github.com/stocached/stocached/source/tar"
 )
 
-// All are the kinds there are.
+// All lists all kinds.
 var All = []source.Kind{
 	block.Kind,
 	dir.Kind,
@@ -24,7 +24,8 @@ var All = []source.Kind{
 	tar.Kind,
 }
 
-// Open opens the source that settings describe: the key kind says which, the others are its own. ErrInvalid, and errors of the kind.
+// Open opens the source that settings describe. The key kind names the kind; the other keys belong
+// to the kind. It returns ErrInvalid, and errors of the kind.
 func Open(ctx context.Context, settings source.Settings) (source.Source, error) {
 	name, ok := settings["kind"].(string)
 	own := maps.Clone(settings)
@@ -42,7 +43,7 @@ func Open(ctx context.Context, settings source.Settings) (source.Source, error) 
 	}
 	what := "kind is missing"
 	if kind := settings["kind"]; kind != nil {
-		what = fmt.Sprintf("there is no kind %s", source.Show(kind))
+		what = fmt.Sprintf("unknown kind %s", source.Show(kind))
 	}
 	return nil, fmt.Errorf("%w: %s; known are: %s", source.ErrInvalid, what, strings.Join(known, ", "))
 }

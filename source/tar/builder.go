@@ -9,7 +9,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// builder collects the members of a shard, in their order, and makes its index of them.
+// builder collects the members of a shard in their order, and makes the index.
 type builder struct {
 	stamp                    source.Stamp
 	links, ignored, trailing uint64
@@ -22,14 +22,15 @@ type builder struct {
 
 	keyBlocks []uint64
 	keys      []byte
-	key       string // of the sample that is being collected
+	key       string // of the current sample
 }
 
 func newBuilder(stamp source.Stamp) *builder {
 	return &builder{stamp: stamp, numbers: map[string]int{}}
 }
 
-// add adds a member whose data lies at a multiple of blockBytes. ErrInvalid when it cannot be part of a sample.
+// add adds a member whose data lies at a multiple of blockBytes. It returns ErrInvalid for a member
+// that cannot be part of a sample.
 func (b *builder) add(name string, at, bytes int64) error {
 	key, field, ok := splitName(name)
 	if !ok || len(field) > 255 {
@@ -58,7 +59,7 @@ func (b *builder) add(name string, at, bytes int64) error {
 	}
 	for _, place := range b.places[b.starts[len(b.starts)-1]:] {
 		if int(place&(mostFields-1)) == number {
-			return fmt.Errorf("%w: sample %q has the field %q twice, the second time as member %q at %d; each name must be there once", source.ErrInvalid, key, field, name, at)
+			return fmt.Errorf("%w: sample %q has the field %q twice, the second time as member %q at %d; each name may occur once", source.ErrInvalid, key, field, name, at)
 		}
 	}
 	b.places = append(b.places, uint64(at/blockBytes)<<fieldBits|uint64(number))

@@ -12,8 +12,10 @@ import (
 
 var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
 
-// shardPaths returns the paths that the setting path stands for, in their order: a file of that very name, else braces expanded, and in each result * ? [ ] matched
-// against the files there are, sorted by name. ErrInvalid when a pattern matches nothing, a path is given twice, or it is no path.
+// shardPaths returns the paths of the setting path in their order. It takes a file of exactly this
+// name. Otherwise it expands braces, and matches * ? [ ] in each result with the
+// existing files, sorted by name. It returns ErrInvalid when a pattern matches no file, when a path
+// occurs twice, or when it is no path.
 func shardPaths(pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
@@ -48,7 +50,7 @@ func shardPaths(pattern string) ([]string, error) {
 			paths = append(paths, path)
 		}
 		if len(paths) > mostPaths {
-			return nil, fmt.Errorf("%w: path %q stands for more than %d shards", source.ErrInvalid, pattern, mostPaths)
+			return nil, fmt.Errorf("%w: path %q has more than %d shards", source.ErrInvalid, pattern, mostPaths)
 		}
 	}
 	return paths, nil
@@ -59,10 +61,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// glob returns the matches of one pattern, sorted, without the indexes that are kept beside shards. ErrInvalid when there are none.
+// glob returns the sorted matches of one pattern, without index files. It returns ErrInvalid when
+// there are none.
 func glob(pattern string) ([]string, error) {
 	if strings.Contains(pattern, "**") {
-		return nil, fmt.Errorf("%w: path %q: ** is not understood; name the folders, as in {train,val}/*.tar", source.ErrInvalid, pattern)
+		return nil, fmt.Errorf("%w: path %q: ** is not supported; name the folders, as in {train,val}/*.tar", source.ErrInvalid, pattern)
 	}
 	all, err := filepath.Glob(pattern)
 	if err != nil {
