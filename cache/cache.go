@@ -31,9 +31,13 @@ type Cache struct {
 	owner  uint32
 	locks  shm.Locks
 
-	reclaiming atomic.Bool    // one goroutine at a time tries the locks of other clients: locks of one description never conflict
-	clearing   atomic.Bool    // one goroutine at a time runs a clear of this handle
-	allocating sync.Mutex     // protects the steps from an extent's intent to its name in the word: one extent of this owner at a time
+	// one goroutine at a time tries the locks of other clients: locks of one description never
+	// conflict
+	reclaiming atomic.Bool
+	clearing   atomic.Bool // one goroutine at a time runs a clear of this handle
+	// protects the steps from an extent's intent to its name in the word: one extent of this owner
+	// at a time
+	allocating sync.Mutex
 	allowance  *shm.Allowance // that fills draw on; nil when read-only
 	closing    sync.Mutex     // protects closeErr and lets a second Close wait for the first
 	shut       bool
@@ -189,5 +193,6 @@ func (c *Cache) corrupt(format string, args ...any) error {
 
 // corruptWord reports the index record of a sample.
 func (c *Cache) corruptWord(sample uint64, w shm.Word, m shm.Meta) error {
-	return c.corrupt("sample %d has state %d, owner %d, place %d, length %d", sample, w.State(), w.Owner(), c.layout.Place(w), c.seg.Length(m))
+	return c.corrupt("sample %d has state %d, owner %d, place %d, length %d", sample, w.State(), w.Owner(),
+		c.layout.Place(w), c.seg.Length(m))
 }

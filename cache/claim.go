@@ -80,7 +80,8 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, nil
 		}
 		fault.At("claim.entry")
-		phase := shm.Phase(c.seg.Phase().Load()) // sequentially consistent, after the entry: a clearer sees the entry, or we see the phase
+		// sequentially consistent, after the entry: a clearer sees the entry, or we see the phase
+		phase := shm.Phase(c.seg.Phase().Load())
 		fault.At("claim.phase")
 		if phase.Clearing() {
 			c.dropEntry(entry)
@@ -190,6 +191,7 @@ func (c *Cache) lost(f *fill) error {
 	c.count(shm.Lost, 1)
 	now := shm.Word(c.seg.Word(f.sample).Load())
 	c.dropEntry(f.entry)
-	return fmt.Errorf("%w: sample %d was claimed with word %#x, which is %#x now: another process broke the protocol; verify the cache or create it again",
+	return fmt.Errorf("%w: sample %d was claimed with word %#x, which is %#x now: another process broke the "+
+		"protocol; verify the cache or create it again",
 		shm.ErrLost, f.sample, uint64(f.word), uint64(now))
 }

@@ -190,7 +190,8 @@ func (c *Cache) drain(stop func() error) error {
 					for r := range c.recordsUsed() {
 						n += c.claimsListed(r)
 					}
-					return fmt.Errorf("%w: %d claims of live clients stop a clear; publish or abort them, or end those clients", err, n)
+					return fmt.Errorf("%w: %d claims of live clients stop a clear; publish or abort them, "+
+						"or end those clients", err, n)
 				}
 			}
 		}

@@ -102,7 +102,8 @@ func (c *Cache) takeRecord() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: all %d client records are in use; end some of the processes, or create the cache with more client records",
+	return fmt.Errorf("%w: all %d client records are in use; end some of the processes, "+
+		"or create the cache with more client records",
 		shm.ErrClients, c.seg.ClientRecords)
 }
 

@@ -53,7 +53,8 @@ func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []b
 // GatherPacked copies samples of any size. It copies sample indices[k] to dst[offsets[k]:] if it is
 // READY and its length is exactly
 // lengths[k]; see Lengths. It counts and returns errors like Gather.
-func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool, threads int) (int, error) {
+func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool,
+	threads int) (int, error) {
 	l, err := c.enter()
 	if err != nil {
 		return 0, err
@@ -138,12 +139,14 @@ func (g *gather) end(err error) error {
 func (g *gather) checkRows(field int) error {
 	c := g.c
 	if c.variable {
-		return fmt.Errorf("%w: samples of a variable-size cache have no common row; use Lengths and GatherPacked", shm.ErrSchema)
+		return fmt.Errorf("%w: samples of a variable-size cache have no common row; use Lengths and GatherPacked",
+			shm.ErrSchema)
 	}
 	if field != Whole {
 		fields := c.seg.Header.Fields
 		if field < 0 || field >= len(fields) {
-			return fmt.Errorf("%w: field %d, the cache has fields 0 to %d, and %d means whole samples", shm.ErrSchema, field, len(fields)-1, Whole)
+			return fmt.Errorf("%w: field %d, the cache has fields 0 to %d, and %d means whole samples",
+				shm.ErrSchema, field, len(fields)-1, Whole)
 		}
 		g.skip, g.rowBytes = fields[field].Offset, int(fields[field].Bytes)
 	}
@@ -151,7 +154,8 @@ func (g *gather) checkRows(field int) error {
 		return fmt.Errorf("%w: rows of %d bytes with a stride of %d", shm.ErrSchema, g.rowBytes, g.stride)
 	}
 	if n := len(g.indices); n > 0 && (len(g.dst) < g.rowBytes || (len(g.dst)-g.rowBytes)/max(g.stride, 1) < n-1) {
-		return fmt.Errorf("%w: %d rows of %d bytes with a stride of %d do not fit into the %d bytes of dst", shm.ErrSchema, n, g.rowBytes, g.stride, len(g.dst))
+		return fmt.Errorf("%w: %d rows of %d bytes with a stride of %d do not fit into the %d bytes of dst",
+			shm.ErrSchema, n, g.rowBytes, g.stride, len(g.dst))
 	}
 	return g.checkIndices()
 }
@@ -159,7 +163,8 @@ func (g *gather) checkRows(field int) error {
 func (g *gather) checkPacked() (mean int, err error) {
 	n := len(g.indices)
 	if len(g.offsets) < n || len(g.lengths) < n {
-		return 0, fmt.Errorf("%w: %d offsets and %d lengths for %d samples", shm.ErrInvalid, len(g.offsets), len(g.lengths), n)
+		return 0, fmt.Errorf("%w: %d offsets and %d lengths for %d samples", shm.ErrInvalid, len(g.offsets),
+			len(g.lengths), n)
 	}
 	var total uint64
 	for k := range n {
@@ -168,7 +173,8 @@ func (g *gather) checkPacked() (mean int, err error) {
 			continue
 		}
 		if o > uint64(len(g.dst)) || b > uint64(len(g.dst))-o {
-			return 0, fmt.Errorf("%w: row %d of %d bytes at %d does not fit into the %d bytes of dst", shm.ErrSchema, k, b, o, len(g.dst))
+			return 0, fmt.Errorf("%w: row %d of %d bytes at %d does not fit into the %d bytes of dst",
+				shm.ErrSchema, k, b, o, len(g.dst))
 		}
 		total += b
 	}

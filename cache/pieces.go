@@ -69,7 +69,8 @@ func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 	}
 	defer l.leave()
 	if offset < 0 || uint64(offset) > k.f.length || uint64(len(p)) > k.f.length-uint64(offset) {
-		return 0, fmt.Errorf("%w: a piece of %d bytes at %d, sample %d was claimed with %d", shm.ErrSchema, len(p), offset, k.f.sample, k.f.length)
+		return 0, fmt.Errorf("%w: a piece of %d bytes at %d, sample %d was claimed with %d", shm.ErrSchema,
+			len(p), offset, k.f.sample, k.f.length)
 	}
 	if len(p) == 0 {
 		return 0, nil
@@ -141,7 +142,8 @@ func (k *Claim) Abort() error {
 
 func (k *Claim) enter(verb string) (*stripe, error) {
 	if !k.open {
-		return nil, fmt.Errorf("%w: cannot %s a claim that has ended; claim sample %d again", shm.ErrInvalid, verb, k.f.sample)
+		return nil, fmt.Errorf("%w: cannot %s a claim that has ended; claim sample %d again", shm.ErrInvalid,
+			verb, k.f.sample)
 	}
 	return k.c.enter()
 }

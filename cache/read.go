@@ -22,7 +22,8 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return nil, false, c.refuseRead(l, i)
 	}
-	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes // in a fixed-size cache the word alone is enough
+	// in a fixed-size cache the word alone is enough
+	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes
 	if w.State() != shm.Ready {
 		return nil, false, c.miss(l, uint64(i), w)
 	}
@@ -224,7 +225,8 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 	case c.variable:
 		return 0, false, fmt.Errorf("%w: samples of a variable-size cache have no slots to peek at; use Get", shm.ErrSchema)
 	case c.sampleBytes > uint64(len(dst)):
-		return int(c.sampleBytes), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d", shm.ErrSchema, i, c.sampleBytes, len(dst))
+		return int(c.sampleBytes), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d",
+			shm.ErrSchema, i, c.sampleBytes, len(dst))
 	}
 	var offset uint64
 	if c.seg.FirstCome() {

@@ -54,9 +54,11 @@ func (c *Cache) checkFill(i int, length uint64, flags Flags) error {
 	case flags&^flagsKnown != 0:
 		return fmt.Errorf("%w: flags %#x, known are %#x", shm.ErrInvalid, flags, flagsKnown)
 	case !c.variable && length != c.sampleBytes:
-		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have %d", shm.ErrSchema, i, length, c.sampleBytes)
+		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have %d", shm.ErrSchema, i,
+			length, c.sampleBytes)
 	case length > c.sampleBytes:
-		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have at most %d", shm.ErrSchema, i, length, c.sampleBytes)
+		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have at most %d", shm.ErrSchema,
+			i, length, c.sampleBytes)
 	}
 	return nil
 }

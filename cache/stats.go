@@ -45,9 +45,10 @@ func (c *Cache) Stats() (Stats, error) {
 	defer l.leave()
 	var s Stats
 	sums := [shm.CounterCount]*uint64{
-		shm.Hits: &s.Hits, shm.Misses: &s.Misses, shm.Stored: &s.Stored, shm.Exists: &s.Exists, shm.Busy: &s.Busy, shm.Full: &s.Full, shm.Out: &s.Out,
-		shm.StoredBytes: &s.StoredBytes, shm.Recovered: &s.Recovered, shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried,
-		shm.Corrupt: &s.Corrupt, shm.Passed: &s.Passed,
+		shm.Hits: &s.Hits, shm.Misses: &s.Misses, shm.Stored: &s.Stored, shm.Exists: &s.Exists, shm.Busy: &s.Busy,
+		shm.Full: &s.Full, shm.Out: &s.Out, shm.StoredBytes: &s.StoredBytes, shm.Recovered: &s.Recovered,
+		shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried, shm.Corrupt: &s.Corrupt,
+		shm.Passed: &s.Passed,
 	}
 	records := c.recordsUsed()
 	for r := range records {
@@ -115,8 +116,10 @@ func (c *Cache) Clients() ([]ClientInfo, error) {
 		get := func(offset uint64) uint64 { return c.seg.ClientWord(uint32(r), offset).Load() }
 		pid := get(shm.ClientPID)
 		clients[r] = ClientInfo{
-			Record: uint32(r), PID: uint32(pid), Kind: uint32(pid >> 32), PIDNamespace: get(shm.ClientPIDNamespace), StartTicks: get(shm.ClientStartTicks),
-			Registered: time.Unix(0, int64(get(shm.ClientRegistered))), Registrations: get(shm.ClientRegistrations), Claims: c.claimsListed(uint32(r)),
+			Record: uint32(r), PID: uint32(pid), Kind: uint32(pid >> 32),
+			PIDNamespace: get(shm.ClientPIDNamespace), StartTicks: get(shm.ClientStartTicks),
+			Registered:    time.Unix(0, int64(get(shm.ClientRegistered))),
+			Registrations: get(shm.ClientRegistrations), Claims: c.claimsListed(uint32(r)),
 		}
 		var label []byte
 		for k := uint64(0); k < shm.ClientLabelBytes; k++ {

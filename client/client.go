@@ -174,7 +174,8 @@ func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 // GatherPacked copies samples of any size. It copies sample indices[k] to dst[offsets[k]:] if it is
 // READY and its length is exactly
 // lengths[k]. The rest is as in Gather.
-func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool, threads int) (int, error) {
+func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool,
+	threads int) (int, error) {
 	return c.c.GatherPacked(indices, dst, offsets, lengths, hit, threads)
 }
 

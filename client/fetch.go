@@ -178,7 +178,8 @@ type miss struct {
 // and returns false if they cannot be this sample; take may be nil if
 // no bytes can come. get reads a sample from the cache. If the server goes away, fill waits for the
 // next one and asks it for the rest.
-func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool, get func(k int) (bool, error)) error {
+func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool,
+	get func(k int) (bool, error)) error {
 	misses := make([]*miss, len(missing))
 	for n, k := range missing {
 		misses[n] = &miss{k: k}
@@ -216,7 +217,8 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 }
 
 // fillPart is fill for one request.
-func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*miss, take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) error {
+func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*miss,
+	take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) error {
 	positions := make([]int, len(part))
 	for position, w := range part {
 		positions[position] = indices[w.k]
@@ -261,7 +263,8 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*m
 	}
 	for _, w := range left {
 		if w.tries++; !w.done && w.tries == fetchTries {
-			fail(w, control.CodeInternal, fmt.Sprintf("it was fetched %d times, and each time it had left the cache again: another client clears the cache", fetchTries))
+			fail(w, control.CodeInternal,
+				fmt.Sprintf("it was fetched %d times and has left the cache each time: somebody clears it", fetchTries))
 		}
 	}
 	return nil

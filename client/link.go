@@ -132,7 +132,8 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	case caller.Err() != nil:
 		return nil, errors.Join(context.Cause(caller), err)
 	case errors.Is(err, errEnded):
-		err = fmt.Errorf("%w answers on %s (%v); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer, l.path(), err)
+		err = fmt.Errorf("%w answers on %s (%v); start it: stocached serve -c config.yaml. Hits go on without",
+			ErrNoServer, l.path(), err)
 	}
 	if errors.Is(err, ErrNoServer) {
 		l.missed.at, l.missed.err = time.Now(), err
@@ -162,11 +163,12 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 		c.socket.SetDeadline(time.Time{})
 		c.most = l.most
 		return c, nil
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
-		errors.As(err, &remote) && remote.Code == control.CodeClosing:
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET),
+		errors.Is(err, unix.EPIPE), errors.As(err, &remote) && remote.Code == control.CodeClosing:
 		err = ended(err) // the server is ending
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("%w: %s did not answer within %v (%w); the server may be stopped or overloaded. Hits go on without", ErrNoServer, l.path(), l.timeout, ErrTimeout)
+		err = fmt.Errorf("%w: %s did not answer within %v (%w); it may be stopped or overloaded. Hits go on without",
+			ErrNoServer, l.path(), l.timeout, ErrTimeout)
 	}
 	c.socket.Close()
 	return nil, err
@@ -205,7 +207,8 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 		if away && !l.once && rest(ctx) {
 			continue
 		}
-		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer, l.path(), why)
+		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without",
+			ErrNoServer, l.path(), why)
 	}
 }
 
@@ -260,7 +263,8 @@ func (c *conn) receive(expected control.Type) (body []byte, descriptor int, err 
 	n, oob, flags, _, err := c.socket.ReadMsgUnix(header[:], rights)
 	descriptor = descriptorOf(rights[:oob])
 	if err == nil && descriptor < 0 && flags&unix.MSG_CTRUNC != 0 {
-		err = fmt.Errorf("%w: the descriptor that came with %v: %w", ErrSystem, expected, unix.EMFILE) // this process has too many descriptors
+		// this process has too many descriptors
+		err = fmt.Errorf("%w: the descriptor that came with %v: %w", ErrSystem, expected, unix.EMFILE)
 	}
 	if err == nil {
 		_, err = io.ReadFull(c.socket, header[n:]) // n is 0 at the end of the stream, and ReadFull returns io.EOF
@@ -288,7 +292,8 @@ func (c *conn) receive(expected control.Type) (body []byte, descriptor int, err 
 	return body, descriptor, err
 }
 
-// descriptorOf returns the first descriptor of a control message, -1 for none, and closes the others.
+// descriptorOf returns the first descriptor of a control message, -1 for none, and closes the
+// others.
 func descriptorOf(rights []byte) int {
 	first := -1
 	messages, err := unix.ParseSocketControlMessage(rights)
@@ -343,7 +348,8 @@ func (c *conn) read() {
 			break
 		}
 		if h.Type == control.Sample && uint64(h.Length) > uint64(c.most)+control.SampleBytes {
-			err = fmt.Errorf("%w: a %v of %d bytes, samples of this cache have at most %d", control.ErrProtocol, h.Type, h.Length, c.most)
+			err = fmt.Errorf("%w: a %v of %d bytes, of a cache whose samples have %d at most", control.ErrProtocol,
+				h.Type, h.Length, c.most)
 			break
 		}
 		if cap(body) < int(h.Length) {
@@ -434,7 +440,8 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 // do sends a FETCH or PREFETCH and waits for its answer. If sample is nil, the server sends no
 // bytes, and a sample without a slot fails. When ctx ends first, do
 // cancels the request, and sample is not called any more.
-func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample func(position int, data []byte)) (*pending, error) {
+func (c *conn) do(ctx context.Context, t control.Type, indices []int64,
+	sample func(position int, data []byte)) (*pending, error) {
 	p := &pending{n: len(indices), sample: sample, done: make(chan struct{})}
 	id, err := c.add(ctx, p)
 	if err != nil {

@@ -64,7 +64,8 @@ func (c *Cache) join(i int) (f *inflight, leader bool) {
 }
 
 // lead loads a sample and passes the result to all callers that wait.
-func (c *Cache) lead(ctx context.Context, i int, f *inflight, load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
+func (c *Cache) lead(ctx context.Context, i int, f *inflight,
+	load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
 	f.err = fmt.Errorf("the load of sample %d panicked in another goroutine", i) // unless load returns
 	defer func() {
 		c.mu.Lock()
@@ -75,7 +76,8 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight, load func(ctx cont
 		c.mu.Unlock()
 		close(f.done)
 	}()
-	// Another load may have ended between our miss and this one. Without this second check the sample would be loaded twice.
+	// Another load may have ended between our miss and this one. Without this second check the
+	// sample would be loaded twice.
 	if state, err := c.State(i); err == nil && state == StateReady {
 		if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 			f.data, f.err = data, err

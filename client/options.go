@@ -10,20 +10,20 @@ type Options struct {
 	// samples
 	// (fixed size only).
 	Size uint64
-	// SampleBytes without Fields: bytes of each sample. With Variable: of the largest sample that the
-	// cache accepts; 0: 4 GiB - 1.
+	// SampleBytes without Fields: bytes of each sample. With Variable: of the largest sample that
+	// the cache accepts; 0: 4 GiB - 1.
 	SampleBytes int
 	Fields      []Field // the named parts of a sample, instead of SampleBytes
-	// Slots is the exact number of slots. 0: as many as Size allows, at most Samples. Not allowed with
-	// Variable.
+	// Slots is the exact number of slots. 0: as many as Size allows, at most Samples. Not allowed
+	// with Variable.
 	Slots      int
 	Assign     Assign // which samples get a slot. Not allowed with Variable
 	Variable   bool   // samples differ in size
 	Reserve    bool   // allocate all memory now, so that memory is never short for a fill
 	UnlinkLast bool   // remove a named cache with its last user; otherwise it stays until it is removed
 	Dir        string // an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>
-	// Fingerprint names dataset and transform, in at most 64 bytes. Attach with another one fails. "":
-	// none.
+	// Fingerprint names dataset and transform, in at most 64 bytes. Attach with another one fails.
+	// "": none.
 	Fingerprint string
 	Clients     int    // clients at a time, at most 4,095. 0: 1,024
 	Label       string // of this program, shown by stats. "": its name
@@ -77,7 +77,8 @@ const (
 
 // segment converts the options. Negative numbers become huge, and shm refuses them.
 func (o *Options) segment(name string) shm.Options {
-	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size, Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
+	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size,
+		Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
 		Assign: o.Assign, Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast, ClientRecords: uint32(min(uint(o.Clients), 1<<32-1)),
 		Fingerprint: o.Fingerprint, Progress: o.Progress}
 }

@@ -74,7 +74,8 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 
 // link makes a link that has not connected yet.
 func (o DialOptions) link(name string) *link {
-	l := &link{folder: sockets.Find(o.SocketsDir), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
+	l := &link{folder: sockets.Find(o.SocketsDir), label: cmp.Or(o.Label, cache.DefaultLabel()),
+		timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
 	l.ended, l.end = context.WithCancel(context.Background())
 	return l
 }

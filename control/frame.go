@@ -43,7 +43,8 @@ const (
 	typeEnd
 )
 
-var typeNames = [...]string{"", "HELLO", "WELCOME", "ATTACH", "ATTACHED", "FETCH", "SAMPLE", "FETCHED", "PREFETCH", "PREFETCHED", "CANCEL", "ERROR"}
+var typeNames = [...]string{"", "HELLO", "WELCOME", "ATTACH", "ATTACHED", "FETCH", "SAMPLE", "FETCHED",
+	"PREFETCH", "PREFETCHED", "CANCEL", "ERROR"}
 
 func (t Type) String() string {
 	if t > 0 && int(t) < len(typeNames) {
@@ -70,7 +71,8 @@ var ErrProtocol = errors.New("not the protocol of the data socket")
 // ParseHeader decodes a header from the other side. After ErrProtocol the rest of the stream cannot
 // be decoded.
 func ParseHeader(b [HeaderBytes]byte, fromClient bool) (Header, error) {
-	h := Header{binary.LittleEndian.Uint32(b[0:]), Type(binary.LittleEndian.Uint16(b[4:])), binary.LittleEndian.Uint64(b[8:])}
+	h := Header{binary.LittleEndian.Uint32(b[0:]), Type(binary.LittleEndian.Uint16(b[4:])),
+		binary.LittleEndian.Uint64(b[8:])}
 	limit := uint32(MaxServerBody)
 	switch {
 	case fromClient:

@@ -29,7 +29,8 @@ func ParseHello(body []byte) (HelloBody, error) {
 	if len(body) < 8 || len(body) > 8+MaxLabel || [4]byte(body[:4]) != magic {
 		return HelloBody{}, wrongBody(Hello, body, "it begins with STOC, version and kind")
 	}
-	return HelloBody{binary.LittleEndian.Uint16(body[4:]), binary.LittleEndian.Uint16(body[6:]), Printable(string(body[8:]))}, nil
+	return HelloBody{binary.LittleEndian.Uint16(body[4:]), binary.LittleEndian.Uint16(body[6:]),
+		Printable(string(body[8:]))}, nil
 }
 
 // WelcomeBody is the answer to HELLO.
@@ -201,7 +202,8 @@ func ParseFetched(body []byte, n int) ([]Failure, error) {
 		f := Failure{Position: binary.LittleEndian.Uint32(rest), Code: Code(binary.LittleEndian.Uint16(rest[4:]))}
 		length := int(binary.LittleEndian.Uint16(rest[6:]))
 		if f.Position >= uint32(n) || f.Code == 0 || length > MaxText || length > len(rest)-8 {
-			return nil, wrongBody(Fetched, body, fmt.Sprintf("a failure of position %d with code %d and %d bytes of text", f.Position, f.Code, length))
+			return nil, wrongBody(Fetched, body,
+				fmt.Sprintf("a failure of position %d with code %d and %d bytes of text", f.Position, f.Code, length))
 		}
 		f.Text = Printable(string(rest[8 : 8+length]))
 		failures, rest = append(failures, f), rest[8+length:]
@@ -243,7 +245,8 @@ func AppendError(b []byte, request uint64, code Code, text string) []byte {
 
 // ParseError decodes the body of an ERROR. It returns ErrProtocol.
 func ParseError(body []byte) (*RemoteError, error) {
-	if len(body) < 4 || len(body) > 4+MaxText || binary.LittleEndian.Uint16(body[2:]) != 0 || binary.LittleEndian.Uint16(body) == 0 {
+	if len(body) < 4 || len(body) > 4+MaxText || binary.LittleEndian.Uint16(body[2:]) != 0 ||
+		binary.LittleEndian.Uint16(body) == 0 {
 		return nil, wrongBody(Error, body, "it begins with a code and 2 zeros")
 	}
 	return &RemoteError{Code(binary.LittleEndian.Uint16(body)), Printable(string(body[4:]))}, nil

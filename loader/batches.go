@@ -81,7 +81,8 @@ func (l *Loader) begin(ctx context.Context) (*run, error) {
 		return nil, err
 	}
 	l.running = true
-	r := &run{l: l, epoch: epoch, part: part, batches: l.batches(part), made: make(chan *buffer, l.options.Ahead), space: make(chan struct{}, 1)}
+	r := &run{l: l, epoch: epoch, part: part, batches: l.batches(part),
+		made: make(chan *buffer, l.options.Ahead), space: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.queue.wake.L = &r.queue.mu
 	r.all.Go(r.plan)

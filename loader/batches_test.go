@@ -268,7 +268,7 @@ func TestWrongSize(t *testing.T) {
 				wantBatch(t, d, b, b.Indices())
 			}
 		}
-		if last == nil || last.Error() != fmt.Sprintf("sample 3: %d bytes came, and samples have 10", n) {
+		if last == nil || last.Error() != fmt.Sprintf("sample 3: Load returned %d bytes, samples have 10", n) {
 			t.Error(last)
 		}
 		if state, err := c.State(3); state != client.StateEmpty || err != nil {

@@ -80,7 +80,8 @@ func (l *Loader) State() State {
 // state of another order or with an invalid position; ErrRunning.
 func (l *Loader) Resume(s State) error {
 	if s.Order != l.order {
-		return fmt.Errorf("%w: the state is of the order %+v, and this loader's is %+v; make a loader with that order", order.ErrInvalid, s.Order, l.order)
+		return fmt.Errorf("%w: the state is of the order %+v, and this loader's is %+v; make a loader with that order",
+			order.ErrInvalid, s.Order, l.order)
 	}
 	if _, _, err := l.part(s); err != nil {
 		return err

@@ -96,7 +96,7 @@ func TestReleased(t *testing.T) {
 	if slices.Sort(places); len(slices.Compact(places)) > 3 { // the one ahead, the caller's, the one before
 		t.Errorf("%d buffers for %d batches", len(slices.Compact(places)), len(places))
 	}
-	if text := panics(func() { loader.Batch{}.Len() }); !strings.Contains(text, "look at the error") {
+	if text := panics(func() { loader.Batch{}.Len() }); !strings.Contains(text, "check the error") {
 		t.Errorf("%q", text)
 	}
 	loader.Batch{}.Release()

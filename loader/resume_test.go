@@ -144,7 +144,7 @@ func TestResumeRefuses(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	d := newDataset(50, 20)
 	_, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: order.Order{Samples: 51}})
-	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4", "of 51 samples, and there are 50"} {
+	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4", "it has 51 samples, but the dataset has 50"} {
 		if !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v: no %q", err, part)
 		}

@@ -56,7 +56,8 @@ type Load func(ctx context.Context, i int, dst []byte) ([]byte, error)
 // FromSource reads all samples from a source.
 func FromSource(s source.Source) Samples {
 	info := s.Info()
-	from := Samples{samples: info.Samples, bytes: int(info.Schema.SampleBytes), variable: info.Schema.Variable, load: read(s), where: s.Where}
+	from := Samples{samples: info.Samples, bytes: int(info.Schema.SampleBytes), variable: info.Schema.Variable,
+		load: read(s), where: s.Where}
 	if ahead, ok := s.(interface{ Prefetch(indices []int) int }); ok { // wrap.Ahead
 		from.soon = ahead.Prefetch
 	}
@@ -77,11 +78,16 @@ func FromCacheAndSource(c Cache, s source.Source) (Samples, error) {
 	from.where, from.soon = other.where, other.soon
 	switch {
 	case from.samples != other.samples:
-		return from, fmt.Errorf("%w: the cache has %d samples, the source has %d; make a cache for this source", order.ErrInvalid, from.samples, other.samples)
+		return from, fmt.Errorf("%w: the cache has %d samples, the source has %d; make a cache for this source",
+			order.ErrInvalid, from.samples, other.samples)
 	case from.variable != other.variable:
-		return from, fmt.Errorf("%w: only one of cache and source has samples that differ in size; make a cache for this source", order.ErrInvalid)
+		return from, fmt.Errorf("%w: only one of cache and source has samples that differ in size; "+
+			"make a cache for this source",
+			order.ErrInvalid)
 	case !from.variable && from.bytes != other.bytes:
-		return from, fmt.Errorf("%w: samples of the cache have %d bytes, those of the source have %d; make a cache for this source", order.ErrInvalid, from.bytes, other.bytes)
+		return from, fmt.Errorf("%w: samples of the cache have %d bytes, those of the source have %d; "+
+			"make a cache for this source",
+			order.ErrInvalid, from.bytes, other.bytes)
 	}
 	return from, nil
 }

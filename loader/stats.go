@@ -31,7 +31,8 @@ func (s Stats) HitRate() float64 {
 // single moment.
 func (l *Loader) Stats() Stats {
 	t := &l.counters
-	return Stats{Batches: t.batches.Load(), Samples: t.samples.Load(), Hits: t.hits.Load(), Misses: t.samples.Load() - t.hits.Load(), Bytes: t.bytes.Load(), Wait: t.wait.load(),
+	return Stats{Batches: t.batches.Load(), Samples: t.samples.Load(), Hits: t.hits.Load(),
+		Misses: t.samples.Load() - t.hits.Load(), Bytes: t.bytes.Load(), Wait: t.wait.load(),
 		Step: t.step.load(), Gather: t.gather.load(), Load: t.load.load()}
 }
 

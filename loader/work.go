@@ -142,7 +142,8 @@ func (w *worker) wrong(b *buffer, k int, err error) error {
 func (w *worker) fetch(b *buffer) {
 	defer b.settle(len(b.misses))
 	began := time.Now()
-	err := w.l.from.fetch.FetchMisses(w.ctx, b.missIndices, func(n, bytes int) []byte { return b.place(b.misses[n], bytes) })
+	err := w.l.from.fetch.FetchMisses(w.ctx, b.missIndices,
+		func(n, bytes int) []byte { return b.place(b.misses[n], bytes) })
 	w.l.counters.load.add(time.Since(began))
 	if err != nil {
 		b.fail(b.misses[0], err)

@@ -33,7 +33,8 @@ type MixedOrder struct {
 // check returns ErrInvalid for settings that make no sense.
 func (o *MixedOrder) check() error {
 	if len(o.Orders) < 1 || len(o.Orders) > MaxDatasets || len(o.Ratios) != len(o.Orders) {
-		return fmt.Errorf("%w: %d orders and %d ratios; there are 1 to %d orders, and a ratio for each", ErrInvalid, len(o.Orders), len(o.Ratios), MaxDatasets)
+		return fmt.Errorf("%w: %d orders and %d ratios; there are 1 to %d orders, and a ratio for each",
+			ErrInvalid, len(o.Orders), len(o.Ratios), MaxDatasets)
 	}
 	var samples, sum uint64
 	for d := range o.Orders {
@@ -43,7 +44,8 @@ func (o *MixedOrder) check() error {
 		samples += o.Orders[d].Samples
 		sum += min(o.Ratios[d], maxRatioSum)
 		if o.Ratios[d] < 1 || sum >= maxRatioSum {
-			return fmt.Errorf("%w: ratio %d of dataset %d; ratios are whole numbers from 1 on whose sum is below %d", ErrInvalid, o.Ratios[d], d, maxRatioSum)
+			return fmt.Errorf("%w: ratio %d of dataset %d; ratios are whole numbers from 1 on whose sum is below %d",
+				ErrInvalid, o.Ratios[d], d, maxRatioSum)
 		}
 	}
 	switch {
@@ -52,7 +54,8 @@ func (o *MixedOrder) check() error {
 	case o.Stop > StopLength:
 		return fmt.Errorf("%w: unknown stop %d", ErrInvalid, o.Stop)
 	case (o.Stop == StopLength) != (o.Length > 0) || o.Length > MaxSamples:
-		return fmt.Errorf("%w: a length of %d with stop %d; StopLength has one, of 1 to %d, others have none", ErrInvalid, o.Length, o.Stop, uint64(MaxSamples))
+		return fmt.Errorf("%w: a length of %d with stop %d; StopLength has one, of 1 to %d, others have none",
+			ErrInvalid, o.Length, o.Stop, uint64(MaxSamples))
 	}
 	return nil
 }
@@ -63,7 +66,8 @@ func (o MixedOrder) Epoch(number uint64) (*Epoch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	m := &mixture{tree: newTree(o.Ratios, o.Seed), members: make([]member, len(o.Orders)), number: number, goesOn: o.Stop == StopLength}
+	m := &mixture{tree: newTree(o.Ratios, o.Seed), members: make([]member, len(o.Orders)), number: number,
+		goesOn: o.Stop == StopLength}
 	e := &Epoch{number: number, positions: o.Length, mix: m}
 	e.Seed = o.Seed
 	for d := range m.members {
@@ -85,7 +89,9 @@ func (o MixedOrder) Epoch(number uint64) (*Epoch, error) {
 		}
 	}
 	if e.positions > MaxSamples {
-		return nil, fmt.Errorf("%w: an epoch would have more than %d positions until %s been read to the end; set a length (StopLength) or closer ratios", ErrInvalid, uint64(MaxSamples),
+		return nil, fmt.Errorf("%w: an epoch would have more than %d positions until %s been read to the end; "+
+			"set a length (StopLength) or closer ratios",
+			ErrInvalid, uint64(MaxSamples),
 			map[Stop]string{StopFirst: "a dataset has", StopAll: "all datasets have"}[o.Stop])
 	}
 	return e, nil

@@ -251,7 +251,7 @@ func TestMixesThatCannotBe(t *testing.T) {
 		{MixedOrder{Orders: two, Ratios: []uint64{1 << 30, 1 << 30}}, "ratio 1073741824 of dataset 1"}, {MixedOrder{Orders: one, Ratios: []uint64{math.MaxUint64}}, "ratio 18446744073709551615"},
 		{MixedOrder{Orders: []Order{{Samples: 1}, {}}, Ratios: []uint64{1, 1}}, "dataset 1: invalid order: 0 samples"},
 		{MixedOrder{Orders: []Order{{Samples: 11}, {Samples: MaxSamples - 10}}, Ratios: []uint64{1, 1}}, "1099511627777 samples in all"},
-		{MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: 3}, "no stop 3"}, {MixedOrder{Orders: one, Ratios: []uint64{1}, Length: 3}, "a length of 3 with stop 0"},
+		{MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: 3}, "unknown stop 3"}, {MixedOrder{Orders: one, Ratios: []uint64{1}, Length: 3}, "a length of 3 with stop 0"},
 		{MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: StopLength}, "a length of 0 with stop 2"}, {MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: StopLength, Length: MaxSamples + 1}, "a length of 1099511627777"},
 		{MixedOrder{Orders: two, Ratios: []uint64{1 << 29, 1}, Stop: StopAll}, "more than 1099511627776 positions until all datasets have"},
 		{MixedOrder{Orders: two[1:], Ratios: []uint64{1}, Stop: StopAll}, ""},

@@ -63,9 +63,11 @@ func (o Order) check() error {
 	case o.Kind > Blocks:
 		return fmt.Errorf("%w: unknown %v", ErrInvalid, o.Kind)
 	case (o.Kind == Windows || o.Kind == Blocks) != (o.Window > 0):
-		return fmt.Errorf("%w: a window of %d in an order that is %v; windows and blocks need one, others have none", ErrInvalid, o.Window, o.Kind)
+		return fmt.Errorf("%w: a window of %d in an order that is %v; windows and blocks need one, others have none",
+			ErrInvalid, o.Window, o.Kind)
 	case (o.Kind == Blocks) != (o.Block > 0):
-		return fmt.Errorf("%w: blocks of %d samples in an order that is %v; blocks need a size, others have none", ErrInvalid, o.Block, o.Kind)
+		return fmt.Errorf("%w: blocks of %d samples in an order that is %v; blocks need a size, others have none",
+			ErrInvalid, o.Block, o.Kind)
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func TestOrdersThatCannotBe(t *testing.T) {
 	}{
 		{order.Order{}, "0 samples are not in 1..1099511627776"},
 		{order.Order{Samples: order.MaxSamples + 1}, "1099511627777 samples"},
-		{order.Order{Samples: 1, Kind: 4}, "there is no kind 4"},
+		{order.Order{Samples: 1, Kind: 4}, "unknown kind 4"},
 		{order.Order{Samples: 1, Kind: order.Windows}, "a window of 0 in an order that is windows"},
 		{order.Order{Samples: 1, Kind: order.Shuffled, Window: 2}, "a window of 2 in an order that is shuffled"},
 		{order.Order{Samples: 1, Kind: order.Blocks, Window: 2}, "blocks of 0 samples"},

@@ -55,7 +55,8 @@ func newTree(ratios []uint64, seed uint64) *tree {
 	for len(b.open) > 1 {
 		lesser, greater, number := heap.Pop(&b).(int), heap.Pop(&b).(int), len(b.nodes)
 		weight := b.nodes[lesser].weight + b.nodes[greater].weight
-		b.nodes = append(b.nodes, node{weight: weight, key: chain(seed, ofNode, uint64(number), weight), lesser: lesser, greater: greater})
+		b.nodes = append(b.nodes, node{weight: weight, key: chain(seed, ofNode, uint64(number), weight),
+			lesser: lesser, greater: greater})
 		b.nodes[lesser].parent, b.nodes[greater].parent = number, number
 		heap.Push(&b, number)
 	}

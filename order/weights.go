@@ -35,7 +35,7 @@ func NewWeights(weights []float64) (*Weights, error) {
 		greatest = max(greatest, w)
 	}
 	if greatest == 0 {
-		return nil, fmt.Errorf("%w: all %d weights are 0; at least one must be above 0", ErrInvalid, n)
+		return nil, fmt.Errorf("%w: all %d weights are 0; one sample must have more", ErrInvalid, n)
 	}
 	_, exponent := math.Frexp(greatest)
 	mass := func(k uint64) wide { return wideOf(wholeWeight(weights[k], exponent), n) }
@@ -146,7 +146,8 @@ func (o WeightedOrder) Epoch(number uint64) (*Epoch, error) {
 		return nil, fmt.Errorf("%w: %d draws are more than %d", ErrInvalid, o.Draws, uint64(MaxSamples))
 	}
 	n := o.Weights.Samples()
-	e := &Epoch{Order: Order{Samples: n, Seed: o.Seed}, number: number, positions: o.Draws, draws: &draws{o.Weights.buckets, chain(o.Seed, number, ofDraws, 0, n)}}
+	e := &Epoch{Order: Order{Samples: n, Seed: o.Seed}, number: number, positions: o.Draws,
+		draws: &draws{o.Weights.buckets, chain(o.Seed, number, ofDraws, 0, n)}}
 	if o.Draws == 0 {
 		e.positions = n
 	}

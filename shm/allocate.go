@@ -22,7 +22,8 @@ func allocate(fd int, offset, n uint64, grant func(done, total uint64) (uint64, 
 }
 
 // allocateBy is allocate with another system call, for tests.
-func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
+func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd int, offset, n uint64,
+	grant func(done, total uint64) (uint64, error)) error {
 	step, granted := uint64(allocateMost), n
 	if grant != nil {
 		granted = 0

@@ -119,7 +119,9 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	}
 	left := space.Left - min(space.Left, others)
 	if n > left/FillDivisor {
-		return false, fail(ErrFull, "%s, less %s that other fills are about to take; %s is needed, and one fill may take at most a quarter of what is left; samples are not cached until more is free",
+		return false, fail(ErrFull,
+			"%s, less %s that other fills are about to take; %s is needed, and one fill may take at most a quarter of "+
+				"what is left; samples are not cached until more is free",
 			space.Text, size(others), size(n))
 	}
 	grant := max(grantOf(left), n) - n

@@ -68,7 +68,9 @@ func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 		return nil, fail(ErrInvalid, "descriptor %d: %w", fd, err)
 	}
 	if flags&(unix.O_PATH|unix.O_APPEND) != 0 || flags&unix.O_ACCMODE == unix.O_WRONLY {
-		return nil, fail(ErrInvalid, "descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move every write to the end)", fd, flags)
+		return nil, fail(ErrInvalid,
+			"descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move "+
+				"every write to the end)", fd, flags)
 	}
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -78,7 +80,8 @@ func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	if link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && s.Header.Flags&FlagNamed != 0 && !strings.HasSuffix(link, " (deleted)") {
+	if link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil &&
+		s.Header.Flags&FlagNamed != 0 && !strings.HasSuffix(link, " (deleted)") {
 		s.path = link
 	}
 	return s, nil
@@ -134,7 +137,8 @@ func checkFile(path string, stat func(*unix.Stat_t) error) error {
 		return openError(path, err)
 	}
 	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG {
-		name := map[uint32]string{unix.S_IFLNK: "a symbolic link", unix.S_IFDIR: "a directory", unix.S_IFIFO: "a FIFO", unix.S_IFSOCK: "a socket"}[kind]
+		name := map[uint32]string{unix.S_IFLNK: "a symbolic link", unix.S_IFDIR: "a directory",
+			unix.S_IFIFO: "a FIFO", unix.S_IFSOCK: "a socket"}[kind]
 		if name == "" {
 			name = "a device"
 		}
@@ -188,10 +192,14 @@ func (s *Segment) attach(o OpenOptions) error {
 		return err
 	}
 	if o.UUID != nil && *o.UUID != s.Header.UUID {
-		return fail(ErrFormat, "uuid %x, expected %x: this is another segment; the process that held the expected one is gone", s.Header.UUID, *o.UUID)
+		return fail(ErrFormat,
+			"uuid %x, expected %x: this is another segment; the process that held the expected one is gone",
+			s.Header.UUID, *o.UUID)
 	}
 	if o.Fingerprint != "" && o.Fingerprint != s.Header.Fingerprint {
-		return fail(ErrFingerprint, "the cache has the fingerprint %q, the caller asked for %q; remove it (stocached rm) or take another name", s.Header.Fingerprint, o.Fingerprint)
+		return fail(ErrFingerprint,
+			"the cache has the fingerprint %q, the caller asked for %q; remove it (stocached rm) or take another name",
+			s.Header.Fingerprint, o.Fingerprint)
 	}
 	if !s.readOnly {
 		if err := checkFileSize(s.SegmentBytes); err != nil {

@@ -61,11 +61,15 @@ func (b *budget) headroom() uint64 { return min(b.size/HeadroomDivisor, Headroom
 
 func (b *budget) check() error {
 	if s := b.inTmpfs(); b.need > s.Left {
-		return fail(ErrMemory, "the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=...), or "+
-			"leave out the name: an unnamed cache is not bound to it", size(b.need), s.Text)
+		return fail(ErrMemory,
+			"the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), "+
+				"enlarge it (mount -o remount,size=...), or "+
+				"leave out the name: an unnamed cache is not bound to it", size(b.need), s.Text)
 	}
 	if b.need > b.memory.Left {
-		return fail(ErrMemory, "the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME, or end the processes of those without a name), or give it more memory",
+		return fail(ErrMemory,
+			"the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME, "+
+				"or end the processes of those without a name), or give it more memory",
 			size(b.need), b.memory.Text)
 	}
 	return nil
@@ -78,8 +82,10 @@ func (b *budget) inTmpfs() Space {
 	}
 	left := b.free - min(b.free, b.headroom())
 	left -= min(left, b.promised)
-	return Space{left, fmt.Sprintf("the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, less %s that other caches (%d) have yet to fill, leaves %s",
-		b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))}
+	return Space{left,
+		fmt.Sprintf("the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, "+
+			"less %s that other caches (%d) have yet to fill, leaves %s",
+			b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))}
 }
 
 // size writes a number of bytes exactly, and rounded to MiB or GiB.

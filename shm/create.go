@@ -41,7 +41,7 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	path := filepath.Join(dir, h.Name)
 	dirFD, err := openDir(dir, true)
 	if errors.Is(err, ErrNotFound) {
-		return nil, fail(ErrInvalid, "dir: %s: %w; create it, or mount a tmpfs there", dir, unix.ENOENT)
+		return nil, fail(ErrInvalid, "dir: %s: %w; make it, or mount a tmpfs there", dir, unix.ENOENT)
 	}
 	if err != nil {
 		return nil, err
@@ -113,7 +113,8 @@ func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Se
 		return nil, err
 	}
 	// No process can truncate a sealed memfd under its readers.
-	if _, err := unix.FcntlInt(uintptr(s.FD()), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	if _, err := unix.FcntlInt(uintptr(s.FD()), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		s.Close()
 		return nil, createError("seal the memfd", &g, err)
 	}
@@ -191,13 +192,16 @@ func createError(what string, g *Geometry, err error) error {
 	switch {
 	case errors.Is(err, ErrSystem):
 		return err
-	case errors.Is(err, ErrFull), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFBIG):
-		return fail(ErrMemory, "%s: %w; the segment has %d bytes, %d of them taken at once; give a smaller limit (--size), remove caches (stocached gc), or enlarge the tmpfs",
+	case errors.Is(err, ErrFull), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err,
+		unix.ENOMEM), errors.Is(err, unix.EFBIG):
+		return fail(ErrMemory,
+			"%s: %w; the segment has %d bytes, %d of them taken at once; give a smaller limit (--size), "+
+				"remove caches (stocached gc), or enlarge the tmpfs",
 			what, err, g.SegmentBytes, g.PayloadOffset)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 		return fail(ErrPermission, "%s: %w", what, err)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOSYS):
-		return fail(ErrUnsupported, "%s: %w; Linux 3.17 with tmpfs is required", what, err)
+		return fail(ErrUnsupported, "%s: %w; Linux 3.17 with tmpfs is needed", what, err)
 	}
 	return fail(ErrSystem, "%s: %w", what, err)
 }
@@ -209,7 +213,9 @@ func checkFileSize(segmentBytes uint64) error {
 		return fail(ErrSystem, "getrlimit: %w", err)
 	}
 	if segmentBytes > limit.Cur {
-		return fail(ErrMemory, "the segment has %d bytes, this process may write files of %d only (RLIMIT_FSIZE); raise it (ulimit -f), or attach read-only",
+		return fail(ErrMemory,
+			"the segment has %d bytes, this process may write files of %d only (RLIMIT_FSIZE); "+
+				"raise it (ulimit -f), or attach read-only",
 			segmentBytes, limit.Cur)
 	}
 	return nil

@@ -69,7 +69,8 @@ func checkDir(fd int, dir string, ours bool) error {
 	}
 	switch {
 	case int(st.Uid) != os.Geteuid():
-		return fail(ErrPermission, "%s belongs to user %d, not to %d: remove it, or use another directory (--dir)", dir, st.Uid, os.Geteuid())
+		return fail(ErrPermission, "%s belongs to user %d, not to %d: remove it, or use another directory (--dir)", dir,
+			st.Uid, os.Geteuid())
 	case st.Mode&0o077 != 0:
 		return fail(ErrPermission, "%s has mode %04o, others may enter it: chmod 700 %s", dir, st.Mode&0o7777, dir)
 	}
@@ -81,7 +82,8 @@ func dirError(verb, dir string, err error) error {
 	case errors.Is(err, unix.ENOENT):
 		return fail(ErrNotFound, "%s directory %s: %w", verb, dir, err)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return fail(ErrPermission, "%s is a symbolic link or no directory: %w; remove it, or use another directory (--dir)", dir, err)
+		return fail(ErrPermission,
+			"%s is no directory, or a symbolic link: %w; remove it, or use another directory (--dir)", dir, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 		return fail(ErrPermission, "%s directory %s: %w", verb, dir, err)
 	case errors.Is(err, unix.ENOSPC):
@@ -99,7 +101,9 @@ func checkTmpfs(fd int, dir string) (unix.Statfs_t, error) {
 		return fs, fail(ErrSystem, "statfs %s: %w", dir, err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC {
-		return fs, fail(ErrInvalid, "dir: %s is on a file system of type %#x, not on a tmpfs; leave dir out (%s), or mount a tmpfs there", dir, fs.Type, DefaultDir())
+		return fs, fail(ErrInvalid,
+			"dir: %s is on a file system of type %#x, not on a tmpfs; leave it out (%s), or mount one there", dir,
+			fs.Type, DefaultDir())
 	}
 	return fs, nil
 }

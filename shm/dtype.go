@@ -30,7 +30,8 @@ var dtypes = [dtypeCount]struct {
 	name string
 	size uint64
 }{
-	{"bytes", 1}, {"bool", 1}, {"uint8", 1}, {"int8", 1}, {"uint16", 2}, {"int16", 2}, {"uint32", 4}, {"int32", 4}, {"uint64", 8}, {"int64", 8},
+	{"bytes", 1}, {"bool", 1}, {"uint8", 1}, {"int8", 1}, {"uint16", 2}, {"int16", 2}, {"uint32", 4}, {"int32",
+		4}, {"uint64", 8}, {"int64", 8},
 	{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"complex64", 8}, {"complex128", 16},
 }
 

@@ -15,8 +15,10 @@ type Field struct {
 	DType DType
 	// Dims are at most 8 dimensions, each at least 1. VariableDim: samples differ (variable-size
 	// caches only). Empty: a single item.
-	Dims   []uint64
-	Offset uint64 // of the field in a fixed-size sample, a multiple of the item size. Computed; a caller's value is ignored
+	Dims []uint64
+	// of the field in a fixed-size sample, a multiple of the item size. Computed; a caller's value
+	// is ignored
+	Offset uint64
 	Bytes  uint64 // of the field in a fixed-size sample. Computed
 }
 
@@ -52,7 +54,8 @@ func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err erro
 			}
 			high, low := bits.Mul64(bytes, d)
 			if high != 0 || low > MaxSampleBytes {
-				return 0, 0, fmt.Errorf("field %q of %s %s is larger than %d bytes", f.Name, shape(f.Dims), f.DType, uint64(MaxSampleBytes))
+				return 0, 0, fmt.Errorf("field %q of %s %s is larger than %d bytes", f.Name, shape(f.Dims),
+					f.DType, uint64(MaxSampleBytes))
 			}
 			bytes = low
 		}
@@ -67,7 +70,8 @@ func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err erro
 			sampleBytes += roundUp(bytes, extentAlign)
 		}
 		if sampleBytes > MaxSampleBytes {
-			return 0, 0, fmt.Errorf("the fields up to %q take %d bytes, more than %d", f.Name, sampleBytes, uint64(MaxSampleBytes))
+			return 0, 0, fmt.Errorf("the fields up to %q take %d bytes, more than %d", f.Name, sampleBytes,
+				uint64(MaxSampleBytes))
 		}
 	}
 	return sampleBytes, roundUp(sampleBytes, align), nil
@@ -118,7 +122,8 @@ func decodeField(record []byte) (Field, error) {
 	if ndim > MaxDims {
 		return Field{}, fmt.Errorf("a field has %d dimensions, more than %d", ndim, MaxDims)
 	}
-	f := Field{Name: text(record[FieldName : FieldName+FieldNameBytes]), DType: DType(binary.LittleEndian.Uint16(record[FieldDType:])), Dims: make([]uint64, ndim)}
+	f := Field{Name: text(record[FieldName : FieldName+FieldNameBytes]),
+		DType: DType(binary.LittleEndian.Uint16(record[FieldDType:])), Dims: make([]uint64, ndim)}
 	for k := range f.Dims {
 		f.Dims[k] = binary.LittleEndian.Uint64(record[FieldDims+8*k:])
 	}

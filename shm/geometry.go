@@ -35,8 +35,10 @@ func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
 // which is
 // slots x stride. It fails when a number is outside the limits of the format, so that no offset
 // overflows.
-func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, clientRecords uint32, payloadBytes uint64) (Geometry, error) {
-	g := Geometry{Flags: flags, Policy: policy, Samples: samples, Slots: slots, SlotStride: stride, ClientRecords: clientRecords, PayloadBytes: payloadBytes}
+func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, clientRecords uint32,
+	payloadBytes uint64) (Geometry, error) {
+	g := Geometry{Flags: flags, Policy: policy, Samples: samples, Slots: slots, SlotStride: stride,
+		ClientRecords: clientRecords, PayloadBytes: payloadBytes}
 	switch {
 	case samples < 1 || samples > MaxSamples:
 		return g, fmt.Errorf("samples %d is not in 1..%d", samples, uint64(MaxSamples))
@@ -53,7 +55,8 @@ func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, cli
 		case slots != 0 || stride != UnitBytes:
 			return g, fmt.Errorf("a variable-size segment with slots %d, stride %d: must be 0, %d", slots, stride, UnitBytes)
 		case payloadBytes < UnitBytes || payloadBytes%UnitBytes != 0 || payloadBytes > MaxArenaBytes-UnitBytes:
-			return g, fmt.Errorf("arena of %d bytes is not a multiple of %d in %d..%d", payloadBytes, UnitBytes, UnitBytes, uint64(MaxArenaBytes-UnitBytes))
+			return g, fmt.Errorf("arena of %d bytes is not a multiple of %d in %d..%d", payloadBytes, UnitBytes,
+				UnitBytes, uint64(MaxArenaBytes-UnitBytes))
 		}
 	} else {
 		if slots < 1 || slots > MaxSlots || slots > samples {

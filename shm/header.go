@@ -88,13 +88,17 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 		return h, Geometry{}, fail(ErrVersion, "byte order mark %#x, ours %#x; create it anew", mark, uint32(EndianMark))
 	}
 	if h.Major != LayoutMajor {
-		return h, Geometry{}, fail(ErrVersion, "layout %d.%d, this build reads %d.x; use the same version everywhere, or create it anew", h.Major, h.Minor, LayoutMajor)
+		return h, Geometry{}, fail(ErrVersion,
+			"layout %d.%d, this build reads %d.x; use the same version everywhere, or "+
+				"create it anew", h.Major, h.Minor, LayoutMajor)
 	}
 	if signature := le.Uint32(b[HeaderSignature:]); signature != Signature() {
-		return h, Geometry{}, fail(ErrVersion, "signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", signature, Signature())
+		return h, Geometry{}, fail(ErrVersion,
+			"signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", signature, Signature())
 	}
 	if crc := headerCRC(b); crc != le.Uint32(b[HeaderCRC:]) {
-		return h, Geometry{}, fail(ErrFormat, "checksum of the header is %#x, it says %#x; remove it and create it anew", crc, le.Uint32(b[HeaderCRC:]))
+		return h, Geometry{}, fail(ErrFormat,
+			"checksum of the header is %#x, it says %#x; remove it and create it anew", crc, le.Uint32(b[HeaderCRC:]))
 	}
 	h.Created = time.Unix(0, int64(le.Uint64(b[HeaderCreated:])))
 	h.UID = le.Uint32(b[HeaderUID:])
@@ -109,7 +113,9 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 		return h, g, fail(ErrFormat, "%v; remove it and create it anew", err)
 	}
 	if g.SegmentBytes != fileBytes {
-		return h, g, fail(ErrFormat, "the file has %d bytes, its header says %d: it was truncated or extended; remove it and create it anew", fileBytes, g.SegmentBytes)
+		return h, g, fail(ErrFormat,
+			"the file has %d bytes, its header says %d: it was truncated or extended; remove it and create it anew",
+			fileBytes, g.SegmentBytes)
 	}
 	return h, g, nil
 }
@@ -121,7 +127,8 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 		return Geometry{}, fmt.Errorf("unknown flags %#x", unknown)
 	}
 	variable := h.Flags&FlagVariable != 0
-	if named := h.Flags&FlagNamed != 0; named && CheckName(h.Name) != nil || !named && h.Name != "" || !named && h.Flags&FlagUnlinkLast != 0 {
+	if named := h.Flags&FlagNamed != 0; named && CheckName(h.Name) != nil || !named && h.Name != "" || !named &&
+		h.Flags&FlagUnlinkLast != 0 {
 		return Geometry{}, fmt.Errorf("flags %#x with the name %q", h.Flags, h.Name)
 	}
 	if !utf8.ValidString(h.Fingerprint) {
@@ -151,7 +158,8 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 	if sampleBytes != h.SampleBytes {
 		return Geometry{}, fmt.Errorf("sample bytes %d, the fields make %d", h.SampleBytes, sampleBytes)
 	}
-	g, err := NewGeometry(h.Flags, Assign(le.Uint32(b[HeaderPolicy:])), le.Uint64(b[HeaderSamples:]), le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
+	g, err := NewGeometry(h.Flags, Assign(le.Uint32(b[HeaderPolicy:])), le.Uint64(b[HeaderSamples:]),
+		le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
 	if err != nil {
 		return g, err
 	}
@@ -167,18 +175,20 @@ func (h *Header) compare(g *Geometry, b []byte) error {
 		if want[k] == b[k] || k >= HeaderCRC && k < HeaderCRC+4 || h.Minor > LayoutMinor && reserved(k) {
 			continue
 		}
-		return fmt.Errorf("byte %d of the header is %#x, the other fields make %#x", k, b[k], want[k])
+		return fmt.Errorf("byte %d of the header is %#x, by the rest of it %#x", k, b[k], want[k])
 	}
 	return nil
 }
 
-// reserved says whether byte k of the header is reserved in this version. docs/spec/segment.md lists them.
+// reserved says whether byte k of the header is reserved in this version. docs/spec/segment.md
+// lists them.
 func reserved(k int) bool {
 	switch {
 	case k >= HeaderFields:
 		at := (k - HeaderFields) % FieldBytes
 		return k >= HeaderFields+MaxFields*FieldBytes || at >= FieldNDim+2 && at < FieldOffset
-	case k >= HeaderName+NameBytes, k >= HeaderReferenceOffset+8 && k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
+	case k >= HeaderName+NameBytes, k >= HeaderReferenceOffset+8 &&
+		k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
 		return true
 	}
 	return false

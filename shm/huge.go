@@ -97,7 +97,8 @@ func beginHuge(fd int, control []byte) {
 	}
 	began := hugeClock()
 	for at := 0; at+hugeBytes <= len(control); at += hugeBytes {
-		if collapse(fd, uint64(at), control[at:at+hugeBytes]) != nil || hugeClock()-began > hugeSlow*time.Duration(1+at/hugeBytes) {
+		if collapse(fd, uint64(at), control[at:at+hugeBytes]) != nil ||
+			hugeClock()-began > hugeSlow*time.Duration(1+at/hugeBytes) {
 			return
 		}
 	}

@@ -196,7 +196,8 @@ func (c Counter) String() string { return counterNames[c] }
 // Signature mixes all sizes that two builds must agree on. Attach refuses a segment with another
 // signature.
 func Signature() uint32 {
-	text := fmt.Sprintf("header %d control %d record %d claims %d x %d stripes %d x %d index %d sum %d slot %d unit %d field %d x %d align %d",
+	text := fmt.Sprintf("header %d control %d record %d claims %d x %d stripes %d x %d index %d sum %d slot %d unit "+
+		"%d field %d x %d align %d",
 		HeaderBytes, ControlBytes, ClientRecordBytes, ClaimsPerClient, ClaimBytes, CounterStripes, CounterStripeBytes,
 		IndexRecordBytes, SumRecordBytes, SlotRecordBytes, UnitBytes, FieldBytes, MaxFields, PayloadAlign)
 	return crc32.Checksum([]byte(text), Castagnoli)

@@ -27,7 +27,8 @@ const leaveTimeout = 5 * time.Second
 func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
 	own, err := reopen(fd, path)
 	if err != nil {
-		return nil, fail(ErrReadOnly, "a client needs a lock description of its own: %w; mount /proc, or attach read-only", err)
+		return nil, fail(ErrReadOnly,
+			"a client needs a lock description of its own: %w; mount /proc, or attach read-only", err)
 	}
 	l := &fileLocks{fd: own}
 	// With this lock /proc/locks names this process. No process waits for it, and its failure is
@@ -83,7 +84,8 @@ func (l *fileLocks) use(checkName bool) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fail(ErrTimeout, "the last user has held the users lock for %v: it was stopped while leaving; continue or end it", leaveTimeout)
+			return fail(ErrTimeout,
+				"the last user has held the users lock for %v: it was stopped while leaving; continue or end it", leaveTimeout)
 		}
 	}
 }
@@ -165,7 +167,8 @@ func probeFile(fd int, records uint32) (Probe, error) {
 		if !held {
 			continue
 		}
-		for r := (max(from, s.from) - RecordLockByte(0) + ClientRecordBytes - 1) / ClientRecordBytes; RecordLockByte(uint32(r)) <= min(to, s.to); r++ {
+		first := (max(from, s.from) - RecordLockByte(0) + ClientRecordBytes - 1) / ClientRecordBytes
+		for r := first; RecordLockByte(uint32(r)) <= min(to, s.to); r++ {
 			p.Records = append(p.Records, uint32(r))
 		}
 		todo = append(todo, span{s.from, from - 1}, span{to + 1, s.to})

@@ -40,7 +40,9 @@ func mapError(part string, n uint64, err error) error {
 		return fail(ErrMemory, "map %d bytes of %s: %w; raise the limit of address space (ulimit -v)", n, part, err)
 	}
 	if errors.Is(err, unix.EAGAIN) {
-		return fail(ErrMemory, "map %d bytes of %s: %w: this process locks its memory (mlockall) and the map exceeds its limit (RLIMIT_MEMLOCK); raise the limit (ulimit -l)", n, part, err)
+		return fail(ErrMemory,
+			"map %d bytes of %s: %w: this process locks its memory (mlockall) and the map exceeds its limit "+
+				"(RLIMIT_MEMLOCK); raise the limit (ulimit -l)", n, part, err)
 	}
 	return fail(ErrSystem, "map %d bytes of %s: %w", n, part, err)
 }
@@ -102,7 +104,8 @@ func unmapFile(region []byte) error {
 func mapAligned(fd int, offset, length uint64, protection int) ([]byte, error) {
 	bytes := uintptr(roundUp(length, uint64(os.Getpagesize())))
 	reserved := bytes + hugeBytes
-	first, err := unix.MmapPtr(-1, 0, nil, reserved, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	first, err := unix.MmapPtr(-1, 0, nil, reserved, unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,8 @@ func (r *memoryLimit) usable() uint64 {
 
 // space returns how much may be filled, with the numbers.
 func (r *memoryLimit) space() Space {
-	return Space{r.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s", r.what, size(r.available), size(r.total), size(r.floor()), size(r.usable()))}
+	return Space{r.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s", r.what,
+		size(r.available), size(r.total), size(r.floor()), size(r.usable()))}
 }
 
 // kernel reads the kernel's files about memory. root is "/"; tests put files of their own
@@ -89,7 +90,8 @@ func (k kernel) machine() (memoryLimit, error) {
 	total, ok := values["MemTotal:"]
 	available, also := values["MemAvailable:"]
 	if !ok || !also {
-		return memoryLimit{}, fail(ErrSystem, "/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
+		return memoryLimit{}, fail(ErrSystem,
+			"/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
 	}
 	return memoryLimit{what: "the machine (MemAvailable)", total: total << 10, available: available << 10}, nil
 }
@@ -201,10 +203,12 @@ func below(group, root string) string {
 
 // cgroup reads the limits of one level. It returns nil if that level has no limit.
 func (k kernel) cgroup(h hierarchy, group string) (*memoryLimit, error) {
-	limits, current, reclaimable := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", []string{"total_active_file", "total_inactive_file"}
+	limits, current, reclaimable := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", []string{"total_active_file",
+		"total_inactive_file"}
 	if h.version == 2 {
 		// memory.high is a limit too: above it the kernel slows a process down without bound.
-		limits, current, reclaimable = []string{"memory.max", "memory.high"}, "memory.current", []string{"active_file", "inactive_file"}
+		limits, current, reclaimable = []string{"memory.max",
+			"memory.high"}, "memory.current", []string{"active_file", "inactive_file"}
 	}
 	dir := filepath.Join(h.mount, group)
 	r := memoryLimit{total: unlimited, level: h.level(group)}

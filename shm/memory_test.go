@@ -280,7 +280,7 @@ func childInCgroup(args []string) error {
 	if filled == 0 {
 		return errors.New("nothing could be filled")
 	}
-	if !strings.Contains(err.Error(), "uncached") {
+	if !strings.Contains(err.Error(), "not cached") {
 		return err
 	}
 	return s.Close()

@@ -29,18 +29,18 @@ func (a Assign) String() string {
 // Options describe a new cache. Only Samples is required; a fixed-size cache also needs Fields or
 // SampleBytes.
 type Options struct {
-	// Name has 1 to 100 characters of [A-Za-z0-9._-], the first alphanumeric. "": a sealed memfd, which
-	// ends with its last process.
+	// Name has 1 to 100 characters of [A-Za-z0-9._-], the first alphanumeric. "": a sealed memfd,
+	// which ends with its last process.
 	Name string
-	// Dir is an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>, which Create makes if it
-	// is missing. Not allowed without Name.
+	// Dir is an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>, which Create makes if
+	// it is missing. Not allowed without Name.
 	Dir     string
 	Samples uint64 // of the dataset; required
-	// Limit is the largest size of the file in bytes. 0: large enough for all samples. Required with
-	// Variable.
+	// Limit is the largest size of the file in bytes. 0: large enough for all samples. Required
+	// with Variable.
 	Limit uint64
-	// Slots is the exact number of slots. 0: as many as Limit allows, at most Samples. Not allowed with
-	// Variable.
+	// Slots is the exact number of slots. 0: as many as Limit allows, at most Samples. Not allowed
+	// with Variable.
 	Slots uint64
 	// SampleBytes without Fields: bytes of a sample (one field "data" of uint8). With Variable: the
 	// largest sample that the cache accepts; 0: 4 GiB - 1.
@@ -73,7 +73,8 @@ func (o *Options) validate() error {
 			complain("dir %q: a cache without a name has no directory; give it a name", o.Dir)
 		}
 		if o.UnlinkLast {
-			complain("unlink-last: a cache without a name always goes with its last process; leave unlink-last out, or give a name")
+			complain("unlink-last: a cache without a name always goes with its last process; " +
+				"leave it out or give a name")
 		}
 	}
 	if o.Samples < 1 || o.Samples > MaxSamples {
@@ -82,11 +83,13 @@ func (o *Options) validate() error {
 	if o.ClientRecords > MaxClientRecords {
 		complain("client records: %d is more than %d", o.ClientRecords, MaxClientRecords)
 	}
-	if len(o.Fingerprint) > FingerprintBytes || !utf8.ValidString(o.Fingerprint) || strings.ContainsRune(o.Fingerprint, 0) {
+	if len(o.Fingerprint) > FingerprintBytes || !utf8.ValidString(o.Fingerprint) ||
+		strings.ContainsRune(o.Fingerprint, 0) {
 		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
 	}
 	if o.Assign != AssignFirstCome && o.Assign != AssignFirstIndices {
-		complain("assign: %d is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome, AssignFirstIndices)
+		complain("assign: %d is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome,
+			AssignFirstIndices)
 	}
 	if o.SampleBytes > MaxSampleBytes {
 		complain("sample bytes: %d is more than %d", o.SampleBytes, uint64(MaxSampleBytes))
@@ -113,7 +116,8 @@ func (o *Options) validate() error {
 			complain("assign: %s needs samples of one size", o.Assign)
 		}
 		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
-			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave sample bytes out, or raise them", o.SampleBytes, fieldBytes)
+			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
+				o.SampleBytes, fieldBytes)
 		}
 	} else {
 		switch {
@@ -157,7 +161,8 @@ func (o *Options) plan() (Header, Geometry, error) {
 	if err := o.validate(); err != nil {
 		return Header{}, Geometry{}, err
 	}
-	h := Header{Major: LayoutMajor, Minor: LayoutMinor, Name: o.Name, Fingerprint: o.Fingerprint, UID: uint32(os.Geteuid()), Limit: o.Limit, SampleBytes: o.SampleBytes}
+	h := Header{Major: LayoutMajor, Minor: LayoutMinor, Name: o.Name, Fingerprint: o.Fingerprint,
+		UID: uint32(os.Geteuid()), Limit: o.Limit, SampleBytes: o.SampleBytes}
 	h.Fields = slices.Clone(o.Fields)
 	for k := range h.Fields {
 		h.Fields[k].Dims = slices.Clone(h.Fields[k].Dims)
@@ -198,7 +203,8 @@ func (o *Options) plan() (Header, Geometry, error) {
 }
 
 // planSlots finds the largest number of slots within limit, or checks the given number.
-func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, records uint32, limit uint64) (Geometry, error) {
+func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, records uint32,
+	limit uint64) (Geometry, error) {
 	size := func(slots uint64) uint64 {
 		g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
 		if err != nil {
@@ -215,7 +221,9 @@ func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, recor
 		}
 	}
 	if limit != 0 && (slots == 0 || size(slots) > limit) {
-		return Geometry{}, fail(ErrMemory, "%d slots of %d bytes for %d samples make a segment of %d bytes, over the limit of %d; raise the limit to that at least",
+		return Geometry{}, fail(ErrMemory,
+			"%d slots of %d bytes for %d samples make a segment of %d bytes, over the limit of %d; "+
+				"raise the limit to that at least",
 			wanted, stride, samples, size(wanted), limit)
 	}
 	g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
@@ -233,7 +241,9 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 		return least, fail(ErrInvalid, "%v", err)
 	}
 	if limit < least.SegmentBytes {
-		return least, fail(ErrMemory, "an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, over the limit of %d; raise the limit to that at least",
+		return least, fail(ErrMemory,
+			"an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, over the limit of %d; "+
+				"raise the limit to that at least",
 			samples, units*UnitBytes, least.SegmentBytes, limit)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)

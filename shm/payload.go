@@ -53,7 +53,8 @@ func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 		case err != nil:
 			return payloadError("read", uint64(len(p)), offset, err)
 		case n == 0:
-			return fail(ErrFormat, "%s ends before byte %d: it was truncated; remove it and create it anew", s.describe(), s.PayloadOffset+offset)
+			return fail(ErrFormat, "%s ends before byte %d: it was truncated; remove it and create it anew",
+				s.describe(), s.PayloadOffset+offset)
 		default:
 			p, offset = p[n:], offset+uint64(n)
 		}
@@ -103,7 +104,8 @@ func (s *Segment) checkRange(verb string, n, offset uint64, write bool) error {
 
 func payloadError(verb string, n, offset uint64, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fail(ErrFull, "%s %d bytes at %d of the payload: %w; remove caches (stocached gc) or enlarge the tmpfs", verb, n, offset, err)
+		return fail(ErrFull, "%s %d bytes at %d of the payload: %w; remove caches (stocached gc) or enlarge the tmpfs",
+			verb, n, offset, err)
 	}
 	return fail(ErrSystem, "%s %d bytes at %d of the payload: %w", verb, n, offset, err)
 }

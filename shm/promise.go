@@ -20,8 +20,8 @@ type inode struct{ dev, ino uint64 }
 // promise is the number of bytes that one cache may still fill.
 type promise struct {
 	bytes uint64
-	// shared is, for each version of cgroups, the largest depth of a level that a client of the cache
-	// shares with this process; -1: no client shares one.
+	// shared is, for each version of cgroups, the largest depth of a level that a client of the
+	// cache shares with this process; -1: no client shares one.
 	shared [3]int
 }
 
@@ -45,7 +45,8 @@ func (p promises) tightest(limits []memoryLimit) Space {
 		s := r.space()
 		if bytes, caches := p.sum(r.level); caches > 0 {
 			s.Left -= min(s.Left, bytes)
-			s.Text += fmt.Sprintf(", less %s that other caches (%d) have yet to fill, leaves %s", size(bytes), caches, size(s.Left))
+			s.Text += fmt.Sprintf(", less %s that other caches (%d) have yet to fill, leaves %s", size(bytes),
+				caches, size(s.Left))
 		}
 		if least.Text == "" || s.Left < least.Left {
 			least = s
@@ -158,7 +159,9 @@ func (k kernel) clients() (map[int][]inode, error) {
 		id  inode
 	}
 	used, holders := map[inode]bool{}, map[holder]bool{}
-	for _, line := range lines { // 1: OFDLCK ADVISORY READ -1 00:01:82147 4096 4096, or 2: FLOCK ADVISORY READ 1234 00:01:82147 0 EOF
+	// 1: OFDLCK ADVISORY READ -1 00:01:82147 4096 4096, or 2: FLOCK ADVISORY READ 1234 00:01:82147
+	// 0 EOF
+	for _, line := range lines {
 		f := strings.Fields(line)
 		if len(f) != 8 || f[3] != "READ" || (f[1] != "OFDLCK" && f[1] != "FLOCK") {
 			continue

@@ -64,8 +64,8 @@ func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+ClientCounters+uint64(stripe)*CounterStripeBytes+uint64(c)*8)
 }
 
-// ClientWord is a 64-bit word of a client record, at one of the Client... offsets that are multiples of 8.
-// ClientPID shares its word with ClientKind: pid in the low half.
+// ClientWord is a 64-bit word of a client record, at one of the Client... offsets that are
+// multiples of 8. ClientPID shares its word with ClientKind: pid in the low half.
 func (r *Region) ClientWord(record uint32, offset uint64) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+offset)
 }

@@ -130,7 +130,8 @@ func (s *Schema) Join(parts []Part) ([]byte, error) {
 	}
 	for k, span := range spans {
 		if n := copy(sample[span.Start:span.End], parts[k].Data); n != len(parts[k].Data) || n != span.End-span.Start {
-			return nil, fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema, s.Fields[k].Name, s.dims(k, dims[k]), len(parts[k].Data),
+			return nil, fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema,
+				s.Fields[k].Name, s.dims(k, dims[k]), len(parts[k].Data),
 				span.End-span.Start, s.Fields[k].DType)
 		}
 	}
@@ -196,7 +197,8 @@ func (s *Schema) partBytes(k int, own []uint64) (int, error) {
 	bytes := f.DType.ItemSize()
 	for d := 0; ok && d < len(f.Dims); d++ {
 		high, low := bits.Mul64(bytes, dims[d])
-		ok = high == 0 && low <= MaxSampleBytes && dims[d] <= MaxSampleBytes && (f.Dims[d] == VariableDim || f.Dims[d] == dims[d])
+		ok = high == 0 && low <= MaxSampleBytes && dims[d] <= MaxSampleBytes &&
+			(f.Dims[d] == VariableDim || f.Dims[d] == dims[d])
 		bytes = low
 	}
 	if !ok {
@@ -209,7 +211,8 @@ func (s *Schema) partBytes(k int, own []uint64) (int, error) {
 func (s *Schema) checkPart(k int, p Part) error {
 	bytes, err := s.partBytes(k, p.Dims)
 	if err == nil && bytes != len(p.Data) {
-		err = fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema, s.Fields[k].Name, p.Dims, len(p.Data), bytes, s.Fields[k].DType)
+		err = fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema, s.Fields[k].Name,
+			p.Dims, len(p.Data), bytes, s.Fields[k].DType)
 	}
 	return err
 }

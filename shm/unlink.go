@@ -26,7 +26,7 @@ func Unlink(nameOrPath string) error {
 		return err
 	}
 	if len(page) < len(Magic) || string(page[:len(Magic)]) != Magic {
-		return fail(ErrPermission, "%s does not begin with %q: it is no segment, and is not removed", path, Magic)
+		return fail(ErrPermission, "%s does not begin with %q: no segment, and nothing else is removed", path, Magic)
 	}
 	return unlinkSame(path, fd)
 }

@@ -110,7 +110,8 @@ func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 // changed returns ErrChanged with the difference.
 func (s Stamp) changed(path string, now Stamp) error {
 	if s.Bytes != now.Bytes {
-		return fmt.Errorf("%w: %s had %d bytes and now has %d; restart with a cleared cache", ErrChanged, path, s.Bytes, now.Bytes)
+		return fmt.Errorf("%w: %s had %d bytes and now has %d; restart with a cleared cache", ErrChanged, path,
+			s.Bytes, now.Bytes)
 	}
 	return fmt.Errorf("%w: %s was written to; restart with a cleared cache", ErrChanged, path)
 }
@@ -133,7 +134,8 @@ func ReadFull(fd int, path string, dst []byte, offset int64) error {
 		case err != nil:
 			return &os.PathError{Op: "read", Path: path, Err: err}
 		case n == 0:
-			return fmt.Errorf("%s: %w: %d bytes at %d, but the file ends after %d of them", path, io.ErrUnexpectedEOF, len(dst), offset, done)
+			return fmt.Errorf("%s: %w: %d bytes at %d, but the file ends after %d of them", path,
+				io.ErrUnexpectedEOF, len(dst), offset, done)
 		default:
 			done += n
 		}

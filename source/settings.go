@@ -28,7 +28,10 @@ type Kind struct {
 // once.
 func (s Settings) Decode(into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key, field string) bool { return key == field },
+		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key,
+			field string) bool {
+			return key == field
+		},
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(RefuseDate, exact, mapstructure.TextUnmarshallerHookFunc()),
 	})
 	if err != nil {

@@ -53,11 +53,11 @@ func plain(line string) string {
 	}
 	key, what := parts[1], parts[2]
 	if m := otherType.FindStringSubmatch(what); m != nil {
-		what = fmt.Sprintf("expected %s, got %s", typeName(m[1]), typeName(m[2]))
+		what = fmt.Sprintf("%s is wanted, and there is %s", typeName(m[1]), typeName(m[2]))
 	} else if m := noMapping.FindStringSubmatch(what); m != nil {
-		what = fmt.Sprintf("expected keys with values, got %s", typeName(m[1]+m[2]))
+		what = fmt.Sprintf("keys with values are wanted, and there is %s", typeName(m[1]+m[2]))
 	} else if m := noList.FindStringSubmatch(what); m != nil {
-		what = fmt.Sprintf("expected a list, got %s", typeName(m[1]))
+		what = fmt.Sprintf("a list is wanted, and there is %s", typeName(m[1]))
 	} else if m := outOfRange.FindStringSubmatch(what); m != nil {
 		what = fmt.Sprintf("%s is out of range", m[1])
 	}
@@ -74,7 +74,7 @@ func typeName(of string) string {
 	case of == "time.Time", of == "struct": // nothing else is a struct
 		return "a date"
 	case of == "size.Bytes":
-		return "a size, such as 4096 or 64MiB"
+		return "a size, such as 4096 or 64MiB,"
 	case strings.HasPrefix(of, "int"), strings.HasPrefix(of, "uint"):
 		return "a whole number"
 	case strings.HasPrefix(of, "float"):
@@ -120,7 +120,7 @@ func flow(value any) string {
 // without keys.
 func RefuseDate(from, to reflect.Type, value any) (any, error) {
 	if from == reflect.TypeFor[time.Time]() && (to.Kind() == reflect.Struct || to.Kind() == reflect.Map) {
-		return nil, errors.New("expected keys with values, got a date")
+		return nil, errors.New("keys with values are wanted, and there is a date")
 	}
 	return value, nil
 }
@@ -132,9 +132,9 @@ func ParseTime(text string) (time.Duration, error) {
 	case err == nil:
 		return d, nil
 	case strings.Contains(err.Error(), "unknown unit"):
-		return 0, fmt.Errorf("%q is not a time, such as 30s, 10m or 1.5h: unknown unit", text)
+		return 0, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h: unknown unit", text)
 	}
-	return 0, fmt.Errorf("%q is not a time, such as 30s, 10m or 1.5h", text)
+	return 0, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h", text)
 }
 
 // exact refuses values that a decoder would change silently: 1.5 as a whole number, and 8 as a

@@ -22,7 +22,9 @@ import (
 const kind = "block"
 
 // Kind is this kind for the list in package kinds.
-var Kind = source.Kind{Name: kind, Doc: "a dataset in block files, made by stocached pack: path of its folder; verify: false leaves out the checksums", Open: open}
+var Kind = source.Kind{Name: kind,
+	Doc: "a dataset in block files, made by stocached pack: path of its folder; verify: " +
+		"false leaves out the checksums", Open: open}
 
 // settings are the keys of this kind.
 type settings struct {
@@ -76,16 +78,18 @@ func Open(ctx context.Context, folder string, verify bool) (*Dataset, error) {
 		named[k] = source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp}
 		settings += fmt.Sprintf(" %08x", f.crc)
 	}
-	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema, Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes}
+	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
+		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes}
 	return d, nil
 }
 
 // missing says why dataset.json is missing.
 func missing(folder string, err error) error {
-	if _, gone := source.StampOf(filepath.Join(folder+partSuffix, fileName(0))); gone == nil || filepath.Ext(folder) == partSuffix {
-		return fmt.Errorf("%w: the dataset is incomplete: run the command that was writing it again, which continues where it stopped", err)
+	if _, gone := source.StampOf(filepath.Join(folder+partSuffix, fileName(0))); gone == nil ||
+		filepath.Ext(folder) == partSuffix {
+		return fmt.Errorf("%w: the dataset is not whole: run again what was writing it, and it goes on where it stopped", err)
 	}
-	return fmt.Errorf("%w: no dataset in block files; stocached pack makes one", err)
+	return fmt.Errorf("%w: no dataset in block files, such as stocached pack makes", err)
 }
 
 func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) error {
@@ -97,7 +101,9 @@ func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) err
 		}
 		f, bytes, err := openFile(filepath.Join(d.folder, r.Name), l)
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-			return fmt.Errorf("%w: a reader keeps all %d block files open: allow more open files (ulimit -n), or pack with a larger --file-size", err, len(doc.Files))
+			return fmt.Errorf("%w: a reader keeps all %d block files open: allow more open files (ulimit -n), "+
+				"or pack with a larger --file-size",
+				err, len(doc.Files))
 		}
 		if err != nil {
 			return err
@@ -109,12 +115,14 @@ func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) err
 		case f.id != id:
 			return damaged("%s belongs to another dataset: its id is %x, that of this one %x", f.Path, f.id, id)
 		case said != r || f.first != samples || f.number != k:
-			return damaged("%s is %+v, number %d, from sample %d; %s says %+v, number %d, from sample %d", f.Path, said, f.number, f.first, datasetName, r, k, samples)
+			return damaged("%s is %+v, number %d, from sample %d; %s says %+v, number %d, from sample %d",
+				f.Path, said, f.number, f.first, datasetName, r, k, samples)
 		}
 		samples, d.blocks, largest = samples+f.samples, d.blocks+f.blocks, max(largest, bytes)
 	}
 	if uint64(largest) != doc.SampleBytes {
-		return damaged("%s says %d bytes for the largest sample, which has %d", filepath.Join(d.folder, datasetName), doc.SampleBytes, largest)
+		return damaged("%s says %d bytes for the largest sample, and it has %d",
+			filepath.Join(d.folder, datasetName), doc.SampleBytes, largest)
 	}
 	return nil
 }

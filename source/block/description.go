@@ -95,7 +95,8 @@ func fileName(k int) string { return fmt.Sprintf("%05d.stocblk", k) }
 
 // encode returns the JSON of a description, and the id that follows from it.
 func (d *Description) encode() (json.RawMessage, identity, error) {
-	j := description{Variable: d.Schema.Variable, Fields: []fieldRecord{}, Compression: d.Compression, BlockBytes: d.BlockBytes, FileBytes: d.FileBytes, Source: d.Source}
+	j := description{Variable: d.Schema.Variable, Fields: []fieldRecord{}, Compression: d.Compression,
+		BlockBytes: d.BlockBytes, FileBytes: d.FileBytes, Source: d.Source}
 	for _, f := range d.Schema.Fields {
 		r := fieldRecord{Name: f.Name, DType: f.DType.String(), Dims: make([]*uint64, len(f.Dims))}
 		for k := range f.Dims {
@@ -120,14 +121,14 @@ func decodeDescription(text []byte) (Description, identity, error) {
 	var j description
 	var compact bytes.Buffer
 	if err := errors.Join(strictly(text, &j), json.Compact(&compact, text)); err != nil {
-		return Description{}, identity{}, damaged("the description: %v", err)
+		return Description{}, identity{}, damaged("its description: %v", err)
 	}
 	d := Description{Compression: j.Compression, BlockBytes: j.BlockBytes, FileBytes: j.FileBytes, Source: j.Source}
 	var fields []shm.Field
 	for _, r := range j.Fields {
 		dtype, err := shm.ParseDType(r.DType)
 		if err != nil {
-			return d, identity{}, damaged("field %q: %v", r.Name, err)
+			return d, identity{}, damaged("its field %q: %v", r.Name, err)
 		}
 		f := shm.Field{Name: r.Name, DType: dtype, Dims: make([]uint64, len(r.Dims))}
 		for k, n := range r.Dims {
@@ -135,7 +136,7 @@ func decodeDescription(text []byte) (Description, identity, error) {
 			case n == nil:
 				f.Dims[k] = shm.VariableDim
 			case *n == shm.VariableDim:
-				return d, identity{}, damaged("field %q has a dimension of %d", r.Name, *n)
+				return d, identity{}, damaged("its field %q has a dimension of %d", r.Name, *n)
 			default:
 				f.Dims[k] = *n
 			}
@@ -144,11 +145,11 @@ func decodeDescription(text []byte) (Description, identity, error) {
 	}
 	schema, err := shm.NewSchema(fields, j.Variable)
 	if err != nil {
-		return d, identity{}, damaged("the fields: %v", err)
+		return d, identity{}, damaged("its fields: %v", err)
 	}
 	d.Schema = schema
 	if err := d.check(); err != nil {
-		return d, identity{}, damaged("the description: %v", err)
+		return d, identity{}, damaged("its description: %v", err)
 	}
 	return d, identify(compact.Bytes()), nil
 }
@@ -159,9 +160,10 @@ func (d *Description) check() error {
 	case d.Compression != None && d.Compression != Zstd:
 		return fmt.Errorf("compression %q is neither none nor zstd", d.Compression)
 	case d.BlockBytes < align || d.BlockBytes > maxBlockBytes || d.BlockBytes%align != 0:
-		return fmt.Errorf("blocks of %d bytes; the size must be a multiple of %d, at most %d", d.BlockBytes, align, maxBlockBytes)
+		return fmt.Errorf("blocks of %d bytes; want a multiple of %d, at most %d", d.BlockBytes,
+			align, maxBlockBytes)
 	case d.FileBytes < align || d.FileBytes > maxFileBytes:
-		return fmt.Errorf("files of %d bytes; the size must be in %d..%d", d.FileBytes, align, int64(maxFileBytes))
+		return fmt.Errorf("files of %d bytes; want %d to %d", d.FileBytes, align, int64(maxFileBytes))
 	}
 	return nil
 }
@@ -197,13 +199,14 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 		Version int    `json:"version"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return fail(damaged("invalid JSON: %v", err))
+		return fail(damaged("it is no JSON of the expected form: %v", err))
 	}
 	if head.Format != formatName {
-		return fail(fmt.Errorf("%w: format %q, expected %q", source.ErrInvalid, head.Format, formatName))
+		return fail(fmt.Errorf("%w: format %q, want %q", source.ErrInvalid, head.Format, formatName))
 	}
 	if head.Version != version {
-		return fail(fmt.Errorf("%w: version %d of the block format, this program reads version %d", source.ErrInvalid, head.Version, version))
+		return fail(fmt.Errorf("%w: it has version %d of the block format, this program knows %d",
+			source.ErrInvalid, head.Version, version))
 	}
 	if err := checkSeal(text); err != nil {
 		return fail(err)
@@ -216,30 +219,31 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 		return fail(err)
 	}
 	if said := hex.EncodeToString(id[:]); said != doc.ID {
-		return fail(damaged("the id is %q, the description gives %q", doc.ID, said))
+		return fail(damaged("its id is %q, and its description gives %q", doc.ID, said))
 	}
 	for _, n := range doc.Notes {
 		d.Notes = append(d.Notes, source.Note(n))
 	}
 	if d.Schema.Variable {
 		if doc.SampleBytes > shm.MaxSampleBytes {
-			return fail(damaged("sample_bytes is %d, more than %d", doc.SampleBytes, uint64(shm.MaxSampleBytes)))
+			return fail(damaged("sample_bytes is %d, at most %d can be", doc.SampleBytes, uint64(shm.MaxSampleBytes)))
 		}
 		d.Schema.SampleBytes = doc.SampleBytes
 	} else if doc.SampleBytes != d.Schema.SampleBytes {
-		return fail(damaged("sample_bytes is %d, the fields take %d", doc.SampleBytes, d.Schema.SampleBytes))
+		return fail(damaged("sample_bytes is %d, and its fields take %d", doc.SampleBytes, d.Schema.SampleBytes))
 	}
 	samples := 0
 	for k, f := range doc.Files {
 		if f.Name != fileName(k) || f.Samples < 1 || f.Blocks < 1 || f.Bytes < trailerBytes {
-			return fail(damaged("file %d is %+v; it must have the name %s, and at least one sample and one block", k, f, fileName(k)))
+			return fail(damaged("its file %d is %+v; want the name %s and at least one sample and one block", k,
+				f, fileName(k)))
 		}
 		if samples += f.Samples; samples < 1 || samples > doc.Samples {
 			break
 		}
 	}
 	if samples != doc.Samples || samples < 1 {
-		return fail(damaged("the dataset has %d samples, its files have %d or more", doc.Samples, samples))
+		return fail(damaged("it has %d samples, and its files %d or more", doc.Samples, samples))
 	}
 	return &doc, d, id, nil
 }
@@ -263,12 +267,12 @@ func seal(crc uint32) string { return fmt.Sprintf(`,"crc32c":"%08x"}`, crc) }
 func checkSeal(text []byte) error {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, text); err != nil {
-		return damaged("invalid JSON: %v", err)
+		return damaged("it is no JSON: %v", err)
 	}
 	b := compact.Bytes()
 	rest := b[:max(0, len(b)-len(seal(0)))]
 	if want := seal(checksum(rest)); string(b[len(rest):]) != want {
-		return damaged("the text was changed after it was written: it ends in %s, the checksum is %s", b[len(rest):], want)
+		return damaged("it was changed after it was written: it ends in %s, and its text gives %s", b[len(rest):], want)
 	}
 	return nil
 }
@@ -281,7 +285,7 @@ func strictly(text []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("text follows the JSON value")
+		return errors.New("something stands behind the JSON value")
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func openFile(path string, l limits) (f *file, largest uint32, err error) {
 func (f *file) readFooter() (largest uint32, err error) {
 	size := f.Stamp.Bytes
 	if size < trailerBytes {
-		return 0, damaged("%d bytes are too few for a block file", size)
+		return 0, damaged("it has %d bytes, too few for a block file", size)
 	}
 	end := make([]byte, trailerBytes)
 	if err := f.ReadAt(context.Background(), end, size-trailerBytes); err != nil {
@@ -79,7 +79,8 @@ func (f *file) find(k int) (e entry, err error) {
 	if err := f.Look(func() { e = f.entry(k) }); err != nil {
 		return entry{}, err
 	}
-	if e.offset < 0 || e.offset > f.begin-int64(e.stored) || uint64(e.length) < f.least || uint64(e.length) > f.most || e.stored > e.length {
+	if e.offset < 0 || e.offset > f.begin-int64(e.stored) || uint64(e.length) < f.least ||
+		uint64(e.length) > f.most || e.stored > e.length {
 		return entry{}, f.indexChanged()
 	}
 	return e, nil
@@ -90,7 +91,7 @@ func (f *file) indexChanged() error {
 	if err := f.ReadAt(context.Background(), nil, 0); err != nil {
 		return err
 	}
-	return damaged("%s: the index has changed since the file was opened", f.Path)
+	return damaged("%s: its index has changed since it was opened", f.Path)
 }
 
 // blockSpan returns the span of the k-th block of the file, and its number of samples.
@@ -102,7 +103,8 @@ func (f *file) blockSpan(k int) (s span, n int, err error) {
 		}
 		n -= s.first
 	})
-	if err == nil && (s.offset < 0 || s.bytes < 0 || s.offset > f.begin-s.bytes || s.first < f.first || n < 1 || n > f.first+f.samples-s.first) {
+	if err == nil && (s.offset < 0 || s.bytes < 0 || s.offset > f.begin-s.bytes || s.first < f.first || n < 1 ||
+		n > f.first+f.samples-s.first) {
 		err = f.indexChanged()
 	}
 	return s, n, err
@@ -124,15 +126,17 @@ func (f *file) unpack(i int, e entry, stored, dst []byte, verify bool) ([]byte, 
 	if e.stored < e.length {
 		var err error
 		if sample, err = decoder().DecodeAll(stored, dst[:0:e.length]); err != nil {
-			return nil, damaged("%s: sample %d, %d bytes at %d: decompression failed: %v", f.Path, i, e.stored, e.offset, err)
+			return nil, damaged("%s: sample %d, %d bytes at %d: it does not decompress: %v", f.Path, i, e.stored, e.offset, err)
 		}
 		if uint32(len(sample)) != e.length {
-			return nil, damaged("%s: sample %d, %d bytes at %d: it decompresses to %d bytes, not %d", f.Path, i, e.stored, e.offset, len(sample), e.length)
+			return nil, damaged("%s: sample %d, %d bytes at %d: it decompresses to %d bytes, want %d", f.Path, i,
+				e.stored, e.offset, len(sample), e.length)
 		}
 	}
 	if verify {
 		if crc := checksum(sample); crc != e.crc {
-			return nil, damaged("%s: sample %d, %d bytes at %d: the CRC-32C of its bytes is %08x, the index says %08x", f.Path, i, e.stored, e.offset, crc, e.crc)
+			return nil, damaged("%s: sample %d, %d bytes at %d: its bytes have CRC-32C %08x, the index says %08x",
+				f.Path, i, e.stored, e.offset, crc, e.crc)
 		}
 	}
 	return sample, nil

@@ -116,24 +116,27 @@ func encodeFooter(t *trailer, spans []span, entries []entry) []byte {
 // the file; the rest is not checked yet.
 func decodeTrailer(b []byte, fileBytes int64) (t trailer, err error) {
 	if string(b[trailerMagic:]) != magic {
-		return t, damaged("the file ends in %q, not in the magic of a block file", b[trailerMagic:])
+		return t, damaged("it does not end in the magic of a block file, but in %q", b[trailerMagic:])
 	}
 	if v := binary.LittleEndian.Uint32(b[trailerVersion:]); v != version {
-		return t, fmt.Errorf("%w: version %d of the block format, this program reads version %d", source.ErrInvalid, v, version)
+		return t, fmt.Errorf("%w: it has version %d of the block format, this program knows %d",
+			source.ErrInvalid, v, version)
 	}
 	footer, first := binary.LittleEndian.Uint64(b[trailerFooter:]), binary.LittleEndian.Uint64(b[trailerFirst:])
 	samples, blocks := binary.LittleEndian.Uint64(b[trailerSamples:]), binary.LittleEndian.Uint64(b[trailerBlocks:])
 	most := uint64(fileBytes) / min(tableRecord, indexRecord) // so that no product overflows
 	switch {
 	case samples < 1 || blocks < 1 || samples > most || blocks > samples:
-		return t, damaged("the trailer says %d samples in %d blocks, in a file of %d bytes", samples, blocks, fileBytes)
+		return t, damaged("its trailer says %d samples in %d blocks, in a file of %d bytes", samples, blocks, fileBytes)
 	case first > math.MaxInt64-samples:
-		return t, damaged("the trailer says that the file begins with sample %d", first)
+		return t, damaged("its trailer says that it begins with sample %d", first)
 	}
-	t = trailer{first: int(first), samples: int(samples), blocks: int(blocks), id: identity(b[trailerID:]), number: int(binary.LittleEndian.Uint32(b[trailerNumber:])),
-		crc: binary.LittleEndian.Uint32(b[trailerCRC:])}
+	t = trailer{first: int(first), samples: int(samples), blocks: int(blocks), id: identity(b[trailerID:]),
+		number: int(binary.LittleEndian.Uint32(b[trailerNumber:])),
+		crc:    binary.LittleEndian.Uint32(b[trailerCRC:])}
 	if want := uint64(t.footerBytes()); footer != want || footer > uint64(fileBytes) {
-		return t, damaged("the trailer says %d bytes of footer for %d samples in %d blocks, which take %d; the file has %d", footer, samples, blocks, want, fileBytes)
+		return t, damaged("its trailer says %d bytes of footer for %d samples in %d blocks, which take %d; the file has %d",
+			footer, samples, blocks, want, fileBytes)
 	}
 	return t, nil
 }
@@ -147,13 +150,15 @@ type footer struct {
 
 func (f *footer) span(k int) span {
 	b := f.bytes[k*tableRecord:][:tableRecord]
-	return span{int64(binary.LittleEndian.Uint64(b[tableOffset:])), int64(binary.LittleEndian.Uint64(b[tableBytes:])), int(binary.LittleEndian.Uint64(b[tableFirst:]))}
+	return span{int64(binary.LittleEndian.Uint64(b[tableOffset:])),
+		int64(binary.LittleEndian.Uint64(b[tableBytes:])), int(binary.LittleEndian.Uint64(b[tableFirst:]))}
 }
 
 // entry returns the record of the k-th sample of the file.
 func (f *footer) entry(k int) entry {
 	b := f.bytes[f.blocks*tableRecord+k*indexRecord:][:indexRecord]
-	return entry{int64(binary.LittleEndian.Uint64(b[indexOffset:])), binary.LittleEndian.Uint32(b[indexStored:]), binary.LittleEndian.Uint32(b[indexLength:]),
+	return entry{int64(binary.LittleEndian.Uint64(b[indexOffset:])),
+		binary.LittleEndian.Uint32(b[indexStored:]), binary.LittleEndian.Uint32(b[indexLength:]),
 		binary.LittleEndian.Uint32(b[indexCRC:])}
 }
 
@@ -176,10 +181,10 @@ func limitsOf(s *shm.Schema, c Compression) limits {
 func (f *footer) check(l limits) (largest uint32, err error) {
 	at := len(f.bytes) - trailerBytes
 	if crc := checksum(f.bytes[:at+trailerCRC]); crc != f.crc {
-		return 0, damaged("the CRC-32C of the footer is %08x, it says %08x", crc, f.crc)
+		return 0, damaged("its footer has CRC-32C %08x, and says %08x", crc, f.crc)
 	}
 	if pad := f.bytes[at+trailerPad : at+trailerCRC]; !bytes.Equal(pad, make([]byte, len(pad))) {
-		return 0, damaged("reserved bytes of the trailer are not 0")
+		return 0, damaged("reserved bytes of its trailer are not 0")
 	}
 	k, end := 0, int64(0) // the next sample, and the end of the bytes that are checked
 	for b := range f.blocks {
@@ -187,8 +192,11 @@ func (f *footer) check(l limits) (largest uint32, err error) {
 		if b+1 < f.blocks {
 			next = f.span(b + 1).first
 		}
-		if s.offset != aligned(end) || s.bytes < 0 || s.bytes > f.begin-s.offset || s.first != f.first+k || next <= s.first || next > f.first+f.samples {
-			return 0, damaged("block %d of %d says %d bytes at %d, samples %d to %d; expected offset %d and first sample %d, within %d bytes and %d samples", b, f.blocks, s.bytes,
+		if s.offset != aligned(end) || s.bytes < 0 || s.bytes > f.begin-s.offset || s.first != f.first+k ||
+			next <= s.first || next > f.first+f.samples {
+			return 0, damaged("its block %d of %d says %d bytes at %d, samples %d to %d; want offset %d and sample %d "+
+				"first, within %d bytes and %d samples",
+				b, f.blocks, s.bytes,
 				s.offset, s.first, next-1, aligned(end), f.first+k, f.begin, f.samples)
 		}
 		end = s.offset
@@ -196,23 +204,24 @@ func (f *footer) check(l limits) (largest uint32, err error) {
 			e := f.entry(k)
 			switch {
 			case binary.LittleEndian.Uint32(f.bytes[f.blocks*tableRecord+k*indexRecord+indexPad:]) != 0:
-				return 0, damaged("reserved bytes of sample %d are not 0", f.first+k)
+				return 0, damaged("reserved bytes of its sample %d are not 0", f.first+k)
 			case e.offset != end || int64(e.stored) > s.offset+s.bytes-end:
-				return 0, damaged("sample %d says %d bytes at %d; expected offset %d, within a block that ends at %d", f.first+k, e.stored, e.offset, end, s.offset+s.bytes)
+				return 0, damaged("its sample %d says %d bytes at %d; want offset %d, within a block that ends at %d",
+					f.first+k, e.stored, e.offset, end, s.offset+s.bytes)
 			case uint64(e.length) < l.least || uint64(e.length) > l.most:
-				return 0, damaged("sample %d has %d bytes; expected %d to %d", f.first+k, e.length, l.least, l.most)
+				return 0, damaged("its sample %d has %d bytes; want %d to %d", f.first+k, e.length, l.least, l.most)
 			case e.stored > e.length || e.stored < e.length && !l.compressed:
-				return 0, damaged("sample %d of %d bytes takes %d, compressed: %v", f.first+k, e.length, e.stored, l.compressed)
+				return 0, damaged("its sample %d of %d bytes takes %d, compressed: %v", f.first+k, e.length, e.stored, l.compressed)
 			}
 			largest = max(largest, e.length)
 			end += int64(e.stored)
 		}
 		if end != s.offset+s.bytes {
-			return 0, damaged("block %d ends at %d, its samples end at %d", b, s.offset+s.bytes, end)
+			return 0, damaged("its block %d ends at %d, and its samples at %d", b, s.offset+s.bytes, end)
 		}
 	}
 	if aligned(end) != f.begin {
-		return 0, damaged("the blocks end at %d, the footer begins at %d", end, f.begin)
+		return 0, damaged("its blocks end at %d, and its footer begins at %d", end, f.begin)
 	}
 	return largest, nil
 }

@@ -120,7 +120,8 @@ func newWriter(folder string, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
-	d := Description{Schema: schema, Compression: cmp.Or(o.Compression, None), BlockBytes: cmp.Or(o.BlockBytes, DefaultBlockBytes), FileBytes: cmp.Or(o.FileBytes, DefaultFileBytes),
+	d := Description{Schema: schema, Compression: cmp.Or(o.Compression, None),
+		BlockBytes: cmp.Or(o.BlockBytes, DefaultBlockBytes), FileBytes: cmp.Or(o.FileBytes, DefaultFileBytes),
 		Source: o.Source, Notes: o.Notes}
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
@@ -148,9 +149,11 @@ func (w *Writer) checkTarget() error {
 	case err == nil && id == w.id && w.description.Source.Fingerprint != "":
 		return fmt.Errorf("%w: %s", ErrWhole, w.folder)
 	case err == nil:
-		return fmt.Errorf("%w: %s is a dataset in block files made from other data or with other options; remove it, or write to another folder", ErrInTheWay, w.folder)
+		return fmt.Errorf("%w: %s is a dataset in block files made from other data or otherwise; "+
+			"remove it, or write elsewhere",
+			ErrInTheWay, w.folder)
 	}
-	return fmt.Errorf("%w: %s is a folder that is not empty; write to another folder", ErrInTheWay, w.folder)
+	return fmt.Errorf("%w: %s is a folder with something in it; write elsewhere", ErrInTheWay, w.folder)
 }
 
 // checkEmpty returns ErrInTheWay for an empty folder that a rename cannot replace. Finish would
@@ -162,7 +165,7 @@ func (w *Writer) checkEmpty() error {
 	}
 	switch {
 	case own.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return fmt.Errorf("%w: %s is a symbolic link; write to its target", ErrInTheWay, w.folder)
+		return fmt.Errorf("%w: %s is a symbolic link; write to where it leads", ErrInTheWay, w.folder)
 	case own.Dev != above.Dev:
 		return fmt.Errorf("%w: %s is a mount point; write to a folder in it", ErrInTheWay, w.folder)
 	}
@@ -196,7 +199,8 @@ func (w *Writer) lockPart(ctx context.Context) error {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		mine, statErr := w.lock.Stat()
 		there, thereErr := os.Stat(w.part)
-		if err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there) { // the folder may have been renamed meanwhile
+		// the folder may have been renamed meanwhile
+		if err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there) {
 			return w.locked()
 		}
 		w.lock.Close()
@@ -225,7 +229,8 @@ func (w *Writer) goOn(ctx context.Context, o Options) error {
 	}
 	for _, e := range left {
 		if !ours(e.Name()) || !e.Type().IsRegular() {
-			return fmt.Errorf("%w: %s is no file of an interrupted writer; write to another folder, or remove %s", ErrInTheWay, filepath.Join(w.part, e.Name()), w.part)
+			return fmt.Errorf("%w: %s is not of an interrupted writer; write elsewhere, or remove %s",
+				ErrInTheWay, filepath.Join(w.part, e.Name()), w.part)
 		}
 	}
 	for k := 0; ; k++ {
@@ -280,7 +285,9 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 	}
 	defer f.Close()
 	if f.id != w.id && k == 0 && !o.Restart && w.description.Source.Fingerprint != "" {
-		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data or with other options; start again with --restart, or remove it", ErrInTheWay, w.part)
+		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data, or with other options; "+
+			"say that it begins anew (--restart), or remove it",
+			ErrInTheWay, w.part)
 	}
 	if f.id != w.id || f.first != w.next || f.number != k || w.description.Source.Fingerprint == "" {
 		return false, nil
@@ -333,7 +340,8 @@ func (w *Writer) Pack(sample []byte) (Packed, error) {
 		return Packed{}, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
 	if len(sample) > shm.MaxSampleBytes {
-		return Packed{}, fmt.Errorf("%w: a sample of %d bytes, more than %d", source.ErrInvalid, len(sample), uint64(shm.MaxSampleBytes))
+		return Packed{}, fmt.Errorf("%w: a sample of %d bytes, none has more than %d", source.ErrInvalid, len(sample),
+			uint64(shm.MaxSampleBytes))
 	}
 	p := Packed{sample, uint32(len(sample)), checksum(sample)}
 	if w.description.Compression == Zstd {
@@ -380,7 +388,8 @@ func (w *Writer) Append(p Packed) error {
 // endBlock writes the current block.
 func (w *Writer) endBlock() error {
 	if w.file == nil {
-		f, err := os.OpenFile(filepath.Join(w.part, fileName(len(w.files))+partSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+		f, err := os.OpenFile(filepath.Join(w.part, fileName(len(w.files))+partSuffix),
+			os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 		if err != nil {
 			return err
 		}
@@ -402,7 +411,8 @@ func (w *Writer) endBlock() error {
 
 // endFile writes the footer of the current file and renames it to its final name.
 func (w *Writer) endFile() error {
-	t := trailer{first: w.next - len(w.entries), samples: len(w.entries), blocks: len(w.spans), id: w.id, number: len(w.files)}
+	t := trailer{first: w.next - len(w.entries), samples: len(w.entries), blocks: len(w.spans), id: w.id,
+		number: len(w.files)}
 	footer := encodeFooter(&t, w.spans, w.entries)
 	if _, err := w.file.Write(footer); err != nil {
 		return err
@@ -422,7 +432,8 @@ func (w *Writer) endFile() error {
 		return err
 	}
 	fault.At("pack.file")
-	w.files = append(w.files, fileRecord{name, w.end + int64(len(footer)), t.samples, t.blocks, fmt.Sprintf("%08x", t.crc)})
+	w.files = append(w.files, fileRecord{name, w.end + int64(len(footer)), t.samples, t.blocks,
+		fmt.Sprintf("%08x", t.crc)})
 	w.spans, w.entries, w.first, w.end = w.spans[:0], w.entries[:0], 0, 0
 	return nil
 }
@@ -468,9 +479,11 @@ func (w *Writer) finish() error {
 	}
 	if err := unix.Rename(w.part, w.folder); err != nil { // this may replace an empty folder, and nothing else
 		if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOTDIR {
-			return fmt.Errorf("%w: %s was created meanwhile; the dataset is complete in %s, and can be renamed", ErrInTheWay, w.folder, w.part)
+			return fmt.Errorf("%w: %s came up meanwhile; the dataset is whole in %s, and can be renamed",
+				ErrInTheWay, w.folder, w.part)
 		}
-		return fmt.Errorf("the dataset is complete in %s, but: %w", w.part, &os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err})
+		return fmt.Errorf("the dataset is whole in %s, but: %w", w.part,
+			&os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err})
 	}
 	above, err := os.Open(filepath.Dir(w.folder))
 	if err != nil {
@@ -489,7 +502,8 @@ func (w *Writer) writeDocument() error {
 	if !w.description.Schema.Variable {
 		bytes = w.description.Schema.SampleBytes
 	}
-	doc := document{Format: formatName, Version: version, ID: hex.EncodeToString(w.id[:]), Description: w.text, Samples: w.next, SampleBytes: bytes, Notes: []noteRecord{}, Files: w.files}
+	doc := document{Format: formatName, Version: version, ID: hex.EncodeToString(w.id[:]), Description: w.text,
+		Samples: w.next, SampleBytes: bytes, Notes: []noteRecord{}, Files: w.files}
 	for _, n := range w.description.Notes {
 		doc.Notes = append(doc.Notes, noteRecord(n))
 	}

@@ -44,7 +44,8 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 		return nil, err
 	}
 	inner := s.Info()
-	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: memory{limit: o.forFiles()}, memory: memory{limit: o.forPictures()}}
+	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: memory{limit: o.forFiles()},
+		memory: memory{limit: o.forPictures()}}
 	p.pool.New = func() any { return &scratch{memory: &p.memory} }
 	if p.image, err = imageField(inner.Schema, o.Field); err != nil {
 		return nil, err
@@ -70,14 +71,17 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
 	field := inner.Schema.Fields[p.image].Name
-	pixels, how := fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout, field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)
+	pixels, how := fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout,
+		field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)
 	if o.crops() {
 		pixels, how = pixels+" crop", how+", cropped"
 	}
-	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema, Notes: slices.Clone(inner.Notes), Fingerprint: source.Fingerprint("decode", pixels)}
+	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,
+		Notes: slices.Clone(inner.Notes), Fingerprint: source.Fingerprint("decode", pixels)}
 	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: how})
 	if len(dropped) > 0 {
-		p.info.Notes = append(p.info.Notes, source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ between samples"})
+		p.info.Notes = append(p.info.Notes,
+			source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ between samples"})
 	}
 	if _, ok := s.(source.Blocks); ok {
 		return pictureBlocks{p}, nil
@@ -109,13 +113,16 @@ func imageField(s shm.Schema, name string) (int, error) {
 	case name != "":
 		return 0, fmt.Errorf("%w: no field %q with files to decode; the fields are: %s", source.ErrInvalid, name, all)
 	case len(can) == 0:
-		return 0, fmt.Errorf("%w: nothing to decode: this source has no field whose bytes vary in number, like files; leave decode out", source.ErrInvalid)
+		return 0, fmt.Errorf("%w: nothing to decode: this source has no field whose bytes vary in number, like files; "+
+			"leave decode out",
+			source.ErrInvalid)
 	case len(named) == 1:
 		return named[0], nil
 	case len(can) == 1:
 		return can[0], nil
 	}
-	return 0, fmt.Errorf("%w: several fields may have the images; name one with decode: {field: NAME}: %s", source.ErrInvalid, all)
+	return 0, fmt.Errorf("%w: several fields may have the images; name one with decode: {field: NAME}: %s",
+		source.ErrInvalid, all)
 }
 
 func (p *pictures) Info() source.Info { return p.info }
@@ -146,8 +153,10 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, p.corrupt(i, fmt.Errorf("%d bytes are no image: more than %d", n, mostEncoded))
 	}
 	if int64(n) > p.files.limit {
-		return 0, p.corrupt(i, fmt.Errorf("the file has %s, more than the %s that memory, %s, has for files; raise it (decode: {memory: ...})", size.Text(uint64(n)),
-			size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory))))
+		return 0, p.corrupt(i,
+			fmt.Errorf("the file has %s, more than the %s that memory, %s, has for files; raise it (decode: {memory: ...})",
+				size.Text(uint64(n)),
+				size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory))))
 	}
 	if err := p.files.acquire(ctx, int64(n)); err != nil {
 		return 0, err

@@ -189,9 +189,9 @@ func TestFields(t *testing.T) {
 		"by name":            {fieldsOf("json", "jpg"), "", "images of field jpg, "},
 		"the only one":       {fieldsOf("content"), "", "images of field content, "},
 		"chosen":             {fieldsOf("jpg", "mask"), "mask", "images of field mask, "},
-		"two by name":        {fieldsOf("jpg", "png"), "", "several fields may have the images; say which by decode: {field: NAME}: jpg, png"},
+		"two by name":        {fieldsOf("jpg", "png"), "", "several fields may have the images; name one with decode: {field: NAME}: jpg, png"},
 		"two without a name": {fieldsOf("a", "b"), "", "several fields"},
-		"not there":          {fieldsOf("jpg"), "png", `no field "png" that has files to decode; fields are: jpg`},
+		"not there":          {fieldsOf("jpg"), "png", `no field "png" with files to decode; the fields are: jpg`},
 		"no bytes":           {[]shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{shm.VariableDim}}}, "", "nothing to decode"},
 		"an array":           {[]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 3}}}, "", "nothing to decode"},
 	} {
@@ -219,15 +219,15 @@ func TestFields(t *testing.T) {
 
 func TestRefusesSettings(t *testing.T) {
 	for want, settings := range map[string]map[string]any{
-		"resize is [], want [height, width]":      {},
-		"resize is [256], want":                   {"resize": []int{256}},
-		"resize is [0 5], want 1..8192":           {"resize": []int{0, 5}},
+		"resize is [], but must be [height, width]":      {},
+		"resize is [256], but must be":                   {"resize": []int{256}},
+		"resize is [0 5], but each must be in 1..8192":           {"resize": []int{0, 5}},
 		"resize is [5 8193]":                      {"resize": []int{5, 8193}},
 		"256.5 is not a whole number":             {"resize": []any{256.5, 256}},
-		`layout is "nchw", want chw`:              {"resize": []int{5, 5}, "layout": "nchw"},
+		`layout is "nchw", but must be chw`:              {"resize": []int{5, 5}, "layout": "nchw"},
 		"max_pixels is 0":                         {"resize": []int{5, 5}, "max_pixels": 0},
-		`fit is "contain", want stretch`:          {"resize": []int{5, 5}, "fit": "contain"},
-		"memory is 1048576 bytes, want 16MiB":     {"resize": []int{5, 5}, "memory": "1MiB"},
+		`fit is "contain", but must be stretch`:          {"resize": []int{5, 5}, "fit": "contain"},
+		"memory is 1048576 bytes, but must be in 16MiB":     {"resize": []int{5, 5}, "memory": "1MiB"},
 		"memory is -5 bytes":                      {"resize": []int{5, 5}, "memory": -5},
 		`unknown key "size"; known are: field, f`: {"size": []int{5, 5}},
 	} {

@@ -48,7 +48,8 @@ func jpegNeed(file []byte, size image.Point) int64 {
 	switch {
 	case colours == 4: // CMYK, then RGB
 		need += (4 + 3) * pixels
-	case bytes.Contains(file, []byte("Adobe")) || colours == 3 && frame[0] == 'R' && frame[3] == 'G' && frame[6] == 'B': // it may be RGB, not YCbCr
+	case bytes.Contains(file, []byte("Adobe")) || colours == 3 && frame[0] == 'R' && frame[3] == 'G' && frame[6] == 'B':
+		// it may be RGB, not YCbCr
 		need += 4 * pixels
 	}
 	return need
@@ -60,7 +61,8 @@ func frameOf(file []byte) (colours []byte, progressive bool) {
 	for at := 2; at+4 <= len(file); {
 		marker, length := file[at+1], int(binary.BigEndian.Uint16(file[at+2:]))
 		switch {
-		case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9: // not a marker with a length
+		case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9:
+			// not a marker with a length
 			at++
 		case marker == 0xda:
 			return nil, false

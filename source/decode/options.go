@@ -42,13 +42,17 @@ func parse(settings map[string]any) (options, error) {
 	}
 	switch {
 	case len(o.Resize) != 2:
-		return o, fmt.Errorf("%w: resize is %v, but must be [height, width]: all samples have one size", source.ErrInvalid, o.Resize)
+		return o, fmt.Errorf("%w: resize is %v, but must be [height, width]: all samples have one size",
+			source.ErrInvalid, o.Resize)
 	case min(o.Resize[0], o.Resize[1]) < 1 || max(o.Resize[0], o.Resize[1]) > mostResize:
 		return o, fmt.Errorf("%w: resize is %v, but each must be in 1..%d", source.ErrInvalid, o.Resize, mostResize)
 	case o.Layout != "chw" && o.Layout != "hwc":
-		return o, fmt.Errorf("%w: layout is %q, but must be chw (planes, like torch) or hwc (pixels)", source.ErrInvalid, o.Layout)
+		return o, fmt.Errorf("%w: layout is %q, but must be chw (planes, like torch) or hwc (pixels)",
+			source.ErrInvalid, o.Layout)
 	case o.Fit != "stretch" && o.Fit != "crop":
-		return o, fmt.Errorf("%w: fit is %q, but must be stretch (each side by itself) or crop (the short side, then the centre)", source.ErrInvalid, o.Fit)
+		return o, fmt.Errorf("%w: fit is %q, but must be stretch (each side by itself) or crop (the short side, "+
+			"then the centre)",
+			source.ErrInvalid, o.Fit)
 	case o.Memory < leastMemory || o.Memory > mostMemory:
 		return o, fmt.Errorf("%w: memory is %d bytes, but must be in 16MiB..1024TiB", source.ErrInvalid, o.Memory)
 	case o.MaxPixels < 1 || o.MaxPixels > mostPixels:

@@ -45,7 +45,8 @@ func (o *options) cuts(size image.Point) (across, down cut) {
 func resizeNeed(size image.Point, across, down cut) int64 {
 	rows := int64(down.kept)*int64(size.Y)/int64(down.size) + 2*(int64(size.Y)/int64(down.size)+2)
 	filters := 4 * int64(across.kept+down.kept) * (2 + 3 + 2*max(int64(size.X/across.size), int64(size.Y/down.size)))
-	return 3*int64(across.kept)*min(rows, int64(size.Y)) + 9*int64(size.X) + filters + 3*int64(across.kept)*int64(down.kept)
+	return 3*int64(across.kept)*min(rows,
+		int64(size.Y)) + 9*int64(size.X) + filters + 3*int64(across.kept)*int64(down.kept)
 }
 
 // set makes the filter that resizes n items to out: a triangle as wide as two items of the side

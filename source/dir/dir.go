@@ -34,7 +34,9 @@ import (
 const kind = "dir"
 
 // Kind is this kind for the list in package kinds.
-var Kind = source.Kind{Name: kind, Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, direct, descriptors, index", Open: open}
+var Kind = source.Kind{Name: kind,
+	Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, direct, " +
+		"descriptors, index", Open: open}
 
 // Values of the key labels.
 const (
@@ -51,7 +53,8 @@ type settings struct {
 	Labels   string `key:"labels"`   // none, folders or manifest; default none
 	Hidden   bool   `key:"hidden"`   // include names that begin with a dot
 	Direct   bool   `key:"direct"`   // read without the page cache (O_DIRECT): for cold disks and data that is read once
-	Index    string `key:"index"`    // a file that keeps the list of files; default none: opening the source inspects all files
+	// a file that keeps the list of files; default none: opening the source inspects all files
+	Index string `key:"index"`
 	// Descriptors is how many files stay open after a read, besides those of inflight reads.
 	// Default: see open.
 	Descriptors *int `key:"descriptors"`
@@ -85,7 +88,8 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{root: root, files: l.files, schema: schema, info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes()}}
+	t := &tree{root: root, files: l.files, schema: schema,
+		info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes()}}
 	if o.Direct {
 		t.flags = unix.O_DIRECT
 		if err := t.tryDirect(); err != nil {
@@ -117,7 +121,7 @@ func (o *settings) check() error {
 	case o.Glob != "" && o.Manifest != "":
 		return invalid("a manifest lists the files: leave out glob or manifest")
 	case !doublestar.ValidatePattern(o.Glob):
-		return invalid("glob %q is no valid pattern, such as **/*.{jpg,png}", o.Glob)
+		return invalid("glob %q is no pattern; such as **/*.{jpg,png}", o.Glob)
 	case o.Labels != noLabels && o.Labels != labelsOfFolders && o.Labels != labelsListed:
 		return invalid("labels is %q; known are: %s, %s, %s", o.Labels, noLabels, labelsOfFolders, labelsListed)
 	case o.Labels == labelsListed && o.Manifest == "":
@@ -125,7 +129,9 @@ func (o *settings) check() error {
 	case o.Descriptors != nil && *o.Descriptors < 0:
 		return invalid("descriptors is %d; 0 keeps none", *o.Descriptors)
 	case o.Descriptors != nil && uint64(*o.Descriptors) >= mayOpen():
-		return invalid("descriptors is %d, but this process may open %d files; lower it, or raise the limit (ulimit -n, LimitNOFILE= in a unit file)", *o.Descriptors, mayOpen())
+		return invalid("descriptors is %d, but this process may open %d files; lower it, "+
+			"or raise the limit (ulimit -n, LimitNOFILE= in a unit file)",
+			*o.Descriptors, mayOpen())
 	}
 	return nil
 }
@@ -144,7 +150,8 @@ func (o *settings) schema(root string, l *listing) (shm.Schema, error) {
 	largest := l.files.largest()
 	_, bytes, err := schema.Place(shapes(&schema, l.files.bytes(largest)))
 	if err != nil {
-		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid, filepath.Join(root, l.files.name(largest)), l.files.bytes(largest), err)
+		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid,
+			filepath.Join(root, l.files.name(largest)), l.files.bytes(largest), err)
 	}
 	schema.SampleBytes = uint64(bytes)
 	return schema, nil
@@ -236,7 +243,8 @@ func (l *listing) notes() []source.Note {
 			}
 		}
 	}
-	notes := []source.Note{{Name: "bytes", Text: fmt.Sprintf("%d in all, %d in the largest file", total, l.files.bytes(l.files.largest()))}}
+	notes := []source.Note{{Name: "bytes",
+		Text: fmt.Sprintf("%d in all, %d in the largest file", total, l.files.bytes(l.files.largest()))}}
 	if empty > 0 {
 		notes = append(notes, source.Note{Name: "empty files", Text: fmt.Sprintf("%d, the first is %s", empty, first)})
 	}

@@ -156,9 +156,9 @@ func TestRefuses(t *testing.T) {
 		"nothing matches":        {source.Settings{"glob": "*.png"}, `has no file that matches "*.png"`},
 		"nothing in a class":     {source.Settings{"glob": "*.jpg", "labels": "folders"}, "in a folder of a class; 1 lie beside the folders"},
 		"unknown key":            {source.Settings{"paht": "x"}, `unknown key "paht"; known are: descriptors, direct, glob, hidden, index, labels, manifest, path`},
-		"index inside":           {source.Settings{"index": filepath.Join(root, "a/index")}, "put it beside"},
+		"index inside":           {source.Settings{"index": filepath.Join(root, "a/index")}, "put it outside"},
 		"manifest is a folder":   {source.Settings{"manifest": root}, "is not a regular file"},
-		"labels not in a folder": {source.Settings{"manifest": manifest, "labels": "folders"}, "line 1: 2.jpg lies in no folder of a class"},
+		"labels not in a folder": {source.Settings{"manifest": manifest, "labels": "folders"}, "line 1: 2.jpg is not in the folder of a class"},
 	} {
 		s, err := open(root, c.settings)
 		if err == nil {

@@ -51,7 +51,8 @@ func readAligned(pread func(p []byte, at int64) (int, error), path string, dst [
 			return &os.PathError{Op: "read", Path: path, Err: err}
 		}
 		done += copy(dst[done:done+part], (*buffer)[:n])
-		if done < len(dst) && (n == 0 || n%directBlock != 0) { // a short read that does not end between blocks is the end of the file
+		// a short read that does not end between blocks is the end of the file
+		if done < len(dst) && (n == 0 || n%directBlock != 0) {
 			return fmt.Errorf("%s: %w: expected %d bytes, the file ends after %d", path, io.ErrUnexpectedEOF, len(dst), done)
 		}
 	}
@@ -60,7 +61,8 @@ func readAligned(pread func(p []byte, at int64) (int, error), path string, dst [
 
 // noDirect is the error for a file system without direct reads.
 func noDirect(path string) error {
-	return fmt.Errorf("%w: the file system of %s refuses direct reads (O_DIRECT); leave out direct", source.ErrInvalid, path)
+	return fmt.Errorf("%w: the file system of %s refuses direct reads (O_DIRECT); leave out direct",
+		source.ErrInvalid, path)
 }
 
 // tryDirect reads the first file that is not empty, so that Open fails on a file system without

@@ -50,7 +50,8 @@ func (f *files) len() int { return len(f.ends) / wordBytes }
 func (f *files) labelled() bool { return f.labels != nil }
 
 func (f *files) stamp(i int) source.Stamp {
-	return source.Stamp{Bytes: f.bytes(i), ModifiedNs: int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes+wordBytes:]))}
+	return source.Stamp{Bytes: f.bytes(i),
+		ModifiedNs: int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes+wordBytes:]))}
 }
 
 func (f *files) bytes(i int) int64 { return int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes:])) }

@@ -81,7 +81,8 @@ func (o *settings) newIndex(root string) (*index, error) {
 		return nil, fmt.Errorf("index: %w", err)
 	}
 	if inside(place, real) {
-		return nil, fmt.Errorf("%w: the index %s lies inside its own folder %s; put it outside", source.ErrInvalid, path, root)
+		return nil, fmt.Errorf("%w: the index %s lies inside its own folder %s; put it outside",
+			source.ErrInvalid, path, root)
 	}
 	x := &index{path: path, root: root}
 	var manifest any
@@ -158,7 +159,8 @@ func checkHeader(head []byte, size int64) error {
 	}
 	left := uint64(size) - indexHeader
 	if labels > 1 || n > left/per || names > left-n*per || rest != left-n*per-names {
-		return fmt.Errorf("it was damaged: %d files with %d bytes of names and %d of others do not make %d bytes", n, names, rest, size)
+		return fmt.Errorf("it was damaged: %d files with %d bytes of names and %d of others do not make %d bytes", n,
+			names, rest, size)
 	}
 	return nil
 }
@@ -233,7 +235,8 @@ func (l *listing) check(ctx context.Context) error {
 	}
 	// One search over all names is faster than one for each. If it finds none of these, only the
 	// ends of each name need a check.
-	plain := !bytes.Contains(f.names, []byte("//")) && !bytes.Contains(f.names, []byte("/.")) && bytes.IndexByte(f.names, 0) < 0
+	plain := !bytes.Contains(f.names, []byte("//")) && !bytes.Contains(f.names, []byte("/.")) &&
+		bytes.IndexByte(f.names, 0) < 0
 	good := func(name []byte) bool {
 		if plain && len(name) > 0 && name[0] != '.' && name[0] != '/' && name[len(name)-1] != '/' {
 			return true
@@ -316,7 +319,8 @@ func (x *index) sweep() {
 	}
 	prefix := filepath.Base(x.path) + strings.TrimSuffix(temporary, "*")
 	for _, e := range left {
-		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) && info.Mode().IsRegular() && time.Since(info.ModTime()) > time.Hour {
+		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) &&
+			info.Mode().IsRegular() && time.Since(info.ModTime()) > time.Hour {
 			os.Remove(filepath.Join(filepath.Dir(x.path), e.Name()))
 		}
 	}

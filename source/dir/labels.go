@@ -64,7 +64,9 @@ func labelsOf(lines []line) (labels []int64, classes []string, err error) {
 			name = l
 		}
 		if number != nil && name != nil {
-			return nil, nil, fmt.Errorf("%w: the label of line %d is a number (%s), that of line %d is not (%q): labels are all numbers or all names", source.ErrInvalid,
+			return nil, nil, fmt.Errorf("%w: the label of line %d is a number (%s), that of line %d is not (%q): "+
+				"labels are all numbers or all names",
+				source.ErrInvalid,
 				number.number, number.label, name.number, name.label)
 		}
 	}

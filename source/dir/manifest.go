@@ -34,7 +34,8 @@ type line struct {
 // with the number of the line.
 func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
-	if mark, _ := b.Peek(3); bytes.Equal(mark, []byte("\xEF\xBB\xBF")) { // a byte order mark, which some spreadsheets write
+	// a byte order mark, which some spreadsheets write
+	if mark, _ := b.Peek(3); bytes.Equal(mark, []byte("\xEF\xBB\xBF")) {
 		if _, err := b.Discard(len(mark)); err != nil {
 			return nil, false, err
 		}
@@ -70,7 +71,8 @@ func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 		case 2:
 			l.label, labelled = strings.TrimSpace(record[1]), true
 		default:
-			return invalid("has %d columns, a line has a path and at most a label; quote names that contain a separator", len(record))
+			return invalid("has %d columns, a line has a path and at most a label; quote names that "+
+				"contain a separator", len(record))
 		}
 		if number == 1 && l.name == "path" && (len(record) == 1 || l.label == "label") {
 			continue
@@ -114,7 +116,8 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 	switch o.Labels {
 	case noLabels:
 		if labelled {
-			l.Notes = append(l.Notes, source.Note{Name: "labels", Text: "the labels of the manifest are not read: labels is " + noLabels})
+			l.Notes = append(l.Notes, source.Note{Name: "labels",
+				Text: "the labels of the manifest are not read: labels is " + noLabels})
 		}
 	case labelsListed:
 		if labels, l.Classes, err = labelsOf(lines); err != nil {
@@ -135,7 +138,8 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 		slices.Sort(l.Classes)
 		labels, _ = labelsByFolder(names, l.Classes)
 		if i := slices.Index(labels, -1); i >= 0 {
-			return nil, fmt.Errorf("%w: manifest %s: line %d: %s is not in the folder of a class", source.ErrInvalid, o.Manifest, lines[i].number, names[i])
+			return nil, fmt.Errorf("%w: manifest %s: line %d: %s is not in the folder of a class",
+				source.ErrInvalid, o.Manifest, lines[i].number, names[i])
 		}
 	}
 	stamps := make([]source.Stamp, len(names))

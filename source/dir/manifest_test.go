@@ -72,13 +72,13 @@ func TestManifestRefuses(t *testing.T) {
 		labels bool
 		want   string // part of the message
 	}{
-		"empty":           {"", false, "it lists no files"},
-		"header only":     {"path,label\n", false, "it lists no files"},
-		"absolute":        {"a/1\n/etc/passwd\n", false, `line 2 "/etc/passwd" is no path below the folder`},
-		"above":           {"a/../../x\n", false, `line 1 "a/../../x" is no path below`},
-		"the folder":      {".\n", false, `"." is no path`},
-		"no path":         {"a/1,1\n,2\n", false, `line 2 "" is no path`},
-		"NUL":             {"a\x00b\n", false, "is no path"},
+		"empty":           {"", false, "the manifest lists no files"},
+		"header only":     {"path,label\n", false, "the manifest lists no files"},
+		"absolute":        {"a/1\n/etc/passwd\n", false, `line 2 "/etc/passwd" is not a path below the folder`},
+		"above":           {"a/../../x\n", false, `line 1 "a/../../x" is not a path below`},
+		"the folder":      {".\n", false, `"." is not a path`},
+		"no path":         {"a/1,1\n,2\n", false, `line 2 "" is not a path`},
+		"NUL":             {"a\x00b\n", false, "is not a path"},
 		"columns":         {"a/1,1,2\n", false, "line 1 has 3 columns"},
 		"columns differ":  {"a/1,1\nb/2\n", false, "line 2"},
 		"open quote":      {"\"a/1\n", false, "quote"},

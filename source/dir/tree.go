@@ -128,7 +128,8 @@ func (t *tree) open(path string) (int, error) {
 		case err == unix.EINTR, full && t.kept != nil && t.kept.Clear() > 0:
 			continue
 		case full:
-			return 0, fmt.Errorf("%w: this process may have %d files open; raise the limit (ulimit -n, LimitNOFILE= in a unit file), or lower descriptors",
+			return 0, fmt.Errorf("%w: this process may have %d files open; raise the limit (ulimit -n, "+
+				"LimitNOFILE= in a unit file), or lower descriptors",
 				&os.PathError{Op: "open", Path: path, Err: err}, mayOpen())
 		case err == unix.EINVAL && t.flags&unix.O_DIRECT != 0:
 			return 0, noDirect(path)

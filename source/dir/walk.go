@@ -20,7 +20,10 @@ import (
 
 // found lists the files of the tree.
 func (o *settings) found(ctx context.Context, root string) (*listing, error) {
-	w := newWalk(root, o.Hidden, func(name string) bool { return o.Glob == "" || doublestar.MatchUnvalidated(o.Glob, name) })
+	w := newWalk(root, o.Hidden, func(name string) bool {
+		return o.Glob == "" ||
+			doublestar.MatchUnvalidated(o.Glob, name)
+	})
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
@@ -33,12 +36,14 @@ func (o *settings) found(ctx context.Context, root string) (*listing, error) {
 		classes := classesOf(w.folders)
 		inside := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "/") })
 		if outside := len(names) - len(inside); outside > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "without a class", Text: fmt.Sprintf("%d files outside folders were left out", outside)})
+			l.Notes = append(l.Notes, source.Note{Name: "without a class",
+				Text: fmt.Sprintf("%d files outside folders were left out", outside)})
 		}
 		names, l.Classes = inside, classes
 		var empty []string
 		if labels, empty = labelsByFolder(names, classes); len(empty) > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "classes without files", Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
+			l.Notes = append(l.Notes, source.Note{Name: "classes without files",
+				Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
 		}
 	}
 	if len(names) == 0 {
@@ -56,7 +61,8 @@ func (o *settings) found(ctx context.Context, root string) (*listing, error) {
 func (o *settings) nothing(root string, outside int) error {
 	what := "no file"
 	if o.Glob != "" {
-		what = fmt.Sprintf("no file that matches %q (matched against the whole path below it: **/ matches any folders)", o.Glob)
+		what = fmt.Sprintf("no file that matches %q (matched against the whole path below it: "+
+			"**/ matches any folders)", o.Glob)
 	}
 	if o.Labels == labelsOfFolders {
 		what += " in a folder of a class"
@@ -231,5 +237,6 @@ func (w *walk) notes() []source.Note {
 	if len(w.skipped) == 0 {
 		return nil
 	}
-	return []source.Note{{Name: "skipped", Text: fmt.Sprintf("%d, the first is %s", len(w.skipped), slices.Min(w.skipped))}}
+	return []source.Note{{Name: "skipped",
+		Text: fmt.Sprintf("%d, the first is %s", len(w.skipped), slices.Min(w.skipped))}}
 }

@@ -43,7 +43,7 @@ func Open(ctx context.Context, settings source.Settings) (source.Source, error) 
 	}
 	what := "kind is missing"
 	if kind := settings["kind"]; kind != nil {
-		what = fmt.Sprintf("unknown kind %s", source.Show(kind))
+		what = fmt.Sprintf("there is no kind %s", source.Show(kind))
 	}
 	return nil, fmt.Errorf("%w: %s; known are: %s", source.ErrInvalid, what, strings.Join(known, ", "))
 }

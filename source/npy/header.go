@@ -19,9 +19,11 @@ import (
 //	10, 12  those   a Python dict of descr, fortran_order and shape: latin-1, UTF-8 in version 3
 //	after that      the items
 const (
-	magic      = "\x93NUMPY"
-	prefixMax  = 12
-	headerMost = 64 << 10 // numpy writes about 120 bytes for an array of numbers; a longer header is of a structured type, which is refused
+	magic     = "\x93NUMPY"
+	prefixMax = 12
+	// numpy writes about 120 bytes for an array of numbers; a longer header is of a structured
+	// type, which is refused
+	headerMost = 64 << 10
 )
 
 // header holds what the header of a file says.
@@ -35,7 +37,9 @@ type header struct {
 // dict lies in the file.
 func prefix(b []byte) (start, end int, err error) {
 	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
-		return 0, 0, fmt.Errorf("is no .npy file: it begins with %q, not %q; is it an .npz or a pickle? numpy.save writes .npy", b[:min(len(b), len(magic))], magic)
+		return 0, 0, fmt.Errorf("is no .npy file: it begins with %q, not %q; is it an .npz or a pickle? "+
+			"numpy.save writes .npy",
+			b[:min(len(b), len(magic))], magic)
 	}
 	if len(b) < prefixMax {
 		return 0, 0, fmt.Errorf("is cut off: it has %d bytes", len(b))
@@ -67,7 +71,8 @@ func parse(b []byte, start, end int, fileBytes int64) (header, error) {
 	}
 	d, ok := v.(dict)
 	if !ok || len(d) != 3 {
-		return h, fmt.Errorf("has a damaged header: expected a dict of descr, fortran_order and shape, got %.80q", b[start:end])
+		return h, fmt.Errorf("has a damaged header: expected a dict of descr, fortran_order and shape, got %.80q",
+			b[start:end])
 	}
 	if h.dtype, err = dtype(d["descr"], h.bytes); err != nil {
 		return h, err
@@ -81,11 +86,13 @@ func parse(b []byte, start, end int, fileBytes int64) (header, error) {
 	case !ok:
 		return h, fmt.Errorf("has a damaged header: fortran_order is %v", d["fortran_order"])
 	case len(shape) == 0:
-		return h, fmt.Errorf("holds a single item and no rows; save it with at least one dimension: numpy.save(out, numpy.atleast_1d(x))")
+		return h, fmt.Errorf("holds a single item and no rows; save it with at least one dimension: " +
+			"numpy.save(out, numpy.atleast_1d(x))")
 	case slices.Contains(shape, 0):
 		return h, fmt.Errorf("holds no items: its shape is %v", shape)
 	case fortran && len(shape) > 1: // with one dimension both orders are the same
-		return h, fmt.Errorf("is in Fortran order, in which the items of a row are not adjacent; convert it: numpy.save(out, numpy.ascontiguousarray(numpy.load(path)))")
+		return h, fmt.Errorf("is in Fortran order, in which the items of a row are not adjacent; convert it: " +
+			"numpy.save(out, numpy.ascontiguousarray(numpy.load(path)))")
 	}
 	h.shape = shape
 	body := h.dtype.ItemSize()
@@ -101,7 +108,8 @@ func parse(b []byte, start, end int, fileBytes int64) (header, error) {
 		if have > body {
 			what = fmt.Sprintf("has %d bytes too many", have-body)
 		}
-		return h, fmt.Errorf("%s: shape %v of %s takes %d bytes after the header of %d, the file has %d; save it again", what, shape, h.dtype, body, end, fileBytes)
+		return h, fmt.Errorf("%s: shape %v of %s takes %d bytes after the header of %d, the file has %d; save it again",
+			what, shape, h.dtype, body, end, fileBytes)
 	}
 	return h, nil
 }
@@ -150,20 +158,27 @@ func dtype(descr any, headerBytes int) (shm.DType, error) {
 	case known && (order == '<' || d.ItemSize() == 1 && strings.IndexByte("<>|=", order) >= 0):
 		return d, nil
 	case known && order == '>':
-		return 0, fmt.Errorf("is big-endian (%s); convert it: x = numpy.load(path); numpy.save(out, x.astype(x.dtype.newbyteorder(\"<\")))", name)
+		return 0, fmt.Errorf("is big-endian (%s); convert it: x = numpy.load(path); numpy.save(out, "+
+			"x.astype(x.dtype.newbyteorder(\"<\")))", name)
 	case item[0] == 'O':
-		return 0, fmt.Errorf("holds Python objects, which are pickled, and unpickling runs code of the file; save an array of numbers instead")
+		return 0, fmt.Errorf("holds Python objects, which are pickled, and unpickling runs code of the file; " +
+			"save an array of numbers instead")
 	case item == "V2":
-		return 0, fmt.Errorf("holds items without a type (%s): .npy has no bfloat16; if the items are bfloat16, open the file with kind: raw, dtype: bfloat16, offset: %d and the shape of a row",
+		return 0, fmt.Errorf("holds items without a type (%s): .npy has no bfloat16; if the items are bfloat16, "+
+			"open the file with kind: raw, dtype: bfloat16, offset: %d and the shape of a row",
 			name, headerBytes)
 	case item[0] == 'V':
-		return 0, fmt.Errorf("holds items without a type (%s); save a view of them as numbers: numpy.save(out, x.view(numpy.uint8))", name)
+		return 0, fmt.Errorf("holds items without a type (%s); save a view of them as numbers: "+
+			"numpy.save(out, x.view(numpy.uint8))", name)
 	case item[0] == 'M' || item[0] == 'm':
-		return 0, fmt.Errorf("holds times (%s); save them as numbers: numpy.save(out, numpy.load(path).view(numpy.int64))", name)
+		return 0, fmt.Errorf("holds times (%s); save them as numbers: numpy.save(out, "+
+			"numpy.load(path).view(numpy.int64))", name)
 	case item[0] == 'S' || item[0] == 'U' || item[0] == 'a':
 		return 0, fmt.Errorf("holds strings (%s); save numbers: for texts, one file each and kind: dir", name)
 	case item == "f16" || item == "c32" || item == "f12" || item == "c24":
-		return 0, fmt.Errorf("holds items of %s bytes (%s), which differ between machines; save doubles: x.astype(numpy.float64) or numpy.complex128", item[1:], name)
+		return 0, fmt.Errorf("holds items of %s bytes (%s), which differ between machines; save doubles: "+
+			"x.astype(numpy.float64) or numpy.complex128",
+			item[1:], name)
 	}
 	return 0, fmt.Errorf("holds items of an unknown type %q; known are <, and one of %s", name, names())
 }

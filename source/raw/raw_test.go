@@ -64,8 +64,8 @@ func TestRefuses(t *testing.T) {
 		want     string // part of the message
 	}{
 		"no path":       {source.Settings{"sample_bytes": 10}, "no path"},
-		"no size":       {source.Settings{"path": path}, "give sample_bytes or shape"},
-		"two sizes":     {source.Settings{"path": path, "sample_bytes": 10, "shape": []int{10}}, "give sample_bytes or shape"},
+		"no size":       {source.Settings{"path": path}, "give either sample_bytes or shape"},
+		"two sizes":     {source.Settings{"path": path, "sample_bytes": 10, "shape": []int{10}}, "give either sample_bytes or shape"},
 		"a rest":        {source.Settings{"path": path, "sample_bytes": 7}, "30 bytes, which is not a whole number of records of 7"},
 		"negative":      {source.Settings{"path": path, "sample_bytes": -1}, "sample_bytes is -1"},
 		"empty shape":   {source.Settings{"path": path, "shape": []int{0}}, "below 1"},
@@ -73,7 +73,7 @@ func TestRefuses(t *testing.T) {
 		"unknown key":   {source.Settings{"path": path, "sample_bytes": 10, "ofset": 3}, `unknown key "ofset"; known are: dtype, offset, path, sample_bytes, shape`},
 		"wrong type":    {source.Settings{"path": path, "sample_bytes": "ten"}, "sample_bytes"},
 		"a folder":      {source.Settings{"path": filepath.Dir(path), "sample_bytes": 10}, "not a regular file"},
-		"far offset":    {source.Settings{"path": path, "sample_bytes": 10, "offset": 30}, "behind the first 30"},
+		"far offset":    {source.Settings{"path": path, "sample_bytes": 10, "offset": 30}, "after the first 30"},
 	} {
 		s, err := raw.Kind.Open(context.Background(), c.settings)
 		if err == nil {

@@ -26,7 +26,8 @@ type Fixture struct {
 	Open func(t *testing.T) (source.Source, error)
 	// Want are the samples that Read must return: at least 3, so that a wrong order shows.
 	Want [][]byte
-	// Files are the files that the data of sample 0 is read from. The suite rewrites, truncates and removes them.
+	// Files are the files that the data of sample 0 is read from. The suite rewrites, truncates and
+	// removes them.
 	Files []string
 	// Damage changes bytes of sample 0, but neither size nor time of its file. Read must then
 	// return ErrCorrupt. nil: the format has no checksums.
@@ -117,7 +118,8 @@ func readsAll(t *testing.T, f Fixture) {
 func describes(t *testing.T, f Fixture) {
 	s := open(t, f)
 	info := s.Info()
-	if info.Kind == "" || info.Samples != len(f.Want) || len(info.Fingerprint) == 0 || len(info.Fingerprint) > 64 || len(info.Schema.Fields) == 0 {
+	if info.Kind == "" || info.Samples != len(f.Want) || len(info.Fingerprint) == 0 ||
+		len(info.Fingerprint) > 64 || len(info.Schema.Fields) == 0 {
 		t.Fatalf("%+v for %d samples", info, len(f.Want))
 	}
 	if !info.Schema.Variable && info.Schema.SampleBytes == 0 {
@@ -130,7 +132,8 @@ func describes(t *testing.T, f Fixture) {
 		if largest := info.Schema.SampleBytes; largest != 0 && uint64(len(want)) > largest {
 			t.Errorf("sample %d has %d bytes, the schema says at most %d", i, len(want), largest)
 		}
-		if where := s.Where(i); !slices.ContainsFunc(f.Files, func(file string) bool { return i != 0 || strings.Contains(where, file) }) || where == "" {
+		if where := s.Where(i); !slices.ContainsFunc(f.Files,
+			func(file string) bool { return i != 0 || strings.Contains(where, file) }) || where == "" {
 			t.Errorf("sample %d is %q, in none of the files %q", i, where, f.Files)
 		}
 	}

@@ -40,7 +40,8 @@ func refuseCompressed(path string, head []byte) error {
 		if plain == path { // the name does not show the compression: take another name
 			plain = strings.TrimSuffix(path, ".tar") + ".plain.tar"
 		}
-		return fmt.Errorf("%w: %s is compressed with %s, so no sample can be read by itself; unpack it: %s %s > %s", source.ErrInvalid, path, c.name, c.command,
+		return fmt.Errorf("%w: %s is compressed with %s, so no sample can be read by itself; unpack it: %s %s > %s",
+			source.ErrInvalid, path, c.name, c.command,
 			shellQuote(path), shellQuote(plain))
 	}
 	return nil

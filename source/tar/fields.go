@@ -31,7 +31,9 @@ func wantedFields(o *settings, first func() []string) ([]field, error) {
 		for k, name := range names {
 			name = strings.TrimPrefix(name, ".")
 			if name == "" {
-				return nil, fmt.Errorf("%w: fields: %q has no name; a field is the text after the first dot of a member, such as jpg", source.ErrInvalid, text)
+				return nil, fmt.Errorf("%w: fields: %q has no name; a field is the text after the first dot of a "+
+					"member, such as jpg",
+					source.ErrInvalid, text)
 			}
 			if seen[name] {
 				return nil, fmt.Errorf("%w: fields: %q occurs twice", source.ErrInvalid, name)
@@ -72,7 +74,8 @@ func schemaOf(fields []field) (shm.Schema, error) {
 	}
 	schema, err := shm.NewSchema(all, variable)
 	if err != nil {
-		return schema, fmt.Errorf("%w: fields %s: %w; name the fields to read in fields", source.ErrInvalid, fieldNames(fields), err)
+		return schema, fmt.Errorf("%w: fields %s: %w; name the fields to read in fields", source.ErrInvalid,
+			fieldNames(fields), err)
 	}
 	return schema, nil
 }

@@ -80,7 +80,8 @@ func (x *index) start(i int) int { return int(binary.LittleEndian.Uint32(x.start
 
 func (x *index) member(m int) member {
 	place := binary.LittleEndian.Uint64(x.places[8*m:])
-	return member{int(place & (mostFields - 1)), int64(place>>fieldBits) * blockBytes, int(binary.LittleEndian.Uint32(x.sizes[4*m:]))}
+	return member{int(place & (mostFields - 1)), int64(place>>fieldBits) * blockBytes,
+		int(binary.LittleEndian.Uint32(x.sizes[4*m:]))}
 }
 
 // key returns the key of sample i.
@@ -132,22 +133,28 @@ func decodeIndex(data []byte, stamp source.Stamp) (*index, error) {
 	if v := binary.LittleEndian.Uint32(data[8:]); v != indexVersion {
 		return nil, fmt.Errorf("%w: version %d, this program writes %d", errStale, v, indexVersion)
 	}
-	x := &index{stamp: source.Stamp{Bytes: int64(number(atBytes)), ModifiedNs: int64(number(atModified))}, links: number(atLinks), ignored: number(atIgnored),
+	x := &index{stamp: source.Stamp{Bytes: int64(number(atBytes)), ModifiedNs: int64(number(atModified))},
+		links: number(atLinks), ignored: number(atIgnored),
 		trailing: number(atTrailing)}
 	if x.stamp != stamp {
-		return nil, fmt.Errorf("%w: the shard had %d bytes and time %d ns, and now has %d bytes and time %d ns", errStale, x.stamp.Bytes, x.stamp.ModifiedNs, stamp.Bytes, stamp.ModifiedNs)
+		return nil, fmt.Errorf("%w: the shard had %d bytes and time %d ns, and now has %d bytes and time %d ns",
+			errStale, x.stamp.Bytes, x.stamp.ModifiedNs, stamp.Bytes, stamp.ModifiedNs)
 	}
-	if expected, got := binary.LittleEndian.Uint32(data[atChecksum:]), crc32.Checksum(data[afterChecksum:], castagnoli); expected != got {
+	if expected, got := binary.LittleEndian.Uint32(data[atChecksum:]), crc32.Checksum(data[afterChecksum:],
+		castagnoli); expected != got {
 		return nil, fmt.Errorf("%w: checksum %08x, expected %08x", source.ErrCorrupt, got, expected)
 	}
-	return x, x.sections(data, number(atSamples), number(atMembers), number(atFields), number(atFieldBytes), number(atKeyBytes))
+	return x, x.sections(data, number(atSamples), number(atMembers), number(atFields), number(atFieldBytes),
+		number(atKeyBytes))
 }
 
 // sections finds the sections, and checks that no record leads outside of them or of the shard.
 func (x *index) sections(data []byte, samples, members, fields, fieldBytes, keyBytes uint64) error {
 	most := uint64(len(data)) // each item takes at least a byte, so no product below overflows
-	if samples > most || members > most || members > mostMembers || samples > members || fields > mostFields || fieldBytes > most || keyBytes > most {
-		return fmt.Errorf("%w: %d samples of %d members and %d fields do not fit in an index of %d bytes", source.ErrCorrupt, samples, members, fields, most)
+	if samples > most || members > most || members > mostMembers || samples > members || fields > mostFields ||
+		fieldBytes > most || keyBytes > most {
+		return fmt.Errorf("%w: %d samples of %d members and %d fields do not fit in an index of %d bytes",
+			source.ErrCorrupt, samples, members, fields, most)
 	}
 	x.samples, x.members = int(samples), int(members)
 	rest, ok := data[headerBytes:], true
@@ -164,7 +171,8 @@ func (x *index) sections(data []byte, samples, members, fields, fieldBytes, keyB
 	names := section(fieldBytes)
 	x.keyBlocks, x.keys = section(8*keyBlocks(samples)), section(keyBytes)
 	if !ok || len(rest) != 0 {
-		return fmt.Errorf("%w: an index of %d bytes does not fit %d samples of %d members", source.ErrCorrupt, most, samples, members)
+		return fmt.Errorf("%w: an index of %d bytes does not fit %d samples of %d members", source.ErrCorrupt,
+			most, samples, members)
 	}
 	for len(names) > 0 && len(names) > int(names[0]) {
 		x.fields = append(x.fields, string(names[1:1+int(names[0])]))
@@ -189,7 +197,8 @@ func (x *index) check() error {
 	fields, bytes := len(x.fields), x.stamp.Bytes
 	for k := range x.members {
 		if m := x.member(k); m.field >= fields || m.at > bytes || int64(m.bytes) > bytes-m.at {
-			return fmt.Errorf("%w: member %d of field %d has %d bytes at %d of a shard of %d", source.ErrCorrupt, k, m.field, m.bytes, m.at, x.stamp.Bytes)
+			return fmt.Errorf("%w: member %d of field %d has %d bytes at %d of a shard of %d",
+				source.ErrCorrupt, k, m.field, m.bytes, m.at, x.stamp.Bytes)
 		}
 	}
 	for b := range keyBlocks(uint64(x.samples)) {

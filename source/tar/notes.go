@@ -43,7 +43,8 @@ func (d *dataset) notes() []source.Note {
 	note("samples skipped", skipped, "", "%d, which lack a field")
 	note("members left out", unused, "", "%d, in fields that are not read")
 	note("members ignored", ignored, "", "%d, whose names belong to no sample")
-	note("links ignored", links, "", "%d, which hold no data; shards without them are made by tar --dereference --hard-dereference")
+	note("links ignored", links, "",
+		"%d, which hold no data; shards without them are made by tar --dereference --hard-dereference")
 	note("data after the end", trailing, tail, "in %d shards, ignored")
 	note("indexes kept", kept, "", "%d, used as they were")
 	note("indexes made", made, "", "%d")

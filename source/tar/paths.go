@@ -22,12 +22,15 @@ func shardPaths(pattern string) ([]string, error) {
 	}
 	if st, err := os.Stat(pattern); err == nil {
 		if st.IsDir() {
-			return nil, fmt.Errorf("%w: %s is a folder; name its shards: path: %s", source.ErrInvalid, pattern, filepath.Join(pattern, "*.tar"))
+			return nil, fmt.Errorf("%w: %s is a folder; name its shards: path: %s", source.ErrInvalid, pattern,
+				filepath.Join(pattern, "*.tar"))
 		}
 		return []string{pattern}, nil
 	}
 	if scheme := url.FindString(pattern); scheme != "" {
-		return nil, fmt.Errorf("%w: path %q begins with %q; shards are read from local files: download them, and name the files", source.ErrInvalid, pattern, scheme)
+		return nil, fmt.Errorf("%w: path %q begins with %q; shards are read from local files: "+
+			"download them, and name the files",
+			source.ErrInvalid, pattern, scheme)
 	}
 	expanded, err := expandBraces(pattern)
 	if err != nil {
@@ -65,7 +68,8 @@ func exists(path string) bool {
 // there are none.
 func glob(pattern string) ([]string, error) {
 	if strings.Contains(pattern, "**") {
-		return nil, fmt.Errorf("%w: path %q: ** is not supported; name the folders, as in {train,val}/*.tar", source.ErrInvalid, pattern)
+		return nil, fmt.Errorf("%w: path %q: ** is not supported; name the folders, as in {train,val}/*.tar",
+			source.ErrInvalid, pattern)
 	}
 	all, err := filepath.Glob(pattern)
 	if err != nil {

@@ -29,7 +29,8 @@ type work struct {
 
 func (d *dataset) newWork() any {
 	n := len(d.fields)
-	return &work{make([]member, n), make([]int, n), make([]uint64, n), make([][]uint64, n), make([]source.Extent, n), make([]byte, n*mostDigits)}
+	return &work{make([]member, n), make([]int, n), make([]uint64, n), make([][]uint64, n),
+		make([]source.Extent, n), make([]byte, n*mostDigits)}
 }
 
 // find returns the shard of a sample, and fills in the places and shapes of its members. The caller
@@ -45,7 +46,8 @@ func (d *dataset) find(i int, w *work) (*shard, error) {
 	s := d.shards[k]
 	err := s.in.look(func() error {
 		if _, lacks := d.chosen[k].find(s.index, number, w); lacks >= 0 {
-			return fmt.Errorf("%w: the index of %s was changed while it was in use; open the source again", source.ErrChanged, s.path)
+			return fmt.Errorf("%w: the index of %s was changed while it was in use; open the source again",
+				source.ErrChanged, s.path)
 		}
 		return nil
 	})
@@ -98,7 +100,8 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		to := dst[spans[k].Start:spans[k].End]
 		if d.fields[k].number {
 			if m.bytes > mostDigits {
-				return 0, fmt.Errorf("%w: %s: field %s has %d bytes, too many for a number", source.ErrCorrupt, d.where(i), d.fields[k].name, m.bytes)
+				return 0, fmt.Errorf("%w: %s: field %s has %d bytes, too many for a number", source.ErrCorrupt,
+					d.where(i), d.fields[k].name, m.bytes)
 			}
 			to = w.numbers[k*mostDigits:][:m.bytes]
 		}

@@ -162,10 +162,13 @@ func (s *shard) lacking(i int, wanted []field, members []member) error {
 	}
 	hint := ""
 	if s.index.links > 0 {
-		hint = fmt.Sprintf(" %d links in this shard hold no data: make it with tar --dereference --hard-dereference.", s.index.links)
+		hint = fmt.Sprintf(" %d links in this shard hold no data: make it with tar --dereference --hard-dereference.",
+			s.index.links)
 	}
-	return fmt.Errorf("%w: %s: sample %q has no %s, it has %s.%s Members of a sample must be adjacent (tar --sort=name). Name the fields that all samples have in fields, "+
-		"or leave such samples out with missing: skip", source.ErrInvalid, s.path, s.index.key(i), strings.Join(lacks, ", "), strings.Join(s.index.fieldsOf(i), ", "), hint)
+	return fmt.Errorf("%w: %s: sample %q has no %s, it has %s.%s Members of a sample must be adjacent (tar "+
+		"--sort=name). Name the fields that all samples have in fields, "+
+		"or leave such samples out with missing: skip", source.ErrInvalid, s.path, s.index.key(i), strings.Join(lacks,
+		", "), strings.Join(s.index.fieldsOf(i), ", "), hint)
 }
 
 // fieldsOf returns the names of the fields of sample i.

@@ -34,7 +34,8 @@ func places(setting, shard string) ([]string, error) {
 		return nil, err
 	}
 	digest := sha256.Sum256([]byte(absolute))
-	distinct := filepath.Base(shard) + "-" + hex.EncodeToString(digest[:8]) + indexSuffix // shards of several folders may share a folder
+	// shards of several folders may share a folder
+	distinct := filepath.Base(shard) + "-" + hex.EncodeToString(digest[:8]) + indexSuffix
 	switch {
 	case setting == noIndex:
 		return nil, nil

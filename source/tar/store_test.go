@@ -122,7 +122,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	version[8]++
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)-20] ^= 1
-	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "no index": whole[:50], "is no index": {}} {
+	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "not an index": whole[:50], "is not an index": {}} {
 		if err := os.Remove(index); err != nil { // first still reads the one before
 			t.Fatal(err)
 		}

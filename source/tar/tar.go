@@ -19,7 +19,9 @@ const (
 )
 
 // Kind is this kind for the list in package kinds.
-var Kind = source.Kind{Name: kind, Doc: "tar shards in the format of webdataset: path, such as train-{000000..000012}.tar or train-*.tar; fields", Open: open}
+var Kind = source.Kind{Name: kind,
+	Doc: "tar shards in the format of webdataset: path, such as train-{000000..000012}.tar or " +
+		"train-*.tar; fields", Open: open}
 
 // settings are the keys of this kind.
 type settings struct {
@@ -53,7 +55,8 @@ func (o *settings) check(shards int) error {
 	case o.OpenFiles < 0:
 		return fmt.Errorf("%w: open_files is %d", source.ErrInvalid, o.OpenFiles)
 	case shards > 1 && filepath.Ext(o.Index) == indexSuffix:
-		return fmt.Errorf("%w: index %q is a file, but there are %d shards; name a folder", source.ErrInvalid, o.Index, shards)
+		return fmt.Errorf("%w: index %q is a file, but there are %d shards; name a folder", source.ErrInvalid,
+			o.Index, shards)
 	}
 	return nil
 }
@@ -128,7 +131,8 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 func (d *dataset) firstFields() (names []string) {
 	for _, s := range d.shards {
 		if s.index.samples > 0 {
-			_ = s.in.look(func() error { names = s.index.fieldsOf(0); return nil }) // on an error choose meets the same error and returns it
+			// on an error choose meets the same error and returns it
+			_ = s.in.look(func() error { names = s.index.fieldsOf(0); return nil })
 			return names
 		}
 	}
@@ -182,7 +186,8 @@ func (d *dataset) describe(o *settings) error {
 	for _, f := range d.fields {
 		read += fmt.Sprintf(" %q %t", f.names, f.number)
 	}
-	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(), Fingerprint: source.Fingerprint(kind, read, files...)}
+	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(),
+		Fingerprint: source.Fingerprint(kind, read, files...)}
 	return nil
 }
 
@@ -201,7 +206,8 @@ func (d *dataset) largest(schema *shm.Schema) (uint64, error) {
 			d.shape(w)
 			_, total, err := schema.Place(w.dims)
 			if err != nil {
-				return fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path, s.index.key(c.largest), err)
+				return fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path,
+					s.index.key(c.largest), err)
 			}
 			most = max(most, total)
 			return nil
@@ -221,9 +227,12 @@ func (d *dataset) noSamples(o *settings) error {
 	}
 	switch {
 	case skipped > 0:
-		return fmt.Errorf("%w: all %d samples of %s lack one of the fields %s; the first has %s", source.ErrInvalid, skipped, o.Path, fieldNames(d.fields), d.firstFields())
+		return fmt.Errorf("%w: all %d samples of %s lack one of the fields %s; the first has %s",
+			source.ErrInvalid, skipped, o.Path, fieldNames(d.fields), d.firstFields())
 	case first.index.ignored > 0 || first.index.links > 0:
-		return fmt.Errorf("%w: no samples in %s: %d members of %s have names without a field (such as 000123.jpg has), %d are links", source.ErrInvalid, o.Path, first.index.ignored,
+		return fmt.Errorf("%w: no samples in %s: %d members of %s have names without a field (such as 000123.jpg has), "+
+			"%d are links",
+			source.ErrInvalid, o.Path, first.index.ignored,
 			first.path, first.index.links)
 	}
 	return fmt.Errorf("%w: no samples in %s: %d empty shards", source.ErrInvalid, o.Path, len(d.shards))

@@ -91,7 +91,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("sample %d: %q, want %d", i, got, n)
 		}
 	}
-	for i, text := range map[int]string{2: `cls is "dog", which is no int64`, 3: "65 bytes, which are no number", 4: "no int64"} {
+	for i, text := range map[int]string{2: `cls is "dog", which is not an int64`, 3: "65 bytes, too many for a number", 4: "not an int64"} {
 		if _, err := s.Read(context.Background(), i, make([]byte, 1000)); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), text) ||
 			!strings.Contains(err.Error(), fmt.Sprintf("sample %q", fmt.Sprint(i))) {
 			t.Errorf("%v; want %q", err, text)
@@ -230,13 +230,13 @@ func TestDamaged(t *testing.T) {
 		kind  error
 		wants []string
 	}{
-		"cut in data":         {whole[:second+512+100], source.ErrCorrupt, []string{"ends in the middle", fmt.Sprint(second + 612), `behind member "1.jpg"`}},
-		"cut in a header":     {whole[:second+100], source.ErrCorrupt, []string{"ends in the middle", `behind member "0.cls"`}},
-		"cut between members": {whole[:second], source.ErrCorrupt, []string{"no end mark", `behind member "0.cls"`, "truncate -s +1024"}},
-		"a broken header":     {broken, source.ErrCorrupt, []string{`behind member "0.cls"`, "invalid tar header"}},
+		"cut in data":         {whole[:second+512+100], source.ErrCorrupt, []string{"is truncated at", fmt.Sprint(second + 612), `after member "1.jpg"`}},
+		"cut in a header":     {whole[:second+100], source.ErrCorrupt, []string{"is truncated at", `after member "0.cls"`}},
+		"cut between members": {whole[:second], source.ErrCorrupt, []string{"no end mark", `after member "0.cls"`, "truncate -s +1024"}},
+		"a broken header":     {broken, source.ErrCorrupt, []string{`after member "0.cls"`, "invalid tar header"}},
 		"nothing":             {nil, source.ErrCorrupt, []string{"is empty"}},
-		"no archive":          {bytesOf(3, 5000), source.ErrInvalid, []string{"is no tar archive"}},
-		"a short text":        {[]byte("hello"), source.ErrInvalid, []string{"is no tar archive"}},
+		"no archive":          {bytesOf(3, 5000), source.ErrInvalid, []string{"is not a tar archive"}},
+		"a short text":        {[]byte("hello"), source.ErrInvalid, []string{"is not a tar archive"}},
 		"an empty archive":    {archive(t, stdtar.FormatUnknown), source.ErrInvalid, []string{"no samples", "1 empty shards"}},
 		"no fields":           {archive(t, stdtar.FormatUnknown, text("LICENSE", "")), source.ErrInvalid, []string{"no samples", "1 members of"}},
 	} {
@@ -264,12 +264,12 @@ func TestDamaged(t *testing.T) {
 	joined := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), whole...))
 	for range 2 {
 		s := mustOpen(t, source.Settings{"path": joined})
-		if got := note(s, "data behind the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
+		if got := note(s, "data after the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
 			t.Errorf("%d samples, %q", s.Info().Samples, got)
 		}
 	}
 	padded := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), make([]byte, 20<<10)...))
-	if got := note(mustOpen(t, source.Settings{"path": padded}), "data behind the end"); got != "" {
+	if got := note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
 		t.Errorf("zeros behind the end: %q", got)
 	}
 }
@@ -349,10 +349,10 @@ func TestRefuses(t *testing.T) {
 		"twice":                 {"path": "{" + path + "," + path + "}"},
 		"fields is empty":       {"path": path, "fields": []string{}},
 		`missing is "drop"`:     {"path": path, "missing": "drop"},
-		`"jpg;" names none`:     {"path": path, "fields": []string{"jpg;"}},
+		`"jpg;" has no name`:     {"path": path, "fields": []string{"jpg;"}},
 		`"txt" is none of`:      {"path": path, "int64": []string{"txt"}},
-		`"jpg" is there twice`:  {"path": path, "fields": []string{"jpg", "JPG"}},
-		`"png" is there twice`:  {"path": path, "fields": []string{"jpg;png", "png"}},
+		`"jpg" occurs twice`:  {"path": path, "fields": []string{"jpg", "JPG"}},
+		`"png" occurs twice`:  {"path": path, "fields": []string{"jpg;png", "png"}},
 		"open_files is -1":      {"path": path, "open_files": -1},
 		"there are 2 shards":    {"path": "{" + path + "," + shardOf(t, text("0.jpg", "")) + "}", "index": "/tmp/x.stocached-index"},
 		"is not UTF-8 of at mo": {"path": shardOf(t, text("0."+strings.Repeat("x", 50), ""))},

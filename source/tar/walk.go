@@ -37,7 +37,8 @@ func walk(ctx context.Context, f *source.File) (*builder, error) {
 		h, err := archive.Next()
 		switch {
 		case err == io.EOF && w.pastEnd:
-			return nil, fmt.Errorf("%w: %s has no end mark after %s: it was truncated, or its writer did not finish; if it is complete, add the mark: truncate -s +1024 %s",
+			return nil, fmt.Errorf("%w: %s has no end mark after %s: it was truncated, or its writer did not finish; "+
+				"if it is complete, add the mark: truncate -s +1024 %s",
 				source.ErrCorrupt, f.Path, memberOr(last, "nothing"), shellQuote(f.Path))
 		case err == io.EOF:
 			return b, w.tail(b)
@@ -75,7 +76,8 @@ func (w *walker) member(b *builder, h *tar.Header) error {
 }
 
 func (w *walker) sparse(h *tar.Header) error {
-	return fmt.Errorf("%w: %s: member %q is a sparse file, whose data is not contiguous; make the shard without --sparse", source.ErrInvalid, w.f.Path, h.Name)
+	return fmt.Errorf("%w: %s: member %q is a sparse file, whose data is not contiguous; make the shard without --sparse",
+		source.ErrInvalid, w.f.Path, h.Name)
 }
 
 // damaged says how far a walk has come.
@@ -88,9 +90,11 @@ func (w *walker) damaged(err error, last string) error {
 	}
 	where := "after " + memberOr(last, "its start")
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: %s is truncated at %d bytes, %s; copy it again", source.ErrCorrupt, w.f.Path, w.f.Stamp.Bytes, where)
+		return fmt.Errorf("%w: %s is truncated at %d bytes, %s; copy it again", source.ErrCorrupt, w.f.Path,
+			w.f.Stamp.Bytes, where)
 	}
-	return fmt.Errorf("%w: %s at about %d of %d bytes, %s: %w; copy it again", source.ErrCorrupt, w.f.Path, w.at, w.f.Stamp.Bytes, where, err)
+	return fmt.Errorf("%w: %s at about %d of %d bytes, %s: %w; copy it again", source.ErrCorrupt, w.f.Path,
+		w.at, w.f.Stamp.Bytes, where, err)
 }
 
 func memberOr(name, none string) string {

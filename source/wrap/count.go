@@ -23,7 +23,8 @@ type Counts struct {
 
 // SecondsBounds are the upper bounds of the buckets of seconds: from a read of memory to a timeout
 // of a disk.
-var SecondsBounds = [...]float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60}
+var SecondsBounds = [...]float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3,
+	100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60}
 
 // Snapshot is a copy of Counts. Its numbers are read one after the other, so a read that ends
 // meanwhile may count in some of them only.
@@ -41,7 +42,8 @@ type Snapshot struct {
 
 // Snapshot returns a copy of the counts.
 func (c *Counts) Snapshot() Snapshot {
-	s := Snapshot{Reads: c.reads.Load(), BlockReads: c.blocks.Load(), Samples: c.samples.Load(), Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{},
+	s := Snapshot{Reads: c.reads.Load(), BlockReads: c.blocks.Load(), Samples: c.samples.Load(),
+		Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{},
 		SecondsSum: time.Duration(c.nanos.Load()).Seconds()}
 	for k, e := range errorKinds {
 		s.Errors[e.kind] = c.errors[k].Load()

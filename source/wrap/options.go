@@ -66,7 +66,8 @@ func applyLimits(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var l limits
-	err := errors.Join(source.Settings(o.Limits).Decode(&l), source.Settings(o.Limits).NotZero("bytes_per_second", "heads"))
+	err := errors.Join(source.Settings(o.Limits).Decode(&l),
+		source.Settings(o.Limits).NotZero("bytes_per_second", "heads"))
 	if rate := (RateOptions{l.BytesPerSecond, l.Latency, l.Heads}); err == nil && rate != (RateOptions{}) {
 		s, err = Rate(s, rate)
 	}

@@ -30,7 +30,8 @@ func Rate(s source.Source, o RateOptions) (source.Source, error) {
 		o.Heads = 1
 	}
 	if o.BytesPerSecond < 0 || o.Latency < 0 || o.Heads < 1 || o.BytesPerSecond == 0 && o.Latency == 0 {
-		return nil, fmt.Errorf("%w: %d bytes a second, a latency of %v and %d heads describe no device", source.ErrInvalid, o.BytesPerSecond, o.Latency, o.Heads)
+		return nil, fmt.Errorf("%w: %d bytes a second, a latency of %v and %d heads describe no device",
+			source.ErrInvalid, o.BytesPerSecond, o.Latency, o.Heads)
 	}
 	d := &device{RateOptions: o, heads: make(chan head, o.Heads)}
 	for range o.Heads {

@@ -45,7 +45,9 @@ type Ahead interface {
 // returns its own error. It returns ErrInvalid for negative options.
 func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 	if o.Size < 0 || o.Readers < 0 || o.Readers > 1024 || o.Keep < 0 {
-		return nil, fmt.Errorf("%w: size: %d bytes, readers: %d, keep: %v: none may be below 0, and at most 1024 readers are allowed", source.ErrInvalid, o.Size, o.Readers, o.Keep)
+		return nil, fmt.Errorf("%w: size: %d bytes, readers: %d, keep: %v: none may be below 0, "+
+			"and at most 1024 readers are allowed",
+			source.ErrInvalid, o.Size, o.Readers, o.Keep)
 	}
 	defaults(&o.Size, 64<<20)
 	defaults(&o.Readers, 4)

@@ -61,10 +61,12 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 //
 // All other errors are final.
 var (
-	passing = []error{unix.EIO, unix.EREMOTEIO, unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
+	passing = []error{unix.EIO, unix.EREMOTEIO, unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS,
+		unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
 		unix.ECONNRESET, unix.ECONNABORTED, unix.ECONNREFUSED, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENETUNREACH, unix.ENETRESET, unix.EPIPE,
 		os.ErrDeadlineExceeded}
-	final = []error{source.ErrIndex, source.ErrShort, source.ErrInvalid, source.ErrChanged, source.ErrCorrupt, source.ErrClosed, context.Canceled, context.DeadlineExceeded,
+	final = []error{source.ErrIndex, source.ErrShort, source.ErrInvalid, source.ErrChanged, source.ErrCorrupt,
+		source.ErrClosed, context.Canceled, context.DeadlineExceeded,
 		fs.ErrNotExist, fs.ErrPermission}
 )
 
