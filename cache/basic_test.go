@@ -9,7 +9,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// kinds are the segments that most tests run on: each way to give a sample its place, in ordinary memory and mapped.
+// kinds are the segments of most tests: each way to place samples, in ordinary memory and mapped.
 func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Options) *shm.Segment, o shm.Options)) {
 	for _, where := range []struct {
 		name string
@@ -28,7 +28,7 @@ func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Op
 	}
 }
 
-// What is stored is found, by every client and every way of reading; what is not stored is a miss.
+// Each client finds stored samples by each way of reading. Other samples are misses.
 func TestSetGetView(t *testing.T) {
 	kinds(t, func(t *testing.T, make func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := make(t, o)
@@ -52,7 +52,7 @@ func TestSetGetView(t *testing.T) {
 	})
 }
 
-// A cache holds as many samples as it has slots, and says why it takes no more.
+// A cache holds as many samples as it has slots, and then returns the reason.
 func TestFull(t *testing.T) {
 	seg := mapped(t, shm.Options{Samples: 16, Slots: 8, SampleBytes: 100})
 	c := attach(t, seg)
@@ -80,7 +80,7 @@ func TestFull(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Calls that make no sense get the error of their kind, and change nothing.
+// Invalid calls return the error of their kind and change nothing.
 func TestBadCalls(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
@@ -140,7 +140,7 @@ func TestBadCalls(t *testing.T) {
 	})
 }
 
-// A batch has the right row in the right place, and leaves rows of misses alone.
+// A batch has the right rows, and rows of misses keep their bytes.
 func TestGather(t *testing.T) {
 	fields := []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, 7}}, {Name: "label", DType: shm.Int64, Dims: nil}}
 	seg := mapped(t, shm.Options{Samples: 100, Slots: 50, Fields: fields})
@@ -197,7 +197,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// Samples of different sizes are gathered by the lengths asked for before, and one that changed its length meanwhile is a miss.
+// Samples of different sizes are gathered by their lengths. A sample whose length has changed is a
+// miss.
 func TestGatherPacked(t *testing.T) {
 	seg := mapped(t, shm.Options{Samples: 20, Variable: true, Limit: 5 << 20})
 	c := attach(t, seg)

@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// row is a line of a table in docs/spec/segment.md.
+// row is a row of a table in docs/spec/segment.md.
 type row struct{ cells []string }
 
-// tables returns the rows of every table under each heading of docs/spec/segment.md, header lines left out.
+// tables returns the rows of all tables under each heading of docs/spec/segment.md, without header
+// rows.
 func tables(t *testing.T) map[string][]row {
 	t.Helper()
 	text, err := os.ReadFile("../docs/spec/segment.md")
@@ -56,8 +57,9 @@ func number(t *testing.T, s string) uint64 {
 	return product
 }
 
-// Ensure that the tables of docs/spec/segment.md give every field of the header, of a field record and of a client record the offset the code has, that their
-// widths leave neither gaps nor overlaps, and that nothing is missing on either side.
+// Ensure that the tables of docs/spec/segment.md have the offsets of the code for all fields of the
+// header, of a field record and of a client record, that their
+// widths leave no gaps or overlaps, and that neither side lacks a field.
 func TestDocumentOffsets(t *testing.T) {
 	doc := tables(t)
 	for _, c := range []struct {
@@ -114,7 +116,8 @@ func TestDocumentOffsets(t *testing.T) {
 	}
 }
 
-// Ensure that the control words, counters, locks, dtypes, flags and states of the document are those of the code.
+// Ensure that the control words, counters, locks, dtypes, flags and states of the document are
+// those of the code.
 func TestDocumentNumbers(t *testing.T) {
 	doc := tables(t)
 	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset, "clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "hand": HandOffset,

@@ -9,9 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzAttach attaches to files with a mutated header page, its checksum made right when fix is set, and of a mutated length. What is refused must be refused with one of the attach errors;
-// what is accepted must be safe: every first and last word and byte of every region is touched. Run it with
-// go test ./shm -run '^$' -fuzz FuzzAttach -fuzzminimizetime 10x (without the last, it mostly minimises).
+// FuzzAttach attaches to files with a mutated header page and length; with fix the checksum is
+// correct. A refused file must give one of the attach errors.
+// For an accepted file the first and last word and byte of each region must be accessible. Run it
+// with
+// go test ./shm -run '^$' -fuzz FuzzAttach -fuzzminimizetime 10x (without the last option it mostly
+// minimises).
 func FuzzAttach(f *testing.F) {
 	for _, o := range []Options{
 		{Samples: 8, Slots: 5, SampleBytes: 16, ClientRecords: 2},

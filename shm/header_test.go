@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// refix makes the checksum of a changed header right again: what a liar would do.
+// refix corrects the checksum of a changed header, as a malicious writer would.
 func refix(page []byte) {
 	binary.LittleEndian.PutUint32(page[HeaderCRC:], headerCRC(page[:HeaderBytes]))
 }
 
-// Ensure that every byte of the header counts: flip any, and the segment is refused, with the version error where the byte says which version, and from a file as from memory.
+// Ensure that each byte of the header counts: a flipped byte makes attach refuse the segment, from
+// a file and from memory. A byte of the version gives the version error.
 func TestEveryByteFlipped(t *testing.T) {
 	image := unpackGolden(t)
 	path := filepath.Join(tempDir(t), "golden-v2")
@@ -55,8 +56,9 @@ func TestEveryByteFlipped(t *testing.T) {
 	open(t, path, OpenOptions{})
 }
 
-// Ensure that a header that lies, with its checksum made right, is refused too, unless what it says is free to be said: for each byte that may change, nothing that the
-// geometry depends on follows from it.
+// Ensure that a header with a wrong value and a correct checksum is refused too, unless the value
+// may vary freely: the geometry depends on no byte
+// that may change.
 func TestEveryByteOfALiar(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	_, honest, err := decodeHeader(image, 2101248)
@@ -72,7 +74,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 			free[span[0]+k] = what
 		}
 	}
-	free[HeaderName+7], free[HeaderName+8] = "name", "name" // the byte before is the '-', whose neighbour is no letter
+	free[HeaderName+7], free[HeaderName+8] = "name", "name" // the byte before is '-', whose neighbours are no letters
 	for k := range HeaderBytes {
 		if k >= HeaderCRC && k < HeaderCRC+4 {
 			continue
@@ -86,7 +88,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 		case ok && err != nil:
 			t.Errorf("byte %d (%s): %v", k, what, err)
 		case !ok && err == nil:
-			t.Errorf("byte %d is %#x instead of %#x, and nobody minds", k, page[k], image[k])
+			t.Errorf("byte %d is %#x instead of %#x, and attach accepts it", k, page[k], image[k])
 		case err == nil:
 			if g.Samples = honest.Samples; g != honest {
 				t.Errorf("byte %d (%s): the geometry is %+v, was %+v", k, what, g, honest)
@@ -95,7 +97,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 	}
 }
 
-// Ensure that a file of any other length than the header says is refused, and that no length crashes.
+// Ensure that a file of any other length than in its header is refused, and that no length crashes.
 func TestEveryTruncation(t *testing.T) {
 	image := unpackGolden(t)
 	path := filepath.Join(tempDir(t), "golden-v2")
@@ -127,7 +129,8 @@ func TestEveryTruncation(t *testing.T) {
 	}
 }
 
-// Ensure that other versions are refused in both directions with both versions in the message, that a higher minor may use reserved bytes, and that our own may not.
+// Ensure that other versions are refused in both directions, with both versions in the message, and
+// that a higher minor version may use reserved bytes, ours not.
 func TestVersions(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	decode := func(change func(page []byte)) error {
@@ -160,7 +163,8 @@ func TestVersions(t *testing.T) {
 	}), ErrFormat, "unknown flags 0x20")
 }
 
-// Ensure that numbers which overflow, overlap or leave the file are refused, with the checksum right and everything that can be made consistent made so.
+// Ensure that numbers that overflow, overlap or leave the file are refused, with a correct checksum
+// and all else consistent.
 func TestLyingNumbers(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	for _, c := range []struct {
@@ -203,7 +207,7 @@ func TestLyingNumbers(t *testing.T) {
 	}
 }
 
-// Ensure that a header comes back as it was encoded, for random schemas of both kinds.
+// Ensure that a decoded header equals the encoded one, for random schemas of both kinds.
 func TestHeaderRoundTrip(t *testing.T) {
 	for _, o := range []Options{
 		{Samples: 1, SampleBytes: 1},

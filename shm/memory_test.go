@@ -15,7 +15,7 @@ import (
 
 func init() { children["in-cgroup"] = childInCgroup }
 
-// files lays out a machine of text files.
+// files makes a machine of text files.
 func files(t *testing.T, content map[string]string) kernel {
 	t.Helper()
 	root := t.TempDir()
@@ -37,7 +37,8 @@ const (
 	mountV1 = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n35 31 0:32 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n36 31 0:33 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 )
 
-// Ensure that limits are found at every level of cgroup v1 and v2, in containers too, that file cache counts as available and tmpfs pages do not, and that no limit is none.
+// Ensure that limits are found at each level of cgroup v1 and v2, in containers too, that file
+// cache counts as available and tmpfs pages do not, and that a missing limit is no limit.
 func TestRooms(t *testing.T) {
 	const g = 1 << 30
 	machine := memoryLimit{"the machine (MemAvailable)", 16 * g, 8 * g, level{}}
@@ -76,7 +77,7 @@ func TestRooms(t *testing.T) {
 		}, []memoryLimit{{"cgroup / (memory.max)", g, g, level{2, 0}}}},
 		{"v2, outside of the namespace's root", map[string]string{
 			"proc/self/cgroup":                   "0::/../../other\n",
-			"sys/fs/cgroup/other/memory.max":     "7\n", // another of that name
+			"sys/fs/cgroup/other/memory.max":     "7\n", // another cgroup with that name
 			"sys/fs/cgroup/other/memory.current": "7\n",
 			"proc/self/mountinfo":                mountV2,
 			"sys/fs/cgroup/memory.max":           "1073741824\n",
@@ -99,7 +100,7 @@ func TestRooms(t *testing.T) {
 		}, []memoryLimit{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, level{1, 1}}}},
 		{"a mount of another container's group", map[string]string{
 			"proc/self/cgroup": "4:memory:/docker/abcd\n",
-			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // whose name only begins alike
+			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // a name with the same beginning
 			"sys/fs/cgroup/memory/d/memory.usage_in_bytes": "7\n",
 			"proc/self/mountinfo":                          "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "1073741824\n",
@@ -114,7 +115,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// Ensure that numbers which are none are an error that names the file, and not a limit that nobody set.
+// Ensure that text in place of a number is an error that names the file, and no limit.
 func TestRoomsGarbage(t *testing.T) {
 	base := map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/j\n", "proc/self/mountinfo": mountV2, "sys/fs/cgroup/j/memory.max": "100\n",
 		"sys/fs/cgroup/j/memory.current": "10\n", "sys/fs/cgroup/j/memory.stat": "active_file 1\n"}
@@ -135,7 +136,7 @@ func TestRoomsGarbage(t *testing.T) {
 	}
 }
 
-// Ensure that the numbers of this machine can be read at all, and make sense.
+// Ensure that the numbers of this machine can be read and are plausible.
 func TestRoomsHere(t *testing.T) {
 	limits, err := (kernel{"/"}).memoryLimits()
 	if err != nil {
@@ -149,7 +150,7 @@ func TestRoomsHere(t *testing.T) {
 	t.Logf("%+v", limits)
 }
 
-// Ensure that the floor is a sixteenth within its bounds, and that what is below it is not usable.
+// Ensure that the floor is a sixteenth within its bounds, and that memory below it is not usable.
 func TestFloor(t *testing.T) {
 	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20, 16 << 30: 1 << 30, 1 << 40: FloorMax} {
 		r := memoryLimit{total: total, available: total}
@@ -165,7 +166,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the tightest room, with the numbers in the message.
+// Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the
+// tightest limit, with the numbers in the message.
 func TestBudget(t *testing.T) {
 	const g = 1 << 30
 	machine := memoryLimit{what: "the machine", total: 64 * g, available: 32 * g}
@@ -177,7 +179,7 @@ func TestBudget(t *testing.T) {
 	b.need++
 	want(t, b.check(), ErrMemory, "needs 3221225473 bytes", "/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
 		"17179869184 bytes (16.0 GiB) that other caches (1)", "leaves 3221225472 bytes (3.0 GiB)", "--size", "stocached gc", "remount")
-	b.promised = 30 * g // more than there is
+	b.promised = 30 * g // more than the size
 	want(t, b.check(), ErrMemory, "leaves 0 bytes")
 	b.tmpfs, b.need = false, 31*g // a memfd: 32 - 1 of floor
 	if err := b.check(); err != nil {
@@ -190,7 +192,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Ensure that what one look grants is a sixteenth of what is above the floor, in whole pages and at most 64 MiB, and that at the floor it is an error with the numbers.
+// Ensure that one check grants a sixteenth of the memory above the floor, in whole pages and at
+// most 64 MiB, and that at the floor it is an error with the numbers.
 func TestGrant(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	at := func(above uint64) kernel {
@@ -207,7 +210,8 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// Ensure that in a real cgroup of 512 MiB a cache that does not fit is refused before anything is allocated, and that a fill which checks as it should is told FULL and is not killed.
+// Ensure that in a real cgroup of 512 MiB a cache that does not fit is refused before any
+// allocation, and that a fill that draws from its allowance gets FULL and is not killed.
 func TestRealCgroup(t *testing.T) {
 	g := memoryGroup(t, 512<<20)
 	runInGroup(t, g, "in-cgroup", g.LimitFile)
@@ -254,7 +258,7 @@ func childInCgroup(args []string) error {
 	if err != nil {
 		return err
 	}
-	// Others take memory after the check. What is left is not enough for all slots.
+	// Another allocation after the check. The rest is not enough for all slots.
 	other, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err

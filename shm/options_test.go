@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Ensure that each bad option is refused with its name in the message, and that all complaints come at once.
+// Ensure that each bad option is refused with its name in the message, and that all complaints come
+// at once.
 func TestOptionsRefused(t *testing.T) {
 	ok := Options{Samples: 10, SampleBytes: 100}
 	if _, _, err := ok.plan(); err != nil {
@@ -82,7 +83,8 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
-// Ensure that with a limit the file never exceeds it, that one more slot would, and that a limit which is too small says which one is not.
+// Ensure that the file never exceeds a limit, that one more slot would, and that the error for a
+// small limit names one that is large enough.
 func TestLimit(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -134,7 +136,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Ensure that without a limit there is room for every sample, and that a number of slots is kept to, or refused with what it would take.
+// Ensure that without a limit all samples fit, and that a number of slots is kept, or refused with
+// the required limit.
 func TestSlots(t *testing.T) {
 	for _, c := range []struct {
 		o     Options
@@ -156,7 +159,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Ensure that fields are placed as docs/spec/segment.md says: in order, aligned to their items, the stride aligned to the largest.
+// Ensure that fields are placed as docs/spec/segment.md says: in order, aligned to their items, the
+// stride aligned to the largest.
 func TestFieldLayout(t *testing.T) {
 	fields := []Field{{Name: "a", DType: Uint8, Dims: []uint64{3}, Offset: 77}, {Name: "b", DType: Float64}, {Name: "c", DType: Bool}, {Name: "d", DType: Complex128, Dims: []uint64{2}}, {Name: "e", DType: BFloat16}}
 	o := Options{Samples: 1, Fields: fields}
@@ -177,7 +181,7 @@ func TestFieldLayout(t *testing.T) {
 	}
 }
 
-// Ensure that every dtype has a name that leads back to it, and that others are refused with the list.
+// Ensure that ParseDType reverses String for each dtype, and refuses other names with the list.
 func TestDTypes(t *testing.T) {
 	for d := range dtypeCount {
 		if back, err := ParseDType(d.String()); err != nil || back != d || d.ItemSize() == 0 {

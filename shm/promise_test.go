@@ -15,7 +15,7 @@ func init() {
 	children["second-in-cgroup"] = childSecondInCgroup
 }
 
-// memoryLeft is what a new cache without a name may take now.
+// memoryLeft returns how much memory a new cache without a name may take now.
 func memoryLeft(t *testing.T) uint64 {
 	t.Helper()
 	limits, err := (kernel{"/"}).memoryLimits()
@@ -28,9 +28,10 @@ func memoryLeft(t *testing.T) uint64 {
 	return others.tightest(limits).Left
 }
 
-// Ensure that memory is promised once: caches of a third of it each are refused from the third one on, with the numbers, whether they have a name or not and whoever has them.
+// Ensure that memory is promised once: of caches of a third of it each, the third and later ones
+// are refused, with the numbers, with or without a name, and for any process.
 func TestMemoryIsPromisedOnce(t *testing.T) {
-	dir := mountTmpfs(t, "size=1t") // which sets no limit that matters
+	dir := mountTmpfs(t, "size=1t") // a size that sets no limit here
 	third := memoryLeft(t) / 3
 	o := Options{Samples: 1 << 20, Slots: third >> 20, SampleBytes: 1 << 20}
 	for k := range 4 {
@@ -51,7 +52,8 @@ func TestMemoryIsPromisedOnce(t *testing.T) {
 	t.Errorf("4 caches of %d bytes each were made out of %d", third, 3*third)
 }
 
-// Ensure that the caches of other processes count, while they live and as long as they have something to fill; and that one which is reserved, on the heap, or without a client does not.
+// Ensure that the caches of other processes count while these live and the caches are not full. A
+// reserved one, one on the heap, and one without a client do not count.
 func TestPromises(t *testing.T) {
 	mine := create(t, Options{Samples: 100, SampleBytes: 1 << 20})
 	promised := func(s *Segment) uint64 {
@@ -126,11 +128,12 @@ func childHoldCache([]string) error {
 		return err
 	}
 	fmt.Println(s.FD())
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is done
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test has ended
 	return errors.Join(l.Close(), s.Close())
 }
 
-// Ensure that the kernel's list of locks is read as it is written: clients are who holds both locks of a cache for reading.
+// Ensure that the kernel's list of locks is parsed: a client is a process that holds both locks of
+// a cache for reading.
 func TestClientsOfLocks(t *testing.T) {
 	k := files(t, map[string]string{"proc/locks": `1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096
 2: FLOCK  ADVISORY  READ 1234 00:01:82147 0 EOF
@@ -159,7 +162,8 @@ garbage
 	}
 }
 
-// Ensure that for a cgroup's limit the caches with a client in it count, and for that of the machine all.
+// Ensure that for a cgroup's limit only the caches with a client in it count, and for that of the
+// machine all.
 func TestPromisesOfCgroups(t *testing.T) {
 	k := files(t, map[string]string{
 		"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": mountV2,
@@ -198,7 +202,8 @@ func TestPromisesOfCgroups(t *testing.T) {
 	}
 }
 
-// Ensure that in a real cgroup of 1 GiB a second cache of 500 MiB is refused because the first may yet take them; a large one outside does not count.
+// Ensure that in a real cgroup of 1 GiB a second cache of 500 MiB is refused because of the first
+// one's promise. A large one outside does not count.
 func TestPromisesInRealCgroup(t *testing.T) {
 	outside := create(t, Options{Samples: 2000, SampleBytes: 1 << 20})
 	locks(t, outside)
@@ -229,7 +234,8 @@ func childSecondInCgroup(args []string) error {
 	return second.Close()
 }
 
-// Ensure that promises follow no symbolic link that stands at the top of a tmpfs as if it were a user's folder of caches.
+// Ensure that promises follow no symbolic link at the top of a tmpfs that looks like a user's
+// folder of caches.
 func TestPromisesFollowNoLink(t *testing.T) {
 	elsewhere, err := os.MkdirTemp("/dev/shm", "test-elsewhere-")
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Ensure that packed words come apart as they were put together, at the ends of every field, and that a generation past its last is 0 without touching its neighbours.
+// Ensure that unpacked words equal the packed values, at the ends of all fields, and that the
+// generation after the last is 0 and changes no other field.
 func TestWords(t *testing.T) {
 	fixed, arena := Geometry{}, Geometry{Flags: FlagVariable}
 	for _, c := range []struct {
@@ -66,7 +67,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Ensure that no two words of a segment are the same memory, and that all lie in their region, in every kind of segment.
+// Ensure that no two words of a segment share memory, and that all lie in their regions, in each
+// kind of segment.
 func TestRegionsDoNotOverlap(t *testing.T) {
 	for _, o := range []Options{
 		{Samples: 257, Slots: 100, SampleBytes: 33, ClientRecords: 5},
@@ -129,7 +131,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Ensure that the fence returns, with what was loaded before it intact: on arm64 it is assembly.
+// Ensure that the fence returns and keeps loaded values: on arm64 it is assembly.
 func TestLoadFence(t *testing.T) {
 	var words [64]uint64
 	for k := range words {
