@@ -15,7 +15,7 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// every is a frame of each type, and what it must parse as.
+// every is a frame of each type, and its parsed form.
 var every = []struct {
 	frame []byte
 	parse func(body []byte) (any, error)
@@ -75,7 +75,7 @@ func TestWrongLengths(t *testing.T) {
 			}
 		}
 		if got, err := c.parse(append(bytes.Clone(body), 0)); !errors.Is(err, control.ErrProtocol) {
-			t.Errorf("%v with a byte behind it: %+v, %v", name, got, err)
+			t.Errorf("%v with a byte after it: %+v, %v", name, got, err)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// However many samples fail, the answer fits its limit, and says of each that it failed.
+// For any number of failed samples, the answer fits its limit and names each.
 func TestManyFailures(t *testing.T) {
 	failures := make([]control.Failure, control.MaxIndices)
 	for k := range failures {
@@ -121,7 +121,7 @@ func TestManyFailures(t *testing.T) {
 	}
 }
 
-// What somebody else wrote cannot control a terminal.
+// Text from another program cannot control a terminal.
 func TestTextIsMadePrintable(t *testing.T) {
 	e, err := control.ParseError(control.AppendError(nil, 1, control.CodeRead, "a\x1b[2Jb\xffc\nd\u009b2Je")[control.HeaderBytes:])
 	if err != nil || e.Text != "a\ufffd[2Jb\ufffdc\ufffdd\ufffd2Je" {
@@ -179,7 +179,8 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// FuzzFrames: whatever comes, no panic, nothing but ErrProtocol, and what is taken comes out the same when it is made again.
+// FuzzFrames: any input causes no panic and only ErrProtocol, and an accepted frame is the same
+// when it is encoded again.
 func FuzzFrames(f *testing.F) {
 	for _, c := range every {
 		f.Add(c.frame)
@@ -210,7 +211,7 @@ func FuzzFrames(f *testing.F) {
 			case control.FetchBody:
 				again = control.AppendFetch(nil, h.Type, h.Request, m)
 			default:
-				continue // text comes out as it can be shown
+				continue // text becomes printable
 			}
 			if !bytes.Equal(again[control.HeaderBytes:], body) {
 				t.Fatalf("%v: %x, made again %x", h.Type, body, again[control.HeaderBytes:])

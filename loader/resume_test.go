@@ -12,7 +12,8 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// All ranks together read every sample once, whatever their number; with Pad and Drop they have as many batches.
+// All ranks together read each sample once, for any number of ranks. With Pad and Drop they have
+// the same number of batches.
 func TestRanks(t *testing.T) {
 	const samples, size = 53, 4
 	d := newDataset(samples, 20)
@@ -50,7 +51,8 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// A job that ends behind any batch goes on with another number of ranks, workers and samples a batch: nothing is lost, and nothing comes twice.
+// A job that ends after any batch continues with another number of ranks, workers and samples a
+// batch: no sample is lost, and none comes twice.
 func TestResumeAnywhere(t *testing.T) {
 	const samples = 60
 	d := newDataset(samples, 20)
@@ -78,7 +80,7 @@ func TestResumeAnywhere(t *testing.T) {
 					}
 				}
 				s := l.State()
-				if s.Epoch == 3 { // the epoch was over before that
+				if s.Epoch == 3 { // the epoch ended earlier
 					s = loader.State{Order: s.Order, Epoch: 2, Position: samples}
 				}
 				states = append(states, s)
@@ -114,7 +116,7 @@ func TestResumeAnywhere(t *testing.T) {
 	}
 }
 
-// A state of another order, or one that cannot be, is refused with the numbers.
+// A state of another order, or an invalid one, is refused with the numbers.
 func TestResumeRefuses(t *testing.T) {
 	d := newDataset(50, 20)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: shuffled(50)})
@@ -131,7 +133,7 @@ func TestResumeRefuses(t *testing.T) {
 	if now := l.State(); now.Position != 0 {
 		t.Error(now)
 	}
-	s.Position = 50 // an epoch that is over: nothing comes, and the next one is to come
+	s.Position = 50 // an epoch that has ended: nothing comes, and the next one follows
 	if err := l.Resume(s); err != nil || l.Len() != 0 {
 		t.Fatal(err, l.Len())
 	}
@@ -140,7 +142,7 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
-// Every complaint about the options comes at once.
+// All complaints about the options come at once.
 func TestBadOptions(t *testing.T) {
 	d := newDataset(50, 20)
 	_, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: order.Order{Samples: 51}})
@@ -163,7 +165,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// DropLast leaves out what is no whole batch, and Len says how many there are.
+// DropLast leaves out an incomplete batch, and Len counts the others.
 func TestDropLast(t *testing.T) {
 	d := newDataset(50, 20)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 8, DropLast: true})
@@ -175,7 +177,8 @@ func TestDropLast(t *testing.T) {
 	}
 }
 
-// An order with weights and one of several datasets do as well: the same draws in the same batches, resumed behind any of them.
+// WeightedOrder and MixedOrder work too: the same draws in the same batches, resumed after any of
+// them.
 func TestOtherOrders(t *testing.T) {
 	const samples = 60
 	d := newDataset(samples, 20)

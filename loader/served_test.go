@@ -21,7 +21,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// serve starts a server of a cache with the samples of a dataset, all of them or so many, and returns how to find it and how to end it.
+// serve starts a server of a cache with slots for the samples of a dataset. It returns how to find
+// it and how to end it.
 func serve(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, stop func()) {
 	t.Helper()
 	o, data, _, stop = serving(t, d, slots)
@@ -95,7 +96,8 @@ func dial(t *testing.T, o client.DialOptions) *client.Served {
 	return c
 }
 
-// Through a server: the same batches, each sample counted once, all hits in the second epoch; and without the server those that are there.
+// Through a server batches are the same, each sample counts once, and the second epoch has only
+// hits. Without the server hits still work.
 func TestServed(t *testing.T) {
 	for _, bytes := range []int{500, 0} {
 		d := newDataset(120, bytes)
@@ -151,7 +153,8 @@ func TestServedWithoutRoom(t *testing.T) {
 	}
 }
 
-// What the server cannot read is an error with the index of the sample and the server's reason; without a server it is ErrNoServer, and the loader goes on when there is one.
+// A sample that the server cannot read is an error with its index and the server's reason. Without
+// a server it is ErrNoServer, and the loader continues when a server is there.
 func TestServedFailures(t *testing.T) {
 	d := newDataset(30, 0)
 	o, data, stop := serve(t, d, 30)
@@ -194,7 +197,8 @@ func TestServedFailures(t *testing.T) {
 	}
 }
 
-// A loader whose order the server has been told finds what it has read ahead; one whose order it has not finds nothing.
+// A loader finds the samples that the server has read ahead if the server knows its order, else
+// none.
 func TestServedByPlan(t *testing.T) {
 	for _, plan := range []bool{false, true} {
 		d := newDataset(600, 500)
@@ -219,7 +223,7 @@ func TestServedByPlan(t *testing.T) {
 			}
 			n += b.Len()
 			b.Release()
-			eventually(t, "the server has read ahead", func() bool { // of what the loader has asked for: this batch, the one ahead, and the one that is just begun
+			eventually(t, "the server has read ahead", func() bool { // this batch, the one ahead, and the one that the loader has just begun
 				state, err := c.State(order0[min(n+29, len(order0)-1)])
 				return !plan || err != nil || state == client.StateReady
 			})

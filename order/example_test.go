@@ -6,7 +6,7 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// Two ranks stop in the middle of an epoch, and three go on.
+// Two ranks stop in the middle of an epoch, and three continue.
 func ExampleShard() {
 	epoch, err := order.Order{Samples: 10, Kind: order.Shuffled, Seed: 1}.Epoch(0)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// ratiosToTry are few and many, alike and far apart.
+// ratiosToTry returns few and many ratios, equal and very different ones.
 func ratiosToTry() [][]uint64 {
 	random := rand.New(rand.NewPCG(5, 5))
 	all := [][]uint64{{1}, {1, 1}, {1, 2}, {7, 3}, {1, 1000}, {1, 1<<31 - 2}, {1, 1, 1}, {7, 2, 1}, {1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89}, slices.Repeat([]uint64{1}, 64), slices.Repeat([]uint64{5}, 1000),
@@ -30,8 +30,9 @@ func ratiosToTry() [][]uint64 {
 	return all
 }
 
-// Ensure that of any first positions every dataset has its part, off by less than 1 for two datasets and by less than 4 for any number; and that what is found for a position by going down the
-// tree is what walking from the begin finds, and the other way up.
+// Ensure that in each prefix of positions each dataset has its share, off by less than 1 for two
+// datasets and by less than 4 for any number. A search down the tree must agree with a walk
+// from the start, and with a search up the tree.
 func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 	worst := 0.0
 	for _, ratios := range ratiosToTry() {
@@ -61,7 +62,7 @@ func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 			}
 		}
 		random := rand.New(rand.NewPCG(6, 6))
-		for range 300 { // far away
+		for range 300 { // far from the start
 			p := random.Uint64N(MaxSamples)
 			d, item := tree.at(p)
 			if tree.position(d, item) != p || tree.count(d, p) != item || tree.count(d, p+1) != item+1 {
@@ -78,8 +79,10 @@ func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 	}
 }
 
-// Ensure that turns are spread as by chance, so that each of several ranks gets as much of every dataset; where strata differ in size and as many ranks as the sum of the ratios always meet the
-// same ones, to within a fifth.
+// Ensure that the positions of datasets are spread as by chance, so that each rank gets the same
+// share of every dataset. If strata differ in size and the number of ranks is the sum of the
+// ratios,
+// so that ranks always meet the same strata, the shares agree within a fifth.
 func TestTurnsAreSpread(t *testing.T) {
 	const items = 100_000
 	for _, ratios := range [][]uint64{{1, 1}, {1, 3}, {2, 5}, {3, 7}, {1, 9}} {
@@ -111,7 +114,7 @@ func mixed(t testing.TB, o MixedOrder, number uint64) *Epoch {
 	return e
 }
 
-// streams returns the local indices of each dataset in the order in which they come.
+// streams returns the local indices of each dataset in their order.
 func streams(t testing.TB, o MixedOrder, e *Epoch) [][]uint64 {
 	t.Helper()
 	var sizes []uint64
@@ -143,7 +146,8 @@ func streams(t testing.TB, o MixedOrder, e *Epoch) [][]uint64 {
 	return result
 }
 
-// passes ensures that a stream goes through its dataset pass by pass, each sample once in each, and no two passes alike. It returns how many whole ones there are.
+// passes checks that a stream reads its dataset pass by pass, each sample once in each, and no two
+// passes alike. It returns the number of complete passes.
 func passes(t *testing.T, what string, stream []uint64, samples uint64, shuffled bool) int {
 	t.Helper()
 	var before []uint64
@@ -209,7 +213,7 @@ func TestMixesStopWhereTheyShould(t *testing.T) {
 	}
 }
 
-// Ensure that two datasets of one size and seed are not read in one order.
+// Ensure that two datasets of one size and seed are read in different orders.
 func TestDatasetsOfAMixDiffer(t *testing.T) {
 	o := MixedOrder{Orders: []Order{{Samples: 500, Kind: Shuffled}, {Samples: 500, Kind: Shuffled}}, Ratios: []uint64{1, 1}, Stop: StopAll}
 	both := streams(t, o, mixed(t, o, 0))
@@ -228,7 +232,7 @@ func TestDatasetsOfAMixDiffer(t *testing.T) {
 	}
 }
 
-// Ensure that a mix of very many samples and datasets takes what the datasets take, and no more.
+// Ensure that the memory of a mix grows with the number of datasets only.
 func TestHugeMixes(t *testing.T) {
 	o := MixedOrder{Orders: slices.Repeat([]Order{{Samples: 1 << 10, Kind: Shuffled}}, MaxDatasets), Ratios: slices.Repeat([]uint64{1}, MaxDatasets), Stop: StopAll}
 	o.Orders = append(o.Orders[:MaxDatasets-2:MaxDatasets-2], Order{Samples: MaxSamples / 4, Kind: Shuffled}, Order{Samples: 1, Kind: Shuffled})

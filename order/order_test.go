@@ -23,7 +23,7 @@ func epoch(t testing.TB, o order.Order, number uint64) *order.Epoch {
 	return e
 }
 
-// orders are of all kinds and sizes, with last blocks and windows that are short.
+// orders are of all kinds and sizes, with short last blocks and windows.
 func orders() (all []order.Order) {
 	for _, n := range []uint64{1, 2, 7, 64, 257, 1000, 4099} {
 		all = append(all, order.Order{Samples: n, Kind: order.Sequential}, order.Order{Samples: n, Kind: order.Shuffled, Seed: 5})
@@ -37,7 +37,8 @@ func orders() (all []order.Order) {
 	return all
 }
 
-// Ensure that an epoch has every sample once, that Position is the inverse of At, and that Fill gives what At gives.
+// Ensure that an epoch has each sample once, that Position is the inverse of At, and that Fill
+// equals At.
 func TestEpochHasEverySampleOnce(t *testing.T) {
 	for _, o := range orders() {
 		e := epoch(t, o, 3)
@@ -66,7 +67,7 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 	}
 }
 
-// Ensure that what a kind promises holds: which samples may stand where.
+// Ensure that samples stand only where their kind allows.
 func TestKindsKeepTheirPlaces(t *testing.T) {
 	windows := epoch(t, order.Order{Samples: 1003, Kind: order.Windows, Seed: 1, Window: 50}, 0)
 	for k := range uint64(1003) {
@@ -76,7 +77,7 @@ func TestKindsKeepTheirPlaces(t *testing.T) {
 	}
 	const n, block, window = 1003, 10, 4
 	blocks := epoch(t, order.Order{Samples: n, Kind: order.Blocks, Seed: 1, Window: window, Block: block}, 0)
-	var order []uint64 // blocks as they first come
+	var order []uint64 // blocks in the order of their first samples
 	since := map[uint64]int{}
 	for k := range uint64(n) {
 		b := blocks.At(k) / block
@@ -92,7 +93,7 @@ func TestKindsKeepTheirPlaces(t *testing.T) {
 		t.Errorf("%d blocks come as %v", len(order), order)
 	}
 	open := 0
-	for k := 0; k+window <= len(order); k += window { // all of a window come before any of the next
+	for k := 0; k+window <= len(order); k += window { // all of a window come before those of the next
 		for _, b := range order[k : k+window] {
 			if since[b] < open {
 				t.Errorf("block %d of window %d comes at %d", b, k/window, since[b])
@@ -102,7 +103,7 @@ func TestKindsKeepTheirPlaces(t *testing.T) {
 	}
 }
 
-// Ensure that seeds, epochs, and windows of one epoch have nothing to do with each other.
+// Ensure that seeds, epochs, and windows of one epoch are independent.
 func TestOrdersDiffer(t *testing.T) {
 	const n = 1000
 	first := func(o order.Order, number uint64) []int {
@@ -122,7 +123,7 @@ func TestOrdersDiffer(t *testing.T) {
 				same++
 			}
 		}
-		if same > 10 { // 1 is to be expected
+		if same > 10 { // 1 is expected
 			t.Errorf("%s: %d samples of %d stand in the same place", name, same, n)
 		}
 	}
@@ -167,7 +168,7 @@ func TestOrdersThatCannotBe(t *testing.T) {
 	}
 }
 
-// Ensure that orders too large for any memory work as well.
+// Ensure that orders of any size work.
 func TestHugeOrders(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, o := range []order.Order{
@@ -201,9 +202,9 @@ func ExampleOrder() {
 	// [8 1 0 5 7 9 3 6 4 2]
 }
 
-var update = flag.Bool("update", false, "write testdata/order.txt anew: only when docs/spec/order.md changes")
+var update = flag.Bool("update", false, "write testdata/order.txt again: only when docs/spec/order.md changes")
 
-// vectors are the orders of testdata/order.txt, which C and Python are tested with as well.
+// vectors are the orders of testdata/order.txt, which the tests of C and Python read too.
 func vectors() (all []order.Order) {
 	for _, seed := range []uint64{0, 1, math.MaxUint64} {
 		for _, n := range []uint64{1, 2, 10, 256, 257, 1000, 1281167, 1<<30 + 1, 1e9, order.MaxSamples} {
@@ -215,7 +216,7 @@ func vectors() (all []order.Order) {
 	return all
 }
 
-// Ensure that orders are what they were: docs/spec/order.md.
+// Ensure that orders do not change: docs/spec/order.md.
 func TestVectors(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprint(&b, `# Every implementation of docs/spec/order.md is tested with this file. Lines are of four kinds; indices at some positions stand at their ends.
@@ -258,7 +259,7 @@ func settings(o order.Order) string {
 	return fmt.Sprintf("%d %d %d %d %d", o.Kind, o.Samples, o.Seed, o.Window, o.Block)
 }
 
-// indices writes how many there are, their digest and some of them.
+// indices writes the number of indices, their digest and some of them.
 func indices(b *strings.Builder, n uint64, fill func(dst []int, first uint64) int) {
 	all := make([]int, min(n, 20000))
 	all = all[:fill(all, 0)]
@@ -295,7 +296,7 @@ func shardVectors(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// pattern is the weight of a sample in a line of testdata/order.txt.
+// pattern returns the weight of a sample in a line of testdata/order.txt.
 func pattern(number int, i uint64) float64 {
 	switch number {
 	case 0:
@@ -333,7 +334,7 @@ func patterned(t testing.TB, number int, n uint64) *order.Weights {
 func weightedVectors(t *testing.T, b *strings.Builder) {
 	for number := range 6 {
 		for k, n := range []uint64{1, 2, 3, 10, 257, 1000, 100003} {
-			if number == 3 && n == 1 { // mix(0) is 0, and so would be all weights
+			if number == 3 && n == 1 { // mix(0) is 0, and then all weights would be 0
 				continue
 			}
 			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000, order.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
@@ -347,7 +348,7 @@ func weightedVectors(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// mixes are of few and many datasets, with ratios that fit their sizes and others.
+// mixes are of few and many datasets, with ratios that match their sizes and others.
 func mixes() (all []order.MixedOrder) {
 	shuffled := func(n uint64) order.Order { return order.Order{Samples: n, Kind: order.Shuffled} }
 	many := order.MixedOrder{Seed: 8}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A model of an order is the same thing made with true shuffles: the index at each position.
+// model is an order made with true shuffles: the index at each position.
 type model func(random *rand.Rand) []int
 
 func blocksModel(samples, block, window int) model {
@@ -39,7 +39,8 @@ func windowsModel(samples, window int) model {
 	}
 }
 
-// features are what a user may notice of an order of n samples: each gives one bin of bins for an epoch, so that epochs count independently.
+// features are properties of an order of n samples that a user may notice. Each gives one bin of
+// bins for an epoch, so that epochs count independently.
 var features = []struct {
 	name string
 	bins int
@@ -97,7 +98,7 @@ var features = []struct {
 	}},
 }
 
-// counted are the bins of each feature over many epochs.
+// counted returns the bins of each feature over many epochs.
 func counted(epochs int, order func(epoch int) []int) [][]float64 {
 	counts := make([][]float64, len(features))
 	for f := range counts {
@@ -112,7 +113,8 @@ func counted(epochs int, order func(epoch int) []int) [][]float64 {
 	return counts
 }
 
-// apart is how far two counts are from being of one distribution, in standard deviations of the chi-square.
+// apart returns the distance of two counts, if they have one distribution, in standard deviations
+// of chi-square.
 func apart(a, b []float64) float64 {
 	chi, freedom := 0.0, -1.0
 	for k := range a {
@@ -128,8 +130,9 @@ func apart(a, b []float64) float64 {
 	return (chi - freedom) / math.Sqrt(2*freedom)
 }
 
-// Ensure that blocks and windows, of even and odd sizes and with short last ones, cannot be told from the same made with true shuffles; and that the features tell a model that is a little
-// different.
+// Ensure that blocks and windows, of even and odd sizes and with short last ones, cannot be told
+// from those made with true shuffles, and that the features detect a slightly different
+// model.
 func TestBlocksAndWindowsAreLikeTrueOnes(t *testing.T) {
 	const epochs, limit = 4_000, 5
 	for _, c := range []struct {

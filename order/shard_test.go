@@ -19,14 +19,15 @@ func part(t testing.TB, s order.Shard, e *order.Epoch) *order.Part {
 	return p
 }
 
-// whole are the indices of a part.
+// whole returns the indices of a part.
 func whole(p *order.Part) []int {
 	all := make([]int, p.Samples()+3)
 	return all[:p.Fill(all, 0)]
 }
 
-// Ensure that ranks share an epoch: with uneven ends each sample once, with padding each once and as few as possible twice, with dropping each at most once; and that ranks go side by side
-// through its order.
+// Ensure that ranks share an epoch: with uneven ends each sample comes once, with padding as few as
+// possible come twice, with dropping each comes at most once. Ranks read its order
+// in step.
 func TestRanksShareAnEpoch(t *testing.T) {
 	for _, o := range orders() {
 		e := epoch(t, o, 0)
@@ -68,7 +69,8 @@ func TestRanksShareAnEpoch(t *testing.T) {
 	}
 }
 
-// Ensure that a job that stops anywhere and goes on with any other number of ranks, again and again, reads each sample once.
+// Ensure that a job that stops anywhere and continues with any other number of ranks, several
+// times, reads each sample once.
 func TestGoOnWithOtherRanks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 300 {

@@ -17,7 +17,7 @@ func weightsOf(t testing.TB, weights []float64) *Weights {
 	return w
 }
 
-// chances are those that a table gives each sample.
+// chances returns the chance of each sample in a table.
 func chances(w *Weights) []float64 {
 	all := make([]float64, len(w.buckets))
 	for k, b := range w.buckets {
@@ -31,7 +31,8 @@ func chances(w *Weights) []float64 {
 	return all
 }
 
-// weightsToTry are small and large, alike and not, with zeros at the ends and in between, as small and as large as doubles are.
+// weightsToTry are small and large, equal and not, with zeros at the ends and in between, and as
+// small and large as doubles can be.
 func weightsToTry() map[string][]float64 {
 	random := rand.New(rand.NewPCG(1, 1))
 	all := map[string][]float64{
@@ -47,7 +48,7 @@ func weightsToTry() map[string][]float64 {
 	return all
 }
 
-// Ensure that a table gives each sample the chance that its weight says, to the last bits of a double or of what is told from 0.
+// Ensure that a table gives each sample the chance of its weight, to the last bits of a double.
 func TestTableIsExact(t *testing.T) {
 	for name, weights := range weightsToTry() {
 		greatest, sum := 0.0, 0.0
@@ -66,7 +67,8 @@ func TestTableIsExact(t *testing.T) {
 	}
 }
 
-// chiSquare is how far counts are from what is expected, in standard deviations of the chi-square. Bins of less than 5 are put together.
+// chiSquare returns how far counts are from expected ones, in standard deviations of chi-square.
+// Bins of less than 5 are joined.
 func chiSquare(counts, expected []float64) float64 {
 	chi, freedom, restCount, rest := 0.0, -1.0, 0.0, 0.0
 	for k, e := range expected {
@@ -87,8 +89,9 @@ func chiSquare(counts, expected []float64) float64 {
 	return (chi - freedom) / math.Sqrt(2*freedom)
 }
 
-// Ensure that draws are as frequent as weights say, over the positions of one epoch and over epochs at one position; that neighbours have nothing to do with each other; and that the test sees
-// weights that are a little wrong.
+// Ensure that draws follow the weights, over the positions of one epoch and over epochs at one
+// position, that neighbours are independent, and that the test detects slightly wrong
+// weights.
 func TestDrawsFollowWeights(t *testing.T) {
 	const draws = 400_000
 	for name, weights := range weightsToTry() {
@@ -124,7 +127,7 @@ func TestDrawsFollowWeights(t *testing.T) {
 		if off := max(math.Abs(chiSquare(alongside, expected)), math.Abs(chiSquare(across, expected))); off > 5 {
 			t.Errorf("%s: off by %.1f standard deviations", name, off)
 		}
-		if len(weights) == 1000 { // 20 percent more of one half than of the other
+		if len(weights) == 1000 { // one half has 20 percent more than the other
 			for k := range wrong {
 				wrong[k] *= 1 + 0.2*float64(k/500)
 			}
@@ -158,7 +161,7 @@ func draws0(t *testing.T, o WeightedOrder, number uint64) *draws {
 	return e.draws
 }
 
-// Ensure that the number of draws changes none of them, and that seeds and epochs do.
+// Ensure that the number of draws changes no draw, and that seeds and epochs do.
 func TestDrawsOfAnyNumber(t *testing.T) {
 	weights := weightsOf(t, []float64{1, 2, 3, 4})
 	first := func(o WeightedOrder, number uint64) (all [100]int) {

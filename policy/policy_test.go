@@ -7,7 +7,8 @@ import (
 	"github.com/stocached/stocached/policy"
 )
 
-// run plays a trace of samples that are each set once and returns the slot each got, -1 for none. It is the whole protocol less concurrency.
+// run plays a trace of samples that are each set once, and returns the slot of each, -1 for none.
+// It is the protocol without concurrency.
 func run(p policy.Policy, slots int, trace []uint64) []int {
 	holder := make([]int, slots) // sample + 1, 0: free
 	got := make([]int, 0, len(trace))
@@ -58,7 +59,7 @@ func TestPoliciesOnAFixedTrace(t *testing.T) {
 	}
 }
 
-// The search order of free slots, from anywhere.
+// The search order of free slots, from any slot.
 func TestNext(t *testing.T) {
 	p := policy.FirstCome(3)
 	for from, want := range []bool{true, true, true, false, false} {

@@ -41,7 +41,7 @@ func schema(t testing.TB, variable bool, fields ...shm.Field) shm.Schema {
 	return s
 }
 
-// noise is bytes that do not compress, text such that do.
+// noise returns bytes that do not compress, text bytes that do.
 func noise(i, n int) []byte {
 	b, random := make([]byte, n), rand.New(rand.NewPCG(uint64(i), 7))
 	for k := range b {
@@ -71,7 +71,7 @@ func shapes(t testing.TB) map[string]shape {
 	add("variable", schema(t, true, bytesField), block.None, len(sizes), func(i int) []byte { return noise(i, sizes[i]) })
 	add("zstd", schema(t, true, bytesField), block.Zstd, len(sizes), func(i int) []byte {
 		if i%3 == 1 {
-			return noise(i, sizes[i]) // stored as it is
+			return noise(i, sizes[i]) // stored uncompressed
 		}
 		return text(i, sizes[i])
 	})
@@ -97,7 +97,7 @@ func shapes(t testing.TB) map[string]shape {
 	return all
 }
 
-// write makes the dataset in a new folder and returns it.
+// write makes the dataset in a new folder and returns the folder.
 func (s shape) write(t testing.TB) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "set")
@@ -130,7 +130,7 @@ func open(t testing.TB, folder string) *block.Dataset {
 	return d
 }
 
-// file is the path of a block file.
+// file returns the path of a block file.
 func file(folder string, k int) string { return filepath.Join(folder, fmt.Sprintf("%05d.stocblk", k)) }
 
 func TestSuite(t *testing.T) {
@@ -191,7 +191,8 @@ func put(t testing.TB, path string, at int64, b byte) {
 	}
 }
 
-// Ensure that blocks hold all samples in order, each block within its bytes, and that reading blocks gives what reading samples gives.
+// Ensure that blocks hold all samples in order, each within the bytes of its block, and that
+// ReadBlock returns the same samples as Read.
 func TestBlocks(t *testing.T) {
 	for name, s := range shapes(t) {
 		t.Run(name, func(t *testing.T) {
@@ -257,7 +258,7 @@ func TestBlocksThatAreNone(t *testing.T) {
 	if err := d.ReadBlock(t.Context(), 0, func(int, []byte) error { calls++; return cause }); !errors.Is(err, cause) || calls != 1 {
 		t.Error(calls, err)
 	}
-	// A damaged sample ends a block behind the ones before it.
+	// A damaged sample ends a block after the samples before it.
 	flip(t, file(folder, 0), 2500)
 	d = open(t, folder)
 	var seen []int
@@ -265,7 +266,7 @@ func TestBlocksThatAreNone(t *testing.T) {
 	if !errors.Is(err, source.ErrCorrupt) || !slices.Equal(seen, []int{0, 1}) || !strings.Contains(err.Error(), "sample 2") {
 		t.Error(seen, err)
 	}
-	// Closing from within is no deadlock.
+	// Close in a callback does not deadlock.
 	if err := d.ReadBlock(t.Context(), 1, func(int, []byte) error { return d.Close() }); err != nil {
 		t.Error(err)
 	}
@@ -277,7 +278,8 @@ func TestBlocksThatAreNone(t *testing.T) {
 	}
 }
 
-// Ensure that the message of a damaged sample has the file, the sample and both checksums, and that without verify nobody looks.
+// Ensure that the error of a damaged sample has the file, the sample and both checksums, and that
+// without verify no checksum is compared.
 func TestChecksum(t *testing.T) {
 	s := shapes(t)["fixed"]
 	folder := s.write(t)
@@ -304,7 +306,7 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// Ensure that a dataset says all that its writer was told.
+// Ensure that a dataset has the whole description of its writer.
 func TestDescription(t *testing.T) {
 	for name, s := range shapes(t) {
 		d := open(t, s.write(t))
@@ -320,7 +322,8 @@ func TestDescription(t *testing.T) {
 	}
 }
 
-// Ensure that no damaged byte anywhere goes unnoticed: whatever bit of it flips, a dataset is refused, or each of its samples is what it was or an error.
+// Ensure that a flipped bit of any byte is detected: the dataset is refused, or each sample is the
+// same as before or an error.
 func TestEveryByteFlipped(t *testing.T) {
 	all := shapes(t)
 	for _, name := range []string{"fixed", "zstd", "fields"} {
@@ -336,7 +339,7 @@ func TestEveryByteFlipped(t *testing.T) {
 			refused, corrupt, harmless := 0, 0, 0
 			for at := range original {
 				if at%7 != 0 && at < len(original)-1500 && strings.HasSuffix(path, "stocblk") {
-					continue // of the samples, some: they have one checksum each
+					continue // check only some bytes of samples: each has one checksum
 				}
 				put(t, path, int64(at), original[at]^1<<(at%8))
 				d, err := block.Open(t.Context(), folder, true)
@@ -377,7 +380,7 @@ func TestEveryByteFlipped(t *testing.T) {
 	}
 }
 
-// sealed gives dataset.json its checksum, by docs/spec/block.md alone.
+// sealed adds the checksum to dataset.json, from docs/spec/block.md alone.
 func sealed(t *testing.T, text []byte) []byte {
 	t.Helper()
 	var compact bytes.Buffer
@@ -389,7 +392,7 @@ func sealed(t *testing.T, text []byte) []byte {
 	return []byte(fmt.Sprintf(`%s,"crc32c":"%08x"}`, compact.Bytes()[:at], crc))
 }
 
-// Ensure that what is not a whole dataset of this format is refused with what is wrong.
+// Ensure that an incomplete dataset or another format is refused with the reason.
 func TestRefuses(t *testing.T) {
 	s := shapes(t)["fixed"]
 	edit := func(old, with string, seal bool) func(t *testing.T, folder string) {
@@ -420,7 +423,7 @@ func TestRefuses(t *testing.T) {
 		"another format":  {replace("stocached-block", "zip"), source.ErrInvalid, `format "zip", want "stocached-block"`},
 		"another version": {replace(`"version": 1`, `"version": 2`), source.ErrInvalid, "version 2 of the block format, this program knows 1"},
 		"an unknown key":  {replace(`"samples"`, `"wheels": 4, "samples"`), source.ErrCorrupt, "wheels"},
-		"behind it":       {edit("\n}\n", "\n}\n{}", false), source.ErrCorrupt, "invalid character"},
+		"after it":        {edit("\n}\n", "\n}\n{}", false), source.ErrCorrupt, "invalid character"},
 		"edited":          {edit("dog", "dot", false), source.ErrCorrupt, "it was changed after it was written"},
 		"no checksum":     {edit("crc32c\": \"", "crc32\": \"", false), source.ErrCorrupt, "it was changed after it was written"},
 		"another schema":  {replace("float32", "int32"), source.ErrCorrupt, "its description gives"},
@@ -463,7 +466,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that too few descriptors are an error with a way out, and that those taken before it are given back.
+// Ensure that a lack of descriptors is an error with a remedy, and that the open ones are closed.
 func TestDescriptors(t *testing.T) {
 	s := shapes(t)["fixed"]
 	folder := s.write(t)
@@ -476,7 +479,7 @@ func TestDescriptors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(entries) - 1 // the one that reads
+		return len(entries) - 1 // the one that reads this folder
 	}
 	before := open()
 	few := was
@@ -496,7 +499,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// Ensure that whole blocks can be read past the page cache, as the format promises.
+// Ensure that whole blocks can be read without the page cache, as the format promises.
 func TestDirect(t *testing.T) {
 	s := shapes(t)["variable"]
 	folder := s.write(t)
@@ -535,10 +538,10 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// Ensure that 10 million samples open in less than a second, take little memory, and are then found.
+// Ensure that 10 million samples open in less than a second, take little memory, and are found.
 func TestTenMillionSamples(t *testing.T) {
 	n := 10_000_000
-	if testing.Short() { // under the race detector, which makes writing them take half a minute
+	if testing.Short() { // under the race detector writing them takes half a minute
 		n /= 10
 	}
 	s := shape{options: block.Options{Schema: schema(t, false, shm.Field{Name: "x", DType: shm.Uint64})}}

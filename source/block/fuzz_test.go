@@ -38,7 +38,8 @@ func small(t testing.TB, c Compression) string {
 	return folder
 }
 
-// Whatever a footer says, with a right checksum or a wrong one: it is refused, or each of its records leads into the file and samples tile blocks.
+// With any footer, with a correct checksum or not, a file is refused, or all its records lead into
+// the file and samples tile blocks.
 func FuzzFooter(f *testing.F) {
 	for _, c := range []Compression{None, Zstd} {
 		folder := small(f, c)
@@ -63,7 +64,7 @@ func FuzzFooter(f *testing.F) {
 			return
 		}
 		for _, mend := range []bool{false, true} {
-			if mend { // so that the fuzzer gets behind the checksum
+			if mend { // so that the fuzzer gets past the checksum
 				end := len(tail) - trailerBytes
 				tail = bytes.Clone(tail)
 				copy(tail[end+trailerMagic:], magic)
@@ -76,7 +77,7 @@ func FuzzFooter(f *testing.F) {
 				continue
 			}
 			if tr.footerBytes() != int64(len(tail)) {
-				continue // the file's reader maps as many as it says
+				continue // the reader maps this number of files
 			}
 			ft := footer{trailer: tr, bytes: tail, begin: size - tr.footerBytes()}
 			l := limits{0, 5000, compressed}
@@ -118,7 +119,8 @@ func refused(t *testing.T, err error) {
 	}
 }
 
-// Whatever dataset.json says, with a right id or a wrong one: it is refused, or its schema and limits are sound and its files have the names they must.
+// With any dataset.json, with a correct id or not, a dataset is refused, or its schema and limits
+// are sound and its files have valid names.
 func FuzzDocument(f *testing.F) {
 	for _, c := range []Compression{None, Zstd} {
 		b, err := os.ReadFile(filepath.Join(small(f, c), datasetName))

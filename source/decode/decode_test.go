@@ -219,17 +219,17 @@ func TestFields(t *testing.T) {
 
 func TestRefusesSettings(t *testing.T) {
 	for want, settings := range map[string]map[string]any{
-		"resize is [], but must be [height, width]":      {},
-		"resize is [256], but must be":                   {"resize": []int{256}},
-		"resize is [0 5], but each must be in 1..8192":           {"resize": []int{0, 5}},
-		"resize is [5 8193]":                      {"resize": []int{5, 8193}},
-		"256.5 is not a whole number":             {"resize": []any{256.5, 256}},
-		`layout is "nchw", but must be chw`:              {"resize": []int{5, 5}, "layout": "nchw"},
-		"max_pixels is 0":                         {"resize": []int{5, 5}, "max_pixels": 0},
-		`fit is "contain", but must be stretch`:          {"resize": []int{5, 5}, "fit": "contain"},
-		"memory is 1048576 bytes, but must be in 16MiB":     {"resize": []int{5, 5}, "memory": "1MiB"},
-		"memory is -5 bytes":                      {"resize": []int{5, 5}, "memory": -5},
-		`unknown key "size"; known are: field, f`: {"size": []int{5, 5}},
+		"resize is [], but must be [height, width]":     {},
+		"resize is [256], but must be":                  {"resize": []int{256}},
+		"resize is [0 5], but each must be in 1..8192":  {"resize": []int{0, 5}},
+		"resize is [5 8193]":                            {"resize": []int{5, 8193}},
+		"256.5 is not a whole number":                   {"resize": []any{256.5, 256}},
+		`layout is "nchw", but must be chw`:             {"resize": []int{5, 5}, "layout": "nchw"},
+		"max_pixels is 0":                               {"resize": []int{5, 5}, "max_pixels": 0},
+		`fit is "contain", but must be stretch`:         {"resize": []int{5, 5}, "fit": "contain"},
+		"memory is 1048576 bytes, but must be in 16MiB": {"resize": []int{5, 5}, "memory": "1MiB"},
+		"memory is -5 bytes":                            {"resize": []int{5, 5}, "memory": -5},
+		`unknown key "size"; known are: field, f`:       {"size": []int{5, 5}},
 	} {
 		if _, err := decode.New(files(t, "one.png"), settings); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", settings, err, want)

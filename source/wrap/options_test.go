@@ -79,7 +79,7 @@ func TestApplyRefuses(t *testing.T) {
 		`"150 M" is not a size`: {"limits": map[string]any{"bytes_per_second": "150 M"}},
 		`concurrency is 0`:      {"limits": map[string]any{"concurrency": 0}},
 		`concurrency is -3`:     {"limits": map[string]any{"concurrency": -3}},
-		`describe no device`:         {"limits": map[string]any{"latency": "-8ms"}},
+		`describe no device`:    {"limits": map[string]any{"latency": "-8ms"}},
 		`retry of -1 tries`:     {"retry": map[string]any{"tries": -1}},
 		`1.5 is not a whole`:    {"retry": map[string]any{"tries": 1.5}},
 		`in -1 seconds`:         {"retry": map[string]any{"seconds": -1}},
