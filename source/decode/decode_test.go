@@ -30,7 +30,8 @@ import (
 
 var small = map[string]any{"resize": []int{6, 8}}
 
-// Ensure that decoded files pass the suite of all sources: plain ones, and ones with labels in files on disk.
+// Ensure that decoded files pass the suite of all sources: plain ones, and ones with labels in
+// files on disk.
 func TestSuite(t *testing.T) {
 	for name, settings := range map[string]source.Settings{"files": {}, "files and labels": {"labels": "folders"}} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +39,7 @@ func TestSuite(t *testing.T) {
 				folder := t.TempDir()
 				f := sourcetest.Fixture{Files: []string{filepath.Join(folder, "a", "0.png")}}
 				for k, from := range []string{"same.png", "small.jpg", "moving.gif", "see-through.png"} {
-					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // named alike: content tells
+					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // equal names: the content tells
 					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)); err != nil {
 						t.Fatal(err)
 					}
@@ -67,7 +68,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// damage changes a byte in the middle of a file, and neither its size nor its time.
+// damage changes a byte in the middle of a file, but not its size or time.
 func damage(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -92,7 +93,7 @@ func damage(t *testing.T, path string) {
 	}
 }
 
-// Ensure that both layouts have the same pixels, and the shapes that they say.
+// Ensure that both layouts have the same pixels, and the shapes of their schemas.
 func TestLayouts(t *testing.T) {
 	planes := open(t, files(t, "420.jpg"), map[string]any{"resize": []any{30, 40}, "layout": "chw"})
 	pixels := open(t, files(t, "420.jpg"), map[string]any{"resize": []any{30, 40}, "layout": "hwc"})
@@ -119,7 +120,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// Ensure that everything that changes a pixel changes the fingerprint, and that it has room.
+// Ensure that each setting that changes a pixel changes the fingerprint, which stays within its
+// limit.
 func TestFingerprint(t *testing.T) {
 	seen := map[string]string{}
 	add := func(name string, s source.Source) {
@@ -164,7 +166,8 @@ func join(t testing.TB, fields []shm.Field, parts ...[]byte) []byte {
 	return sample
 }
 
-// Ensure that fields of one shape stay, aligned and with clean gaps, and that others go, and are mentioned.
+// Ensure that fields of one shape stay, aligned and with zeros in gaps, and that others are left
+// out with a note.
 func TestFields(t *testing.T) {
 	fields := []shm.Field{
 		{Name: "flag", DType: shm.Uint8}, {Name: "text", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "jpg", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}},
@@ -184,7 +187,7 @@ func TestFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		fields []shm.Field
 		field  string
-		want   string // the note of the field; or the error
+		want   string // the note of the field, or the error
 	}{
 		"by name":            {fieldsOf("json", "jpg"), "", "images of field jpg, "},
 		"the only one":       {fieldsOf("content"), "", "images of field content, "},
@@ -246,7 +249,8 @@ func withSize(data []byte, w, h uint32) []byte {
 	return data
 }
 
-// Ensure that what does not decode is ErrCorrupt, with the file's name and what is wrong with it, and harms no other sample.
+// Ensure that a file that does not decode is ErrCorrupt, with its name and the reason, and affects
+// no other sample.
 func TestDamaged(t *testing.T) {
 	truncated := func(name string, part float64) []byte {
 		data := read(t, name)
@@ -303,7 +307,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// Ensure that errors of the inner source are passed on as they are, and that a file of a size that none has is not read.
+// Ensure that errors of the inner source are returned unchanged, and that a file of an impossible
+// size is not read.
 func TestInnerErrors(t *testing.T) {
 	f := faults.Wrap(files(t, "one.png", "420.jpg"), faults.Rule{Samples: []int{1}, Err: source.ErrChanged})
 	s := open(t, f, small)
@@ -320,7 +325,7 @@ type enormous struct{ source.Source }
 
 func (enormous) Size(int) (int, error) { return 1 << 40, nil }
 
-// Ensure that what an image looks like when it has more or less than three colours of 8 bits is what is documented.
+// Ensure the documented result for images with more or fewer than three colours of 8 bits.
 func TestColours(t *testing.T) {
 	encode := func(m image.Image) []byte {
 		var b bytes.Buffer
@@ -359,7 +364,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// countdown is a context that ends when it has been looked at so many times.
+// countdown is a context that ends after a number of checks.
 type countdown struct {
 	context.Context
 	looks int
@@ -372,7 +377,8 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-// Ensure that decoding ends with its context at each of its looks at it, not much later, and with the context's error.
+// Ensure that decoding ends soon after its context, at each of its checks, with the context's
+// error.
 func TestContext(t *testing.T) {
 	s := open(t, files(t, "500x375.jpg"), small)
 	dst := make([]byte, 144)
@@ -389,7 +395,8 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// Ensure under the race detector that many goroutines, of files of different kinds and sizes, do not get in each other's way; and that a read makes little garbage.
+// Ensure, with the race detector, that concurrent reads of different kinds and sizes do not affect
+// each other, and that a read makes little garbage.
 func TestConcurrent(t *testing.T) {
 	var names []string
 	for name := range distances {
@@ -419,8 +426,9 @@ func TestConcurrent(t *testing.T) {
 	readers.Wait()
 }
 
-// Ensure that a read allocates what image/jpeg does, once for the size and once for the picture, and nothing else: a dozen buffers are used again. Up to three are for
-// the race detector, which makes pools forget.
+// Ensure that a read allocates as much as image/jpeg, once for the size and once for the picture,
+// and no more: a dozen buffers are reused. Up to three are for
+// the race detector, which empties pools.
 func TestGarbage(t *testing.T) {
 	inner := files(t, "420.jpg")
 	for _, layout := range []string{"chw", "hwc"} {
@@ -460,7 +468,8 @@ func (b blocky) ReadBlock(ctx context.Context, _ int, each func(i int, sample []
 	return nil
 }
 
-// Ensure that a source with blocks stays one, and that a file of a block that does not decode ends it with its name.
+// Ensure that a source with blocks stays one, and that a bad file of a block ends ReadBlock with
+// its name.
 func TestBlocks(t *testing.T) {
 	s := open(t, blocky{files(t, "one.png", "420.jpg", "moving.webp", "still.gif")}, small)
 	var got [][]byte

@@ -11,7 +11,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// FuzzDecode ensures that any bytes are pixels or ErrCorrupt with the file's name, and that nothing is written behind the sample.
+// FuzzDecode ensures that any bytes are pixels or ErrCorrupt with the file's name, and that no byte
+// after the sample is written.
 func FuzzDecode(f *testing.F) {
 	seeds, err := os.ReadDir("testdata")
 	if err != nil {
@@ -38,7 +39,7 @@ func FuzzDecode(f *testing.F) {
 			case err != nil && (!errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "file 0")):
 				t.Error(err)
 			case !bytes.Equal(dst[n:], bytes.Repeat([]byte{0xA5}, 8)):
-				t.Error("bytes behind the sample were written")
+				t.Error("bytes after the sample were written")
 			}
 		}
 	})

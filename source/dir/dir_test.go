@@ -14,7 +14,7 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	// The first in order is large, and no whole number of blocks.
+	// The first in order is large, and not a whole number of blocks.
 	contents := map[string]string{"cat/1.bin": long(300_001, 1), "cat/2.bin": "two", "dog/a/3.bin": long(70_000, 3), "dog/empty.bin": "", "top.bin": "top"}
 	order := []string{"cat/1.bin", "cat/2.bin", "dog/a/3.bin", "dog/empty.bin", "top.bin"}
 	label := map[string]int64{"cat": 0, "dog": 1}
@@ -22,7 +22,7 @@ func TestSuite(t *testing.T) {
 		settings source.Settings
 		order    []string
 		manifest string
-		label    func(name string) int64 // nil: none
+		label    func(name string) int64 // nil: no labels
 		late     bool
 	}{
 		"plain":          {order: order},
@@ -67,7 +67,7 @@ func TestSuite(t *testing.T) {
 				}
 				if v.late {
 					own["index"] = root + ".index"
-					s := mustOpen(t, root, own) // writes it: what the suite opens is read from it
+					s := mustOpen(t, root, own) // writes the index, which the suite reads
 					wantNote(t, s, "index", "written")
 					s.Close()
 					s = mustOpen(t, root, own)
@@ -80,7 +80,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// needDirect skips a test where the file system of temporary folders has no direct reads.
+// needDirect skips a test if the file system of temporary folders has no direct reads.
 func needDirect(t *testing.T) {
 	t.Helper()
 	s, err := open(write(t, map[string]string{"a": "a"}), source.Settings{"direct": true})
@@ -184,7 +184,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// A file that is larger than any sample can be is refused when the tree is opened. It is a hole: it takes no space.
+// A file that exceeds the limit of samples is refused when the tree is opened. It is a hole and
+// takes no space.
 func TestTooLarge(t *testing.T) {
 	root := write(t, map[string]string{"large": "", "small": "x"})
 	if err := os.Truncate(filepath.Join(root, "large"), 1<<32); err != nil {
@@ -196,7 +197,8 @@ func TestTooLarge(t *testing.T) {
 	wantNames(t, mustOpen(t, root, source.Settings{"glob": "small"}), root, "small")
 }
 
-// The same files give the same fingerprint wherever they lie, in whatever way they are found; other names, labels or times another.
+// The same files have the same fingerprint in any place, and however they are found. Other names,
+// labels or times change it.
 func TestFingerprint(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
 	first := mustOpen(t, root, nil).Info().Fingerprint

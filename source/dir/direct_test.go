@@ -13,7 +13,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Direct reads give every byte, whatever the length of a file and wherever the buffer lies.
+// Direct reads return all bytes, for any length of a file and any place of the buffer.
 func TestDirect(t *testing.T) {
 	needDirect(t)
 	sizes := []int{0, 1, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 100_000, 1<<20 - 1, 1 << 20, 1<<20 + 1, 1<<20 + 4096, 3<<20 + 777}
@@ -41,7 +41,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// A file system without direct reads, such as sysfs, is found when the source is opened, and when a file elsewhere than the first lies on one.
+// A file system without direct reads, such as sysfs, is detected when the source is opened, or when
+// a later file lies on one.
 func TestDirectRefused(t *testing.T) {
 	needDirect(t)
 	const file = "/sys/kernel/mm/transparent_hugepage/enabled"

@@ -17,7 +17,7 @@ func TestManifest(t *testing.T) {
 	for name, c := range map[string]struct {
 		text   string
 		want   []string
-		labels []int64 // nil: none
+		labels []int64 // nil: no labels
 	}{
 		"paths":                {"b/2\na/1\n", []string{"b/2", "a/1"}, nil},
 		"no last line break":   {"b/2\na/1", []string{"b/2", "a/1"}, nil},

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Ensure that no bytes make the parsers panic or run away, and that what they accept is consistent.
+// Ensure that no bytes make the parsers panic or run without end, and that accepted headers are
+// consistent.
 func FuzzHeader(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.npy")
 	if err != nil || len(files) == 0 {

@@ -34,10 +34,10 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// Ensure that every golden file has the dtype, the shape and the bytes that numpy gave it.
+// Ensure that each golden file has the dtype, the shape and the bytes that numpy gave it.
 func TestGolden(t *testing.T) { checkGolden(t, "testdata") }
 
-// The same with files that the numpy at hand writes now, of other bytes.
+// The same with files of other bytes that the installed numpy writes.
 func TestNumpy(t *testing.T) {
 	py := python()
 	if py == "" {
@@ -72,7 +72,7 @@ func checkGolden(t *testing.T, folder string) {
 	}
 }
 
-// Headers that numpy reads and does not write itself.
+// Headers that numpy reads but does not write.
 func TestAccepts(t *testing.T) {
 	for name, c := range map[string]struct {
 		header string
@@ -141,7 +141,7 @@ func TestRefuses(t *testing.T) {
 		"key too many":      {file("{'descr': '<f4', 'shape': (3,), 'fortran_order': False, 'x': 1}", 12), "expected a dict"},
 		"key twice":         {file("{'descr': '<f4', 'shape': (3,), 'descr': '<f4'}", 12), `the key "descr" twice`},
 		"code":              {file("__import__('os').system('true')", 12), "where a value should be"},
-		"more behind":       {file(good+"1", 24), "nothing more should be"},
+		"more after it":     {file(good+"1", 24), "nothing more should be"},
 		"open bracket":      {file("{'descr': '<f4', 'shape': (3,", 12), "it ends where"},
 		"open string":       {file("{'descr': '<f4", 12), "the end of a string"},
 		"too deep":          {file("{'descr': "+strings.Repeat("(", 30)+strings.Repeat(")", 30)+"}", 12), "16 deep"},
@@ -174,7 +174,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The lines that the messages give are lines of numpy that work.
+// The lines of numpy in the errors work.
 func TestConversions(t *testing.T) {
 	py := python()
 	if py == "" {

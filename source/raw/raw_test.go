@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// write makes a file of n records of some bytes each behind a head, and returns the records.
+// write makes a file of n records of size bytes each after a head, and returns the records.
 func write(t *testing.T, path string, head, n, size int) (records [][]byte) {
 	t.Helper()
 	data := bytes.Repeat([]byte{0xEE}, head)
@@ -34,9 +34,9 @@ func write(t *testing.T, path string, head, n, size int) (records [][]byte) {
 
 func TestSuite(t *testing.T) {
 	for name, settings := range map[string]source.Settings{
-		"plain bytes":     {"sample_bytes": 24},
-		"an array each":   {"shape": []int{2, 3}, "dtype": "float32"},
-		"behind a header": {"sample_bytes": 24, "offset": 100},
+		"plain bytes":    {"sample_bytes": 24},
+		"an array each":  {"shape": []int{2, 3}, "dtype": "float32"},
+		"after a header": {"sample_bytes": 24, "offset": 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRead reads samples in random order from the page cache, with one goroutine, beside bare preads of the same bytes: one a member, into a reused buffer.
+// BenchmarkRead reads samples in random order from the page cache with one goroutine, beside bare
+// preads of the same bytes: one a member, into a reused buffer.
 func BenchmarkRead(b *testing.B) {
 	for _, size := range []int{200, 15 << 10, 150528} {
 		samples := min(2000, 64<<20/size)

@@ -61,7 +61,7 @@ func writeFile(t testing.TB, path string, data []byte) string {
 	return path
 }
 
-// shardOf writes a shard into a folder of its own.
+// shardOf writes a shard into its own folder.
 func shardOf(t testing.TB, members ...one) string {
 	t.Helper()
 	return writeFile(t, filepath.Join(t.TempDir(), "shard.tar"), archive(t, stdtar.FormatUnknown, members...))
@@ -85,7 +85,7 @@ func mustOpen(t testing.TB, s source.Settings) source.Source {
 	return src
 }
 
-// sample reads sample i and takes it apart.
+// sample reads sample i and splits it.
 func sample(t testing.TB, s source.Source, i int) map[string]string {
 	t.Helper()
 	n, err := s.Size(i)
@@ -108,7 +108,7 @@ func sample(t testing.TB, s source.Source, i int) map[string]string {
 	return fields
 }
 
-// refused opens and wants ErrInvalid or ErrCorrupt with a message.
+// refused checks that open returns ErrInvalid or ErrCorrupt with a message.
 func refused(t *testing.T, s source.Settings, kind error, wants ...string) {
 	t.Helper()
 	_, err := openTar(t, s)
@@ -123,7 +123,7 @@ func refused(t *testing.T, s source.Settings, kind error, wants ...string) {
 	}
 }
 
-// note returns a note's text, "" without it.
+// note returns a note's text; "" if there is none.
 func note(s source.Source, name string) string {
 	for _, n := range s.Info().Notes {
 		if n.Name == name {
@@ -133,7 +133,7 @@ func note(s source.Source, name string) string {
 	return ""
 }
 
-// bytesOf makes data that differs by sample and field.
+// bytesOf returns data that differs by sample and field.
 func bytesOf(i, n int) []byte {
 	data := make([]byte, n)
 	for k := range data {
@@ -142,7 +142,7 @@ func bytesOf(i, n int) []byte {
 	return data
 }
 
-// joined is a sample as it must be read.
+// joined returns the expected bytes of a sample.
 func joined(t testing.TB, fields []string, parts ...[]byte) []byte {
 	t.Helper()
 	var all []shm.Field

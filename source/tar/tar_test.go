@@ -19,7 +19,8 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// samplesOf returns the members of some samples, and what they read as with the fields cls, jpg.
+// samplesOf returns the members of some samples, and their expected bytes with the fields cls and
+// jpg.
 func samplesOf(t testing.TB, first, n int, bytes func(i int) int) (members []one, want [][]byte) {
 	for i := first; i < first+n; i++ {
 		jpg := bytesOf(i, bytes(i))
@@ -103,7 +104,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// The schema says how large the largest sample is, to the byte, wherever it is.
+// The schema has the exact size of the largest sample, in any place.
 func TestLargestSample(t *testing.T) {
 	for _, sizes := range [][]int{{3, 7, 5}, {7, 3, 5}, {64, 65, 63}, {1, 128, 128}, {0, 0, 0}} {
 		for _, fields := range [][]string{{"txt"}, {"txt", "cls"}, {"cls", "txt", "n"}} {
@@ -128,7 +129,7 @@ func TestLargestSample(t *testing.T) {
 	}
 }
 
-// The field jpg;png is a jpg where there is one, else a png.
+// The field jpg;png is a jpg if the sample has one, else a png.
 func TestAlternatives(t *testing.T) {
 	path := shardOf(t, text("0.png", "p0"), text("0.cls", "0"), text("1.JPG", "j1"), text("1.cls", "1"), text("2.png", "p2"), text("2.jpg", "j2"), text("2.cls", "2"),
 		text("3.jpg", "j3"), text("3.png", "p3"), text("3.cls", "3"))
@@ -165,12 +166,12 @@ func TestMissingFields(t *testing.T) {
 	if a, b, c := s.Info().Fingerprint, all.Info().Fingerprint, other.Info().Fingerprint; a == b || b == c || a == c {
 		t.Errorf("other fields, same fingerprint: %s %s %s", a, b, c)
 	}
-	// A link holds no data: the message says what to do about it.
+	// A link holds no data: the message has the remedy.
 	linked := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"), one{name: "1.jpg", kind: stdtar.TypeLink, link: "0.jpg"}, text("1.cls", "1"))
 	refused(t, source.Settings{"path": linked}, source.ErrInvalid, `"1" has no jpg`, "1 links", "--hard-dereference")
 }
 
-// What is in a shard beside samples is left alone, and counted.
+// Other members of a shard are ignored and counted.
 func TestOtherMembers(t *testing.T) {
 	path := shardOf(t, one{name: "train/", kind: stdtar.TypeDir}, text("train/README", "hello"), text("train/0.jpg", "0"), text("train/._0.jpg", "a macOS shadow"),
 		text("train/0.seg.png", "seg"), text("__meta__", "x"), text("__meta__/1.jpg", "x"), text("train/1.jpg", "1"), one{name: "train/l.jpg", kind: stdtar.TypeSymlink, link: "0.jpg"},
@@ -195,7 +196,7 @@ func TestOtherMembers(t *testing.T) {
 	}
 }
 
-// Names of all lengths, in all formats that writers use.
+// Names of all lengths, in all formats of writers.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("folder-of-some-length/", 12) + strings.Repeat("n", 90)
 	for name, format := range map[string]stdtar.Format{"GNU": stdtar.FormatGNU, "PAX": stdtar.FormatPAX} {
@@ -209,7 +210,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	prefix := strings.Repeat("p", 60) + "/" + strings.Repeat("q", 60) // USTAR keeps folders by themselves
+	prefix := strings.Repeat("p", 60) + "/" + strings.Repeat("q", 60) // USTAR stores folders separately
 	s := mustOpen(t, source.Settings{"path": writeFile(t, filepath.Join(t.TempDir(), "s.tar"), archive(t, stdtar.FormatUSTAR, text(prefix+".jpg", "x")))})
 	if got := sample(t, s, 0); got["jpg"] != "x" || !strings.Contains(s.Where(0), prefix) {
 		t.Errorf("%q at %s", got, s.Where(0))
@@ -255,12 +256,12 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s left %q", name, left)
 		}
 	}
-	// What the message says is what helps.
+	// The remedy in the message works.
 	marked := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole[:second]), make([]byte, 1024)...))
 	if s := mustOpen(t, source.Settings{"path": marked}); s.Info().Samples != 1 {
 		t.Errorf("%d samples", s.Info().Samples)
 	}
-	// Archives joined by cat: the second one is ignored, as by webdataset, and told.
+	// Archives joined by cat: the second one is ignored, as in webdataset, and a note says so.
 	joined := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), whole...))
 	for range 2 {
 		s := mustOpen(t, source.Settings{"path": joined})
@@ -270,11 +271,12 @@ func TestDamaged(t *testing.T) {
 	}
 	padded := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), make([]byte, 20<<10)...))
 	if got := note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
-		t.Errorf("zeros behind the end: %q", got)
+		t.Errorf("zeros after the end: %q", got)
 	}
 }
 
-// A sparse file's data does not lie in one piece, and one of 4 GiB is no field. Both are written as holes, by their headers alone.
+// The data of a sparse file is not contiguous, and a member of 4 GiB is too large. Both are written
+// as holes, with headers only.
 func TestRefusedMembers(t *testing.T) {
 	header := func(h *stdtar.Header) []byte {
 		var b bytes.Buffer
@@ -295,7 +297,7 @@ func TestRefusedMembers(t *testing.T) {
 	if n, err := mustOpen(t, source.Settings{"path": large(4<<30 - 1)}).Size(0); n != 4<<30-1 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	// Two fields of 3 GiB each do, but not together.
+	// Two fields of 3 GiB each are allowed, but not together.
 	both := large(3 << 30)
 	f, err := os.OpenFile(both, os.O_WRONLY, 0)
 	if err != nil {
@@ -328,7 +330,7 @@ func TestCompressed(t *testing.T) {
 		writeFile(t, path, append([]byte(magic), bytesOf(1, 2000)...))
 		refused(t, source.Settings{"path": path}, source.ErrInvalid, strings.ReplaceAll(c.want, "DIR", strings.ReplaceAll(filepath.Dir(path), "'", `'\''`)))
 	}
-	// The name alone means nothing.
+	// The name alone does not matter.
 	path := writeFile(t, filepath.Join(t.TempDir(), "plain.tar.gz"), archive(t, stdtar.FormatUnknown, text("0.txt", "plain")))
 	if got := sample(t, mustOpen(t, source.Settings{"path": path}), 0); got["txt"] != "plain" {
 		t.Errorf("%q", got)

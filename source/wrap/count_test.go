@@ -56,7 +56,7 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// Ensure that each kind of error is found through wrapping, and that every kind is one.
+// Ensure that each kind of error is recognised when it is wrapped, and that each has its own kind.
 func TestKindOf(t *testing.T) {
 	cause := errors.New("had enough")
 	cancelled, cancel := context.WithCancelCause(context.Background())

@@ -22,7 +22,7 @@ func TestApplySuite(t *testing.T) {
 	})
 }
 
-// Ensure that settings give the wrappers that they say, with their figures, in the order that is documented.
+// Ensure that settings add their wrappers, with their options, in the documented order.
 func TestApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, want := records(t, 10, 15_000)

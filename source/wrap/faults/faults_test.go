@@ -55,7 +55,7 @@ func read(s source.Source, i int) ([]byte, error) {
 	return sample[:n], err
 }
 
-// Ensure that without rules it is a source as any other.
+// Ensure that a source without rules is like any other.
 func TestSuite(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 		path, want := records(t)
@@ -69,7 +69,7 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// Ensure that rules are met by the reads that they name, so often as they say, and by others not.
+// Ensure that rules apply to the reads that they name, as often as they say, and to no others.
 func TestRules(t *testing.T) {
 	f, want := wrapped(t, faults.Rule{Samples: []int{3, 4}, Err: unix.EIO, Times: 2}, faults.Rule{Every: 4, Err: unix.ESTALE}, faults.Rule{Samples: []int{9}, Wrong: true})
 	var got []string
@@ -88,7 +88,8 @@ func TestRules(t *testing.T) {
 			got = append(got, "wrong")
 		}
 	}
-	// A read that fails by the first rule is none of the second's error, but counts as one of its reads.
+	// A read that fails by the first rule does not get the second's error, but counts as one of its
+	// reads.
 	if text := strings.Join(got, " "); text != "ok EIO EIO ESTALE ok wrong wrong ESTALE ok" {
 		t.Error(text)
 	}
@@ -108,7 +109,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Ensure that a delay ends with its context, and that a stuck read ends with nothing but its channel.
+// Ensure that a delay ends with its context, and that only its channel ends a stuck read.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
@@ -125,7 +126,7 @@ func TestWaits(t *testing.T) {
 		var stuckReads sync.WaitGroup
 		for range 3 {
 			stuckReads.Go(func() {
-				if _, err := f.Read(ctx, 2, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) { // by the source, afterwards
+				if _, err := f.Read(ctx, 2, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) { // the source returns it after the delay
 					t.Error(err)
 				}
 			})
