@@ -20,7 +20,8 @@ func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Op
 			o    shm.Options
 		}{
 			{"first-come", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16}},
-			{"first-indices", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16, Assign: shm.AssignFirstIndices}},
+			{"first-indices", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16,
+				Assign: shm.AssignFirstIndices}},
 			{"arena", shm.Options{Samples: 16, SampleBytes: 1000, ClientRecords: 16, Variable: true, Limit: 5 << 20}},
 		} {
 			t.Run(how.name+" "+where.name, func(t *testing.T) { run(t, where.make, how.o) })
@@ -45,7 +46,8 @@ func TestSetGetView(t *testing.T) {
 		wantSample(t, a, 3, payload(3, 1, 1000))
 		wantMiss(t, b, 4)
 		s := stats(t, a)
-		if s.Hits != 6 || s.Misses != 2 || s.Stored != 2 || s.Exists != 1 || s.StoredBytes != 2000 || s.Ready != 1 || s.ReadyBytes != 1000 || s.ClientsLive != 2 {
+		if s.Hits != 6 || s.Misses != 2 || s.Stored != 2 || s.Exists != 1 || s.StoredBytes != 2000 || s.Ready != 1 ||
+			s.ReadyBytes != 1000 || s.ClientsLive != 2 {
 			t.Errorf("stats %+v", s)
 		}
 		checkSound(t, seg)
@@ -142,7 +144,8 @@ func TestBadCalls(t *testing.T) {
 
 // A batch has the right rows, and rows of misses keep their bytes.
 func TestGather(t *testing.T) {
-	fields := []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, 7}}, {Name: "label", DType: shm.Int64, Dims: nil}}
+	fields := []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, 7}},
+		{Name: "label", DType: shm.Int64, Dims: nil}}
 	seg := mapped(t, shm.Options{Samples: 100, Slots: 50, Fields: fields})
 	c := attach(t, seg)
 	size := int(seg.Header.SampleBytes)
@@ -172,7 +175,8 @@ func TestGather(t *testing.T) {
 					copy(want, payload(i, 0, size)[skip:skip+row])
 				}
 				if hit[k] != (i%2 == 0) || !slices.Equal(dst[k*stride:(k+1)*stride], want) {
-					t.Fatalf("threads %d, field %d, row %d of sample %d: hit %v, bytes %x, want %x", threads, field, k, i, hit[k], dst[k*stride:(k+1)*stride], want)
+					t.Fatalf("threads %d, field %d, row %d of sample %d: hit %v, bytes %x, want %x", threads, field, k, i, hit[k],
+						dst[k*stride:(k+1)*stride], want)
 				}
 			}
 		}

@@ -188,7 +188,7 @@ func (c *Cache) admit(sample uint64) (policy.Verdict, uint64) {
 // corrupt counts and reports an impossible value.
 func (c *Cache) corrupt(format string, args ...any) error {
 	c.count(shm.Corrupt, 1)
-	return fmt.Errorf("%w: %s; remove the cache and create it anew", shm.ErrCorrupt, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s; remove the cache and create it again", shm.ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
 // corruptWord reports the index record of a sample.

@@ -168,14 +168,17 @@ func TestClients(t *testing.T) {
 		return list[1]
 	}
 	now := look()
-	if now.Record != 1 || !now.Live || now.PID != uint32(os.Getpid()) || now.Kind != shm.KindServer || now.Claims != 1 || now.Registrations != 1 ||
-		now.Label != "a label that is far too long for the sixty-three bytes that the" || now.StartTicks == 0 || now.PIDNamespace == 0 || time.Since(now.Registered) > time.Minute {
+	if now.Record != 1 || !now.Live || now.PID != uint32(os.Getpid()) || now.Kind != shm.KindServer ||
+		now.Claims != 1 || now.Registrations != 1 ||
+		now.Label != "a label that is far too long for the sixty-three bytes that the" || now.StartTicks == 0 ||
+		now.PIDNamespace == 0 || time.Since(now.Registered) > time.Minute {
 		t.Errorf("%+v", now)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if then := look(); then.Live || then.PID != 0 || then.Kind != shm.KindServer || then.Claims != 0 || then.Label != now.Label {
+	if then := look(); then.Live || then.PID != 0 || then.Kind != shm.KindServer || then.Claims != 0 ||
+		then.Label != now.Label {
 		t.Errorf("after close: %+v", then)
 	}
 }

@@ -211,7 +211,8 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 				}
 				return err
 			})
-			batch, hits, lengths, offsets := make([]byte, tornBytes*3), make([]bool, 3), make([]uint64, 3), []uint64{0, 1 * tornBytes, 2 * tornBytes}
+			batch, hits, lengths := make([]byte, tornBytes*3), make([]bool, 3), make([]uint64, 3)
+			offsets := []uint64{0, 1 * tornBytes, 2 * tornBytes}
 			work(func(c *cache.Cache, n int) error {
 				all := []int{0, 1, 2}
 				var err error
@@ -243,13 +244,15 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 			})
 			c := attach(t, seg)
 			s := stats(t, c)
-			for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && (s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100); s = stats(t, c) {
+			for end := time.Now().Add(30 * time.Second); time.Now().Before(end) &&
+				(s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100); s = stats(t, c) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			close(stop)
 			wait.Wait()
 			t.Logf("%d copies, %d thrown away, %d stored, %d clears", copies.Load(), s.Retried, s.Stored, s.Clears)
-			if s = stats(t, c); s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100 || s.Lost+s.Corrupt+s.Recovered != 0 {
+			if s = stats(t, c); s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100 ||
+				s.Lost+s.Corrupt+s.Recovered != 0 {
 				t.Errorf("%+v", s)
 			}
 			checkSound(t, seg)
@@ -260,7 +263,8 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 // A client dies while several of its goroutines fill: all its entries are reclaimed, also those of
 // goroutines that lost a race for the same sample.
 func TestDeadClientOfManyGoroutines(t *testing.T) {
-	for _, o := range []shm.Options{{Samples: 40, Slots: 40, SampleBytes: 100}, {Samples: 40, SampleBytes: 100, Variable: true, Limit: 5 << 20}} {
+	for _, o := range []shm.Options{{Samples: 40, Slots: 40, SampleBytes: 100},
+		{Samples: 40, SampleBytes: 100, Variable: true, Limit: 5 << 20}} {
 		seg := heap(t, o)
 		c := attach(t, seg)
 		locks, err := seg.NewLocks()

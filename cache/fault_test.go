@@ -26,7 +26,8 @@ const faultBytes = 5000
 var faultSegments = map[string]shm.Options{
 	"first-come":    {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8},
 	"first-indices": {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8, Assign: shm.AssignFirstIndices},
-	"arena":         {Samples: 12, SampleBytes: faultBytes, ClientRecords: 8, Variable: true, Limit: 4<<20 + 4<<10 + 40*shm.UnitBytes*64},
+	"arena": {Samples: 12, SampleBytes: faultBytes, ClientRecords: 8, Variable: true,
+		Limit: 4<<20 + 4<<10 + 40*shm.UnitBytes*64},
 }
 
 // death is a way to die: the command for a child, and the fault points on its way.
@@ -38,10 +39,11 @@ type death struct {
 }
 
 var (
-	anyCache  = []string{"first-come", "first-indices", "arena"}
-	slotPath  = []string{"slot.intent", "slot.taken", "slot.named"}
-	extent    = []string{"extent.intent", "extent.taken", "extent.named"}
-	fillPath  = []string{"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"}
+	anyCache = []string{"first-come", "first-indices", "arena"}
+	slotPath = []string{"slot.intent", "slot.taken", "slot.named"}
+	extent   = []string{"extent.intent", "extent.taken", "extent.named"}
+	fillPath = []string{"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta",
+		"publish.word", "publish.entry"}
 	abortPath = []string{"abort.word", "abort.entry"}
 	clearPath = []string{"clear.phase", "clear.drained", "clear.index", "clear.index@2", "clear.cursors", "clear.open"}
 )
@@ -291,7 +293,7 @@ func TestExtentOfTheDead(t *testing.T) {
 			want, lost = 2*units+1, units
 		}
 		if s.ArenaNextBytes != want*shm.UnitBytes || s.ArenaLostBytes != lost*shm.UnitBytes {
-			t.Errorf("behind %v: %d bytes allocated, %d lost; want %d and %d units", followed, s.ArenaNextBytes, s.ArenaLostBytes, want, lost)
+			t.Errorf("followed %v: %d bytes allocated, %d lost; want %d and %d units", followed, s.ArenaNextBytes, s.ArenaLostBytes, want, lost)
 		}
 		checkSound(t, seg)
 		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {

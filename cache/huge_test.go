@@ -110,7 +110,8 @@ func TestFillsTakeHugePages(t *testing.T) {
 				}
 				got, want := hugeBytes(t, seg, c)
 				if theirs, _ := hugeBytes(t, other, c); theirs != want || got != want || want < 16<<20 {
-					return fmt.Errorf("%d bytes are huge, and %d for another attachment, of %d; want %d", got, theirs, seg.PayloadBytes, want)
+					return fmt.Errorf("%d bytes are huge, and %d for another attachment, of %d; want %d", got, theirs,
+						seg.PayloadBytes, want)
 				}
 				return nil
 			})

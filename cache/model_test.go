@@ -126,7 +126,8 @@ func TestRandomOperationsAgainstAModel(t *testing.T) {
 
 func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64, steps int) (err error) {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	m := &model{o: o, units: seg.Units(), ready: map[int][]byte{}, claimed: map[int]*modelClient{}, extents: map[int]uint64{}}
+	m := &model{o: o, units: seg.Units(), ready: map[int][]byte{}, claimed: map[int]*modelClient{},
+		extents: map[int]uint64{}}
 	var clients []*modelClient
 	var log []string
 	defer func() {
@@ -270,7 +271,8 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 			i = rng.IntN(int(o.Samples))
 			want, there := m.ready[i]
 			if view, hit, err := by.c.View(i); hit != there || err != nil || string(view) != string(want) {
-				return fmt.Errorf("view %d: hit %v, %v, same bytes %v; the model says %v", i, hit, err, string(view) == string(want), there)
+				return fmt.Errorf("view %d: hit %v, %v, same bytes %v; the model says %v", i, hit, err,
+					string(view) == string(want), there)
 			}
 			state, err := by.c.State(i)
 			says := cache.StateEmpty
@@ -312,7 +314,8 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 	for _, n := range m.extents {
 		named += n
 	}
-	if s.Ready != uint64(len(m.ready)) || s.ArenaNextBytes != 64*m.next || s.ArenaLostBytes != 64*(m.next-named) || s.Lost+s.Corrupt != 0 {
+	if s.Ready != uint64(len(m.ready)) || s.ArenaNextBytes != 64*m.next || s.ArenaLostBytes != 64*(m.next-named) ||
+		s.Lost+s.Corrupt != 0 {
 		return fmt.Errorf("stats %+v; the model says %d ready, %d units allocated, %d named", s, len(m.ready), m.next, named)
 	}
 	if !o.Variable && s.Ready != uint64(m.slots) {

@@ -58,7 +58,8 @@ func TestProcessesSetTheSameSample(t *testing.T) {
 
 // A new client gets the number of a client that died in a fill, and reclaims its claim at once.
 func TestKilledWhileFilling(t *testing.T) {
-	for _, o := range []shm.Options{{Samples: 8, SampleBytes: 5000}, {Samples: 8, SampleBytes: 5000, Variable: true, Limit: 8 << 20}} {
+	for _, o := range []shm.Options{{Samples: 8, SampleBytes: 5000},
+		{Samples: 8, SampleBytes: 5000, Variable: true, Limit: 8 << 20}} {
 		seg := named(t, o)
 		c := attach(t, seg)
 		set(t, c, 1, payload(1, 0, 5000), 0, cache.Stored)
@@ -129,7 +130,8 @@ func TestChildInheritsDescriptors(t *testing.T) {
 // A clear during writes and reads of other processes causes no torn read: the workers verify all
 // bytes.
 func TestClearUnderLiveWriters(t *testing.T) {
-	for _, o := range []shm.Options{{Samples: 32, Slots: 20, SampleBytes: 20000}, {Samples: 32, SampleBytes: 20000, Variable: true, Limit: 16 << 20}} {
+	for _, o := range []shm.Options{{Samples: 32, Slots: 20, SampleBytes: 20000},
+		{Samples: 32, SampleBytes: 20000, Variable: true, Limit: 16 << 20}} {
 		seg := named(t, o)
 		c := attach(t, seg)
 		exe, err := os.Executable()
@@ -171,7 +173,8 @@ func TestClearUnderLiveWriters(t *testing.T) {
 			}
 		}
 		s := stats(t, c)
-		t.Logf("%d clears, %d stored, %d hits, %d of the clearer's own, %d copies retried", cleared, s.Stored, s.Hits, reads, s.Retried)
+		t.Logf("%d clears, %d stored, %d hits, %d of the clearer's own, %d copies retried", cleared, s.Stored, s.Hits,
+			reads, s.Retried)
 		if s.Clears != uint64(cleared) || cleared < 5 || s.Stored < 100 || s.Lost != 0 || s.Corrupt != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -193,7 +196,8 @@ func TestClearTimeout(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	if _, err := c.Clear(ctx); !errors.Is(err, shm.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 claims") {
+	if _, err := c.Clear(ctx); !errors.Is(err, shm.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "2 claims") {
 		t.Errorf("clear: %v", err)
 	}
 	wantSample(t, c, 1, payload(1, 0, 5000))
@@ -349,7 +353,8 @@ func TestPIDNamespaces(t *testing.T) {
 		children = append(children, startIn(t, seg.Path(), "", syscall.CLONE_NEWPID))
 	}
 	clients, err := c.Clients()
-	if err != nil || len(clients) != 3 || clients[1].PID != 1 || clients[2].PID != 1 || clients[1].PIDNamespace == clients[0].PIDNamespace {
+	if err != nil || len(clients) != 3 || clients[1].PID != 1 || clients[2].PID != 1 ||
+		clients[1].PIDNamespace == clients[0].PIDNamespace {
 		t.Fatalf("%+v, %v", clients, err)
 	}
 	for k, p := range children {

@@ -27,7 +27,8 @@ func create(t testing.TB, o client.Options) *client.Cache {
 	return c
 }
 
-// named makes a cache that other handles can attach to, in a directory of the test's own, and returns its path.
+// named makes a cache that other handles can attach to, in a directory of the test's own, and
+// returns its path.
 func named(t testing.TB, o client.Options) (*client.Cache, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
@@ -245,7 +246,8 @@ func TestGetOrLoadError(t *testing.T) {
 	if data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("good"), nil }); err != nil || string(data) != "good" {
 		t.Error(string(data), err)
 	}
-	if data, err := c.GetOrLoad(t.Context(), 2, func(context.Context) ([]byte, error) { return []byte("wrong size"), nil }); !errors.Is(err, client.ErrSchema) {
+	if data, err := c.GetOrLoad(t.Context(), 2,
+		func(context.Context) ([]byte, error) { return []byte("wrong size"), nil }); !errors.Is(err, client.ErrSchema) {
 		t.Errorf("a sample of a wrong size: %q, %v", data, err)
 	}
 }
@@ -306,7 +308,8 @@ func TestGetOrLoadPanic(t *testing.T) {
 	}()
 	<-inside
 	go func() {
-		_, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return nil, errors.New("loaded myself") })
+		_, err := c.GetOrLoad(t.Context(), 1,
+			func(context.Context) ([]byte, error) { return nil, errors.New("loaded myself") })
 		waited <- err
 	}()
 	close(fail)
@@ -408,8 +411,10 @@ func TestCreateAttachErrors(t *testing.T) {
 	if _, err := client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir}); !errors.Is(err, client.ErrExists) {
 		t.Error(err)
 	}
-	for _, o := range []client.Options{{}, {Samples: -1, SampleBytes: 4}, {Samples: 8}, {Samples: 8, SampleBytes: -4}, {Samples: 8, SampleBytes: 4, Slots: -1},
-		{Samples: 8, SampleBytes: 4, Clients: -1}, {Samples: 8, SampleBytes: 4, Clients: 4096}, {Samples: 8, Variable: true}} {
+	for _, o := range []client.Options{{}, {Samples: -1, SampleBytes: 4}, {Samples: 8}, {Samples: 8, SampleBytes: -4},
+		{Samples: 8, SampleBytes: 4, Slots: -1},
+		{Samples: 8, SampleBytes: 4, Clients: -1}, {Samples: 8, SampleBytes: 4, Clients: 4096},
+		{Samples: 8, Variable: true}} {
 		if _, err := client.Create("other", o); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -481,7 +486,8 @@ func TestClientTableFull(t *testing.T) {
 	}
 	defer third.Close()
 	clients, err := c.Clients()
-	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" || clients[1].Registrations != 2 || clients[1].PID != uint32(os.Getpid()) {
+	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" ||
+		clients[1].Registrations != 2 || clients[1].PID != uint32(os.Getpid()) {
 		t.Errorf("%+v, %v", clients, err)
 	}
 }
@@ -499,7 +505,8 @@ func TestSplitJoinVariable(t *testing.T) {
 		t.Fatal(len(data), err)
 	}
 	back, err := c.Split(data)
-	if err != nil || !slices.Equal(back[0].Dims, []uint64{5, 2, 3}) || !slices.Equal(back[0].Data, sample(1, 60)) || !slices.Equal(back[1].Data, sample(2, 8)) ||
+	if err != nil || !slices.Equal(back[0].Dims, []uint64{5, 2, 3}) || !slices.Equal(back[0].Data, sample(1, 60)) ||
+		!slices.Equal(back[1].Data, sample(2, 8)) ||
 		len(back[2].Data) != 0 || len(back[1].Dims) != 0 {
 		t.Errorf("%+v, %v", back, err)
 	}
@@ -550,7 +557,8 @@ func runSelf(t *testing.T, test string, env ...string) error {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	p, err := os.StartProcess(exe, []string{exe, "-test.run=^" + test + "$"}, &os.ProcAttr{Env: append(os.Environ(), env...), Files: []*os.File{null, null, null}})
+	p, err := os.StartProcess(exe, []string{exe, "-test.run=^" + test + "$"},
+		&os.ProcAttr{Env: append(os.Environ(), env...), Files: []*os.File{null, null, null}})
 	if err != nil {
 		t.Fatal(err)
 	}

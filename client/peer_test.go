@@ -224,7 +224,8 @@ func TestServerThatIsJustEnding(t *testing.T) {
 		began := time.Now()
 		_, err = p.dial(200 * time.Millisecond) // only such servers answer now; the deadline may pass during a greeting
 		if !errors.Is(err, client.ErrNoServer) || time.Since(began) < 200*time.Millisecond ||
-			!strings.Contains(err.Error(), "stocached serve -c") && !strings.Contains(err.Error(), "did not answer within 200ms") {
+			!strings.Contains(err.Error(), "stocached serve -c") &&
+				!strings.Contains(err.Error(), "did not answer within 200ms") {
 			t.Errorf("%s: %v after %v", name, err, time.Since(began))
 		}
 	}
@@ -252,7 +253,8 @@ func TestServerThatLetsNobodyIn(t *testing.T) {
 	}()
 	for range 200 { // the server hangs up before HELLO, or after
 		var remote *client.RemoteError
-		_, err := client.Dial(context.Background(), "test", client.DialOptions{SocketsDir: dir, Timeout: 100 * time.Millisecond})
+		_, err := client.Dial(context.Background(), "test",
+			client.DialOptions{SocketsDir: dir, Timeout: 100 * time.Millisecond})
 		if !errors.As(err, &remote) || remote.Code != control.CodeDenied {
 			t.Fatal(err)
 		}
@@ -263,7 +265,8 @@ func TestServerThatLetsNobodyIn(t *testing.T) {
 // that is away.
 func TestAnswersThatCannotBe(t *testing.T) {
 	for name, frame := range map[string][]byte{
-		"a sample of 4 GiB":     control.AppendHeader(nil, control.Header{Length: 1<<32 - 1, Type: control.Sample, Request: 3}),
+		"a sample of 4 GiB": control.AppendHeader(nil,
+			control.Header{Length: 1<<32 - 1, Type: control.Sample, Request: 3}),
 		"a byte too many":       control.AppendSampleHeader(nil, 3, 0, peerBytes+1),
 		"no such type":          control.AppendHeader(nil, control.Header{Type: 77, Request: 3}),
 		"no such request":       control.AppendFetched(nil, 99, nil),

@@ -14,7 +14,8 @@ import (
 // A batch costs no allocation if all its samples are hits and it is released.
 func TestNoAllocations(t *testing.T) {
 	for _, bytes := range []int{2000, 0} {
-		for _, o := range []order.Order{{}, {Kind: order.Shuffled}, {Kind: order.Blocks, Block: 16, Window: 4}, {Kind: order.Windows, Window: 500}} {
+		for _, o := range []order.Order{{}, {Kind: order.Shuffled}, {Kind: order.Blocks, Block: 16, Window: 4},
+			{Kind: order.Windows, Window: 500}} {
 			const samples, size = 8000, 8
 			d := newDataset(samples, bytes)
 			c := newCache(t, d, samples)

@@ -18,7 +18,8 @@ import (
 // order's sequence.
 func TestSameBatches(t *testing.T) {
 	const samples, size = 97, 8
-	orders := []loader.Epochs{nil, shuffled(samples), order.Order{Kind: order.Windows, Seed: 3, Window: 10}, order.Order{Kind: order.Blocks, Seed: 3, Window: 2, Block: 6}}
+	orders := []loader.Epochs{nil, shuffled(samples), order.Order{Kind: order.Windows, Seed: 3, Window: 10},
+		order.Order{Kind: order.Blocks, Seed: 3, Window: 2, Block: 6}}
 	for _, bytes := range []int{1000, 0} {
 		for _, there := range []string{"bare source", "cold", "half", "warm", "small"} {
 			for w, workers := range []int{1, 2, 5} {
@@ -64,11 +65,13 @@ func TestSameBatches(t *testing.T) {
 						}
 					}
 					s := l.Stats()
-					hits := map[string]uint64{"bare source": 0, "cold": 2 * samples, "half": 2*samples + samples/2 + 1, "warm": 3 * samples, "small": 2 * samples}[there]
+					hits := map[string]uint64{"bare source": 0, "cold": 2 * samples, "half": 2*samples + samples/2 + 1,
+						"warm": 3 * samples, "small": 2 * samples}[there]
 					if there == "small" && bytes > 0 {
 						hits = 2 * (samples / 3)
 					}
-					if s.Hits != hits || s.Samples != 3*samples || s.Misses != 3*samples-hits || s.Batches != 3*((samples+size-1)/size) || d.total() != int(s.Misses) {
+					if s.Hits != hits || s.Samples != 3*samples || s.Misses != 3*samples-hits ||
+						s.Batches != 3*((samples+size-1)/size) || d.total() != int(s.Misses) {
 						t.Errorf("%+v and %d reads, want %d hits", s, d.total(), hits)
 					}
 				})
@@ -294,7 +297,8 @@ func TestLoadDoesNotReturn(t *testing.T) {
 		defer func() {
 			err, _ := recover().(error)
 			var failed *loader.SampleError
-			if !errors.As(err, &failed) || failed.Index != 7 || !errors.Is(err, errRead) || !strings.Contains(err.Error(), "TestLoadDoesNotReturn") {
+			if !errors.As(err, &failed) || failed.Index != 7 || !errors.Is(err, errRead) ||
+				!strings.Contains(err.Error(), "TestLoadDoesNotReturn") {
 				t.Errorf("%v", err)
 			}
 		}()

@@ -38,13 +38,16 @@ func BenchmarkAllHit(b *testing.B) {
 			b.SetBytes(int64(z.batch * z.bytes))
 			for n := 0; b.Loop(); n++ {
 				first := n % (z.samples / z.batch) * z.batch
-				if hits, err := c.Gather(indices[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil, threads); hits != z.batch || err != nil {
+				if hits, err := c.Gather(indices[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil,
+					threads); hits != z.batch || err != nil {
 					b.Fatal(hits, err)
 				}
 			}
 		})
 		b.Run(fmt.Sprint(z.bytes, "/batches"), func(b *testing.B) {
-			l, err := loader.New(loader.FromCache(c, nothing), loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads, Order: order.Order{Kind: order.Shuffled, Seed: 7}})
+			l, err := loader.New(loader.FromCache(c, nothing),
+				loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads,
+					Order: order.Order{Kind: order.Shuffled, Seed: 7}})
 			if err != nil {
 				b.Fatal(err)
 			}

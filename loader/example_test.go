@@ -22,7 +22,8 @@ func Example() {
 		return
 	}
 	defer c.Close()
-	l, err := loader.New(loader.FromCache(c, decode), loader.Options{BatchSize: 3, Order: order.Order{Kind: order.Shuffled, Seed: 1}})
+	l, err := loader.New(loader.FromCache(c, decode),
+		loader.Options{BatchSize: 3, Order: order.Order{Kind: order.Shuffled, Seed: 1}})
 	if err != nil {
 		fmt.Println(err)
 		return

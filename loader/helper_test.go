@@ -41,7 +41,8 @@ type dataset struct {
 }
 
 func newDataset(samples, bytes int) *dataset {
-	return &dataset{samples: samples, bytes: bytes, reads: make([]atomic.Int32, samples), gates: map[int]chan struct{}{}, fails: map[int]error{}}
+	return &dataset{samples: samples, bytes: bytes, reads: make([]atomic.Int32, samples),
+		gates: map[int]chan struct{}{}, fails: map[int]error{}}
 }
 
 // content returns the n bytes of sample i.

@@ -86,7 +86,8 @@ func TestReleased(t *testing.T) {
 		places = append(places, uintptr(unsafe.Pointer(&b.Data()[0])))
 		b.Release()
 		again.Release()
-		for what, use := range map[string]func(){"Len": func() { b.Len() }, "Indices": func() { again.Indices() }, "Data": func() { b.Data() }, "Sample": func() { again.Sample(0) },
+		for what, use := range map[string]func(){"Len": func() { b.Len() }, "Indices": func() { again.Indices() },
+			"Data": func() { b.Data() }, "Sample": func() { again.Sample(0) },
 			"Hits": func() { b.Hits() }, "Real": func() { b.Real() }, "Epoch": func() { b.Epoch() }} {
 			if text := panics(use); text != "loader: use of a batch after its Release" {
 				t.Errorf("%s: %q", what, text)

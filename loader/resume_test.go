@@ -21,7 +21,8 @@ func TestRanks(t *testing.T) {
 		for _, ends := range []order.Ends{order.Uneven, order.Pad, order.Drop} {
 			seen, real, batches := map[int]int{}, 0, map[int]bool{}
 			for rank := range ranks {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: ranks, Ends: ends})
+				l := open(t, loader.FromSource(d),
+					loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: ranks, Ends: ends})
 				n := 0
 				for b, err := range l.Batches(t.Context()) {
 					if err != nil {
@@ -62,7 +63,8 @@ func TestResumeAnywhere(t *testing.T) {
 			var got []int
 			var states []loader.State
 			for rank := range ranks[0] {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: sequence, Rank: rank, Ranks: ranks[0], Workers: 1})
+				l := open(t, loader.FromSource(d),
+					loader.Options{BatchSize: 4, Order: sequence, Rank: rank, Ranks: ranks[0], Workers: 1})
 				if err := l.SetEpoch(2); err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +101,8 @@ func TestResumeAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			for rank := range ranks[1] {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 1 + rand.IntN(7), Order: sequence, Rank: rank, Ranks: ranks[1], Workers: 3})
+				l := open(t, loader.FromSource(d),
+					loader.Options{BatchSize: 1 + rand.IntN(7), Order: sequence, Rank: rank, Ranks: ranks[1], Workers: 3})
 				if err := l.Resume(state); err != nil {
 					t.Fatal(err)
 				}
@@ -123,7 +126,8 @@ func TestResumeRefuses(t *testing.T) {
 	s := l.State()
 	other := s
 	other.Order.Seed++
-	if err := l.Resume(other); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "Seed:8") || !strings.Contains(err.Error(), "Seed:7") {
+	if err := l.Resume(other); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "Seed:8") ||
+		!strings.Contains(err.Error(), "Seed:7") {
 		t.Error(err)
 	}
 	s.Position = 51
@@ -145,8 +149,10 @@ func TestResumeRefuses(t *testing.T) {
 // All complaints about the options come at once.
 func TestBadOptions(t *testing.T) {
 	d := newDataset(50, 20)
-	_, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: order.Order{Samples: 51}})
-	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4", "it has 51 samples, but the dataset has 50"} {
+	_, err := loader.New(loader.FromSource(d),
+		loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: order.Order{Samples: 51}})
+	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4",
+		"it has 51 samples, but the dataset has 50"} {
 		if !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v: no %q", err, part)
 		}
@@ -193,7 +199,8 @@ func TestOtherOrders(t *testing.T) {
 	}
 	for _, sequence := range []loader.Epochs{
 		order.WeightedOrder{Weights: table, Seed: 5, Draws: 90},
-		order.MixedOrder{Orders: []order.Order{{Samples: 20, Kind: order.Shuffled}, {Samples: 40}}, Ratios: []uint64{3, 1}, Stop: order.StopLength, Length: 100},
+		order.MixedOrder{Orders: []order.Order{{Samples: 20, Kind: order.Shuffled}, {Samples: 40}},
+			Ratios: []uint64{3, 1}, Stop: order.StopLength, Length: 100},
 	} {
 		want := wanted(t, sequence, 1, order.Shard{})
 		for before := 1; before < 10; before += 3 {
@@ -224,7 +231,8 @@ func TestOtherOrders(t *testing.T) {
 			}
 		}
 	}
-	if _, err := loader.New(loader.FromSource(newDataset(61, 20)), loader.Options{BatchSize: 4, Order: order.WeightedOrder{Weights: table}}); !errors.Is(err, loader.ErrInvalid) {
+	if _, err := loader.New(loader.FromSource(newDataset(61, 20)),
+		loader.Options{BatchSize: 4, Order: order.WeightedOrder{Weights: table}}); !errors.Is(err, loader.ErrInvalid) {
 		t.Error(err)
 	}
 }

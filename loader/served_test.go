@@ -56,7 +56,9 @@ func serving(t *testing.T, d *dataset, slots int) (o client.DialOptions, data st
 		}
 	}
 	sockets := t.TempDir()
-	s, err := server.New(t.Context(), server.Options{Caches: []server.CacheOptions{options}, SocketsDir: sockets, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := server.New(t.Context(),
+		server.Options{Caches: []server.CacheOptions{options}, SocketsDir: sockets,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,8 @@ func TestServed(t *testing.T) {
 				t.Fatalf("epoch %d: %v", e, got)
 			}
 		}
-		if s, err := c.Stats(); err != nil || s.Misses != 120 || s.Hits != 120 || l.Stats().Hits != 120 || l.Stats().Misses != 120 {
+		if s, err := c.Stats(); err != nil || s.Misses != 120 || s.Hits != 120 || l.Stats().Hits != 120 ||
+			l.Stats().Misses != 120 {
 			t.Errorf("%+v, %v; %+v", s, err, l.Stats())
 		}
 		stop()
@@ -205,7 +208,8 @@ func TestServedByPlan(t *testing.T) {
 		o, _, s, stop := serving(t, d, 600)
 		c := dial(t, o)
 		shuffledOrder := shuffled(600)
-		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 10, Order: shuffledOrder, Rank: 1, Ranks: 2, Ahead: 1})
+		l, err := loader.New(loader.FromServer(c),
+			loader.Options{BatchSize: 10, Order: shuffledOrder, Rank: 1, Ranks: 2, Ahead: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +227,8 @@ func TestServedByPlan(t *testing.T) {
 			}
 			n += b.Len()
 			b.Release()
-			eventually(t, "the server has read ahead", func() bool { // this batch, the one ahead, and the one that the loader has just begun
+			// this batch, the one ahead, and the one that the loader has just begun
+			eventually(t, "the server has read ahead", func() bool {
 				state, err := c.State(order0[min(n+29, len(order0)-1)])
 				return !plan || err != nil || state == client.StateReady
 			})

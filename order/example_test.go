@@ -59,7 +59,8 @@ func ExampleWeightedOrder() {
 }
 
 func ExampleMixedOrder() {
-	mix := order.MixedOrder{Orders: []order.Order{{Samples: 100}, {Samples: 3}}, Ratios: []uint64{3, 1}, Stop: order.StopAll}
+	mix := order.MixedOrder{Orders: []order.Order{{Samples: 100}, {Samples: 3}}, Ratios: []uint64{3, 1},
+		Stop: order.StopAll}
 	epoch, err := mix.Epoch(0)
 	if err != nil {
 		fmt.Println(err)

@@ -17,7 +17,8 @@ func TestPermutationIsOne(t *testing.T) {
 		for k := range n {
 			i := p.at(k)
 			if i >= n || seen[i] || p.position(i) != k {
-				t.Fatalf("n = %d: position %d has index %d, seen %v, whose position is %d", n, k, i, i < n && seen[i], p.position(i))
+				t.Fatalf("n = %d: position %d has index %d, seen %v, whose position is %d", n, k, i, i < n && seen[i],
+					p.position(i))
 			}
 			seen[i] = true
 		}
@@ -79,25 +80,28 @@ var statistics = []struct {
 	bins  func(n uint64) uint64
 	count func(n uint64, at func(uint64) uint64, add func(bin uint64))
 }{
-	{"the index at a position", func(n uint64) uint64 { return divisor(n, 64) * divisor(n, 64) }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
-		m := divisor(n, 64)
-		for k := range n {
-			add(k*m/n*m + at(k)*m/n)
-		}
-	}},
-	{"the step from one to the next", func(n uint64) uint64 { return divisor(n-1, 400) }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
-		m := divisor(n-1, 400)
-		for k := range n - 1 {
-			step := (at(k+1) + n - at(k)) % n // 1..n-1, all equally likely
-			add((step - 1) * m / (n - 1))
-		}
-	}},
-	{"the step over one", func(n uint64) uint64 { return divisor(n-1, 400) }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
-		m := divisor(n-1, 400)
-		for k := range n - 2 {
-			add((((at(k+2) + n - at(k)) % n) - 1) * m / (n - 1))
-		}
-	}},
+	{"the index at a position", func(n uint64) uint64 { return divisor(n, 64) * divisor(n, 64) },
+		func(n uint64, at func(uint64) uint64, add func(uint64)) {
+			m := divisor(n, 64)
+			for k := range n {
+				add(k*m/n*m + at(k)*m/n)
+			}
+		}},
+	{"the step from one to the next", func(n uint64) uint64 { return divisor(n-1, 400) },
+		func(n uint64, at func(uint64) uint64, add func(uint64)) {
+			m := divisor(n-1, 400)
+			for k := range n - 1 {
+				step := (at(k+1) + n - at(k)) % n // 1..n-1, all equally likely
+				add((step - 1) * m / (n - 1))
+			}
+		}},
+	{"the step over one", func(n uint64) uint64 { return divisor(n-1, 400) },
+		func(n uint64, at func(uint64) uint64, add func(uint64)) {
+			m := divisor(n-1, 400)
+			for k := range n - 2 {
+				add((((at(k+2) + n - at(k)) % n) - 1) * m / (n - 1))
+			}
+		}},
 	{"the order of three", func(uint64) uint64 { return 6 }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
 		for k := uint64(0); k+2 < n; k += 3 {
 			a, b, c := at(k), at(k+1), at(k+2)
@@ -178,7 +182,8 @@ func TestPermutationIsLikeAShuffle(t *testing.T) {
 		ours, theirs := deviations(n, 1_500_000/n, keyed), deviations(n, 1_500_000/n, trueShuffle)
 		for s := range statistics {
 			if math.Abs(ours[s]) > limit || math.Abs(theirs[s]) > limit {
-				t.Errorf("%d samples, %s: off by %.1f standard deviations; a true shuffle by %.1f", n, statistics[s].name, ours[s], theirs[s])
+				t.Errorf("%d samples, %s: off by %.1f standard deviations; a true shuffle by %.1f", n, statistics[s].name,
+					ours[s], theirs[s])
 			}
 		}
 		if n > 9 && deviations(n, 1000, stepping)[1] < 100 {

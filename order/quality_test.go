@@ -142,7 +142,8 @@ func TestBlocksAndWindowsAreLikeTrueOnes(t *testing.T) {
 		{Order{Samples: 240, Kind: Blocks, Block: 10, Window: 4}, blocksModel(240, 10, 4), blocksModel(240, 10, 3)},
 		{Order{Samples: 243, Kind: Blocks, Block: 10, Window: 4}, blocksModel(243, 10, 4), blocksModel(243, 10, 5)},
 		{Order{Samples: 37, Kind: Blocks, Block: 4, Window: 3}, blocksModel(37, 4, 3), blocksModel(37, 5, 3)},
-		{Order{Samples: 600, Kind: Blocks, Block: 100, Window: 3}, blocksModel(600, 100, 3), blocksModel(600, 100, 2)}, // windows of 300: rounds
+		// windows of 300: rounds
+		{Order{Samples: 600, Kind: Blocks, Block: 100, Window: 3}, blocksModel(600, 100, 3), blocksModel(600, 100, 2)},
 		{Order{Samples: 555, Kind: Blocks, Block: 1, Window: 280}, blocksModel(555, 1, 280), windowsModel(555, 280)},
 		{Order{Samples: 243, Kind: Windows, Window: 50}, windowsModel(243, 50), windowsModel(243, 60)},
 		{Order{Samples: 601, Kind: Windows, Window: 300}, windowsModel(601, 300), windowsModel(601, 260)},
@@ -158,7 +159,8 @@ func TestBlocksAndWindowsAreLikeTrueOnes(t *testing.T) {
 			return order
 		})
 		random := rand.New(rand.NewPCG(1, c.order.Samples))
-		theirs, wrong := counted(epochs, func(int) []int { return c.model(random) }), counted(epochs, func(int) []int { return c.wrong(random) })
+		theirs, wrong := counted(epochs, func(int) []int { return c.model(random) }), counted(epochs,
+			func(int) []int { return c.wrong(random) })
 		seen := 0.0
 		for f := range features {
 			if off := apart(ours[f], theirs[f]); off > limit {

@@ -45,7 +45,8 @@ func TestRanksShareAnEpoch(t *testing.T) {
 						t.Fatalf("%+v, %d ranks, ends %d: %d samples of %d", o, ranks, ends, len(all), p.Samples())
 					}
 					each := max(ranks, 1)
-					if want := map[order.Ends]uint64{order.Uneven: p.Real(), order.Pad: (left + each - 1) / each, order.Drop: left / each}[ends]; p.Samples() != want {
+					if want := map[order.Ends]uint64{order.Uneven: p.Real(), order.Pad: (left + each - 1) / each,
+						order.Drop: left / each}[ends]; p.Samples() != want {
 						t.Fatalf("%+v, %d ranks, ends %d: rank %d has %d samples, want %d", o, ranks, ends, rank, p.Samples(), want)
 					}
 					for k, i := range all[:p.Real()] {
@@ -113,7 +114,8 @@ func TestShardsThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		s    order.Shard
 		want string
-	}{{order.Shard{Rank: 2, Ranks: 2}, "rank 2 is not in 0..1"}, {order.Shard{From: 6}, "position 6 of 5"}, {order.Shard{Ends: 3}, "ends 3"}} {
+	}{{order.Shard{Rank: 2, Ranks: 2}, "rank 2 is not in 0..1"}, {order.Shard{From: 6},
+		"position 6 of 5"}, {order.Shard{Ends: 3}, "ends 3"}} {
 		if _, err := c.s.Of(e); !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.s, err, c.want)
 		}

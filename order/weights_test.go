@@ -36,8 +36,10 @@ func chances(w *Weights) []float64 {
 func weightsToTry() map[string][]float64 {
 	random := rand.New(rand.NewPCG(1, 1))
 	all := map[string][]float64{
-		"one": {3}, "two": {1, 3}, "none of the first": {0, 1}, "none of the last": {1, 0, 0}, "alike": {2, 2, 2, 2, 2}, "one of many": {0, 0, 0, 1e-300, 0, 0}, "subnormal": {5e-324, 0, 1e-323, 5e-324},
-		"huge": {1.7e308, 1.7e308, 1}, "a negative zero": {math.Copysign(0, -1), 1, 2}, "falling": nil, "rising": nil, "random": nil, "skewed": nil,
+		"one": {3}, "two": {1, 3}, "none of the first": {0, 1}, "none of the last": {1, 0, 0}, "alike": {2, 2, 2, 2,
+			2}, "one of many": {0, 0, 0, 1e-300, 0, 0}, "subnormal": {5e-324, 0, 1e-323, 5e-324},
+		"huge": {1.7e308, 1.7e308, 1}, "a negative zero": {math.Copysign(0, -1), 1,
+			2}, "falling": nil, "rising": nil, "random": nil, "skewed": nil,
 	}
 	for k := range 1000 {
 		all["falling"] = append(all["falling"], 1000-float64(k))
@@ -102,7 +104,8 @@ func TestDrawsFollowWeights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		alongside, across, expected := make([]float64, len(weights)), make([]float64, len(weights)), make([]float64, len(weights))
+		alongside, across, expected := make([]float64, len(weights)), make([]float64, len(weights)), make([]float64,
+			len(weights))
 		all := make([]int, draws)
 		if n := e.Fill(all, 0, 1); n != draws {
 			t.Fatal(n)
@@ -200,14 +203,17 @@ func TestWeightsThatCannotBe(t *testing.T) {
 		weights []float64
 		want    string
 	}{
-		{nil, "0 weights are not in 1..1099511627776"}, {[]float64{0, 0}, "all 2 weights are 0"}, {[]float64{1, -1}, "weight 1 is -1"}, {[]float64{math.NaN()}, "weight 0 is NaN"},
-		{[]float64{1, 2, math.Inf(1)}, "weight 2 is +Inf"}, {[]float64{math.Inf(-1)}, "weight 0 is -Inf"}, {[]float64{1, -5e-324}, "weight 1 is -5e-324"},
+		{nil, "0 weights are not in 1..1099511627776"}, {[]float64{0, 0}, "all 2 weights are 0"}, {[]float64{1, -1},
+			"weight 1 is -1"}, {[]float64{math.NaN()}, "weight 0 is NaN"},
+		{[]float64{1, 2, math.Inf(1)}, "weight 2 is +Inf"}, {[]float64{math.Inf(-1)},
+			"weight 0 is -Inf"}, {[]float64{1, -5e-324}, "weight 1 is -5e-324"},
 	} {
 		if _, err := NewWeights(c.weights); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.weights, err, c.want)
 		}
 	}
-	for want, o := range map[string]WeightedOrder{"no weights": {}, "1099511627777 draws": {Weights: weightsOf(t, []float64{1}), Draws: MaxSamples + 1}} {
+	for want, o := range map[string]WeightedOrder{"no weights": {},
+		"1099511627777 draws": {Weights: weightsOf(t, []float64{1}), Draws: MaxSamples + 1}} {
 		if _, err := o.Epoch(0); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -74,7 +74,8 @@ func TestNext(t *testing.T) {
 }
 
 func TestVerdictString(t *testing.T) {
-	for v, want := range map[policy.Verdict]string{policy.Never: "never", policy.Home: "home", policy.Any: "any", 9: "verdict 9"} {
+	for v, want := range map[policy.Verdict]string{policy.Never: "never", policy.Home: "home", policy.Any: "any",
+		9: "verdict 9"} {
 		if v.String() != want {
 			t.Errorf("verdict %d prints %q, want %q", v, v, want)
 		}

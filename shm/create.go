@@ -192,8 +192,8 @@ func createError(what string, g *Geometry, err error) error {
 	switch {
 	case errors.Is(err, ErrSystem):
 		return err
-	case errors.Is(err, ErrFull), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err,
-		unix.ENOMEM), errors.Is(err, unix.EFBIG):
+	case errors.Is(err, ErrFull), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT),
+		errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFBIG):
 		return fail(ErrMemory,
 			"%s: %w; the segment has %d bytes, %d of them taken at once; give a smaller limit (--size), "+
 				"remove caches (stocached gc), or enlarge the tmpfs",

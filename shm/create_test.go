@@ -27,7 +27,8 @@ func init() {
 // pages and no page of the payload, and that a second cache of
 // its name is refused.
 func TestCreateNamed(t *testing.T) {
-	o := Options{Name: "images.v1", Dir: tempDir(t), Samples: 1000, Limit: 64 << 20, Fingerprint: "abc", UnlinkLast: true, Assign: AssignFirstIndices,
+	o := Options{Name: "images.v1", Dir: tempDir(t), Samples: 1000, Limit: 64 << 20, Fingerprint: "abc",
+		UnlinkLast: true, Assign: AssignFirstIndices,
 		Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{3, 224, 224}}, {Name: "label", DType: Int64}}}
 	old := unix.Umask(0o777)
 	s, err := Create(o)
@@ -50,10 +51,12 @@ func TestCreateNamed(t *testing.T) {
 	want2(Create(o))
 
 	a := open(t, s.Path(), OpenOptions{Fingerprint: "abc", UUID: &s.Header.UUID})
-	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 || a.Geometry != s.Geometry {
+	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 ||
+		a.Geometry != s.Geometry {
 		t.Errorf("attached\n%+v\ncreated\n%+v", a.Header, s.Header)
 	}
-	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) || time.Since(h.Created) > time.Minute || a.Policy != o.Assign || h.SampleBytes != 150536 ||
+	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) ||
+		time.Since(h.Created) > time.Minute || a.Policy != o.Assign || h.SampleBytes != 150536 ||
 		h.Flags != FlagNamed|FlagUnlinkLast || h.Major != 2 || len(h.Fields) != 2 {
 		t.Errorf("%+v", h)
 	}
@@ -103,7 +106,8 @@ func TestSharing(t *testing.T) {
 func TestPayloadRange(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Segment) {
 		b := make([]byte, 10)
-		for _, c := range []struct{ offset, n uint64 }{{s.PayloadBytes - 9, 10}, {s.PayloadBytes + 1, 0}, {1<<64 - 5, 10}, {0, s.PayloadBytes + 1}} {
+		for _, c := range []struct{ offset, n uint64 }{{s.PayloadBytes - 9, 10}, {s.PayloadBytes + 1, 0}, {1<<64 - 5, 10},
+			{0, s.PayloadBytes + 1}} {
 			want(t, s.AllocatePayload(c.offset, c.n), ErrInvalid, fmt.Sprint(s.PayloadBytes))
 			if c.n <= 10 {
 				_, err := s.WritePayload(b[:c.n], c.offset)
@@ -163,7 +167,8 @@ func TestOpenFDRefused(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
 	s := create(t, o)
-	for name, flags := range map[string]int{"O_PATH": unix.O_PATH, "write-only": unix.O_WRONLY, "append": unix.O_RDWR | unix.O_APPEND} {
+	for name, flags := range map[string]int{"O_PATH": unix.O_PATH, "write-only": unix.O_WRONLY,
+		"append": unix.O_RDWR | unix.O_APPEND} {
 		fd, err := unix.Open(s.Path(), flags|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -240,11 +245,14 @@ func TestThingsInTheWay(t *testing.T) {
 		unlink error
 	}{
 		{"file", func(p string) error { return os.WriteFile(p, content, 0o600) }, ErrFormat, "4096", ErrPermission},
-		{"longfile", func(p string) error { return os.WriteFile(p, bytes.Repeat(content, 1000), 0o600) }, ErrFormat, "begins with", ErrPermission},
+		{"longfile", func(p string) error { return os.WriteFile(p, bytes.Repeat(content, 1000), 0o600) }, ErrFormat,
+			"begins with", ErrPermission},
 		{"empty", func(p string) error { return os.WriteFile(p, nil, 0o600) }, ErrFormat, "0 bytes", ErrPermission},
 		{"link", func(p string) error { return os.Symlink(target, p) }, ErrPermission, "symbolic link", ErrPermission},
-		{"link-to-segment", func(p string) error { return os.Symlink(segment.Path(), p) }, ErrPermission, "symbolic link", ErrPermission},
-		{"dangling", func(p string) error { return os.Symlink(filepath.Join(dir, "nowhere"), p) }, ErrPermission, "symbolic link", ErrPermission},
+		{"link-to-segment", func(p string) error { return os.Symlink(segment.Path(), p) }, ErrPermission, "symbolic link",
+			ErrPermission},
+		{"dangling", func(p string) error { return os.Symlink(filepath.Join(dir, "nowhere"), p) }, ErrPermission,
+			"symbolic link", ErrPermission},
 		{"fifo", func(p string) error { return unix.Mkfifo(p, 0o600) }, ErrPermission, "FIFO", ErrPermission},
 		{"directory", func(p string) error { return os.Mkdir(p, 0o700) }, ErrPermission, "directory", ErrPermission},
 		{"socket", func(p string) error {
@@ -380,7 +388,10 @@ func TestDefaultDir(t *testing.T) {
 		{"symbolic link", func() error { return errors.Join(os.Chown(elsewhere, uid, uid), os.Symlink(elsewhere, dir)) }},
 		{"symbolic link", func() error { return os.WriteFile(dir, nil, 0o600) }},
 		{"belongs to user 0, not to 54321", func() error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) }},
-		{"chmod 700", func() error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, uid, uid), os.Chmod(dir, 0o750)) }},
+		{"chmod 700", func() error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, uid, uid),
+				os.Chmod(dir, 0o750))
+		}},
 	} {
 		if err := c.make(); err != nil {
 			t.Fatal(err)
@@ -401,7 +412,8 @@ func childCreateDefault(args []string) error {
 		if err := expect(err, ErrPermission, DefaultDir(), args[0]); err != nil {
 			return err
 		}
-		if _, err = Open(o.Name, OpenOptions{}); errors.Is(err, ErrNotFound) { // another file in place of the directory is an error in any case
+		// another file in place of the directory is an error in any case
+		if _, err = Open(o.Name, OpenOptions{}); errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("open: %w", err)
 		}
 		return expect(err, ErrPermission, DefaultDir())

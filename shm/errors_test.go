@@ -31,7 +31,8 @@ func TestCodes(t *testing.T) {
 		}
 		delete(numbers, name)
 	}
-	ours := map[string]error{"EINVAL": ErrInvalid, "EINDEX": ErrIndex, "ESCHEMA": ErrSchema, "ENOENT": ErrNotFound, "EEXIST": ErrExists, "EFORMAT": ErrFormat, "EVERSION": ErrVersion,
+	ours := map[string]error{"EINVAL": ErrInvalid, "EINDEX": ErrIndex, "ESCHEMA": ErrSchema, "ENOENT": ErrNotFound,
+		"EEXIST": ErrExists, "EFORMAT": ErrFormat, "EVERSION": ErrVersion,
 		"EFINGERPRINT": ErrFingerprint, "EMEMORY": ErrMemory, "EPERM": ErrPermission, "EREADONLY": ErrReadOnly, "ECLOSED": ErrClosed, "ECLIENTS": ErrClients, "ETIMEOUT": ErrTimeout,
 		"ESYSTEM": ErrSystem, "ELOST": ErrLost, "ECORRUPT": ErrCorrupt, "EUNSUPPORTED": ErrUnsupported, "FULL": ErrFull}
 	if len(numbers) != len(ours) {
@@ -54,7 +55,8 @@ func TestCodes(t *testing.T) {
 
 // Ensure that errors match the standard library's errors of the same meaning, and their errno.
 func TestErrorsMatch(t *testing.T) {
-	for ours, theirs := range map[error]error{ErrNotFound: fs.ErrNotExist, ErrExists: fs.ErrExist, ErrPermission: fs.ErrPermission, ErrClosed: fs.ErrClosed, ErrInvalid: fs.ErrInvalid,
+	for ours, theirs := range map[error]error{ErrNotFound: fs.ErrNotExist, ErrExists: fs.ErrExist,
+		ErrPermission: fs.ErrPermission, ErrClosed: fs.ErrClosed, ErrInvalid: fs.ErrInvalid,
 		ErrTimeout: os.ErrDeadlineExceeded, ErrUnsupported: errors.ErrUnsupported} {
 		if !errors.Is(fail(ours, "x"), theirs) {
 			t.Errorf("%v is not %v", ours, theirs)

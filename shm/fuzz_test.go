@@ -20,7 +20,8 @@ func FuzzAttach(f *testing.F) {
 		{Samples: 8, Slots: 5, SampleBytes: 16, ClientRecords: 2},
 		{Samples: 8, SampleBytes: 16, ClientRecords: 1, Assign: AssignFirstIndices, Name: "named", UnlinkLast: true},
 		{Samples: 3, Variable: true, Limit: 8 << 20, Fingerprint: "f"},
-		{Samples: 9, Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{2, 3}}, {Name: "label", DType: Int64}}, Fingerprint: "g"},
+		{Samples: 9, Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{2, 3}}, {Name: "label", DType: Int64}},
+			Fingerprint: "g"},
 	} {
 		h, g, err := o.plan()
 		if err != nil {
@@ -66,7 +67,8 @@ func FuzzAttach(f *testing.F) {
 		if got := s.Header.encode(&s.Geometry); s.Header.Minor == LayoutMinor && string(got) != string(page[:HeaderBytes]) {
 			t.Fatal("accepted a header that is not what it would be")
 		}
-		for _, w := range []interface{ Add(uint64) uint64 }{s.Phase(), s.FreeFrom(), s.ArenaNext(), s.ClientsHigh(), s.Word(0), s.Word(s.Samples - 1), s.Meta(s.Samples - 1),
+		for _, w := range []interface{ Add(uint64) uint64 }{s.Phase(), s.FreeFrom(), s.ArenaNext(), s.ClientsHigh(),
+			s.Word(0), s.Word(s.Samples - 1), s.Meta(s.Samples - 1),
 			s.ClientWord(0, 0), s.Counter(s.ClientRecords-1, CounterStripes-1, CounterCount-1)} {
 			w.Add(1)
 		}

@@ -181,7 +181,8 @@ func describeGolden(s *Segment) golden {
 	layout := s.WordLayout()
 	for i := range s.Samples {
 		w, m := Word(s.Word(i).Load()), Meta(s.Meta(i).Load())
-		v := goldenSample{[]string{"EMPTY", "WRITING", "READY"}[w.State()], w.Owner(), layout.Generation(w), layout.Place(w), m.Content(), m.Fills(), ""}
+		v := goldenSample{[]string{"EMPTY", "WRITING", "READY"}[w.State()], w.Owner(), layout.Generation(w),
+			layout.Place(w), m.Content(), m.Fills(), ""}
 		if w.State() == Ready {
 			v.Bytes = hex.EncodeToString(s.Bytes((layout.Place(w)-1)*s.SlotStride, h.SampleBytes))
 		}
@@ -193,7 +194,8 @@ func describeGolden(s *Segment) golden {
 	for r := range s.ClientRecords {
 		pid := s.ClientWord(r, ClientPID).Load()
 		label := s.control[s.recordOffset(r)+ClientLabel:][:ClientLabelBytes]
-		c := goldenClient{uint32(pid), uint32(pid >> 32), s.ClientWord(r, ClientRegistrations).Load(), text(label), []goldenClaim{}}
+		c := goldenClient{uint32(pid), uint32(pid >> 32), s.ClientWord(r, ClientRegistrations).Load(), text(label),
+			[]goldenClaim{}}
 		for e := range ClaimsPerClient {
 			if sample, intent := s.Claim(r, e); sample.Load() != 0 || intent.Load() != 0 {
 				c.Claims = append(c.Claims, goldenClaim{e, sample.Load() - 1, intent.Load()})
@@ -244,7 +246,8 @@ func TestGolden(t *testing.T) {
 		for k < min(len(kept), len(image)) && kept[k] == image[k] {
 			k++
 		}
-		t.Fatalf("%s (%d bytes) and what the code makes (%d) differ from byte %d on: the format has changed", segmentFile, len(kept), len(image), k)
+		t.Fatalf("%s (%d bytes) and what the code makes (%d) differ from byte %d on: the format has changed", segmentFile,
+			len(kept), len(image), k)
 	}
 	path := filepath.Join(t.TempDir(), "golden-v2")
 	if err := os.WriteFile(path, kept, 0o600); err != nil {

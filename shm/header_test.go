@@ -65,10 +65,13 @@ func TestEveryByteOfALiar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := map[int]string{HeaderMinor: "a higher minor", HeaderMinor + 1: "a higher minor", HeaderSamples: "9 samples, whose index takes the same page",
+	free := map[int]string{HeaderMinor: "a higher minor", HeaderMinor + 1: "a higher minor",
+		HeaderSamples:             "9 samples, whose index takes the same page",
 		HeaderFields + FieldDType: "int8, as large as uint8", HeaderFields + FieldBytes + FieldDType: "uint64, as large as int64"}
-	for what, span := range map[string][2]int{"uuid": {HeaderUUID, 16}, "time": {HeaderCreated, 8}, "uid": {HeaderUID, 4}, "limit": {HeaderLimitBytes, 8},
-		"fingerprint": {HeaderFingerprint, len("golden fingerprint") + 1}, "name": {HeaderName, len("golden")}, "field name": {HeaderFields, len("image") + 1},
+	for what, span := range map[string][2]int{"uuid": {HeaderUUID, 16}, "time": {HeaderCreated, 8},
+		"uid": {HeaderUID, 4}, "limit": {HeaderLimitBytes, 8},
+		"fingerprint": {HeaderFingerprint, len("golden fingerprint") + 1}, "name": {HeaderName,
+			len("golden")}, "field name": {HeaderFields, len("image") + 1},
 		"other field name": {HeaderFields + FieldBytes, len("label") + 1}} {
 		for k := range span[1] {
 			free[span[0]+k] = what
@@ -144,7 +147,8 @@ func TestVersions(t *testing.T) {
 	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], LayoutMajor+1) }), ErrVersion, "layout 3.0", "reads 2.x")
 	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 0) }), ErrVersion, "layout 0.0", "reads 2.x")
 	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 1) }), ErrVersion, "layout 1.0", "reads 2.x")
-	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1", fmt.Sprintf("%#x", Signature()))
+	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1",
+		fmt.Sprintf("%#x", Signature()))
 	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
 	want(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
 	if err := decode(func(p []byte) {
@@ -213,8 +217,11 @@ func TestHeaderRoundTrip(t *testing.T) {
 		{Samples: 1, SampleBytes: 1},
 		{Samples: 1000, SampleBytes: MaxSampleBytes, Slots: 3, Assign: AssignFirstIndices, Fingerprint: "ü"},
 		{Samples: 77, Variable: true, Limit: 64 << 20, SampleBytes: 5000},
-		{Samples: 5, Name: "n", UnlinkLast: true, Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}}, {Name: "c", DType: Float16, Dims: []uint64{5}}}},
-		{Samples: 5, Variable: true, Limit: 1 << 30, Fields: []Field{{Name: "text", DType: Bytes, Dims: []uint64{VariableDim}}, {Name: "label", DType: Int64}}},
+		{Samples: 5, Name: "n", UnlinkLast: true,
+			Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}},
+				{Name: "c", DType: Float16, Dims: []uint64{5}}}},
+		{Samples: 5, Variable: true, Limit: 1 << 30,
+			Fields: []Field{{Name: "text", DType: Bytes, Dims: []uint64{VariableDim}}, {Name: "label", DType: Int64}}},
 	} {
 		h, g, err := o.plan()
 		if err != nil {

@@ -131,7 +131,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if left, _ := filepath.Glob(fmt.Sprintf("/dev/shm/shm-test-%d-*", os.Getpid())); len(left) > 0 {
-		fmt.Println("tests left behind:", left)
+		fmt.Println("tests left files:", left)
 		code = max(code, 1)
 	}
 	os.Exit(code)

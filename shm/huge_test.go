@@ -58,13 +58,15 @@ func TestMapsAreAligned(t *testing.T) {
 			t.Fatal(err)
 		}
 		closeLater(t, fd)
-		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}), open(t, s.Path(), OpenOptions{ReadOnly: true})} {
+		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}),
+			open(t, s.Path(), OpenOptions{ReadOnly: true})} {
 			for what, memory := range map[string][]byte{"control part": s.control, "payload": s.payload} {
 				if at := uintptr(unsafe.Pointer(&memory[0])); at%hugeBytes != 0 && len(memory) >= hugeBytes {
 					t.Errorf("attachment %d of %q: the %s is at %#x", k, o.Name, what, at)
 				}
 			}
-			if s.PayloadOffset%hugeBytes != 0 || uint64(len(s.control)) != s.PayloadOffset || uint64(len(s.payload)) != s.PayloadBytes {
+			if s.PayloadOffset%hugeBytes != 0 || uint64(len(s.control)) != s.PayloadOffset ||
+				uint64(len(s.payload)) != s.PayloadBytes {
 				t.Errorf("maps of %d and %d bytes: %+v", len(s.control), len(s.payload), s.Geometry)
 			}
 		}
@@ -102,7 +104,8 @@ func TestTakeHuge(t *testing.T) {
 	allocated(0)
 	s.TakeHuge(3*m, 3*m, nil)
 	allocated(2 * m)
-	if n, err := s.WritePayload(bytes.Repeat([]byte{7}, 2*m), m); n != 2*m || err != nil { // so that block 1, from 2 MiB on, is half full
+	// so that block 1, from 2 MiB on, is half full
+	if n, err := s.WritePayload(bytes.Repeat([]byte{7}, 2*m), m); n != 2*m || err != nil {
 		t.Fatal(n, err)
 	}
 	allocated(4 * m)
@@ -174,7 +177,8 @@ func TestHugeRefused(t *testing.T) {
 // requests.
 func TestHugePagesAllowed(t *testing.T) {
 	const name = "sys/kernel/mm/transparent_hugepage/enabled"
-	for text, allowed := range map[string]bool{"always [madvise] never\n": true, "[always] madvise never\n": true, "always madvise [never]\n": false, "": false} {
+	for text, allowed := range map[string]bool{"always [madvise] never\n": true, "[always] madvise never\n": true,
+		"always madvise [never]\n": false, "": false} {
 		if got := files(t, map[string]string{name: text}).hugePagesAllowed(); got != allowed {
 			t.Errorf("%q: %v", text, got)
 		}

@@ -37,7 +37,8 @@ func TestSmallTmpfs(t *testing.T) {
 	for _, reserve := range []bool{false, true} {
 		o.Reserve = reserve
 		_, err := Create(o)
-		want(t, err, ErrMemory, "needs 69206016 bytes (66.0 MiB)", "16777216 bytes (16.0 MiB) free", "1677721 bytes (1.6 MiB) of headroom", "other caches (0)", "--size")
+		want(t, err, ErrMemory, "needs 69206016 bytes (66.0 MiB)", "16777216 bytes (16.0 MiB) free",
+			"1677721 bytes (1.6 MiB) of headroom", "other caches (0)", "--size")
 		if entries, _ := os.ReadDir(dir); len(entries) != 0 || free() != whole {
 			t.Errorf("left over: %v, %d bytes free of %d", entries, free(), whole)
 		}
@@ -50,7 +51,8 @@ func TestSmallTmpfs(t *testing.T) {
 	}
 	o.Name = "second"
 	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
-	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free", "6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
+	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
+		"6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
 	others := promises{}
 	others.addNamed(dir)
 	if n, caches := others.sum(level{}); n != 6<<20 || caches != 1 {
@@ -247,7 +249,8 @@ func childAddressSpace(args []string) error {
 			return err
 		}
 		m := mapping{}
-		if m.payload, err = mapPayload(s.file, 0, (k%511+1)*4096); err != nil || m.unmap() != nil { // another length lies at another address
+		// another length lies at another address
+		if m.payload, err = mapPayload(s.file, 0, (k%511+1)*4096); err != nil || m.unmap() != nil {
 			return fmt.Errorf("map a part: %w", err)
 		}
 		if _, err := mapAligned(-1, 0, 2<<20, unix.PROT_READ); !errors.Is(err, unix.EBADF) {
@@ -340,7 +343,8 @@ func childDescriptors(args []string) error {
 		}
 	}
 	if created == 0 || created > 10 || opened == 0 || opened > 11 {
-		return fmt.Errorf("created %d times and opened %d times of 12: the limit was never, or always, in the way", created, opened)
+		return fmt.Errorf("created %d times and opened %d times of 12: the limit was never, or always, in the way",
+			created, opened)
 	}
 	return nil
 }

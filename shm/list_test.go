@@ -49,7 +49,8 @@ func TestList(t *testing.T) {
 	}
 	for k, s := range map[int]*Segment{1: lazy, 2: s} {
 		l := found[k]
-		if allocated, _ := s.AllocatedBytes(); l.Err != nil || l.Path != s.Path() || l.UUID != s.Header.UUID || l.Geometry != s.Geometry || l.Allocated != allocated || l.FileBytes != s.SegmentBytes {
+		if allocated, _ := s.AllocatedBytes(); l.Err != nil || l.Path != s.Path() || l.UUID != s.Header.UUID ||
+			l.Geometry != s.Geometry || l.Allocated != allocated || l.FileBytes != s.SegmentBytes {
 			t.Errorf("%+v", l)
 		}
 	}

@@ -60,7 +60,8 @@ func TestCore(t *testing.T) {
 	if strings.ContainsAny(string(pattern[:1]), "|/") {
 		t.Skip("NOT TESTED HERE: core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core")
 	}
-	s := create(t, Options{Samples: 1024, SampleBytes: 1 << 20}) // without a name: by default the kernel does not dump maps of files with a name
+	// without a name: by default the kernel does not dump maps of files with a name
+	s := create(t, Options{Samples: 1024, SampleBytes: 1 << 20})
 	dir := t.TempDir()
 	cmd, out := child("die-with-core", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.FD()))
 	cmd.Dir = dir

@@ -203,12 +203,12 @@ func below(group, root string) string {
 
 // cgroup reads the limits of one level. It returns nil if that level has no limit.
 func (k kernel) cgroup(h hierarchy, group string) (*memoryLimit, error) {
-	limits, current, reclaimable := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", []string{"total_active_file",
-		"total_inactive_file"}
+	limits, current := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes"
+	reclaimable := []string{"total_active_file", "total_inactive_file"}
 	if h.version == 2 {
 		// memory.high is a limit too: above it the kernel slows a process down without bound.
-		limits, current, reclaimable = []string{"memory.max",
-			"memory.high"}, "memory.current", []string{"active_file", "inactive_file"}
+		limits, current = []string{"memory.max", "memory.high"}, "memory.current"
+		reclaimable = []string{"active_file", "inactive_file"}
 	}
 	dir := filepath.Join(h.mount, group)
 	r := memoryLimit{total: unlimited, level: h.level(group)}

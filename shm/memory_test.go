@@ -60,7 +60,8 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory.max":                    "8589934592\n",
 			"sys/fs/cgroup/memory.current":                "8589934593\n",
 			"sys/fs/cgroup/memory.stat":                   "active_file 0\ninactive_file 0\n",
-		}, []memoryLimit{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)", 8 * g, 0, level{2, 0}}}},
+		}, []memoryLimit{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)",
+			8 * g, 0, level{2, 0}}}},
 		{"v2, high below max", map[string]string{
 			"proc/self/cgroup":               "0::/j\n",
 			"proc/self/mountinfo":            mountV2,
@@ -117,9 +118,11 @@ func TestRooms(t *testing.T) {
 
 // Ensure that text in place of a number is an error that names the file, and no limit.
 func TestRoomsGarbage(t *testing.T) {
-	base := map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/j\n", "proc/self/mountinfo": mountV2, "sys/fs/cgroup/j/memory.max": "100\n",
+	base := map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/j\n", "proc/self/mountinfo": mountV2,
+		"sys/fs/cgroup/j/memory.max":     "100\n",
 		"sys/fs/cgroup/j/memory.current": "10\n", "sys/fs/cgroup/j/memory.stat": "active_file 1\n"}
-	for name, text := range map[string]string{"proc/meminfo": "MemTotal: x kB\nMemAvailable: 5 kB\n", "sys/fs/cgroup/j/memory.max": "-1\n", "sys/fs/cgroup/j/memory.current": "",
+	for name, text := range map[string]string{"proc/meminfo": "MemTotal: x kB\nMemAvailable: 5 kB\n",
+		"sys/fs/cgroup/j/memory.max": "-1\n", "sys/fs/cgroup/j/memory.current": "",
 		"sys/fs/cgroup/j/memory.stat": "active_file many\n"} {
 		broken := map[string]string{}
 		for k, v := range base {
@@ -152,7 +155,8 @@ func TestRoomsHere(t *testing.T) {
 
 // Ensure that the floor is a sixteenth within its bounds, and that memory below it is not usable.
 func TestFloor(t *testing.T) {
-	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20, 16 << 30: 1 << 30, 1 << 40: FloorMax} {
+	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20,
+		16 << 30: 1 << 30, 1 << 40: FloorMax} {
 		r := memoryLimit{total: total, available: total}
 		if r.floor() != floor {
 			t.Errorf("%d: floor %d, want %d", total, r.floor(), floor)
@@ -171,13 +175,15 @@ func TestFloor(t *testing.T) {
 func TestBudget(t *testing.T) {
 	const g = 1 << 30
 	machine := memoryLimit{what: "the machine", total: 64 * g, available: 32 * g}
-	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1, memory: machine.space()}
+	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1,
+		memory: machine.space()}
 	b.need = 3 * g // 20 - 1 of headroom - 16
 	if err := b.check(); err != nil {
 		t.Error(err)
 	}
 	b.need++
-	want(t, b.check(), ErrMemory, "needs 3221225473 bytes", "/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
+	want(t, b.check(), ErrMemory, "needs 3221225473 bytes",
+		"/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
 		"17179869184 bytes (16.0 GiB) that other caches (1)", "leaves 3221225472 bytes (3.0 GiB)", "--size", "stocached gc", "remount")
 	b.promised = 30 * g // more than the size
 	want(t, b.check(), ErrMemory, "leaves 0 bytes")
@@ -186,7 +192,8 @@ func TestBudget(t *testing.T) {
 		t.Error(err)
 	}
 	b.need++
-	want(t, b.check(), ErrMemory, "the machine has 34359738368 bytes (32.0 GiB) available of 68719476736", "floor of 1073741824", "leaves 33285996544", "--size")
+	want(t, b.check(), ErrMemory, "the machine has 34359738368 bytes (32.0 GiB) available of 68719476736",
+		"floor of 1073741824", "leaves 33285996544", "--size")
 	if small := (&budget{size: 64 << 20}).headroom(); small != 64<<20/10 {
 		t.Errorf("headroom of a container's 64 MiB: %d", small)
 	}
@@ -199,14 +206,16 @@ func TestGrant(t *testing.T) {
 	at := func(above uint64) kernel {
 		return files(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: 16777216 kB\nMemAvailable: %d kB\n", (1<<30+above)>>10)})
 	}
-	for above, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page, 16 * page: page, 17 * page: page} {
+	for above, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page,
+		16 * page: page, 17 * page: page} {
 		if n, err := at(above).grant(); n != want || err != nil {
 			t.Errorf("%d above the floor: %d, %v; want %d", above, n, err, want)
 		}
 	}
 	for _, above := range []uint64{0, 15 * page} {
 		_, err := at(above).grant()
-		want(t, err, ErrFull, "MemAvailable", fmt.Sprintf("%d bytes (1.0 GiB) available of 17179869184", 1<<30+above), "floor of 1073741824", fmt.Sprintf("leaves %d bytes", above))
+		want(t, err, ErrFull, "MemAvailable", fmt.Sprintf("%d bytes (1.0 GiB) available of 17179869184", 1<<30+above),
+			"floor of 1073741824", fmt.Sprintf("leaves %d bytes", above))
 	}
 }
 

@@ -221,7 +221,8 @@ func childSecondInCgroup(args []string) error {
 		return err
 	}
 	_, err = Create(o)
-	if err := expect(err, ErrMemory, "cgroup", "floor of 134217728", "524288000 bytes (500.0 MiB) that other caches (1) have yet to fill"); err != nil {
+	if err := expect(err, ErrMemory, "cgroup", "floor of 134217728",
+		"524288000 bytes (500.0 MiB) that other caches (1) have yet to fill"); err != nil {
 		return err
 	}
 	if err := errors.Join(l.Close(), first.Close()); err != nil {

@@ -33,14 +33,16 @@ func TestWords(t *testing.T) {
 			t.Errorf("wrapped: %#x", w)
 		}
 	}
-	if m := NewMeta(1<<32-1, 7); m.Content() != 1<<32-1 || m.Fills() != 7 || m.With(5).Content() != 5 || m.With(5).Fills() != 7 {
+	if m := NewMeta(1<<32-1, 7); m.Content() != 1<<32-1 || m.Fills() != 7 || m.With(5).Content() != 5 ||
+		m.With(5).Fills() != 7 {
 		t.Errorf("%#x", m)
 	}
 	const cost = Meta(0xab) << 56
 	if m := (cost | NewMeta(3, 1<<24-1)).Published(1<<32 - 1); m != cost|NewMeta(1<<32-1, 0) || m.With(4) != cost|NewMeta(4, 0) {
 		t.Errorf("fills wrap around into the cost, or take it: %#x", m)
 	}
-	if g := NewGrant(1<<16-1, 1<<16-1, 1<<32-2); g.Left() != 1<<16-1 || g.Checks() != 1<<16-1 || g.Group() != 1<<32-2 || g-1 != NewGrant(1<<16-2, 1<<16-1, 1<<32-2) {
+	if g := NewGrant(1<<16-1, 1<<16-1, 1<<32-2); g.Left() != 1<<16-1 || g.Checks() != 1<<16-1 ||
+		g.Group() != 1<<32-2 || g-1 != NewGrant(1<<16-2, 1<<16-1, 1<<32-2) {
 		t.Errorf("%#x", g)
 	}
 	if p := OpenPhase(1 << 48); p.Clearing() || p.Owner() != 0 || p.Epoch() != 1<<48 {
@@ -94,7 +96,8 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 			seen(s.Grant(k))
 		}
 		for r := range s.ClientRecords {
-			for _, at := range []uint64{ClientPID, ClientPIDNamespace, ClientStartTicks, ClientRegistered, ClientRegistrations, ClientLabel, ClientLabel + ClientLabelBytes - 8,
+			for _, at := range []uint64{ClientPID, ClientPIDNamespace, ClientStartTicks, ClientRegistered,
+				ClientRegistrations, ClientLabel, ClientLabel + ClientLabelBytes - 8,
 				ClientVictims, ClientVictims + 8*(ClaimsPerClient-1)} {
 				seen(s.ClientWord(r, at))
 			}

@@ -64,7 +64,8 @@ func TestReadExtents(t *testing.T) {
 func TestReadExtentsFails(t *testing.T) {
 	f, data := randomFile(t, 10_000)
 	three := func(last int64) []source.Extent {
-		return []source.Extent{{Offset: 0, Dst: make([]byte, 10)}, {Offset: 100, Dst: make([]byte, 10)}, {Offset: last, Dst: make([]byte, 10)}}
+		return []source.Extent{{Offset: 0, Dst: make([]byte, 10)}, {Offset: 100, Dst: make([]byte, 10)},
+			{Offset: last, Dst: make([]byte, 10)}}
 	}
 	for _, last := range []int64{9_995, 10_000, 20_000} { // after the end, near and far
 		if err := f.ReadExtents(context.Background(), three(last)); !errors.Is(err, io.ErrUnexpectedEOF) {

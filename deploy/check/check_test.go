@@ -91,7 +91,8 @@ func scrape(t *testing.T) (text string, metrics map[string]metric) {
 		}
 		metrics[m[1]] = one
 	}
-	if len(metrics) < 15 || metrics["stocached_hits_total"].kind != "counter" || !metrics["stocached_fill_seconds_bucket"].labels["le"] {
+	if len(metrics) < 15 || metrics["stocached_hits_total"].kind != "counter" ||
+		!metrics["stocached_fill_seconds_bucket"].labels["le"] {
 		t.Fatalf("%v\n%s", metrics, body)
 	}
 	return string(body), metrics
@@ -152,7 +153,8 @@ func wantQuery(t *testing.T, where, query string, metrics map[string]metric) (as
 
 // Ensure that wantQuery detects each kind of mistake.
 func TestWantQuerySees(t *testing.T) {
-	metrics := map[string]metric{"a_total": {"counter", map[string]bool{"cache": true}}, "b": {"gauge", map[string]bool{"cache": true}}}
+	metrics := map[string]metric{"a_total": {"counter", map[string]bool{"cache": true}},
+		"b": {"gauge", map[string]bool{"cache": true}}}
 	for query, good := range map[string]bool{
 		`sum by (cache) (rate(a_total{cache="x"}[5m])) / b`: true, `b > 0`: true, `rate(c_total[5m])`: false, `b{kind="x"}`: false, `rate(b[5m])`: false, `a_total`: false,
 		`sum by (kind) (b)`: false, `sum(b`: false,
@@ -303,8 +305,10 @@ func TestDashboard(t *testing.T) {
 		if p.Type == "row" {
 			continue
 		}
-		if len(p.Targets) == 0 || p.Description == "" || p.FieldConfig.Defaults.Unit == "" || p.Datasource.UID != "${datasource}" {
-			t.Errorf("panel %q: %d queries, unit %q, data source %q, description %q", p.Title, len(p.Targets), p.FieldConfig.Defaults.Unit, p.Datasource.UID, p.Description)
+		if len(p.Targets) == 0 || p.Description == "" || p.FieldConfig.Defaults.Unit == "" ||
+			p.Datasource.UID != "${datasource}" {
+			t.Errorf("panel %q: %d queries, unit %q, data source %q, description %q", p.Title, len(p.Targets),
+				p.FieldConfig.Defaults.Unit, p.Datasource.UID, p.Description)
 		}
 		for _, target := range p.Targets {
 			for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
@@ -379,7 +383,8 @@ func TestPromtool(t *testing.T) {
 		t.Skip("promtool is not installed (tools/setup.sh promtool; it is in the package prometheus of Debian and Ubuntu): alerts are parsed, and not let fire")
 	}
 	text, _ := scrape(t)
-	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yaml"}, {"test", "rules", "alerts_test.yaml"}, {"check", "metrics"}} {
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yaml"},
+		{"test", "rules", "alerts_test.yaml"}, {"check", "metrics"}} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = "../prometheus"
 		cmd.Stdin = strings.NewReader(text)

@@ -92,7 +92,8 @@ func BenchmarkAgainstPread(b *testing.B) {
 	folder, samples := benchDataset(b)
 	for _, goroutines := range []int{1, 2, 8} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			readers := map[string]reader{"pread": bare(b, folder), "block": through(b, folder, false), "verified": through(b, folder, true)}
+			readers := map[string]reader{"pread": bare(b, folder), "block": through(b, folder, false),
+				"verified": through(b, folder, true)}
 			best := map[string]float64{}
 			for range b.N {
 				for range 5 {

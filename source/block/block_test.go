@@ -66,8 +66,10 @@ func shapes(t testing.TB) map[string]shape {
 	}
 	bytesField := shm.Field{Name: "data", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}
 	sizes := []int{900, 0, 5000, 3, 4096, 4097, 20000, 1, 700, 0, 0, 3000, 2000}
-	add("fixed", schema(t, false, shm.Field{Name: "x", DType: shm.Float32, Dims: []uint64{10, 25}}), block.None, 40, func(i int) []byte { return noise(i, 1000) })
-	add("fixed, larger than a block", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{5000}}), block.None, 7, func(i int) []byte { return noise(i, 5000) })
+	add("fixed", schema(t, false, shm.Field{Name: "x", DType: shm.Float32, Dims: []uint64{10, 25}}), block.None, 40,
+		func(i int) []byte { return noise(i, 1000) })
+	add("fixed, larger than a block", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{5000}}),
+		block.None, 7, func(i int) []byte { return noise(i, 5000) })
 	add("variable", schema(t, true, bytesField), block.None, len(sizes), func(i int) []byte { return noise(i, sizes[i]) })
 	add("zstd", schema(t, true, bytesField), block.Zstd, len(sizes), func(i int) []byte {
 		if i%3 == 1 {
@@ -75,9 +77,10 @@ func shapes(t testing.TB) map[string]shape {
 		}
 		return text(i, sizes[i])
 	})
-	add("fixed zstd", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{3000}}), block.Zstd, 30, func(i int) []byte {
-		return append(text(i, 2000), noise(i, 1000)...)
-	})
+	add("fixed zstd", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{3000}}), block.Zstd, 30,
+		func(i int) []byte {
+			return append(text(i, 2000), noise(i, 1000)...)
+		})
 	fields := schema(t, true, shm.Field{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, shm.VariableDim, 3}}, shm.Field{Name: "label", DType: shm.Int64})
 	add("fields", fields, block.None, 9, func(i int) []byte {
 		s, err := fields.Join([]shm.Part{{Dims: []uint64{uint64(i + 1), 70, 3}, Data: noise(i, (i+1)*210)}, {Data: binary.LittleEndian.AppendUint64(nil, uint64(i))}})
@@ -86,7 +89,8 @@ func shapes(t testing.TB) map[string]shape {
 		}
 		return s
 	})
-	fixed := schema(t, false, shm.Field{Name: "flag", DType: shm.Bool}, shm.Field{Name: "image", DType: shm.Float64, Dims: []uint64{30}}, shm.Field{Name: "label", DType: shm.Int16})
+	fixed := schema(t, false, shm.Field{Name: "flag", DType: shm.Bool},
+		shm.Field{Name: "image", DType: shm.Float64, Dims: []uint64{30}}, shm.Field{Name: "label", DType: shm.Int16})
 	add("fixed fields, zstd", fixed, block.Zstd, 50, func(i int) []byte {
 		s, err := fixed.Join([]shm.Part{{Data: []byte{1}}, {Data: append(text(i, 100), noise(i, 140)...)}, {Data: []byte{byte(i), 0}}})
 		if err != nil {
@@ -263,7 +267,8 @@ func TestBlocksThatAreNone(t *testing.T) {
 	d = open(t, folder)
 	var seen []int
 	err := d.ReadBlock(t.Context(), 0, func(i int, _ []byte) error { seen = append(seen, i); return nil })
-	if !errors.Is(err, source.ErrCorrupt) || !slices.Equal(seen, []int{0, 1}) || !strings.Contains(err.Error(), "sample 2") {
+	if !errors.Is(err, source.ErrCorrupt) || !slices.Equal(seen, []int{0, 1}) ||
+		!strings.Contains(err.Error(), "sample 2") {
 		t.Error(seen, err)
 	}
 	// Close in a callback does not deadlock.
@@ -315,8 +320,10 @@ func TestDescription(t *testing.T) {
 		for _, sample := range s.samples {
 			largest = max(largest, len(sample))
 		}
-		if got.Source != s.options.Source || got.BlockBytes != 4096 || got.FileBytes != 8192 || got.Compression != s.options.Compression || !slices.Equal(got.Notes, s.options.Notes) ||
-			got.Schema.SampleBytes != uint64(largest) || got.Schema.Variable != s.options.Schema.Variable || fmt.Sprint(got.Schema.Fields) != fmt.Sprint(s.options.Schema.Fields) {
+		if got.Source != s.options.Source || got.BlockBytes != 4096 || got.FileBytes != 8192 ||
+			got.Compression != s.options.Compression || !slices.Equal(got.Notes, s.options.Notes) ||
+			got.Schema.SampleBytes != uint64(largest) || got.Schema.Variable != s.options.Schema.Variable ||
+			fmt.Sprint(got.Schema.Fields) != fmt.Sprint(s.options.Schema.Fields) {
 			t.Errorf("%s: %+v from %+v", name, got, s.options)
 		}
 	}
@@ -375,7 +382,8 @@ func TestEveryByteFlipped(t *testing.T) {
 				corrupt += bad
 				harmless += 1 - bad
 			}
-			t.Logf("%s, %s: %d bytes: %d refused, %d corrupt samples, %d harmless", name, filepath.Base(path), len(original), refused, corrupt, harmless)
+			t.Logf("%s, %s: %d bytes: %d refused, %d corrupt samples, %d harmless", name, filepath.Base(path), len(original),
+				refused, corrupt, harmless)
 		}
 	}
 }
@@ -417,30 +425,41 @@ func TestRefuses(t *testing.T) {
 		err    error
 		want   string
 	}{
-		"no folder":       {func(_ *testing.T, folder string) { os.RemoveAll(folder) }, fs.ErrNotExist, "no dataset in block files, such as stocached pack makes"},
-		"interrupted":     {func(_ *testing.T, folder string) { os.Rename(folder, folder+".part") }, fs.ErrNotExist, "the dataset is not whole"},
+		"no folder": {func(_ *testing.T, folder string) { os.RemoveAll(folder) }, fs.ErrNotExist,
+			"no dataset in block files, such as stocached pack makes"},
+		"interrupted": {func(_ *testing.T, folder string) { os.Rename(folder, folder+".part") }, fs.ErrNotExist,
+			"the dataset is not whole"},
 		"not JSON":        {edit("{", "}", false), source.ErrCorrupt, "dataset.json: "},
 		"another format":  {replace("stocached-block", "zip"), source.ErrInvalid, `format "zip", want "stocached-block"`},
 		"another version": {replace(`"version": 1`, `"version": 2`), source.ErrInvalid, "version 2 of the block format, this program knows 1"},
 		"an unknown key":  {replace(`"samples"`, `"wheels": 4, "samples"`), source.ErrCorrupt, "wheels"},
 		"after it":        {edit("\n}\n", "\n}\n{}", false), source.ErrCorrupt, "invalid character"},
 		"edited":          {edit("dog", "dot", false), source.ErrCorrupt, "it was changed after it was written"},
-		"no checksum":     {edit("crc32c\": \"", "crc32\": \"", false), source.ErrCorrupt, "it was changed after it was written"},
+		"no checksum": {edit("crc32c\": \"", "crc32\": \"", false), source.ErrCorrupt,
+			"it was changed after it was written"},
 		"another schema":  {replace("float32", "int32"), source.ErrCorrupt, "its description gives"},
 		"sample bytes":    {replace(`"sample_bytes": 1000`, `"sample_bytes": 1001`), source.ErrCorrupt, "sample_bytes is 1001, and its fields take 1000"},
 		"count":           {replace(`"samples": 40`, `"samples": 41`), source.ErrCorrupt, "it has 41 samples, and its files 40"},
 		"another name":    {replace("00001.stocblk", "../1.stocblk"), source.ErrCorrupt, "../1.stocblk"},
 		"negative":        {replace(`"blocks": `, `"blocks": -`), source.ErrCorrupt, "at least one sample and one block"},
 		"footer checksum": {replace(`"footer_crc32c": "`, `"footer_crc32c": "x`), source.ErrCorrupt, "dataset.json says"},
-		"a missing file":  {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)) }, fs.ErrNotExist, "00001.stocblk"},
-		"a short file":    {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 50) }, source.ErrCorrupt, "50 bytes, too few"},
-		"a cut file":      {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 9000) }, source.ErrCorrupt, "magic"},
+		"a missing file": {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)) }, fs.ErrNotExist,
+			"00001.stocblk"},
+		"a short file": {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 50) }, source.ErrCorrupt,
+			"50 bytes, too few"},
+		"a cut file": {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 9000) }, source.ErrCorrupt,
+			"magic"},
 		"swapped files": {func(_ *testing.T, folder string) {
 			os.Rename(file(folder, 0), file(folder, 1))
 			os.Link(file(folder, 1), file(folder, 0))
 		}, source.ErrCorrupt,
 			"number 0, from sample 0"},
-		"a folder in its place": {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)); os.Mkdir(file(folder, 1), 0o700) }, source.ErrInvalid, "not a regular file"},
+		"a folder in its place": {func(_ *testing.T,
+			folder string) {
+			os.Remove(file(folder, 1))
+			os.Mkdir(file(folder, 1), 0o700)
+		}, source.ErrInvalid,
+			"not a regular file"},
 		"another dataset's file": {func(t *testing.T, folder string) {
 			other := s
 			other.options.Source.Fingerprint = "other"
@@ -459,7 +478,8 @@ func TestRefuses(t *testing.T) {
 			}
 		})
 	}
-	for _, settings := range []source.Settings{{}, {"path": 3}, {"path": "x", "verfy": true}, {"path": "x", "verify": "no"}} {
+	for _, settings := range []source.Settings{{}, {"path": 3}, {"path": "x", "verfy": true},
+		{"path": "x", "verify": "no"}} {
 		if _, err := block.Kind.Open(t.Context(), settings); !errors.Is(err, source.ErrInvalid) {
 			t.Errorf("%v: %v", settings, err)
 		}
@@ -491,7 +511,8 @@ func TestDescriptors(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "keeps all 5 block files open") || !strings.Contains(err.Error(), "--file-size") {
+	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "keeps all 5 block files open") ||
+		!strings.Contains(err.Error(), "--file-size") {
 		t.Error(err)
 	}
 	if after := open(); after != before {

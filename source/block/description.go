@@ -285,7 +285,7 @@ func strictly(text []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("something stands behind the JSON value")
+		return errors.New("text follows the JSON value")
 	}
 	return nil
 }

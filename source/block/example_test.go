@@ -29,7 +29,8 @@ func ExampleWriter() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	w, err := block.Create(ctx, folder, block.Options{Schema: schema, Source: block.Origin{Kind: "example", Fingerprint: "squares-v1"}})
+	w, err := block.Create(ctx, folder,
+		block.Options{Schema: schema, Source: block.Origin{Kind: "example", Fingerprint: "squares-v1"}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -22,7 +22,8 @@ func small(t testing.TB, c Compression) string {
 		t.Fatal(err)
 	}
 	folder := filepath.Join(t.TempDir(), "set")
-	w, err := Create(context.Background(), folder, Options{Schema: schema, Compression: c, BlockBytes: 4096, FileBytes: 4096})
+	w, err := Create(context.Background(), folder,
+		Options{Schema: schema, Compression: c, BlockBytes: 4096, FileBytes: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,13 +90,15 @@ func FuzzFooter(f *testing.F) {
 			samples, end := 0, int64(0)
 			for b := range ft.blocks {
 				s := ft.span(b)
-				if s.offset%align != 0 || s.offset < end || s.bytes < 0 || s.offset+s.bytes > ft.begin || s.first != ft.first+samples {
+				if s.offset%align != 0 || s.offset < end || s.bytes < 0 || s.offset+s.bytes > ft.begin ||
+					s.first != ft.first+samples {
 					t.Fatalf("block %d: %+v, %d samples before it", b, s, samples)
 				}
 				end = s.offset
 				for samples < ft.samples && (b+1 == ft.blocks || ft.first+samples < ft.span(b+1).first) {
 					e := ft.entry(samples)
-					if e.offset != end || e.length > largest || largest > 5000 || e.stored > e.length || !compressed && e.stored != e.length {
+					if e.offset != end || e.length > largest || largest > 5000 || e.stored > e.length || !compressed &&
+						e.stored != e.length {
 						t.Fatalf("sample %d: %+v, ends at %d", samples, e, end)
 					}
 					end += int64(e.stored)
@@ -158,7 +161,8 @@ func FuzzDocument(f *testing.F) {
 				samples += r.Samples
 			}
 			again, err := shm.NewSchema(d.Schema.Fields, d.Schema.Variable)
-			if err != nil || samples != doc.Samples || d.check() != nil || d.Schema.SampleBytes > shm.MaxSampleBytes || !d.Schema.Variable && again.SampleBytes != d.Schema.SampleBytes {
+			if err != nil || samples != doc.Samples || d.check() != nil || d.Schema.SampleBytes > shm.MaxSampleBytes ||
+				!d.Schema.Variable && again.SampleBytes != d.Schema.SampleBytes {
 				t.Fatalf("%+v, %+v, %v", doc, d, err)
 			}
 		}

@@ -297,7 +297,8 @@ func TestInTheWay(t *testing.T) {
 func TestWriterRefuses(t *testing.T) {
 	s := shapes(t)["fixed"]
 	for _, o := range []block.Options{
-		{}, {Schema: s.options.Schema, BlockBytes: 1000}, {Schema: s.options.Schema, BlockBytes: 2 << 30}, {Schema: s.options.Schema, BlockBytes: -4096},
+		{}, {Schema: s.options.Schema, BlockBytes: 1000}, {Schema: s.options.Schema,
+			BlockBytes: 2 << 30}, {Schema: s.options.Schema, BlockBytes: -4096},
 		{Schema: s.options.Schema, FileBytes: 1}, {Schema: s.options.Schema, Compression: "lzma"},
 		{Schema: shm.Schema{Fields: []shm.Field{{Name: "x", Dims: []uint64{shm.VariableDim}}}}},
 	} {
@@ -448,12 +449,14 @@ func TestLayout(t *testing.T) {
 		t.Errorf("%d blocks, want %d", d.Blocks(), len(want))
 	}
 	// Blocks take 4096, 4096, 12288 | 4096, 4096, 4096 | 4096 with their paddings.
-	for i, name := range []string{"00000", "00000", "00000", "00000", "00001", "00001", "00001", "00001", "00001", "00002"} {
+	for i, name := range []string{"00000", "00000", "00000", "00000", "00001", "00001", "00001", "00001", "00001",
+		"00002"} {
 		if where := d.Where(i); !strings.Contains(where, name) {
 			t.Errorf("sample %d is in %s, want %s", i, where, name)
 		}
 	}
-	for i, at := range map[int]string{1: "96 bytes at 4000", 3: "9000 bytes at 8192", 8: "4096 bytes at 8192", 9: "5 bytes at 0"} {
+	for i, at := range map[int]string{1: "96 bytes at 4000", 3: "9000 bytes at 8192", 8: "4096 bytes at 8192",
+		9: "5 bytes at 0"} {
 		if where := d.Where(i); !strings.HasSuffix(where, at) {
 			t.Errorf("sample %d: %s, want %s", i, where, at)
 		}

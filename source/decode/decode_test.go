@@ -109,7 +109,8 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 	a, b := planes.Info(), pixels.Info()
-	if f := a.Schema.Fields; len(f) != 1 || f[0].Name != "image" || f[0].DType != shm.Uint8 || !slices.Equal(f[0].Dims, []uint64{3, 30, 40}) {
+	if f := a.Schema.Fields; len(f) != 1 || f[0].Name != "image" || f[0].DType != shm.Uint8 ||
+		!slices.Equal(f[0].Dims, []uint64{3, 30, 40}) {
 		t.Errorf("%+v", f)
 	}
 	if f := b.Schema.Fields; !slices.Equal(f[0].Dims, []uint64{30, 40, 3}) {
@@ -170,7 +171,8 @@ func join(t testing.TB, fields []shm.Field, parts ...[]byte) []byte {
 // out with a note.
 func TestFields(t *testing.T) {
 	fields := []shm.Field{
-		{Name: "flag", DType: shm.Uint8}, {Name: "text", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "jpg", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}},
+		{Name: "flag", DType: shm.Uint8}, {Name: "text", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "jpg",
+			DType: shm.Bytes, Dims: []uint64{shm.VariableDim}},
 		{Name: "label", DType: shm.Int64}, {Name: "box", DType: shm.Int32, Dims: []uint64{2}},
 	}
 	label := binary.LittleEndian.AppendUint64(nil, 77)
@@ -189,14 +191,17 @@ func TestFields(t *testing.T) {
 		field  string
 		want   string // the note of the field, or the error
 	}{
-		"by name":            {fieldsOf("json", "jpg"), "", "images of field jpg, "},
-		"the only one":       {fieldsOf("content"), "", "images of field content, "},
-		"chosen":             {fieldsOf("jpg", "mask"), "mask", "images of field mask, "},
-		"two by name":        {fieldsOf("jpg", "png"), "", "several fields may have the images; name one with decode: {field: NAME}: jpg, png"},
+		"by name":      {fieldsOf("json", "jpg"), "", "images of field jpg, "},
+		"the only one": {fieldsOf("content"), "", "images of field content, "},
+		"chosen":       {fieldsOf("jpg", "mask"), "mask", "images of field mask, "},
+		"two by name": {fieldsOf("jpg", "png"), "",
+			"several fields may have the images; name one with decode: {field: NAME}: jpg, png"},
 		"two without a name": {fieldsOf("a", "b"), "", "several fields"},
 		"not there":          {fieldsOf("jpg"), "png", `no field "png" with files to decode; the fields are: jpg`},
-		"no bytes":           {[]shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{shm.VariableDim}}}, "", "nothing to decode"},
-		"an array":           {[]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 3}}}, "", "nothing to decode"},
+		"no bytes": {[]shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{shm.VariableDim}}}, "",
+			"nothing to decode"},
+		"an array": {[]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 3}}}, "",
+			"nothing to decode"},
 	} {
 		settings := map[string]any{"resize": []int{1, 1}}
 		if c.field != "" {
@@ -276,7 +281,8 @@ func TestDamaged(t *testing.T) {
 		{"half a lossless WebP", truncated("lossless.webp", 0.5), "WebP: "},
 		{"half a GIF", truncated("still.gif", 0.5), "GIF: "},
 		{"an animated WebP", read(t, "moving.webp"), "WebP: "},
-		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000), "PNG: 30000 x 30000 are 900000000 pixels, more than max_pixels, 67108864"},
+		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000),
+			"PNG: 30000 x 30000 are 900000000 pixels, more than max_pixels, 67108864"},
 		{"a wide PNG", withSize(read(t, "rgb.png"), 1<<20, 1), "PNG: 1048576 x 1 pixels, more than 65535 on a side"},
 		{"no pixels", withSize(read(t, "rgb.png"), 0, 1), "PNG: "},
 		{"a large GIF of few bytes", bomb, "GIF: 65535 x 2000 are 131070000 pixels, more than max_pixels"},
@@ -298,7 +304,9 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})
-	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "420.jpg does not decode: JPEG: 125 x 94 are 11750 pixels, more than max_pixels, 11749") {
+	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) ||
+		!strings.Contains(err.Error(),
+			"420.jpg does not decode: JPEG: 125 x 94 are 11750 pixels, more than max_pixels, 11749") {
 		t.Error(err)
 	}
 	enough := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125 * 94})
@@ -336,14 +344,16 @@ func TestColours(t *testing.T) {
 	}
 	grey16 := image.NewGray16(image.Rect(0, 0, 2, 2))
 	deep := image.NewNRGBA64(image.Rect(0, 0, 2, 2))
-	clear, part := image.NewNRGBA(image.Rect(0, 0, 2, 2)), image.NewPaletted(image.Rect(1, 1, 2, 2), color.Palette{color.RGBA{90, 80, 70, 255}, color.White})
+	clear, part := image.NewNRGBA(image.Rect(0, 0, 2, 2)), image.NewPaletted(image.Rect(1, 1, 2, 2),
+		color.Palette{color.RGBA{90, 80, 70, 255}, color.White})
 	for k := range 4 {
 		grey16.SetGray16(k%2, k/2, color.Gray16{Y: 0x64FF})
 		deep.SetNRGBA64(k%2, k/2, color.NRGBA64{R: 0x10FF, G: 0x20FF, B: 0x30FF, A: 0x4000})
 		clear.SetNRGBA(k%2, k/2, color.NRGBA{R: 200, G: 100, B: 50, A: uint8(k)})
 	}
 	var frame bytes.Buffer
-	if err := gif.EncodeAll(&frame, &gif.GIF{Image: []*image.Paletted{part}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 2}}); err != nil {
+	if err := gif.EncodeAll(&frame,
+		&gif.GIF{Image: []*image.Paletted{part}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	all := func(r, g, b byte) []byte { return bytes.Repeat([]byte{r, g, b}, 4) }
@@ -386,7 +396,8 @@ func TestContext(t *testing.T) {
 	for ended := true; ended; looks++ {
 		ctx := &countdown{context.Background(), looks}
 		_, err := s.Read(ctx, 0, dst)
-		if ended = err != nil; ended && (!errors.Is(err, context.Canceled) || errors.Is(err, source.ErrCorrupt) || ctx.looks < -4) {
+		if ended = err != nil; ended &&
+			(!errors.Is(err, context.Canceled) || errors.Is(err, source.ErrCorrupt) || ctx.looks < -4) {
 			t.Errorf("after %d looks: %v, and %d more", looks, err, -ctx.looks)
 		}
 	}
@@ -477,7 +488,8 @@ func TestBlocks(t *testing.T) {
 		got = append(got, bytes.Clone(sample))
 		return nil
 	})
-	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "moving.webp does not decode") || len(got) != 2 {
+	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "moving.webp does not decode") ||
+		len(got) != 2 {
 		t.Fatalf("%d samples, %v", len(got), err)
 	}
 	for i := range got {

@@ -19,13 +19,15 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, seed := range seeds {
-		if info, err := seed.Info(); err == nil && info.Mode().IsRegular() && info.Size() < 6000 && !strings.HasSuffix(seed.Name(), ".rgb") && !strings.HasSuffix(seed.Name(), ".py") {
+		if info, err := seed.Info(); err == nil && info.Mode().IsRegular() && info.Size() < 6000 &&
+			!strings.HasSuffix(seed.Name(), ".rgb") && !strings.HasSuffix(seed.Name(), ".py") {
 			f.Add(read(f, seed.Name()))
 		}
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		m := newMemory(t, fieldsOf("data"), file)
-		for _, settings := range []map[string]any{{"resize": []int{5, 7}, "max_pixels": 1 << 18}, {"resize": []int{70, 1}, "layout": "hwc", "max_pixels": 1 << 18}} {
+		for _, settings := range []map[string]any{{"resize": []int{5, 7}, "max_pixels": 1 << 18},
+			{"resize": []int{70, 1}, "layout": "hwc", "max_pixels": 1 << 18}} {
 			s := open(t, m, settings)
 			n := 3 * 5 * 7
 			if settings["layout"] == "hwc" {

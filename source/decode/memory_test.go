@@ -108,7 +108,8 @@ func TestPeak(t *testing.T) {
 	if _, err := fmt.Sscan(string(out), &bytes, &failed, &tooLarge); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.0f MiB for %.0f MiB allowed; %d files did not decode, %d would have taken too much", float64(bytes)/(1<<20), float64(childMemory)/(1<<20), failed, tooLarge)
+	t.Logf("%.0f MiB for %.0f MiB allowed; %d files did not decode, %d would have taken too much",
+		float64(bytes)/(1<<20), float64(childMemory)/(1<<20), failed, tooLarge)
 	if bytes > childMemory*11/10+16<<20 {
 		t.Errorf("%d bytes of memory, %d are allowed", bytes, childMemory)
 	}
@@ -119,13 +120,16 @@ func TestPeak(t *testing.T) {
 
 // Ensure that a picture that exceeds the limit alone is an error that names the limit and the key.
 func TestPictureLargerThanTheMemory(t *testing.T) {
-	for _, name := range []string{"interlaced, 16 bits, alpha", "interlaced, a palette", "PNG", "JPEG, progressive", "JPEG, CMYK", "WebP", "WebP, lossless", "GIF", "the first picture of a GIF"} {
+	for _, name := range []string{"interlaced, 16 bits, alpha", "interlaced, a palette", "PNG", "JPEG, progressive",
+		"JPEG, CMYK", "WebP", "WebP, lossless", "GIF", "the first picture of a GIF"} {
 		s, err := New(onePicture{bombs[name](t, 2900, 2900)}, map[string]any{"resize": []int{8, 8}, "memory": "16MiB"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Read(context.Background(), 0, make([]byte, 192))
-		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "2900 x 2900 pixels take up to ") || !strings.Contains(err.Error(), "more than the 12.0 MiB that memory, 16.0 MiB, has for pictures; raise it (decode: {memory: ...})") {
+		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "2900 x 2900 pixels take up to ") ||
+			!strings.Contains(err.Error(),
+				"more than the 12.0 MiB that memory, 16.0 MiB, has for pictures; raise it (decode: {memory: ...})") {
 			t.Errorf("%s: %v", name, err)
 		}
 		s.Close()
@@ -134,7 +138,8 @@ func TestPictureLargerThanTheMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := large.Read(context.Background(), 0, make([]byte, 192)); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "the file has 5.0 MiB, more than the 4.0 MiB that memory, 16.0 MiB, has for files") {
+	if _, err := large.Read(context.Background(), 0, make([]byte, 192)); !errors.Is(err, source.ErrCorrupt) ||
+		!strings.Contains(err.Error(), "the file has 5.0 MiB, more than the 4.0 MiB that memory, 16.0 MiB, has for files") {
 		t.Error(err)
 	}
 }

@@ -26,7 +26,8 @@ func interlacedPNG(t testing.TB, w, h int, depth, colour byte) []byte {
 	channels := map[byte]int{0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
 	var packed bytes.Buffer
 	z := zlib.NewWriter(&packed)
-	for _, pass := range [][4]int{{8, 8, 0, 0}, {8, 8, 4, 0}, {4, 8, 0, 4}, {4, 4, 2, 0}, {2, 4, 0, 2}, {2, 2, 1, 0}, {1, 2, 0, 1}} {
+	for _, pass := range [][4]int{{8, 8, 0, 0}, {8, 8, 4, 0}, {4, 8, 0, 4}, {4, 4, 2, 0}, {2, 4, 0, 2}, {2, 2, 1, 0},
+		{1, 2, 0, 1}} {
 		pw, ph := (w-pass[2]+pass[0]-1)/pass[0], (h-pass[3]+pass[1]-1)/pass[1]
 		row := make([]byte, 1+(pw*channels*int(depth)+7)/8)
 		for range ph {
@@ -152,7 +153,8 @@ func TestNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") && !strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".py") {
+		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") &&
+			!strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".py") {
 			files[path] = file
 		}
 	}
@@ -204,7 +206,8 @@ func TestNeedOfDamagedFiles(t *testing.T) {
 			f.need(file[:n:n], image.Pt(100, 100))
 		}
 	}
-	for _, file := range []string{"", "\xff\xd8\xff\xff\xff\xff", "\xff\xd8\xff\xc0\x00\x02", "\xff\xd8\xff\xc2\xff\xff\x08\x00\x01\x00\x01\x04", "\xff\xd8\xff\xe1\x00\x00\xff\xda\x00\x00"} {
+	for _, file := range []string{"", "\xff\xd8\xff\xff\xff\xff", "\xff\xd8\xff\xc0\x00\x02",
+		"\xff\xd8\xff\xc2\xff\xff\x08\x00\x01\x00\x01\x04", "\xff\xd8\xff\xe1\x00\x00\xff\xda\x00\x00"} {
 		formats[0].need([]byte(file), image.Pt(10, 10))
 	}
 }

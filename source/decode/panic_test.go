@@ -12,9 +12,18 @@ import (
 func TestBadDecoder(t *testing.T) {
 	o := options{Resize: []int{2, 2}, Layout: "chw", MaxPixels: 100}
 	for want, decode := range map[string]func(io.Reader) (image.Image, error){
-		"TEST: the decoder panicked: runtime error: index out of range": func(io.Reader) (image.Image, error) { return nil, []error{}[len(want0)] },
-		"TEST: bounds (0,0)-(5,5) in a picture of 4 x 4":                func(io.Reader) (image.Image, error) { return image.NewGray(image.Rect(0, 0, 5, 5)), nil },
-		"TEST: bounds (0,0)-(0,0) in a picture of 4 x 4":                func(io.Reader) (image.Image, error) { return image.NewGray(image.Rectangle{}), nil },
+		"TEST: the decoder panicked: runtime error: index out of range": func(io.Reader) (image.Image,
+			error) {
+			return nil, []error{}[len(want0)]
+		},
+		"TEST: bounds (0,0)-(5,5) in a picture of 4 x 4": func(io.Reader) (image.Image,
+			error) {
+			return image.NewGray(image.Rect(0, 0, 5, 5)), nil
+		},
+		"TEST: bounds (0,0)-(0,0) in a picture of 4 x 4": func(io.Reader) (image.Image,
+			error) {
+			return image.NewGray(image.Rectangle{}), nil
+		},
 	} {
 		before := formats
 		formats = append(formats, format{"TEST", "test", nil, func(io.Reader) (image.Config, error) { return image.Config{Width: 4, Height: 4}, nil }, decode})

@@ -18,8 +18,10 @@ type distance struct {
 // distances are those of the files in testdata. Decoders of JPEG and WebP round differently, and
 // Pillow resizes down first if that is less work.
 var distances = map[string]distance{
-	"420.jpg": {1, 0.15}, "422.jpg": {1, 0.15}, "444.jpg": {1, 0.15}, "progressive.jpg": {1, 0.15}, "rgb.jpg": {1, 0.15}, "grey.jpg": {1, 0.15}, "cmyk.jpg": {1, 0.15},
-	"exif6.jpg": {1, 0.15}, "small.jpg": {1, 0.15}, "lossy.webp": {1, 0.15}, "alpha.webp": {1, 0.15}, "tall.png": {1, 0.15},
+	"420.jpg": {1, 0.15}, "422.jpg": {1, 0.15}, "444.jpg": {1, 0.15}, "progressive.jpg": {1, 0.15}, "rgb.jpg": {1,
+		0.15}, "grey.jpg": {1, 0.15}, "cmyk.jpg": {1, 0.15},
+	"exif6.jpg": {1, 0.15}, "small.jpg": {1, 0.15}, "lossy.webp": {1, 0.15}, "alpha.webp": {1,
+		0.15}, "tall.png": {1, 0.15},
 	"rgb.png": {}, "same.png": {}, "one.png": {}, "alpha.png": {}, "palette.png": {}, "see-through.png": {}, "grey.png": {}, "grey-alpha.png": {}, "bits.png": {},
 	"deep.png": {}, "lossless.webp": {}, "lossless-alpha.webp": {}, "still.gif": {}, "moving.gif": {},
 }
@@ -62,7 +64,8 @@ func TestAgainstPillow(t *testing.T) {
 			is, _ := compared(t, name, read(t, name), read(t, name+suffix), 30, 40, fit)
 			t.Logf("%s, %s: %d at most, %.2f on average", name, fit, is.most, is.average)
 			if is.most > may.most || is.average > may.average {
-				t.Errorf("%s, %s: %d at most, %.3f on average; may be %d and %.3f", name, fit, is.most, is.average, may.most, may.average)
+				t.Errorf("%s, %s: %d at most, %.3f on average; may be %d and %.3f", name, fit, is.most, is.average, may.most,
+					may.average)
 			}
 		}
 	}

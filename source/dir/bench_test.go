@@ -38,7 +38,8 @@ func many(b *testing.B, files, size int) (root string, paths []string) {
 // BenchmarkRead reads random files in the page cache with 2 goroutines. bare is open, read into a
 // reused buffer, close.
 func BenchmarkRead(b *testing.B) {
-	for _, c := range []struct{ files, size int }{{10_000, 4 << 10}, {2_000, 110 << 10}, {200, 4 << 10}, {200, 110 << 10}} {
+	for _, c := range []struct{ files, size int }{{10_000, 4 << 10}, {2_000, 110 << 10}, {200, 4 << 10},
+		{200, 110 << 10}} {
 		root, paths := many(b, c.files, c.size)
 		bare := func(i int, dst []byte) (int, error) {
 			fd, err := unix.Open(paths[i], unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -96,7 +97,8 @@ func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst [
 	var readers sync.WaitGroup
 	for range goroutines {
 		readers.Go(func() {
-			pages, err := unix.Mmap(-1, 0, (size+4095)/4096*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+			pages, err := unix.Mmap(-1, 0, (size+4095)/4096*4096, unix.PROT_READ|unix.PROT_WRITE,
+				unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 			if err != nil {
 				b.Error(err)
 				return
@@ -117,7 +119,8 @@ func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst [
 // BenchmarkOpen opens a tree of 10,000 files, with an inspection of each and with a saved index.
 func BenchmarkOpen(b *testing.B) {
 	root, _ := many(b, 10_000, 10)
-	for name, settings := range map[string]source.Settings{"every file": nil, "labels": {"labels": "folders"}, "glob": {"glob": "**/*.jpg"}, "index": {"index": root + ".index"}} {
+	for name, settings := range map[string]source.Settings{"every file": nil, "labels": {"labels": "folders"},
+		"glob": {"glob": "**/*.jpg"}, "index": {"index": root + ".index"}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				s, err := open(root, settings)

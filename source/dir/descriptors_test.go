@@ -171,7 +171,10 @@ func TestFullTable(t *testing.T) {
 		taken = append(taken, fd)
 	}
 	_, err := readAll(none, 5)
-	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), fmt.Sprintf("%s/005: too many open files: this process may have %d files open; raise the limit (ulimit -n", root, low.Cur)) {
+	if !errors.Is(err, unix.EMFILE) ||
+		!strings.Contains(err.Error(),
+			fmt.Sprintf("%s/005: too many open files: this process may have %d files open; raise the limit (ulimit -n", root,
+				low.Cur)) {
 		t.Error(err)
 	}
 	if _, err := open(root, nil); !errors.Is(err, unix.EMFILE) {

@@ -13,7 +13,8 @@ import (
 
 // Ensure that any text is a manifest of paths below the folder, or an error.
 func FuzzManifest(f *testing.F) {
-	for _, text := range []string{"a/1\nb/2\n", "path,label\na,1\nb,-2\n", "a\tx\n\"b\tc\"\ty\n", "\xEF\xBB\xBF\"a\"\"b\",\r\n", "../x\n", ",\n", "\"", "a,1\nb,x\n"} {
+	for _, text := range []string{"a/1\nb/2\n", "path,label\na,1\nb,-2\n", "a\tx\n\"b\tc\"\ty\n",
+		"\xEF\xBB\xBF\"a\"\"b\",\r\n", "../x\n", ",\n", "\"", "a,1\nb,x\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -38,7 +38,8 @@ func wantIndex(t *testing.T, root string, settings source.Settings, note string,
 // read.
 func TestIndexIsUsed(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "a/2": "two", "b/3": "three"})
-	first := wantIndex(t, root, indexed(root), "written to "+root+".index: there was none", "a/1", "a/2", "b/3").Info().Fingerprint
+	first := wantIndex(t, root, indexed(root), "written to "+root+".index: there was none", "a/1", "a/2",
+		"b/3").Info().Fingerprint
 	if info, err := os.Stat(root + ".index"); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -69,11 +70,15 @@ func TestIndexOfAChangedTree(t *testing.T) {
 		folder string
 		want   []string
 	}{
-		"added":          {func(root string) error { return os.WriteFile(root+"/a/0", nil, 0o600) }, "/a", []string{"a/0", "a/1", "a/2", "b/deep/3"}},
-		"added deep":     {func(root string) error { return os.WriteFile(root+"/b/deep/0", nil, 0o600) }, "/b/deep", []string{"a/1", "a/2", "b/deep/0", "b/deep/3"}},
-		"added on top":   {func(root string) error { return os.WriteFile(root+"/0", nil, 0o600) }, "", []string{"0", "a/1", "a/2", "b/deep/3"}},
-		"removed":        {func(root string) error { return os.Remove(root + "/a/1") }, "/a", []string{"a/2", "b/deep/3"}},
-		"renamed":        {func(root string) error { return os.Rename(root+"/a/1", root+"/a/9") }, "/a", []string{"a/2", "a/9", "b/deep/3"}},
+		"added": {func(root string) error { return os.WriteFile(root+"/a/0", nil, 0o600) }, "/a",
+			[]string{"a/0", "a/1", "a/2", "b/deep/3"}},
+		"added deep": {func(root string) error { return os.WriteFile(root+"/b/deep/0", nil, 0o600) }, "/b/deep",
+			[]string{"a/1", "a/2", "b/deep/0", "b/deep/3"}},
+		"added on top": {func(root string) error { return os.WriteFile(root+"/0", nil, 0o600) }, "",
+			[]string{"0", "a/1", "a/2", "b/deep/3"}},
+		"removed": {func(root string) error { return os.Remove(root + "/a/1") }, "/a", []string{"a/2", "b/deep/3"}},
+		"renamed": {func(root string) error { return os.Rename(root+"/a/1", root+"/a/9") }, "/a",
+			[]string{"a/2", "a/9", "b/deep/3"}},
 		"folder removed": {func(root string) error { return os.RemoveAll(root + "/b") }, "", []string{"a/1", "a/2"}},
 	} {
 		root := write(t, contents)
@@ -91,7 +96,8 @@ func TestIndexOfAChangedTree(t *testing.T) {
 
 // An index belongs to one folder and one set of settings.
 func TestForeignIndex(t *testing.T) {
-	root, other := write(t, map[string]string{"a/1": "one", "b/2": "two"}), write(t, map[string]string{"a/1": "ONE", "b/2": "TWO"})
+	root, other := write(t, map[string]string{"a/1": "one", "b/2": "two"}), write(t,
+		map[string]string{"a/1": "ONE", "b/2": "TWO"})
 	path := root + ".index"
 	add(t, root+".csv", "b/2,7\na/1,5\n")
 	wantIndex(t, root, indexed(root), "there was none")
@@ -164,7 +170,8 @@ func TestDamagedIndex(t *testing.T) {
 			t.Fatalf("%s %d: %+v", what, at, s.Info())
 		case ours && (!strings.Contains(text, "written to") || !bytes.Equal(now, good)):
 			t.Fatalf("%s %d: %q, %d bytes at the path", what, at, text, len(now))
-		case !ours && (!strings.Contains(text, "not written: "+path+" is no index and is not replaced") || !bytes.Equal(now, bad)):
+		case !ours && (!strings.Contains(text, "not written: "+path+" is no index and is not replaced") ||
+			!bytes.Equal(now, bad)):
 			t.Fatalf("%s %d: %q, and a user's file was changed", what, at, text)
 		}
 	}

@@ -41,7 +41,8 @@ func TestLabelsOfFolders(t *testing.T) {
 			want = append(want, e.Name())
 		}
 	}
-	slices.SortFunc(want, func(a, b string) int { return slices.Compare([]rune(a), []rune(b)) }) // as Python compares strings
+	// as Python compares strings
+	slices.SortFunc(want, func(a, b string) int { return slices.Compare([]rune(a), []rune(b)) })
 	s := mustOpen(t, root, source.Settings{"labels": "folders"})
 	var got []string
 	if err := json.Unmarshal([]byte(note(s, "classes")), &got); err != nil || !slices.Equal(got, want) {

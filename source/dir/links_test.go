@@ -52,7 +52,8 @@ func TestCycles(t *testing.T) {
 func TestDangling(t *testing.T) {
 	root := write(t, map[string]string{"1.jpg": "one", "2.jpg": "-> none", "3.png": "-> 3.png"})
 	for glob, want := range map[string]string{"": ".", "*.jpg": "2.jpg", "*.png": "3.png"} {
-		if _, err := open(root, source.Settings{"glob": glob}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "a symbolic link to a missing or unreadable file") {
+		if _, err := open(root, source.Settings{"glob": glob}); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "a symbolic link to a missing or unreadable file") {
 			t.Errorf("%s: %v", glob, err)
 		}
 	}

@@ -63,10 +63,12 @@ func TestRefuses(t *testing.T) {
 		settings source.Settings
 		want     string // part of the message
 	}{
-		"no path":       {source.Settings{"sample_bytes": 10}, "no path"},
-		"no size":       {source.Settings{"path": path}, "give either sample_bytes or shape"},
-		"two sizes":     {source.Settings{"path": path, "sample_bytes": 10, "shape": []int{10}}, "give either sample_bytes or shape"},
-		"a rest":        {source.Settings{"path": path, "sample_bytes": 7}, "30 bytes, which is not a whole number of records of 7"},
+		"no path": {source.Settings{"sample_bytes": 10}, "no path"},
+		"no size": {source.Settings{"path": path}, "give either sample_bytes or shape"},
+		"two sizes": {source.Settings{"path": path, "sample_bytes": 10, "shape": []int{10}},
+			"give either sample_bytes or shape"},
+		"a rest": {source.Settings{"path": path, "sample_bytes": 7},
+			"30 bytes, which is not a whole number of records of 7"},
 		"negative":      {source.Settings{"path": path, "sample_bytes": -1}, "sample_bytes is -1"},
 		"empty shape":   {source.Settings{"path": path, "shape": []int{0}}, "below 1"},
 		"unknown dtype": {source.Settings{"path": path, "shape": []int{5}, "dtype": "float33"}, "float33"},

@@ -21,7 +21,8 @@ func BenchmarkRead(b *testing.B) {
 		samples := min(2000, 64<<20/size)
 		var members []one
 		for i := range samples {
-			members = append(members, one{name: fmt.Sprintf("%06d.jpg", i), data: bytesOf(i, size)}, one{name: fmt.Sprintf("%06d.cls", i), data: cls(i)})
+			members = append(members, one{name: fmt.Sprintf("%06d.jpg", i), data: bytesOf(i, size)},
+				one{name: fmt.Sprintf("%06d.cls", i), data: cls(i)})
 		}
 		path := writeFile(b, filepath.Join(b.TempDir(), "s.tar"), archive(b, stdtar.FormatUnknown, members...))
 		padded := (size + 511) / 512 * 512

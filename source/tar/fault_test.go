@@ -90,7 +90,8 @@ func wantWhole(t *testing.T, path, name, text string) {
 // reader accepts. The next process makes the index, and no other file is left.
 func TestKilledWhileKeepingAnIndex(t *testing.T) {
 	for _, old := range []bool{false, true} {
-		for point, whole := range map[string]bool{"index.locked": false, "index.part": false, "index.part@2": false, "index.synced": false, "index.renamed": true} {
+		for point, whole := range map[string]bool{"index.locked": false, "index.part": false, "index.part@2": false,
+			"index.synced": false, "index.renamed": true} {
 			t.Run(fmt.Sprintf("%s, an old index: %v", point, old), func(t *testing.T) {
 				path := faultShard(t)
 				if old { // of the shard before it was changed

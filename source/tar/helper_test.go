@@ -33,7 +33,8 @@ func archive(t testing.TB, format stdtar.Format, members ...one) []byte {
 	var b bytes.Buffer
 	w := stdtar.NewWriter(&b)
 	for _, m := range members {
-		h := &stdtar.Header{Name: m.name, Mode: 0o644, Size: int64(len(m.data)), Typeflag: stdtar.TypeReg, Linkname: m.link, Format: format, ModTime: time.Unix(1, 0)}
+		h := &stdtar.Header{Name: m.name, Mode: 0o644, Size: int64(len(m.data)), Typeflag: stdtar.TypeReg,
+			Linkname: m.link, Format: format, ModTime: time.Unix(1, 0)}
 		if m.kind != 0 {
 			h.Typeflag = m.kind
 		}

@@ -58,7 +58,8 @@ func TestIndexKeepsAll(t *testing.T) {
 			}
 			for k := x.start(i); k < x.start(i+1); k++ {
 				field := k - x.start(i)
-				if m := x.member(k); x.fields[m.field] != []string{"jpg", "cls", "deep.name"}[field] || m.at != int64(i*4+field)*blockBytes || m.bytes != i*10+field {
+				if m := x.member(k); x.fields[m.field] != []string{"jpg", "cls", "deep.name"}[field] ||
+					m.at != int64(i*4+field)*blockBytes || m.bytes != i*10+field {
 					t.Fatalf("sample %d: %+v", i, m)
 				}
 			}
@@ -86,7 +87,8 @@ func TestIndexDamage(t *testing.T) {
 	if _, err := decodeIndex(append(bytes.Clone(data), 0, 0, 0, 0, 0, 0, 0, 0), testStamp); !errors.Is(err, source.ErrCorrupt) {
 		t.Error(err)
 	}
-	for _, stamp := range []source.Stamp{{Bytes: testStamp.Bytes + 1, ModifiedNs: testStamp.ModifiedNs}, {Bytes: testStamp.Bytes, ModifiedNs: testStamp.ModifiedNs - 1}} {
+	for _, stamp := range []source.Stamp{{Bytes: testStamp.Bytes + 1, ModifiedNs: testStamp.ModifiedNs},
+		{Bytes: testStamp.Bytes, ModifiedNs: testStamp.ModifiedNs - 1}} {
 		if _, err := decodeIndex(data, stamp); !errors.Is(err, errStale) {
 			t.Errorf("%+v: %v", stamp, err)
 		}

@@ -66,7 +66,8 @@ func TestWhereIndexesAreKept(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "made", "for it")
 	wantNote(t, open(other), "indexes made", "1")
 	wantNote(t, open(other), "indexes kept", "1")
-	if all := files(t, other); len(all) != 1 || !strings.HasPrefix(all[0], "shard.tar-") || !strings.HasSuffix(all[0], suffix) || len(files(t, folder)) != 1 {
+	if all := files(t, other); len(all) != 1 || !strings.HasPrefix(all[0], "shard.tar-") ||
+		!strings.HasSuffix(all[0], suffix) || len(files(t, folder)) != 1 {
 		t.Errorf("a folder: %q, %q", all, files(t, folder))
 	}
 	// Shards of one name have different indexes.
@@ -124,7 +125,8 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	version[8]++
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)-20] ^= 1
-	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "not an index": whole[:50], "is not an index": {}} {
+	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "not an index": whole[:50],
+		"is not an index": {}} {
 		if err := os.Remove(index); err != nil { // first still reads the old one
 			t.Fatal(err)
 		}
@@ -188,7 +190,8 @@ func TestManyAtOnce(t *testing.T) {
 	var openers sync.WaitGroup
 	for range 8 {
 		openers.Go(func() {
-			s, err := tar.Kind.Open(context.Background(), source.Settings{"path": filepath.Join(folder, "*.tar"), "int64": []string{"cls"}})
+			s, err := tar.Kind.Open(context.Background(),
+				source.Settings{"path": filepath.Join(folder, "*.tar"), "int64": []string{"cls"}})
 			if err != nil {
 				t.Error(err)
 				return
@@ -202,7 +205,8 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	openers.Wait()
-	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar*")}) // indexes are not shards, nor are leftover files
+	// indexes are not shards, nor are leftover files
+	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar*")})
 	wantNote(t, s, "indexes kept", "4")
 	if all := files(t, folder); len(all) != 8 {
 		t.Errorf("%q", all)

@@ -147,13 +147,18 @@ func TestRate(t *testing.T) {
 		blocks  bool
 		want    time.Duration // for all samples
 	}{
-		"a disk, one reader":     {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, false, samples * (seek + transfer)},
-		"a disk, many readers":   {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 12, false, samples * (seek + transfer)},
-		"a disk, in blocks":      {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, true, samples/20*seek + samples*transfer},
-		"latency alone":          {wrap.RateOptions{Latency: seek}, 4, false, samples * seek},
-		"a network, two readers": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 2, false, seek/2*samples + transfer*samples/2 + transfer/2},
-		"a network, line full":   {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 12, false, seek + samples*transfer},
-		"a line alone":           {wrap.RateOptions{BytesPerSecond: 150e6}, 1, false, samples * transfer},
+		"a disk, one reader": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, false,
+			samples * (seek + transfer)},
+		"a disk, many readers": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 12, false,
+			samples * (seek + transfer)},
+		"a disk, in blocks": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, true,
+			samples/20*seek + samples*transfer},
+		"latency alone": {wrap.RateOptions{Latency: seek}, 4, false, samples * seek},
+		"a network, two readers": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 2, false,
+			seek/2*samples + transfer*samples/2 + transfer/2},
+		"a network, line full": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 12, false,
+			seek + samples*transfer},
+		"a line alone": {wrap.RateOptions{BytesPerSecond: 150e6}, 1, false, samples * transfer},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			inner, _ := records(t, samples, size)
@@ -200,7 +205,8 @@ func TestRate(t *testing.T) {
 // up.
 func TestRateRealClock(t *testing.T) {
 	inner, _ := records(t, 2000, 1500)
-	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 90 * time.Microsecond}) // 0.1 ms each: about as late as timers are
+	// 0.1 ms each: about as late as timers are
+	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 90 * time.Microsecond})
 	if err != nil {
 		t.Fatal(err)
 	}

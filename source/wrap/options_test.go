@@ -17,7 +17,8 @@ import (
 func TestApplySuite(t *testing.T) {
 	suite(t, func(s source.Source) (source.Source, error) {
 		return wrap.Apply(s, map[string]any{
-			"limits": map[string]any{"concurrency": 3, "bytes_per_second": "1GB", "latency": "1us"}, "retry": map[string]any{"tries": 2}, "read_ahead": map[string]any{"blocks": true},
+			"limits": map[string]any{"concurrency": 3, "bytes_per_second": "1GB",
+				"latency": "1us"}, "retry": map[string]any{"tries": 2}, "read_ahead": map[string]any{"blocks": true},
 		})
 	})
 }
@@ -53,7 +54,8 @@ func TestApply(t *testing.T) {
 		s.Close()
 	})
 	inner, _ := records(t, 10, 24)
-	for _, settings := range []map[string]any{nil, {}, {"limits": nil}, {"limits": map[string]any{}}, {"retry": nil, "read_ahead": nil}} {
+	for _, settings := range []map[string]any{nil, {}, {"limits": nil}, {"limits": map[string]any{}},
+		{"retry": nil, "read_ahead": nil}} {
 		if s, err := wrap.Apply(inner, settings); s != inner || err != nil {
 			t.Errorf("%v: %v, %v", settings, s, err)
 		}

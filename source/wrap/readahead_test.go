@@ -19,7 +19,8 @@ import (
 )
 
 func TestReadAheadSuite(t *testing.T) {
-	for name, o := range map[string]wrap.ReadAheadOptions{"announced": {}, "whole blocks": {Blocks: true}, "no room": {Size: 30, Blocks: true}} {
+	for name, o := range map[string]wrap.ReadAheadOptions{"announced": {}, "whole blocks": {Blocks: true},
+		"no room": {Size: 30, Blocks: true}} {
 		t.Run(name, func(t *testing.T) {
 			suite(t, func(s source.Source) (source.Source, error) { return wrap.ReadAhead(s, o) })
 		})
@@ -27,7 +28,8 @@ func TestReadAheadSuite(t *testing.T) {
 }
 
 // ahead opens records with faults, in blocks of per unless it is 0, and reads ahead.
-func ahead(t *testing.T, n, size, per int, o wrap.ReadAheadOptions, rules ...faults.Rule) (wrap.Ahead, *faults.Source, [][]byte) {
+func ahead(t *testing.T, n, size, per int, o wrap.ReadAheadOptions, rules ...faults.Rule) (wrap.Ahead,
+	*faults.Source, [][]byte) {
 	t.Helper()
 	inner, want := records(t, n, size)
 	f := faults.Wrap(inner, rules...)
@@ -90,7 +92,8 @@ func TestReadAhead(t *testing.T) {
 // its own error.
 func TestReadAheadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{}, faults.Rule{Samples: []int{1}, Times: 1, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Err: unix.EIO})
+		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{},
+			faults.Rule{Samples: []int{1}, Times: 1, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Err: unix.EIO})
 		a.Prefetch([]int{1, 2, 3})
 		synctest.Wait()
 		if a.Held() != 24 {
@@ -109,7 +112,8 @@ func TestReadAheadFails(t *testing.T) {
 // when bytes are free, and that no announced sample is lost.
 func TestReadAheadBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10*24 + 5, Readers: 3}, faults.Rule{Delay: time.Millisecond})
+		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10*24 + 5, Readers: 3},
+			faults.Rule{Delay: time.Millisecond})
 		order := rand.Perm(100)
 		if n := a.Prefetch(order); n != 100 {
 			t.Errorf("%d announced", n)
@@ -199,7 +203,8 @@ func TestReadAheadRefuses(t *testing.T) {
 		wantSample(t, a, want, 1)
 		a.Close()
 		stuck := make(chan struct{})
-		many, _, want := ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 2, Readers: 1}, faults.Rule{Stuck: stuck, Times: 1})
+		many, _, want := ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 2, Readers: 1},
+			faults.Rule{Stuck: stuck, Times: 1})
 		all := make([]int, 70_000)
 		for i := range all {
 			all[i] = i
@@ -244,7 +249,8 @@ func TestReadAheadBlocks(t *testing.T) {
 		}
 		a.Close()
 
-		a, f, want = ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 17 * 240, Blocks: true}, faults.Rule{Delay: time.Millisecond})
+		a, f, want = ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 17 * 240, Blocks: true},
+			faults.Rule{Delay: time.Millisecond})
 		order := windowed(60, 10, 16)
 		var readers sync.WaitGroup
 		var mu sync.Mutex
@@ -297,7 +303,8 @@ func windowed(blocks, per, window int) (order []int) {
 // by one.
 func TestReadAheadDamagedBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{Blocks: true}, faults.Rule{Samples: []int{14}, Err: source.ErrCorrupt})
+		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{Blocks: true},
+			faults.Rule{Samples: []int{14}, Err: source.ErrCorrupt})
 		for i := 10; i < 20; i++ {
 			if i != 14 {
 				wantSample(t, a, want, i)
@@ -318,7 +325,8 @@ func TestReadAheadDamagedBlock(t *testing.T) {
 // and that Close at any time leaves no goroutine.
 func TestReadAheadConcurrent(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	for _, o := range []wrap.ReadAheadOptions{{Size: 40 * 24}, {Size: 40 * 24, Blocks: true}, {Size: 1 << 20, Blocks: true}, {Size: 40 * 24, Keep: time.Nanosecond}} {
+	for _, o := range []wrap.ReadAheadOptions{{Size: 40 * 24}, {Size: 40 * 24, Blocks: true},
+		{Size: 1 << 20, Blocks: true}, {Size: 40 * 24, Keep: time.Nanosecond}} {
 		for _, per := range []int{0, 10} {
 			a, _, want := ahead(t, 500, 24, per, o, faults.Rule{Every: 50, Err: unix.EIO})
 			var readers sync.WaitGroup

@@ -25,14 +25,17 @@ func TestRetrySuite(t *testing.T) {
 // Ensure that temporary errors are tried again and final ones are not, also when one wraps the
 // other.
 func TestRetryable(t *testing.T) {
-	for _, err := range []error{unix.EIO, unix.EAGAIN, unix.ESTALE, unix.ETIMEDOUT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, &fs.PathError{Op: "read", Path: "x", Err: unix.EIO},
+	for _, err := range []error{unix.EIO, unix.EAGAIN, unix.ESTALE, unix.ETIMEDOUT, unix.EMFILE, unix.ENFILE,
+		unix.ENOMEM, &fs.PathError{Op: "read", Path: "x", Err: unix.EIO},
 		unix.ECONNRESET} {
 		if !wrap.Retryable(err) {
 			t.Errorf("%v is final", err)
 		}
 	}
-	for _, err := range []error{source.ErrIndex, source.ErrShort, source.ErrChanged, source.ErrCorrupt, source.ErrClosed, source.ErrInvalid, unix.ENOENT, unix.EACCES, unix.EPERM,
-		unix.EISDIR, context.Canceled, context.DeadlineExceeded, errors.New("unknown"), fmt.Errorf("%w: %w", source.ErrChanged, unix.EIO)} {
+	for _, err := range []error{source.ErrIndex, source.ErrShort, source.ErrChanged, source.ErrCorrupt,
+		source.ErrClosed, source.ErrInvalid, unix.ENOENT, unix.EACCES, unix.EPERM,
+		unix.EISDIR, context.Canceled, context.DeadlineExceeded, errors.New("unknown"), fmt.Errorf("%w: %w",
+			source.ErrChanged, unix.EIO)} {
 		if wrap.Retryable(err) {
 			t.Errorf("%v is tried again", err)
 		}
@@ -90,7 +93,8 @@ func TestRetryGivesUp(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, f, _ := retried(t, c.o, faults.Rule{Err: c.err})
-			if _, err := readOne(s, 2); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.text) || f.Reads(2) != c.tries {
+			if _, err := readOne(s, 2); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.text) ||
+				f.Reads(2) != c.tries {
 				t.Errorf("%s: %v after %d tries; want %d, and %q", name, err, f.Reads(2), c.tries, c.text)
 			}
 		})
@@ -98,12 +102,14 @@ func TestRetryGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // for ever, except for the time limit
 		s, f, _ := retried(t, wrap.RetryOptions{Tries: 1000, Seconds: 60}, faults.Rule{Err: unix.EIO})
 		begun := time.Now()
-		if _, err := readOne(s, 2); !errors.Is(err, unix.EIO) || time.Since(begun) > time.Minute || time.Since(begun) < 50*time.Second || f.Reads(2) < 12 {
+		if _, err := readOne(s, 2); !errors.Is(err, unix.EIO) || time.Since(begun) > time.Minute ||
+			time.Since(begun) < 50*time.Second || f.Reads(2) < 12 {
 			t.Errorf("%v after %d tries in %v", err, f.Reads(2), time.Since(begun))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // an error that becomes final
-		s, f, _ := retried(t, wrap.RetryOptions{}, faults.Rule{Times: 1, Err: unix.EIO}, faults.Rule{Every: 2, Err: source.ErrChanged})
+		s, f, _ := retried(t, wrap.RetryOptions{}, faults.Rule{Times: 1, Err: unix.EIO},
+			faults.Rule{Every: 2, Err: source.ErrChanged})
 		if _, err := readOne(s, 2); !errors.Is(err, source.ErrChanged) || f.Reads(2) != 2 {
 			t.Errorf("%v after %d tries", err, f.Reads(2))
 		}
@@ -138,7 +144,8 @@ func TestRetryWaitEnds(t *testing.T) {
 func TestRetryBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, want := records(t, 6, 24)
-		f := faults.Wrap(s, faults.Rule{Samples: []int{4}, Times: 2, Err: unix.EIO}) // below the blocks: the second sample of one fails
+		// below the blocks: the second sample of one fails
+		f := faults.Wrap(s, faults.Rule{Samples: []int{4}, Times: 2, Err: unix.EIO})
 		r, err := wrap.Retry(blocky{f, 3}, wrap.RetryOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -71,7 +71,8 @@ func TestSuite(t *testing.T) {
 
 // Ensure that rules apply to the reads that they name, as often as they say, and to no others.
 func TestRules(t *testing.T) {
-	f, want := wrapped(t, faults.Rule{Samples: []int{3, 4}, Err: unix.EIO, Times: 2}, faults.Rule{Every: 4, Err: unix.ESTALE}, faults.Rule{Samples: []int{9}, Wrong: true})
+	f, want := wrapped(t, faults.Rule{Samples: []int{3, 4}, Err: unix.EIO, Times: 2},
+		faults.Rule{Every: 4, Err: unix.ESTALE}, faults.Rule{Samples: []int{9}, Wrong: true})
 	var got []string
 	for _, i := range []int{0, 3, 4, 3, 3, 9, 9, 9, 3} {
 		sample, err := read(f, i)
@@ -113,20 +114,23 @@ func TestRules(t *testing.T) {
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		f, want := wrapped(t, faults.Rule{Samples: []int{1}, Delay: time.Minute}, faults.Rule{Samples: []int{2}, Stuck: stuck})
+		f, want := wrapped(t, faults.Rule{Samples: []int{1}, Delay: time.Minute},
+			faults.Rule{Samples: []int{2}, Stuck: stuck})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		begun := time.Now()
 		if _, err := f.Read(ctx, 1, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		if sample, err := read(f, 1); err != nil || !bytes.Equal(sample, want[1]) || time.Since(begun) != time.Second+time.Minute {
+		if sample, err := read(f, 1); err != nil || !bytes.Equal(sample, want[1]) ||
+			time.Since(begun) != time.Second+time.Minute {
 			t.Errorf("%v, %v after %v", sample, err, time.Since(begun))
 		}
 		var stuckReads sync.WaitGroup
 		for range 3 {
 			stuckReads.Go(func() {
-				if _, err := f.Read(ctx, 2, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) { // the source returns it after the delay
+				// the source returns it after the delay
+				if _, err := f.Read(ctx, 2, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 			})
