@@ -94,7 +94,7 @@ func (f *Field) check(variable bool) error {
 		case d == 0:
 			return fmt.Errorf("dimension %d of field %q is 0", k, f.Name)
 		case d == VariableDim && !variable:
-			return fmt.Errorf("dimension %d of field %q differs between samples, which needs a variable-size cache", k, f.Name)
+			return fmt.Errorf("dimension %d of field %q differs between samples: that needs a variable-size cache", k, f.Name)
 		case d != VariableDim && d > MaxSampleBytes:
 			return fmt.Errorf("dimension %d of field %q is %d, more than %d", k, f.Name, d, uint64(MaxSampleBytes))
 		}

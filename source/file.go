@@ -110,7 +110,7 @@ func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 // changed returns ErrChanged with the difference.
 func (s Stamp) changed(path string, now Stamp) error {
 	if s.Bytes != now.Bytes {
-		return fmt.Errorf("%w: %s had %d bytes and now has %d; restart with a cleared cache", ErrChanged, path,
+		return fmt.Errorf("%w: %s had %d bytes and has %d; restart with a cleared cache", ErrChanged, path,
 			s.Bytes, now.Bytes)
 	}
 	return fmt.Errorf("%w: %s was written to; restart with a cleared cache", ErrChanged, path)
