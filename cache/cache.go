@@ -45,13 +45,11 @@ type Cache struct {
 }
 
 // stripe holds the words that a goroutine changes on each hit. A handle has as many stripes as a
-// client record, each on its own
-// cache line, so that goroutines on different cores do not contend.
+// client record, each on its own cache line, so that goroutines on different cores do not contend.
 //
 // To count a hit or a miss in the segment also ends the read, which saves one of three atomic
-// additions of a view. So
-// entered - (left + hits + misses - before) operations are inflight. Only this handle adds to these
-// counters.
+// additions of a view. So entered - (left + hits + misses - before) operations are inflight. Only
+// this handle adds to these counters.
 type stripe struct {
 	entered      atomic.Uint64
 	left         atomic.Uint64 // operations that ended without being counted
@@ -69,8 +67,7 @@ func (l *stripe) countIn(hits, misses *atomic.Uint64) {
 }
 
 // inside returns the number of inflight operations, or more: operations may begin between the
-// loads. It adds up the
-// ended ones first, so the result is never too small.
+// loads. It adds up the ended ones first, so the result is never too small.
 func (l *stripe) inside() uint64 {
 	ended := l.left.Load() + l.hits.Load() + l.misses.Load() - l.before
 	return l.entered.Load() - ended
@@ -84,8 +81,7 @@ func (l *stripe) tally(hits, misses int) {
 }
 
 // stripeNow chooses a stripe by the address of the caller's stack. That is cheap, and mostly the
-// same for one goroutine.
-// Each choice is correct.
+// same for one goroutine. Each choice is correct.
 func (c *Cache) stripeNow() *stripe { return &c.stripes[stripeNumber()] }
 
 func stripeNumber() uint64 {

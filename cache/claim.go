@@ -25,8 +25,7 @@ type fill struct {
 }
 
 // claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It fills in f and returns
-// Stored. After any other
-// result no claim is left.
+// Stored. After any other result no claim is left.
 func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, error) {
 	verdict, home := c.admit(sample)
 	if verdict == policy.Never {
@@ -127,10 +126,9 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 }
 
 // placeKept returns the place of an EMPTY or READY sample that the next fill of length bytes keeps;
-// 0 for none. It returns false for an
-// impossible place. The claim drops an extent that is too small. If the claim kept it, a kill could
-// leave that extent with the new
-// length in meta, and it would look larger than it is.
+// 0 for none. It returns false for an impossible place. The claim drops an extent that is too
+// small. If the claim kept it, a kill could leave that extent with the new length in meta, and it
+// would look larger than it is.
 func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) (uint64, bool) {
 	place := c.layout.Place(w)
 	switch {

@@ -15,14 +15,12 @@ import (
 func abandoned(epoch uint64) shm.Phase { return shm.ClearingPhase(0, epoch) }
 
 // Clear empties the cache. It returns Stored, or Busy when another clear is running. No client may
-// claim until it ends. Clear waits for
-// claims of live clients and reclaims those of dead ones. Readers discard copies that a clear has
-// overlapped. Views show
-// the memory of their slot, whatever it holds.
+// claim until it ends. Clear waits for claims of live clients and reclaims those of dead ones.
+// Readers discard copies that a clear has overlapped. Views show the memory of their slot, whatever
+// it holds.
 //
 // When ctx ends while live clients (this one too) hold claims, Clear returns ErrTimeout with their
-// number, and the cache is as before.
-// Other errors: ErrReadOnly, ErrClosed, ErrSystem.
+// number, and the cache is as before. Other errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Clear(ctx context.Context) (Result, error) {
 	l, err := c.enterToWrite("clear")
 	if err != nil {
@@ -66,8 +64,7 @@ func (c *Cache) Clear(ctx context.Context) (Result, error) {
 }
 
 // adoptClear finishes the clear of phase p if its clearer is dead. true: the caller loads the phase
-// again. false: the
-// clearer lives, or live clients held claims until the timeout.
+// again. false: the clearer lives, or live clients held claims until the timeout.
 func (c *Cache) adoptClear(p shm.Phase, timeout time.Duration) (bool, error) {
 	if !c.clearing.CompareAndSwap(false, true) {
 		return false, nil
@@ -77,9 +74,8 @@ func (c *Cache) adoptClear(p shm.Phase, timeout time.Duration) (bool, error) {
 	switch owner := p.Owner(); owner {
 	case c.owner:
 		// The owner is our number, but no goroutine of ours runs the clear. So an earlier owner of
-		// the number died in it, or the clear has
-		// just ended. The CAS also repairs an impossible state, which a later step would not
-		// recognise as ours.
+		// the number died in it, or the clear has just ended. The CAS also repairs an impossible
+		// state, which a later step would not recognise as ours.
 		if !c.seg.Phase().CompareAndSwap(uint64(p), uint64(mine)) {
 			return true, nil
 		}
@@ -116,8 +112,7 @@ func (c *Cache) adoptClear(p shm.Phase, timeout time.Duration) (bool, error) {
 }
 
 // takePhaseOf makes a dead clearer's phase ours. It locks the clearer's record, so that no new
-// client gets its number meanwhile.
-// It returns false if the clearer lives.
+// client gets its number meanwhile. It returns false if the clearer lives.
 func (c *Cache) takePhaseOf(owner uint32, p, mine shm.Phase) (bool, error) {
 	if owner > c.seg.ClientRecords {
 		return false, c.corrupt("a clear by client %d, the table has %d records", owner, c.seg.ClientRecords)
@@ -135,8 +130,7 @@ func (c *Cache) takePhaseOf(owner uint32, p, mine shm.Phase) (bool, error) {
 }
 
 // runClear does steps 2 to 4 of docs/spec/protocol.md, Clear; the phase is ours. When stop returns
-// an error before all
-// claims are gone, the phase becomes giveUp.
+// an error before all claims are gone, the phase becomes giveUp.
 func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 	if err := c.drain(stop); err != nil {
 		c.seg.Phase().CompareAndSwap(uint64(mine), uint64(giveUp))
@@ -171,8 +165,8 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 }
 
 // drain waits until it has seen each claim entry free once, and reclaims those of dead clients.
-// Once is enough: a client that lists a
-// claim after the phase has changed sees the phase and withdraws.
+// Once is enough: a client that lists a claim after the phase has changed sees the phase and
+// withdraws.
 func (c *Cache) drain(stop func() error) error {
 	for r := range c.recordsUsed() {
 		for e := range shm.ClaimsPerClient {

@@ -26,13 +26,12 @@ type Options struct {
 const adoptAtAttach = time.Second
 
 // Attach makes a client of a segment. It takes an owner number, and reclaims the claims of the
-// number's last owner. The client is
-// read-only, and its reads are not counted, if the segment is attached read-only or the process
-// cannot open locks.
+// number's last owner. The client is read-only, and its reads are not counted, if the segment is
+// attached read-only or the process cannot open locks.
 //
 // The caller keeps the segment, which MUST outlive the Cache. Each Cache on a segment is a client.
-// Errors: ErrClients when the table is full of
-// live clients, ErrNotFound when a named cache has lost its name, ErrSystem.
+// Errors: ErrClients when the table is full of live clients, ErrNotFound when a named cache has
+// lost its name, ErrSystem.
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
 		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
@@ -163,9 +162,8 @@ func startTicks() uint64 {
 }
 
 // Close ends the client: it waits for operations under way, aborts open claims and frees the owner
-// number. With unlink-last it removes
-// the file if no other client uses it. Later calls return ErrClosed; a second Close waits for the
-// first and returns the same error.
+// number. With unlink-last it removes the file if no other client uses it. Later calls return
+// ErrClosed; a second Close waits for the first and returns the same error.
 //
 // Operations that wait (Set with Wait, Clear) end with ErrClosed. The segment stays attached.
 func (c *Cache) Close() error {

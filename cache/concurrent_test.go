@@ -15,8 +15,8 @@ import (
 )
 
 // Goroutines of several clients fill and read a cache in ordinary memory, where the race detector
-// sees all bytes. Without clears and overwrites no byte of a
-// sample is written after it is READY, so there is no race.
+// sees all bytes. Without clears and overwrites no byte of a sample is written after it is READY,
+// so there is no race.
 func TestGoroutinesOnTheHeap(t *testing.T) {
 	for name, o := range map[string]shm.Options{
 		"first-come":    {Samples: 200, Slots: 150, SampleBytes: 700},

@@ -13,8 +13,8 @@ const (
 	// Whole is the field number that makes Gather copy whole samples.
 	Whole = -1
 	// gatherChunk is the most rows that a goroutine takes at a time: so many that their cache
-	// misses overlap. Of a small batch a
-	// goroutine takes fewer, so that all goroutines have rows and end together.
+	// misses overlap. Of a small batch a goroutine takes fewer, so that all goroutines have rows
+	// and end together.
 	gatherChunk = 8
 	// chunksPerThread is the least number of chunks for a goroutine, if there are enough rows.
 	chunksPerThread = 4
@@ -27,15 +27,14 @@ const (
 )
 
 // Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were
-// READY. It sets hit[k] for those; hit may
-// be nil. With field >= 0 it copies only that field of each sample. At most threads goroutines
-// copy, fewer for small copies; 0 and 1 mean the
-// caller's only. A row is never torn. A row of a miss keeps its bytes, except if the sample changed
-// during the copy: then it may hold anything.
+// READY. It sets hit[k] for those; hit may be nil. With field >= 0 it copies only that field of
+// each sample. At most threads goroutines copy, fewer for small copies; 0 and 1 mean the caller's
+// only. A row is never torn. A row of a miss keeps its bytes, except if the sample changed during
+// the copy: then it may hold anything.
 //
 // Errors: ErrIndex (indices are checked first, nothing was copied), ErrSchema (variable-size cache,
-// no such field, a stride below the row's bytes, dst
-// too short), ErrInvalid (hit too short), ErrClosed, ErrCorrupt.
+// no such field, a stride below the row's bytes, dst too short), ErrInvalid (hit too short),
+// ErrClosed, ErrCorrupt.
 func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []bool, threads int) (int, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -51,8 +50,8 @@ func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []b
 }
 
 // GatherPacked copies samples of any size. It copies sample indices[k] to dst[offsets[k]:] if it is
-// READY and its length is exactly
-// lengths[k]; see Lengths. It counts and returns errors like Gather.
+// READY and its length is exactly lengths[k]; see Lengths. It counts and returns errors like
+// Gather.
 func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool,
 	threads int) (int, error) {
 	l, err := c.enter()
@@ -73,8 +72,8 @@ func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint6
 const Miss = 1<<64 - 1
 
 // Lengths writes the current lengths of samples, and Miss for those that are not READY. It returns
-// how many are READY, and counts no
-// hits. Errors: ErrIndex, ErrInvalid (lengths too short), ErrClosed.
+// how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
+// ErrClosed.
 func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -240,8 +239,8 @@ func (g *gather) rows() {
 }
 
 // fetch loads the index words and the first cache lines of a chunk's samples. Small samples in
-// random order miss the processor's cache at both.
-// fetch lets the misses of a chunk overlap; the copies alone would wait for one after the other.
+// random order miss the processor's cache at both. fetch lets the misses of a chunk overlap; the
+// copies alone would wait for one after the other.
 func (g *gather) fetch(first, last int) {
 	c, sum := g.c, byte(0)
 	for _, i := range g.indices[first:last] {

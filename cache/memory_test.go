@@ -7,8 +7,8 @@ import (
 )
 
 // A client checks the memory before the first fill and after each 64 MiB. While memory is short,
-// sets are FULL, but sets into allocated pages continue. All sets continue
-// when memory is free again.
+// sets are FULL, but sets into allocated pages continue. All sets continue when memory is free
+// again.
 func TestShortMemory(t *testing.T) {
 	const size = 1 << 20
 	seg, err := shm.Create(shm.Options{Samples: 200, SampleBytes: size})

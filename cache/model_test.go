@@ -14,8 +14,7 @@ import (
 var modelSeed = flag.Uint64("model.seed", 0, "repeat the random operations of this seed; 0: a new one")
 
 // model is the expected content of a cache, in the simplest correct form. It runs one operation at
-// a time; internal/verify/model
-// covers concurrent ones.
+// a time; internal/verify/model covers concurrent ones.
 type model struct {
 	o       shm.Options
 	units   uint64

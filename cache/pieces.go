@@ -9,10 +9,9 @@ import (
 )
 
 // Claim fills a sample in pieces: Cache.Claim, then WriteAt any number of times, then Publish or
-// Abort. Parts that are never written are zeros, or the
-// old bytes of the slot. A Claim belongs to one goroutine at a time. The caller MUST Publish or
-// Abort it: until then the sample is Busy for all other
-// clients. Close of the cache aborts it.
+// Abort. Parts that are never written are zeros, or the old bytes of the slot. A Claim belongs to
+// one goroutine at a time. The caller MUST Publish or Abort it: until then the sample is Busy for
+// all other clients. Close of the cache aborts it.
 type Claim struct {
 	c       *Cache
 	f       fill
@@ -59,9 +58,8 @@ func (k *Claim) Sample() int { return int(k.f.sample) }
 func (k *Claim) Len() int { return int(k.f.length) }
 
 // WriteAt writes a piece at an offset of the sample, like io.WriterAt. ErrSchema, for a piece past
-// the sample's end, writes nothing and leaves the claim open.
-// ErrFull and ErrSystem abort the claim. Other errors: ErrInvalid when the claim has ended,
-// ErrClosed.
+// the sample's end, writes nothing and leaves the claim open. ErrFull and ErrSystem abort the
+// claim. Other errors: ErrInvalid when the claim has ended, ErrClosed.
 func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 	l, err := k.enter("write to")
 	if err != nil {

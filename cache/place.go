@@ -30,8 +30,8 @@ func (c *Cache) takePlace(f *fill) (Result, error) {
 }
 
 // takeSlot takes a free slot. The slot table names the sample at once, so a taken slot always has a
-// holder. The intent names the slot for
-// the client that reclaims it, if this process dies before the index word names it.
+// holder. The intent names the slot for the client that reclaims it, if this process dies before
+// the index word names it.
 func (c *Cache) takeSlot(f *fill) (Result, error) {
 	free := shm.FreeFrom(c.seg.FreeFrom().Load())
 	_, intent := c.seg.Claim(c.record, f.entry)
@@ -60,9 +60,9 @@ func (c *Cache) takeSlot(f *fill) (Result, error) {
 }
 
 // takeExtent allocates from the end of the arena. It stores the intent before it takes the extent.
-// A client that reclaims our claims gives the extent to the sample if
-// arena_next shows that we took it. This owner takes one extent at a time: a reclaim could not tell
-// apart two intents that end at the same unit.
+// A client that reclaims our claims gives the extent to the sample if arena_next shows that we took
+// it. This owner takes one extent at a time: a reclaim could not tell apart two intents that end at
+// the same unit.
 func (c *Cache) takeExtent(f *fill) (Result, error) {
 	units := shm.UnitsFor(f.length)
 	_, intent := c.seg.Claim(c.record, f.entry)
@@ -112,8 +112,7 @@ func (c *Cache) name(f *fill, place uint64) bool {
 }
 
 // freeSlot frees a slot if its table names sample. It moves the cursor in any case: the client that
-// freed the slot may have
-// died before it moved the cursor.
+// freed the slot may have died before it moved the cursor.
 func (c *Cache) freeSlot(slot, sample uint64, freed, moved string) {
 	if c.seg.SlotSample(slot).CompareAndSwap(sample+1, 0) {
 		fault.At(freed)

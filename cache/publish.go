@@ -9,13 +9,11 @@ import (
 )
 
 // writePiece is the number of bytes that write writes and then checksums. It is smaller than the
-// processor's cache, and so large that
-// most samples take one system call.
+// processor's cache, and so large that most samples take one system call.
 const writePiece = 256 << 10
 
 // write writes the parts of a sample into its place, one after the other, and computes the
-// checksum. Full means no pages. After
-// Full or an error the claim is aborted.
+// checksum. Full means no pages. After Full or an error the claim is aborted.
 func (c *Cache) write(f *fill, parts [][]byte) (Result, error) {
 	at := f.offset
 	for _, p := range parts {

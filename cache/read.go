@@ -9,13 +9,13 @@ import (
 )
 
 // copyTries is how often a copy is made again because the sample changed during the copy. After
-// that it is a miss. Only a clear or an
-// overwrite changes a sample, so even two changes in a row are rare.
+// that it is a miss. Only a clear or an overwrite changes a sample, so even two changes in a row
+// are rare.
 const copyTries = 16
 
 // View returns a sample as memory of the cache, and whether it was READY. The package comment,
-// Views, says what the bytes may show and how
-// long. The caller MUST NOT write to the slice. Errors: ErrIndex, ErrClosed, ErrCorrupt.
+// Views, says what the bytes may show and how long. The caller MUST NOT write to the slice. Errors:
+// ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) {
 	l := c.stripeNow()
 	l.entered.Add(1) // enter inlined: a view costs little more than two atomic additions
@@ -86,8 +86,7 @@ func (c *Cache) indexRecord(sample uint64) indexRecord {
 }
 
 // load begins a read: it loads the two words of a sample, and says whether the sample is READY. The
-// words belong together only if unchanged
-// returns true at the end of the read.
+// words belong together only if unchanged returns true at the end of the read.
 func (r indexRecord) load() (shm.Word, shm.Meta, bool) {
 	w := shm.Word(r.word.Load())
 	if w.State() != shm.Ready {
@@ -98,8 +97,7 @@ func (r indexRecord) load() (shm.Word, shm.Meta, bool) {
 }
 
 // unchanged ends a read: it says whether the sample stayed the same. It loads the word first;
-// docs/spec/protocol.md, Memory
-// order, gives the reason.
+// docs/spec/protocol.md, Memory order, gives the reason.
 func (r indexRecord) unchanged(w shm.Word, m shm.Meta) bool {
 	shm.LoadFence() // a copy's loads come before these
 	return r.word.Load() == uint64(w) && r.meta.Load() == uint64(m)
@@ -122,8 +120,7 @@ func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 }
 
 // locate returns the offset in the payload of a READY sample with this length. It returns false for
-// a place outside the payload, so that no
-// corrupt word leads there.
+// a place outside the payload, so that no corrupt word leads there.
 func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
 	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
 	if c.variable {
@@ -133,9 +130,8 @@ func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
 }
 
 // Get copies a sample into dst. It returns its length, and whether it was READY. On a miss dst may
-// hold anything. The copy is never torn.
-// Errors: ErrSchema when dst is too short (the first result is the length), ErrIndex, ErrClosed,
-// ErrCorrupt.
+// hold anything. The copy is never torn. Errors: ErrSchema when dst is too short (the first result
+// is the length), ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
 	l := c.stripeNow()
 	l.entered.Add(1)
@@ -208,11 +204,10 @@ func copyBytes(dst, src []byte) {
 }
 
 // Peek copies the bytes of a sample's slot into dst, whatever the sample's state. Bytes that were
-// never written are zeros. It returns whether the
-// sample has a slot: with first-indices each sample below slots, else each READY sample. It reads
-// with pread, so that holes stay
-// holes. It counts nothing, and the copy may be torn. Errors: ErrSchema for a variable-size cache
-// or a short dst, ErrIndex, ErrClosed, ErrSystem.
+// never written are zeros. It returns whether the sample has a slot: with first-indices each sample
+// below slots, else each READY sample. It reads with pread, so that holes stay holes. It counts
+// nothing, and the copy may be torn. Errors: ErrSchema for a variable-size cache or a short dst,
+// ErrIndex, ErrClosed, ErrSystem.
 func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 	l, err := c.enter()
 	if err != nil {

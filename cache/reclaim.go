@@ -26,9 +26,8 @@ func (c *Cache) reclaimOf(owner uint32) (bool, error) {
 }
 
 // reclaimRecord reclaims the claims that a record lists and returns their number. The caller MUST
-// hold the record's lock, and no thread of
-// its owner may run the protocol. If the caller dies, another client may repeat it from the start;
-// docs/spec/protocol.md gives the reason.
+// hold the record's lock, and no thread of its owner may run the protocol. If the caller dies,
+// another client may repeat it from the start; docs/spec/protocol.md gives the reason.
 func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 	for e := range shm.ClaimsPerClient {
 		entry, intent := c.seg.Claim(record, e)
@@ -76,9 +75,8 @@ func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
 }
 
 // freeSlotsOfDead frees the slots of a dead claim: the one that the word names, and the intents of
-// all entries that list the sample. Two threads
-// of the dead client may have listed the sample. Only the one that claimed it has an intent, and
-// the other's entry may come first.
+// all entries that list the sample. Two threads of the dead client may have listed the sample. Only
+// the one that claimed it has an intent, and the other's entry may come first.
 func (c *Cache) freeSlotsOfDead(record uint32, sample uint64, w shm.Word) {
 	free := func(place uint64) {
 		if place-1 < c.slots { // 0 is none
@@ -94,8 +92,8 @@ func (c *Cache) freeSlotsOfDead(record uint32, sample uint64, w shm.Word) {
 }
 
 // extentOfDead returns the place that the sample of a dead claim keeps. This is the extent that the
-// word names. Without one it is
-// the extent of an intent, if arena_next shows that the owner took it as the last extent.
+// word names. Without one it is the extent of an intent, if arena_next shows that the owner took it
+// as the last extent.
 func (c *Cache) extentOfDead(record uint32, sample uint64, w shm.Word) uint64 {
 	if place := c.layout.Place(w); place != 0 {
 		return place
@@ -114,8 +112,7 @@ func (c *Cache) extentOfDead(record uint32, sample uint64, w shm.Word) uint64 {
 }
 
 // Recover reclaims the claims of dead clients and returns their number. A Set that meets such a
-// claim reclaims it by itself.
-// Errors: ErrReadOnly, ErrClosed, ErrSystem.
+// claim reclaims it by itself. Errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Recover() (int, error) {
 	l, err := c.enterToWrite("recover")
 	if err != nil {

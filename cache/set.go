@@ -12,9 +12,8 @@ import (
 const waitAtMost = time.Minute
 
 // Set stores a sample that is not READY. It copies data; in a fixed-size cache data MUST have
-// exactly the sample's size.
-// Errors: ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid (flags), ErrLost,
-// ErrCorrupt, ErrSystem.
+// exactly the sample's size. Errors: ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid
+// (flags), ErrLost, ErrCorrupt, ErrSystem.
 func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) {
 	parts := [1][]byte{data}
 	return c.SetParts(i, parts[:], flags)

@@ -42,8 +42,7 @@ func (c *Cache) State(i int) (State, error) {
 }
 
 // States writes the states of the samples from first on into dst, and counts nothing. Errors:
-// ErrIndex unless all of them are
-// samples; ErrClosed.
+// ErrIndex unless all of them are samples; ErrClosed.
 func (c *Cache) States(first int, dst []State) error {
 	l, err := c.enter()
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 )
 
 // Stats holds the sums of the counters of all clients, past ones included, and the results of a
-// pass over the index. Clients may count
-// while Stats reads one counter after the other, so the sums belong to no single moment. Read-only
-// clients do not count.
+// pass over the index. Clients may count while Stats reads one counter after the other, so the sums
+// belong to no single moment. Read-only clients do not count.
 type Stats struct {
 	Hits        uint64 `json:"hits"`         // samples found READY by get, view or gather
 	Misses      uint64 `json:"misses"`       // samples that were not READY, those without a slot too

@@ -14,8 +14,7 @@ type Verification struct {
 }
 
 // Verify compares the READY samples first..first+n-1 with their checksums. It counts no hits, but
-// counts corrupt samples. Errors:
-// ErrIndex, ErrClosed.
+// counts corrupt samples. Errors: ErrIndex, ErrClosed.
 func (c *Cache) Verify(first, n int) (Verification, error) {
 	v := Verification{Bad: -1}
 	l, err := c.enter()

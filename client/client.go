@@ -51,8 +51,8 @@ const (
 )
 
 // Create makes a cache and attaches to it. Names have 1 to 100 characters of [A-Za-z0-9._-], the
-// first alphanumeric. A cache with the name ""
-// ends with its last process; other processes attach by /proc/<pid>/fd/<fd>.
+// first alphanumeric. A cache with the name "" ends with its last process; other processes attach
+// by /proc/<pid>/fd/<fd>.
 //
 // Errors: ErrInvalid (all complaints about the options at once), ErrExists, ErrMemory with the
 // numbers, ErrPermission, ErrSystem. After a failure no cache is left.
@@ -82,9 +82,8 @@ func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 }
 
 // AttachFD attaches through a descriptor of the cache, as FD returns it. The caller keeps the
-// descriptor. It is for a child process that got it through
-// exec.Cmd's ExtraFiles. It returns the errors of Attach, and ErrInvalid for an unsuitable
-// descriptor.
+// descriptor. It is for a child process that got it through exec.Cmd's ExtraFiles. It returns the
+// errors of Attach, and ErrInvalid for an unsuitable descriptor.
 func AttachFD(fd int, o AttachOptions) (*Cache, error) {
 	seg, err := shm.OpenFD(fd, shm.OpenOptions{ReadOnly: o.ReadOnly, Fingerprint: o.Fingerprint})
 	if err != nil {
@@ -107,9 +106,8 @@ func attach(seg *shm.Segment, label string) (*Cache, error) {
 func Remove(nameOrPath string) error { return shm.Unlink(nameOrPath) }
 
 // Close ends the handle: it waits for calls under way, aborts open claims and unmaps. Views of this
-// handle are invalid afterwards. With UnlinkLast it removes
-// the cache if no other client uses it. Later calls return ErrClosed; a second Close does nothing
-// and returns the same error.
+// handle are invalid afterwards. With UnlinkLast it removes the cache if no other client uses it.
+// Later calls return ErrClosed; a second Close does nothing and returns the same error.
 func (c *Cache) Close() error { return errors.Join(c.c.Close(), c.seg.Close()) }
 
 // Samples returns the number of samples of the dataset.
@@ -134,14 +132,13 @@ func (c *Cache) ReadOnly() bool { return c.c.ReadOnly() }
 func (c *Cache) Path() string { return c.seg.Path() }
 
 // FD returns the descriptor of the cache. The handle keeps it: pass it to another process, and do
-// not write, lock or close it. AttachFD in that
-// process attaches with it, also to a cache without a name.
+// not write, lock or close it. AttachFD in that process attaches with it, also to a cache without a
+// name.
 func (c *Cache) FD() int { return c.seg.FD() }
 
 // Get copies a sample into dst. It returns its length, and whether it was READY. On a miss dst may
-// hold anything. The copy is never torn.
-// Errors: ErrSchema when dst is too short (the first result is the length), ErrIndex, ErrClosed,
-// ErrCorrupt.
+// hold anything. The copy is never torn. Errors: ErrSchema when dst is too short (the first result
+// is the length), ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) Get(i int, dst []byte) (int, bool, error) { return c.c.Get(i, dst) }
 
 // View returns a sample as memory of the cache, and whether it was READY. See Memory in the package
@@ -153,36 +150,33 @@ func (c *Cache) View(i int) ([]byte, bool, error) { return c.c.View(i) }
 func (c *Cache) Ready() iter.Seq2[int, []byte] { return c.c.Ready() }
 
 // Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were
-// READY. It sets hit[k] for those; hit may
-// be nil. Rows of misses keep their bytes. field is Whole, or the number of the only field to copy.
-// At most threads goroutines copy, fewer for small copies.
+// READY. It sets hit[k] for those; hit may be nil. Rows of misses keep their bytes. field is Whole,
+// or the number of the only field to copy. At most threads goroutines copy, fewer for small copies.
 //
 // Errors: ErrIndex (indices are checked first, nothing was copied), ErrSchema (variable-size cache,
-// no such field, a stride below the row's bytes, dst
-// too short), ErrInvalid (hit too short), ErrClosed, ErrCorrupt.
+// no such field, a stride below the row's bytes, dst too short), ErrInvalid (hit too short),
+// ErrClosed, ErrCorrupt.
 func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []bool, threads int) (int, error) {
 	return c.c.Gather(indices, field, dst, stride, hit, threads)
 }
 
 // Lengths writes the current lengths of samples, and Miss for those that are not READY. It returns
-// how many are READY, and counts no
-// hits. Errors: ErrIndex, ErrInvalid (lengths too short), ErrClosed.
+// how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
+// ErrClosed.
 func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	return c.c.Lengths(indices, lengths)
 }
 
 // GatherPacked copies samples of any size. It copies sample indices[k] to dst[offsets[k]:] if it is
-// READY and its length is exactly
-// lengths[k]. The rest is as in Gather.
+// READY and its length is exactly lengths[k]. The rest is as in Gather.
 func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool,
 	threads int) (int, error) {
 	return c.c.GatherPacked(indices, dst, offsets, lengths, hit, threads)
 }
 
 // Set stores a sample that is not READY. It copies data; in a fixed-size cache data MUST have
-// exactly the sample's size.
-// Errors: ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid (flags), ErrLost,
-// ErrCorrupt, ErrSystem.
+// exactly the sample's size. Errors: ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid
+// (flags), ErrLost, ErrCorrupt, ErrSystem.
 func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) { return c.c.Set(i, data, flags) }
 
 // SetParts is Set of a sample that consists of the parts, one after the other, such as its fields.
@@ -191,8 +185,7 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 }
 
 // Claim claims a sample of length bytes, which the caller fills in pieces. The Claim is nil unless
-// the result is Stored. The caller MUST end it by
-// Publish or Abort. It returns the errors of Set.
+// the result is Stored. The caller MUST end it by Publish or Abort. It returns the errors of Set.
 func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	return c.c.Claim(i, length, flags)
 }
@@ -201,8 +194,7 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 func (c *Cache) State(i int) (State, error) { return c.c.State(i) }
 
 // States writes the states of the samples from first on into dst, and counts nothing. Errors:
-// ErrIndex unless all of them are
-// samples; ErrClosed.
+// ErrIndex unless all of them are samples; ErrClosed.
 func (c *Cache) States(first int, dst []State) error { return c.c.States(first, dst) }
 
 // Verify compares the READY samples of first..first+n-1 with their checksums. Errors: ErrIndex,
@@ -210,14 +202,12 @@ func (c *Cache) States(first int, dst []State) error { return c.c.States(first, 
 func (c *Cache) Verify(first, n int) (Verification, error) { return c.c.Verify(first, n) }
 
 // Clear empties the cache. It returns Stored, or Busy when another clear is running. It waits for
-// open claims of live clients, this one's too. When ctx ends
-// first, it returns ErrTimeout with their number, and the cache is as before. Other errors:
-// ErrReadOnly, ErrClosed, ErrSystem.
+// open claims of live clients, this one's too. When ctx ends first, it returns ErrTimeout with
+// their number, and the cache is as before. Other errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Clear(ctx context.Context) (Result, error) { return c.c.Clear(ctx) }
 
 // Recover reclaims the claims of dead clients and returns their number. A Set that meets such a
-// claim reclaims it by itself.
-// Errors: ErrReadOnly, ErrClosed, ErrSystem.
+// claim reclaims it by itself. Errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Recover() (int, error) { return c.c.Recover() }
 
 // Stats adds up the counters of all clients, past ones included, and scans the index. Errors:

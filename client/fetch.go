@@ -20,13 +20,13 @@ const (
 )
 
 // Fetch copies n samples of a fixed-size cache, row k to dst[k*stride:]. It gathers the hits, and
-// sends the misses to the server as one request. If all samples are hits, it
-// costs as much as Gather and needs no server. It counts hits and misses like Gather, and does not
-// count fetched samples again.
+// sends the misses to the server as one request. If all samples are hits, it costs as much as
+// Gather and needs no server. It counts hits and misses like Gather, and does not count fetched
+// samples again.
 //
 // Errors: *FetchError when the server could not give some samples; all others are copied.
-// ErrNoServer, ErrReplaced and the cause of ctx: only the hits are
-// copied. ErrIndex, ErrSchema and ErrClosed as in Gather.
+// ErrNoServer, ErrReplaced and the cause of ctx: only the hits are copied. ErrIndex, ErrSchema and
+// ErrClosed as in Gather.
 func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride int) error {
 	hit := make([]bool, len(indices))
 	if n, err := s.Gather(indices, Whole, dst, stride, hit, 1); err != nil || n == len(indices) {
@@ -52,9 +52,8 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 }
 
 // FetchMisses is Fetch of samples of any size that the caller has just missed. It counts nothing.
-// place returns the memory for the n bytes
-// of indices[k]. Several goroutines call place. They call it again for a sample that changes
-// meanwhile; the last call counts.
+// place returns the memory for the n bytes of indices[k]. Several goroutines call place. They call
+// it again for a sample that changes meanwhile; the last call counts.
 //
 // It returns the errors of Fetch.
 func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error {
@@ -88,8 +87,7 @@ func (s *Served) copyTo(i int, place func(n int) []byte) (bool, error) {
 }
 
 // FetchSamples returns samples of any size in the order of indices. The caller owns them. It
-// returns the errors of Fetch. With a *FetchError the failed
-// samples are nil.
+// returns the errors of Fetch. With a *FetchError the failed samples are nil.
 func (s *Served) FetchSamples(ctx context.Context, indices []int) ([][]byte, error) {
 	samples := make([][]byte, len(indices))
 	var missing []int
@@ -128,8 +126,8 @@ func (s *Served) GetOrFetch(ctx context.Context, i int) ([]byte, error) {
 }
 
 // Prefetch asks the server to read samples when it has no other requests. It returns how many
-// samples the server has queued: only misses, and only as
-// many as its queue takes. It returns the errors of Fetch.
+// samples the server has queued: only misses, and only as many as its queue takes. It returns the
+// errors of Fetch.
 func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err error) {
 	all, err := s.numbers(indices)
 	if err != nil {
@@ -175,9 +173,9 @@ type miss struct {
 }
 
 // fill fetches the samples of the missing positions. take receives a sample that comes as bytes,
-// and returns false if they cannot be this sample; take may be nil if
-// no bytes can come. get reads a sample from the cache. If the server goes away, fill waits for the
-// next one and asks it for the rest.
+// and returns false if they cannot be this sample; take may be nil if no bytes can come. get reads
+// a sample from the cache. If the server goes away, fill waits for the next one and asks it for the
+// rest.
 func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool,
 	get func(k int) (bool, error)) error {
 	misses := make([]*miss, len(missing))

@@ -3,12 +3,12 @@ package client
 import "context"
 
 // Fill asks the server to read and store the misses among these samples. No sample comes through
-// the socket, so Fill costs this process almost nothing. An index may occur more
-// than once. If all samples are READY, Fill needs no server.
+// the socket, so Fill costs this process almost nothing. An index may occur more than once. If all
+// samples are READY, Fill needs no server.
 //
 // It returns *FetchError when some samples failed; all others are READY. CodeNoSlot says that a
-// sample got no slot: the cache is full, the sample can have no slot, or another
-// client is filling it. State tells which. Other errors are those of Fetch.
+// sample got no slot: the cache is full, the sample can have no slot, or another client is filling
+// it. State tells which. Other errors are those of Fetch.
 func (s *Served) Fill(ctx context.Context, indices []int) error {
 	there := func(k int) (bool, error) {
 		state, err := s.State(indices[k])

@@ -37,8 +37,7 @@ type link struct {
 	end      context.CancelFunc
 
 	// mu protects the fields below; it is full while a goroutine holds it, perhaps to connect for
-	// all. It is no
-	// Mutex, because a goroutine that waits for it may give up.
+	// all. It is no Mutex, because a goroutine that waits for it may give up.
 	mu     chan struct{}
 	conn   *conn // nil: none yet. It may be dead
 	most   int   // bytes of the largest sample of the cache, once it is attached
@@ -81,8 +80,7 @@ type outgoing struct {
 type pending struct {
 	n int // number of indices
 	// sample is called for each sample that comes as bytes, which are valid during the call. It is
-	// not called after
-	// the request was given up. nil: no sample may come.
+	// not called after the request was given up. nil: no sample may come.
 	sample func(position int, data []byte)
 
 	mu      sync.Mutex // protects givenUp; held while sample runs
@@ -95,8 +93,8 @@ type pending struct {
 }
 
 // connection returns the live connection, or makes one. It waits for a server that is away or
-// ending. Errors: ErrNoServer, ErrClosed, the cause of
-// the caller's context, a *RemoteError, and errors of attached.
+// ending. Errors: ErrNoServer, ErrClosed, the cause of the caller's context, a *RemoteError, and
+// errors of attached.
 func (l *link) connection(caller context.Context) (*conn, error) {
 	asked := time.Now()
 	select {
@@ -438,8 +436,8 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 }
 
 // do sends a FETCH or PREFETCH and waits for its answer. If sample is nil, the server sends no
-// bytes, and a sample without a slot fails. When ctx ends first, do
-// cancels the request, and sample is not called any more.
+// bytes, and a sample without a slot fails. When ctx ends first, do cancels the request, and sample
+// is not called any more.
 func (c *conn) do(ctx context.Context, t control.Type, indices []int64,
 	sample func(position int, data []byte)) (*pending, error) {
 	p := &pending{n: len(indices), sample: sample, done: make(chan struct{})}

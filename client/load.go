@@ -18,15 +18,14 @@ type inflight struct {
 }
 
 // GetOrLoad returns a sample from the cache, or calls load and stores its result. Concurrent
-// callers of one Cache load a sample once, and all get the result.
-// Other processes may load it too; the cache keeps the first result. The caller owns the slice.
+// callers of one Cache load a sample once, and all get the result. Other processes may load it too;
+// the cache keeps the first result. The caller owns the slice.
 //
 // load gets ctx. The end of ctx also ends a wait for another caller's load. An error of load goes
-// to all its callers and is not cached. If load panics, its caller
-// panics, and callers that wait get an error. If the sample cannot be stored, GetOrLoad returns the
-// error together with the data, which is valid; but a full cache and
-// ErrReadOnly are no errors. Errors: ErrIndex, ErrSchema (load returned a wrong size), ErrClosed,
-// ErrCorrupt, ErrLost, ErrSystem.
+// to all its callers and is not cached. If load panics, its caller panics, and callers that wait
+// get an error. If the sample cannot be stored, GetOrLoad returns the error together with the data,
+// which is valid; but a full cache and ErrReadOnly are no errors. Errors: ErrIndex, ErrSchema (load
+// returned a wrong size), ErrClosed, ErrCorrupt, ErrLost, ErrSystem.
 func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 		return data, err

@@ -7,8 +7,7 @@ import "github.com/stocached/stocached/shm"
 type Options struct {
 	Samples int // of the dataset
 	// Size is the largest size of the cache in bytes, its index included. 0: large enough for all
-	// samples
-	// (fixed size only).
+	// samples (fixed size only).
 	Size uint64
 	// SampleBytes without Fields: bytes of each sample. With Variable: of the largest sample that
 	// the cache accepts; 0: 4 GiB - 1.

@@ -8,8 +8,8 @@ import (
 )
 
 // Ping returns nil if a server answers now and has the named cache; with "" any server counts. It
-// attaches nothing, changes nothing, and does not wait for a
-// server that is away. It returns the errors of Dial.
+// attaches nothing, changes nothing, and does not wait for a server that is away. It returns the
+// errors of Dial.
 func Ping(ctx context.Context, name string, o DialOptions) error {
 	if name != "" {
 		if err := shm.CheckName(name); err != nil {

@@ -14,10 +14,9 @@ import (
 )
 
 // Served is a Cache that a server fills. All methods of Cache work, also without the server. Fetch
-// and the similar methods ask the server for misses.
-// A Served is safe for concurrent use: requests share one connection, which is made again after the
-// server was away. docs/spec/control.md limits the inflight requests of
-// a connection; further requests wait, at most until their contexts end.
+// and the similar methods ask the server for misses. A Served is safe for concurrent use: requests
+// share one connection, which is made again after the server was away. docs/spec/control.md limits
+// the inflight requests of a connection; further requests wait, at most until their contexts end.
 type Served struct {
 	*Cache
 	link *link
@@ -39,8 +38,8 @@ var ErrNoServer = errors.New("no server")
 var ErrReplaced = errors.New("the server has replaced this cache")
 
 // Dial connects to the server that has the named cache, and attaches to that cache. Errors:
-// ErrNoServer with the command that starts a server; a *RemoteError with
-// CodeNotFound when the server has no such cache; ErrInvalid for an invalid name; errors of Attach.
+// ErrNoServer with the command that starts a server; a *RemoteError with CodeNotFound when the
+// server has no such cache; ErrInvalid for an invalid name; errors of Attach.
 func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 	if err := shm.CheckName(name); err != nil {
 		return nil, err

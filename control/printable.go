@@ -7,8 +7,7 @@ import (
 )
 
 // Printable makes foreign text safe to print. It replaces characters that control a terminal or
-// change the direction of a line, and invalid UTF-8, by \uFFFD.
-// Characters in keep stay.
+// change the direction of a line, and invalid UTF-8, by \uFFFD. Characters in keep stay.
 func Printable(text string, keep ...rune) string {
 	return strings.Map(func(r rune) rune {
 		for _, k := range keep {

@@ -18,8 +18,8 @@ type Batch struct {
 }
 
 // Release gives the batch's memory back. A second Release does nothing, even if another batch uses
-// the memory by then. Release of the batch that came with an error does nothing.
-// All other methods of a released batch panic.
+// the memory by then. Release of the batch that came with an error does nothing. All other methods
+// of a released batch panic.
 func (b Batch) Release() {
 	if b.b != nil && b.b.lease.CompareAndSwap(b.lease, b.lease+1) {
 		b.b.pool.put(b.b)

@@ -15,13 +15,12 @@ import (
 // is at the start of the next one. After a loop that was left early, the next loop continues after
 // the last batch that was delivered. While the caller has a batch, the loader makes others
 // (Options.Ahead). It gathers the hits of each at once, and loads the misses of several batches
-// concurrently. So a
-// slow sample delays no load of another batch. Batches always come in order.
+// concurrently. So a slow sample delays no load of another batch. Batches always come in order.
 //
 // An error comes in place of its batch, after the earlier batches, and ends the loop: a
-// *SampleError, an error of a server (such as *client.FetchError),
-// the cause of ctx, errors of Gather, ErrRunning. The loader is then at the start of that batch.
-// When Load panics, the loop panics with the *SampleError that has the stack of Load.
+// *SampleError, an error of a server (such as *client.FetchError), the cause of ctx, errors of
+// Gather, ErrRunning. The loader is then at the start of that batch. When Load panics, the loop
+// panics with the *SampleError that has the stack of Load.
 //
 // When the loop ends, all its goroutines have ended. It cancels the contexts of inflight loads and
 // waits for them.

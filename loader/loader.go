@@ -4,8 +4,7 @@
 // It gathers hits from a cache. It loads misses concurrently and stores them, or asks a server for
 // them. Samples says where samples come from (samples.go), and Options describe the batches
 // (options.go). One loop over batches is a run (batches.go, work.go). A released batch's memory is
-// reused (batch.go).
-// The package imports order, cache and source, and works without a server.
+// reused (batch.go). The package imports order, cache and source, and works without a server.
 package loader
 
 import (
@@ -18,8 +17,8 @@ import (
 )
 
 // Loader makes batches of samples ahead of its caller, in an order that does not depend on timing.
-// New makes a Loader. It needs no Close: all goroutines end with the loop over
-// Batches. All methods are safe for concurrent use, but only one loop may run at a time.
+// New makes a Loader. It needs no Close: all goroutines end with the loop over Batches. All methods
+// are safe for concurrent use, but only one loop may run at a time.
 type Loader struct {
 	from     Samples
 	options  Options

@@ -41,8 +41,8 @@ type Cache interface {
 type Fetcher interface {
 	Cache
 	// FetchMisses asks the server for samples that are not in the cache. place returns the memory
-	// for the n bytes of indices[k]. Several goroutines may call it,
-	// and more than once for a sample.
+	// for the n bytes of indices[k]. Several goroutines may call it, and more than once for a
+	// sample.
 	FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error
 }
 

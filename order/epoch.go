@@ -44,8 +44,8 @@ func (e *Epoch) At(position uint64) uint64 {
 }
 
 // Position returns the position of a sample: the inverse of At. It panics for an index that is not
-// below Samples, and for epochs of a WeightedOrder or a
-// MixedOrder, in which a sample may have several positions or none.
+// below Samples, and for epochs of a WeightedOrder or a MixedOrder, in which a sample may have
+// several positions or none.
 func (e *Epoch) Position(index uint64) uint64 {
 	if e.plain == nil {
 		panic("order: a sample has no single position in an epoch of a WeightedOrder or a MixedOrder")

@@ -84,8 +84,7 @@ func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 
 // Ensure that the positions of datasets are spread as by chance, so that each rank gets the same
 // share of every dataset. If strata differ in size and the number of ranks is the sum of the
-// ratios,
-// so that ranks always meet the same strata, the shares agree within a fifth.
+// ratios, so that ranks always meet the same strata, the shares agree within a fifth.
 func TestTurnsAreSpread(t *testing.T) {
 	const items = 100_000
 	for _, ratios := range [][]uint64{{1, 1}, {1, 3}, {2, 5}, {3, 7}, {1, 9}} {

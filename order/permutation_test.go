@@ -73,8 +73,7 @@ func trueShuffle(n, trial uint64) func(k uint64) uint64 {
 }
 
 // statistics judge a shuffle. Each counts a property over many trials in bins with equal
-// expectations. Its value is the distance of chi-square from its
-// mean, in standard deviations.
+// expectations. Its value is the distance of chi-square from its mean, in standard deviations.
 var statistics = []struct {
 	name  string
 	bins  func(n uint64) uint64
@@ -173,9 +172,8 @@ func stepping(n, trial uint64) func(k uint64) uint64 {
 
 // Ensure that a permutation cannot be told from a true shuffle, for few samples, where each
 // statistic is sharp, and that the statistics detect a bad one. With four rounds instead of ten the
-// deviation
-// is 400, with six it is 4. About one in ten thousand values of a true shuffle exceeds the limit.
-// Keys are fixed, so the result never varies.
+// deviation is 400, with six it is 4. About one in ten thousand values of a true shuffle exceeds
+// the limit. Keys are fixed, so the result never varies.
 func TestPermutationIsLikeAShuffle(t *testing.T) {
 	const limit = 5
 	for _, n := range []uint64{9, 64, 256, 257, 261, 289, 513, 1025} {

@@ -39,8 +39,7 @@ type window struct {
 	first   uint64 // position
 	samples uint64
 	// short is where the missing samples of the last block would begin among the window's samples
-	// in the order of blocks. It is samples if
-	// the last block is in another window.
+	// in the order of blocks. It is samples if the last block is in another window.
 	short   uint64
 	shuffle permutation
 }

@@ -16,8 +16,8 @@ const (
 )
 
 // Shard is the part of an epoch that one rank reads: each Ranks-th sample from position From on,
-// starting with the Rank-th. So one position tells how far all ranks are, and
-// a job can continue from there with any number of ranks.
+// starting with the Rank-th. So one position tells how far all ranks are, and a job can continue
+// from there with any number of ranks.
 type Shard struct {
 	Rank, Ranks uint64 // Rank is below Ranks; Ranks of 0 means 1
 	From        uint64 // position in the epoch, at most its positions

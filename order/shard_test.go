@@ -26,8 +26,7 @@ func whole(p *order.Part) []int {
 }
 
 // Ensure that ranks share an epoch: with uneven ends each sample comes once, with padding as few as
-// possible come twice, with dropping each comes at most once. Ranks read its order
-// in step.
+// possible come twice, with dropping each comes at most once. Ranks read its order in step.
 func TestRanksShareAnEpoch(t *testing.T) {
 	for _, o := range orders() {
 		e := epoch(t, o, 0)

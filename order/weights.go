@@ -7,8 +7,8 @@ import (
 )
 
 // Weights say how often samples are drawn. They are an alias table of 16 bytes a sample, the only
-// part of an order that grows with the dataset. One table serves all
-// epochs. It is safe for concurrent use.
+// part of an order that grows with the dataset. One table serves all epochs. It is safe for
+// concurrent use.
 type Weights struct {
 	buckets []bucket
 }
@@ -20,8 +20,8 @@ type bucket struct {
 }
 
 // NewWeights makes the table from one weight a sample. Weights are finite and not below 0, and at
-// least one is above 0. A sample of weight 0 is never drawn. It takes
-// 0.1 us a sample and does not keep the slice. It returns ErrInvalid.
+// least one is above 0. A sample of weight 0 is never drawn. It takes 0.1 us a sample and does not
+// keep the slice. It returns ErrInvalid.
 func NewWeights(weights []float64) (*Weights, error) {
 	n := uint64(len(weights))
 	if n < 1 || n > MaxSamples {

@@ -1,13 +1,11 @@
 // Package policy decides which sample may have which slot of a fixed-size cache. Its functions are
-// pure functions of numbers, without locks, clock,
-// history or I/O, so that the protocol in package cache and a simulator run the same code.
+// pure functions of numbers, without locks, clock, history or I/O, so that the protocol in package
+// cache and a simulator run the same code.
 //
 // A cache asks twice. Admit says whether a sample may have a slot, and which. For the answer Any,
-// Next gives the slots in the order in which the
-// cache tries them until one is free. No sample is ever evicted: each sample is read once per
-// epoch, so with C slots
-// for N samples no policy can hit more than C of N in an epoch, and a cache that keeps its samples
-// does.
+// Next gives the slots in the order in which the cache tries them until one is free. No sample is
+// ever evicted: each sample is read once per epoch, so with C slots for N samples no policy can hit
+// more than C of N in an epoch, and a cache that keeps its samples does.
 package policy
 
 import "fmt"

@@ -3,20 +3,17 @@ package shm
 import "golang.org/x/sys/unix"
 
 // On many kernels (not on 6.18) a signal interrupts fallocate and the kernel frees all pages of
-// that call.
-// The Go runtime, profilers and timers send signals, so a call must be short: 64 MiB take about 25
-// ms.
-// Each interruption halves the next call, down to 64 KiB (about 25 us). Each success doubles it.
+// that call. The Go runtime, profilers and timers send signals, so a call must be short: 64 MiB
+// take about 25 ms. Each interruption halves the next call, down to 64 KiB (about 25 us). Each
+// success doubles it.
 const (
 	allocateMost  = 64 << 20
 	allocateLeast = 64 << 10
 )
 
 // allocate allocates the pages of n bytes at offset. grant may be nil. allocate calls it at the
-// beginning,
-// when all granted bytes are allocated, and at the end. grant returns how many more bytes it
-// allows; its
-// error ends the allocation. After a failure the allocated pages stay.
+// beginning, when all granted bytes are allocated, and at the end. grant returns how many more
+// bytes it allows; its error ends the allocation. After a failure the allocated pages stay.
 func allocate(fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
 	return allocateBy(unix.Fallocate, fd, offset, n, grant)
 }

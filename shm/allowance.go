@@ -35,8 +35,7 @@ func (s *Segment) NewAllowance(record uint32) *Allowance {
 }
 
 // group returns a number for the processes whose memory the kernel charges to the same cgroups,
-// seen from
-// the same namespace.
+// seen from the same namespace.
 func (k kernel) group() uint32 {
 	text, _ := os.ReadFile(filepath.Join(k.root, "/proc/self/cgroup"))
 	var st unix.Stat_t
@@ -67,10 +66,9 @@ func (k kernel) grant() (uint64, error) {
 func grantOf(usable uint64) uint64 { return min(usable/GrantDivisor, GrantMax) }
 
 // Draw asks for the pages of a place of n bytes. It returns how many bytes the caller MUST Settle
-// when the
-// pages are allocated, or when they never will be. It returns 0 if the payload was reserved at
-// creation or lies on the heap.
-// Errors: ErrFull, with the numbers, when memory is short; ErrSystem.
+// when the pages are allocated, or when they never will be. It returns 0 if the payload was
+// reserved at creation or lies on the heap. Errors: ErrFull, with the numbers, when memory is
+// short; ErrSystem.
 func (a *Allowance) Draw(n uint64) (uint64, error) {
 	page := uint64(os.Getpagesize())
 	return a.draw(roundUp(n, page) + page) // a place may begin inside a page
@@ -105,8 +103,8 @@ func (a *Allowance) draw(n uint64) (uint64, error) {
 }
 
 // checkMemory asks the kernel how much memory is usable. It draws n bytes and grants a part of the
-// rest to
-// all clients of the group. It returns false if another client has changed the grant meanwhile.
+// rest to all clients of the group. It returns false if another client has changed the grant
+// meanwhile.
 func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	group := a.Group()
 	a.group.Store(group)

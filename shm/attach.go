@@ -11,8 +11,7 @@ import (
 )
 
 // OpenOptions say how to attach. The zero value attaches for writing if that is allowed, and
-// compares
-// nothing.
+// compares nothing.
 type OpenOptions struct {
 	ReadOnly    bool      // attach for reading, even if writing is allowed
 	Fingerprint string    // the fingerprint that the cache must have; "": not compared
@@ -20,16 +19,13 @@ type OpenOptions struct {
 }
 
 // Open attaches to a cache by name (in DefaultDir) or, with a slash, by path. /proc/<pid>/fd/<fd>
-// of a
-// process of this user is a path too, the only one of a cache without a name. Without permission
-// to write, Open attaches read-only. It reads the header and maps the file, so its time does
-// not depend on the size.
+// of a process of this user is a path too, the only one of a cache without a name. Without
+// permission to write, Open attaches read-only. It reads the header and maps the file, so its time
+// does not depend on the size.
 //
 // Errors: ErrNotFound, ErrPermission (another user's file; a symbolic link, directory, FIFO or
-// device; no
-// permission to read), ErrFormat (no segment, truncated, invalid header), ErrVersion,
-// ErrFingerprint,
-// ErrMemory (RLIMIT_FSIZE, RLIMIT_AS), ErrSystem.
+// device; no permission to read), ErrFormat (no segment, truncated, invalid header), ErrVersion,
+// ErrFingerprint, ErrMemory (RLIMIT_FSIZE, RLIMIT_AS), ErrSystem.
 func Open(nameOrPath string, o OpenOptions) (*Segment, error) {
 	path, err := locate(nameOrPath)
 	if err != nil {
@@ -50,18 +46,16 @@ func Open(nameOrPath string, o OpenOptions) (*Segment, error) {
 }
 
 // isProcFD says whether a path is a descriptor of a process. Such a path looks like a symbolic
-// link, but
-// opening it opens the file of the descriptor.
+// link, but opening it opens the file of the descriptor.
 func isProcFD(path string) bool {
 	ok, _ := filepath.Match("/proc/*/fd/*", path)
 	return ok
 }
 
 // OpenFD attaches through a descriptor of the segment. The caller keeps the descriptor. It is for
-// memfds
-// that are inherited, or opened through /proc/<pid>/fd/<fd>: the uuid tells whether the descriptor
-// still means the same segment.
-// It returns the errors of Open; another uuid is ErrFormat.
+// memfds that are inherited, or opened through /proc/<pid>/fd/<fd>: the uuid tells whether the
+// descriptor still means the same segment. It returns the errors of Open; another uuid is
+// ErrFormat.
 func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -88,8 +82,7 @@ func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 }
 
 // openFile opens a regular file of this user. It follows no symbolic link, does not wait on a FIFO
-// and
-// opens no device. It refuses files in a DefaultDir that belongs to another user.
+// and opens no device. It refuses files in a DefaultDir that belongs to another user.
 func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
 	if dir := filepath.Dir(path); dir == DefaultDir() {
 		dirFD, err := openDir(dir, false)
@@ -214,8 +207,7 @@ func (s *Segment) attach(o OpenOptions) error {
 }
 
 // readHeader reads the first page, or less if the file is shorter. It uses pread, because access to
-// a map of a
-// file that is truncated meanwhile raises SIGBUS.
+// a map of a file that is truncated meanwhile raises SIGBUS.
 func readHeader(fd int) ([]byte, error) {
 	page := make([]byte, HeaderBytes)
 	done := 0

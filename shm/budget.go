@@ -21,10 +21,9 @@ type budget struct {
 }
 
 // checkBudget returns ErrMemory, with the numbers and the next step, if the free memory is too
-// small for a segment.
-// fs and dir describe the tmpfs of a named cache; fs is nil for a memfd, which has no such limit.
-// checkBudget
-// reserves nothing: two processes can pass at the same moment, and the fills of one are FULL later.
+// small for a segment. fs and dir describe the tmpfs of a named cache; fs is nil for a memfd, which
+// has no such limit. checkBudget reserves nothing: two processes can pass at the same moment, and
+// the fills of one are FULL later.
 func checkBudget(need uint64, fs *unix.Statfs_t, dir string) error {
 	k, others := kernel{"/"}, promises{}
 	b := budget{need: need}
@@ -53,10 +52,9 @@ func (b *budget) setTmpfs(fs *unix.Statfs_t, dir string, others promises) {
 }
 
 // headroom is what the tmpfs keeps free for others: a tenth of its size, at most 1 GiB. Data
-// loaders keep their queues in
-// the same tmpfs (8 workers x 2 batches of 256 samples of 150 KB are 600 MB), and SIGBUS kills a
-// worker when it is full.
-// The limit is a tenth, because a container's /dev/shm may have 64 MB in all.
+// loaders keep their queues in the same tmpfs (8 workers x 2 batches of 256 samples of 150 KB are
+// 600 MB), and SIGBUS kills a worker when it is full. The limit is a tenth, because a container's
+// /dev/shm may have 64 MB in all.
 func (b *budget) headroom() uint64 { return min(b.size/HeadroomDivisor, HeadroomMax) }
 
 func (b *budget) check() error {

@@ -10,14 +10,12 @@ import (
 )
 
 // Create makes a cache and attaches to it. It links the name last: no process sees an incomplete
-// segment,
-// and a failure or a kill at any point leaves no file.
+// segment, and a failure or a kill at any point leaves no file.
 //
 // Errors: ErrInvalid lists everything that is wrong with the options. ErrExists: the name is taken;
-// attach instead.
-// ErrMemory: the cache does not fit, with the numbers (Limit, free space of the tmpfs, cgroup,
-// machine, RLIMIT_FSIZE).
-// ErrPermission: the directory belongs to another user. ErrUnsupported: no O_TMPFILE, or no memfd.
+// attach instead. ErrMemory: the cache does not fit, with the numbers (Limit, free space of the
+// tmpfs, cgroup, machine, RLIMIT_FSIZE). ErrPermission: the directory belongs to another user.
+// ErrUnsupported: no O_TMPFILE, or no memfd.
 func Create(o Options) (*Segment, error) {
 	h, g, err := o.plan()
 	if err != nil {
@@ -76,8 +74,7 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 }
 
 // name links the file to its name. It takes the users lock first. Otherwise another process could
-// attach, become the
-// last user and remove the file before this process is a user.
+// attach, become the last user and remove the file before this process is a user.
 func (s *Segment) name(dirFD int) error {
 	var err error
 	if s.first, err = lockFile(s.FD(), "", false); err != nil {
@@ -125,10 +122,8 @@ func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Se
 const memfdPrefix = "stocached:"
 
 // initialise sizes and maps the file, and allocates its control part: access to a hole raises
-// SIGBUS when
-// the tmpfs is full. It allocates the payload if that is to be reserved, and writes the header.
-// Index, tables and words begin
-// as zeros. It closes f on failure.
+// SIGBUS when the tmpfs is full. It allocates the payload if that is to be reserved, and writes the
+// header. Index, tables and words begin as zeros. It closes f on failure.
 func initialise(f *os.File, h Header, g Geometry, progress func(done, total uint64)) (*Segment, error) {
 	s := &Segment{Header: h, file: f}
 	if err := s.initialise(&g, progress); err != nil {

@@ -24,8 +24,7 @@ func init() {
 }
 
 // Ensure that a named cache can be opened by path with its settings, has mode 0600, all control
-// pages and no page of the payload, and that a second cache of
-// its name is refused.
+// pages and no page of the payload, and that a second cache of its name is refused.
 func TestCreateNamed(t *testing.T) {
 	o := Options{Name: "images.v1", Dir: tempDir(t), Samples: 1000, Limit: 64 << 20, Fingerprint: "abc",
 		UnlinkLast: true, Assign: AssignFirstIndices,

@@ -11,8 +11,7 @@ import (
 )
 
 // DefaultDir is the directory of named caches: /dev/shm/stocached-<effective user id>, for one user
-// alone.
-// Create makes it for the first cache.
+// alone. Create makes it for the first cache.
 func DefaultDir() string { return fmt.Sprintf("%s%d", dirPrefix, os.Geteuid()) }
 
 const dirPrefix = "/dev/shm/stocached-"
@@ -29,10 +28,8 @@ func locate(nameOrPath string) (string, error) {
 }
 
 // openDir opens the directory of named caches, and creates DefaultDir if create is true. DefaultDir
-// MUST be a real
-// directory of this user that no other user may enter, so that no other user can put files there.
-// Any
-// other directory is the user's choice.
+// MUST be a real directory of this user that no other user may enter, so that no other user can put
+// files there. Any other directory is the user's choice.
 func openDir(dir string, create bool) (int, error) {
 	ours := dir == DefaultDir()
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
@@ -93,8 +90,7 @@ func dirError(verb, dir string, err error) error {
 }
 
 // checkTmpfs refuses a directory outside a tmpfs: a disk file system writes pages back, and its
-// locks and
-// maps may behave differently.
+// locks and maps may behave differently.
 func checkTmpfs(fd int, dir string) (unix.Statfs_t, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {

@@ -8,10 +8,8 @@ import (
 )
 
 // Sentinel errors, one for each error of enum stoc_code in cclient/stocached.h. Code returns the
-// number.
-// Callers compare with errors.Is. A returned error wraps its sentinel with the numbers, the next
-// step,
-// and the errno of a failed system call.
+// number. Callers compare with errors.Is. A returned error wraps its sentinel with the numbers, the
+// next step, and the errno of a failed system call.
 var (
 	// ErrInvalid: an argument or option makes no sense.
 	ErrInvalid error = &sentinel{-1, "invalid argument", fs.ErrInvalid}
@@ -52,8 +50,7 @@ var (
 	ErrUnsupported error = &sentinel{-18, "not supported on this system", errors.ErrUnsupported}
 
 	// ErrFull: no pages for the payload, or memory is below the floor. Its number is that of the
-	// result
-	// STOC_FULL: it is an answer, not a failure.
+	// result STOC_FULL: it is an answer, not a failure.
 	ErrFull error = &sentinel{3, "the cache is full", nil}
 )
 
@@ -70,8 +67,7 @@ func (e *sentinel) Error() string { return e.text }
 func (e *sentinel) Is(target error) bool { return e.also != nil && target == e.also }
 
 // Code returns the number of an error in enum stoc_code: 0 for nil, and that of ErrSystem for an
-// error
-// that wraps no sentinel.
+// error that wraps no sentinel.
 func Code(err error) int {
 	if err == nil {
 		return 0

@@ -23,11 +23,10 @@ type Field struct {
 }
 
 // layOut sets Offset and Bytes of the fields. In a fixed-size cache the fields follow each other,
-// each at the next multiple of its item size.
-// layOut returns the sample's bytes and the stride, which is that size rounded up to the largest
-// item: so the payload is one dense
-// array. In a variable-size cache samples differ: Offset and Bytes are 0, sampleBytes is the size
-// of the smallest sample, and stride means nothing.
+// each at the next multiple of its item size. layOut returns the sample's bytes and the stride,
+// which is that size rounded up to the largest item: so the payload is one dense array. In a
+// variable-size cache samples differ: Offset and Bytes are 0, sampleBytes is the size of the
+// smallest sample, and stride means nothing.
 func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err error) {
 	if len(fields) < 1 || len(fields) > MaxFields {
 		return 0, 0, fmt.Errorf("%d fields are not in 1..%d", len(fields), MaxFields)
@@ -115,8 +114,7 @@ func (f *Field) encode(record []byte) {
 }
 
 // decodeField reads a field record. It checks only what compare in header.go cannot find by
-// encoding the
-// header again.
+// encoding the header again.
 func decodeField(record []byte) (Field, error) {
 	ndim := binary.LittleEndian.Uint16(record[FieldNDim:])
 	if ndim > MaxDims {

@@ -10,9 +10,8 @@ import (
 )
 
 // FuzzAttach attaches to files with a mutated header page and length; with fix the checksum is
-// correct. A refused file must give one of the attach errors.
-// For an accepted file the first and last word and byte of each region must be accessible. Run it
-// with
+// correct. A refused file must give one of the attach errors. For an accepted file the first and
+// last word and byte of each region must be accessible. Run it with
 // go test ./shm -run '^$' -fuzz FuzzAttach -fuzzminimizetime 10x (without the last option it mostly
 // minimises).
 func FuzzAttach(f *testing.F) {

@@ -3,8 +3,7 @@ package shm
 import "fmt"
 
 // Geometry says where each region of a segment lies. Seven numbers determine it. Attach computes it
-// again
-// and refuses a header that differs.
+// again and refuses a header that differs.
 type Geometry struct {
 	Flags           uint32
 	Policy          Assign // AssignFirstCome in a variable-size cache
@@ -24,17 +23,15 @@ type Geometry struct {
 func (g *Geometry) Variable() bool { return g.Flags&FlagVariable != 0 }
 
 // FirstCome says whether slots are assigned in the order of first reads. It is false for a
-// variable-size
-// cache, which has no slots.
+// variable-size cache, which has no slots.
 func (g *Geometry) FirstCome() bool { return g.Policy == AssignFirstCome && !g.Variable() }
 
 // Units is the number of 64-byte units of an arena.
 func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
 
 // NewGeometry computes the regions of a segment. It ignores payloadBytes of a fixed-size cache,
-// which is
-// slots x stride. It fails when a number is outside the limits of the format, so that no offset
-// overflows.
+// which is slots x stride. It fails when a number is outside the limits of the format, so that no
+// offset overflows.
 func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, clientRecords uint32,
 	payloadBytes uint64) (Geometry, error) {
 	g := Geometry{Flags: flags, Policy: policy, Samples: samples, Slots: slots, SlotStride: stride,

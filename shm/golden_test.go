@@ -16,9 +16,8 @@ import (
 )
 
 // The tests of Go, C and Python read the golden segment: shm/testdata/golden-v2.seg.gz is the file
-// (gzip, because of a hole of 2 MiB), and golden-v2.json
-// describes it. go generate ./shm writes both from goldenSegment. A change of either is a change of
-// the format.
+// (gzip, because of a hole of 2 MiB), and golden-v2.json describes it. go generate ./shm writes
+// both from goldenSegment. A change of either is a change of the format.
 
 var update = flag.Bool("update", false, "write shm/testdata/golden-v2.* again")
 
@@ -101,8 +100,7 @@ type goldenClaim struct {
 
 // goldenSegment makes the segment on the heap: 5 slots for 8 samples of two fields. Three samples
 // are READY, one of them with the last generation and the largest number of fills. One is WRITING,
-// of a
-// client that died after it took its slot. One was emptied nine times.
+// of a client that died after it took its slot. One was emptied nine times.
 func goldenSegment(t *testing.T) *Segment {
 	t.Helper()
 	s, err := NewHeap(Options{Samples: 8, Slots: 5, ClientRecords: 2, Fingerprint: "golden fingerprint",

@@ -10,8 +10,7 @@ import (
 )
 
 // Header holds the fields of a segment's first page that are not geometry. They never change after
-// the
-// segment has its name.
+// the segment has its name.
 type Header struct {
 	Major, Minor uint16
 	UUID         [16]byte
@@ -69,11 +68,9 @@ func headerCRC(b []byte) uint32 {
 }
 
 // decodeHeader checks and decodes the first page of a file of fileBytes. It MUST run before any
-// other access: a header that
-// passes cannot lead outside the file. It checks in this order: ErrFormat (no segment), ErrVersion
-// (major version,
-// byte order, signature of sizes), ErrFormat (checksum, and each field must have exactly the value
-// that we would write).
+// other access: a header that passes cannot lead outside the file. It checks in this order:
+// ErrFormat (no segment), ErrVersion (major version, byte order, signature of sizes), ErrFormat
+// (checksum, and each field must have exactly the value that we would write).
 func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	if uint64(len(b)) < HeaderBytes || fileBytes < HeaderBytes {
 		return Header{}, Geometry{}, fail(ErrFormat, "%d bytes, a header has %d", min(uint64(len(b)), fileBytes), HeaderBytes)
@@ -167,8 +164,8 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 }
 
 // compare encodes the decoded header again and compares all bytes, reserved ones and padding
-// included. A header of a higher minor
-// version may use bytes that are reserved here, so compare skips them.
+// included. A header of a higher minor version may use bytes that are reserved here, so compare
+// skips them.
 func (h *Header) compare(g *Geometry, b []byte) error {
 	want := h.encode(g)
 	for k := range want {

@@ -57,8 +57,7 @@ func TestEveryByteFlipped(t *testing.T) {
 }
 
 // Ensure that a header with a wrong value and a correct checksum is refused too, unless the value
-// may vary freely: the geometry depends on no byte
-// that may change.
+// may vary freely: the geometry depends on no byte that may change.
 func TestEveryByteOfALiar(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	_, honest, err := decodeHeader(image, 2101248)

@@ -6,10 +6,9 @@ import (
 )
 
 // NewHeap makes a segment in ordinary memory, for the race detector and the fuzzers, which do not
-// see mapped memory.
-// Words and results are the same. Locks are simulated inside the Segment: each NewLocks is its own
-// owner. NewHeap
-// ignores Name, Dir, Reserve and UnlinkLast, and does not check the machine's memory.
+// see mapped memory. Words and results are the same. Locks are simulated inside the Segment: each
+// NewLocks is its own owner. NewHeap ignores Name, Dir, Reserve and UnlinkLast, and does not check
+// the machine's memory.
 func NewHeap(o Options) (*Segment, error) {
 	o.Name, o.Dir, o.Reserve, o.UnlinkLast = "", "", false, false
 	h, g, err := o.plan()

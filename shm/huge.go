@@ -11,13 +11,11 @@ import (
 )
 
 // Huge pages are blocks of 2 MiB that one entry of a page table maps. A random read then seldom
-// waits for page
-// tables, and processes fill none.
+// waits for page tables, and processes fill none.
 //
 // /dev/shm is mounted without huge=, the option that makes tmpfs use them. Since Linux 6.1 a
-// process may ask for each mapped block
-// (MADV_COLLAPSE), unless /sys/kernel/mm/transparent_hugepage/shmem_enabled is `deny`. Where the
-// kernel refuses, pages are
+// process may ask for each mapped block (MADV_COLLAPSE), unless
+// /sys/kernel/mm/transparent_hugepage/shmem_enabled is `deny`. Where the kernel refuses, pages are
 // small, and only speed differs.
 const (
 	hugeBytes = 2 << 20 // of amd64, and of arm64 with pages of 4 KiB; on other machines the kernel finds nothing to do
@@ -63,12 +61,10 @@ func (p *hugePace) ask(collapse func() error) {
 }
 
 // TakeHuge makes the blocks huge that begin in a place. A fill MUST call it for each place that it
-// has just taken, before it writes.
-// Fills take most places in order, so a block is nearly empty at that time; with first-indices the
-// kernel copies its content. Readers
-// see no difference, and refusals are ignored. A huge block allocates all its pages at once, even
-// if the place needs few, so TakeHuge draws
-// them from the allowance. a may be nil.
+// has just taken, before it writes. Fills take most places in order, so a block is nearly empty at
+// that time; with first-indices the kernel copies its content. Readers see no difference, and
+// refusals are ignored. A huge block allocates all its pages at once, even if the place needs few,
+// so TakeHuge draws them from the allowance. a may be nil.
 func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
 	block, end := roundUp(offset, hugeBytes), min(offset+n, s.PayloadBytes)
 	if block >= end || s.file == nil {
@@ -89,8 +85,7 @@ func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
 }
 
 // beginHuge makes the first pages of a new file huge. It stops at the first block that fails or is
-// slow;
-// allocate does the rest.
+// slow; allocate does the rest.
 func beginHuge(fd int, control []byte) {
 	if len(control) < 2*hugeBytes { // a few hundred pages fit the processor's cache of page table entries
 		return
@@ -105,8 +100,7 @@ func beginHuge(fd int, control []byte) {
 }
 
 // collapse makes a block of a file, mapped at block, one huge page. The kernel collapses only a
-// block with
-// at least one page, so collapse allocates one first. It returns errors of the system.
+// block with at least one page, so collapse allocates one first. It returns errors of the system.
 func collapse(fd int, offset uint64, block []byte) error {
 	if err := allocate(fd, offset, 4096, nil); err != nil {
 		return err

@@ -74,8 +74,8 @@ func TestMapsAreAligned(t *testing.T) {
 }
 
 // Ensure that the control part has huge pages from the beginning, and that a block of the payload
-// gets one when a place that begins in it is taken. Other blocks
-// stay. Others that attach have the same pages. A client that may not write takes none.
+// gets one when a place that begins in it is taken. Other blocks stay. Others that attach have the
+// same pages. A client that may not write takes none.
 func TestTakeHuge(t *testing.T) {
 	hugepage.Need(t)
 	fragmented(t)

@@ -144,8 +144,7 @@ const (
 	HeadroomMax     = 1 << 30
 	HeadroomDivisor = 10
 	// Floor: a sixteenth of the limit, between FloorMin and FloorMax, stays available in each
-	// cgroup and
-	// in the machine.
+	// cgroup and in the machine.
 	FloorMin     = 128 << 20
 	FloorMax     = 1 << 30
 	FloorDivisor = 16

@@ -24,8 +24,8 @@ type Listed struct {
 }
 
 // List finds the named caches in a directory; "" means DefaultDir. It returns each regular file
-// that is no valid cache with an
-// error, and skips other things. A directory that does not exist has none.
+// that is no valid cache with an error, and skips other things. A directory that does not exist has
+// none.
 func List(dir string) ([]Listed, error) {
 	if dir == "" {
 		dir = DefaultDir()
@@ -66,8 +66,7 @@ func listDir(dir string) ([]Listed, error) {
 }
 
 // ListUnnamed finds the caches without a name, each once, through the descriptors of the processes
-// that
-// this user may read.
+// that this user may read.
 func ListUnnamed() ([]Listed, error) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {

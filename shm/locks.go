@@ -3,23 +3,20 @@ package shm
 import "runtime"
 
 // Locks are the locks of one client on one segment. Each Locks is one lock description and one
-// owner (docs/spec/protocol.md,
-// Who is alive). It holds the shared users lock from NewLocks to Close. It is safe for concurrent
-// use, but Close MUST be the last call.
+// owner (docs/spec/protocol.md, Who is alive). It holds the shared users lock from NewLocks to
+// Close. It is safe for concurrent use, but Close MUST be the last call.
 type Locks interface {
 	// TryLock tries the lock of a client record. It returns false if a live client holds it through
-	// another Locks, and
-	// true if this Locks holds it already.
+	// another Locks, and true if this Locks holds it already.
 	TryLock(record uint32) (bool, error)
 	// Unlock releases the lock of a client record.
 	Unlock(record uint32) error
 	// TryServer tries the server lock: its holder fills the cache for others, one at a time. It
-	// returns
-	// false if another Locks holds it. Close releases it.
+	// returns false if another Locks holds it. Close releases it.
 	TryServer() (bool, error)
 	// LastUser tries to turn the shared users lock into an exclusive one. true: no other client
-	// uses the segment, and none can attach
-	// until Close, which MUST follow. false: there are other users, and the shared lock stays.
+	// uses the segment, and none can attach until Close, which MUST follow. false: there are other
+	// users, and the shared lock stays.
 	LastUser() (bool, error)
 	// Close releases all locks at once, like the end of the process.
 	Close() error
@@ -29,10 +26,9 @@ type Locks interface {
 // segment from then on.
 //
 // Errors: ErrReadOnly for a segment attached read-only, or if the process cannot open the file
-// again through /proc or by path.
-// ErrNotFound if the segment was opened by name and its last user removed that name before the
-// first NewLocks: open the name again.
-// ErrTimeout if the last user stops between locking and removing.
+// again through /proc or by path. ErrNotFound if the segment was opened by name and its last user
+// removed that name before the first NewLocks: open the name again. ErrTimeout if the last user
+// stops between locking and removing.
 func (s *Segment) NewLocks() (Locks, error) {
 	defer runtime.KeepAlive(s)
 	s.mu.Lock()
@@ -64,8 +60,8 @@ type Probe struct {
 }
 
 // ProbeLocks asks the kernel who holds which lock. It takes no lock, and works read-only. It counts
-// the locks of this process too: they
-// belong to other descriptions than the data descriptor, through which it asks.
+// the locks of this process too: they belong to other descriptions than the data descriptor,
+// through which it asks.
 func (s *Segment) ProbeLocks() (Probe, error) {
 	if s.heap != nil {
 		return s.heap.probe(), nil

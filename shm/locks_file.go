@@ -10,8 +10,8 @@ import (
 )
 
 // fileLocks is a lock description. This process opened it for locks only: it is close-on-exec, and
-// never mapped, duplicated, sent
-// or written through. So the kernel frees its locks exactly when this process dies or closes it.
+// never mapped, duplicated, sent or written through. So the kernel frees its locks exactly when
+// this process dies or closes it.
 type fileLocks struct {
 	mu sync.Mutex // protects fd: no lock call may use a number that Close has given back
 	fd int        // -1: closed
@@ -22,8 +22,7 @@ type fileLocks struct {
 const leaveTimeout = 5 * time.Second
 
 // lockFile opens a lock description for the file of fd and takes the shared users lock. With
-// checkName it returns
-// ErrNotFound for a file that has lost its name.
+// checkName it returns ErrNotFound for a file that has lost its name.
 func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
 	own, err := reopen(fd, path)
 	if err != nil {
@@ -42,8 +41,7 @@ func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
 }
 
 // reopen makes a new description of the file of fd: through /proc, which needs no name, or by path
-// if that
-// is still the same file.
+// if that is still the same file.
 func reopen(fd int, path string) (int, error) {
 	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil && path != "" {

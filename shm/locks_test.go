@@ -174,8 +174,8 @@ func dup(t *testing.T, fd int) int {
 }
 
 // Trap 1, shown and avoided: a description that a child inherits keeps the lock of its dead parent,
-// and makes a live parent look dead to the child. Ours is not inherited, and
-// a probe through another description sees both correctly.
+// and makes a live parent look dead to the child. Ours is not inherited, and a probe through
+// another description sees both correctly.
 func TestInheritedDescriptionTrap(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -260,8 +260,8 @@ func childClient(args []string) error {
 }
 
 // Ensure that a process that opens a cache by name while its last user removes it gets ErrNotFound,
-// and not a cache that no other process will see. An attached process may
-// register any number of times. Remove does not remove another file of that name.
+// and not a cache that no other process will see. An attached process may register any number of
+// times. Remove does not remove another file of that name.
 func TestLastUserRace(t *testing.T) {
 	o := small()
 	o.Dir, o.UnlinkLast = tempDir(t), true

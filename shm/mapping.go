@@ -13,16 +13,13 @@ import (
 // huge.go).
 //
 // The payload is never writable: no stray store can damage a sample, and pwrite returns ENOSPC
-// where a store would raise SIGBUS.
-// Neither map is populated: page tables cost 2 MiB for each GiB in each process, for pages that it
-// may never read. The
-// payload is excluded from core dumps and from mlockall, because both would allocate all pages of
-// the cache.
+// where a store would raise SIGBUS. Neither map is populated: page tables cost 2 MiB for each GiB
+// in each process, for pages that it may never read. The payload is excluded from core dumps and
+// from mlockall, because both would allocate all pages of the cache.
 type mapping struct{ control, payload []byte }
 
 // mapSegment maps a file whose header is valid. It returns ErrMemory when the address space is too
-// small (RLIMIT_AS), or when
-// this process locks its memory and the map exceeds RLIMIT_MEMLOCK.
+// small (RLIMIT_AS), or when this process locks its memory and the map exceeds RLIMIT_MEMLOCK.
 func mapSegment(f *os.File, g *Geometry, readOnly bool) (mapping, error) {
 	var m mapping
 	var err error
@@ -69,10 +66,8 @@ func mapControl(f *os.File, length uint64, writable bool) ([]byte, error) {
 }
 
 // mapPayload maps the payload of a file, which begins at a multiple of hugeBytes. mmap-go maps a
-// payload that is smaller than
-// a huge page. For a larger one it can neither choose an address nor map without read access, and
-// mlockall
-// allocates the pages of a readable map at once.
+// payload that is smaller than a huge page. For a larger one it can neither choose an address nor
+// map without read access, and mlockall allocates the pages of a readable map at once.
 func mapPayload(f *os.File, offset, length uint64) (region []byte, err error) {
 	if length < hugeBytes {
 		region, err = mmap.MapRegion(f, int(length), mmap.RDONLY, 0, int64(offset))
@@ -98,9 +93,8 @@ func unmapFile(region []byte) error {
 }
 
 // mapAligned maps at an address that is a multiple of hugeBytes. The kernel chooses any multiple of
-// a page, so
-// mapAligned reserves more and unmaps the rest. It returns errors of mmap and munmap; then nothing
-// stays mapped.
+// a page, so mapAligned reserves more and unmaps the rest. It returns errors of mmap and munmap;
+// then nothing stays mapped.
 func mapAligned(fd int, offset, length uint64, protection int) ([]byte, error) {
 	bytes := uintptr(roundUp(length, uint64(os.Getpagesize())))
 	reserved := bytes + hugeBytes

@@ -29,10 +29,9 @@ type level struct {
 }
 
 // floor is the memory that fills leave free: a sixteenth of the limit, at least 128 MiB and at most
-// 1 GiB. It covers other memory of the
-// processes, which grows between two checks, and caches that do not see each other's grants. Above
-// a cgroup's limit the kernel
-// does not refuse a write: it kills the process.
+// 1 GiB. It covers other memory of the processes, which grows between two checks, and caches that
+// do not see each other's grants. Above a cgroup's limit the kernel does not refuse a write: it
+// kills the process.
 func (r *memoryLimit) floor() uint64 { return min(max(r.total/FloorDivisor, FloorMin), FloorMax) }
 
 // usable returns how much may be filled: available less floor.
@@ -54,10 +53,9 @@ func (r *memoryLimit) space() Space {
 type kernel struct{ root string }
 
 // memoryLimits returns each limit that this process is under: the machine, and each cgroup (v1 and
-// v2) from its own up to the topmost visible one.
-// File cache that the kernel can drop counts as available; pages of tmpfs do not. A limit whose
-// file is missing or
-// forbidden does not count; a file that cannot be parsed is ErrSystem.
+// v2) from its own up to the topmost visible one. File cache that the kernel can drop counts as
+// available; pages of tmpfs do not. A limit whose file is missing or forbidden does not count; a
+// file that cannot be parsed is ErrSystem.
 func (k kernel) memoryLimits() ([]memoryLimit, error) {
 	machine, err := k.machine()
 	if err != nil {
@@ -185,8 +183,7 @@ func (k kernel) groups(pid string) (groups [3]string, err error) {
 }
 
 // below returns a cgroup's path below the mounted cgroup. It returns "/" for a path outside, as in
-// a container
-// whose /proc shows the host's paths.
+// a container whose /proc shows the host's paths.
 func below(group, root string) string {
 	if root != "/" {
 		rest, ok := strings.CutPrefix(group, root)

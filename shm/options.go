@@ -155,8 +155,7 @@ func nameFault(name string) string {
 }
 
 // plan computes the header, without uuid and time, and the geometry of valid options. Errors:
-// ErrInvalid;
-// ErrMemory when one slot, or the given number of slots, does not fit into Limit.
+// ErrInvalid; ErrMemory when one slot, or the given number of slots, does not fit into Limit.
 func (o *Options) plan() (Header, Geometry, error) {
 	if err := o.validate(); err != nil {
 		return Header{}, Geometry{}, err
@@ -255,8 +254,8 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 }
 
 // ArenaLimit returns the Limit of a variable-size cache whose arena has the given number of units:
-// the sum of UnitsFor over its
-// samples. It returns ErrInvalid when the format has no arena of that size.
+// the sum of UnitsFor over its samples. It returns ErrInvalid when the format has no arena of that
+// size.
 func ArenaLimit(samples uint64, clientRecords uint32, units uint64) (uint64, error) {
 	if clientRecords == 0 {
 		clientRecords = DefaultClientRecords

@@ -8,9 +8,8 @@ import (
 )
 
 // WritePayload writes p at offset of the payload with pwrite. It continues after short writes and
-// signals, and returns the number of
-// bytes written. Errors: ErrFull when no pages are left (ENOSPC, EDQUOT), ErrReadOnly, ErrInvalid
-// outside the payload, else ErrSystem.
+// signals, and returns the number of bytes written. Errors: ErrFull when no pages are left (ENOSPC,
+// EDQUOT), ErrReadOnly, ErrInvalid outside the payload, else ErrSystem.
 func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 	if err := s.checkRange("write", uint64(len(p)), offset, true); err != nil {
 		return 0, err
@@ -34,8 +33,8 @@ func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 }
 
 // ReadPayload fills p from offset of the payload with pread, so that holes read as zeros and stay
-// holes. Errors: ErrInvalid outside the
-// payload, ErrFormat when the file ends earlier because a process truncated it, else ErrSystem.
+// holes. Errors: ErrInvalid outside the payload, ErrFormat when the file ends earlier because a
+// process truncated it, else ErrSystem.
 func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 	if err := s.checkRange("read", uint64(len(p)), offset, false); err != nil {
 		return err
@@ -63,8 +62,7 @@ func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 }
 
 // AllocatePayload allocates the pages of n bytes at offset of the payload. Bytes that no fill
-// writes then read as
-// zeros without a hole. It returns the errors of WritePayload.
+// writes then read as zeros without a hole. It returns the errors of WritePayload.
 func (s *Segment) AllocatePayload(offset, n uint64) error {
 	if err := s.checkRange("allocate", n, offset, true); err != nil {
 		return err

@@ -26,8 +26,7 @@ type promise struct {
 }
 
 // sum adds the promises that count for a limit. For the machine all caches count; for a cgroup
-// those with a client
-// in it. Full caches do not count.
+// those with a client in it. Full caches do not count.
 func (p promises) sum(of level) (bytes uint64, caches int) {
 	for _, one := range p {
 		if one.bytes > 0 && (of.version == 0 || one.shared[of.version] >= of.depth) {
@@ -56,8 +55,7 @@ func (p promises) tightest(limits []memoryLimit) Space {
 }
 
 // addNamed adds the caches in dir, and in each stocached-* directory at the top of the same tmpfs
-// that
-// this user may read. Directories of other users have mode 0700 and stay unknown.
+// that this user may read. Directories of other users have mode 0700 and stay unknown.
 func (p promises) addNamed(dir string) {
 	dirs, _ := filepath.Glob(filepath.Join(mountTop(dir), filepath.Base(dirPrefix)+"*"))
 	dirs = slices.DeleteFunc(dirs, func(d string) bool { // any user may put a symbolic link there
@@ -97,9 +95,8 @@ func (p promises) add(path string, want inode) {
 }
 
 // addAttached adds the caches that processes of this user are clients of, named or not, and notes
-// the cgroups of these processes. It reads
-// the files of each such process once. Clients in other pid namespaces, and those that this process
-// may not inspect, do not count.
+// the cgroups of these processes. It reads the files of each such process once. Clients in other
+// pid namespaces, and those that this process may not inspect, do not count.
 func (p promises) addAttached(k kernel) {
 	clients, err := k.clients()
 	if err != nil {

@@ -3,8 +3,7 @@ package shm
 import "sync/atomic"
 
 // Region is typed access to the words of one segment, mapped or on the heap. It checks nothing: the
-// callers in cache/ MUST
-// check that indices are in range, once for each operation.
+// callers in cache/ MUST check that indices are in range, once for each operation.
 //
 // All access to words goes through the atomics returned here, never through the byte slices.
 type Region struct {
@@ -71,8 +70,7 @@ func (r *Region) ClientWord(record uint32, offset uint64) *atomic.Uint64 {
 }
 
 // Bytes returns length bytes of the payload from offset on: memory of the segment, read-only when
-// it is mapped. The capacity ends
-// with the slice, so append cannot write into the next sample.
+// it is mapped. The capacity ends with the slice, so append cannot write into the next sample.
 func (r *Region) Bytes(offset, length uint64) []byte {
 	return r.payload[offset : offset+length : offset+length]
 }

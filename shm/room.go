@@ -22,8 +22,7 @@ type Space struct {
 }
 
 // RoomIn inspects a directory, or the nearest existing one above it; "" means DefaultDir. It
-// returns
-// ErrInvalid for a directory outside a tmpfs, and ErrSystem.
+// returns ErrInvalid for a directory outside a tmpfs, and ErrSystem.
 func RoomIn(dir string) (Room, error) {
 	if dir == "" {
 		dir = DefaultDir()
@@ -54,8 +53,7 @@ func RoomIn(dir string) (Room, error) {
 }
 
 // SegmentBytes returns the size of the segment that Create would make. Errors: ErrInvalid;
-// ErrMemory when
-// Limit is too small.
+// ErrMemory when Limit is too small.
 func (o *Options) SegmentBytes() (uint64, error) {
 	_, g, err := o.plan()
 	return g.SegmentBytes, err

@@ -8,8 +8,7 @@ import (
 )
 
 // A variable-size sample begins with a header, except if its only field has one dimension. The
-// header holds the bytes and the
-// dims of each field (docs/spec/segment.md, Fields).
+// header holds the bytes and the dims of each field (docs/spec/segment.md, Fields).
 const (
 	extentRecord = 8 + 4*MaxDims // bytes of a field in that header
 	extentAlign  = UnitBytes     // alignment of that header and of each field
@@ -45,8 +44,7 @@ type Part struct {
 type Span struct{ Start, End int }
 
 // Place returns where the fields of a sample with these shapes lie (nil: the field's Dims), and the
-// bytes of the sample. It returns
-// ErrSchema for shapes outside the schema.
+// bytes of the sample. It returns ErrSchema for shapes outside the schema.
 func (s *Schema) Place(dims [][]uint64) ([]Span, int, error) {
 	if len(dims) != len(s.Fields) {
 		return nil, 0, fmt.Errorf("%w: %d fields, samples have %d", ErrSchema, len(dims), len(s.Fields))
@@ -82,8 +80,7 @@ func (s *Schema) Place(dims [][]uint64) ([]Span, int, error) {
 }
 
 // Begin computes Place for a sample in dst, and writes the header and the gaps of the sample. The
-// caller
-// writes the fields. Begin returns ErrSchema, also when dst is too short.
+// caller writes the fields. Begin returns ErrSchema, also when dst is too short.
 func (s *Schema) Begin(dst []byte, dims [][]uint64) ([]Span, int, error) {
 	spans, total, err := s.Place(dims)
 	switch {

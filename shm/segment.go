@@ -9,8 +9,8 @@ import (
 // Segment is an attached segment: its words (Region), its header and its file.
 //
 // Memory of the segment (words, Bytes) is valid until Close. All methods except Close are safe for
-// concurrent use. Close MUST be
-// called after all other calls and all uses of that memory have ended.
+// concurrent use. Close MUST be called after all other calls and all uses of that memory have
+// ended.
 type Segment struct {
 	Region
 	Header Header
@@ -32,13 +32,11 @@ type Segment struct {
 }
 
 // ReadOnly says whether the segment is attached for reading only. Its words are mapped read-only,
-// so the caller MUST NOT store to them.
-// NewLocks and WritePayload return ErrReadOnly.
+// so the caller MUST NOT store to them. NewLocks and WritePayload return ErrReadOnly.
 func (s *Segment) ReadOnly() bool { return s.readOnly }
 
 // Length returns the bytes of a sample whose index record has this meta. In a variable-size cache
-// the
-// caller checks the length before use.
+// the caller checks the length before use.
 func (s *Segment) Length(m Meta) uint64 {
 	if s.Variable() {
 		return uint64(m.Content())
@@ -59,9 +57,8 @@ func (s *Segment) Checksum(sample uint64, m Meta) uint32 {
 func (s *Segment) Path() string { return s.path }
 
 // Reopen returns a new description of the segment's file that holds no locks. The caller passes it
-// to
-// another process, which opens its own lock description from it. It returns errors of the system if
-// neither /proc nor the path leads to the file.
+// to another process, which opens its own lock description from it. It returns errors of the system
+// if neither /proc nor the path leads to the file.
 func (s *Segment) Reopen() (*os.File, error) {
 	defer runtime.KeepAlive(s)
 	if s.file == nil {
@@ -75,8 +72,7 @@ func (s *Segment) Reopen() (*os.File, error) {
 }
 
 // FD returns the data descriptor. The segment keeps it: callers may map it or pass it on, and MUST
-// NOT lock, write or close it.
-// It is -1 on the heap.
+// NOT lock, write or close it. It is -1 on the heap.
 func (s *Segment) FD() int {
 	if s.file == nil {
 		return -1
@@ -85,8 +81,8 @@ func (s *Segment) FD() int {
 }
 
 // Close unmaps and closes. It does not wait: the caller MUST have ended all uses of the segment's
-// memory, which is
-// invalid afterwards. A second Close does nothing. Holders of Locks close them before.
+// memory, which is invalid afterwards. A second Close does nothing. Holders of Locks close them
+// before.
 func (s *Segment) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

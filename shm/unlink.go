@@ -8,9 +8,8 @@ import (
 )
 
 // Unlink removes a named cache. Attached processes keep it. It removes only segments of this user:
-// regular files that begin
-// like a segment, whether or not the rest is valid. Errors: ErrNotFound, ErrPermission (no segment,
-// or another user's), ErrSystem.
+// regular files that begin like a segment, whether or not the rest is valid. Errors: ErrNotFound,
+// ErrPermission (no segment, or another user's), ErrSystem.
 func Unlink(nameOrPath string) error {
 	path, err := locate(nameOrPath)
 	if err != nil {
@@ -32,8 +31,7 @@ func Unlink(nameOrPath string) error {
 }
 
 // Remove unlinks the segment's path if it still names this file: for a last user. It returns
-// ErrNotFound when the path
-// is gone or names another file.
+// ErrNotFound when the path is gone or names another file.
 func (s *Segment) Remove() error {
 	if s.path == "" {
 		return fail(ErrNotFound, "%s has no path", s.describe())
@@ -43,8 +41,7 @@ func (s *Segment) Remove() error {
 }
 
 // unlinkSame removes path if it names the file of fd. Another process of this user may replace the
-// file between check and unlink;
-// that window is as short as a system call.
+// file between check and unlink; that window is as short as a system call.
 func unlinkSame(path string, fd int) error {
 	var here, there unix.Stat_t
 	if err := unix.Fstat(fd, &here); err != nil {

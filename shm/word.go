@@ -22,8 +22,7 @@ const (
 )
 
 // Word is an index word: state 3 bits, owner 12, generation, place. The bits of the generation
-// depend on the
-// kind of segment, so WordLayout has the methods that need them.
+// depend on the kind of segment, so WordLayout has the methods that need them.
 type Word uint64
 
 // State returns the state; values above Ready are corrupt in this layout.
@@ -60,8 +59,7 @@ func (l WordLayout) Pack(s State, owner uint32, generation, place uint64) Word {
 }
 
 // Meta is the second word of an index record: content 32 bits, fills 24, cost 8. The content is the
-// sample's
-// length in a variable-size cache, else its CRC-32C.
+// sample's length in a variable-size cache, else its CRC-32C.
 type Meta uint64
 
 const (
@@ -98,8 +96,7 @@ type Phase uint64
 func OpenPhase(epoch uint64) Phase { return Phase(epoch << generationShift) }
 
 // ClearingPhase packs CLEARING by owner for a cache with epoch clears. Owner 0: a client began the
-// clear and gave up; the
-// next client that claims continues it.
+// clear and gave up; the next client that claims continues it.
 func ClearingPhase(owner uint32, epoch uint64) Phase {
 	return Phase(1 | uint64(owner)<<StateBits | epoch<<generationShift)
 }
@@ -114,10 +111,9 @@ func (p Phase) Owner() uint32 { return uint32(p>>StateBits) & ownerMask }
 func (p Phase) Epoch() uint64 { return uint64(p) >> generationShift }
 
 // FreeFrom is the control word of the search for a free slot. Its low 32 bits are from: all slots
-// below from were taken when a search
-// checked them. Its high 32 bits are seq, which changes with each freed slot: so a search cannot
-// raise from past a slot
-// that was freed after the search passed it.
+// below from were taken when a search checked them. Its high 32 bits are seq, which changes with
+// each freed slot: so a search cannot raise from past a slot that was freed after the search passed
+// it.
 type FreeFrom uint64
 
 // NewFreeFrom packs seq and from.
@@ -145,8 +141,7 @@ func (a ArenaNext) Owner() uint32 { return uint32(a>>StateBits) & ownerMask }
 func (a ArenaNext) Unit() uint64 { return uint64(a) >> ArenaPlaceShift }
 
 // Grant is a word of the allowance: what the clients of a group may draw before one of them checks
-// the memory. Left has 16 bits, in units
-// of GrantUnit; checks 16 bits (modulo 2^16); group 32 bits.
+// the memory. Left has 16 bits, in units of GrantUnit; checks 16 bits (modulo 2^16); group 32 bits.
 type Grant uint64
 
 // GrantUnit is the unit of a Grant: the bytes of the smallest page of any machine.
@@ -167,8 +162,7 @@ func (g Grant) Checks() uint16 { return uint16(g >> 16) }
 func (g Grant) Group() uint32 { return uint32(g >> 32) }
 
 // Intent is the second word of a claim entry: the place that the claim is about to take. In an
-// arena: first unit in the low
-// 36 bits, number of units in the high 28. With slots: slot + 1.
+// arena: first unit in the low 36 bits, number of units in the high 28. With slots: slot + 1.
 type Intent uint64
 
 // NewExtentIntent packs an extent.

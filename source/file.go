@@ -12,8 +12,8 @@ import (
 )
 
 // File is a data file with samples. If its size or modification time changes after OpenFile, reads
-// return ErrChanged, never other bytes. Another file with
-// its name does not matter. It is safe for concurrent use.
+// return ErrChanged, never other bytes. Another file with its name does not matter. It is safe for
+// concurrent use.
 type File struct {
 	Path  string
 	Stamp Stamp
@@ -75,8 +75,8 @@ func stampFrom(st *unix.Stat_t, path string) (Stamp, error) {
 }
 
 // ReadAt fills dst from offset with bytes of the file as it was opened: it checks the file again
-// after the read. Errors: ErrChanged, ErrClosed, the cause of ctx,
-// errors of the system with the path.
+// after the read. Errors: ErrChanged, ErrClosed, the cause of ctx, errors of the system with the
+// path.
 func (f *File) ReadAt(ctx context.Context, dst []byte, offset int64) error {
 	return f.reading(ctx, func(fd int) error { return ReadFull(fd, f.Path, dst, offset) })
 }

@@ -45,9 +45,9 @@ func (m *Map) Close() error {
 }
 
 // Look runs work, which accesses mapped bytes of the file. If a page is gone because the file was
-// truncated, Look returns ErrChanged instead of ending the process. A page that
-// cannot be read is ErrChanged too, because the kernel does not tell the difference. No other
-// faults may occur in work.
+// truncated, Look returns ErrChanged instead of ending the process. A page that cannot be read is
+// ErrChanged too, because the kernel does not tell the difference. No other faults may occur in
+// work.
 func (f *File) Look(work func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

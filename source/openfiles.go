@@ -8,8 +8,8 @@ import (
 )
 
 // OpenFiles keeps the last used files open: at most a fixed number, and those of inflight reads
-// besides. The last reader of a file that is no longer kept
-// closes it. It is safe for concurrent use.
+// besides. The last reader of a file that is no longer kept closes it. It is safe for concurrent
+// use.
 type OpenFiles[Key comparable, F io.Closer] struct {
 	mu   sync.Mutex // protects kept, and users and left of all files
 	kept *simplelru.LRU[Key, *Open[F]]

@@ -23,9 +23,8 @@ type Kind struct {
 }
 
 // Decode fills the struct that into points to. Its fields name their keys by the tag `key`.
-// Durations have a unit ("8ms"). A type with UnmarshalText decodes itself.
-// Decode returns ErrInvalid for unknown keys and values of another type, with all complaints at
-// once.
+// Durations have a unit ("8ms"). A type with UnmarshalText decodes itself. Decode returns
+// ErrInvalid for unknown keys and values of another type, with all complaints at once.
 func (s Settings) Decode(into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key,

@@ -2,11 +2,10 @@
 // from files of some kind.
 //
 // Each kind has its own folder. Package kinds lists them, and opens a source by its settings. All
-// kinds pass the tests of package sourcetest.
-// Read returns a sample in the form that a cache holds (docs/spec/segment.md, Fields), so that a
-// fill copies nothing. A fixed-size
-// sample has its fields one after the other. A variable-size sample with a single one-dimensional
-// field is the bytes of that field.
+// kinds pass the tests of package sourcetest. Read returns a sample in the form that a cache holds
+// (docs/spec/segment.md, Fields), so that a fill copies nothing. A fixed-size sample has its fields
+// one after the other. A variable-size sample with a single one-dimensional field is the bytes of
+// that field.
 package source
 
 import (
@@ -27,9 +26,9 @@ type Source interface {
 	// Read reads sample i into dst and returns its bytes. After an error dst may hold anything.
 	//
 	// Errors: ErrIndex; ErrShort when dst has fewer than Size(i) bytes; ErrChanged when the files
-	// have changed since Info; ErrCorrupt for damaged content; ErrClosed; the
-	// cause of ctx when it ends before the read begins or while Read waits; else the error of the
-	// system call, with the file's name.
+	// have changed since Info; ErrCorrupt for damaged content; ErrClosed; the cause of ctx when it
+	// ends before the read begins or while Read waits; else the error of the system call, with the
+	// file's name.
 	Read(ctx context.Context, i int, dst []byte) (int, error)
 	// Where returns the file of a sample, and the place in it, for messages. It returns "" for an
 	// invalid index.
@@ -40,8 +39,8 @@ type Source interface {
 }
 
 // Blocks is a Source whose samples lie together in blocks, so that one large read gives many of
-// them. A type assertion tells whether a Source has it.
-// Samples are in the order of their blocks. It is safe for concurrent use.
+// them. A type assertion tells whether a Source has it. Samples are in the order of their blocks.
+// It is safe for concurrent use.
 type Blocks interface {
 	Source
 	// Blocks returns the number of blocks, at least 1.
@@ -53,8 +52,8 @@ type Blocks interface {
 	// ReadBlock reads block b at once and calls each for its samples, in order, in the caller's
 	// goroutine. sample has the same bytes as from Read, and is valid during the call. The first
 	// error of each ends ReadBlock and is returned. Other errors are those of Read, and ErrIndex
-	// for an invalid block. A damaged sample ends it with ErrCorrupt
-	// after the samples before it; the caller may read the others one by one.
+	// for an invalid block. A damaged sample ends it with ErrCorrupt after the samples before it;
+	// the caller may read the others one by one.
 	ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error
 }
 

@@ -1,7 +1,6 @@
 // Package block reads and writes datasets in block files: samples one after the other in blocks of
-// some MB, with an index and checksums (docs/spec/block.md).
-// To read a sample takes one pread, to read a block one large pread. A Writer, or the command
-// stocached pack, makes such a dataset.
+// some MB, with an index and checksums (docs/spec/block.md). To read a sample takes one pread, to
+// read a block one large pread. A Writer, or the command stocached pack, makes such a dataset.
 package block
 
 import (

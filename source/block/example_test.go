@@ -12,8 +12,7 @@ import (
 )
 
 // A program writes a dataset: three samples of an image and a label each. With a fingerprint of its
-// source it may be interrupted anywhere and run
-// again: Next says with which sample to continue.
+// source it may be interrupted anywhere and run again: Next says with which sample to continue.
 func ExampleWriter() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

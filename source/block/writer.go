@@ -61,9 +61,8 @@ func (inTheWay) Is(target error) bool { return target == fs.ErrExist }
 
 // Writer writes a dataset in block files: samples in the order of their indices, then Finish.
 // Before Finish the files lie in a folder with ".part" after the name of the dataset's folder,
-// which does not
-// exist yet. The next Writer of the same source continues there. Only Pack is safe for concurrent
-// use.
+// which does not exist yet. The next Writer of the same source continues there. Only Pack is safe
+// for concurrent use.
 type Writer struct {
 	folder      string // of the complete dataset
 	part        string // of the incomplete dataset
@@ -89,9 +88,8 @@ type Writer struct {
 }
 
 // Create begins to write the dataset in a folder, or continues an interrupted Writer of the same
-// source: Next says where. The parent folder must exist.
-// Errors: ErrWhole, ErrInTheWay, ErrBusy, ErrInvalid for invalid options, the cause of ctx, errors
-// of the system.
+// source: Next says where. The parent folder must exist. Errors: ErrWhole, ErrInTheWay, ErrBusy,
+// ErrInvalid for invalid options, the cause of ctx, errors of the system.
 func Create(ctx context.Context, folder string, o Options) (*Writer, error) {
 	w, err := newWriter(folder, o)
 	if err != nil {
@@ -333,8 +331,8 @@ type Packed struct {
 }
 
 // Pack checks a sample and compresses it if the options say so. This is most of the work; any
-// number of goroutines may do it concurrently. The result may point into
-// sample. It returns ErrInvalid for a sample that does not fit the schema.
+// number of goroutines may do it concurrently. The result may point into sample. It returns
+// ErrInvalid for a sample that does not fit the schema.
 func (w *Writer) Pack(sample []byte) (Packed, error) {
 	if _, err := w.description.Schema.Split(sample); err != nil {
 		return Packed{}, fmt.Errorf("%w: %w", source.ErrInvalid, err)

@@ -20,9 +20,8 @@ func subsampling(r image.YCbCrSubsampleRatio) (across, down int) {
 }
 
 // rgb returns a row of an image in RGB. If two pixels share a sample of Cb and Cr, each takes a
-// quarter of the next sample on its side, like
-// the usual decoders. Repeated samples would move colours visibly along edges, by up to 60 of 255
-// in small pictures.
+// quarter of the next sample on its side, like the usual decoders. Repeated samples would move
+// colours visibly along edges, by up to 60 of 255 in small pictures.
 func (s *scratch) rgb(m *image.YCbCr, to *matrix, y int) [3][]byte {
 	across, down := subsampling(m.SubsampleRatio)
 	w, h := m.Rect.Dx(), m.Rect.Dy()

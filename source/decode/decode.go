@@ -31,10 +31,10 @@ type pictures struct {
 }
 
 // New returns a source of the decoded images of s. Its Close closes s. Settings are the keys resize
-// ([height, width], required), layout (chw, the default, or hwc),
-// field (the field of s with the image; default: the one with a usual name, or the only possible
-// one), fit (stretch, the default, or crop), max_pixels and memory. For other settings, and
-// for a source without a field of files, it returns ErrInvalid and leaves s open.
+// ([height, width], required), layout (chw, the default, or hwc), field (the field of s with the
+// image; default: the one with a usual name, or the only possible one), fit (stretch, the default,
+// or crop), max_pixels and memory. For other settings, and for a source without a field of files,
+// it returns ErrInvalid and leaves s open.
 //
 // Reads return ErrCorrupt for a file that is no image, too large or damaged. If s is a
 // source.Blocks, the result is one too.

@@ -438,8 +438,8 @@ func TestConcurrent(t *testing.T) {
 }
 
 // Ensure that a read allocates as much as image/jpeg, once for the size and once for the picture,
-// and no more: a dozen buffers are reused. Up to three are for
-// the race detector, which empties pools.
+// and no more: a dozen buffers are reused. Up to three are for the race detector, which empties
+// pools.
 func TestGarbage(t *testing.T) {
 	inner := files(t, "420.jpg")
 	for _, layout := range []string{"chw", "hwc"} {

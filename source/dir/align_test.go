@@ -11,8 +11,7 @@ import (
 )
 
 // Ensure that direct reads are aligned as a strict file system requires, and continue after signals
-// and short reads. Many file systems accept any read, so a test
-// with files would not show it.
+// and short reads. Many file systems accept any read, so a test with files would not show it.
 func TestReadsAreAligned(t *testing.T) {
 	data := make([]byte, 3<<20+777)
 	for k := range data {

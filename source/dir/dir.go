@@ -1,15 +1,14 @@
 // Package dir reads a tree of files: a file is a sample.
 //
 // Samples are in the byte order of their slash-separated paths below the folder, or in the order of
-// a manifest. Without labels a sample is a file's bytes, in
-// one field `data`. With labels it has the fields `data` and `label`.
+// a manifest. Without labels a sample is a file's bytes, in one field `data`. With labels it has
+// the fields `data` and `label`.
 //
 // All regular files whose path matches the glob are samples, and so are symbolic links to them.
-// Names that begin with a dot are left out, also those of folders,
-// unless `hidden` is set. Symbolic links to folders are followed, like torchvision does, except a
-// link to a folder above it, which would only repeat
-// files. FIFOs, sockets and devices are never opened. The notes count what is skipped. A link to
-// nothing is an error, because data is missing.
+// Names that begin with a dot are left out, also those of folders, unless `hidden` is set. Symbolic
+// links to folders are followed, like torchvision does, except a link to a folder above it, which
+// would only repeat files. FIFOs, sockets and devices are never opened. The notes count what is
+// skipped. A link to nothing is an error, because data is missing.
 //
 // Each read checks its file: if size or time of modification have changed since the source was
 // opened, it is ErrChanged. A second change within the tick of the file system's clock
@@ -61,11 +60,11 @@ type settings struct {
 }
 
 // keptByDefault is the largest tree whose files all stay open by default. Measured on ext4, in the
-// page cache, 1 goroutine (bare open, read, close; none kept; all
-// kept): 4.1, 5.4 and 2.6 us for 4 KiB, 21.5, 22.6 and 20.1 us for 110 KiB. It pays for small
-// files, if all stay open. Samples are read once an epoch in a
-// new order, so a list of C among N files hits C/N at best, and far less with LRU. If an open is a
-// round trip, as on network file systems, set descriptors to the number of files.
+// page cache, 1 goroutine (bare open, read, close; none kept; all kept): 4.1, 5.4 and 2.6 us for 4
+// KiB, 21.5, 22.6 and 20.1 us for 110 KiB. It pays for small files, if all stay open. Samples are
+// read once an epoch in a new order, so a list of C among N files hits C/N at best, and far less
+// with LRU. If an open is a round trip, as on network file systems, set descriptors to the number
+// of files.
 const keptByDefault = 256
 
 func open(ctx context.Context, s source.Settings) (source.Source, error) {

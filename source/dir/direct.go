@@ -13,8 +13,8 @@ import (
 )
 
 // Direct reads need memory, offsets and lengths that are multiples of the disk's block. 64 KiB is
-// the largest block, so it suits all disks. A read
-// past the end of the file is short, so the tail needs no special case.
+// the largest block, so it suits all disks. A read past the end of the file is short, so the tail
+// needs no special case.
 const (
 	directAlign = 64 << 10
 	directBlock = 512     // the smallest block: a read ends between two blocks only at the end of a file

@@ -8,8 +8,8 @@ import (
 )
 
 // files are the files of a tree, in the order of the samples. They are flat arrays in the format of
-// an index. So an index of ten million files is ready when its bytes are
-// read and checked, and the garbage collector has no pointers to scan. Integers are little-endian.
+// an index. So an index of ten million files is ready when its bytes are read and checked, and the
+// garbage collector has no pointers to scan. Integers are little-endian.
 type files struct {
 	stamps []byte // 16 each: size, time of modification in ns
 	ends   []byte // 8 each: where the name ends in names

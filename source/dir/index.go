@@ -42,8 +42,8 @@ import (
 //	                    the rest in JSON: fingerprint, classes, the folders with their times, notes
 //
 // An index is valid when all of that is correct and no folder has changed: a file that was created,
-// removed or renamed changes the time of its folder. A file that was
-// rewritten in place is detected when it is read.
+// removed or renamed changes the time of its folder. A file that was rewritten in place is detected
+// when it is read.
 const (
 	indexMagic   = "STOCTREE"
 	indexVersion = 1

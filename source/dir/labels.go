@@ -10,8 +10,8 @@ import (
 )
 
 // classesOf returns the sorted names of the folders directly below the root, like torchvision's
-// ImageFolder. The number of a class is its place in this list,
-// even if a class has no files or its files are not read. folders are sorted.
+// ImageFolder. The number of a class is its place in this list, even if a class has no files or its
+// files are not read. folders are sorted.
 func classesOf(folders []folder) (classes []string) {
 	for _, f := range folders {
 		if f.Name != "" && !strings.Contains(f.Name, "/") {
@@ -44,8 +44,8 @@ func labelsByFolder(names, classes []string) (labels []int64, empty []string) {
 }
 
 // labelsOf reads the labels of a manifest. If all are numbers, they are the labels. If all are
-// names, their numbers follow their sorted order. A mix is
-// ErrInvalid, because one typing error must not turn numbers into names.
+// names, their numbers follow their sorted order. A mix is ErrInvalid, because one typing error
+// must not turn numbers into names.
 func labelsOf(lines []line) (labels []int64, classes []string, err error) {
 	labels = make([]int64, len(lines))
 	var number, name *line

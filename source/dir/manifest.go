@@ -27,11 +27,10 @@ type line struct {
 }
 
 // parseManifest reads lines `path` or `path,label`. The separator is a tab if the first line has
-// one, else a comma. Names with a separator, a quote or a
-// line break are quoted like in CSV. Empty lines are skipped. A first line that is just `path`, or
-// `path` and `label`, is a header (write ./path for a file of that name).
-// Paths are slash-separated and below the folder. A path may occur twice. Errors are ErrInvalid,
-// with the number of the line.
+// one, else a comma. Names with a separator, a quote or a line break are quoted like in CSV. Empty
+// lines are skipped. A first line that is just `path`, or `path` and `label`, is a header (write
+// ./path for a file of that name). Paths are slash-separated and below the folder. A path may occur
+// twice. Errors are ErrInvalid, with the number of the line.
 func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	// a byte order mark, which some spreadsheets write

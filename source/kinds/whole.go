@@ -14,8 +14,8 @@ import (
 var around = []string{"limits", "retry", "read_ahead"}
 
 // Whole opens a source with all settings of a cache. kind opens the source itself (Open does).
-// Whole adds limits, retries and read-ahead, and, with settings of
-// package decode, decoding. ahead receives prefetches; it is nil if the source does not read ahead.
+// Whole adds limits, retries and read-ahead, and, with settings of package decode, decoding. ahead
+// receives prefetches; it is nil if the source does not read ahead.
 func Whole(ctx context.Context, kind func(context.Context, source.Settings) (source.Source, error),
 	settings source.Settings, decoded map[string]any) (s source.Source, ahead wrap.Ahead, err error) {
 	own, wrapped := maps.Clone(settings), map[string]any{}

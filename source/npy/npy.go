@@ -1,6 +1,6 @@
 // Package npy reads the rows of a .npy array: sample i is x[i], in one field named data. It reads
-// arrays of numbers in C order, little-endian. Errors for other arrays
-// have the line of numpy that converts them. It never unpickles.
+// arrays of numbers in C order, little-endian. Errors for other arrays have the line of numpy that
+// converts them. It never unpickles.
 package npy
 
 import (

@@ -23,8 +23,8 @@ var compressions = []struct {
 }
 
 // refuseCompressed returns ErrInvalid, with the command that unpacks the file, if head has the
-// first bytes of a compressed file. A sample in such a file cannot be
-// read without unpacking all before it.
+// first bytes of a compressed file. A sample in such a file cannot be read without unpacking all
+// before it.
 func refuseCompressed(path string, head []byte) error {
 	for _, c := range compressions {
 		if !bytes.HasPrefix(head, []byte(c.magic)) {

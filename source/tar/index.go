@@ -57,8 +57,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var errStale = errors.New("the index is of another version or shard")
 
 // index is an index file in memory: sections of one slice, which may be mapped. It is immutable.
-// After decodeIndex has checked it, no method panics, unless
-// a process truncates the mapped file (kept.look).
+// After decodeIndex has checked it, no method panics, unless a process truncates the mapped file
+// (kept.look).
 type index struct {
 	samples, members int
 	stamp            source.Stamp
@@ -123,8 +123,7 @@ func (k *keyReader) varint() (uint64, bool) {
 }
 
 // decodeIndex checks and decodes an index file. The result points into data. Errors: errStale for
-// another version or another stamp of the shard,
-// ErrCorrupt for an invalid index.
+// another version or another stamp of the shard, ErrCorrupt for an invalid index.
 func decodeIndex(data []byte, stamp source.Stamp) (*index, error) {
 	if len(data) < headerBytes || string(data[:len(indexMagic)]) != indexMagic {
 		return nil, fmt.Errorf("%w: not an index of a tar shard", source.ErrCorrupt)

@@ -16,9 +16,8 @@ import (
 )
 
 // BenchmarkOpen opens a source for one shard with a kept index in the page cache. The shard is a
-// hole of the size of its samples, because it is not read.
-// STOCACHED_BENCH_SAMPLES is the number of samples, default a million. It also reports processor
-// time, and memory outside the page cache.
+// hole of the size of its samples, because it is not read. STOCACHED_BENCH_SAMPLES is the number of
+// samples, default a million. It also reports processor time, and memory outside the page cache.
 func BenchmarkOpen(b *testing.B) {
 	samples := 1_000_000
 	if text := os.Getenv("STOCACHED_BENCH_SAMPLES"); text != "" {

@@ -66,9 +66,8 @@ func load(path string, stamp source.Stamp) (x *index, in *kept, err error) {
 }
 
 // save writes an index. At any moment, also after a kill, path has a complete index or none. save
-// writes a new file and renames it to path.
-// It locks that file, so that one process writes at a time; the next writer uses the file of a dead
-// one. Errors: errBusy, errors of the system.
+// writes a new file and renames it to path. It locks that file, so that one process writes at a
+// time; the next writer uses the file of a dead one. Errors: errBusy, errors of the system.
 func save(path string, data []byte) (err error) {
 	f, err := openNew(path + newSuffix)
 	if err != nil {

@@ -38,9 +38,8 @@ type settings struct {
 	// which leaves them out.
 	Missing string `key:"missing"`
 	// Index is where indexes are kept: a folder, which is made if missing; for a single shard the
-	// name of a file that ends in .stocached-index; or "none". Default: beside
-	// each shard, with .stocached-index after its name, or in the user's cache directory if that
-	// fails.
+	// name of a file that ends in .stocached-index; or "none". Default: beside each shard, with
+	// .stocached-index after its name, or in the user's cache directory if that fails.
 	Index string `key:"index"`
 	// OpenFiles is how many shards stay open between reads, default 256.
 	OpenFiles int `key:"open_files"`

@@ -121,8 +121,8 @@ func (w *walker) tail(b *builder) error {
 }
 
 // walker reads a shard for archive/tar, which skips data with Seek. archive/tar reads no further
-// than the header of a member. So after Next the
-// walker's position is the start of the member's data.
+// than the header of a member. So after Next the walker's position is the start of the member's
+// data.
 type walker struct {
 	ctx     context.Context
 	f       *source.File

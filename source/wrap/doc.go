@@ -10,6 +10,5 @@
 // Apply adds the wrappers of the settings. Package faults makes reads fail, for tests.
 //
 // A wrapper around a source.Blocks is a source.Blocks too, and counts the read of a block as one
-// read. All are safe for concurrent use. Close ends
-// reads that wait in a wrapper, with ErrClosed.
+// read. All are safe for concurrent use. Close ends reads that wait in a wrapper, with ErrClosed.
 package wrap

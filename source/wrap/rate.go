@@ -20,11 +20,10 @@ type RateOptions struct {
 }
 
 // Rate makes each read take as long as on the described device. Reads wait for a free head in the
-// order in which they came. A read takes the latency, and then its
-// bytes pass a line that all heads share. A block is one read of its samples' bytes. The time of
-// the source itself counts as part of that time; a read takes longer only
-// if the source is slower. A failed read takes its time too, except for an invalid index. It
-// returns ErrInvalid for negative options, and without any limit.
+// order in which they came. A read takes the latency, and then its bytes pass a line that all heads
+// share. A block is one read of its samples' bytes. The time of the source itself counts as part of
+// that time; a read takes longer only if the source is slower. A failed read takes its time too,
+// except for an invalid index. It returns ErrInvalid for negative options, and without any limit.
 func Rate(s source.Source, o RateOptions) (source.Source, error) {
 	if o.Heads == 0 {
 		o.Heads = 1

@@ -31,18 +31,18 @@ const maxAnnounced = 1 << 16
 type Ahead interface {
 	source.Source
 	// Prefetch announces reads. The source reads these samples ahead in this order, each once, and
-	// holds each until it is read once. Prefetch does not wait. It returns how
-	// many of the indices are announced now. The others are invalid, exceed the queue (65,536
-	// samples or blocks), or are larger than Size.
+	// holds each until it is read once. Prefetch does not wait. It returns how many of the indices
+	// are announced now. The others are invalid, exceed the queue (65,536 samples or blocks), or
+	// are larger than Size.
 	Prefetch(indices []int) int
 	// Held returns the bytes of samples that are held or read ahead.
 	Held() int64
 }
 
 // ReadAhead reads announced samples early. A Read takes its sample from those that are held, waits
-// for it if it is being read, or else reads it
-// from the source. An error of a read ahead is ignored: the Read of the sample tries again and
-// returns its own error. It returns ErrInvalid for negative options.
+// for it if it is being read, or else reads it from the source. An error of a read ahead is
+// ignored: the Read of the sample tries again and returns its own error. It returns ErrInvalid for
+// negative options.
 func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 	if o.Size < 0 || o.Readers < 0 || o.Readers > 1024 || o.Keep < 0 {
 		return nil, fmt.Errorf("%w: size: %d bytes, readers: %d, keep: %v: none may be below 0, "+

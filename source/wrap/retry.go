@@ -21,18 +21,17 @@ type RetryOptions struct {
 }
 
 // The first wait before another try, and the longest. Each wait is 1.5 times the previous one, plus
-// or minus up to a half at random, so that the readers of
-// a failing disk do not all try at the same time.
+// or minus up to a half at random, so that the readers of a failing disk do not all try at the same
+// time.
 const (
 	firstWait   = 50 * time.Millisecond
 	longestWait = 5 * time.Second
 )
 
 // Retry tries a read again after an error that may pass (Retryable), with growing waits between
-// tries. It returns the last error, with the number of
-// tries and their time. A wait ends at once when the read's context ends. A block is read again
-// from its beginning, but no sample is passed on twice.
-// It returns ErrInvalid for negative options.
+// tries. It returns the last error, with the number of tries and their time. A wait ends at once
+// when the read's context ends. A block is read again from its beginning, but no sample is passed
+// on twice. It returns ErrInvalid for negative options.
 func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 	if o.Tries < 0 || !(o.Seconds >= 0) || o.Seconds > 1e9 {
 		return nil, fmt.Errorf("%w: retry of %d tries in %v seconds", source.ErrInvalid, o.Tries, o.Seconds)

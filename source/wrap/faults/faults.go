@@ -57,8 +57,8 @@ func Wrap(s source.Source, rules ...Rule) *Source {
 }
 
 // Blocks returns f as a source with blocks, or nil if its source has none. The rules of a block are
-// those of its first sample. A block counts as a
-// read of each of its samples that ReadBlock passes on, and Wrong inverts all of them.
+// those of its first sample. A block counts as a read of each of its samples that ReadBlock passes
+// on, and Wrong inverts all of them.
 func (f *Source) Blocks() source.Blocks {
 	if inner, ok := f.Source.(source.Blocks); ok {
 		return &blocks{f, inner}
