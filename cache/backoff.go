@@ -2,7 +2,8 @@ package cache
 
 import "time"
 
-// backoff is a polite way to poll: 20 us at first, doubling to 1 ms, so that short waits stay short and long ones cost nothing.
+// backoff is a pause between polls: 20 us at first, doubled up to 1 ms. Short waits stay short, and
+// long ones cost little.
 type backoff struct{ next time.Duration }
 
 func (b *backoff) sleep() {

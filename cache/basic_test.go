@@ -9,7 +9,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// kinds are the segments that most tests run on: each way to give a sample its place, in ordinary memory and mapped.
+// kinds are the segments of most tests: each way to place samples, in ordinary memory and mapped.
 func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Options) *shm.Segment, o shm.Options)) {
 	for _, where := range []struct {
 		name string
@@ -20,7 +20,8 @@ func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Op
 			o    shm.Options
 		}{
 			{"first-come", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16}},
-			{"first-indices", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16, Assign: shm.AssignFirstIndices}},
+			{"first-indices", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16,
+				Assign: shm.AssignFirstIndices}},
 			{"arena", shm.Options{Samples: 16, SampleBytes: 1000, ClientRecords: 16, Variable: true, Limit: 5 << 20}},
 		} {
 			t.Run(how.name+" "+where.name, func(t *testing.T) { run(t, where.make, how.o) })
@@ -28,7 +29,7 @@ func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Op
 	}
 }
 
-// What is stored is found, by every client and every way of reading; what is not stored is a miss.
+// Each client finds stored samples by each way of reading. Other samples are misses.
 func TestSetGetView(t *testing.T) {
 	kinds(t, func(t *testing.T, make func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := make(t, o)
@@ -45,14 +46,15 @@ func TestSetGetView(t *testing.T) {
 		wantSample(t, a, 3, payload(3, 1, 1000))
 		wantMiss(t, b, 4)
 		s := stats(t, a)
-		if s.Hits != 6 || s.Misses != 2 || s.Stored != 2 || s.Exists != 1 || s.StoredBytes != 2000 || s.Ready != 1 || s.ReadyBytes != 1000 || s.ClientsLive != 2 {
+		if s.Hits != 6 || s.Misses != 2 || s.Stored != 2 || s.Exists != 1 || s.StoredBytes != 2000 || s.Ready != 1 ||
+			s.ReadyBytes != 1000 || s.ClientsLive != 2 {
 			t.Errorf("stats %+v", s)
 		}
 		checkSound(t, seg)
 	})
 }
 
-// A cache holds as many samples as it has slots, and says why it takes no more.
+// A cache holds as many samples as it has slots, and then returns the reason.
 func TestFull(t *testing.T) {
 	seg := mapped(t, shm.Options{Samples: 16, Slots: 8, SampleBytes: 100})
 	c := attach(t, seg)
@@ -80,7 +82,7 @@ func TestFull(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Calls that make no sense get the error of their kind, and change nothing.
+// Invalid calls return the error of their kind and change nothing.
 func TestBadCalls(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
@@ -140,9 +142,10 @@ func TestBadCalls(t *testing.T) {
 	})
 }
 
-// A batch has the right row in the right place, and leaves rows of misses alone.
+// A batch has the right rows, and rows of misses keep their bytes.
 func TestGather(t *testing.T) {
-	fields := []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, 7}}, {Name: "label", DType: shm.Int64, Dims: nil}}
+	fields := []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, 7}},
+		{Name: "label", DType: shm.Int64, Dims: nil}}
 	seg := mapped(t, shm.Options{Samples: 100, Slots: 50, Fields: fields})
 	c := attach(t, seg)
 	size := int(seg.Header.SampleBytes)
@@ -172,7 +175,8 @@ func TestGather(t *testing.T) {
 					copy(want, payload(i, 0, size)[skip:skip+row])
 				}
 				if hit[k] != (i%2 == 0) || !slices.Equal(dst[k*stride:(k+1)*stride], want) {
-					t.Fatalf("threads %d, field %d, row %d of sample %d: hit %v, bytes %x, want %x", threads, field, k, i, hit[k], dst[k*stride:(k+1)*stride], want)
+					t.Fatalf("threads %d, field %d, row %d of sample %d: hit %v, bytes %x, want %x", threads, field, k, i, hit[k],
+						dst[k*stride:(k+1)*stride], want)
 				}
 			}
 		}
@@ -197,7 +201,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// Samples of different sizes are gathered by the lengths asked for before, and one that changed its length meanwhile is a miss.
+// Samples of different sizes are gathered by their lengths. A sample whose length has changed is a
+// miss.
 func TestGatherPacked(t *testing.T) {
 	seg := mapped(t, shm.Options{Samples: 20, Variable: true, Limit: 5 << 20})
 	c := attach(t, seg)

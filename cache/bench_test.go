@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// benchCache is a full cache of images as in docs and bench/: 1,024 samples of 3 x 224 x 224 bytes, read in a random order.
+// benchCache is a full cache of images as in docs and bench/: 1,024 samples of 3 x 224 x 224 bytes,
+// read in random order.
 func benchCache(b *testing.B) (*cache.Cache, []int, int) {
 	const n, size = 1024, 3 * 224 * 224
 	c := attach(b, mapped(b, shm.Options{Samples: n, SampleBytes: size}))
@@ -23,7 +24,7 @@ func benchCache(b *testing.B) (*cache.Cache, []int, int) {
 	return c, rand.New(rand.NewPCG(1, 2)).Perm(n), size
 }
 
-// A view, counting included: at most 25 ns.
+// A view with its counter: at most 25 ns.
 func BenchmarkView(b *testing.B) {
 	c, order, _ := benchCache(b)
 	b.ReportAllocs()
@@ -34,7 +35,7 @@ func BenchmarkView(b *testing.B) {
 	}
 }
 
-// A checked copy; compare with BenchmarkCopy: at most 1.1 times as long.
+// A checked copy: at most 1.1 times the time of BenchmarkCopy.
 func BenchmarkGet(b *testing.B) {
 	c, order, size := benchCache(b)
 	dst := make([]byte, size)
@@ -76,7 +77,7 @@ func BenchmarkGather(b *testing.B) {
 	}
 }
 
-// A set into a slot that has its pages, checksum included.
+// A set into a slot that has its pages, with the checksum.
 func BenchmarkSet(b *testing.B) {
 	c, order, size := benchCache(b)
 	data := payload(2, 2, size)

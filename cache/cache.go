@@ -10,10 +10,11 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Cache is a handle: one attached client of a segment, with one owner number. Attach makes it, Close ends it.
+// Cache is a handle: one attached client of a segment, with one owner number. Attach makes it and
+// Close ends it.
 type Cache struct {
 	stripes [shm.CounterStripes]stripe
-	closed  atomic.Bool // set once, by Close, before it waits for the stripes to empty
+	closed  atomic.Bool // set by Close before it waits for the stripes to empty
 
 	seg         *shm.Segment
 	layout      shm.WordLayout
@@ -21,71 +22,80 @@ type Cache struct {
 	samples     uint64
 	slots       uint64 // 0 in an arena
 	stride      uint64
-	sampleBytes uint64 // of every sample; in an arena the largest
+	sampleBytes uint64 // of each sample; in an arena of the largest
 	units       uint64 // of the arena; 0 with slots
 	variable    bool
 	readOnly    bool
 
-	record uint32 // of ours in the client table; owner is record + 1, 0 when read-only
+	record uint32 // record of this client; owner is record + 1, and 0 when read-only
 	owner  uint32
 	locks  shm.Locks
 
-	takingBack atomic.Bool    // one goroutine at a time tries the locks of others: a lock of one's own description never conflicts
-	clearing   atomic.Bool    // one goroutine at a time runs a clear of this handle
-	allocating sync.Mutex     // protects the way from an extent's intent to its name in the word: one extent of this owner at a time
-	allowance  *shm.Allowance // what fills draw on; nil when read-only
+	// one goroutine at a time tries the locks of other clients: locks of one description never
+	// conflict
+	reclaiming atomic.Bool
+	clearing   atomic.Bool // one goroutine at a time runs a clear of this handle
+	// protects the steps from an extent's intent to its name in the word: one extent of this owner
+	// at a time
+	allocating sync.Mutex
+	allowance  *shm.Allowance // that fills draw on; nil when read-only
 	closing    sync.Mutex     // protects closeErr and lets a second Close wait for the first
 	shut       bool
 	closeErr   error
 }
 
-// stripe is what a goroutine touches on every hit: that somebody is inside, and where its hits are counted. There are as many as a client
-// record has stripes, each on a line of its own, so that goroutines on different cores do not fight over one.
+// stripe holds the words that a goroutine changes on each hit. A handle has as many stripes as a
+// client record, each on its own cache line, so that goroutines on different cores do not contend.
 //
-// Counting a hit or a miss in the segment is also what ends a read: one atomic addition less, of three, on the path of a view. So the
-// operations under way are entered less (left + hits + misses - before), and the only one to add to these counters is this handle.
+// To count a hit or a miss in the segment also ends the read, which saves one of three atomic
+// additions of a view. So entered - (left + hits + misses - before) operations are inflight. Only
+// this handle adds to these counters.
 type stripe struct {
 	entered      atomic.Uint64
-	left         atomic.Uint64 // ended without being counted
+	left         atomic.Uint64 // operations that ended without being counted
 	hits, misses *atomic.Uint64
 	before       uint64           // hits and misses of earlier clients
-	uncounted    [2]atomic.Uint64 // where a read-only client counts
+	uncounted    [2]atomic.Uint64 // counters of a read-only client
 	_            [72]byte
 }
 
 var _ = [1]struct{}{}[unsafe.Sizeof(stripe{})-128]
 
-// countIn says where the stripe counts.
+// countIn sets the counters of the stripe.
 func (l *stripe) countIn(hits, misses *atomic.Uint64) {
 	l.hits, l.misses, l.before = hits, misses, hits.Load()+misses.Load()
 }
 
-// inside is the operations under way, or more: those that begin between the loads. Ended ones are added up first, so it is never less.
+// inside returns the number of inflight operations, or more: operations may begin between the
+// loads. It adds up the ended ones first, so the result is never too small.
 func (l *stripe) inside() uint64 {
 	ended := l.left.Load() + l.hits.Load() + l.misses.Load() - l.before
 	return l.entered.Load() - ended
 }
 
-// tally counts reads that did not enter one by one. The caller is inside.
+// tally counts reads that did not enter one by one. The caller has entered.
 func (l *stripe) tally(hits, misses int) {
 	l.entered.Add(uint64(hits + misses))
 	l.hits.Add(uint64(hits))
 	l.misses.Add(uint64(misses))
 }
 
-// stripeNow chooses a stripe by the address of the caller's stack: cheap, and the same for a goroutine most of the time. Any choice is correct.
+// stripeNow chooses a stripe by the address of the caller's stack. That is cheap, and mostly the
+// same for one goroutine. Each choice is correct.
 func (c *Cache) stripeNow() *stripe { return &c.stripes[stripeNumber()] }
 
 func stripeNumber() uint64 {
 	var here byte
-	// Goroutine stacks are 8 KiB apart or more once they have grown; the multiplication spreads neighbours over the four stripes.
+	// Goroutine stacks are at least 8 KiB apart once they have grown. The multiplication spreads
+	// neighbours over the four stripes.
 	return uint64(uintptr(unsafe.Pointer(&here))>>13) * 0x9e3779b97f4a7c15 >> 62
 }
 
-// enter begins an operation on the segment's memory, so that Close waits for it. ErrClosed; then there is nothing to leave.
+// enter begins an operation on the segment's memory, so that Close waits for its end. After
+// ErrClosed the caller MUST NOT leave.
 func (c *Cache) enter() (*stripe, error) {
 	l := c.stripeNow()
-	l.entered.Add(1) // sequentially consistent, as is the load: either Close sees us inside or we see it closed
+	l.entered.Add(1) // sequentially consistent, like the load: either Close sees this operation, or it sees closed
 	if c.closed.Load() {
 		l.leave()
 		return nil, errClosed
@@ -93,7 +103,7 @@ func (c *Cache) enter() (*stripe, error) {
 	return l, nil
 }
 
-// hit and miss end a read, by counting it.
+// hit ends a read and counts a hit. miss does so for a miss.
 func (l *stripe) hit() {
 	if raceDetector {
 		l.left.Add(0)
@@ -111,7 +121,7 @@ func (l *stripe) miss() {
 // leave ends an operation that counts neither as a hit nor as a miss.
 func (l *stripe) leave() { l.left.Add(1) }
 
-// enterToWrite is enter for what stores to the segment: ErrReadOnly too.
+// enterToWrite is enter for an operation that stores to the segment. It also returns ErrReadOnly.
 func (c *Cache) enterToWrite(verb string) (*stripe, error) {
 	l, err := c.enter()
 	if err == nil && c.readOnly {
@@ -130,7 +140,8 @@ func (c *Cache) count(k shm.Counter, n uint64) {
 	}
 }
 
-// CountPassed adds to the counter "passed": samples outside the schema that a wrapper let through uncached.
+// CountPassed adds to the counter "passed": samples outside the schema that a wrapper did not
+// cache.
 func (c *Cache) CountPassed(n uint64) error {
 	l, err := c.enter()
 	if err != nil {
@@ -141,10 +152,10 @@ func (c *Cache) CountPassed(n uint64) error {
 	return nil
 }
 
-// Segment returns the segment, which stays the caller's.
+// Segment returns the segment. The caller of Attach owns it.
 func (c *Cache) Segment() *shm.Segment { return c.seg }
 
-// ReadOnly says whether this client may only read, uncounted.
+// ReadOnly says whether this client may only read. Its reads are not counted in the segment.
 func (c *Cache) ReadOnly() bool { return c.readOnly }
 
 // Owner returns the client's owner number, record + 1; 0 for a read-only client.
@@ -153,15 +164,16 @@ func (c *Cache) Owner() uint32 { return c.owner }
 // Samples returns the number of samples of the dataset.
 func (c *Cache) Samples() int { return int(c.samples) }
 
-// checkIndex: ErrIndex for what is no sample.
+// checkIndex returns ErrIndex for an index that is no sample.
 func (c *Cache) checkIndex(i int) error {
-	if uint64(i) >= c.samples { // negative ones are huge
+	if uint64(i) >= c.samples { // a negative index becomes huge
 		return fmt.Errorf("%w: index %d, the cache has samples 0 to %d", shm.ErrIndex, i, c.samples-1)
 	}
 	return nil
 }
 
-// admit says whether a sample may have a place, and which slot if it is its own.
+// admit says whether a sample may have a place, and returns its slot if the policy gives it a fixed
+// one.
 func (c *Cache) admit(sample uint64) (policy.Verdict, uint64) {
 	if c.variable {
 		return policy.Any, 0
@@ -169,13 +181,14 @@ func (c *Cache) admit(sample uint64) (policy.Verdict, uint64) {
 	return c.policy.Admit(sample)
 }
 
-// corrupt counts and reports something that cannot be.
+// corrupt counts and reports an impossible value.
 func (c *Cache) corrupt(format string, args ...any) error {
 	c.count(shm.Corrupt, 1)
-	return fmt.Errorf("%w: %s; remove the cache and create it anew", shm.ErrCorrupt, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s; remove the cache and create it again", shm.ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// corruptWord is corrupt for a sample's index record.
+// corruptWord reports the index record of a sample.
 func (c *Cache) corruptWord(sample uint64, w shm.Word, m shm.Meta) error {
-	return c.corrupt("sample %d has state %d, owner %d, place %d, length %d", sample, w.State(), w.Owner(), c.layout.Place(w), c.seg.Length(m))
+	return c.corrupt("sample %d has state %d, owner %d, place %d, length %d", sample, w.State(), w.Owner(),
+		c.layout.Place(w), c.seg.Length(m))
 }

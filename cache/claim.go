@@ -9,28 +9,30 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// adoptAtClaim bounds how long a claim works at the clear that a dead client left unfinished, when claims of live clients are in its way.
+// adoptAtClaim bounds how long a claim works on an unfinished clear of a dead client while live
+// clients hold claims.
 const adoptAtClaim = 100 * time.Millisecond
 
-// fill is a claim of ours under way: from claim to publish or abort.
+// fill is a fill of this client, from claim to publish or abort.
 type fill struct {
 	sample uint64
 	length uint64   // of the sample in bytes
 	offset uint64   // of its slot or extent in the payload, once it has a place
-	word   shm.Word // the exact index word of ours: WRITING, and what every further CAS starts from
+	word   shm.Word // the index word that our claim wrote: WRITING, and the old value of each further CAS
 	entry  int      // of our record, which lists the claim
 	crc    uint32   // of the bytes written
-	drawn  uint64   // from the allowance, and not settled yet
+	drawn  uint64   // drawn from the allowance and not settled
 }
 
-// claim makes a sample ours to fill: steps 1 to 5 of docs/spec/protocol.md, Set. Stored: f is filled in. Everything else leaves nothing behind.
+// claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It fills in f and returns
+// Stored. After any other result no claim is left.
 func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, error) {
 	verdict, home := c.admit(sample)
 	if verdict == policy.Never {
 		return Out, nil
 	}
 	word := c.seg.Word(sample)
-	var deadWord shm.Word // its owner's claims are reclaimed already
+	var deadWord shm.Word // we have reclaimed the claims of its owner
 	for {
 		w := shm.Word(word.Load())
 		switch w.State() {
@@ -63,11 +65,13 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		if verdict == policy.Home {
 			place = home + 1
 		}
-		if place == 0 && !c.room(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+		if place == 0 && !c.hasSpace(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
 			if word.Load() != uint64(w) {
-				continue // the last place went to this sample, perhaps
+				continue // another client may have given the last place to this sample
 			}
-			return Full, nil // an open cache only: one whose clearer died half-way may look full, and would never be cleared if sets stopped here
+			// Only for an open cache: after its clearer died, a cache may look full, and sets must
+			// go on to finish the clear.
+			return Full, nil
 		}
 
 		entry := c.takeEntry(sample)
@@ -75,7 +79,8 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, nil
 		}
 		fault.At("claim.entry")
-		phase := shm.Phase(c.seg.Phase().Load()) // sequentially consistent, after the entry: a clearer sees one or we see the other
+		// sequentially consistent, after the entry: a clearer sees the entry, or we see the phase
+		phase := shm.Phase(c.seg.Phase().Load())
 		fault.At("claim.phase")
 		if phase.Clearing() {
 			c.dropEntry(entry)
@@ -86,9 +91,9 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		}
 		var drawn uint64
 		taken := place == 0 || place != c.layout.Place(w)
-		if taken { // a place that is kept has its pages
+		if taken { // a kept place has its pages
 			var err error
-			if drawn, err = c.allowance.Draw(length); err != nil { // short, or nobody can tell
+			if drawn, err = c.allowance.Draw(length); err != nil { // memory is short, or the check failed
 				c.dropEntry(entry)
 				return Full, nil
 			}
@@ -110,7 +115,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		fault.At("claim.word")
 		*f = fill{sample: sample, length: length, word: ours, entry: entry, drawn: drawn}
 		if !taken && c.variable && c.seg.Meta(sample).Load() != uint64(m) {
-			return Busy, c.abort(f) // the word has come back, with another extent behind it
+			return Busy, c.abort(f) // the word has its old value again, but another extent
 		}
 		r, err := c.takePlace(f)
 		if taken && r == Stored && err == nil {
@@ -120,8 +125,10 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 	}
 }
 
-// placeKept returns the place of a sample that is EMPTY or READY which the next fill of length bytes goes to as well; 0 for none. false: the place cannot be.
-// An extent that is too small is dropped by the claim itself: kept until a new one is named, it would meet the new length in meta, and look larger than it is after a kill.
+// placeKept returns the place of an EMPTY or READY sample that the next fill of length bytes keeps;
+// 0 for none. It returns false for an impossible place. The claim drops an extent that is too
+// small. If the claim kept it, a kill could leave that extent with the new length in meta, and it
+// would look larger than it is.
 func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) (uint64, bool) {
 	place := c.layout.Place(w)
 	switch {
@@ -132,7 +139,7 @@ func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) 
 	}
 	has := c.seg.Length(m)
 	if place > c.units || shm.UnitsFor(has) > c.units-(place-1) {
-		return 0, c.seg.Word(sample).Load() != uint64(w) // or it just is not of w any more; our CAS will fail
+		return 0, c.seg.Word(sample).Load() != uint64(w) // or w has changed, and our CAS will fail
 	}
 	if shm.UnitsFor(has) < shm.UnitsFor(length) {
 		return 0, true
@@ -140,8 +147,9 @@ func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) 
 	return place, true
 }
 
-// room says whether a place for length bytes may be found, so that a full cache is not claimed from for nothing.
-func (c *Cache) room(length uint64) bool {
+// hasSpace says whether the cache may have a free place for length bytes. So a full cache costs no
+// claim.
+func (c *Cache) hasSpace(length uint64) bool {
 	if c.variable {
 		return shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()+shm.UnitsFor(length) <= c.units
 	}
@@ -149,7 +157,7 @@ func (c *Cache) room(length uint64) bool {
 	return ok
 }
 
-// takeEntry lists a sample as about to be claimed; -1 when all entries are in use.
+// takeEntry lists a sample that we are about to claim. It returns -1 when all entries are in use.
 func (c *Cache) takeEntry(sample uint64) int {
 	for e := range shm.ClaimsPerClient {
 		if entry, _ := c.seg.Claim(c.record, e); entry.Load() == 0 && entry.CompareAndSwap(0, sample+1) {
@@ -159,7 +167,7 @@ func (c *Cache) takeEntry(sample uint64) int {
 	return -1
 }
 
-// dropEntry ends a claim's listing: the intent first, so that a free entry never has one.
+// dropEntry frees a claim entry. It clears the intent first, so that a free entry never has one.
 func (c *Cache) dropEntry(e int) {
 	entry, intent := c.seg.Claim(c.record, e)
 	if intent.Load() != 0 {
@@ -168,18 +176,20 @@ func (c *Cache) dropEntry(e int) {
 	entry.Store(0)
 }
 
-// settle says that a fill takes no more memory.
+// settle says that a fill allocates no more memory.
 func (c *Cache) settle(f *fill) {
 	c.allowance.Settle(f.drawn)
 	f.drawn = 0
 }
 
-// lost ends a fill whose word changed under it. Its place is left alone: whoever changed the word may have given it away.
+// lost ends a fill whose word another client has changed. It does not free the place, which that
+// client may have given to another sample.
 func (c *Cache) lost(f *fill) error {
 	c.settle(f)
 	c.count(shm.Lost, 1)
 	now := shm.Word(c.seg.Word(f.sample).Load())
 	c.dropEntry(f.entry)
-	return fmt.Errorf("%w: sample %d was claimed with word %#x, which is %#x now: somebody broke the protocol; verify the cache or create it anew",
+	return fmt.Errorf("%w: sample %d was claimed with word %#x, which is %#x now: another process broke the "+
+		"protocol; verify the cache or create it again",
 		shm.ErrLost, f.sample, uint64(f.word), uint64(now))
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// A sample can be filled in pieces, in any order, with gaps; it is nobody's until it is published, and its checksum is that of what is there.
+// A sample can be filled in pieces, in any order, with gaps. No reader sees it before the publish,
+// and its checksum is that of all its bytes.
 func TestPieces(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
@@ -68,7 +69,7 @@ func TestPieces(t *testing.T) {
 		}
 		checkSound(t, seg)
 
-		// What was never written is zeros, and has pages.
+		// Bytes that were never written are zeros, and have pages.
 		k, r, err := c.Claim(4, 1000, 0)
 		if r != cache.Stored {
 			t.Fatal(r, err)
@@ -87,12 +88,12 @@ func TestPieces(t *testing.T) {
 	})
 }
 
-// What is aborted is free again: its slot for anybody, an extent for its sample.
+// Abort frees the slot for any sample; an extent stays with its sample.
 func TestAbort(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
 		c := attach(t, seg)
-		for range 30 { // more often than there are slots
+		for range 30 { // more often than the number of slots
 			k, r, err := c.Claim(3, 1000, 0)
 			if r != cache.Stored || err != nil {
 				t.Fatal(r, err)
@@ -109,7 +110,7 @@ func TestAbort(t *testing.T) {
 		if err := k.Abort(); err != nil {
 			t.Fatal(err)
 		}
-		wantMiss(t, c, 3) // the old bytes may be gone: an overwrite that is aborted ends EMPTY
+		wantMiss(t, c, 3) // the old bytes may be gone: after an aborted overwrite the sample is EMPTY
 		for i := range 8 {
 			set(t, c, i, payload(i, 0, 1000), 0, cache.Stored)
 		}
@@ -124,9 +125,10 @@ func TestAbort(t *testing.T) {
 	})
 }
 
-// A claim takes its memory at once, so that a part never written is zeros and not a hole, which reading through the map would make pages of.
+// A claim allocates its memory at once, so that an unwritten part is zeros and no hole, for which a
+// read through the map would allocate pages.
 func TestClaimTakesMemory(t *testing.T) {
-	const size = 2 << 20 // a huge page is taken as a whole, where there are some
+	const size = 2 << 20 // a huge page is allocated as a whole, if there are any
 	seg := mapped(t, shm.Options{Samples: 4, SampleBytes: size})
 	c := attach(t, seg)
 	before := stats(t, c).AllocatedBytes
@@ -146,7 +148,7 @@ func TestClaimTakesMemory(t *testing.T) {
 	}
 }
 
-// The client table says who is there, and that somebody is gone.
+// The client table shows live clients and those that have ended.
 func TestClients(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 4, SampleBytes: 8})
 	c := attach(t, seg)
@@ -166,19 +168,22 @@ func TestClients(t *testing.T) {
 		return list[1]
 	}
 	now := look()
-	if now.Record != 1 || !now.Live || now.PID != uint32(os.Getpid()) || now.Kind != shm.KindServer || now.Claims != 1 || now.Registrations != 1 ||
-		now.Label != "a label that is far too long for the sixty-three bytes that the" || now.StartTicks == 0 || now.PIDNamespace == 0 || time.Since(now.Registered) > time.Minute {
+	if now.Record != 1 || !now.Live || now.PID != uint32(os.Getpid()) || now.Kind != shm.KindServer ||
+		now.Claims != 1 || now.Registrations != 1 ||
+		now.Label != "a label that is far too long for the sixty-three bytes that the" || now.StartTicks == 0 ||
+		now.PIDNamespace == 0 || time.Since(now.Registered) > time.Minute {
 		t.Errorf("%+v", now)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if then := look(); then.Live || then.PID != 0 || then.Kind != shm.KindServer || then.Claims != 0 || then.Label != now.Label {
+	if then := look(); then.Live || then.PID != 0 || then.Kind != shm.KindServer || then.Claims != 0 ||
+		then.Label != now.Label {
 		t.Errorf("after close: %+v", then)
 	}
 }
 
-// At most 32 claims of one client are open; more are BUSY, for another client too only on the same samples.
+// A client has at most 32 open claims. More are BUSY; for another client only the same samples are.
 func TestClaimLimit(t *testing.T) {
 	seg := mapped(t, shm.Options{Samples: 100, SampleBytes: 10})
 	c, other := attach(t, seg), attach(t, seg)
@@ -206,7 +211,7 @@ func TestClaimLimit(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Close gives up what is claimed, at once and by itself.
+// Close aborts open claims at once.
 func TestCloseAborts(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
@@ -230,7 +235,8 @@ func TestCloseAborts(t *testing.T) {
 	})
 }
 
-// A publish whose word is no longer ours is refused and counted, whoever changed it; forced, because the rules do not allow it.
+// A publish is refused and counted if another client has changed the word. The test forces that,
+// because the rules do not allow it.
 func TestZombiePublish(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
@@ -242,7 +248,7 @@ func TestZombiePublish(t *testing.T) {
 		k.WriteAt(payload(3, 0, 1000), 0)
 		layout := seg.WordLayout()
 		w := shm.Word(seg.Word(3).Load())
-		taken := layout.Pack(shm.Empty, 0, layout.Generation(w)+1, 0) // as if somebody had taken it back
+		taken := layout.Pack(shm.Empty, 0, layout.Generation(w)+1, 0) // as if another client had reclaimed it
 		seg.Word(3).Store(uint64(taken))
 		if err := k.Publish(); !errors.Is(err, shm.ErrLost) {
 			t.Errorf("publish: %v", err)
@@ -267,7 +273,8 @@ func TestZombiePublish(t *testing.T) {
 	})
 }
 
-// Generations run round: everything works with words just below the limit, and a claim from before the turn is refused after it.
+// Generations wrap around: all operations work with words just below the limit, and a claim from
+// before the wrap is refused after it.
 func TestGenerationsWrapAround(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
@@ -293,7 +300,7 @@ func TestGenerationsWrapAround(t *testing.T) {
 		if s := stats(t, c); s.ArenaLostBytes != 0 || s.Ready != 1 {
 			t.Errorf("a generation ran over into the place: %+v", s)
 		}
-		for range 5 { // across the turn by aborts
+		for range 5 { // past the wrap, by aborts
 			k, r, err := c.Claim(4, 1000, 0)
 			if r != cache.Stored {
 				t.Fatal(r, err)
@@ -313,7 +320,7 @@ func TestGenerationsWrapAround(t *testing.T) {
 			t.Errorf("generation %d after five clears from %d, want 2", g, last-2)
 		}
 		checkSound(t, seg)
-		// The count of freed slots runs round as well.
+		// The number of freed slots wraps around too.
 		if seg.FirstCome() {
 			seg.FreeFrom().Store(uint64(shm.NewFreeFrom(1<<32-1, 0)))
 			k, _, _ := c.Claim(4, 1000, 0)

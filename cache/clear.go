@@ -10,14 +10,17 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// abandoned is the phase of a clear that is nobody's: its clearer died, perhaps half-way, and who took it over gave up.
+// abandoned is the phase of a clear without a clearer: its clearer died, and the client that
+// continued it gave up.
 func abandoned(epoch uint64) shm.Phase { return shm.ClearingPhase(0, epoch) }
 
-// Clear empties the cache: Stored when it did, Busy when another clear is under way. No claim is honoured until it ends; open ones are waited for, those of the
-// dead taken back. Copies that span it are thrown away; views go on to show memory of their slot, whatever it holds.
+// Clear empties the cache. It returns Stored, or Busy when another clear is running. No client may
+// claim until it ends. Clear waits for claims of live clients and reclaims those of dead ones.
+// Readers discard copies that a clear has overlapped. Views show the memory of their slot, whatever
+// it holds.
 //
-// When ctx ends while claims of live clients (this one's too) are in the way: ErrTimeout with their number, and the cache is as before.
-// ErrReadOnly, ErrClosed, ErrSystem.
+// When ctx ends while live clients (this one too) hold claims, Clear returns ErrTimeout with their
+// number, and the cache is as before. Other errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Clear(ctx context.Context) (Result, error) {
 	l, err := c.enterToWrite("clear")
 	if err != nil {
@@ -60,9 +63,9 @@ func (c *Cache) Clear(ctx context.Context) (Result, error) {
 	}
 }
 
-// adoptClear finishes the clear that phase p says is under way, if its clearer is dead. true: look at the phase again. false: the clearer lives, or
-// claims of live clients stayed in the way for as long as patience lasts.
-func (c *Cache) adoptClear(p shm.Phase, patience time.Duration) (bool, error) {
+// adoptClear finishes the clear of phase p if its clearer is dead. true: the caller loads the phase
+// again. false: the clearer lives, or live clients held claims until the timeout.
+func (c *Cache) adoptClear(p shm.Phase, timeout time.Duration) (bool, error) {
 	if !c.clearing.CompareAndSwap(false, true) {
 		return false, nil
 	}
@@ -70,8 +73,9 @@ func (c *Cache) adoptClear(p shm.Phase, patience time.Duration) (bool, error) {
 	mine := shm.ClearingPhase(c.owner, p.Epoch())
 	switch owner := p.Owner(); owner {
 	case c.owner:
-		// Ours by number, and no goroutine of ours runs it: the number's last owner died in it. Unless it ended just now. The CAS also mends
-		// a state that cannot be, which no later step would find to be ours.
+		// The owner is our number, but no goroutine of ours runs the clear. So an earlier owner of
+		// the number died in it, or the clear has just ended. The CAS also repairs an impossible
+		// state, which a later step would not recognise as ours.
 		if !c.seg.Phase().CompareAndSwap(uint64(p), uint64(mine)) {
 			return true, nil
 		}
@@ -88,7 +92,7 @@ func (c *Cache) adoptClear(p shm.Phase, patience time.Duration) (bool, error) {
 		}
 	}
 	fault.At("clear.phase")
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	err := c.runClear(mine, abandoned(p.Epoch()), func() error {
 		if c.closed.Load() {
 			return errClosed
@@ -107,15 +111,16 @@ func (c *Cache) adoptClear(p shm.Phase, patience time.Duration) (bool, error) {
 	return true, nil
 }
 
-// takePhaseOf makes a dead clearer's phase ours, with its record locked so that its number is not given out meanwhile. false: it lives.
+// takePhaseOf makes a dead clearer's phase ours. It locks the clearer's record, so that no new
+// client gets its number meanwhile. It returns false if the clearer lives.
 func (c *Cache) takePhaseOf(owner uint32, p, mine shm.Phase) (bool, error) {
 	if owner > c.seg.ClientRecords {
 		return false, c.corrupt("a clear by client %d, the table has %d records", owner, c.seg.ClientRecords)
 	}
-	if !c.takingBack.CompareAndSwap(false, true) {
+	if !c.reclaiming.CompareAndSwap(false, true) {
 		return false, nil
 	}
-	defer c.takingBack.Store(false)
+	defer c.reclaiming.Store(false)
 	ok, err := c.locks.TryLock(owner - 1)
 	if err != nil || !ok {
 		return false, err
@@ -124,7 +129,8 @@ func (c *Cache) takePhaseOf(owner uint32, p, mine shm.Phase) (bool, error) {
 	return true, c.locks.Unlock(owner - 1)
 }
 
-// runClear is steps 2 to 4 of docs/spec/protocol.md, Clear, with the phase ours. When stop says so before all claims are gone, the phase becomes giveUp.
+// runClear does steps 2 to 4 of docs/spec/protocol.md, Clear; the phase is ours. When stop returns
+// an error before all claims are gone, the phase becomes giveUp.
 func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 	if err := c.drain(stop); err != nil {
 		c.seg.Phase().CompareAndSwap(uint64(mine), uint64(giveUp))
@@ -158,8 +164,9 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 	return nil
 }
 
-// drain waits until every claim entry was seen free once, and takes back those of the dead. Who lists a claim after the phase moved sees that and
-// withdraws, so once is enough.
+// drain waits until it has seen each claim entry free once, and reclaims those of dead clients.
+// Once is enough: a client that lists a claim after the phase has changed sees the phase and
+// withdraws.
 func (c *Cache) drain(stop func() error) error {
 	for r := range c.recordsUsed() {
 		for e := range shm.ClaimsPerClient {
@@ -177,7 +184,8 @@ func (c *Cache) drain(stop func() error) error {
 					for r := range c.recordsUsed() {
 						n += c.claimsListed(r)
 					}
-					return fmt.Errorf("%w: %d claims of live clients are in the way of a clear; publish or abort them, or end those clients", err, n)
+					return fmt.Errorf("%w: %d claims of live clients stop a clear; publish or abort them, "+
+						"or end those clients", err, n)
 				}
 			}
 		}

@@ -15,21 +15,23 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Options of Attach. The zero value is for a Go program.
+// Options of Attach. The zero value suits a Go program.
 type Options struct {
 	Label string    // shown by stats, at most 63 bytes; "": the program's name
 	Kind  uint32    // shown by stats; 0: shm.KindGo
-	Locks shm.Locks // nil: opened from the segment. For tests that end a client as death would: by closing its locks
+	Locks shm.Locks // nil: opened from the segment. Tests end a client as its death would, by closing its locks
 }
 
-// adoptAtAttach bounds how long Attach works at the clear that the last owner of its record died in.
+// adoptAtAttach bounds how long Attach works on a clear in which the last owner of its record died.
 const adoptAtAttach = time.Second
 
-// Attach makes a client of a segment: it takes an owner number, and takes back what the number's last owner left claimed. On a segment that is
-// attached read-only, or where the process cannot open locks of its own, the client is read-only: it reads, uncounted.
+// Attach makes a client of a segment. It takes an owner number, and reclaims the claims of the
+// number's last owner. The client is read-only, and its reads are not counted, if the segment is
+// attached read-only or the process cannot open locks.
 //
-// The segment stays the caller's and MUST outlive the Cache; several Caches on one segment are as many clients. ErrClients when the table is full of live
-// clients, ErrNotFound when a named cache lost its name meanwhile, ErrSystem.
+// The caller keeps the segment, which MUST outlive the Cache. Each Cache on a segment is a client.
+// Errors: ErrClients when the table is full of live clients, ErrNotFound when a named cache has
+// lost its name, ErrSystem.
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
 		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
@@ -73,7 +75,7 @@ func (c *Cache) register(o Options) (err error) {
 			break
 		}
 	}
-	// Before anything else: the number is about to mean somebody else.
+	// Before all other steps: other clients still link the number to its last owner.
 	c.reclaimRecord(c.record, shm.Recovered)
 	if p := shm.Phase(c.seg.Phase().Load()); p.Clearing() && p.Owner() == c.owner {
 		if _, err := c.adoptClear(p, adoptAtAttach); err != nil {
@@ -87,7 +89,7 @@ func (c *Cache) register(o Options) (err error) {
 	return nil
 }
 
-// takeRecord locks the first record that is free.
+// takeRecord locks the first free record.
 func (c *Cache) takeRecord() error {
 	for r := range c.seg.ClientRecords {
 		ok, err := c.locks.TryLock(r)
@@ -99,14 +101,15 @@ func (c *Cache) takeRecord() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: all %d client records are in use; end some of the processes, or create the cache with more client records",
+	return fmt.Errorf("%w: all %d client records are in use; end some of the processes, "+
+		"or create the cache with more client records",
 		shm.ErrClients, c.seg.ClientRecords)
 }
 
-// DefaultLabel is the label of a client that gives none: the program's name.
+// DefaultLabel is the label of a client without one: the program's name.
 func DefaultLabel() string { return filepath.Base(os.Args[0]) }
 
-// writeIdentity says who has the record: for people, never for decisions.
+// writeIdentity writes who has the record. It is only for display; no decision depends on it.
 func (c *Cache) writeIdentity(o Options) {
 	if o.Kind == 0 {
 		o.Kind = shm.KindGo
@@ -130,7 +133,7 @@ func (c *Cache) writeIdentity(o Options) {
 	c.seg.ClientWord(c.record, shm.ClientPID).Store(uint64(uint32(os.Getpid())) | uint64(o.Kind)<<32)
 }
 
-// pidNamespace returns the inode of our pid namespace; 0 unknown.
+// pidNamespace returns the inode of our pid namespace; 0 if unknown.
 func pidNamespace() uint64 {
 	info, err := os.Stat("/proc/self/ns/pid")
 	if err != nil {
@@ -142,13 +145,14 @@ func pidNamespace() uint64 {
 	return 0
 }
 
-// startTicks returns when this process started, field 22 of /proc/self/stat; 0 unknown.
+// startTicks returns the start time of this process, field 22 of /proc/self/stat; 0 if unknown.
 func startTicks() uint64 {
 	text, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return 0
 	}
-	// The second field is the program's name in parentheses, which may hold spaces and parentheses itself.
+	// The second field is the program's name in parentheses. The name may contain spaces and
+	// parentheses.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 20 {
 		return 0
@@ -157,10 +161,11 @@ func startTicks() uint64 {
 	return ticks
 }
 
-// Close ends the client: it waits for operations under way, gives up open claims, and frees the owner number. With unlink-last the file
-// goes too if nobody else uses it. Calls after it return ErrClosed; a second Close waits for the first and returns the same.
+// Close ends the client: it waits for operations under way, aborts open claims and frees the owner
+// number. With unlink-last it removes the file if no other client uses it. Later calls return
+// ErrClosed; a second Close waits for the first and returns the same error.
 //
-// Operations that wait (Set with Wait, Clear) end with ErrClosed. The segment is not closed.
+// Operations that wait (Set with Wait, Clear) end with ErrClosed. The segment stays attached.
 func (c *Cache) Close() error {
 	c.closing.Lock()
 	defer c.closing.Unlock()
@@ -169,12 +174,12 @@ func (c *Cache) Close() error {
 	}
 	c.shut = true
 	c.closed.Store(true)
-	for k := range c.stripes { // nobody newly stays inside any more
+	for k := range c.stripes { // from now on a new operation leaves at once
 		for wait := (backoff{}); c.stripes[k].inside() != 0; {
 			wait.sleep()
 		}
 		if raceDetector {
-			c.stripes[k].left.Load() // after the last hit was seen
+			c.stripes[k].left.Load() // orders Close after the last hit
 		}
 	}
 	if c.readOnly {
@@ -188,7 +193,7 @@ func (c *Cache) Close() error {
 	return c.closeErr
 }
 
-// unlinkLast removes a cache that goes with its last user, if that is us.
+// unlinkLast removes an unlink-last cache if this client is its last user.
 func (c *Cache) unlinkLast() error {
 	if c.seg.Header.Flags&shm.FlagUnlinkLast == 0 {
 		return nil
@@ -200,5 +205,5 @@ func (c *Cache) unlinkLast() error {
 	if err := c.seg.Remove(); !errors.Is(err, shm.ErrNotFound) {
 		return err
 	}
-	return nil // somebody removed it already, and perhaps made another
+	return nil // another process has removed it, and perhaps created a new one
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Many goroutines of several clients fill and read a cache in ordinary memory, where the race detector sees every byte. Nobody clears or overwrites: then no byte of a sample
-// is written after it is READY, so there is no race at all.
+// Goroutines of several clients fill and read a cache in ordinary memory, where the race detector
+// sees all bytes. Without clears and overwrites no byte of a sample is written after it is READY,
+// so there is no race.
 func TestGoroutinesOnTheHeap(t *testing.T) {
 	for name, o := range map[string]shm.Options{
 		"first-come":    {Samples: 200, Slots: 150, SampleBytes: 700},
@@ -35,7 +36,7 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 						for n := range 1500 {
 							i := rng.IntN(200)
 							switch rng.IntN(6) {
-							case 0: // in pieces, and given up half of the time
+							case 0: // in pieces; half of them are aborted
 								claim, r, err := c.Claim(i, 700, 0)
 								if err != nil {
 									t.Error(err)
@@ -94,7 +95,7 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 			if s.Stored != uint64(stored.Load()) || s.Ready != s.Stored || s.Lost+s.Corrupt+s.Recovered != 0 || s.Stored < 100 {
 				t.Errorf("%d stored, stats %+v", stored.Load(), s)
 			}
-			for i := range 200 { // what is missing can be filled in
+			for i := range 200 { // fill the missing samples
 				set := make([]byte, 700)
 				stress.Fill(set, uint64(i), 1, 1)
 				if r, err := c.Set(i, set, 0); err != nil || r == cache.Busy {
@@ -109,11 +110,12 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 	}
 }
 
-// Ensure that who meets the last place being taken for the sample that it sets is told so, and not that the cache is full.
+// Ensure that a set that meets another client taking the last place for the same sample returns
+// that result, and not Full.
 func TestFullMeansThatItDoesNotFit(t *testing.T) {
 	for name, o := range map[string]shm.Options{
 		"slots": {Samples: 1, SampleBytes: 100},
-		"arena": {Samples: 1, SampleBytes: 80 << 10, Variable: true, Limit: 4<<20 + 8<<10 + 120<<10}, // room for one
+		"arena": {Samples: 1, SampleBytes: 80 << 10, Variable: true, Limit: 4<<20 + 8<<10 + 120<<10}, // holds one sample
 	} {
 		t.Run(name, func(t *testing.T) {
 			seg := heap(t, o)
@@ -147,12 +149,12 @@ func TestFullMeansThatItDoesNotFit(t *testing.T) {
 	}
 }
 
-// tornBytes make a copy long enough to meet an overwrite.
+// tornBytes is large enough that an overwrite happens during a copy.
 const tornBytes = 120 << 10
 
-// Overwrites and clears run under readers, in mapped memory: every copy is one version in full.
+// Overwrites and clears run during reads in mapped memory: each copy is one complete version.
 func TestCopiesAreNeverTorn(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8)) // threads that the kernel may stop in the middle of a copy
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8)) // the kernel may stop such threads in the middle of a copy
 	wantRetried := uint64(2)
 	if runtime.NumCPU() == 1 {
 		wantRetried = 0
@@ -209,7 +211,8 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 				}
 				return err
 			})
-			batch, hits, lengths, offsets := make([]byte, tornBytes*3), make([]bool, 3), make([]uint64, 3), []uint64{0, 1 * tornBytes, 2 * tornBytes}
+			batch, hits, lengths := make([]byte, tornBytes*3), make([]bool, 3), make([]uint64, 3)
+			offsets := []uint64{0, 1 * tornBytes, 2 * tornBytes}
 			work(func(c *cache.Cache, n int) error {
 				all := []int{0, 1, 2}
 				var err error
@@ -232,7 +235,7 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 				}
 				return err
 			})
-			work(func(c *cache.Cache, n int) error { // what is READY is right by its checksum too, all the time
+			work(func(c *cache.Cache, n int) error { // a READY sample always matches its checksum
 				v, err := c.Verify(0, 3)
 				if err == nil && v.Corrupt > 0 {
 					err = fmt.Errorf("%+v", v)
@@ -241,13 +244,15 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 			})
 			c := attach(t, seg)
 			s := stats(t, c)
-			for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && (s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100); s = stats(t, c) {
+			for end := time.Now().Add(30 * time.Second); time.Now().Before(end) &&
+				(s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100); s = stats(t, c) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			close(stop)
 			wait.Wait()
 			t.Logf("%d copies, %d thrown away, %d stored, %d clears", copies.Load(), s.Retried, s.Stored, s.Clears)
-			if s = stats(t, c); s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100 || s.Lost+s.Corrupt+s.Recovered != 0 {
+			if s = stats(t, c); s.Retried < wantRetried || s.Clears < 5 || copies.Load() < 100 ||
+				s.Lost+s.Corrupt+s.Recovered != 0 {
 				t.Errorf("%+v", s)
 			}
 			checkSound(t, seg)
@@ -255,9 +260,11 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 	}
 }
 
-// Several goroutines of one client that dies in their midst: every entry of it is taken back, those of goroutines that lost a race for the same sample too.
+// A client dies while several of its goroutines fill: all its entries are reclaimed, also those of
+// goroutines that lost a race for the same sample.
 func TestDeadClientOfManyGoroutines(t *testing.T) {
-	for _, o := range []shm.Options{{Samples: 40, Slots: 40, SampleBytes: 100}, {Samples: 40, SampleBytes: 100, Variable: true, Limit: 5 << 20}} {
+	for _, o := range []shm.Options{{Samples: 40, Slots: 40, SampleBytes: 100},
+		{Samples: 40, SampleBytes: 100, Variable: true, Limit: 5 << 20}} {
 		seg := heap(t, o)
 		c := attach(t, seg)
 		locks, err := seg.NewLocks()
@@ -273,7 +280,8 @@ func TestDeadClientOfManyGoroutines(t *testing.T) {
 				t.Fatal(r, err)
 			}
 		}
-		// As a second goroutine would leave it that listed sample 5 and lost the race, in an entry before and one behind.
+		// As a second goroutine would leave it that listed sample 5 and lost the race, in an entry
+		// before and one after.
 		for _, e := range []int{31, 30} {
 			entry, _ := seg.Claim(dying.Owner()-1, e)
 			entry.Store(5 + 1)
@@ -297,7 +305,7 @@ func TestDeadClientOfManyGoroutines(t *testing.T) {
 	}
 }
 
-// The paths that a training loop takes allocate nothing.
+// The calls of a training loop allocate nothing.
 func TestHotPathsDoNotAllocate(t *testing.T) {
 	seg := mapped(t, shm.Options{Samples: 600, SampleBytes: 4096})
 	c := attach(t, seg)

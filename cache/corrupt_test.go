@@ -10,7 +10,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Whatever stands in the words of a cache, no call reads or writes outside the payload (that would panic or crash) and none hangs; what cannot be is an error.
+// With any words in a cache, no call reads or writes outside the payload (that would panic or
+// crash), and none hangs. Impossible values are errors.
 func TestCorruptWords(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seed := uint64(time.Now().UnixNano())
@@ -31,14 +32,14 @@ func TestCorruptWords(t *testing.T) {
 			}
 			for i := range seg.Samples {
 				w := rng.Uint64()
-				if rng.IntN(2) == 0 { // plausible but for its place or length
+				if rng.IntN(2) == 0 { // plausible except for place or length
 					w = uint64(layout.Pack(shm.Ready, 0, rng.Uint64(), rng.Uint64N(2*seg.Slots+2*seg.Units()+2)))
 				}
 				seg.Word(i).Store(w)
 				seg.Meta(i).Store(uint64(shm.NewMeta([]uint32{0, 1000, 1001, 1 << 31, 1<<32 - 1, rng.Uint32N(2000)}[rng.IntN(6)], 0)))
 			}
 			for e := range 4 {
-				sample, intent := seg.Claim(1, e) // of nobody who lives
+				sample, intent := seg.Claim(1, e) // of no live client
 				sample.Store([]uint64{0, rng.Uint64N(20), rng.Uint64()}[rng.IntN(3)])
 				if intent.Store(0); sample.Load() != 0 {
 					intent.Store([]uint64{0, rng.Uint64N(20), rng.Uint64()}[rng.IntN(3)])
@@ -87,7 +88,7 @@ func TestCorruptWords(t *testing.T) {
 			if _, err := c.Recover(); err != nil {
 				t.Error(err)
 			}
-			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil { // which heals everything
+			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil { // a clear repairs everything
 				t.Error(r, err)
 			}
 			checkSound(t, seg)
@@ -101,7 +102,7 @@ func TestCorruptWords(t *testing.T) {
 	})
 }
 
-// A changed byte of a READY sample is found by its checksum, and counted.
+// The checksum finds a changed byte of a READY sample, and the sample is counted.
 func TestVerifyFindsDamage(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
@@ -128,7 +129,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 	})
 }
 
-// Peek reads a slot whatever its state, without making pages.
+// Peek reads a slot in any state, and allocates no pages.
 func TestPeek(t *testing.T) {
 	seg := mapped(t, shm.Options{Samples: 400, Slots: 300, SampleBytes: 100000, Assign: shm.AssignFirstIndices})
 	c := attach(t, seg)
@@ -168,7 +169,8 @@ func TestPeek(t *testing.T) {
 	}
 }
 
-// A phase of a state that cannot be, in the name of this very client: the next set ends it as it would end the clear of the number's last owner.
+// The phase has an impossible state with this client's number. The next set ends it, like the clear
+// of the number's last owner.
 func TestCorruptPhaseOfOurs(t *testing.T) {
 	for state := uint64(1); state < 8; state++ {
 		seg, err := shm.NewHeap(shm.Options{Samples: 4, SampleBytes: 8})

@@ -1,18 +1,22 @@
-// Package cache is the slot protocol on a segment: who may change which word, in which order. docs/spec/protocol.md is the normative text and
-// explains why each step is where it is; cclient/stocached.c is the same in C.
+// Package cache is the slot protocol on a segment: which client may change which word, in which
+// order. docs/spec/protocol.md is the normative text and gives the reason of each step.
+// cclient/stocached.c implements the same in C.
 //
-// A Cache is one attached client of a shm.Segment. Reading is plain memory access: View returns memory of the segment, Get and Gather copy and
-// check afterwards that the sample did not change underneath, so that a copy is never torn. Set stores a sample if nobody has; it never
-// waits unless asked to, and answers with a Result. Whatever a client that died left behind is taken back by the next one that meets it.
+// A Cache is one attached client of a shm.Segment. A read is plain memory access. View returns
+// memory of the segment. Get and Gather copy, and check after the copy that the sample has not
+// changed, so a copy is never torn. Set stores a sample that is not READY. It waits only with the
+// flag Wait, and returns a Result. A client that meets a claim of a dead client reclaims it.
 //
 // # Views
 //
-// A view is memory of the cache, mapped read-only: writing to it is a fault. It stays valid until the segment is closed. Its bytes are final
-// unless somebody clears the cache or overwrites the sample; then it may show the old bytes, the new ones or a mix.
+// A view is memory of the cache, mapped read-only: a write to it is a fault. It is valid until the
+// segment is closed. Its bytes change only if a client clears the cache or overwrites the sample.
+// Then it may show the old bytes, the new ones or a mix.
 //
 // # Concurrency
 //
-// All methods of a Cache may be called by any number of goroutines, Close too. At most 32 claims of one Cache are open at a time; more are answered Busy.
+// All methods of a Cache are safe for concurrent use, Close too. A Cache has at most 32 open
+// claims; the result of another one is Busy.
 //
-// Programs import package client, which adds names, load-once and iterators to this.
+// Programs import package client, which adds names, GetOrLoad and iterators.
 package cache

@@ -22,14 +22,15 @@ import (
 
 const faultBytes = 5000
 
-// faultSegments are the caches that processes die in: few slots, and an arena.
+// faultSegments are the caches in which processes die: few slots, and an arena.
 var faultSegments = map[string]shm.Options{
 	"first-come":    {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8},
 	"first-indices": {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8, Assign: shm.AssignFirstIndices},
-	"arena":         {Samples: 12, SampleBytes: faultBytes, ClientRecords: 8, Variable: true, Limit: 4<<20 + 4<<10 + 40*shm.UnitBytes*64},
+	"arena": {Samples: 12, SampleBytes: faultBytes, ClientRecords: 8, Variable: true,
+		Limit: 4<<20 + 4<<10 + 40*shm.UnitBytes*64},
 }
 
-// death is a way to die: what a child is told, and the points that it passes on the way.
+// death is a way to die: the command for a child, and the fault points on its way.
 type death struct {
 	name     string
 	tell     string
@@ -38,15 +39,17 @@ type death struct {
 }
 
 var (
-	anyCache  = []string{"first-come", "first-indices", "arena"}
-	slotPath  = []string{"slot.intent", "slot.taken", "slot.named"}
-	extent    = []string{"extent.intent", "extent.taken", "extent.named"}
-	fillPath  = []string{"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry"}
+	anyCache = []string{"first-come", "first-indices", "arena"}
+	slotPath = []string{"slot.intent", "slot.taken", "slot.named"}
+	extent   = []string{"extent.intent", "extent.taken", "extent.named"}
+	fillPath = []string{"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta",
+		"publish.word", "publish.entry"}
 	abortPath = []string{"abort.word", "abort.entry"}
 	clearPath = []string{"clear.phase", "clear.drained", "clear.index", "clear.index@2", "clear.cursors", "clear.open"}
 )
 
-// Sample 1 is READY before, with version 0; sample 3 is not. 3 is set short in an arena, so that an overwrite needs more.
+// Before, sample 1 is READY with version 0; sample 3 is not. In an arena 3 is set short, so that an
+// overwrite needs more.
 var deaths = []death{
 	{"set", "set 3 1 5000", fillPath, anyCache},
 	{"set", "set 3 1 5000", slotPath, []string{"first-come"}},
@@ -65,7 +68,7 @@ var deaths = []death{
 	{"reclaim in a clear", "clear", []string{"reclaim.word", "reclaim.entry"}, anyCache},
 }
 
-// Every fault point of docs/spec/protocol.md is in the table, so that a new one cannot be forgotten.
+// The table has each fault point of docs/spec/protocol.md, so that no new one is forgotten.
 func TestEveryFaultPointIsTested(t *testing.T) {
 	text, err := os.ReadFile("../docs/spec/protocol.md")
 	if err != nil {
@@ -94,8 +97,9 @@ func TestEveryFaultPointIsTested(t *testing.T) {
 	}
 }
 
-// A process killed at any step of any operation leaves no torn read and no damage: what was READY and not its to change stays, the next client gets its number and can
-// set the sample, no slot is lost, and no claim is left.
+// A kill at any step of any operation leaves no torn read and no damage. READY samples that the
+// process could not change stay. The next client gets its number and can
+// set the sample. No slot is lost, and no claim is left.
 func TestKilledAtEveryStep(t *testing.T) {
 	for _, d := range deaths {
 		for _, kind := range d.segments {
@@ -117,7 +121,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	set(t, observer, 0, payload(0, 0, faultBytes), 0, cache.Stored)
 	set(t, observer, 1, payload(1, 0, short), 0, cache.Stored)
 
-	// Somebody reads what is about to change all the time, and must get a whole version of it.
+	// A reader reads the sample all the time, and must get a complete version.
 	versions := map[int][]string{0: {string(payload(0, 0, faultBytes))}, 1: {string(payload(1, 0, short)), string(payload(1, 1, faultBytes)), string(payload(1, 2, faultBytes))},
 		3: {string(payload(3, 1, faultBytes)), string(payload(3, 2, faultBytes))}}
 	stop := make(chan struct{})
@@ -146,7 +150,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	// The death.
 	var dead *child
 	reclaims := strings.HasPrefix(d.name, "reclaim")
-	if reclaims { // of somebody who died before
+	if reclaims { // of a process that died before
 		bystander := start(t, seg.Path(), "") // has the lower number
 		first := start(t, seg.Path(), "")
 		if d.name == "reclaim at registration" {
@@ -171,7 +175,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	}
 	dead.died()
 
-	// The next client gets the dead one's number, and sets the sample.
+	// The next client gets the number of the dead one, and sets the sample.
 	next, err := cache.Attach(seg, cache.Options{Label: "next"})
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +217,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	}
 	stopReaders()
 
-	// Nothing is left claimed, and nothing is lost: the cache can be filled to the last slot.
+	// No claim is left and no slot is lost: the cache can be filled to the last slot.
 	if _, err := next.Recover(); err != nil {
 		t.Error(err)
 	}
@@ -232,7 +236,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	}
 	full := int(seg.Slots)
 	if seg.Variable() {
-		full = int(seg.Samples) // there is room for all, whatever one death loses
+		full = int(seg.Samples) // all samples fit, whatever one death loses
 	}
 	if s := stats(t, next); s.Ready != uint64(full) {
 		t.Errorf("%d samples could be filled in, want %d", s.Ready, full)
@@ -247,7 +251,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	checkSound(t, seg)
 }
 
-// lostUnits counts the allocated units of an arena that no sample names, unit by unit.
+// lostUnits counts the allocated units of an arena that no sample names.
 func lostUnits(seg *shm.Segment) uint64 {
 	if !seg.Variable() {
 		return 0
@@ -269,26 +273,27 @@ func lostUnits(seg *shm.Segment) uint64 {
 	return lost
 }
 
-// An extent that was taken but not named is found by its intent, and used again; only when another allocation came behind it, it is lost, and counted.
+// The intent leads to an extent that was taken but not named, and it is used again. Only if another
+// allocation followed, it is lost and counted.
 func TestExtentOfTheDead(t *testing.T) {
-	for _, behind := range []bool{false, true} {
+	for _, followed := range []bool{false, true} {
 		seg := named(t, faultSegments["arena"])
 		c := attach(t, seg)
 		p := start(t, seg.Path(), "extent.taken=kill")
 		p.tell("set 3 1 %d", faultBytes)
 		p.died()
-		if behind {
+		if followed {
 			set(t, c, 5, payload(5, 0, 64), 0, cache.Stored)
 		}
 		set(t, c, 3, payload(3, 2, faultBytes), 0, cache.Stored)
 		wantSample(t, c, 3, payload(3, 2, faultBytes))
 		s, units := stats(t, c), shm.UnitsFor(faultBytes)
 		want, lost := units, uint64(0)
-		if behind {
+		if followed {
 			want, lost = 2*units+1, units
 		}
 		if s.ArenaNextBytes != want*shm.UnitBytes || s.ArenaLostBytes != lost*shm.UnitBytes {
-			t.Errorf("behind %v: %d bytes allocated, %d lost; want %d and %d units", behind, s.ArenaNextBytes, s.ArenaLostBytes, want, lost)
+			t.Errorf("followed %v: %d bytes allocated, %d lost; want %d and %d units", followed, s.ArenaNextBytes, s.ArenaLostBytes, want, lost)
 		}
 		checkSound(t, seg)
 		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
@@ -300,7 +305,7 @@ func TestExtentOfTheDead(t *testing.T) {
 	}
 }
 
-// A writer that is stopped keeps its claim for as long as it likes; everybody else goes on, and when it continues it publishes.
+// A stopped writer keeps its claim. All others continue, and it publishes when it continues.
 func TestStoppedWriter(t *testing.T) {
 	for kind, o := range faultSegments {
 		for _, point := range []string{"claim.word", "write.half", "publish.meta"} {
@@ -352,7 +357,8 @@ func TestStoppedWriter(t *testing.T) {
 	}
 }
 
-// A claimant that is stopped between its entry and the phase withdraws when it continues and a clear is under way; the clear waits for it.
+// A client that is stopped between its claim entry and the load of the phase withdraws when it
+// continues during a clear. The clear waits for it.
 func TestClaimantStoppedUnderAClear(t *testing.T) {
 	seg := named(t, faultSegments["first-come"])
 	c := attach(t, seg)
@@ -385,7 +391,8 @@ func TestClaimantStoppedUnderAClear(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// A clear that died half-way is not opened by somebody who cannot finish it: it stays nobody's until the live claim in the way is gone.
+// A client that cannot finish an unfinished clear does not open the cache: the clear has no owner
+// until the live claim has ended.
 func TestAdoptedClearThatCannotEnd(t *testing.T) {
 	seg := named(t, faultSegments["first-come"])
 	c := attach(t, seg)
@@ -396,13 +403,13 @@ func TestAdoptedClearThatCannotEnd(t *testing.T) {
 	stopped := start(t, seg.Path(), "claim.entry=stop")
 	clearer.tell("clear")
 	clearer.died()
-	stopped.tell("set 9 1 %d", faultBytes) // finds the cache half cleared, lists its claim, and stops before it looks at the phase
+	stopped.tell("set 9 1 %d", faultBytes) // finds the cache half cleared, lists its claim, and stops before it loads the phase
 	stopped.stopped()
 	set(t, c, 8, payload(8, 0, faultBytes), 0, cache.Busy)
 	if p := shm.Phase(seg.Phase().Load()); !p.Clearing() || p.Owner() != 0 {
-		t.Errorf("phase %#x: the clear should be nobody's", p)
+		t.Errorf("phase %#x: the clear should have no owner", p)
 	}
-	next, err := cache.Attach(seg, cache.Options{}) // gets the dead clearer's number
+	next, err := cache.Attach(seg, cache.Options{}) // gets the number of the dead clearer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +430,8 @@ func TestAdoptedClearThatCannotEnd(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// The number of a client that died in a clear goes to one that only reads: that must not make the clear look like a live client's for ever.
+// The number of a client that died in a clear goes to a client that only reads. The clear must not
+// look like that of a live client for ever.
 func TestDeadClearersNumberGoesToAReader(t *testing.T) {
 	for _, point := range clearPath[:5] {
 		seg := named(t, faultSegments["first-come"])
@@ -448,7 +456,8 @@ func TestDeadClearersNumberGoesToAReader(t *testing.T) {
 	}
 }
 
-// hold makes goroutines stop at a fault point, the first n that come by; release lets them go on. Each arrival is announced.
+// hold stops the first n goroutines that reach a fault point, and announces each. release lets them
+// continue.
 func hold(t *testing.T, point string, n int) (arrived chan struct{}, release func()) {
 	arrived = make(chan struct{}, 100)
 	gate := make(chan struct{})
@@ -456,7 +465,7 @@ func hold(t *testing.T, point string, n int) (arrived chan struct{}, release fun
 	left.Store(int64(n))
 	fault.SetHook(func(p string) {
 		if p == point {
-			stays := left.Add(-1) >= 0 // before it is announced, or whoever hears of it might come by first and stay instead
+			stays := left.Add(-1) >= 0 // before the announcement, or a goroutine that hears of it could stop here instead
 			arrived <- struct{}{}
 			if stays {
 				<-gate
@@ -468,7 +477,8 @@ func hold(t *testing.T, point string, n int) (arrived chan struct{}, release fun
 	return arrived, release
 }
 
-// Who loses the race for a sample to somebody who has published it by then is told that it exists, and may overwrite it all the same.
+// A client that loses the race for a sample to a client that has published gets Exists, and may
+// still overwrite it.
 func TestLostRace(t *testing.T) {
 	for _, overwrite := range []bool{false, true} {
 		seg := mapped(t, faultSegments["first-come"])
@@ -495,7 +505,8 @@ func TestLostRace(t *testing.T) {
 	}
 }
 
-// One goroutine of a client at a time is between an extent's intent and its name: two intents that end at the same unit could not be told apart after a death.
+// Only one goroutine of a client at a time is between an extent's intent and its name: after a
+// death, two intents that end at the same unit could not be told apart.
 func TestOneExtentAtATime(t *testing.T) {
 	seg := mapped(t, faultSegments["arena"])
 	c, other := attach(t, seg), attach(t, seg)
@@ -505,7 +516,7 @@ func TestOneExtentAtATime(t *testing.T) {
 		sets.Go(func() { set(t, c, i, payload(i, 0, faultBytes), 0, cache.Stored) })
 	}
 	<-arrived
-	set(t, other, 5, payload(5, 0, faultBytes), 0, cache.Stored) // another client is not held up
+	set(t, other, 5, payload(5, 0, faultBytes), 0, cache.Stored) // another client does not wait
 	<-arrived
 	select {
 	case <-arrived:
@@ -521,7 +532,8 @@ func TestOneExtentAtATime(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// freedBehindASearch stops a set of sample 5 by a at a fault point, frees slot 4 behind it, after meanwhile, and lets it go on. It must come to want.
+// freedBehindASearch stops a set of sample 5 by a at a fault point, frees slot 4, which the search
+// has passed, runs meanwhile, and lets the set continue. The set must return want.
 func freedBehindASearch(t *testing.T, point string, want cache.Result, meanwhile func(b *cache.Cache)) (seg *shm.Segment, a *cache.Cache) {
 	seg = mapped(t, faultSegments["first-come"])
 	a, b := attach(t, seg), attach(t, seg)
@@ -550,7 +562,8 @@ func freedBehindASearch(t *testing.T, point string, want cache.Result, meanwhile
 	return seg, a
 }
 
-// A slot that is freed behind a search is not overlooked for good: the search took slot 5, and does not raise the cursor over slot 4.
+// A slot that is freed after a search has passed it is found later: the search took slot 5, and
+// does not raise the cursor past slot 4.
 func TestSlotFreedBehindASearch(t *testing.T) {
 	seg, a := freedBehindASearch(t, "slot.taken", cache.Stored, func(*cache.Cache) {})
 	set(t, a, 6, payload(6, 0, faultBytes), 0, cache.Stored)
@@ -560,7 +573,8 @@ func TestSlotFreedBehindASearch(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// The same for a search that found none: it says FULL, and the slot that was freed meanwhile is found by the next one.
+// The same for a search that found no slot: it returns FULL, and the next search finds the slot
+// that was freed meanwhile.
 func TestSlotFreedBehindASearchThatFoundNone(t *testing.T) {
 	seg, a := freedBehindASearch(t, "slot.intent", cache.Full, func(b *cache.Cache) {
 		set(t, b, 6, payload(6, 0, faultBytes), 0, cache.Stored) // takes slot 5, which the search saw free
@@ -569,7 +583,8 @@ func TestSlotFreedBehindASearchThatFoundNone(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// A view across an overwrite shows the one sample or the other: place and length belong together, though they stand in two words.
+// A view during an overwrite shows one sample or the other: place and length belong together,
+// though they are in two words.
 func TestViewAcrossAnOverwrite(t *testing.T) {
 	for name, bytes := range map[string]int{"a longer one elsewhere": faultBytes, "a shorter one in its place": 100} {
 		t.Run(name, func(t *testing.T) {
@@ -596,8 +611,9 @@ func TestViewAcrossAnOverwrite(t *testing.T) {
 	}
 }
 
-// A copy that stands still in its middle while the generation of its sample wraps around exactly once is thrown away: the word is the one that it began with, and so are length and
-// checksum, because two contents take turns. What is read in the end is whole.
+// A copy is repeated if it stops in the middle while the generation of its sample wraps around
+// exactly once. The word is the same as at the beginning, and so are length and
+// checksum, because two contents alternate. The result is one complete version.
 func TestCopyWhileTheGenerationWraps(t *testing.T) {
 	const size = 512
 	for name, o := range map[string]shm.Options{"slots": {Samples: 1, SampleBytes: size}, "arena": {Samples: 1, Variable: true, Limit: 5 << 20, SampleBytes: size}} {
@@ -654,8 +670,9 @@ func TestCopyWhileTheGenerationWraps(t *testing.T) {
 	}
 }
 
-// An extent is kept for the length that was read beside its word. If the word comes back with another length behind it, the claim is given up. That takes exactly one wrap of the
-// generation, with a clear in it, between two loads; so it is forced here.
+// An extent is kept for the length that was loaded with its word. If the word comes back with
+// another length, the claim is aborted. That takes exactly one wrap of the
+// generation, with a clear, between two loads; so the test forces it.
 func TestExtentKeptForAnotherLength(t *testing.T) {
 	seg := mapped(t, faultSegments["arena"])
 	c := attach(t, seg)
@@ -663,7 +680,7 @@ func TestExtentKeptForAnotherLength(t *testing.T) {
 	set(t, c, 2, payload(2, 0, faultBytes), 0, cache.Stored)
 	force := sync.OnceFunc(func() {
 		meta := seg.Meta(1)
-		meta.Store(uint64(shm.Meta(meta.Load()).Published(100))) // what lies behind its two units is another's by now
+		meta.Store(uint64(shm.Meta(meta.Load()).Published(100))) // its two units now belong to another sample
 	})
 	fault.SetHook(func(point string) {
 		if point == "claim.entry" {

@@ -13,9 +13,10 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// On a tmpfs that somebody else fills up, fills end with FULL and never with a signal; what is there can be read, no slot is lost, and when there is room again, sets go on.
+// After another process fills the tmpfs, fills end with FULL and never with a signal. Stored
+// samples can be read, no slot is lost, and sets work again when space is free.
 func TestFullFileSystem(t *testing.T) {
-	const size, first = 256 << 10, 8 // a whole huge page, so that all pages that are there are in use, whatever their size
+	const size, first = 256 << 10, 8 // a whole huge page, so that all allocated pages are in use, whatever their size
 	for name, o := range map[string]shm.Options{
 		"slots": {Samples: 40, SampleBytes: size},
 		"arena": {Samples: 40, SampleBytes: size, Variable: true, Limit: 20 << 20},
@@ -45,7 +46,7 @@ func TestFullFileSystem(t *testing.T) {
 			if !errors.Is(err, unix.ENOSPC) {
 				t.Fatal(err)
 			}
-			if err := f.Truncate(sizeOf(t, f) - 100<<10); err != nil { // room for a part of a sample
+			if err := f.Truncate(sizeOf(t, f) - 100<<10); err != nil { // space for a part of a sample
 				t.Fatal(err)
 			}
 			for i := first; i < 20; i++ {
@@ -58,7 +59,7 @@ func TestFullFileSystem(t *testing.T) {
 			}
 			for i := range first {
 				wantSample(t, c, i, payload(i, 0, size))
-				set(t, c, i, payload(i, 1, size), cache.Overwrite, cache.Stored) // into pages that are there
+				set(t, c, i, payload(i, 1, size), cache.Overwrite, cache.Stored) // into allocated pages
 				wantSample(t, c, i, payload(i, 1, size))
 			}
 			if err := os.Remove(filler); err != nil {

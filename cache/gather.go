@@ -10,25 +10,31 @@ import (
 )
 
 const (
-	// Whole is the field of Gather that means whole samples.
+	// Whole is the field number that makes Gather copy whole samples.
 	Whole = -1
-	// gatherChunk is how many rows a goroutine takes at a time at most: enough that taking costs nothing and that their cache misses overlap. Of a small
-	// batch it takes fewer, so that all have some and end together.
+	// gatherChunk is the most rows that a goroutine takes at a time: so many that their cache
+	// misses overlap. Of a small batch a goroutine takes fewer, so that all goroutines have rows
+	// and end together.
 	gatherChunk = 8
-	// turnsPerThread is how many chunks there are for a goroutine, at least, where there are that many rows.
-	turnsPerThread = 4
-	// bytesPerThread is the least that is worth another goroutine: starting and waiting for one costs a few microseconds, copying this much 20.
+	// chunksPerThread is the least number of chunks for a goroutine, if there are enough rows.
+	chunksPerThread = 4
+	// bytesPerThread is the least that pays for another goroutine: a start and a wait cost a few
+	// microseconds, this copy 20.
 	bytesPerThread = 256 << 10
-	// fetched is how many bytes of a row are asked for before the rows of its chunk are copied; the processor's own prefetching sees to the rest.
+	// fetched is the number of bytes of a row that fetch loads before the copy. The processor
+	// prefetches the rest itself.
 	fetched = 256
 )
 
-// Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were READY; rows of misses are left alone. hit[k]
-// says which were; it may be nil. With field >= 0 only that field of each. At most threads goroutines copy, fewer when it does not pay; 0 and 1: the caller's only.
-// A row is never torn; a row of a miss may hold anything if its sample changed while it was copied.
+// Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were
+// READY. It sets hit[k] for those; hit may be nil. With field >= 0 it copies only that field of
+// each sample. At most threads goroutines copy, fewer for small copies; 0 and 1 mean the caller's
+// only. A row is never torn. A row of a miss keeps its bytes, except if the sample changed during
+// the copy: then it may hold anything.
 //
-// ErrIndex (nothing was copied: indices are checked first), ErrSchema (variable-size cache, no such field, a stride below the row's bytes, dst too short), ErrInvalid
-// (hit too short), ErrClosed, ErrCorrupt.
+// Errors: ErrIndex (indices are checked first, nothing was copied), ErrSchema (variable-size cache,
+// no such field, a stride below the row's bytes, dst too short), ErrInvalid (hit too short),
+// ErrClosed, ErrCorrupt.
 func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []bool, threads int) (int, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -43,9 +49,11 @@ func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []b
 	return g.do(l, threads, g.rowBytes)
 }
 
-// GatherPacked copies samples of any size: sample indices[k] to dst[offsets[k]:], if it is READY and its length is exactly lengths[k]; see Lengths.
-// Counted, and errors, as Gather.
-func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool, threads int) (int, error) {
+// GatherPacked copies samples of any size. It copies sample indices[k] to dst[offsets[k]:] if it is
+// READY and its length is exactly lengths[k]; see Lengths. It counts and returns errors like
+// Gather.
+func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool,
+	threads int) (int, error) {
 	l, err := c.enter()
 	if err != nil {
 		return 0, err
@@ -60,11 +68,12 @@ func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint6
 	return g.do(l, threads, mean)
 }
 
-// Miss is the length that Lengths gives for a sample that is not READY.
+// Miss is the length that Lengths writes for a sample that is not READY.
 const Miss = 1<<64 - 1
 
-// Lengths writes the lengths of samples as they are now, Miss for those that are not READY, and returns how many are. Not counted.
-// ErrIndex, ErrInvalid (lengths too short), ErrClosed.
+// Lengths writes the current lengths of samples, and Miss for those that are not READY. It returns
+// how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
+// ErrClosed.
 func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -72,7 +81,7 @@ func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	}
 	defer l.leave()
 	if len(lengths) < len(indices) {
-		return 0, fmt.Errorf("%w: room for %d lengths of %d samples", shm.ErrInvalid, len(lengths), len(indices))
+		return 0, fmt.Errorf("%w: %d lengths for %d samples", shm.ErrInvalid, len(lengths), len(indices))
 	}
 	ready := 0
 	for k, i := range indices {
@@ -88,21 +97,22 @@ func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	return ready, nil
 }
 
-// gather is one call under way, shared by its goroutines. They are pooled, so that a batch costs no allocation.
+// gather is the state of one call, shared by its goroutines. A pool keeps gathers, so that a batch
+// allocates nothing.
 type gather struct {
 	c                *Cache
 	indices          []int
 	dst              []byte
 	hit              []bool
-	stride           int    // rows of one size: from row to row
-	rowBytes         int    // of a row
+	stride           int    // bytes from row to row, for rows of one size
+	rowBytes         int    // bytes of a row
 	skip             uint64 // bytes of the sample before the field
 	packed           bool
 	offsets, lengths []uint64
-	step             func() // runs as a goroutine: made once, because a go statement with arguments allocates
+	step             func() // the body of a goroutine, made once: a go statement with arguments allocates
 
 	chunk int          // rows that a goroutine takes at a time
-	next  atomic.Int64 // first row nobody has taken
+	next  atomic.Int64 // the first row that no goroutine has taken
 	hits  atomic.Int64
 	wait  sync.WaitGroup
 	fault atomic.Pointer[error] // the first corrupt sample
@@ -117,7 +127,7 @@ var gathers = sync.Pool{New: func() any {
 	return g
 }}
 
-// end forgets the caller's memory and gives the gather back.
+// end drops the references to the caller's memory and returns the gather to the pool.
 func (g *gather) end(err error) error {
 	step := g.step
 	*g = gather{step: step}
@@ -128,20 +138,23 @@ func (g *gather) end(err error) error {
 func (g *gather) checkRows(field int) error {
 	c := g.c
 	if c.variable {
-		return fmt.Errorf("%w: samples of a variable-size cache have no common row; use Lengths and GatherPacked", shm.ErrSchema)
+		return fmt.Errorf("%w: samples of a variable-size cache have no common row; use Lengths and GatherPacked",
+			shm.ErrSchema)
 	}
 	if field != Whole {
 		fields := c.seg.Header.Fields
 		if field < 0 || field >= len(fields) {
-			return fmt.Errorf("%w: field %d, the cache has fields 0 to %d, and %d means whole samples", shm.ErrSchema, field, len(fields)-1, Whole)
+			return fmt.Errorf("%w: field %d, the cache has fields 0 to %d, and %d means whole samples",
+				shm.ErrSchema, field, len(fields)-1, Whole)
 		}
 		g.skip, g.rowBytes = fields[field].Offset, int(fields[field].Bytes)
 	}
 	if g.stride < g.rowBytes {
-		return fmt.Errorf("%w: rows of %d bytes, %d bytes apart", shm.ErrSchema, g.rowBytes, g.stride)
+		return fmt.Errorf("%w: rows of %d bytes with a stride of %d", shm.ErrSchema, g.rowBytes, g.stride)
 	}
 	if n := len(g.indices); n > 0 && (len(g.dst) < g.rowBytes || (len(g.dst)-g.rowBytes)/max(g.stride, 1) < n-1) {
-		return fmt.Errorf("%w: %d rows of %d bytes, %d apart, do not fit the %d bytes of dst", shm.ErrSchema, n, g.rowBytes, g.stride, len(g.dst))
+		return fmt.Errorf("%w: %d rows of %d bytes with a stride of %d do not fit into the %d bytes of dst",
+			shm.ErrSchema, n, g.rowBytes, g.stride, len(g.dst))
 	}
 	return g.checkIndices()
 }
@@ -149,7 +162,8 @@ func (g *gather) checkRows(field int) error {
 func (g *gather) checkPacked() (mean int, err error) {
 	n := len(g.indices)
 	if len(g.offsets) < n || len(g.lengths) < n {
-		return 0, fmt.Errorf("%w: %d offsets and %d lengths for %d samples", shm.ErrInvalid, len(g.offsets), len(g.lengths), n)
+		return 0, fmt.Errorf("%w: %d offsets and %d lengths for %d samples", shm.ErrInvalid, len(g.offsets),
+			len(g.lengths), n)
 	}
 	var total uint64
 	for k := range n {
@@ -158,7 +172,8 @@ func (g *gather) checkPacked() (mean int, err error) {
 			continue
 		}
 		if o > uint64(len(g.dst)) || b > uint64(len(g.dst))-o {
-			return 0, fmt.Errorf("%w: row %d of %d bytes at %d does not fit the %d bytes of dst", shm.ErrSchema, k, b, o, len(g.dst))
+			return 0, fmt.Errorf("%w: row %d of %d bytes at %d does not fit into the %d bytes of dst",
+				shm.ErrSchema, k, b, o, len(g.dst))
 		}
 		total += b
 	}
@@ -167,7 +182,7 @@ func (g *gather) checkPacked() (mean int, err error) {
 
 func (g *gather) checkIndices() error {
 	if g.hit != nil && len(g.hit) < len(g.indices) {
-		return fmt.Errorf("%w: room for %d hits of %d samples", shm.ErrInvalid, len(g.hit), len(g.indices))
+		return fmt.Errorf("%w: %d hits for %d samples", shm.ErrInvalid, len(g.hit), len(g.indices))
 	}
 	for _, i := range g.indices {
 		if err := g.c.checkIndex(i); err != nil {
@@ -177,11 +192,11 @@ func (g *gather) checkIndices() error {
 	return nil
 }
 
-// do runs the copies and counts them.
+// do copies the rows and counts hits and misses.
 func (g *gather) do(l *stripe, threads, rowBytes int) (int, error) {
 	n := len(g.indices)
 	threads = max(min(threads, n, n*rowBytes/bytesPerThread), 1)
-	g.chunk = min(max(n/(threads*turnsPerThread), 1), gatherChunk)
+	g.chunk = min(max(n/(threads*chunksPerThread), 1), gatherChunk)
 	for range threads - 1 {
 		g.wait.Add(1)
 		go g.step()
@@ -197,7 +212,7 @@ func (g *gather) do(l *stripe, threads, rowBytes int) (int, error) {
 	return hits, g.end(nil)
 }
 
-// rows copies chunk after chunk until none is left.
+// rows copies chunks until none is left.
 func (g *gather) rows() {
 	n, hits := len(g.indices), 0
 	for {
@@ -223,8 +238,9 @@ func (g *gather) rows() {
 	g.hits.Add(int64(hits))
 }
 
-// fetch reads the index words and the first lines of the samples of a chunk. Small samples in a random order miss the processor's cache at both, and their copies
-// cannot begin before: all of a chunk at the same time, not one by one.
+// fetch loads the index words and the first cache lines of a chunk's samples. Small samples in
+// random order miss the processor's cache at both. fetch lets the misses of a chunk overlap; the
+// copies alone would wait for one after the other.
 func (g *gather) fetch(first, last int) {
 	c, sum := g.c, byte(0)
 	for _, i := range g.indices[first:last] {
@@ -243,10 +259,10 @@ func (g *gather) fetch(first, last int) {
 	runtime.KeepAlive(sum)
 }
 
-// fail keeps the first error. A function of its own, so that only an error costs an allocation.
+// fail keeps the first error. It is a function, so that only an error costs an allocation.
 func (g *gather) fail(err error) { g.fault.CompareAndSwap(nil, &err) }
 
-// row copies one sample, or its field, and checks afterwards that it was the same all the time.
+// row copies one sample or its field, and checks after the copy that the sample has not changed.
 func (g *gather) row(k int) (bool, error) {
 	c, sample := g.c, uint64(g.indices[k])
 	record := c.indexRecord(sample)
@@ -257,9 +273,9 @@ func (g *gather) row(k int) (bool, error) {
 		}
 		length := c.length(m)
 		offset, placed := c.locate(w, length)
-		wanted := !g.packed || length == g.lengths[k]
+		matches := !g.packed || length == g.lengths[k]
 		switch {
-		case !placed || !wanted:
+		case !placed || !matches:
 		case g.packed:
 			copyBytes(g.dst[g.offsets[k]:], c.seg.Bytes(offset, length))
 		default:
@@ -269,9 +285,9 @@ func (g *gather) row(k int) (bool, error) {
 			if !placed {
 				return false, c.corruptWord(sample, w, m)
 			}
-			return wanted, nil
+			return matches, nil
 		}
-		if placed && wanted {
+		if placed && matches {
 			c.count(shm.Retried, 1)
 		}
 	}

@@ -24,7 +24,7 @@ func heap(t testing.TB, o shm.Options) *shm.Segment {
 	return seg
 }
 
-// mapped makes a memfd segment, as programs have it.
+// mapped makes a memfd segment, like a program.
 func mapped(t testing.TB, o shm.Options) *shm.Segment {
 	t.Helper()
 	seg, err := shm.Create(o)
@@ -35,14 +35,14 @@ func mapped(t testing.TB, o shm.Options) *shm.Segment {
 	return seg
 }
 
-// named makes a named segment in a directory of this test's own on /dev/shm.
+// named makes a named segment in a test directory on /dev/shm.
 func named(t testing.TB, o shm.Options) *shm.Segment {
 	t.Helper()
 	o.Name, o.Dir = "test", tmpfsDir(t)
 	return mapped(t, o)
 }
 
-// tmpfsDir makes a directory on /dev/shm that goes with the test.
+// tmpfsDir makes a directory on /dev/shm and removes it when the test ends.
 func tmpfsDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
@@ -53,7 +53,7 @@ func tmpfsDir(t testing.TB) string {
 	return dir
 }
 
-// attach makes a client that is closed when the test ends.
+// attach makes a client and closes it when the test ends.
 func attach(t testing.TB, seg *shm.Segment) *cache.Cache {
 	t.Helper()
 	c, err := cache.Attach(seg, cache.Options{Label: strings.ReplaceAll(t.Name(), string(filepath.Separator), " ")})
@@ -68,7 +68,7 @@ func attach(t testing.TB, seg *shm.Segment) *cache.Cache {
 	return c
 }
 
-// payload is a sample that tells who it is: any byte of another sample or version in it is found.
+// payload returns a sample whose bytes identify sample and version: a byte of another one is found.
 func payload(sample, version, n int) []byte {
 	p := make([]byte, n)
 	rng := rand.NewPCG(uint64(sample), uint64(version))
@@ -88,7 +88,7 @@ func set(t testing.TB, c *cache.Cache, i int, data []byte, flags cache.Flags, wa
 	}
 }
 
-// wantSample checks that a sample is there in full, by every way of reading.
+// wantSample checks by each way of reading that a sample is stored.
 func wantSample(t testing.TB, c *cache.Cache, i int, want []byte) {
 	t.Helper()
 	dst := make([]byte, len(want)+1)
@@ -116,8 +116,8 @@ func stats(t testing.TB, c *cache.Cache) cache.Stats {
 	return s
 }
 
-// checkSound checks what must hold of a segment at rest, whatever happened before: nothing is claimed, every READY sample has the bytes that were
-// stored, no place belongs to two samples, the slot table agrees with the index, and no slot is lost.
+// checkSound checks a segment at rest: it has no claims, each READY sample has its stored bytes,
+// no place belongs to two samples, the slot table agrees with the index, and no slot is lost.
 func checkSound(t testing.TB, seg *shm.Segment) {
 	t.Helper()
 	layout := seg.WordLayout()

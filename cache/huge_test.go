@@ -14,7 +14,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// hugeKinds are caches of 16 MiB and a little more, whose samples lie in blocks in every way: many in one, several in one, over the borders of several.
+// hugeKinds are caches of 16 MiB and a little more, whose samples lie in blocks in all ways: many
+// in one, several in one, across the borders of several.
 var hugeKinds = map[string]shm.Options{
 	"slots":         {Samples: 5500, SampleBytes: 3072},
 	"large slots":   {Samples: 4, SampleBytes: 5 << 20},
@@ -22,7 +23,7 @@ var hugeKinds = map[string]shm.Options{
 	"arena":         {Samples: 60, SampleBytes: 600_000, Variable: true, Limit: 20 << 20},
 }
 
-// lengthOf a sample in one of those.
+// lengthOf returns the length of a sample in one of those.
 func lengthOf(o shm.Options, i int) int {
 	if o.Variable {
 		return int(o.SampleBytes) - 1000*i
@@ -30,7 +31,8 @@ func lengthOf(o shm.Options, i int) int {
 	return int(o.SampleBytes)
 }
 
-// fillAll sets every sample from the last to the first, so that with first indices the block of a place holds others already, and claims every third. It returns which were stored.
+// fillAll sets all samples from the last to the first, so that with first indices the block of a
+// place holds others already, and claims each third. It returns which were stored.
 func fillAll(t *testing.T, c *cache.Cache, o shm.Options, version int, flags cache.Flags) (stored []int) {
 	t.Helper()
 	for i := c.Samples() - 1; i >= 0; i-- {
@@ -73,7 +75,8 @@ func another(t *testing.T, seg *shm.Segment, o shm.OpenOptions) *shm.Segment {
 	return other
 }
 
-// hugeBytes is what of a segment's payload is mapped as huge pages, and what may be: whole blocks, but in an arena only those that an extent begins in or reaches.
+// hugeBytes returns how much of a segment's payload is mapped as huge pages, and how much may be:
+// whole blocks, but in an arena only those in which an extent begins or ends.
 func hugeBytes(t *testing.T, seg *shm.Segment, c *cache.Cache) (got, want uint64) {
 	t.Helper()
 	got, err := hugepage.Mapped(seg.Bytes(0, seg.PayloadBytes))
@@ -87,7 +90,8 @@ func hugeBytes(t *testing.T, seg *shm.Segment, c *cache.Cache) (got, want uint64
 	return got, want
 }
 
-// What fills take are huge pages, for whoever filled and for others; overwriting leaves pages as they are; and where the kernel refuses huge pages, all of it is the same with small ones.
+// Fills use huge pages, for the client that fills and for others. Overwrites leave pages as they
+// are. If the kernel refuses huge pages, all works the same with small ones.
 func TestFillsTakeHugePages(t *testing.T) {
 	for name, o := range hugeKinds {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +110,8 @@ func TestFillsTakeHugePages(t *testing.T) {
 				}
 				got, want := hugeBytes(t, seg, c)
 				if theirs, _ := hugeBytes(t, other, c); theirs != want || got != want || want < 16<<20 {
-					return fmt.Errorf("%d bytes are huge, and %d for another attachment, of %d; want %d", got, theirs, seg.PayloadBytes, want)
+					return fmt.Errorf("%d bytes are huge, and %d for another attachment, of %d; want %d", got, theirs,
+						seg.PayloadBytes, want)
 				}
 				return nil
 			})
@@ -151,7 +156,8 @@ func TestFillsTakeHugePages(t *testing.T) {
 	}
 }
 
-// On a tmpfs that others have filled, sets go on in the pages of the block that was taken, and then are FULL.
+// On a tmpfs that others have filled, sets continue in the pages of an allocated block, and then
+// are FULL.
 func TestFullBehindAHugePage(t *testing.T) {
 	hugepage.Need(t)
 	const size = 256 << 10

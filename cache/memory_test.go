@@ -6,8 +6,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Memory is looked at before the first fill and every 64 MiB of them; while it is short the answer is FULL, sets into pages that are there go on, and so does everything
-// once there is memory again.
+// A client checks the memory before the first fill and after each 64 MiB. While memory is short,
+// sets are FULL, but sets into allocated pages continue. All sets continue when memory is free
+// again.
 func TestShortMemory(t *testing.T) {
 	const size = 1 << 20
 	seg, err := shm.Create(shm.Options{Samples: 200, SampleBytes: size})
@@ -42,7 +43,7 @@ func TestShortMemory(t *testing.T) {
 	for i := 1; i < 131; i++ {
 		set(i, 0, Stored)
 	}
-	if looks < 130/64 || looks > 7 { // blocks of huge pages are drawn as well
+	if looks < 130/64 || looks > 7 { // blocks of huge pages are drawn too
 		t.Errorf("looked %d times in 130 MiB of fills", looks)
 	}
 	short = true

@@ -13,15 +13,15 @@ import (
 
 var modelSeed = flag.Uint64("model.seed", 0, "repeat the random operations of this seed; 0: a new one")
 
-// model is what a cache should hold: the plainest thing that could be right. One operation at a time; what happens at the same time is
-// the business of internal/verify/model.
+// model is the expected content of a cache, in the simplest correct form. It runs one operation at
+// a time; internal/verify/model covers concurrent ones.
 type model struct {
 	o       shm.Options
 	units   uint64
 	ready   map[int][]byte
-	claimed map[int]*modelClient // samples that somebody is filling, or died filling
+	claimed map[int]*modelClient // samples that a client fills, or died filling
 	slots   int                  // in use: READY or claimed
-	extents map[int]uint64       // arena: units that a sample has, READY or not
+	extents map[int]uint64       // arena: units of a sample, READY or not
 	next    uint64               // arena: units allocated
 }
 
@@ -38,7 +38,7 @@ type modelClaim struct {
 	data []byte
 }
 
-// claim says what claiming a sample must come to, and does it.
+// claim makes a claim and returns its expected result.
 func (m *model) claim(i, n int, overwrite bool, by *modelClient) cache.Result {
 	if m.o.Assign == shm.AssignFirstIndices && i >= int(m.o.Slots) {
 		return cache.Out
@@ -81,7 +81,7 @@ func (m *model) publish(i int, data []byte) {
 	delete(m.claimed, i)
 	m.ready[i] = data
 	if m.o.Variable {
-		m.extents[i] = shm.UnitsFor(uint64(len(data))) // what an extent has beyond that is forgotten
+		m.extents[i] = shm.UnitsFor(uint64(len(data))) // the rest of the extent is forgotten
 	}
 }
 
@@ -100,7 +100,8 @@ func (m *model) reclaim(by *modelClient) {
 	clear(by.claims)
 }
 
-// Random operations of several clients, some of which die, come to what a plain model says, and the cache stays sound.
+// Random operations of several clients, some of which die, have the results of a plain model, and
+// the cache stays sound.
 func TestRandomOperationsAgainstAModel(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seed := *modelSeed
@@ -124,7 +125,8 @@ func TestRandomOperationsAgainstAModel(t *testing.T) {
 
 func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64, steps int) (err error) {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	m := &model{o: o, units: seg.Units(), ready: map[int][]byte{}, claimed: map[int]*modelClient{}, extents: map[int]uint64{}}
+	m := &model{o: o, units: seg.Units(), ready: map[int][]byte{}, claimed: map[int]*modelClient{},
+		extents: map[int]uint64{}}
 	var clients []*modelClient
 	var log []string
 	defer func() {
@@ -156,7 +158,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 			if err != nil {
 				return err
 			}
-			for _, claim := range m.claimed { // the number's last owner, if dead, is the one whose claims are gone now
+			for _, claim := range m.claimed { // the claims of the number's last owner, if dead, are gone now
 				if claim.dead && claim.c.Owner() == c.Owner() {
 					m.reclaim(claim)
 					break
@@ -172,13 +174,13 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 			log = append(log, fmt.Sprintf("%d: client %d "+format, append([]any{step, by.c.Owner()}, args...)...))
 		}
 		var claim *modelClaim
-		for k := range by.claims { // any one
+		for k := range by.claims { // any claim
 			if i, claim = k, by.claims[k]; true {
 				break
 			}
 		}
 		switch k := rng.IntN(40); {
-		case k < 12 || k < 20 && claim == nil: // set, sometimes over what is there
+		case k < 12 || k < 20 && claim == nil: // set, sometimes over a READY sample
 			i = rng.IntN(int(o.Samples))
 			data, flags := next(i), cache.Flags(rng.IntN(3)/2)
 			op("sets %d with %d bytes, flags %d", i, len(data), flags)
@@ -248,7 +250,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 				return fmt.Errorf("recover: %d, %v; the model says %d", got, err, want)
 			}
 		case k < 30 && rng.IntN(4) == 0:
-			for _, other := range clients { // or it would wait for them
+			for _, other := range clients { // else the clear would wait for them
 				for i, claim := range other.claims {
 					claim.k.Abort()
 					m.abort(i)
@@ -264,11 +266,12 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 			}
 			m.ready, m.extents, m.slots, m.next = map[int][]byte{}, map[int]uint64{}, 0, 0
 			clear(m.claimed)
-		default: // look
+		default: // read
 			i = rng.IntN(int(o.Samples))
 			want, there := m.ready[i]
 			if view, hit, err := by.c.View(i); hit != there || err != nil || string(view) != string(want) {
-				return fmt.Errorf("view %d: hit %v, %v, same bytes %v; the model says %v", i, hit, err, string(view) == string(want), there)
+				return fmt.Errorf("view %d: hit %v, %v, same bytes %v; the model says %v", i, hit, err,
+					string(view) == string(want), there)
 			}
 			state, err := by.c.State(i)
 			says := cache.StateEmpty
@@ -310,7 +313,8 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 	for _, n := range m.extents {
 		named += n
 	}
-	if s.Ready != uint64(len(m.ready)) || s.ArenaNextBytes != 64*m.next || s.ArenaLostBytes != 64*(m.next-named) || s.Lost+s.Corrupt != 0 {
+	if s.Ready != uint64(len(m.ready)) || s.ArenaNextBytes != 64*m.next || s.ArenaLostBytes != 64*(m.next-named) ||
+		s.Lost+s.Corrupt != 0 {
 		return fmt.Errorf("stats %+v; the model says %d ready, %d units allocated, %d named", s, len(m.ready), m.next, named)
 	}
 	if !o.Variable && s.Ready != uint64(m.slots) {

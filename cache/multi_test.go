@@ -17,7 +17,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Several processes set the same samples at the same moment: each is stored once, and is one writer's in full.
+// Several processes set the same samples at the same moment. Each sample is stored once, complete
+// from one writer.
 func TestProcessesSetTheSameSample(t *testing.T) {
 	const n, size = 40, 60000
 	seg := named(t, shm.Options{Samples: n, SampleBytes: size})
@@ -55,9 +56,10 @@ func TestProcessesSetTheSameSample(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// A client that dies in the middle of a fill leaves nothing behind that a new one, which gets its number, does not take back at once.
+// A new client gets the number of a client that died in a fill, and reclaims its claim at once.
 func TestKilledWhileFilling(t *testing.T) {
-	for _, o := range []shm.Options{{Samples: 8, SampleBytes: 5000}, {Samples: 8, SampleBytes: 5000, Variable: true, Limit: 8 << 20}} {
+	for _, o := range []shm.Options{{Samples: 8, SampleBytes: 5000},
+		{Samples: 8, SampleBytes: 5000, Variable: true, Limit: 8 << 20}} {
 		seg := named(t, o)
 		c := attach(t, seg)
 		set(t, c, 1, payload(1, 0, 5000), 0, cache.Stored)
@@ -80,7 +82,8 @@ func TestKilledWhileFilling(t *testing.T) {
 	}
 }
 
-// A set that meets the claim of a dead client asks the kernel and takes it back at once; no new client, no server is needed.
+// A set that meets the claim of a dead client asks the kernel and reclaims it at once. It needs no
+// new client and no server.
 func TestSetTakesBack(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
 	c := attach(t, seg)
@@ -95,7 +98,7 @@ func TestSetTakesBack(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Children of a dead client that have its data descriptor do not keep it alive.
+// Children of a dead client with its data descriptor do not keep its lock.
 func TestChildInheritsDescriptors(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
 	c := attach(t, seg)
@@ -124,9 +127,11 @@ func TestChildInheritsDescriptors(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// A clear under processes that write and read tears nothing: the workers verify every byte they get.
+// A clear during writes and reads of other processes causes no torn read: the workers verify all
+// bytes.
 func TestClearUnderLiveWriters(t *testing.T) {
-	for _, o := range []shm.Options{{Samples: 32, Slots: 20, SampleBytes: 20000}, {Samples: 32, SampleBytes: 20000, Variable: true, Limit: 16 << 20}} {
+	for _, o := range []shm.Options{{Samples: 32, Slots: 20, SampleBytes: 20000},
+		{Samples: 32, SampleBytes: 20000, Variable: true, Limit: 16 << 20}} {
 		seg := named(t, o)
 		c := attach(t, seg)
 		exe, err := os.Executable()
@@ -168,7 +173,8 @@ func TestClearUnderLiveWriters(t *testing.T) {
 			}
 		}
 		s := stats(t, c)
-		t.Logf("%d clears, %d stored, %d hits, %d of the clearer's own, %d copies retried", cleared, s.Stored, s.Hits, reads, s.Retried)
+		t.Logf("%d clears, %d stored, %d hits, %d of the clearer's own, %d copies retried", cleared, s.Stored, s.Hits,
+			reads, s.Retried)
 		if s.Clears != uint64(cleared) || cleared < 5 || s.Stored < 100 || s.Lost != 0 || s.Corrupt != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -176,7 +182,8 @@ func TestClearUnderLiveWriters(t *testing.T) {
 	}
 }
 
-// A clear waits for claims of live clients, says how many were in its way when its time is over, and then nothing has changed.
+// A clear waits for claims of live clients. After its deadline it returns their number, and nothing
+// has changed.
 func TestClearTimeout(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
 	c := attach(t, seg)
@@ -189,7 +196,8 @@ func TestClearTimeout(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	if _, err := c.Clear(ctx); !errors.Is(err, shm.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 claims") {
+	if _, err := c.Clear(ctx); !errors.Is(err, shm.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "2 claims") {
 		t.Errorf("clear: %v", err)
 	}
 	wantSample(t, c, 1, payload(1, 0, 5000))
@@ -213,7 +221,7 @@ func TestClearTimeout(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// While somebody clears, claims are BUSY and another clear too.
+// During a clear, claims are BUSY, and so is another clear.
 func TestBusyWhileClearing(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
 	a, b := attach(t, seg), attach(t, seg)
@@ -245,7 +253,7 @@ func TestBusyWhileClearing(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Two handles in one process are two clients: each judges the other by the kernel's word.
+// Two handles in one process are two clients: each asks the kernel whether the other lives.
 func TestTwoHandlesInOneProcess(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
 	a := attach(t, seg)
@@ -264,7 +272,7 @@ func TestTwoHandlesInOneProcess(t *testing.T) {
 	if n, err := a.Recover(); n != 0 || err != nil {
 		t.Error(n, err)
 	}
-	if err := locks.Close(); err != nil { // all that death does to a client
+	if err := locks.Close(); err != nil { // like the death of a client
 		t.Fatal(err)
 	}
 	set(t, a, 3, payload(3, 0, 5000), 0, cache.Stored)
@@ -272,7 +280,8 @@ func TestTwoHandlesInOneProcess(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// With unlink-last the cache stays as long as anybody uses it, and goes with the last one, even if that one died.
+// With unlink-last the cache stays while it has users, and goes with the last one, even if that one
+// dies.
 func TestUnlinkLast(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000, UnlinkLast: true})
 	c, err := cache.Attach(seg, cache.Options{})
@@ -304,7 +313,7 @@ func TestUnlinkLast(t *testing.T) {
 	}
 }
 
-// Epochs of workers that die: the table does not fill up, and nothing stays claimed.
+// Epochs of workers that die: the table does not fill up, and no claim is left.
 func TestManyShortLives(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 64, SampleBytes: 500, ClientRecords: 8})
 	c := attach(t, seg)
@@ -334,7 +343,8 @@ func TestManyShortLives(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Processes of another pid namespace, where pids are small and the same as others', are judged by the kernel's locks like everybody.
+// Clients in another pid namespace, with the same small pids, are probed by the kernel's locks like
+// all others.
 func TestPIDNamespaces(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 500})
 	c := attach(t, seg)
@@ -343,7 +353,8 @@ func TestPIDNamespaces(t *testing.T) {
 		children = append(children, startIn(t, seg.Path(), "", syscall.CLONE_NEWPID))
 	}
 	clients, err := c.Clients()
-	if err != nil || len(clients) != 3 || clients[1].PID != 1 || clients[2].PID != 1 || clients[1].PIDNamespace == clients[0].PIDNamespace {
+	if err != nil || len(clients) != 3 || clients[1].PID != 1 || clients[2].PID != 1 ||
+		clients[1].PIDNamespace == clients[0].PIDNamespace {
 		t.Fatalf("%+v, %v", clients, err)
 	}
 	for k, p := range children {

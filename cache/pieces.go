@@ -8,18 +8,20 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Claim is a sample being filled in pieces: Cache.Claim -> WriteAt any number of times -> Publish or Abort. Parts never written are zeros, or what the
-// slot held before. A Claim belongs to one goroutine at a time, and MUST end by Publish or Abort: until then the sample is BUSY for everybody. Closing the
-// cache aborts it.
+// Claim fills a sample in pieces: Cache.Claim, then WriteAt any number of times, then Publish or
+// Abort. Parts that are never written are zeros, or the old bytes of the slot. A Claim belongs to
+// one goroutine at a time. The caller MUST Publish or Abort it: until then the sample is Busy for
+// all other clients. Close of the cache aborts it.
 type Claim struct {
 	c       *Cache
 	f       fill
-	written uint64 // bytes written from the start on without a gap or a step back: f.crc is theirs
-	inOrder bool   // false once a piece came out of order
+	written uint64 // bytes written in order from the start; f.crc is their checksum
+	inOrder bool   // false after a piece out of order
 	open    bool
 }
 
-// Claim makes a sample of length bytes the caller's to fill, and takes its memory. The Claim is nil unless the result is Stored. Errors as Set.
+// Claim claims a sample of length bytes and allocates its memory. The Claim is nil unless the
+// result is Stored. It returns the errors of Set.
 func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	l, err := c.enterToWrite("claim a sample")
 	if err != nil {
@@ -35,7 +37,8 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	k := &Claim{c: c, inOrder: true}
 	r, err := c.claimOrWait(uint64(i), uint64(length), flags, &k.f)
 	if r == Stored && err == nil {
-		if err := c.seg.AllocatePayload(k.f.offset, k.f.length); err != nil { // so that a part never written is zeros, not a hole
+		// Allocate, so that parts that are never written are zeros and no hole.
+		if err := c.seg.AllocatePayload(k.f.offset, k.f.length); err != nil {
 			r, err = c.writeFailed(&k.f, err)
 			c.countResult(r, err)
 			return nil, r, err
@@ -51,11 +54,12 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 // Sample returns the index of the claimed sample.
 func (k *Claim) Sample() int { return int(k.f.sample) }
 
-// Len returns the length the sample was claimed with, in bytes.
+// Len returns the length of the claimed sample in bytes.
 func (k *Claim) Len() int { return int(k.f.length) }
 
-// WriteAt writes a piece at an offset of the sample; it is an io.WriterAt. ErrSchema past the sample's end, which writes nothing and leaves the claim open.
-// ErrFull and ErrSystem end the claim by aborting it. ErrInvalid when the claim has ended, ErrClosed.
+// WriteAt writes a piece at an offset of the sample, like io.WriterAt. ErrSchema, for a piece past
+// the sample's end, writes nothing and leaves the claim open. ErrFull and ErrSystem abort the
+// claim. Other errors: ErrInvalid when the claim has ended, ErrClosed.
 func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 	l, err := k.enter("write to")
 	if err != nil {
@@ -63,7 +67,8 @@ func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 	}
 	defer l.leave()
 	if offset < 0 || uint64(offset) > k.f.length || uint64(len(p)) > k.f.length-uint64(offset) {
-		return 0, fmt.Errorf("%w: a piece of %d bytes at %d, sample %d was claimed with %d", shm.ErrSchema, len(p), offset, k.f.sample, k.f.length)
+		return 0, fmt.Errorf("%w: a piece of %d bytes at %d, sample %d was claimed with %d", shm.ErrSchema,
+			len(p), offset, k.f.sample, k.f.length)
 	}
 	if len(p) == 0 {
 		return 0, nil
@@ -86,7 +91,8 @@ func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 	return n, nil
 }
 
-// Publish makes the sample READY and ends the claim. ErrLost, ErrInvalid when the claim has ended, ErrClosed, ErrSystem.
+// Publish makes the sample READY and ends the claim. Errors: ErrLost, ErrInvalid when the claim has
+// ended, ErrClosed, ErrSystem.
 func (k *Claim) Publish() error {
 	l, err := k.enter("publish")
 	if err != nil {
@@ -102,7 +108,7 @@ func (k *Claim) Publish() error {
 	return k.c.publish(&k.f)
 }
 
-// readBack computes the checksum of what the pieces came to.
+// readBack computes the checksum from the payload.
 func (k *Claim) readBack() error {
 	k.f.crc = 0
 	buffer := make([]byte, min(k.f.length, 1<<20))
@@ -117,10 +123,11 @@ func (k *Claim) readBack() error {
 	return nil
 }
 
-// Abort gives the claim up. One that has ended, or was ended by closing the cache, is left alone. ErrLost.
+// Abort gives the claim up. It does nothing for a claim that has ended, also by Close of the cache.
+// It returns ErrLost.
 func (k *Claim) Abort() error {
 	l, err := k.c.enter()
-	if err != nil || !k.open { // Close gave it up
+	if err != nil || !k.open { // Close has aborted it
 		if err == nil {
 			l.leave()
 		}
@@ -133,7 +140,8 @@ func (k *Claim) Abort() error {
 
 func (k *Claim) enter(verb string) (*stripe, error) {
 	if !k.open {
-		return nil, fmt.Errorf("%w: cannot %s a claim that has ended; claim sample %d again", shm.ErrInvalid, verb, k.f.sample)
+		return nil, fmt.Errorf("%w: cannot %s a claim that has ended; claim sample %d again", shm.ErrInvalid,
+			verb, k.f.sample)
 	}
 	return k.c.enter()
 }

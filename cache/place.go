@@ -5,7 +5,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// takePlace gives a claimed sample its slot or extent, unless it has one that fits. Full: the claim was aborted.
+// takePlace takes a slot or an extent for a claimed sample that has none. After Full the claim is
+// aborted.
 func (c *Cache) takePlace(f *fill) (Result, error) {
 	if c.layout.Place(f.word) == 0 {
 		var r Result
@@ -28,8 +29,9 @@ func (c *Cache) takePlace(f *fill) (Result, error) {
 	return Stored, nil
 }
 
-// takeSlot finds a free slot. The slot table names the sample, so a slot is never taken by nobody; the intent says where to look if we die
-// before the word names it.
+// takeSlot takes a free slot. The slot table names the sample at once, so a taken slot always has a
+// holder. The intent names the slot for the client that reclaims it, if this process dies before
+// the index word names it.
 func (c *Cache) takeSlot(f *fill) (Result, error) {
 	free := shm.FreeFrom(c.seg.FreeFrom().Load())
 	_, intent := c.seg.Claim(c.record, f.entry)
@@ -44,7 +46,8 @@ func (c *Cache) takeSlot(f *fill) (Result, error) {
 			continue
 		}
 		fault.At("slot.taken")
-		// Once: if somebody moved it, it is a matter of a longer scan, and if a slot was freed it must not rise.
+		// One try: another client may have moved the cursor, which only makes scans longer, or
+		// freed a slot, and then it must not rise.
 		c.seg.FreeFrom().CompareAndSwap(uint64(free), uint64(shm.NewFreeFrom(free.Seq(), uint32(s+1))))
 		if !c.name(f, s+1) {
 			return Busy, c.lost(f)
@@ -56,8 +59,10 @@ func (c *Cache) takeSlot(f *fill) (Result, error) {
 	return Full, c.abort(f)
 }
 
-// takeExtent allocates from the end of the arena. The intent names the extent before it is taken; who takes our claims back gives it to the sample if
-// arena_next shows that it was taken. One extent of this owner at a time: two intents that end at the same unit could not be told apart.
+// takeExtent allocates from the end of the arena. It stores the intent before it takes the extent.
+// A client that reclaims our claims gives the extent to the sample if arena_next shows that we took
+// it. This owner takes one extent at a time: a reclaim could not tell apart two intents that end at
+// the same unit.
 func (c *Cache) takeExtent(f *fill) (Result, error) {
 	units := shm.UnitsFor(f.length)
 	_, intent := c.seg.Claim(c.record, f.entry)
@@ -76,7 +81,7 @@ func (c *Cache) takeExtent(f *fill) (Result, error) {
 			continue
 		}
 		fault.At("extent.taken")
-		c.setLength(f.sample, f.length) // before the name: a named extent's length is known
+		c.setLength(f.sample, f.length) // before the name: a named extent has its length
 		named := c.name(f, a.Unit()+1)
 		if named {
 			fault.At("extent.named")
@@ -89,7 +94,8 @@ func (c *Cache) takeExtent(f *fill) (Result, error) {
 	}
 }
 
-// setLength stores the length of an extent. Only who has the claim of the sample, or takes it back, may.
+// setLength stores the length of an extent. Only the client that holds or reclaims the claim of the
+// sample may call it.
 func (c *Cache) setLength(sample, length uint64) {
 	meta := c.seg.Meta(sample)
 	meta.Store(uint64(shm.Meta(meta.Load()).With(uint32(length))))
@@ -105,8 +111,8 @@ func (c *Cache) name(f *fill, place uint64) bool {
 	return true
 }
 
-// freeSlot gives a slot back if its table says that sample has it. The cursor moves in any case: whoever freed the slot before may have died before
-// moving it.
+// freeSlot frees a slot if its table names sample. It moves the cursor in any case: the client that
+// freed the slot may have died before it moved the cursor.
 func (c *Cache) freeSlot(slot, sample uint64, freed, moved string) {
 	if c.seg.SlotSample(slot).CompareAndSwap(sample+1, 0) {
 		fault.At(freed)

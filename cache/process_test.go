@@ -19,10 +19,11 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Processes of their own run a script of the commands below, one a line on stdin, and answer each with a line.
+// A child process runs a script of the commands below, one a line on stdin, and answers each with a
+// line.
 const childVariable = "STOCACHED_TEST_CHILD"
 
-// TestMain lets this binary be such a process, or a stress worker.
+// TestMain lets this binary be such a child, or a stress worker.
 func TestMain(m *testing.M) {
 	switch path := os.Getenv(childVariable); {
 	case len(os.Args) == 6 && os.Args[1] == "work":
@@ -37,7 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script attaches, says "attached", and does what it is told until stdin ends. It leaves without closing, as a program that returns from main does.
+// script attaches, prints "attached", and runs commands until stdin ends. It exits without Close,
+// like a program that returns from main.
 func script(path string, in io.Reader, out io.Writer) {
 	seg, err := shm.Open(path, shm.OpenOptions{})
 	if err != nil {
@@ -60,7 +62,7 @@ func script(path string, in io.Reader, out io.Writer) {
 		case "set", "overwrite", "wait":
 			r, err := c.Set(i, data(), map[string]cache.Flags{"overwrite": cache.Overwrite, "wait": cache.Wait}[verb])
 			fmt.Fprintln(out, r, err)
-		case "claim": // and write it all
+		case "claim": // and write all of it
 			var r cache.Result
 			if claim, r, err = c.Claim(i, n, 0); claim != nil {
 				claim.WriteAt(data(), 0)
@@ -76,7 +78,7 @@ func script(path string, in io.Reader, out io.Writer) {
 		case "recover":
 			n, err := c.Recover()
 			fmt.Fprintln(out, n, err)
-		case "spawn": // a process that outlives us and has our data descriptor
+		case "spawn": // a process that outlives this one and has its data descriptor
 			cmd := exec.Command("/bin/sleep", "60")
 			cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(seg.FD()), "data")}
 			cmd.Stdout = nil
@@ -97,13 +99,14 @@ type child struct {
 	gone  bool
 }
 
-// start starts one and waits until it is attached, or has died of its fault while attaching. It is gone when the test ends.
+// start starts a child and waits until it is attached, or has died of its fault before that. The
+// child ends with the test.
 func start(t testing.TB, path, fault string) *child {
 	t.Helper()
 	return startIn(t, path, fault, 0)
 }
 
-// startIn starts one in new namespaces of the kernel, with CLONE_NEW... flags.
+// startIn starts a child in new namespaces of the kernel, with CLONE_NEW... flags.
 func startIn(t testing.TB, path, fault string, namespaces uintptr) *child {
 	t.Helper()
 	exe, err := os.Executable()
@@ -139,7 +142,7 @@ func startIn(t testing.TB, path, fault string, namespaces uintptr) *child {
 	return c
 }
 
-// tell gives a command without waiting for its answer.
+// tell sends a command without waiting for its answer.
 func (c *child) tell(format string, args ...any) {
 	fmt.Fprintf(c.in, format+"\n", args...)
 }
@@ -150,7 +153,7 @@ func (c *child) hear() string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// ask gives a command and checks its answer.
+// ask sends a command and checks its answer.
 func (c *child) ask(want, format string, args ...any) {
 	c.t.Helper()
 	c.tell(format, args...)
@@ -159,7 +162,7 @@ func (c *child) ask(want, format string, args ...any) {
 	}
 }
 
-// kill ends it by SIGKILL, if it still runs, and waits until the kernel has freed all it held.
+// kill ends the child by SIGKILL, if it still runs, and waits until the kernel has freed its locks.
 func (c *child) kill() {
 	if !c.gone {
 		c.gone = true
@@ -168,7 +171,7 @@ func (c *child) kill() {
 	}
 }
 
-// died waits for a child that kills itself at its fault point; ending in any other way fails the test.
+// died waits for a child that kills itself at its fault point. Any other end fails the test.
 func (c *child) died() {
 	c.t.Helper()
 	c.gone = true
@@ -180,7 +183,7 @@ func (c *child) died() {
 	}
 }
 
-// stopped waits until it has stopped.
+// stopped waits until the child has stopped.
 func (c *child) stopped() {
 	c.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {

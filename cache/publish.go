@@ -8,19 +8,19 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// writePiece is how much is written and then checksummed, while it is in the processor's cache: less than that cache has, and so much that a usual sample is one
-// system call.
+// writePiece is the number of bytes that write writes and then checksums. It is smaller than the
+// processor's cache, and so large that most samples take one system call.
 const writePiece = 256 << 10
 
-// write puts the parts of a sample into its place, one behind the other, and adds up the checksum. Full: no pages; the claim was aborted,
-// as after any error.
+// write writes the parts of a sample into its place, one after the other, and computes the
+// checksum. Full means no pages. After Full or an error the claim is aborted.
 func (c *Cache) write(f *fill, parts [][]byte) (Result, error) {
 	at := f.offset
 	for _, p := range parts {
 		for len(p) > 0 {
 			piece := p[:min(len(p), writePiece)]
 			half := f.offset + (f.length+1)/2
-			if fault.Enabled && at < half { // a test can die when half of it is written
+			if fault.Enabled && at < half { // a test can kill the process after half of the bytes
 				piece = piece[:min(uint64(len(piece)), half-at)]
 			}
 			if _, err := c.seg.WritePayload(piece, at); err != nil {
@@ -37,7 +37,7 @@ func (c *Cache) write(f *fill, parts [][]byte) (Result, error) {
 	return Stored, nil
 }
 
-// writeFailed aborts a fill that could not be written.
+// writeFailed aborts a fill after a failed write.
 func (c *Cache) writeFailed(f *fill, err error) (Result, error) {
 	if lost := c.abort(f); lost != nil {
 		return Busy, errors.Join(err, lost)
@@ -48,7 +48,7 @@ func (c *Cache) writeFailed(f *fill, err error) (Result, error) {
 	return Busy, err
 }
 
-// publish makes a written sample READY. ErrLost.
+// publish makes a written sample READY. It returns ErrLost.
 func (c *Cache) publish(f *fill) error {
 	c.settle(f)
 	content, meta := f.crc, c.seg.Meta(f.sample)
@@ -59,7 +59,8 @@ func (c *Cache) publish(f *fill) error {
 	meta.Store(uint64(shm.Meta(meta.Load()).Published(content)))
 	fault.At("publish.meta")
 	ready := c.layout.Pack(shm.Ready, 0, c.layout.Generation(f.word), c.layout.Place(f.word))
-	if !c.seg.Word(f.sample).CompareAndSwap(uint64(f.word), uint64(ready)) { // releases payload and meta to whoever loads the word
+	// The CAS releases payload and meta to readers that load the word.
+	if !c.seg.Word(f.sample).CompareAndSwap(uint64(f.word), uint64(ready)) {
 		return c.lost(f)
 	}
 	fault.At("publish.word")
@@ -70,7 +71,8 @@ func (c *Cache) publish(f *fill) error {
 	return nil
 }
 
-// abort gives a claim up: the slot becomes free, an extent stays with the sample. ErrLost.
+// abort gives a claim up. Its slot becomes free; an extent stays with the sample. It returns
+// ErrLost.
 func (c *Cache) abort(f *fill) error {
 	c.settle(f)
 	place := c.layout.Place(f.word)

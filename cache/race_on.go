@@ -2,5 +2,6 @@
 
 package cache
 
-// raceDetector: it sees nothing of mapped memory, so an order that counters in the segment make must be made once more in ordinary memory for it.
+// raceDetector says that the race detector runs. It does not see mapped memory, so ordinary memory
+// must repeat the order that counters in the segment establish.
 const raceDetector = true

@@ -8,19 +8,22 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// copyTries is how often a copy is made again because the sample changed underneath; then it is a miss. A sample changes by a clear or
-// an overwrite, so even twice in a row is rare.
+// copyTries is how often a copy is made again because the sample changed during the copy. After
+// that it is a miss. Only a clear or an overwrite changes a sample, so even two changes in a row
+// are rare.
 const copyTries = 16
 
-// View returns a sample as memory of the cache, and whether it was READY. See Views in the package comment for what the bytes may show and how long;
-// the slice MUST NOT be written to. ErrIndex, ErrClosed, ErrCorrupt.
+// View returns a sample as memory of the cache, and whether it was READY. The package comment,
+// Views, says what the bytes may show and how long. The caller MUST NOT write to the slice. Errors:
+// ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) {
 	l := c.stripeNow()
-	l.entered.Add(1) // as enter, but in line: a view costs little more than two atomic additions
+	l.entered.Add(1) // enter inlined: a view costs little more than two atomic additions
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return nil, false, c.refuseRead(l, i)
 	}
-	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes // in a fixed-size cache the word says it all
+	// in a fixed-size cache the word alone is enough
+	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes
 	if w.State() != shm.Ready {
 		return nil, false, c.miss(l, uint64(i), w)
 	}
@@ -40,7 +43,7 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 	return view, true, nil
 }
 
-// corruptRead ends a read of a sample whose index record cannot be.
+// corruptRead ends a read of a sample with an impossible index record.
 func (c *Cache) corruptRead(l *stripe, sample uint64, w shm.Word, m shm.Meta) error {
 	defer l.leave()
 	return c.corruptWord(sample, w, m)
@@ -56,7 +59,7 @@ func (c *Cache) miss(l *stripe, sample uint64, w shm.Word) error {
 	return nil
 }
 
-// refuseRead ends a read that cannot begin.
+// refuseRead ends a read of a closed cache or of an invalid index.
 func (c *Cache) refuseRead(l *stripe, i int) error {
 	defer l.leave()
 	if c.closed.Load() {
@@ -65,7 +68,7 @@ func (c *Cache) refuseRead(l *stripe, i int) error {
 	return c.checkIndex(i)
 }
 
-// find loads the two words of a sample so that they belong together, and says whether it is READY.
+// find loads a consistent pair of a sample's words, and says whether it is READY.
 func (c *Cache) find(sample uint64) (shm.Word, shm.Meta, bool) {
 	for r := c.indexRecord(sample); ; {
 		w, m, ok := r.load()
@@ -75,14 +78,15 @@ func (c *Cache) find(sample uint64) (shm.Word, shm.Meta, bool) {
 	}
 }
 
-// indexRecord is the two words of a sample in the index.
+// indexRecord holds the two words of a sample in the index.
 type indexRecord struct{ word, meta *atomic.Uint64 }
 
 func (c *Cache) indexRecord(sample uint64) indexRecord {
 	return indexRecord{c.seg.Word(sample), c.seg.Meta(sample)}
 }
 
-// load begins a look at a sample, or a copy of it: its two words, and whether it is READY. What they say belongs together only if it is unchanged at the end.
+// load begins a read: it loads the two words of a sample, and says whether the sample is READY. The
+// words belong together only if unchanged returns true at the end of the read.
 func (r indexRecord) load() (shm.Word, shm.Meta, bool) {
 	w := shm.Word(r.word.Load())
 	if w.State() != shm.Ready {
@@ -92,13 +96,14 @@ func (r indexRecord) load() (shm.Word, shm.Meta, bool) {
 	return w, shm.Meta(r.meta.Load()), true
 }
 
-// unchanged ends it: whether the sample was the same all the time. The word comes first; docs/spec/protocol.md, Memory order, says why.
+// unchanged ends a read: it says whether the sample stayed the same. It loads the word first;
+// docs/spec/protocol.md, Memory order, gives the reason.
 func (r indexRecord) unchanged(w shm.Word, m shm.Meta) bool {
-	shm.LoadFence() // the loads of a copy come before these
+	shm.LoadFence() // a copy's loads come before these
 	return r.word.Load() == uint64(w) && r.meta.Load() == uint64(m)
 }
 
-// length returns the bytes of a READY sample. Bound it before use.
+// length returns the bytes of a READY sample. The caller checks it before use.
 func (c *Cache) length(m shm.Meta) uint64 {
 	if c.variable {
 		return uint64(m.Content())
@@ -106,7 +111,7 @@ func (c *Cache) length(m shm.Meta) uint64 {
 	return c.sampleBytes
 }
 
-// checkStates tells a miss from a state that cannot be.
+// checkStates returns an error for an impossible state, and nil for a miss.
 func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 	if w.State() > shm.Ready {
 		return c.corruptWord(sample, w, 0)
@@ -114,18 +119,19 @@ func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 	return nil
 }
 
-// locate returns where in the payload a READY sample of a length lies. false: outside of what it may have, so that no word, however
-// corrupt, leads out of the payload.
+// locate returns the offset in the payload of a READY sample with this length. It returns false for
+// a place outside the payload, so that no corrupt word leads there.
 func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
-	place := c.layout.Place(w) - 1 // none becomes huge
+	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
 	if c.variable {
 		return place * shm.UnitBytes, place < c.units && length <= c.sampleBytes && shm.UnitsFor(length) <= c.units-place
 	}
 	return place * c.stride, place < c.slots
 }
 
-// Get copies a sample into dst and returns its length, and whether it was READY; on a miss dst may hold anything. The copy is never torn.
-// ErrSchema when dst is too short, with the length needed as the first result; ErrIndex, ErrClosed, ErrCorrupt.
+// Get copies a sample into dst. It returns its length, and whether it was READY. On a miss dst may
+// hold anything. The copy is never torn. Errors: ErrSchema when dst is too short (the first result
+// is the length), ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
 	l := c.stripeNow()
 	l.entered.Add(1)
@@ -144,7 +150,7 @@ func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
 	return n, hit, err
 }
 
-// Copy is Get that counts neither a hit nor a miss: for a sample that was asked for, and counted, before.
+// Copy is Get without counting: for a sample that an earlier call has counted.
 func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
 	l := c.stripeNow()
 	l.entered.Add(1)
@@ -155,7 +161,7 @@ func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
 	return c.copySample(uint64(i), dst)
 }
 
-// copySample copies a READY sample and checks afterwards that it was the same all the time.
+// copySample copies a READY sample, and checks after the copy that the sample has not changed.
 func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
 	record := c.indexRecord(sample)
 	for range copyTries {
@@ -177,7 +183,7 @@ func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
 		case !placed:
 			return 0, false, c.corruptWord(sample, w, m)
 		case !fits:
-			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer only %d", shm.ErrSchema, sample, n, len(dst))
+			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d", shm.ErrSchema, sample, n, len(dst))
 		default:
 			return int(n), true, nil
 		}
@@ -185,7 +191,7 @@ func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
 	return 0, false, nil
 }
 
-// copyBytes is copy, in whose middle a test can stop.
+// copyBytes is copy with a fault point in the middle, at which a test can stop.
 func copyBytes(dst, src []byte) {
 	if fault.Enabled {
 		half := len(src) / 2
@@ -197,9 +203,11 @@ func copyBytes(dst, src []byte) {
 	copy(dst, src)
 }
 
-// Peek copies the bytes of a sample's slot whatever its state into dst, zeros where nothing was ever written, and returns whether the sample has a
-// slot: with first-indices always below slots, else when it is READY. It reads with pread, so that holes stay holes; it is
-// neither counted nor checked for tearing. Fixed size only: ErrSchema otherwise or when dst is too short; ErrIndex, ErrClosed, ErrSystem.
+// Peek copies the bytes of a sample's slot into dst, whatever the sample's state. Bytes that were
+// never written are zeros. It returns whether the sample has a slot: with first-indices each sample
+// below slots, else each READY sample. It reads with pread, so that holes stay holes. It counts
+// nothing, and the copy may be torn. Errors: ErrSchema for a variable-size cache or a short dst,
+// ErrIndex, ErrClosed, ErrSystem.
 func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -212,7 +220,8 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 	case c.variable:
 		return 0, false, fmt.Errorf("%w: samples of a variable-size cache have no slots to peek at; use Get", shm.ErrSchema)
 	case c.sampleBytes > uint64(len(dst)):
-		return int(c.sampleBytes), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer only %d", shm.ErrSchema, i, c.sampleBytes, len(dst))
+		return int(c.sampleBytes), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d",
+			shm.ErrSchema, i, c.sampleBytes, len(dst))
 	}
 	var offset uint64
 	if c.seg.FirstCome() {

@@ -2,8 +2,9 @@ package cache
 
 import "iter"
 
-// Ready goes over the samples that are READY as it comes to them, in the order of their indices, with a view of each. Not counted. It ends early when
-// the handle is closed; the loop's body may do anything, closing included.
+// Ready iterates over the READY samples in the order of their indices, with a view of each. It
+// checks each sample when it comes to it, and counts no hits. It ends early when the handle is
+// closed. The loop's body may call anything, Close too.
 func (c *Cache) Ready() iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		for i := range c.samples {

@@ -5,16 +5,19 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// reclaimOf reclaims the claims of an owner if it is dead. false: it lives, or another goroutine of this handle is reclaiming.
+// reclaimOf reclaims the claims of an owner if it is dead. It returns false if the owner lives, or
+// if another goroutine of this handle reclaims.
 func (c *Cache) reclaimOf(owner uint32) (bool, error) {
 	if owner == 0 || owner > c.seg.ClientRecords {
 		return false, c.corrupt("a claim of client %d, the table has %d records", owner, c.seg.ClientRecords)
 	}
-	if owner == c.owner || !c.takingBack.CompareAndSwap(false, true) {
+	if owner == c.owner || !c.reclaiming.CompareAndSwap(false, true) {
 		return false, nil
 	}
-	defer c.takingBack.Store(false)
-	ok, err := c.locks.TryLock(owner - 1) // the kernel frees it with the owner's last thread: from here on no store of the owner can happen
+	defer c.reclaiming.Store(false)
+	// The kernel frees the lock after the owner's last thread has ended, so the owner cannot store
+	// any more.
+	ok, err := c.locks.TryLock(owner - 1)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -22,14 +25,15 @@ func (c *Cache) reclaimOf(owner uint32) (bool, error) {
 	return true, c.locks.Unlock(owner - 1)
 }
 
-// reclaimRecord reclaims every claim that a record lists and returns how many there were. The caller MUST hold the record's lock, and none of its owner's
-// threads may be in the protocol. It may be repeated from the start if its caller dies at any point; docs/spec/protocol.md says why.
+// reclaimRecord reclaims the claims that a record lists and returns their number. The caller MUST
+// hold the record's lock, and no thread of its owner may run the protocol. If the caller dies,
+// another client may repeat it from the start; docs/spec/protocol.md gives the reason.
 func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 	for e := range shm.ClaimsPerClient {
 		entry, intent := c.seg.Claim(record, e)
 		listed := entry.Load()
 		if listed == 0 {
-			if intent.Load() != 0 { // cannot be; but our own claims rely on it
+			if intent.Load() != 0 { // impossible, but our own claims rely on it
 				intent.Store(0)
 			}
 			continue
@@ -47,7 +51,8 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 	return claims
 }
 
-// reclaimSample empties a sample that the record's owner was filling; false if it was not.
+// reclaimSample empties a sample that the record's owner was filling. It returns false if the owner
+// was not filling it.
 func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
 	word := c.seg.Word(sample)
 	w := shm.Word(word.Load())
@@ -63,14 +68,15 @@ func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
 	}
 	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, keep)
 	if !word.CompareAndSwap(uint64(w), uint64(empty)) {
-		return false // a foreign hand
+		return false // a client broke the protocol
 	}
 	fault.At("reclaim.word")
 	return true
 }
 
-// freeSlotsOfDead frees the slot of a dead claim: the one the word names, and those of the intents of every entry that lists the sample. Two threads
-// of the dead client may both have listed it; only the one that claimed it has an intent, and the other's entry may come first.
+// freeSlotsOfDead frees the slots of a dead claim: the one that the word names, and the intents of
+// all entries that list the sample. Two threads of the dead client may have listed the sample. Only
+// the one that claimed it has an intent, and the other's entry may come first.
 func (c *Cache) freeSlotsOfDead(record uint32, sample uint64, w shm.Word) {
 	free := func(place uint64) {
 		if place-1 < c.slots { // 0 is none
@@ -85,8 +91,9 @@ func (c *Cache) freeSlotsOfDead(record uint32, sample uint64, w shm.Word) {
 	}
 }
 
-// extentOfDead returns the place that the sample of a dead claim keeps: the one the word names, else that of an intent if arena_next shows that the extent was
-// taken and nothing behind it was.
+// extentOfDead returns the place that the sample of a dead claim keeps. This is the extent that the
+// word names. Without one it is the extent of an intent, if arena_next shows that the owner took it
+// as the last extent.
 func (c *Cache) extentOfDead(record uint32, sample uint64, w shm.Word) uint64 {
 	if place := c.layout.Place(w); place != 0 {
 		return place
@@ -97,24 +104,24 @@ func (c *Cache) extentOfDead(record uint32, sample uint64, w shm.Word) uint64 {
 		unit, units := shm.Intent(intent.Load()).Extent()
 		if entry.Load() == sample+1 && units > 0 && a.Owner() == record+1 && a.Unit() == unit+units {
 			length := min(units*shm.UnitBytes, shm.MaxSampleBytes)
-			c.setLength(sample, length) // before the word: a named extent's length is known
+			c.setLength(sample, length) // before the word: a named extent has its length
 			return unit + 1
 		}
 	}
 	return 0
 }
 
-// Recover takes back what dead clients left claimed and returns how many claims that were. Sets do it by themselves where they meet one.
-// ErrReadOnly, ErrClosed, ErrSystem.
+// Recover reclaims the claims of dead clients and returns their number. A Set that meets such a
+// claim reclaims it by itself. Errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Recover() (int, error) {
 	l, err := c.enterToWrite("recover")
 	if err != nil {
 		return 0, err
 	}
 	defer l.leave()
-	for wait := (backoff{}); !c.takingBack.CompareAndSwap(false, true); wait.sleep() {
+	for wait := (backoff{}); !c.reclaiming.CompareAndSwap(false, true); wait.sleep() {
 	}
-	defer c.takingBack.Store(false)
+	defer c.reclaiming.Store(false)
 	claims := 0
 	for r := range c.recordsUsed() {
 		if r == c.record || c.claimsListed(r) == 0 {
@@ -134,12 +141,12 @@ func (c *Cache) Recover() (int, error) {
 	return claims, nil
 }
 
-// recordsUsed is how many client records were ever used.
+// recordsUsed returns the number of client records that clients have used so far.
 func (c *Cache) recordsUsed() uint32 {
 	return uint32(min(c.seg.ClientsHigh().Load(), uint64(c.seg.ClientRecords)))
 }
 
-// claimsListed is how many entries of a record name a sample.
+// claimsListed returns how many entries of a record list a sample.
 func (c *Cache) claimsListed(record uint32) (n int) {
 	for e := range shm.ClaimsPerClient {
 		if entry, _ := c.seg.Claim(record, e); entry.Load() != 0 {

@@ -2,20 +2,20 @@ package cache
 
 import "fmt"
 
-// Result is the answer of a set or a claim. Same numbers as enum stoc_code.
+// Result is the result of a set or a claim. Its numbers are those of enum stoc_code.
 type Result uint8
 
 const (
-	Stored Result = iota // stored; of Claim: claimed, go on; of Clear: cleared
-	Exists               // the sample is READY already; nothing was done
-	Busy                 // another client is filling it, a clear is under way, or 32 claims are open; nothing was done
-	Full                 // no free slot, no arena space, or memory is short; nothing was done
-	Out                  // the sample can have no slot (first-indices); nothing was done
+	Stored Result = iota // stored. Claim: claimed. Clear: cleared
+	Exists               // the sample is READY already; the call did nothing
+	Busy                 // another client fills it, a clear is running, or 32 claims are open; the call did nothing
+	Full                 // no free slot, no arena space, or memory is short; the call did nothing
+	Out                  // the sample can have no slot (first-indices); the call did nothing
 )
 
 var resultNames = [...]string{"STORED", "EXISTS", "BUSY", "FULL", "OUT"}
 
-// String returns the result's name as the documents spell it.
+// String returns the result's name in the documents.
 func (r Result) String() string {
 	if int(r) < len(resultNames) {
 		return resultNames[r]
@@ -27,8 +27,8 @@ func (r Result) String() string {
 type Flags uint8
 
 const (
-	Overwrite Flags = 1 << iota // replace a READY sample instead of answering Exists
-	Wait                        // wait while Busy, polling, up to a minute; then Busy
+	Overwrite Flags = 1 << iota // replace a READY sample instead of returning Exists
+	Wait                        // poll while Busy, up to a minute; then return Busy
 )
 
 const flagsKnown = Overwrite | Wait

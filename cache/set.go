@@ -7,17 +7,19 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// waitAtMost is how long the flag Wait waits: longer than any fill takes, short enough that a stopped writer does not stop a job.
+// waitAtMost is the timeout of the flag Wait: longer than any fill, and so short that a stopped
+// writer does not stop a job.
 const waitAtMost = time.Minute
 
-// Set stores a sample if nobody has. data is copied; in a fixed-size cache it MUST have exactly the sample's size.
-// ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid (flags), ErrLost, ErrCorrupt, ErrSystem.
+// Set stores a sample that is not READY. It copies data; in a fixed-size cache data MUST have
+// exactly the sample's size. Errors: ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid
+// (flags), ErrLost, ErrCorrupt, ErrSystem.
 func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) {
 	parts := [1][]byte{data}
 	return c.SetParts(i, parts[:], flags)
 }
 
-// SetParts is Set of the parts one behind the other.
+// SetParts is Set of a sample that consists of the parts, one after the other.
 func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 	var length uint64
 	for _, p := range parts {
@@ -43,7 +45,7 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 	return r, err
 }
 
-// checkFill: ErrIndex, ErrSchema, ErrInvalid.
+// checkFill returns ErrIndex, ErrSchema or ErrInvalid.
 func (c *Cache) checkFill(i int, length uint64, flags Flags) error {
 	switch err := c.checkIndex(i); {
 	case err != nil:
@@ -51,14 +53,16 @@ func (c *Cache) checkFill(i int, length uint64, flags Flags) error {
 	case flags&^flagsKnown != 0:
 		return fmt.Errorf("%w: flags %#x, known are %#x", shm.ErrInvalid, flags, flagsKnown)
 	case !c.variable && length != c.sampleBytes:
-		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have %d", shm.ErrSchema, i, length, c.sampleBytes)
+		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have %d", shm.ErrSchema, i,
+			length, c.sampleBytes)
 	case length > c.sampleBytes:
-		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have at most %d", shm.ErrSchema, i, length, c.sampleBytes)
+		return fmt.Errorf("%w: sample %d with %d bytes, samples of this cache have at most %d", shm.ErrSchema,
+			i, length, c.sampleBytes)
 	}
 	return nil
 }
 
-// claimOrWait claims, again and again while it is Busy and Wait is asked for.
+// claimOrWait claims. With the flag Wait it repeats the claim while it is Busy.
 func (c *Cache) claimOrWait(sample, length uint64, flags Flags, f *fill) (Result, error) {
 	r, err := c.claim(sample, length, flags&Overwrite != 0, f)
 	if r != Busy || err != nil || flags&Wait == 0 {
@@ -74,7 +78,7 @@ func (c *Cache) claimOrWait(sample, length uint64, flags Flags, f *fill) (Result
 	return r, err
 }
 
-// countResult counts what a set or claim came to; what was stored is counted by publish.
+// countResult counts the result of a set or claim. publish counts Stored.
 func (c *Cache) countResult(r Result, err error) {
 	if err != nil {
 		return

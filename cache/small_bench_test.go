@@ -8,7 +8,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Batches of 256 small samples of many: the index does not fit the processor's caches.
+// Batches of 256 small samples of a large cache: the index exceeds the processor's caches.
 func BenchmarkGatherSmall(b *testing.B) {
 	const n, size = 300000, 3072
 	c := attach(b, mapped(b, shm.Options{Samples: n, SampleBytes: size}))

@@ -7,20 +7,20 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// State of a sample as callers see it. Same numbers as enum stoc_state_of.
+// State is the state of a sample for callers. Its numbers are those of enum stoc_state_of.
 type State uint8
 
 const (
 	StateEmpty   State = iota
-	StateWriting       // some client is filling it, or died doing so
+	StateWriting       // a client fills it, or died while it filled it
 	StateReady
 	StateOut     // it can have no slot (first-indices)
-	StateCorrupt // its word holds none of these
+	StateCorrupt // its word has another state
 )
 
 var stateNames = [...]string{"EMPTY", "WRITING", "READY", "OUT", "CORRUPT"}
 
-// String returns the state's name as the documents spell it.
+// String returns the state's name in the documents.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -28,7 +28,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// State returns the state of a sample at this moment. Not counted. ErrIndex, ErrClosed.
+// State returns the current state of a sample, and counts nothing. Errors: ErrIndex, ErrClosed.
 func (c *Cache) State(i int) (State, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -41,7 +41,8 @@ func (c *Cache) State(i int) (State, error) {
 	return c.state(uint64(i)), nil
 }
 
-// States writes the states of the samples from first on into dst. Not counted. ErrIndex unless all of them are samples; ErrClosed.
+// States writes the states of the samples from first on into dst, and counts nothing. Errors:
+// ErrIndex unless all of them are samples; ErrClosed.
 func (c *Cache) States(first int, dst []State) error {
 	l, err := c.enter()
 	if err != nil {
@@ -57,7 +58,7 @@ func (c *Cache) States(first int, dst []State) error {
 	return nil
 }
 
-// checkRange: ErrIndex unless first..first+n-1 are samples.
+// checkRange returns ErrIndex unless first..first+n-1 are samples.
 func (c *Cache) checkRange(first, n int) error {
 	if first < 0 || n < 0 || uint64(first) > c.samples || uint64(n) > c.samples-uint64(first) {
 		return fmt.Errorf("%w: %d samples from %d on, the cache has samples 0 to %d", shm.ErrIndex, n, first, c.samples-1)

@@ -6,35 +6,36 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Stats is what the counters of all clients, past ones included, add up to, and what a pass over the index finds. The counters are added up one by
-// one while others count, so the sums belong to no single instant. Read-only clients are not counted.
+// Stats holds the sums of the counters of all clients, past ones included, and the results of a
+// pass over the index. Clients may count while Stats reads one counter after the other, so the sums
+// belong to no single moment. Read-only clients do not count.
 type Stats struct {
 	Hits        uint64 `json:"hits"`         // samples found READY by get, view or gather
-	Misses      uint64 `json:"misses"`       // samples asked for and not READY, out-of-cache ones too
+	Misses      uint64 `json:"misses"`       // samples that were not READY, those without a slot too
 	Stored      uint64 `json:"stored"`       // samples published, overwrites too
 	Exists      uint64 `json:"exists"`       // sets of a sample that was READY already
-	Busy        uint64 `json:"busy"`         // races lost
-	Full        uint64 `json:"full"`         // sets refused for lack of a slot, of arena space or of memory
-	Out         uint64 `json:"out"`          // sets of a sample that has no slot (first-indices)
-	StoredBytes uint64 `json:"stored_bytes"` // payload bytes published
-	Recovered   uint64 `json:"recovered"`    // claims of dead owners taken back
-	Aborted     uint64 `json:"aborted"`      // claims given up by their own client
-	Lost        uint64 `json:"lost"`         // publishes refused: always a bug or a foreign hand
-	Retried     uint64 `json:"retried"`      // copies thrown away because the sample changed underneath
-	Corrupt     uint64 `json:"corrupt"`      // words, lengths or checksums that cannot be
-	Passed      uint64 `json:"passed"`       // samples outside the schema that went uncached
+	Busy        uint64 `json:"busy"`         // lost races
+	Full        uint64 `json:"full"`         // sets without a free slot, arena space or memory
+	Out         uint64 `json:"out"`          // sets of samples that have no slot (first-indices)
+	StoredBytes uint64 `json:"stored_bytes"` // payload bytes that were published
+	Recovered   uint64 `json:"recovered"`    // reclaimed claims of dead clients
+	Aborted     uint64 `json:"aborted"`      // claims that their own client gave up
+	Lost        uint64 `json:"lost"`         // refused publishes: always a bug, or a process that broke the protocol
+	Retried     uint64 `json:"retried"`      // copies repeated because the sample changed during the copy
+	Corrupt     uint64 `json:"corrupt"`      // impossible words, lengths or checksums
+	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached
 
-	Ready          uint64 `json:"ready"`            // samples READY now
-	ReadyBytes     uint64 `json:"ready_bytes"`      // their bytes
-	ArenaNextBytes uint64 `json:"arena_next_bytes"` // of the arena ever allocated since the last clear; 0 with slots
-	ArenaLostBytes uint64 `json:"arena_lost_bytes"` // of these, what no index word names; regained by a clear
+	Ready          uint64 `json:"ready"`            // samples that are READY now
+	ReadyBytes     uint64 `json:"ready_bytes"`      // bytes of these samples
+	ArenaNextBytes uint64 `json:"arena_next_bytes"` // arena bytes allocated since the last clear; 0 with slots
+	ArenaLostBytes uint64 `json:"arena_lost_bytes"` // of these, bytes that no index word names; a clear frees them
 	ClientsLive    uint64 `json:"clients_live"`
-	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, claims left or not
+	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, with or without claims
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	Clears         uint64 `json:"clears"`
 }
 
-// Stats adds up. It takes about 6 ms for a million samples. ErrClosed, ErrSystem.
+// Stats computes the sums. It takes about 6 ms for a million samples. Errors: ErrClosed, ErrSystem.
 func (c *Cache) Stats() (Stats, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -43,9 +44,10 @@ func (c *Cache) Stats() (Stats, error) {
 	defer l.leave()
 	var s Stats
 	sums := [shm.CounterCount]*uint64{
-		shm.Hits: &s.Hits, shm.Misses: &s.Misses, shm.Stored: &s.Stored, shm.Exists: &s.Exists, shm.Busy: &s.Busy, shm.Full: &s.Full, shm.Out: &s.Out,
-		shm.StoredBytes: &s.StoredBytes, shm.Recovered: &s.Recovered, shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried,
-		shm.Corrupt: &s.Corrupt, shm.Passed: &s.Passed,
+		shm.Hits: &s.Hits, shm.Misses: &s.Misses, shm.Stored: &s.Stored, shm.Exists: &s.Exists, shm.Busy: &s.Busy,
+		shm.Full: &s.Full, shm.Out: &s.Out, shm.StoredBytes: &s.StoredBytes, shm.Recovered: &s.Recovered,
+		shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried, shm.Corrupt: &s.Corrupt,
+		shm.Passed: &s.Passed,
 	}
 	records := c.recordsUsed()
 	for r := range records {
@@ -69,7 +71,7 @@ func (c *Cache) Stats() (Stats, error) {
 	if c.variable {
 		next := shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()
 		s.ArenaNextBytes = next * shm.UnitBytes
-		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may be ahead: it was counted earlier
+		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may exceed next, which was loaded later
 	}
 	s.Clears = shm.Phase(c.seg.Phase().Load()).Epoch()
 	probe, err := c.seg.ProbeLocks()
@@ -82,11 +84,12 @@ func (c *Cache) Stats() (Stats, error) {
 	return s, err
 }
 
-// ClientInfo is what a client record says about its client, or its last one. For people.
+// ClientInfo is the content of a client record: of its client, or of its last one. It is only for
+// display.
 type ClientInfo struct {
 	Record        uint32    `json:"record"`
 	Live          bool      `json:"live"`
-	PID           uint32    `json:"pid"` // as its own pid namespace shows it; 0 after a clean close
+	PID           uint32    `json:"pid"` // in its own pid namespace; 0 after a clean close
 	Kind          uint32    `json:"kind"`
 	Label         string    `json:"label"`
 	PIDNamespace  uint64    `json:"pid_namespace"`
@@ -96,7 +99,7 @@ type ClientInfo struct {
 	Claims        int       `json:"claims"`        // entries in use
 }
 
-// Clients lists the client records that were ever used. ErrClosed, ErrSystem.
+// Clients lists the client records that clients have used so far. Errors: ErrClosed, ErrSystem.
 func (c *Cache) Clients() ([]ClientInfo, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -112,8 +115,10 @@ func (c *Cache) Clients() ([]ClientInfo, error) {
 		get := func(offset uint64) uint64 { return c.seg.ClientWord(uint32(r), offset).Load() }
 		pid := get(shm.ClientPID)
 		clients[r] = ClientInfo{
-			Record: uint32(r), PID: uint32(pid), Kind: uint32(pid >> 32), PIDNamespace: get(shm.ClientPIDNamespace), StartTicks: get(shm.ClientStartTicks),
-			Registered: time.Unix(0, int64(get(shm.ClientRegistered))), Registrations: get(shm.ClientRegistrations), Claims: c.claimsListed(uint32(r)),
+			Record: uint32(r), PID: uint32(pid), Kind: uint32(pid >> 32),
+			PIDNamespace: get(shm.ClientPIDNamespace), StartTicks: get(shm.ClientStartTicks),
+			Registered:    time.Unix(0, int64(get(shm.ClientRegistered))),
+			Registrations: get(shm.ClientRegistrations), Claims: c.claimsListed(uint32(r)),
 		}
 		var label []byte
 		for k := uint64(0); k < shm.ClientLabelBytes; k++ {

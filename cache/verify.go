@@ -6,14 +6,15 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Verification is what Verify found.
+// Verification is the result of Verify.
 type Verification struct {
-	Checked int // samples that were READY
-	Corrupt int // of these, those that are not what was stored, and words that cannot be
-	Bad     int // the first corrupt one; -1: none
+	Checked int // READY samples
+	Corrupt int // of these, samples with another checksum or an impossible index record
+	Bad     int // the first corrupt sample; -1: none
 }
 
-// Verify compares the READY samples first..first+n-1 with their checksums. They do not count as hits; corrupt ones are counted. ErrIndex, ErrClosed.
+// Verify compares the READY samples first..first+n-1 with their checksums. It counts no hits, but
+// counts corrupt samples. Errors: ErrIndex, ErrClosed.
 func (c *Cache) Verify(first, n int) (Verification, error) {
 	v := Verification{Bad: -1}
 	l, err := c.enter()
@@ -25,7 +26,7 @@ func (c *Cache) Verify(first, n int) (Verification, error) {
 		return v, err
 	}
 	for i := first; i < first+n; i++ {
-		if c.closed.Load() { // Close waits for us, and this may take minutes
+		if c.closed.Load() { // Close waits for this call, which may take minutes
 			return v, errClosed
 		}
 		ready, good := c.verifySample(uint64(i))
@@ -42,7 +43,7 @@ func (c *Cache) Verify(first, n int) (Verification, error) {
 	return v, nil
 }
 
-// verifySample says whether a sample was READY, and whether nothing is wrong with it.
+// verifySample says whether a sample was READY, and whether it is correct.
 func (c *Cache) verifySample(sample uint64) (ready, good bool) {
 	record := c.indexRecord(sample)
 	for range copyTries {
@@ -59,5 +60,5 @@ func (c *Cache) verifySample(sample uint64) (ready, good bool) {
 			return true, good
 		}
 	}
-	return false, true // it keeps changing: not READY for long enough to be wrong
+	return false, true // it changes too often to check
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Cache is a handle: one attached client of a cache. Create and Attach make it; Close ends it.
+// Cache is a handle: one attached client of a cache. Create and Attach make it, and Close ends it.
 type Cache struct {
 	c   *cache.Cache
 	seg *shm.Segment
 
 	mu       sync.Mutex        // protects inflight
-	inflight map[int]*inflight // loads of GetOrLoad under way
+	inflight map[int]*inflight // loads of GetOrLoad that are inflight
 }
 
-// Results, flags, states and what Stats returns are those of package cache.
+// Results, flags, states and statistics are those of package cache.
 type (
 	Result       = cache.Result
 	Flags        = cache.Flags
@@ -31,13 +31,13 @@ type (
 )
 
 const (
-	Stored = cache.Stored // stored; of Claim: claimed, go on
-	Exists = cache.Exists // the sample is there already; nothing was done
-	Busy   = cache.Busy   // another client is filling it, or a clear is under way; nothing was done
-	Full   = cache.Full   // no free slot, no arena space, or memory is short; nothing was done
-	Out    = cache.Out    // the sample can have no slot (FirstIndices); nothing was done
+	Stored = cache.Stored // stored. Claim: claimed
+	Exists = cache.Exists // the sample is READY already; the call did nothing
+	Busy   = cache.Busy   // another client fills it, or a clear is running; the call did nothing
+	Full   = cache.Full   // no free slot, no arena space, or memory is short; the call did nothing
+	Out    = cache.Out    // the sample can have no slot (FirstIndices); the call did nothing
 
-	Overwrite = cache.Overwrite // replace a sample that is there
+	Overwrite = cache.Overwrite // replace a READY sample
 	Wait      = cache.Wait      // wait while Busy, up to a minute
 
 	StateEmpty   = cache.StateEmpty
@@ -46,14 +46,16 @@ const (
 	StateOut     = cache.StateOut
 	StateCorrupt = cache.StateCorrupt
 
-	Whole = cache.Whole // the field of Gather that means whole samples
-	Miss  = cache.Miss  // the length that Lengths gives for a sample that is not there
+	Whole = cache.Whole // the field number that makes Gather copy whole samples
+	Miss  = cache.Miss  // the length that Lengths writes for a sample that is not READY
 )
 
-// Create makes a cache and attaches to it. name "": it has none and goes with its last process; others get at it by /proc/<pid>/fd/<fd>. Names are 1 to 100 of
-// [A-Za-z0-9._-] with an alphanumeric first.
+// Create makes a cache and attaches to it. Names have 1 to 100 characters of [A-Za-z0-9._-], the
+// first alphanumeric. A cache with the name "" ends with its last process; other processes attach
+// by /proc/<pid>/fd/<fd>.
 //
-// ErrInvalid (every complaint about the options at once), ErrExists, ErrMemory with the numbers, ErrPermission, ErrSystem. On failure nothing is left behind.
+// Errors: ErrInvalid (all complaints about the options at once), ErrExists, ErrMemory with the
+// numbers, ErrPermission, ErrSystem. After a failure no cache is left.
 func Create(name string, o Options) (*Cache, error) {
 	seg, err := shm.Create(o.segment(name))
 	if err != nil {
@@ -66,9 +68,11 @@ func Create(name string, o Options) (*Cache, error) {
 	return c, err
 }
 
-// Attach attaches to a cache by its name or, with a slash, by path. Without permission to write it is read-only by itself; see ReadOnly.
+// Attach attaches to a cache by its name or, with a slash, by path. Without permission to write,
+// the handle is read-only; see ReadOnly.
 //
-// ErrNotFound, ErrPermission, ErrFormat, ErrVersion, ErrFingerprint, ErrMemory (limits of this process), ErrClients, ErrSystem.
+// Errors: ErrNotFound, ErrPermission, ErrFormat, ErrVersion, ErrFingerprint, ErrMemory (limits of
+// this process), ErrClients, ErrSystem.
 func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 	seg, err := shm.Open(nameOrPath, shm.OpenOptions{ReadOnly: o.ReadOnly, Fingerprint: o.Fingerprint})
 	if err != nil {
@@ -77,8 +81,9 @@ func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 	return attach(seg, o.Label)
 }
 
-// AttachFD attaches through a descriptor of the cache, as FD gives it, which stays the caller's: for a child process that got it by exec.Cmd's ExtraFiles.
-// Errors as Attach, and ErrInvalid for a descriptor that cannot serve.
+// AttachFD attaches through a descriptor of the cache, as FD returns it. The caller keeps the
+// descriptor. It is for a child process that got it through exec.Cmd's ExtraFiles. It returns the
+// errors of Attach, and ErrInvalid for an unsuitable descriptor.
 func AttachFD(fd int, o AttachOptions) (*Cache, error) {
 	seg, err := shm.OpenFD(fd, shm.OpenOptions{ReadOnly: o.ReadOnly, Fingerprint: o.Fingerprint})
 	if err != nil {
@@ -87,7 +92,7 @@ func AttachFD(fd int, o AttachOptions) (*Cache, error) {
 	return attach(seg, o.Label)
 }
 
-// attach makes the client of a segment, which it owns from here on.
+// attach makes the client of a segment, and owns the segment from then on.
 func attach(seg *shm.Segment, label string) (*Cache, error) {
 	c, err := cache.Attach(seg, cache.Options{Label: label})
 	if err != nil {
@@ -96,102 +101,123 @@ func attach(seg *shm.Segment, label string) (*Cache, error) {
 	return &Cache{c: c, seg: seg, inflight: make(map[int]*inflight)}, nil
 }
 
-// Remove removes a named cache. Processes that are attached keep it. ErrNotFound, ErrPermission (not a segment, or not ours), ErrSystem.
+// Remove removes a named cache. Attached processes keep it. Errors: ErrNotFound, ErrPermission (no
+// segment, or another user's), ErrSystem.
 func Remove(nameOrPath string) error { return shm.Unlink(nameOrPath) }
 
-// Close ends the handle: it waits for calls under way, aborts open claims and unmaps. Views of this handle are invalid afterwards. With UnlinkLast the cache goes too if
-// nobody else uses it. Later calls return ErrClosed; a second Close does nothing and returns the same.
+// Close ends the handle: it waits for calls under way, aborts open claims and unmaps. Views of this
+// handle are invalid afterwards. With UnlinkLast it removes the cache if no other client uses it.
+// Later calls return ErrClosed; a second Close does nothing and returns the same error.
 func (c *Cache) Close() error { return errors.Join(c.c.Close(), c.seg.Close()) }
 
 // Samples returns the number of samples of the dataset.
 func (c *Cache) Samples() int { return c.c.Samples() }
 
-// Slots returns how many samples fit; 0 in a variable-size cache, where that depends on their sizes.
+// Slots returns how many samples fit; 0 in a variable-size cache, where the number depends on their
+// sizes.
 func (c *Cache) Slots() int { return int(c.seg.Slots) }
 
-// SampleBytes returns the bytes of every sample; in a variable-size cache, of the largest accepted.
+// SampleBytes returns the bytes of each sample; in a variable-size cache, of the largest that it
+// accepts.
 func (c *Cache) SampleBytes() int { return int(c.seg.Header.SampleBytes) }
 
 // Variable says whether samples differ in size.
 func (c *Cache) Variable() bool { return c.seg.Variable() }
 
-// ReadOnly says whether this handle may only read; its reads are not counted.
+// ReadOnly says whether this handle may only read. Its reads are not counted.
 func (c *Cache) ReadOnly() bool { return c.c.ReadOnly() }
 
-// Path returns where the cache was created or found, for Attach in another process; "" for a cache without a name.
+// Path returns the path at which the cache was created or found, for Attach in another process; ""
+// for a cache without a name.
 func (c *Cache) Path() string { return c.seg.Path() }
 
-// FD returns the descriptor of the cache, which stays this handle's: to hand on to another process, not to write, lock or close. With it a cache without a name can be
-// attached to: AttachFD.
+// FD returns the descriptor of the cache. The handle keeps it: pass it to another process, and do
+// not write, lock or close it. AttachFD in that process attaches with it, also to a cache without a
+// name.
 func (c *Cache) FD() int { return c.seg.FD() }
 
-// Get copies a sample into dst and returns its length, and whether it was there; on a miss dst may hold anything. The copy is never torn.
-// ErrSchema when dst is too short, with the length needed as the first result; ErrIndex, ErrClosed, ErrCorrupt.
+// Get copies a sample into dst. It returns its length, and whether it was READY. On a miss dst may
+// hold anything. The copy is never torn. Errors: ErrSchema when dst is too short (the first result
+// is the length), ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) Get(i int, dst []byte) (int, bool, error) { return c.c.Get(i, dst) }
 
-// View returns a sample as memory of the cache, and whether it was there. See Memory in the package comment. ErrIndex, ErrClosed, ErrCorrupt.
+// View returns a sample as memory of the cache, and whether it was READY. See Memory in the package
+// comment. Errors: ErrIndex, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) { return c.c.View(i) }
 
-// Ready goes over the samples that are there, in the order of their indices, with a view of each. Not counted. It ends early when the handle is closed.
+// Ready iterates over the READY samples in the order of their indices, with a view of each, and
+// counts no hits. It ends early when the handle is closed.
 func (c *Cache) Ready() iter.Seq2[int, []byte] { return c.c.Ready() }
 
-// Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were there; rows of misses are left alone. hit[k] says which were; it
-// may be nil. field is Whole, or the number of a field: then only that field of each is copied. At most threads goroutines copy, fewer when it does not pay.
+// Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were
+// READY. It sets hit[k] for those; hit may be nil. Rows of misses keep their bytes. field is Whole,
+// or the number of the only field to copy. At most threads goroutines copy, fewer for small copies.
 //
-// ErrIndex (nothing was copied: indices are checked first), ErrSchema (variable-size cache, no such field, a stride below the row's bytes, dst too short), ErrInvalid
-// (hit too short), ErrClosed, ErrCorrupt.
+// Errors: ErrIndex (indices are checked first, nothing was copied), ErrSchema (variable-size cache,
+// no such field, a stride below the row's bytes, dst too short), ErrInvalid (hit too short),
+// ErrClosed, ErrCorrupt.
 func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []bool, threads int) (int, error) {
 	return c.c.Gather(indices, field, dst, stride, hit, threads)
 }
 
-// Lengths writes the lengths of samples as they are now, Miss for those that are not there, and returns how many are. Not counted.
-// ErrIndex, ErrInvalid (lengths too short), ErrClosed.
+// Lengths writes the current lengths of samples, and Miss for those that are not READY. It returns
+// how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
+// ErrClosed.
 func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	return c.c.Lengths(indices, lengths)
 }
 
-// GatherPacked copies samples of any size: sample indices[k] to dst[offsets[k]:], if it is there and its length is exactly lengths[k]. Otherwise as Gather.
-func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool, threads int) (int, error) {
+// GatherPacked copies samples of any size. It copies sample indices[k] to dst[offsets[k]:] if it is
+// READY and its length is exactly lengths[k]. The rest is as in Gather.
+func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool,
+	threads int) (int, error) {
 	return c.c.GatherPacked(indices, dst, offsets, lengths, hit, threads)
 }
 
-// Set stores a sample if nobody has. data is copied; in a fixed-size cache it MUST have exactly the sample's size.
-// ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid (flags), ErrLost, ErrCorrupt, ErrSystem.
+// Set stores a sample that is not READY. It copies data; in a fixed-size cache data MUST have
+// exactly the sample's size. Errors: ErrSchema (size), ErrIndex, ErrReadOnly, ErrClosed, ErrInvalid
+// (flags), ErrLost, ErrCorrupt, ErrSystem.
 func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) { return c.c.Set(i, data, flags) }
 
-// SetParts is Set of the parts one behind the other, such as the fields of a sample.
+// SetParts is Set of a sample that consists of the parts, one after the other, such as its fields.
 func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 	return c.c.SetParts(i, parts, flags)
 }
 
-// Claim makes a sample of length bytes the caller's to fill in pieces. The Claim is nil unless the result is Stored, and MUST be ended by its Publish or Abort.
-// Errors as Set.
+// Claim claims a sample of length bytes, which the caller fills in pieces. The Claim is nil unless
+// the result is Stored. The caller MUST end it by Publish or Abort. It returns the errors of Set.
 func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	return c.c.Claim(i, length, flags)
 }
 
-// State returns the state of a sample at this moment. Not counted. ErrIndex, ErrClosed.
+// State returns the current state of a sample, and counts nothing. Errors: ErrIndex, ErrClosed.
 func (c *Cache) State(i int) (State, error) { return c.c.State(i) }
 
-// States writes the states of the samples from first on into dst. Not counted. ErrIndex unless all of them are samples; ErrClosed.
+// States writes the states of the samples from first on into dst, and counts nothing. Errors:
+// ErrIndex unless all of them are samples; ErrClosed.
 func (c *Cache) States(first int, dst []State) error { return c.c.States(first, dst) }
 
-// Verify compares the samples first..first+n-1, as far as they are there, with their checksums. ErrIndex, ErrClosed.
+// Verify compares the READY samples of first..first+n-1 with their checksums. Errors: ErrIndex,
+// ErrClosed.
 func (c *Cache) Verify(first, n int) (Verification, error) { return c.c.Verify(first, n) }
 
-// Clear empties the cache: Stored when it did, Busy when another clear is under way. It waits for open claims of live clients, this one's too, until ctx ends: then
-// ErrTimeout with their number, and the cache is as before. ErrReadOnly, ErrClosed, ErrSystem.
+// Clear empties the cache. It returns Stored, or Busy when another clear is running. It waits for
+// open claims of live clients, this one's too. When ctx ends first, it returns ErrTimeout with
+// their number, and the cache is as before. Other errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Clear(ctx context.Context) (Result, error) { return c.c.Clear(ctx) }
 
-// Recover takes back what dead clients left claimed and returns how many claims that were. Sets do it by themselves where they meet one.
-// ErrReadOnly, ErrClosed, ErrSystem.
+// Recover reclaims the claims of dead clients and returns their number. A Set that meets such a
+// claim reclaims it by itself. Errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Recover() (int, error) { return c.c.Recover() }
 
-// Stats adds up the counters of all clients, past ones included, and goes over the index. ErrClosed, ErrSystem.
+// Stats adds up the counters of all clients, past ones included, and scans the index. Errors:
+// ErrClosed, ErrSystem.
 func (c *Cache) Stats() (Stats, error) { return c.c.Stats() }
 
-// Clients lists the clients, past ones whose record nobody has taken since included. ErrClosed, ErrSystem.
+// Clients lists the clients. It includes a past client until another one takes its record. Errors:
+// ErrClosed, ErrSystem.
 func (c *Cache) Clients() ([]ClientInfo, error) { return c.c.Clients() }
 
-// CountPassed adds to the counter "passed": samples outside the schema that a wrapper let through uncached. ErrClosed.
+// CountPassed adds to the counter "passed": samples outside the schema that a wrapper did not
+// cache. It returns ErrClosed.
 func (c *Cache) CountPassed(n uint64) error { return c.c.CountPassed(n) }

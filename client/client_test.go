@@ -27,7 +27,8 @@ func create(t testing.TB, o client.Options) *client.Cache {
 	return c
 }
 
-// named makes a cache that other handles can attach to, in a directory of the test's own, and returns its path.
+// named makes a cache that other handles can attach to, in a directory of the test's own, and
+// returns its path.
 func named(t testing.TB, o client.Options) (*client.Cache, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
@@ -46,7 +47,7 @@ func named(t testing.TB, o client.Options) (*client.Cache, string) {
 
 func sample(i, n int) []byte { return slices.Repeat([]byte{byte(i + 1)}, n) }
 
-// After Close every call says so, and a second Close is harmless.
+// After Close all calls return ErrClosed, and a second Close is harmless.
 func TestUseAfterClose(t *testing.T) {
 	c := create(t, client.Options{Samples: 4, SampleBytes: 8})
 	c.Set(0, sample(0, 8), 0)
@@ -97,7 +98,8 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
-// Close while goroutines read and write: they end with ErrClosed, and nobody touches memory that is gone (that would crash the test).
+// Close while goroutines read and write: they end with ErrClosed, and none accesses unmapped memory
+// (that would crash the test).
 func TestCloseUnderUse(t *testing.T) {
 	for range 20 {
 		c, path := named(t, client.Options{Samples: 64, SampleBytes: 40000, Slots: 32})
@@ -164,7 +166,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 	ended := make(chan error, 2)
 	go func() { _, err := c.Set(0, sample(0, 8), client.Wait); ended <- err }()
 	go func() { _, err := c.Clear(context.Background()); ended <- err }()
-	time.Sleep(5 * time.Millisecond) // likely to be waiting by then; either way both must end
+	time.Sleep(5 * time.Millisecond) // probably waiting by then; in both cases both must end
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -208,7 +210,7 @@ func TestGetOrLoadOnce(t *testing.T) {
 			if !slices.Equal(data, sample(5, 1000)) {
 				t.Fatal("caller", k, "got other bytes")
 			}
-			data[0] = 0xff // the slice is the caller's own: nobody else sees this
+			data[0] = 0xff // the caller owns the slice: no other caller sees this
 		}
 		if data, err := c.GetOrLoad(t.Context(), 5, nil); err != nil || !slices.Equal(data, sample(5, 1000)) {
 			t.Error("the cache holds other bytes", err)
@@ -216,7 +218,7 @@ func TestGetOrLoadOnce(t *testing.T) {
 	}
 }
 
-// An error of load goes to everybody who waited, and the next caller loads anew.
+// All waiting callers get an error of load, and the next caller loads again.
 func TestGetOrLoadError(t *testing.T) {
 	c := create(t, client.Options{Samples: 8, SampleBytes: 4})
 	errDisk := errors.New("the disk is gone")
@@ -244,12 +246,14 @@ func TestGetOrLoadError(t *testing.T) {
 	if data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("good"), nil }); err != nil || string(data) != "good" {
 		t.Error(string(data), err)
 	}
-	if data, err := c.GetOrLoad(t.Context(), 2, func(context.Context) ([]byte, error) { return []byte("wrong size"), nil }); !errors.Is(err, client.ErrSchema) {
+	if data, err := c.GetOrLoad(t.Context(), 2,
+		func(context.Context) ([]byte, error) { return []byte("wrong size"), nil }); !errors.Is(err, client.ErrSchema) {
 		t.Errorf("a sample of a wrong size: %q, %v", data, err)
 	}
 }
 
-// Who waits for somebody else's load gives up with its own context, and is not taken along when the loader's context ends.
+// A caller that waits for another caller's load ends with its own context, and not with the
+// loader's.
 func TestGetOrLoadContexts(t *testing.T) {
 	c := create(t, client.Options{Samples: 8, SampleBytes: 4})
 	inside := make(chan struct{})
@@ -274,7 +278,7 @@ func TestGetOrLoadContexts(t *testing.T) {
 		data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("mine"), nil })
 		patient <- fmt.Sprint(string(data), err)
 	}()
-	time.Sleep(2 * time.Millisecond) // likely to be waiting by then; the result must be the same either way
+	time.Sleep(2 * time.Millisecond) // probably waiting by then; the result must be the same in both cases
 	cancelLoader()
 	if err := <-loader; !errors.Is(err, context.Canceled) {
 		t.Errorf("the loader got %v", err)
@@ -289,7 +293,7 @@ func TestGetOrLoadContexts(t *testing.T) {
 	}
 }
 
-// A panic in load reaches its caller, and strands nobody.
+// A panic in load reaches its caller, and no other caller waits for ever.
 func TestGetOrLoadPanic(t *testing.T) {
 	c := create(t, client.Options{Samples: 8, SampleBytes: 4})
 	inside, fail := make(chan struct{}), make(chan struct{})
@@ -304,7 +308,8 @@ func TestGetOrLoadPanic(t *testing.T) {
 	}()
 	<-inside
 	go func() {
-		_, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return nil, errors.New("loaded myself") })
+		_, err := c.GetOrLoad(t.Context(), 1,
+			func(context.Context) ([]byte, error) { return nil, errors.New("loaded myself") })
 		waited <- err
 	}()
 	close(fail)
@@ -319,7 +324,7 @@ func TestGetOrLoadPanic(t *testing.T) {
 	}
 }
 
-// A load that is not stored is good all the same.
+// A loaded sample is returned even if it is not stored.
 func TestGetOrLoadWithoutRoom(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Slots: 1})
 	load := func(context.Context) ([]byte, error) { return []byte("good"), nil }
@@ -338,7 +343,7 @@ func TestGetOrLoadWithoutRoom(t *testing.T) {
 	}
 }
 
-// A read-only client reads, and is told that it may not write.
+// A read-only client reads, and gets ErrReadOnly for writes.
 func TestReadOnly(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4})
 	c.Set(1, []byte("good"), 0)
@@ -378,7 +383,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// A view is memory of the cache: writing to it is a fault and not a change.
+// A view is memory of the cache: a write to it is a fault and changes nothing.
 func TestViewIsReadOnly(t *testing.T) {
 	if os.Getenv("STOCACHED_TEST_WRITE_VIEW") != "" {
 		c := create(t, client.Options{Samples: 8, SampleBytes: 4})
@@ -393,7 +398,7 @@ func TestViewIsReadOnly(t *testing.T) {
 	}
 }
 
-// Attaching checks the fingerprint, creating twice says that the cache exists, and names are looked at.
+// Attach checks the fingerprint, a second Create returns ErrExists, and names are checked.
 func TestCreateAttachErrors(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
 	if _, err := client.Attach(path, client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
@@ -406,8 +411,10 @@ func TestCreateAttachErrors(t *testing.T) {
 	if _, err := client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir}); !errors.Is(err, client.ErrExists) {
 		t.Error(err)
 	}
-	for _, o := range []client.Options{{}, {Samples: -1, SampleBytes: 4}, {Samples: 8}, {Samples: 8, SampleBytes: -4}, {Samples: 8, SampleBytes: 4, Slots: -1},
-		{Samples: 8, SampleBytes: 4, Clients: -1}, {Samples: 8, SampleBytes: 4, Clients: 4096}, {Samples: 8, Variable: true}} {
+	for _, o := range []client.Options{{}, {Samples: -1, SampleBytes: 4}, {Samples: 8}, {Samples: 8, SampleBytes: -4},
+		{Samples: 8, SampleBytes: 4, Slots: -1},
+		{Samples: 8, SampleBytes: 4, Clients: -1}, {Samples: 8, SampleBytes: 4, Clients: 4096},
+		{Samples: 8, Variable: true}} {
 		if _, err := client.Create("other", o); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -423,7 +430,7 @@ func TestCreateAttachErrors(t *testing.T) {
 	}
 }
 
-// A cache without a name is attached to through its descriptor, which the other handle may close.
+// AttachFD attaches to a cache without a name through its descriptor. The other handle may close.
 func TestAttachFD(t *testing.T) {
 	first := create(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
 	first.Set(1, []byte("good"), 0)
@@ -457,7 +464,7 @@ func TestAttachFD(t *testing.T) {
 	}
 }
 
-// The client table is a limit with a number, and a closed client's record is free again.
+// The error of a full client table has the number, and the record of a closed client is free again.
 func TestClientTableFull(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Clients: 2})
 	second, err := client.Attach(path, client.AttachOptions{})
@@ -479,12 +486,13 @@ func TestClientTableFull(t *testing.T) {
 	}
 	defer third.Close()
 	clients, err := c.Clients()
-	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" || clients[1].Registrations != 2 || clients[1].PID != uint32(os.Getpid()) {
+	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" ||
+		clients[1].Registrations != 2 || clients[1].PID != uint32(os.Getpid()) {
 		t.Errorf("%+v, %v", clients, err)
 	}
 }
 
-// Samples of several fields and sizes survive being taken apart and put together.
+// Split returns the fields that Join was given, for several fields and sizes.
 func TestSplitJoinVariable(t *testing.T) {
 	c := create(t, client.Options{Samples: 8, Variable: true, Size: 8 << 20, Fields: []client.Field{
 		{Name: "image", DType: client.Uint16, Dims: []uint64{client.VariableDim, client.VariableDim, 3}},
@@ -497,7 +505,8 @@ func TestSplitJoinVariable(t *testing.T) {
 		t.Fatal(len(data), err)
 	}
 	back, err := c.Split(data)
-	if err != nil || !slices.Equal(back[0].Dims, []uint64{5, 2, 3}) || !slices.Equal(back[0].Data, sample(1, 60)) || !slices.Equal(back[1].Data, sample(2, 8)) ||
+	if err != nil || !slices.Equal(back[0].Dims, []uint64{5, 2, 3}) || !slices.Equal(back[0].Data, sample(1, 60)) ||
+		!slices.Equal(back[1].Data, sample(2, 8)) ||
 		len(back[2].Data) != 0 || len(back[1].Dims) != 0 {
 		t.Errorf("%+v, %v", back, err)
 	}
@@ -509,7 +518,7 @@ func TestSplitJoinVariable(t *testing.T) {
 			t.Fatalf("a sample cut to %d bytes: %v", n, err)
 		}
 	}
-	for k := range data[:120] { // whatever the header says, no panic and nothing outside the sample
+	for k := range data[:120] { // for any header: no panic, and no access outside the sample
 		for _, b := range []byte{0xff, 0x80, data[k] + 1} {
 			bad := slices.Clone(data)
 			bad[k] = b
@@ -536,7 +545,7 @@ func TestSplitJoinVariable(t *testing.T) {
 	}
 }
 
-// runSelf runs one test of this binary in a process of its own.
+// runSelf runs one test of this binary in its own process.
 func runSelf(t *testing.T, test string, env ...string) error {
 	t.Helper()
 	exe, err := os.Executable()
@@ -548,7 +557,8 @@ func runSelf(t *testing.T, test string, env ...string) error {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	p, err := os.StartProcess(exe, []string{exe, "-test.run=^" + test + "$"}, &os.ProcAttr{Env: append(os.Environ(), env...), Files: []*os.File{null, null, null}})
+	p, err := os.StartProcess(exe, []string{exe, "-test.run=^" + test + "$"},
+		&os.ProcAttr{Env: append(os.Environ(), env...), Files: []*os.File{null, null, null}})
 	if err != nil {
 		t.Fatal(err)
 	}

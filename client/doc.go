@@ -1,7 +1,9 @@
-// Package client is what a Go program imports to use a stocached cache: one cache of training samples in shared memory for all processes of a machine.
+// Package client is what a Go program imports to use a stocached cache: training samples in shared
+// memory, once for all processes of a machine.
 //
-// A cache has room for some samples of a dataset, addressed by their index 0..N-1. Any process (Go, C, Python) fills it on first read; a filled sample stays until
-// somebody clears the cache or overwrites the sample. A hit is plain memory access: no system call, no message, no daemon.
+// A cache holds samples of a dataset, or some of them, addressed by index 0..N-1. Any process (Go,
+// C, Python) may fill a sample at its first read. The sample stays until a client clears the cache
+// or overwrites the sample. A hit is plain memory access: no system call, no message, no daemon.
 //
 //	c, err := client.Create("imagenet", client.Options{Samples: 1281167, SampleBytes: 3 * 224 * 224, Size: 64 << 30})
 //	if errors.Is(err, client.ErrExists) {
@@ -13,17 +15,18 @@
 //
 // # Memory
 //
-// View and Ready return memory of the cache, mapped read-only: writing to it is a fault. It stays valid until Close of its Cache. Its bytes are final unless
-// somebody clears the cache or overwrites the sample; then it may show the old bytes, the new ones or a mix. Copies (Get, Gather, GetOrLoad) are checked after copying
-// and are never torn.
+// View and Ready return memory of the cache, mapped read-only: a write to it is a fault. It is
+// valid until Close of its Cache. Its bytes change only if a client clears the cache or overwrites
+// the sample. Then it may show the old bytes, the new ones or a mix. Copies (Get, Gather,
+// GetOrLoad) are checked and never torn.
 //
 // # Concurrency
 //
-// A Cache may be used by any number of goroutines, Close included: calls under way end first, later ones return ErrClosed. Nothing waits unless it is asked
-// to (the flag Wait, Clear, GetOrLoad).
+// A Cache is safe for concurrent use, Close too: Close waits for calls under way, and later calls
+// return ErrClosed. Only the flag Wait, Clear and GetOrLoad wait.
 //
 // # Errors
 //
-// Errors wrap one of the sentinels of this package, for errors.Is, with the numbers and the next step in their text. That a sample is not there is no error, and neither
-// is that it could not be stored: that is a Result.
+// An error wraps a sentinel of this package, for errors.Is. Its text has the numbers and the next
+// step. A miss is no error. A sample that could not be stored is a Result, not an error.
 package client

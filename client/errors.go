@@ -2,26 +2,27 @@ package client
 
 import "github.com/stocached/stocached/shm"
 
-// The errors of this package; compare with errors.Is. Those in the second group are an ill cache or machine, never the caller's mistake.
+// The errors of this package; compare them with errors.Is. Errors of the second group mean a fault
+// of the cache or the machine, never of the caller.
 var (
 	ErrInvalid     = shm.ErrInvalid     // an argument or option makes no sense
-	ErrIndex       = shm.ErrIndex       // sample index below 0 or not below the number of samples
-	ErrSchema      = shm.ErrSchema      // wrong size or field for this cache
-	ErrNotFound    = shm.ErrNotFound    // no such cache; also fs.ErrNotExist
-	ErrExists      = shm.ErrExists      // a cache of that name exists; also fs.ErrExist
+	ErrIndex       = shm.ErrIndex       // a sample index is below 0, or not below the number of samples
+	ErrSchema      = shm.ErrSchema      // the size or field does not fit this cache
+	ErrNotFound    = shm.ErrNotFound    // no such cache; matches fs.ErrNotExist too
+	ErrExists      = shm.ErrExists      // a cache of that name exists; matches fs.ErrExist too
 	ErrVersion     = shm.ErrVersion     // a segment of another layout version or build
 	ErrFingerprint = shm.ErrFingerprint // the cache holds another dataset or transform
-	ErrMemory      = shm.ErrMemory      // it does not fit: limit, tmpfs, cgroup or machine
-	ErrPermission  = shm.ErrPermission  // not ours: owner, mode, or kind of file
-	ErrReadOnly    = shm.ErrReadOnly    // this handle may read only
+	ErrMemory      = shm.ErrMemory      // the memory is too small: limit, tmpfs, cgroup or machine
+	ErrPermission  = shm.ErrPermission  // owner, mode or kind of the file forbid access
+	ErrReadOnly    = shm.ErrReadOnly    // this handle may only read
 	ErrClosed      = shm.ErrClosed      // the handle is closed
 	ErrClients     = shm.ErrClients     // the client table is full of live clients
-	ErrTimeout     = shm.ErrTimeout     // waited long enough
-	ErrFull        = shm.ErrFull        // no memory for a piece of a claim, which is aborted by that
-	ErrUnsupported = shm.ErrUnsupported // not on this system
+	ErrTimeout     = shm.ErrTimeout     // the deadline has passed
+	ErrFull        = shm.ErrFull        // no memory for a piece of a claim; the claim is aborted
+	ErrUnsupported = shm.ErrUnsupported // this system cannot do it
 
-	ErrFormat  = shm.ErrFormat  // the file is no segment, or its header does not verify
+	ErrFormat  = shm.ErrFormat  // the file is no segment, or its header is invalid
 	ErrSystem  = shm.ErrSystem  // a system call failed; errors.As finds the errno
-	ErrLost    = shm.ErrLost    // a claim was no longer ours when it was published
-	ErrCorrupt = shm.ErrCorrupt // a word, length or checksum of the cache cannot be
+	ErrLost    = shm.ErrLost    // the client had lost its claim when it published
+	ErrCorrupt = shm.ErrCorrupt // a word, length or checksum of the cache is impossible
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/stocached/stocached/client"
 )
 
-// A cache without a name, for one process and those it starts.
+// A cache without a name, for one process and its children.
 func Example() {
 	c, err := client.Create("", client.Options{Samples: 1000, SampleBytes: 4})
 	if err != nil {
@@ -35,7 +35,7 @@ func Example() {
 	// false <nil>
 }
 
-// Whoever comes first creates the cache, the others attach.
+// The first process creates the cache, the others attach.
 func ExampleAttach() {
 	name := fmt.Sprintf("example-%d", os.Getpid())
 	open := func() (*client.Cache, error) {
@@ -99,7 +99,7 @@ func ExampleCache_GetOrLoad() {
 	// sample 2, loads 3
 }
 
-// A batch with one call: rows of misses are left alone.
+// A batch with one call: rows of misses keep their bytes.
 func ExampleCache_Gather() {
 	c, err := client.Create("", client.Options{Samples: 10, SampleBytes: 2})
 	if err != nil {
@@ -140,7 +140,7 @@ func ExampleCache_Claim() {
 	// helloworld
 }
 
-// What is in the cache, without asking for each sample.
+// All samples in the cache, without a call for each.
 func ExampleCache_Ready() {
 	c, err := client.Create("", client.Options{Samples: 1000, Variable: true, Size: 8 << 20})
 	if err != nil {

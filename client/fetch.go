@@ -13,17 +13,20 @@ import (
 )
 
 const (
-	// fetchTries is how often a sample that was fetched and has left the cache again, by a clear, is fetched.
+	// fetchTries is how often Fetch fetches a sample that a clear removes again.
 	fetchTries = 3
-	// fetchBreaks is how many connections may end under a call that gets no sample in between.
+	// fetchBreaks is how many connections may end during a call without any new sample.
 	fetchBreaks = 4
 )
 
-// Fetch copies n samples of a fixed-size cache, row k to dst[k*stride:]. Those that are there are gathered, as Gather does; for the others the server is asked, once for all of them.
-// With all there it costs what Gather costs, and needs no server. What was there is counted as hits, the rest as misses; what the server brings is not counted again.
+// Fetch copies n samples of a fixed-size cache, row k to dst[k*stride:]. It gathers the hits, and
+// sends the misses to the server as one request. If all samples are hits, it costs as much as
+// Gather and needs no server. It counts hits and misses like Gather, and does not count fetched
+// samples again.
 //
-// *FetchError when some samples could not be had; all others were. ErrNoServer, ErrReplaced, and the cause of ctx: then only those that were there are copied. ErrIndex, ErrSchema,
-// ErrClosed as Gather.
+// Errors: *FetchError when the server could not give some samples; all others are copied.
+// ErrNoServer, ErrReplaced and the cause of ctx: only the hits are copied. ErrIndex, ErrSchema and
+// ErrClosed as in Gather.
 func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride int) error {
 	hit := make([]bool, len(indices))
 	if n, err := s.Gather(indices, Whole, dst, stride, hit, 1); err != nil || n == len(indices) {
@@ -48,10 +51,11 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 	})
 }
 
-// FetchMisses is Fetch of samples that the caller has just looked for and not found: nothing is counted. It is for samples of any size: place says where the bytes of indices[k], n of
-// them, are to go. It is called from several goroutines, for a sample once or, when that changes meanwhile, more often: the last call counts.
+// FetchMisses is Fetch of samples of any size that the caller has just missed. It counts nothing.
+// place returns the memory for the n bytes of indices[k]. Several goroutines call place. They call
+// it again for a sample that changes meanwhile; the last call counts.
 //
-// Errors as Fetch.
+// It returns the errors of Fetch.
 func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error {
 	missing := make([]int, len(indices)) // all of them
 	for k := range missing {
@@ -66,7 +70,7 @@ func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n
 	}, func(k int) (bool, error) { return s.copyTo(indices[k], func(n int) []byte { return place(k, n) }) })
 }
 
-// copyTo copies a sample, whatever its size, and says whether it was there. Not counted.
+// copyTo copies a sample of any size and says whether it was READY. It counts nothing.
 func (s *Served) copyTo(i int, place func(n int) []byte) (bool, error) {
 	for {
 		var length [1]uint64
@@ -75,14 +79,15 @@ func (s *Served) copyTo(i int, place func(n int) []byte) (bool, error) {
 		}
 		n, hit, err := s.c.Copy(i, place(int(length[0])))
 		switch {
-		case errors.Is(err, ErrSchema): // it has grown in between
+		case errors.Is(err, ErrSchema): // a longer sample has replaced it
 		case err != nil || !hit || n == int(length[0]):
 			return hit, err
 		}
 	}
 }
 
-// FetchSamples returns samples of any size, in the order of indices, each the caller's own. Errors as Fetch; with a *FetchError the samples that could not be had are nil.
+// FetchSamples returns samples of any size in the order of indices. The caller owns them. It
+// returns the errors of Fetch. With a *FetchError the failed samples are nil.
 func (s *Served) FetchSamples(ctx context.Context, indices []int) ([][]byte, error) {
 	samples := make([][]byte, len(indices))
 	var missing []int
@@ -111,7 +116,7 @@ func (s *Served) FetchSamples(ctx context.Context, indices []int) ([][]byte, err
 	}, func(k int) (bool, error) { return get(k, s.c.Copy) })
 }
 
-// GetOrFetch returns one sample, the caller's own. Errors as Fetch.
+// GetOrFetch returns one sample, which the caller owns. It returns the errors of Fetch.
 func (s *Served) GetOrFetch(ctx context.Context, i int) ([]byte, error) {
 	samples, err := s.FetchSamples(ctx, []int{i})
 	if err != nil {
@@ -120,8 +125,9 @@ func (s *Served) GetOrFetch(ctx context.Context, i int) ([]byte, error) {
 	return samples[0], nil
 }
 
-// Prefetch asks the server to read samples when it has nothing better to do, and returns how many it queued: those that are not there, and that it had room for.
-// Errors as Fetch.
+// Prefetch asks the server to read samples when it has no other requests. It returns how many
+// samples the server has queued: only misses, and only as many as its queue takes. It returns the
+// errors of Fetch.
 func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err error) {
 	all, err := s.numbers(indices)
 	if err != nil {
@@ -147,7 +153,7 @@ func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err e
 	return queued, nil
 }
 
-// numbers are indices as the server takes them. ErrIndex.
+// numbers converts indices to the numbers of the server's protocol. It returns ErrIndex.
 func (s *Served) numbers(indices []int) ([]int64, error) {
 	all := make([]int64, len(indices))
 	for k, i := range indices {
@@ -159,28 +165,31 @@ func (s *Served) numbers(indices []int) ([]int64, error) {
 	return all, nil
 }
 
-// wanted is one position of a call that is not had yet.
-type wanted struct {
+// miss is a position of a call that has no sample yet.
+type miss struct {
 	k     int
 	tries int
-	done  bool // had, or failed
+	done  bool // it has its sample, or has failed
 }
 
-// fill has the missing positions fetched: take is called with what comes as bytes (false: it cannot be this sample; nil: nothing is to come), get for what is in the cache by then. A server that
-// goes away meanwhile is waited for, and asked for what is still missing when it is back.
-func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool, get func(k int) (bool, error)) error {
-	wants := make([]*wanted, len(missing))
+// fill fetches the samples of the missing positions. take receives a sample that comes as bytes,
+// and returns false if they cannot be this sample; take may be nil if no bytes can come. get reads
+// a sample from the cache. If the server goes away, fill waits for the next one and asks it for the
+// rest.
+func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool,
+	get func(k int) (bool, error)) error {
+	misses := make([]*miss, len(missing))
 	for n, k := range missing {
-		wants[n] = &wanted{k: k}
+		misses[n] = &miss{k: k}
 	}
 	var failed FetchError
 	for breaks := 1; ; {
-		before := len(wants)
-		wants = slices.DeleteFunc(wants, func(w *wanted) bool { return w.done })
-		if len(wants) == 0 {
+		before := len(misses)
+		misses = slices.DeleteFunc(misses, func(w *miss) bool { return w.done })
+		if len(misses) == 0 {
 			break
 		}
-		if len(wants) < before {
+		if len(misses) < before {
 			breaks = 1
 		}
 		if ctx.Err() != nil {
@@ -188,7 +197,7 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 		}
 		c, err := s.link.connection(ctx)
 		if err == nil {
-			err = s.fillPart(ctx, c, indices, wants[:min(len(wants), c.maxIndices)], take, get, &failed)
+			err = s.fillPart(ctx, c, indices, misses[:min(len(misses), c.maxIndices)], take, get, &failed)
 		}
 		if errors.Is(err, errEnded) && breaks < fetchBreaks {
 			breaks++
@@ -205,8 +214,9 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 	return nil
 }
 
-// fillPart is fill of one request.
-func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*wanted, take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) error {
+// fillPart is fill for one request.
+func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*miss,
+	take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) error {
 	positions := make([]int, len(part))
 	for position, w := range part {
 		positions[position] = indices[w.k]
@@ -229,7 +239,7 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*w
 		return err
 	}
 	closing := false
-	fail := func(w *wanted, code control.Code, text string) {
+	fail := func(w *miss, code control.Code, text string) {
 		failed.Failures = append(failed.Failures, FetchFailure{w.k, indices[w.k], code, text})
 		w.done = true
 	}
@@ -245,27 +255,29 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*w
 		c.die(why)
 		return ended(why)
 	}
-	left := slices.DeleteFunc(slices.Clone(part), func(w *wanted) bool { return w.done })
+	left := slices.DeleteFunc(slices.Clone(part), func(w *miss) bool { return w.done })
 	if err := getAll(left, get); err != nil {
 		return err
 	}
 	for _, w := range left {
 		if w.tries++; !w.done && w.tries == fetchTries {
-			fail(w, control.CodeInternal, fmt.Sprintf("it was fetched %d times and has left the cache each time: somebody clears it", fetchTries))
+			fail(w, control.CodeInternal,
+				fmt.Sprintf("it was fetched %d times and has left the cache each time: somebody clears it", fetchTries))
 		}
 	}
 	return nil
 }
 
-// getsPerGoroutine is how many samples are worth another goroutine.
+// getsPerGoroutine is how many samples are worth one more goroutine.
 const getsPerGoroutine = 16
 
-// getAll gets samples that a server has filled: a whole batch, perhaps, which nobody has had in the processor's cache yet, so several goroutines share the copying.
-func getAll(wants []*wanted, get func(k int) (bool, error)) error {
-	errs := make([]error, max(1, min(runtime.GOMAXPROCS(0), len(wants)/getsPerGoroutine)))
+// getAll gets samples that a server has filled. Their bytes are not in this processor's cache, so
+// several goroutines share the copies of a large batch.
+func getAll(misses []*miss, get func(k int) (bool, error)) error {
+	errs := make([]error, max(1, min(runtime.GOMAXPROCS(0), len(misses)/getsPerGoroutine)))
 	some := func(g int) {
-		for n := g; n < len(wants) && errs[g] == nil; n += len(errs) {
-			wants[n].done, errs[g] = get(wants[n].k)
+		for n := g; n < len(misses) && errs[g] == nil; n += len(errs) {
+			misses[n].done, errs[g] = get(misses[n].k)
 		}
 	}
 	var others sync.WaitGroup

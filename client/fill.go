@@ -2,11 +2,13 @@ package client
 
 import "context"
 
-// Fill has the server read what is not there of these samples, and store it. No sample comes over the socket: it costs this process next to nothing. An index may occur more
-// than once. With all there it needs no server.
+// Fill asks the server to read and store the misses among these samples. No sample comes through
+// the socket, so Fill costs this process almost nothing. An index may occur more than once. If all
+// samples are READY, Fill needs no server.
 //
-// *FetchError when some samples could not be had; all others are there. Its CodeNoSlot says that a sample got no slot: the cache is full, can have none for it, or somebody else
-// was just filling it, which State tells. Other errors as Fetch.
+// It returns *FetchError when some samples failed; all others are READY. CodeNoSlot says that a
+// sample got no slot: the cache is full, the sample can have no slot, or another client is filling
+// it. State tells which. Other errors are those of Fetch.
 func (s *Served) Fill(ctx context.Context, indices []int) error {
 	there := func(k int) (bool, error) {
 		state, err := s.State(indices[k])

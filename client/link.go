@@ -21,73 +21,80 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendTimeout bounds how long a server may take to take a frame that it has begun to take.
+// sendTimeout bounds how long a server may take to receive a frame that it has begun to receive.
 const sendTimeout = 30 * time.Second
 
-// link is the way to a server: a connection while there is one.
+// link finds a server and holds the connection to it.
 type link struct {
 	folder      sockets.Folder
 	label, name string
 	timeout     time.Duration
-	attached    func(descriptor int, uuid [16]byte) error // called on each new connection with what the server gave for the name
-	running     sync.WaitGroup                            // goroutines of connections
-	once        bool                                      // a server that is not there is not waited for
-	ended       context.Context                           // by close
-	end         context.CancelFunc
+	// attached is called on each new connection with the descriptor and the uuid of the cache.
+	attached func(descriptor int, uuid [16]byte) error
+	running  sync.WaitGroup  // goroutines of connections
+	once     bool            // do not wait for a server that is away
+	ended    context.Context // ended by close
+	end      context.CancelFunc
 
-	mu     chan struct{} // full: somebody has what follows, and may be connecting for all. No Mutex: who waits for it may give up
-	conn   *conn         // nil: none yet. It may be dead
-	most   int           // bytes of a sample of the cache, once it is attached
+	// mu protects the fields below; it is full while a goroutine holds it, perhaps to connect for
+	// all. It is no Mutex, because a goroutine that waits for it may give up.
+	mu     chan struct{}
+	conn   *conn // nil: none yet. It may be dead
+	most   int   // bytes of the largest sample of the cache, once it is attached
 	closed bool
-	missed struct { // the last time that there was no server to be found
+	missed struct { // the last failure to find a server
 		at  time.Time
 		err error
 	}
 }
 
-// conn is one connection. Its reader and its writer end with it.
+// conn is one connection. Its reader and writer goroutines end with it.
 type conn struct {
 	socket     *net.UnixConn
 	cache      uint32 // number of the cache
 	maxIndices int
-	most       int // bytes of a sample
+	most       int // bytes of the largest sample
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	next     uint64
-	requests map[uint64]*pending // that the server has not answered, given up or not
-	underWay int                 // indices of these
-	room     chan struct{}       // closed when one of them ends; nil: nobody waits for that
-	err      error               // why it is dead
+	requests map[uint64]*pending // that the server has not answered, cancelled ones too
+	underWay int                 // indices of these requests
+	room     chan struct{}       // closed when a request ends; nil: no goroutine waits for that
+	err      error               // why the connection is dead
 
-	sending sync.Mutex // protects what follows
+	sending sync.Mutex // protects the fields below
 	wake    sync.Cond
 	unsent  []outgoing
-	writing bool // the writer has a frame, or what is left of one
+	writing bool // the writer is sending a frame
 	ended   bool
 }
 
-// outgoing is a frame that the server takes later: request is that which nothing was sent of yet, 0 for a frame that must go.
+// outgoing is a frame that the writer sends later. request is the number of a request of which no
+// byte was sent; 0 for a frame that must be sent.
 type outgoing struct {
 	request uint64
 	frame   []byte
 }
 
-// pending is a request under way.
+// pending is an inflight request.
 type pending struct {
-	n      int                             // indices asked for
-	sample func(position int, data []byte) // called for each sample that comes as bytes, valid during the call; not after the request was given up. nil: none may come
+	n int // number of indices
+	// sample is called for each sample that comes as bytes, which are valid during the call. It is
+	// not called after the request was given up. nil: no sample may come.
+	sample func(position int, data []byte)
 
-	mu      sync.Mutex // protects what follows, and is held while sample runs
+	mu      sync.Mutex // protects givenUp; held while sample runs
 	givenUp bool
 
-	done     chan struct{} // closed when what follows is final
+	done     chan struct{} // closed when the fields below are final
 	failures []control.Failure
-	queued   int // of a prefetch
+	queued   int // samples that the server queued for a prefetch
 	err      error
 }
 
-// connection returns a connection that was alive a moment ago, a new one if need be; a server that is away, or just ending, is waited for. ErrNoServer, ErrClosed, the cause of the
-// caller's context, a *RemoteError, and errors of attached.
+// connection returns the live connection, or makes one. It waits for a server that is away or
+// ending. Errors: ErrNoServer, ErrClosed, the cause of the caller's context, a *RemoteError, and
+// errors of attached.
 func (l *link) connection(caller context.Context) (*conn, error) {
 	asked := time.Now()
 	select {
@@ -102,14 +109,14 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	if l.conn != nil && l.conn.alive() {
 		return l.conn, nil
 	}
-	if l.missed.at.After(asked) { // another goroutine has just waited for it
+	if l.missed.at.After(asked) { // another goroutine has just waited for the server
 		return nil, l.missed.err
 	}
 	ctx, cancel := context.WithTimeout(caller, l.timeout)
 	defer cancel()
 	defer context.AfterFunc(l.ended, cancel)()
 	c, err := l.connect(ctx)
-	for !l.once && errors.Is(err, errEnded) && rest(ctx) { // the next one may be there soon
+	for !l.once && errors.Is(err, errEnded) && rest(ctx) { // the next server may start soon
 		c, err = l.connect(ctx)
 	}
 	switch {
@@ -123,7 +130,8 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	case caller.Err() != nil:
 		return nil, errors.Join(context.Cause(caller), err)
 	case errors.Is(err, errEnded):
-		err = fmt.Errorf("%w answers on %s (%v); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer, l.path(), err)
+		err = fmt.Errorf("%w answers on %s (%v); start it: stocached serve -c config.yaml. Hits go on without",
+			ErrNoServer, l.path(), err)
 	}
 	if errors.Is(err, ErrNoServer) {
 		l.missed.at, l.missed.err = time.Now(), err
@@ -131,7 +139,8 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	return nil, err
 }
 
-// connect makes a connection. Errors of find and greet, and errEnded when the server hangs up.
+// connect makes a connection. It returns errors of find and greet, and errEnded when the server
+// ends the connection.
 func (l *link) connect(ctx context.Context) (*conn, error) {
 	socket, err := l.find(ctx)
 	if err != nil {
@@ -143,7 +152,7 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 	c.socket.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { c.socket.SetDeadline(time.Unix(1, 0)) })
 	err = l.greet(c)
-	if !stop() && err == nil { // that deadline may come at any time now
+	if !stop() && err == nil { // the AfterFunc may set that deadline at any time now
 		err = os.ErrDeadlineExceeded
 	}
 	var remote *RemoteError
@@ -152,23 +161,24 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 		c.socket.SetDeadline(time.Time{})
 		c.most = l.most
 		return c, nil
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
-		errors.As(err, &remote) && remote.Code == control.CodeClosing:
-		err = ended(err) // it is just ending
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET),
+		errors.Is(err, unix.EPIPE), errors.As(err, &remote) && remote.Code == control.CodeClosing:
+		err = ended(err) // the server is ending
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("%w: %s did not answer within %v (%w); it may be stopped or overloaded. Hits go on without", ErrNoServer, l.path(), l.timeout, ErrTimeout)
+		err = fmt.Errorf("%w: %s did not answer within %v (%w); it may be stopped or overloaded. Hits go on without",
+			ErrNoServer, l.path(), l.timeout, ErrTimeout)
 	}
 	c.socket.Close()
 	return nil, err
 }
 
-// path is that of the socket.
+// path returns the path of the socket.
 func (l *link) path() string { return filepath.Join(l.folder.Path, control.DataSocket) }
 
-// findPause is how long it rests between two looks for a server.
+// findPause is the pause between two attempts to find a server.
 const findPause = 20 * time.Millisecond
 
-// rest lets time pass between two looks; false: there is none left.
+// rest waits for findPause. It returns false if ctx ends first.
 func rest(ctx context.Context) bool {
 	select {
 	case <-time.After(findPause):
@@ -178,7 +188,8 @@ func rest(ctx context.Context) bool {
 	}
 }
 
-// find connects to the server, and looks again until ctx ends if there is none. ErrNoServer, and ErrPermission for a server of somebody else.
+// find connects to the server. It tries again until ctx ends. It returns ErrNoServer, and
+// ErrPermission for a server of another user.
 func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 	var why error
 	for {
@@ -186,24 +197,27 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 		if err == nil || errors.Is(err, ErrPermission) {
 			return socket, err
 		}
-		if why == nil || ctx.Err() == nil { // else it says no more than that the time is over
+		if why == nil || ctx.Err() == nil { // later errors may only say that ctx has ended
 			why = err
 		}
-		away := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) // the last: its queue of connections is full
+		// The last error means that the queue of the server's socket is full.
+		away := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN)
 		if away && !l.once && rest(ctx) {
 			continue
 		}
-		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer, l.path(), why)
+		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without",
+			ErrNoServer, l.path(), why)
 	}
 }
 
-// greet says hello and attaches to the cache, if one is named.
+// greet sends HELLO, and ATTACH if the link names a cache.
 func (l *link) greet(c *conn) error {
 	frames := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: l.label})
 	if l.name != "" {
 		frames = control.AppendAttach(frames, 2, l.name)
 	}
-	if _, err := c.socket.Write(frames); err != nil && !errors.Is(err, unix.EPIPE) { // it may have said why before it hung up: DENIED
+	// A server that hangs up may have sent the reason: DENIED.
+	if _, err := c.socket.Write(frames); err != nil && !errors.Is(err, unix.EPIPE) {
 		return err
 	}
 	// Unbuffered: a descriptor comes with the first byte of its frame.
@@ -240,24 +254,25 @@ func (l *link) greet(c *conn) error {
 	return l.attached(descriptor, m.UUID)
 }
 
-// receive reads one frame of a type, with the descriptor that came along, -1 for none.
-func (c *conn) receive(want control.Type) (body []byte, descriptor int, err error) {
+// receive reads one frame of a type, and the descriptor that comes with it; -1 for none.
+func (c *conn) receive(expected control.Type) (body []byte, descriptor int, err error) {
 	var header [control.HeaderBytes]byte
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, oob, flags, _, err := c.socket.ReadMsgUnix(header[:], rights)
 	descriptor = descriptorOf(rights[:oob])
 	if err == nil && descriptor < 0 && flags&unix.MSG_CTRUNC != 0 {
-		err = fmt.Errorf("%w: the descriptor that came with %v: %w", ErrSystem, want, unix.EMFILE) // this process may have no more
+		// this process has too many descriptors
+		err = fmt.Errorf("%w: the descriptor that came with %v: %w", ErrSystem, expected, unix.EMFILE)
 	}
 	if err == nil {
-		_, err = io.ReadFull(c.socket, header[n:]) // n is 0 at the end of the stream, and so is what is read
+		_, err = io.ReadFull(c.socket, header[n:]) // n is 0 at the end of the stream, and ReadFull returns io.EOF
 	}
 	var h control.Header
 	if err == nil {
 		h, err = control.ParseHeader(header, false)
 	}
-	if err == nil && h.Type != want && h.Type != control.Error {
-		err = fmt.Errorf("%w: a %v, want %v", control.ErrProtocol, h.Type, want)
+	if err == nil && h.Type != expected && h.Type != control.Error {
+		err = fmt.Errorf("%w: a %v, expected %v", control.ErrProtocol, h.Type, expected)
 	}
 	if err == nil {
 		body = make([]byte, h.Length)
@@ -275,7 +290,8 @@ func (c *conn) receive(want control.Type) (body []byte, descriptor int, err erro
 	return body, descriptor, err
 }
 
-// descriptorOf returns the first descriptor of a control message, -1 for none, and closes the others.
+// descriptorOf returns the first descriptor of a control message, -1 for none, and closes the
+// others.
 func descriptorOf(rights []byte) int {
 	first := -1
 	messages, err := unix.ParseSocketControlMessage(rights)
@@ -298,10 +314,11 @@ func descriptorOf(rights []byte) int {
 	return first
 }
 
-// errEnded marks a request whose connection ended under it: on a new one it may go well.
+// errEnded marks a request whose connection ended. A new connection may succeed.
 var errEnded = errors.New("the connection ended")
 
-// ended is the error of such a request. A server that says what cannot be will say it again.
+// ended wraps the reason why a connection ended. It returns a protocol error as it is: that server
+// would send the same again.
 func ended(why error) error {
 	if errors.Is(why, ErrClosed) {
 		return fmt.Errorf("%w: the connection to the server was closed", ErrClosed)
@@ -318,7 +335,7 @@ func (c *conn) alive() bool {
 	return c.err == nil
 }
 
-// read hands answers to their requests until the connection ends.
+// read passes answers to their requests until the connection ends.
 func (c *conn) read() {
 	r := bufio.NewReaderSize(c.socket, 64<<10)
 	var body []byte
@@ -329,7 +346,8 @@ func (c *conn) read() {
 			break
 		}
 		if h.Type == control.Sample && uint64(h.Length) > uint64(c.most)+control.SampleBytes {
-			err = fmt.Errorf("%w: a %v of %d bytes, of a cache whose samples have %d at most", control.ErrProtocol, h.Type, h.Length, c.most)
+			err = fmt.Errorf("%w: a %v of %d bytes, of a cache whose samples have %d at most", control.ErrProtocol,
+				h.Type, h.Length, c.most)
 			break
 		}
 		if cap(body) < int(h.Length) {
@@ -342,7 +360,7 @@ func (c *conn) read() {
 	c.die(err)
 }
 
-// die fails all requests.
+// die ends the connection and fails all requests.
 func (c *conn) die(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -363,7 +381,7 @@ func (c *conn) die(err error) {
 	}
 }
 
-// take hands one answer on. An error ends the connection.
+// take passes one answer to its request. An error ends the connection.
 func (c *conn) take(h control.Header, body []byte) (err error) {
 	if h.Type == control.Error && h.Request == 0 {
 		remote, err := control.ParseError(body)
@@ -379,7 +397,7 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 	}
 	c.mu.Unlock()
 	if p == nil {
-		return fmt.Errorf("%w: a %v for request %d, which is not under way", control.ErrProtocol, h.Type, h.Request)
+		return fmt.Errorf("%w: a %v for request %d, which is not inflight", control.ErrProtocol, h.Type, h.Request)
 	}
 	if h.Type == control.Sample && p.sample == nil {
 		return fmt.Errorf("%w: a %v for request %d, which asked for none", control.ErrProtocol, h.Type, h.Request)
@@ -417,9 +435,11 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 	return err
 }
 
-// do sends a FETCH or PREFETCH and waits for its answer. Without sample no bytes are sent: what gets no slot fails. When ctx ends first the request is cancelled, and sample is
-// not called any more.
-func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample func(position int, data []byte)) (*pending, error) {
+// do sends a FETCH or PREFETCH and waits for its answer. If sample is nil, the server sends no
+// bytes, and a sample without a slot fails. When ctx ends first, do cancels the request, and sample
+// is not called any more.
+func (c *conn) do(ctx context.Context, t control.Type, indices []int64,
+	sample func(position int, data []byte)) (*pending, error) {
 	p := &pending{n: len(indices), sample: sample, done: make(chan struct{})}
 	id, err := c.add(ctx, p)
 	if err != nil {
@@ -434,7 +454,7 @@ func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample f
 	select {
 	case <-p.done:
 		p.mu.Lock()
-		p.givenUp = true // the connection may have died while its reader was at a sample
+		p.givenUp = true // the connection may have died while its reader called sample
 		p.mu.Unlock()
 		return p, p.err
 	case <-ctx.Done():
@@ -446,7 +466,8 @@ func (c *conn) do(ctx context.Context, t control.Type, indices []int64, sample f
 	}
 }
 
-// add gives a request its number. It waits while as many are under way as a connection may have, which a server counts until it has answered.
+// add gives a request its number. It waits while the connection has as many inflight requests as
+// the server allows. The server counts a request until it has answered.
 func (c *conn) add(ctx context.Context, p *pending) (id uint64, err error) {
 	for {
 		c.mu.Lock()
@@ -476,14 +497,14 @@ func (c *conn) add(ctx context.Context, p *pending) (id uint64, err error) {
 	}
 }
 
-// remove takes a request off, with mu held.
+// remove removes a request. The caller holds mu.
 func (c *conn) remove(id uint64, p *pending) {
 	delete(c.requests, id)
 	c.underWay -= p.n
 	c.freed()
 }
 
-// freed tells everybody who waits for it that there may be room, with mu held.
+// freed tells all waiting goroutines that a request has ended. The caller holds mu.
 func (c *conn) freed() {
 	if c.room != nil {
 		close(c.room)
@@ -491,7 +512,8 @@ func (c *conn) freed() {
 	}
 }
 
-// send hands a frame to the server, what it does not take at once to the writer: nobody waits for a server that is stopped.
+// send sends a frame. The writer sends what the socket does not take at once, so no caller waits
+// for a server that is stopped.
 func (c *conn) send(request uint64, frame []byte) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -512,7 +534,8 @@ func (c *conn) send(request uint64, frame []byte) {
 	c.wake.Signal()
 }
 
-// writeNow writes what the server takes without anybody waiting for it, and returns what is left. With sending held, and nothing else to write before.
+// writeNow writes what the socket takes at once, and returns the rest. The caller holds sending,
+// and no earlier frame may be unsent.
 func (c *conn) writeNow(frame []byte) []byte {
 	raw, err := c.socket.SyscallConn()
 	if err != nil {
@@ -521,14 +544,15 @@ func (c *conn) writeNow(frame []byte) []byte {
 	n := 0
 	_ = raw.Write(func(fd uintptr) bool {
 		if n, err = unix.SendmsgN(int(fd), frame, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
-			n = 0 // the writer meets it again, and knows what to do
+			n = 0 // the writer meets and handles the same error
 		}
 		return true
 	})
 	return frame[n:]
 }
 
-// write writes what send left, until the connection ends. A failure ends the connection, and so every request.
+// write sends the frames that send has queued, until the connection ends. A failure ends the
+// connection and all its requests.
 func (c *conn) write() {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -545,7 +569,7 @@ func (c *conn) write() {
 		c.sending.Unlock()
 		c.socket.SetWriteDeadline(time.Now().Add(sendTimeout))
 		_, err := c.socket.Write(frame)
-		c.socket.SetWriteDeadline(time.Time{}) // which would end writeNow as well
+		c.socket.SetWriteDeadline(time.Time{}) // this deadline would end writeNow too
 		if err != nil {
 			c.die(err)
 		}
@@ -554,7 +578,7 @@ func (c *conn) write() {
 	}
 }
 
-// withdraw takes back a request that nobody waits for any more: what was not sent is not, and else the server is told.
+// withdraw cancels a request that was given up. It removes an unsent frame, else it sends CANCEL.
 func (c *conn) withdraw(id uint64, p *pending) {
 	c.sending.Lock()
 	at := slices.IndexFunc(c.unsent, func(o outgoing) bool { return o.request == id })
@@ -573,7 +597,7 @@ func (c *conn) withdraw(id uint64, p *pending) {
 	c.mu.Unlock()
 }
 
-// close ends the connection, and waits for the goroutines of all that there were.
+// close ends the connection, and waits for the goroutines of all connections.
 func (l *link) close() error {
 	l.end()
 	l.mu <- struct{}{}

@@ -7,22 +7,25 @@ import (
 	"slices"
 )
 
-// inflight is one load under way, for which concurrent callers for the same sample wait.
+// inflight is one load, for which concurrent callers for the same sample wait.
 type inflight struct {
 	done chan struct{} // closed when data and err are final
 	data []byte
 	err  error
-	over bool // the load came to no answer that could be handed on: it was cancelled by its own caller's context
+	over bool // the load has no result for others: its caller's context cancelled it
 
-	waiting int // callers that wait for it; protected by the Cache's mu
+	waiting int // callers that wait for the load; protected by the Cache's mu
 }
 
-// GetOrLoad returns a sample: from the cache, or from load, whose result it stores. Concurrent callers of one Cache load a sample once, and all get the result;
-// other processes may load it too, and the first one's is kept. The slice returned is the caller's own.
+// GetOrLoad returns a sample from the cache, or calls load and stores its result. Concurrent
+// callers of one Cache load a sample once, and all get the result. Other processes may load it too;
+// the cache keeps the first result. The caller owns the slice.
 //
-// ctx is handed to load, and ends waiting for somebody else's. An error of load goes to its callers and is not cached. If load panics, its caller panics and those who
-// wait get an error. If storing fails for another reason than ErrReadOnly, the error is returned together with the data, which is good; that there was no room is no
-// error. ErrIndex, ErrSchema (load returned a wrong size), ErrClosed, ErrCorrupt, ErrLost, ErrSystem.
+// load gets ctx. The end of ctx also ends a wait for another caller's load. An error of load goes
+// to all its callers and is not cached. If load panics, its caller panics, and callers that wait
+// get an error. If the sample cannot be stored, GetOrLoad returns the error together with the data,
+// which is valid; but a full cache and ErrReadOnly are no errors. Errors: ErrIndex, ErrSchema (load
+// returned a wrong size), ErrClosed, ErrCorrupt, ErrLost, ErrSystem.
 func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 		return data, err
@@ -46,7 +49,7 @@ func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Cont
 	}
 }
 
-// join returns the load of a sample that is under way, and whether the caller has to do it.
+// join returns the inflight load of a sample, or a new one that the caller MUST lead.
 func (c *Cache) join(i int) (f *inflight, leader bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,19 +62,21 @@ func (c *Cache) join(i int) (f *inflight, leader bool) {
 	return f, true
 }
 
-// lead loads a sample and tells everybody who waits.
-func (c *Cache) lead(ctx context.Context, i int, f *inflight, load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
-	f.err = fmt.Errorf("loading sample %d ended in another goroutine without an answer: it panicked", i) // unless load returns
+// lead loads a sample and passes the result to all callers that wait.
+func (c *Cache) lead(ctx context.Context, i int, f *inflight,
+	load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
+	f.err = fmt.Errorf("the load of sample %d panicked in another goroutine", i) // unless load returns
 	defer func() {
 		c.mu.Lock()
 		delete(c.inflight, i)
 		if f.waiting > 0 {
-			f.data = slices.Clone(f.data) // our caller may change its own before they have copied it
+			f.data = slices.Clone(f.data) // our caller may change its slice before the others have copied it
 		}
 		c.mu.Unlock()
 		close(f.done)
 	}()
-	// Another load may have ended between our miss and this one. Without this second check the sample would be loaded twice.
+	// Another load may have ended between our miss and this one. Without this second check the
+	// sample would be loaded twice.
 	if state, err := c.State(i); err == nil && state == StateReady {
 		if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 			f.data, f.err = data, err
@@ -81,7 +86,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight, load func(ctx cont
 	data, err = load(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		f.over = true // those who wait have contexts of their own
+		f.over = true // the callers that wait have their own contexts
 		return nil, err
 	case err != nil:
 		f.err = err
@@ -94,7 +99,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight, load func(ctx cont
 	return data, err
 }
 
-// getOwn returns a copy of a sample. get: Get, or its like that is not counted.
+// getOwn returns a copy of a sample. get is Get, or Copy, which does not count.
 func (c *Cache) getOwn(i int, get func(i int, dst []byte) (int, bool, error)) ([]byte, bool, error) {
 	if !c.Variable() {
 		dst := make([]byte, c.SampleBytes())
@@ -110,7 +115,7 @@ func (c *Cache) getOwn(i int, get func(i int, dst []byte) (int, bool, error)) ([
 		switch {
 		case hit:
 			return dst[:n], true, nil
-		case n > len(dst) && errors.Is(err, ErrSchema): // too short; it may have grown again by the next try
+		case n > len(dst) && errors.Is(err, ErrSchema): // too short; at the next try it may be longer again
 			dst = make([]byte, n)
 		default:
 			return nil, false, err

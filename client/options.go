@@ -2,28 +2,38 @@ package client
 
 import "github.com/stocached/stocached/shm"
 
-// Options say what to create. A fixed-size cache needs Samples and one of SampleBytes and Fields; a variable-size one Samples, Variable and Size.
+// Options describe a new cache. A fixed-size cache needs Samples and one of SampleBytes and Fields;
+// a variable-size cache needs Samples, Variable and Size.
 type Options struct {
-	Samples     int                      // of the dataset
-	Size        uint64                   // bytes that the cache never exceeds, its index included. 0: room for every sample (fixed size only)
-	SampleBytes int                      // of every sample, without Fields. With Variable: of the largest accepted, 0: 4 GiB - 1
-	Fields      []Field                  // the named parts of a sample, instead of SampleBytes
-	Slots       int                      // exactly so many samples fit. 0: as many as Size holds, at most Samples. Excludes Variable
-	Assign      Assign                   // which samples get a slot. Excludes Variable
-	Variable    bool                     // samples differ in size
-	Reserve     bool                     // take all memory now, so that no fill is ever refused for lack of it
-	UnlinkLast  bool                     // a named cache goes with its last user; else it stays until it is removed
-	Dir         string                   // an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>
-	Fingerprint string                   // of dataset and transform, at most 64 bytes: whoever attaches with another is refused. "": none
-	Clients     int                      // at a time, at most 4,095. 0: 1,024
-	Label       string                   // of this program, shown by stats. "": its name
-	Progress    func(done, total uint64) // called while reserving, in bytes. nil: not called
+	Samples int // of the dataset
+	// Size is the largest size of the cache in bytes, its index included. 0: large enough for all
+	// samples (fixed size only).
+	Size uint64
+	// SampleBytes without Fields: bytes of each sample. With Variable: of the largest sample that
+	// the cache accepts; 0: 4 GiB - 1.
+	SampleBytes int
+	Fields      []Field // the named parts of a sample, instead of SampleBytes
+	// Slots is the exact number of slots. 0: as many as Size allows, at most Samples. Not allowed
+	// with Variable.
+	Slots      int
+	Assign     Assign // which samples get a slot. Not allowed with Variable
+	Variable   bool   // samples differ in size
+	Reserve    bool   // allocate all memory now, so that memory is never short for a fill
+	UnlinkLast bool   // remove a named cache with its last user; otherwise it stays until it is removed
+	Dir        string // an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>
+	// Fingerprint names dataset and transform, in at most 64 bytes. Attach with another one fails.
+	// "": none.
+	Fingerprint string
+	Clients     int    // clients at a time, at most 4,095. 0: 1,024
+	Label       string // of this program, shown by stats. "": its name
+	// Progress is called while Create reserves, with bytes. nil: not called.
+	Progress func(done, total uint64)
 }
 
-// AttachOptions say how to attach. The zero value is the usual way.
+// AttachOptions say how to attach. The zero value attaches for writing if that is allowed.
 type AttachOptions struct {
-	ReadOnly    bool   // attach for reading though writing would be allowed; reads are not counted
-	Fingerprint string // that the cache must have; else ErrFingerprint. "": not compared
+	ReadOnly    bool   // attach for reading, even if writing is allowed; reads are not counted
+	Fingerprint string // the cache must have it, else ErrFingerprint. "": not compared
 	Label       string // of this program, shown by stats. "": its name
 }
 
@@ -53,20 +63,21 @@ const (
 	Complex128 = shm.Complex128
 )
 
-// VariableDim marks a dimension that differs between samples, in a variable-size cache.
+// VariableDim marks a dimension that differs between the samples of a variable-size cache.
 const VariableDim = shm.VariableDim
 
 // Assign says which samples of a fixed-size cache get a slot.
 type Assign = shm.Assign
 
 const (
-	FirstCome    = shm.AssignFirstCome    // any sample that is set while there is room
-	FirstIndices = shm.AssignFirstIndices // sample i < slots has slot i, the others never get one
+	FirstCome    = shm.AssignFirstCome    // each sample that is set, while slots are free
+	FirstIndices = shm.AssignFirstIndices // sample i < slots has slot i; other samples have no slot
 )
 
-// segment translates; negative numbers become huge and are refused with the others.
+// segment converts the options. Negative numbers become huge, and shm refuses them.
 func (o *Options) segment(name string) shm.Options {
-	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size, Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
+	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size,
+		Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
 		Assign: o.Assign, Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast, ClientRecords: uint32(min(uint(o.Clients), 1<<32-1)),
 		Fingerprint: o.Fingerprint, Progress: o.Progress}
 }

@@ -23,12 +23,14 @@ import (
 
 const peerBytes = 50
 
-// peer follows a script, for what no good server does. Against the good one see internal/cli.
+// peer follows a script, for errors that no correct server makes. internal/cli has tests with the
+// correct one.
 type peer struct {
 	t   *testing.T
 	dir string
 	seg *shm.Segment
-	// greet answers HELLO and ATTACH of the how manieth connection, fetch one request. false: hang up
+	// greet answers HELLO and ATTACH of a connection, by its number; fetch answers one request.
+	// false: hang up
 	greet func(p *peer, socket *net.UnixConn, connection int) bool
 	fetch func(p *peer, socket *net.UnixConn, request uint64, connection int) bool
 
@@ -97,7 +99,7 @@ func (p *peer) say(socket *net.UnixConn, frame []byte, n int) {
 	}
 }
 
-// welcome greets as a server does, but for the descriptors.
+// welcome answers like a server, except for the descriptors.
 func (p *peer) welcome(socket *net.UnixConn, withWelcome, withAttached int) bool {
 	p.say(socket, control.AppendWelcome(nil, 1, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices}), withWelcome)
 	p.say(socket, control.AppendAttached(nil, 2, control.AttachedBody{Cache: 7, UUID: p.seg.Header.UUID}), withAttached)
@@ -110,7 +112,8 @@ func (p *peer) dial(timeout time.Duration) (*client.Served, error) {
 	return client.Dial(context.Background(), "test", client.DialOptions{SocketsDir: p.dir, Timeout: timeout})
 }
 
-// wantDescriptors: as many are open as before. Those of the peer's side close a little later.
+// wantDescriptors checks that as many descriptors are open as before. Those of the peer close a
+// little later.
 func wantDescriptors(t *testing.T, before int) {
 	t.Helper()
 	var n int
@@ -129,7 +132,7 @@ func wantDescriptors(t *testing.T, before int) {
 	}
 }
 
-// Whatever descriptors come, and with whatever frame, none stays open.
+// No descriptor stays open, in any number and with any frame.
 func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	for _, with := range [][2]int{{0, 1}, {0, 2}, {0, 5}, {1, 1}, {2, 0}, {0, 0}} {
 		p := &peer{greet: func(p *peer, socket *net.UnixConn, _ int) bool { return p.welcome(socket, with[0], with[1]) }}
@@ -149,14 +152,14 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// A process that may have no more descriptors is told that, not that the server is broken.
+// A process without free descriptors gets that error, and not a protocol error.
 func TestDialWithoutADescriptor(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
 	p := &peer{greet: func(p *peer, socket *net.UnixConn, connection int) bool {
-		if connection > 1 { // both ends of the connection are open by now
+		if connection > 1 { // both ends of the connection are open now
 			free, err := unix.Dup(0)
 			if err != nil {
 				p.t.Error(err)
@@ -169,7 +172,7 @@ func TestDialWithoutADescriptor(t *testing.T) {
 		return p.welcome(socket, 0, 1)
 	}}
 	startPeer(t, p)
-	c, err := p.dial(5 * time.Second) // the runtime has what it needs for sockets
+	c, err := p.dial(5 * time.Second) // the runtime has its descriptors for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +186,8 @@ func TestDialWithoutADescriptor(t *testing.T) {
 	}
 }
 
-// A server that ends while it greets is not there: the next one is waited for, and found.
+// A server that ends during the greeting counts as away: the client waits for the next one and
+// finds it.
 func TestServerThatIsJustEnding(t *testing.T) {
 	for name, end := range map[string]func(p *peer, socket *net.UnixConn){
 		"hangs up": func(*peer, *net.UnixConn) {},
@@ -218,15 +222,16 @@ func TestServerThatIsJustEnding(t *testing.T) {
 		}
 		c.Close()
 		began := time.Now()
-		_, err = p.dial(200 * time.Millisecond) // there is none but these any more; the time may be over in the middle of a greeting
+		_, err = p.dial(200 * time.Millisecond) // only such servers answer now; the deadline may pass during a greeting
 		if !errors.Is(err, client.ErrNoServer) || time.Since(began) < 200*time.Millisecond ||
-			!strings.Contains(err.Error(), "stocached serve -c") && !strings.Contains(err.Error(), "did not answer within 200ms") {
+			!strings.Contains(err.Error(), "stocached serve -c") &&
+				!strings.Contains(err.Error(), "did not answer within 200ms") {
 			t.Errorf("%s: %v after %v", name, err, time.Since(began))
 		}
 	}
 }
 
-// Who is not let in hears why, however early the server hangs up.
+// A client that is refused gets the reason, however early the server hangs up.
 func TestServerThatLetsNobodyIn(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, control.DataSocket), Net: "unix"})
@@ -246,19 +251,22 @@ func TestServerThatLetsNobodyIn(t *testing.T) {
 			socket.Close()
 		}
 	}()
-	for range 200 { // it hangs up before HELLO, or after
+	for range 200 { // the server hangs up before HELLO, or after
 		var remote *client.RemoteError
-		_, err := client.Dial(context.Background(), "test", client.DialOptions{SocketsDir: dir, Timeout: 100 * time.Millisecond})
+		_, err := client.Dial(context.Background(), "test",
+			client.DialOptions{SocketsDir: dir, Timeout: 100 * time.Millisecond})
 		if !errors.As(err, &remote) || remote.Code != control.CodeDenied {
 			t.Fatal(err)
 		}
 	}
 }
 
-// What cannot be is said to be that, at once, without memory for it, and not taken for a server that is away.
+// An invalid answer is a protocol error at once, costs no memory, and is not taken for a server
+// that is away.
 func TestAnswersThatCannotBe(t *testing.T) {
 	for name, frame := range map[string][]byte{
-		"a sample of 4 GiB":     control.AppendHeader(nil, control.Header{Length: 1<<32 - 1, Type: control.Sample, Request: 3}),
+		"a sample of 4 GiB": control.AppendHeader(nil,
+			control.Header{Length: 1<<32 - 1, Type: control.Sample, Request: 3}),
 		"a byte too many":       control.AppendSampleHeader(nil, 3, 0, peerBytes+1),
 		"no such type":          control.AppendHeader(nil, control.Header{Type: 77, Request: 3}),
 		"no such request":       control.AppendFetched(nil, 99, nil),
@@ -284,7 +292,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 	}
 }
 
-// A connection that ends under a prefetch, as it does when the server is restarted, is made anew.
+// A connection that ends during a prefetch, as in a restart of the server, is made again.
 func TestPrefetchAcrossARestart(t *testing.T) {
 	p := &peer{greet: greetWell, fetch: func(p *peer, socket *net.UnixConn, request uint64, connection int) bool {
 		if connection < 4 {

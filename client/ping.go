@@ -7,8 +7,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ping says whether a server answers now, and has the cache of a name; "": whichever it has. Nothing is attached or changed, and a server that is away is not waited for.
-// nil: it does. Errors as Dial.
+// Ping returns nil if a server answers now and has the named cache; with "" any server counts. It
+// attaches nothing, changes nothing, and does not wait for a server that is away. It returns the
+// errors of Dial.
 func Ping(ctx context.Context, name string, o DialOptions) error {
 	if name != "" {
 		if err := shm.CheckName(name); err != nil {

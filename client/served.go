@@ -13,29 +13,33 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Served is a Cache that a server fills. Everything of Cache works on it, with or without the server; Fetch and its kind ask the server for what is not there.
-// Safe for use by many goroutines: their requests share one connection, which is made anew when the server is back after it was away. As many are under way as docs/spec/control.md
-// lets one connection have; others wait, as long as their contexts let them.
+// Served is a Cache that a server fills. All methods of Cache work, also without the server. Fetch
+// and the similar methods ask the server for misses. A Served is safe for concurrent use: requests
+// share one connection, which is made again after the server was away. docs/spec/control.md limits
+// the inflight requests of a connection; further requests wait, at most until their contexts end.
 type Served struct {
 	*Cache
 	link *link
 }
 
-// DialOptions say how to find a server. The zero value is the usual way.
+// DialOptions say how to find a server. The zero value finds the user's default server.
 type DialOptions struct {
 	SocketsDir string        // folder of the server's sockets. "": $STOCACHED_SOCKETS_DIR, else the server's default
 	Label      string        // of this program, shown by stats. "": its name
-	Timeout    time.Duration // how long a server that is away is waited for, each time. 0: 2 seconds
+	Timeout    time.Duration // of each wait for a server that is away. 0: 2 seconds
 }
 
-// ErrNoServer is the error of what needs a server when there is none to reach, or when the one there does not answer who connects: then it is ErrTimeout as well. Hits go on without.
+// ErrNoServer: a call needs a server, and none can be reached. If the server does not answer a new
+// connection, the error matches ErrTimeout too. Hits need no server.
 var ErrNoServer = errors.New("no server")
 
-// ErrReplaced: the server has another cache of that name by now, because its source has changed. Dial again.
+// ErrReplaced: the server has another cache of that name now, because its source has changed. Dial
+// again.
 var ErrReplaced = errors.New("the server has replaced this cache")
 
-// Dial connects to the server that has a cache of a name, and attaches to that cache. ErrNoServer with the command that starts one; a *RemoteError with CodeNotFound when it has no
-// such cache; ErrInvalid when no cache can have that name; errors of Attach.
+// Dial connects to the server that has the named cache, and attaches to that cache. Errors:
+// ErrNoServer with the command that starts a server; a *RemoteError with CodeNotFound when the
+// server has no such cache; ErrInvalid for an invalid name; errors of Attach.
 func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 	if err := shm.CheckName(name); err != nil {
 		return nil, err
@@ -59,7 +63,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 		return err
 	}
 	if _, err := l.connection(ctx); err != nil {
-		if own != nil { // it was attached, and then the time was over
+		if own != nil { // it was attached before the deadline passed
 			err = errors.Join(err, own.Close())
 		}
 		return nil, errors.Join(err, l.close())
@@ -67,27 +71,28 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 	return &Served{Cache: own, link: l}, nil
 }
 
-// link is the way to a server, not taken yet.
+// link makes a link that has not connected yet.
 func (o DialOptions) link(name string) *link {
-	l := &link{folder: sockets.Find(o.SocketsDir), label: cmp.Or(o.Label, cache.DefaultLabel()), timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
+	l := &link{folder: sockets.Find(o.SocketsDir), label: cmp.Or(o.Label, cache.DefaultLabel()),
+		timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
 	l.ended, l.end = context.WithCancel(context.Background())
 	return l
 }
 
-// Close ends connection and handle. Requests under way fail with ErrClosed.
+// Close ends the connection and the handle. Inflight requests fail with ErrClosed.
 func (s *Served) Close() error { return errors.Join(s.link.close(), s.Cache.Close()) }
 
-// RemoteError is what a server refused, with its code.
+// RemoteError is the refusal of a server, with its code.
 type RemoteError = control.RemoteError
 
-// FetchError says which samples could not be had. The others were.
+// FetchError says which samples the server could not give. All others were copied.
 type FetchError struct {
 	Failures []FetchFailure
 }
 
-// FetchFailure is one sample that could not be had.
+// FetchFailure is one sample that the server could not give.
 type FetchFailure struct {
-	Position int // in the indices that were asked for
+	Position int // in the indices of the call
 	Index    int
 	Code     control.Code
 	Text     string

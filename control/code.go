@@ -2,7 +2,7 @@ package control
 
 import "fmt"
 
-// Code says what went wrong, in FETCHED and ERROR.
+// Code is the reason of a failure, in FETCHED and ERROR.
 type Code uint16
 
 // The codes: docs/spec/control.md.
@@ -22,7 +22,8 @@ const (
 	CodeInternal
 )
 
-var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ", "CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL"}
+var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ",
+	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL"}
 
 func (c Code) String() string {
 	if c > 0 && int(c) < len(codeNames) {
@@ -31,7 +32,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", uint16(c))
 }
 
-// RemoteError is what the other side complained about.
+// RemoteError is an error that the other side sent.
 type RemoteError struct {
 	Code Code
 	Text string

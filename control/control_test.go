@@ -15,30 +15,39 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// every is a frame of each type, and what it must parse as.
+// every is a frame of each type, and its parsed form.
 var every = []struct {
 	frame []byte
 	parse func(body []byte) (any, error)
 	want  any
 }{
 	{control.AppendHello(nil, 1, control.HelloBody{Version: 1, Kind: 3, Label: "train.py"}),
-		func(b []byte) (any, error) { return control.ParseHello(b) }, control.HelloBody{Version: 1, Kind: 3, Label: "train.py"}},
+		func(b []byte) (any, error) { return control.ParseHello(b) },
+		control.HelloBody{Version: 1, Kind: 3, Label: "train.py"}},
 	{control.AppendWelcome(nil, 2, control.WelcomeBody{Version: 1, MaxIndices: 100, Boot: [16]byte{7}}),
-		func(b []byte) (any, error) { return control.ParseWelcome(b) }, control.WelcomeBody{Version: 1, MaxIndices: 100, Boot: [16]byte{7}}},
+		func(b []byte) (any, error) { return control.ParseWelcome(b) },
+		control.WelcomeBody{Version: 1, MaxIndices: 100, Boot: [16]byte{7}}},
 	{control.AppendAttach(nil, 3, "pets"), func(b []byte) (any, error) { return control.ParseAttach(b) }, "pets"},
 	{control.AppendAttached(nil, 4, control.AttachedBody{Cache: 5, UUID: [16]byte{9}}),
-		func(b []byte) (any, error) { return control.ParseAttached(b) }, control.AttachedBody{Cache: 5, UUID: [16]byte{9}}},
-	{control.AppendFetch(nil, control.Fetch, 5, control.FetchBody{Cache: 5, Flags: control.SlotsOnly, Indices: []int64{3, -1, 1 << 40}}),
-		func(b []byte) (any, error) { return control.ParseFetch(control.Fetch, b) }, control.FetchBody{Cache: 5, Flags: 1, Indices: []int64{3, -1, 1 << 40}}},
-	{append(control.AppendSampleHeader(nil, 6, 12, 3), "abc"...), func(b []byte) (any, error) { return control.ParseSample(b) }, uint32(12)},
+		func(b []byte) (any, error) { return control.ParseAttached(b) },
+		control.AttachedBody{Cache: 5, UUID: [16]byte{9}}},
+	{control.AppendFetch(nil, control.Fetch, 5,
+		control.FetchBody{Cache: 5, Flags: control.SlotsOnly, Indices: []int64{3, -1, 1 << 40}}),
+		func(b []byte) (any, error) { return control.ParseFetch(control.Fetch, b) },
+		control.FetchBody{Cache: 5, Flags: 1, Indices: []int64{3, -1, 1 << 40}}},
+	{append(control.AppendSampleHeader(nil, 6, 12, 3), "abc"...),
+		func(b []byte) (any, error) { return control.ParseSample(b) }, uint32(12)},
 	{control.AppendFetched(nil, 7, []control.Failure{{1, control.CodeRead, "disk on fire"}, {0, control.CodeIndex, ""}}),
-		func(b []byte) (any, error) { return control.ParseFetched(b, 2) }, []control.Failure{{1, control.CodeRead, "disk on fire"}, {0, control.CodeIndex, ""}}},
+		func(b []byte) (any, error) { return control.ParseFetched(b, 2) },
+		[]control.Failure{{1, control.CodeRead, "disk on fire"}, {0, control.CodeIndex, ""}}},
 	{control.AppendFetch(nil, control.Prefetch, 8, control.FetchBody{Cache: 5, Indices: []int64{3}}),
-		func(b []byte) (any, error) { return control.ParseFetch(control.Prefetch, b) }, control.FetchBody{Cache: 5, Indices: []int64{3}}},
+		func(b []byte) (any, error) { return control.ParseFetch(control.Prefetch, b) },
+		control.FetchBody{Cache: 5, Indices: []int64{3}}},
 	{control.AppendPrefetched(nil, 9, 77), func(b []byte) (any, error) { return control.ParsePrefetched(b) }, 77},
 	{control.AppendCancel(nil, 10), func(b []byte) (any, error) { return len(b), nil }, 0},
 	{control.AppendError(nil, 11, control.CodeLimit, "too much"),
-		func(b []byte) (any, error) { return control.ParseError(b) }, &control.RemoteError{Code: control.CodeLimit, Text: "too much"}},
+		func(b []byte) (any, error) { return control.ParseError(b) },
+		&control.RemoteError{Code: control.CodeLimit, Text: "too much"}},
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -62,7 +71,8 @@ func TestRoundTrip(t *testing.T) {
 
 // A body that is cut or has a byte too many is refused, unless its end is text or a sample.
 func TestWrongLengths(t *testing.T) {
-	open := map[control.Type]bool{control.Hello: true, control.Attach: true, control.Sample: true, control.Error: true, control.Cancel: true}
+	open := map[control.Type]bool{control.Hello: true, control.Attach: true, control.Sample: true, control.Error: true,
+		control.Cancel: true}
 	for k, c := range every {
 		name := control.Type(k + 1)
 		body := c.frame[control.HeaderBytes:]
@@ -75,7 +85,7 @@ func TestWrongLengths(t *testing.T) {
 			}
 		}
 		if got, err := c.parse(append(bytes.Clone(body), 0)); !errors.Is(err, control.ErrProtocol) {
-			t.Errorf("%v with a byte behind it: %+v, %v", name, got, err)
+			t.Errorf("%v with a byte after it: %+v, %v", name, got, err)
 		}
 	}
 }
@@ -86,15 +96,18 @@ func TestHeaders(t *testing.T) {
 		fromClient bool
 		want       string // "": good
 	}{
-		"largest fetch":      {control.Header{Length: control.MaxClientBody, Type: control.Fetch}, true, ""},
-		"too long":           {control.Header{Length: control.MaxClientBody + 1, Type: control.Fetch}, true, "at most 1048576"},
-		"largest sample":     {control.Header{Length: 1<<32 - 1, Type: control.Sample}, false, ""},
-		"too long an answer": {control.Header{Length: control.MaxServerBody + 1, Type: control.Fetched}, false, "at most 4194304"},
-		"no type":            {control.Header{}, true, "type 0"},
-		"unknown type":       {control.Header{Type: 12}, true, "type 12"},
+		"largest fetch": {control.Header{Length: control.MaxClientBody, Type: control.Fetch}, true, ""},
+		"too long": {control.Header{Length: control.MaxClientBody + 1, Type: control.Fetch}, true,
+			"at most 1048576"},
+		"largest sample": {control.Header{Length: 1<<32 - 1, Type: control.Sample}, false, ""},
+		"too long an answer": {control.Header{Length: control.MaxServerBody + 1, Type: control.Fetched}, false,
+			"at most 4194304"},
+		"no type":      {control.Header{}, true, "type 0"},
+		"unknown type": {control.Header{Type: 12}, true, "type 12"},
 	} {
 		_, err := control.ReadHeader(bytes.NewReader(control.AppendHeader(nil, c.header)), c.fromClient)
-		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, control.ErrProtocol) || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" &&
+			(!errors.Is(err, control.ErrProtocol) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -105,7 +118,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// However many samples fail, the answer fits its limit, and says of each that it failed.
+// For any number of failed samples, the answer fits its limit and names each.
 func TestManyFailures(t *testing.T) {
 	failures := make([]control.Failure, control.MaxIndices)
 	for k := range failures {
@@ -121,7 +134,7 @@ func TestManyFailures(t *testing.T) {
 	}
 }
 
-// What somebody else wrote cannot control a terminal.
+// Text from another program cannot control a terminal.
 func TestTextIsMadePrintable(t *testing.T) {
 	e, err := control.ParseError(control.AppendError(nil, 1, control.CodeRead, "a\x1b[2Jb\xffc\nd\u009b2Je")[control.HeaderBytes:])
 	if err != nil || e.Text != "a\ufffd[2Jb\ufffdc\ufffdd\ufffd2Je" {
@@ -172,14 +185,16 @@ func TestDocument(t *testing.T) {
 			t.Errorf("the document has %q, the code %d %v", m[0], k+1, code)
 		}
 	}
-	for _, number := range []string{"65,536", "at most 1 MiB", "at most 4 MiB", "64 requests", "262,144 indices", "64 MiB of SAMPLE"} {
+	for _, number := range []string{"65,536", "at most 1 MiB", "at most 4 MiB", "64 requests", "262,144 indices",
+		"64 MiB of SAMPLE"} {
 		if !strings.Contains(string(text), number) {
 			t.Errorf("the document does not say %q", number)
 		}
 	}
 }
 
-// FuzzFrames: whatever comes, no panic, nothing but ErrProtocol, and what is taken comes out the same when it is made again.
+// FuzzFrames: any input causes no panic and only ErrProtocol, and an accepted frame is the same
+// when it is encoded again.
 func FuzzFrames(f *testing.F) {
 	for _, c := range every {
 		f.Add(c.frame)
@@ -210,7 +225,7 @@ func FuzzFrames(f *testing.F) {
 			case control.FetchBody:
 				again = control.AppendFetch(nil, h.Type, h.Request, m)
 			default:
-				continue // text comes out as it can be shown
+				continue // text becomes printable
 			}
 			if !bytes.Equal(again[control.HeaderBytes:], body) {
 				t.Fatalf("%v: %x, made again %x", h.Type, body, again[control.HeaderBytes:])

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Version is the version of the protocol that this package speaks; there is no other yet.
+// Version is the only version of the protocol.
 const Version = 1
 
 // Limits of docs/spec/control.md.
@@ -16,12 +16,12 @@ const (
 	MaxClientBody  = 1 << 20 // of a frame from a client
 	MaxServerBody  = 4 << 20 // of a frame from the server, except SAMPLE
 	MaxIndices     = 65536   // of a request
-	MaxRequests    = 64      // under way on a connection
+	MaxRequests    = 64      // inflight on a connection
 	MaxUnderWay    = 262144  // indices of all requests of a connection
 	MaxWaitingSend = 64 << 20
 	MaxLabel       = 63
 	MaxName        = 100
-	MaxText        = 1000 // bytes of a message; longer ones are cut
+	MaxText        = 1000 // bytes of a message; a longer one is cut
 )
 
 // Type is the type of a frame.
@@ -43,7 +43,8 @@ const (
 	typeEnd
 )
 
-var typeNames = [...]string{"", "HELLO", "WELCOME", "ATTACH", "ATTACHED", "FETCH", "SAMPLE", "FETCHED", "PREFETCH", "PREFETCHED", "CANCEL", "ERROR"}
+var typeNames = [...]string{"", "HELLO", "WELCOME", "ATTACH", "ATTACHED", "FETCH", "SAMPLE", "FETCHED",
+	"PREFETCH", "PREFETCHED", "CANCEL", "ERROR"}
 
 func (t Type) String() string {
 	if t > 0 && int(t) < len(typeNames) {
@@ -64,12 +65,14 @@ type Header struct {
 	Request uint64
 }
 
-// ErrProtocol is what every complaint about a frame wraps.
+// ErrProtocol is the sentinel of all errors about frames.
 var ErrProtocol = errors.New("not the protocol of the data socket")
 
-// ParseHeader reads a header that one side got from the other. ErrProtocol when it cannot be: then nothing that follows can be made sense of.
+// ParseHeader decodes a header from the other side. After ErrProtocol the rest of the stream cannot
+// be decoded.
 func ParseHeader(b [HeaderBytes]byte, fromClient bool) (Header, error) {
-	h := Header{binary.LittleEndian.Uint32(b[0:]), Type(binary.LittleEndian.Uint16(b[4:])), binary.LittleEndian.Uint64(b[8:])}
+	h := Header{binary.LittleEndian.Uint32(b[0:]), Type(binary.LittleEndian.Uint16(b[4:])),
+		binary.LittleEndian.Uint64(b[8:])}
 	limit := uint32(MaxServerBody)
 	switch {
 	case fromClient:
@@ -98,7 +101,7 @@ func AppendHeader(b []byte, h Header) []byte {
 	return binary.LittleEndian.AppendUint64(b, h.Request)
 }
 
-// ReadHeader reads a header. io.EOF when the other side ended between frames.
+// ReadHeader reads a header. It returns io.EOF when the other side ended the stream between frames.
 func ReadHeader(r io.Reader, fromClient bool) (Header, error) {
 	var b [HeaderBytes]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -107,7 +110,7 @@ func ReadHeader(r io.Reader, fromClient bool) (Header, error) {
 	return ParseHeader(b, fromClient)
 }
 
-// appendFrame appends a whole frame whose body body appends.
+// appendFrame appends a whole frame. body appends its body.
 func appendFrame(b []byte, t Type, request uint64, body func(b []byte) []byte) []byte {
 	at := len(b)
 	b = AppendHeader(b, Header{Type: t, Request: request})
@@ -116,7 +119,7 @@ func appendFrame(b []byte, t Type, request uint64, body func(b []byte) []byte) [
 	return b
 }
 
-// wrongBody is ErrProtocol about a body.
+// wrongBody returns ErrProtocol for a body.
 func wrongBody(t Type, body []byte, why string) error {
 	return fmt.Errorf("%w: a %v of %d bytes: %s", ErrProtocol, t, len(body), why)
 }

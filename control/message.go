@@ -7,14 +7,14 @@ import (
 
 var magic = [4]byte{'S', 'T', 'O', 'C'}
 
-// HelloBody begins a connection.
+// HelloBody is the body of HELLO, the first frame of a connection.
 type HelloBody struct {
-	Version uint16 // the highest that the client speaks
+	Version uint16 // the highest that the client supports
 	Kind    uint16 // of client, as in client records
 	Label   string // of the program, at most MaxLabel bytes
 }
 
-// AppendHello appends a frame; a label that is too long is cut.
+// AppendHello appends a frame. It cuts a label that is too long.
 func AppendHello(b []byte, request uint64, m HelloBody) []byte {
 	return appendFrame(b, Hello, request, func(b []byte) []byte {
 		b = append(b, magic[:]...)
@@ -24,15 +24,16 @@ func AppendHello(b []byte, request uint64, m HelloBody) []byte {
 	})
 }
 
-// ParseHello: ErrProtocol.
+// ParseHello decodes a body. It returns ErrProtocol.
 func ParseHello(body []byte) (HelloBody, error) {
 	if len(body) < 8 || len(body) > 8+MaxLabel || [4]byte(body[:4]) != magic {
 		return HelloBody{}, wrongBody(Hello, body, "it begins with STOC, version and kind")
 	}
-	return HelloBody{binary.LittleEndian.Uint16(body[4:]), binary.LittleEndian.Uint16(body[6:]), Printable(string(body[8:]))}, nil
+	return HelloBody{binary.LittleEndian.Uint16(body[4:]), binary.LittleEndian.Uint16(body[6:]),
+		Printable(string(body[8:]))}, nil
 }
 
-// WelcomeBody answers HELLO.
+// WelcomeBody is the answer to HELLO.
 type WelcomeBody struct {
 	Version    uint16
 	MaxIndices uint32 // of a request
@@ -49,7 +50,7 @@ func AppendWelcome(b []byte, request uint64, m WelcomeBody) []byte {
 	})
 }
 
-// ParseWelcome: ErrProtocol.
+// ParseWelcome decodes a body. It returns ErrProtocol.
 func ParseWelcome(body []byte) (m WelcomeBody, err error) {
 	if len(body) != 24 || binary.LittleEndian.Uint16(body[2:]) != 0 {
 		return m, wrongBody(Welcome, body, "it has 24")
@@ -66,7 +67,7 @@ func AppendAttach(b []byte, request uint64, name string) []byte {
 	return appendFrame(b, Attach, request, func(b []byte) []byte { return append(b, name...) })
 }
 
-// ParseAttach: ErrProtocol.
+// ParseAttach decodes a body. It returns ErrProtocol.
 func ParseAttach(body []byte) (string, error) {
 	if len(body) < 1 || len(body) > MaxName {
 		return "", wrongBody(Attach, body, fmt.Sprintf("a name has 1 to %d", MaxName))
@@ -74,9 +75,9 @@ func ParseAttach(body []byte) (string, error) {
 	return string(body), nil
 }
 
-// AttachedBody answers ATTACH; a descriptor of the segment comes with the frame.
+// AttachedBody is the answer to ATTACH. A descriptor of the segment comes with the frame.
 type AttachedBody struct {
-	Cache uint32 // its number on this connection
+	Cache uint32 // number of the cache on this connection
 	UUID  [16]byte
 }
 
@@ -89,7 +90,7 @@ func AppendAttached(b []byte, request uint64, m AttachedBody) []byte {
 	})
 }
 
-// ParseAttached: ErrProtocol.
+// ParseAttached decodes a body. It returns ErrProtocol.
 func ParseAttached(body []byte) (AttachedBody, error) {
 	if len(body) != 24 || binary.LittleEndian.Uint32(body[4:]) != 0 {
 		return AttachedBody{}, wrongBody(Attached, body, "it has 24")
@@ -97,10 +98,10 @@ func ParseAttached(body []byte) (AttachedBody, error) {
 	return AttachedBody{binary.LittleEndian.Uint32(body), [16]byte(body[8:])}, nil
 }
 
-// SlotsOnly is the flag of FETCH that samples without a slot are not to be sent.
+// SlotsOnly is the flag of FETCH that tells the server not to send samples without a slot.
 const SlotsOnly = 1
 
-// FetchBody asks for samples; that of PREFETCH has no flags.
+// FetchBody is the body of FETCH and PREFETCH. PREFETCH has no flags.
 type FetchBody struct {
 	Cache   uint32
 	Flags   uint32
@@ -119,7 +120,8 @@ func AppendFetch(b []byte, t Type, request uint64, m FetchBody) []byte {
 	})
 }
 
-// ParseFetch reads the body of a FETCH or PREFETCH: ErrProtocol. Indices are not compared with any cache.
+// ParseFetch decodes the body of a FETCH or PREFETCH. It returns ErrProtocol. It does not compare
+// the indices with a cache.
 func ParseFetch(t Type, body []byte) (FetchBody, error) {
 	n := (len(body) - 8) / 8
 	if len(body) < 16 || len(body)%8 != 0 || n > MaxIndices {
@@ -135,17 +137,18 @@ func ParseFetch(t Type, body []byte) (FetchBody, error) {
 	return m, nil
 }
 
-// SampleBytes are the bytes of a SAMPLE body before those of the sample.
+// SampleBytes is the number of bytes before the sample in the body of SAMPLE.
 const SampleBytes = 8
 
-// AppendSampleHeader appends what comes before the bytes of a sample: header and position.
+// AppendSampleHeader appends header and position, which come before the bytes of a sample.
 func AppendSampleHeader(b []byte, request uint64, position uint32, length int) []byte {
 	b = AppendHeader(b, Header{uint32(SampleBytes + length), Sample, request})
 	b = binary.LittleEndian.AppendUint32(b, position)
 	return binary.LittleEndian.AppendUint32(b, 0)
 }
 
-// ParseSample reads the first SampleBytes of a SAMPLE body: the position. ErrProtocol.
+// ParseSample decodes the position from the first SampleBytes of a SAMPLE body. It returns
+// ErrProtocol.
 func ParseSample(body []byte) (position uint32, err error) {
 	if len(body) < SampleBytes || binary.LittleEndian.Uint32(body[4:]) != 0 {
 		return 0, wrongBody(Sample, body, "position and reserved come first")
@@ -153,14 +156,15 @@ func ParseSample(body []byte) (position uint32, err error) {
 	return binary.LittleEndian.Uint32(body), nil
 }
 
-// Failure is one sample of a request that could not be had.
+// Failure is one failed sample of a request.
 type Failure struct {
 	Position uint32 // in the request
 	Code     Code
 	Text     string // at most MaxText bytes
 }
 
-// AppendFetched appends a frame. When the failures would make it longer than MaxServerBody, texts of the last ones are left out.
+// AppendFetched appends a frame. When the failures would exceed MaxServerBody, it leaves out the
+// texts of the last ones.
 func AppendFetched(b []byte, request uint64, failures []Failure) []byte {
 	return appendFrame(b, Fetched, request, func(b []byte) []byte {
 		start := len(b)
@@ -180,7 +184,8 @@ func AppendFetched(b []byte, request uint64, failures []Failure) []byte {
 	})
 }
 
-// ParseFetched: ErrProtocol, also for a position that is not below n, the number of indices asked for.
+// ParseFetched decodes a body. It returns ErrProtocol, also for a position that is not below n, the
+// number of indices of the request.
 func ParseFetched(body []byte, n int) ([]Failure, error) {
 	if len(body) < 8 || binary.LittleEndian.Uint32(body[4:]) != 0 {
 		return nil, wrongBody(Fetched, body, "it begins with a number and 4 zeros")
@@ -197,25 +202,26 @@ func ParseFetched(body []byte, n int) ([]Failure, error) {
 		f := Failure{Position: binary.LittleEndian.Uint32(rest), Code: Code(binary.LittleEndian.Uint16(rest[4:]))}
 		length := int(binary.LittleEndian.Uint16(rest[6:]))
 		if f.Position >= uint32(n) || f.Code == 0 || length > MaxText || length > len(rest)-8 {
-			return nil, wrongBody(Fetched, body, fmt.Sprintf("a failure of position %d with code %d and %d bytes of text", f.Position, f.Code, length))
+			return nil, wrongBody(Fetched, body,
+				fmt.Sprintf("a failure of position %d with code %d and %d bytes of text", f.Position, f.Code, length))
 		}
 		f.Text = Printable(string(rest[8 : 8+length]))
 		failures, rest = append(failures, f), rest[8+length:]
 	}
 	if len(rest) != 0 {
-		return nil, wrongBody(Fetched, body, fmt.Sprintf("%d bytes behind the last failure", len(rest)))
+		return nil, wrongBody(Fetched, body, fmt.Sprintf("%d bytes after the last failure", len(rest)))
 	}
 	return failures, nil
 }
 
-// AppendPrefetched appends a frame that says how many samples were queued.
+// AppendPrefetched appends a frame with the number of queued samples.
 func AppendPrefetched(b []byte, request uint64, queued int) []byte {
 	return appendFrame(b, Prefetched, request, func(b []byte) []byte {
 		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, uint32(queued)), 0)
 	})
 }
 
-// ParsePrefetched: ErrProtocol.
+// ParsePrefetched decodes a body. It returns ErrProtocol.
 func ParsePrefetched(body []byte) (queued int, err error) {
 	if len(body) != 8 || binary.LittleEndian.Uint32(body[4:]) != 0 {
 		return 0, wrongBody(Prefetched, body, "it has 8")
@@ -228,7 +234,7 @@ func AppendCancel(b []byte, request uint64) []byte {
 	return appendFrame(b, Cancel, request, func(b []byte) []byte { return b })
 }
 
-// AppendError appends a frame; a text that is too long is cut.
+// AppendError appends a frame. It cuts a text that is too long.
 func AppendError(b []byte, request uint64, code Code, text string) []byte {
 	return appendFrame(b, Error, request, func(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint16(b, uint16(code))
@@ -237,9 +243,10 @@ func AppendError(b []byte, request uint64, code Code, text string) []byte {
 	})
 }
 
-// ParseError reads the body of an ERROR: ErrProtocol.
+// ParseError decodes the body of an ERROR. It returns ErrProtocol.
 func ParseError(body []byte) (*RemoteError, error) {
-	if len(body) < 4 || len(body) > 4+MaxText || binary.LittleEndian.Uint16(body[2:]) != 0 || binary.LittleEndian.Uint16(body) == 0 {
+	if len(body) < 4 || len(body) > 4+MaxText || binary.LittleEndian.Uint16(body[2:]) != 0 ||
+		binary.LittleEndian.Uint16(body) == 0 {
 		return nil, wrongBody(Error, body, "it begins with a code and 2 zeros")
 	}
 	return &RemoteError{Code(binary.LittleEndian.Uint16(body)), Printable(string(body[4:]))}, nil

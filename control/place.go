@@ -12,13 +12,14 @@ const (
 	AdminSocket = "admin.sock"
 )
 
-// MaxSocketPath is how many bytes the path of a socket may have.
+// MaxSocketPath is the largest length of a socket's path in bytes.
 const MaxSocketPath = 107
 
-// SocketsVariable names the folder of the sockets in the environment.
+// SocketsVariable is the environment variable for the folder of the sockets.
 const SocketsVariable = "STOCACHED_SOCKETS_DIR"
 
-// SocketsDir returns the folder of the sockets: of the environment, else in the user's runtime folder, else one of the user's own under /tmp.
+// SocketsDir returns the folder of the sockets: that of the environment, else one in the user's
+// runtime folder, else the user's folder under /tmp.
 func SocketsDir() string {
 	if dir := os.Getenv(SocketsVariable); dir != "" {
 		return dir

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printable makes text that somebody else wrote safe to print: \uFFFD stands for what controls a terminal, turns a line around, or is no UTF-8.
-// Characters in keep stay.
+// Printable makes foreign text safe to print. It replaces characters that control a terminal or
+// change the direction of a line, and invalid UTF-8, by \uFFFD. Characters in keep stay.
 func Printable(text string, keep ...rune) string {
 	return strings.Map(func(r rune) rune {
 		for _, k := range keep {
@@ -22,7 +22,7 @@ func Printable(text string, keep ...rune) string {
 	}, text)
 }
 
-// Unprintable says whether a character does something to a terminal beside showing itself.
+// Unprintable says whether a character does more to a terminal than show itself.
 func Unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }

@@ -2,7 +2,7 @@ package loader
 
 import "github.com/stocached/stocached/order"
 
-// The functions of order have a package of their own. Their names work here as well, for programs that import this package for batches.
+// These are names of package order, for programs that import only this package.
 type (
 	Order         = order.Order
 	Kind          = order.Kind
@@ -35,7 +35,7 @@ const (
 	StopLength = order.StopLength
 )
 
-// ErrInvalid is the error of settings that make no sense; the text has the numbers and the next step.
+// ErrInvalid is the error of invalid settings. Its text has the numbers and the next step.
 var ErrInvalid = order.ErrInvalid
 
 // NewWeights is order.NewWeights.

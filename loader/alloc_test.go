@@ -11,10 +11,11 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// A batch costs no allocation when all of its samples are in the cache, and it is released.
+// A batch costs no allocation if all its samples are hits and it is released.
 func TestNoAllocations(t *testing.T) {
 	for _, bytes := range []int{2000, 0} {
-		for _, o := range []order.Order{{}, {Kind: order.Shuffled}, {Kind: order.Blocks, Block: 16, Window: 4}, {Kind: order.Windows, Window: 500}} {
+		for _, o := range []order.Order{{}, {Kind: order.Shuffled}, {Kind: order.Blocks, Block: 16, Window: 4},
+			{Kind: order.Windows, Window: 500}} {
 			const samples, size = 8000, 8
 			d := newDataset(samples, bytes)
 			c := newCache(t, d, samples)
@@ -37,7 +38,8 @@ func TestNoAllocations(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			loop()
 			runtime.ReadMemStats(&after)
-			// What a loop costs once (its goroutines, its channels) and what the runtime does meanwhile is some dozens; an allocation a batch would be 1,000.
+			// A loop itself (goroutines, channels) and the runtime allocate some dozens; one
+			// allocation a batch would be 1,000.
 			if n := after.Mallocs - before.Mallocs; n > 200 {
 				t.Errorf("%d bytes, %v: %d allocations for %d batches", bytes, o.Kind, n, samples/size)
 			}

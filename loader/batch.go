@@ -6,27 +6,30 @@ import (
 	"sync/atomic"
 )
 
-// Batch is what a Loader hands out: some samples, in its order. It is a small value, to be passed on as it is; copies are the same batch.
+// Batch is some samples, in the order of a Loader. It is a small value; copies are the same batch.
 //
-// Its memory is the caller's until Release, which gives it back for another batch: slices that Indices, Data and Sample returned MUST NOT be used after that. A batch that is never
-// released never changes, and costs memory of its own until nothing refers to it. A batch may be used by many goroutines, and released by any one of them, also after the loop.
+// The caller owns its memory until Release. After that the caller MUST NOT use slices that Indices,
+// Data and Sample returned, because another batch reuses them. A batch that is never
+// released never changes, and its memory is freed when nothing refers to it. A batch is safe for
+// concurrent use. Any goroutine may release it, also after the loop.
 type Batch struct {
 	b     *buffer
 	lease uint64
 }
 
-// Release gives the batch's memory back. It is an error of nobody to release a batch twice, or one that came with an error: the second time does nothing, even if its memory has become
-// another batch by then. All other methods of a released batch panic.
+// Release gives the batch's memory back. A second Release does nothing, even if another batch uses
+// the memory by then. Release of the batch that came with an error does nothing. All other methods
+// of a released batch panic.
 func (b Batch) Release() {
 	if b.b != nil && b.b.lease.CompareAndSwap(b.lease, b.lease+1) {
 		b.b.pool.put(b.b)
 	}
 }
 
-// get returns the buffer of the batch, while the caller has it.
+// get returns the buffer of a batch that was not released.
 func (b Batch) get() *buffer {
 	if b.b == nil {
-		panic("loader: use of a batch that is none: look at the error that came with it first")
+		panic("loader: use of the empty batch that came with an error: check the error first")
 	}
 	if b.b.lease.Load() != b.lease {
 		panic("loader: use of a batch after its Release")
@@ -34,62 +37,62 @@ func (b Batch) get() *buffer {
 	return b.b
 }
 
-// Len returns how many samples there are.
+// Len returns the number of samples.
 func (b Batch) Len() int { return len(b.get().indices) }
 
-// Real returns how many of them are no padding (Ends): the first ones.
+// Real returns the number of samples that are no padding (Ends). They come first.
 func (b Batch) Real() int { return b.get().real }
 
-// Hits returns how many of them were in the cache.
+// Hits returns the number of samples that were in the cache.
 func (b Batch) Hits() int { return b.get().hits }
 
-// Epoch is the one that the batch belongs to.
+// Epoch returns the epoch of the batch.
 func (b Batch) Epoch() uint64 { return b.get().epoch }
 
 // Indices returns the indices of the samples.
 func (b Batch) Indices() []int { return b.get().indices }
 
-// Data returns the samples one after the other, where all are of one size; else nil.
+// Data returns the samples one after the other if all have the same size; else nil.
 func (b Batch) Data() []byte { return b.get().rows }
 
 // Sample returns the k-th sample.
 func (b Batch) Sample(k int) []byte { return b.get().sample(k) }
 
-// buffer is the memory of a batch, and what happens to it until it is one.
+// buffer is the memory of a batch, and its state while the loader makes it.
 type buffer struct {
 	pool  *pool
-	lease atomic.Uint64 // counts releases, so that a Batch of an earlier one is known
+	lease atomic.Uint64 // counts releases, so that a released Batch is recognised
 
-	// What a Batch shows.
+	// What Batch returns.
 	epoch   uint64
 	indices []int
 	real    int
 	hits    int
 	rows    []byte   // samples of one size
-	samples [][]byte // of any size: in packed or room
+	samples [][]byte // of any size: in packed or memory
 
-	// How it becomes one.
+	// State of the batch while it is made.
 	hit              []bool
-	size             int      // of a sample; -1: they differ
-	packed           []byte   // hits of any size
-	offsets, lengths []uint64 // of these
-	room             room     // for misses of any size
-	misses           []int    // positions that are not in the cache
-	taken            int      // of these, by workers; protected by the mutex of the queue that it is in
-	wanted           []int    // indices of the misses, for a server
+	size             int          // of a sample; -1: they differ
+	packed           []byte       // hits of any size
+	offsets, lengths []uint64     // of packed
+	memory           sampleMemory // for misses of any size
+	misses           []int        // positions that are not in the cache
+	taken            int          // number of misses that workers have taken; protected by the mutex of its queue
+	missIndices      []int        // indices of the misses, for a server
 	left             atomic.Int64
-	done             chan struct{} // has something in it when left has come to 0
+	done             chan struct{} // receives a value when left becomes 0
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	failed int        // the first position that failed
-	err    error      // of it; nil: none has
+	err    error      // its error; nil: no position has failed
 }
 
 func newBuffer(p *pool) *buffer {
 	return &buffer{pool: p, done: make(chan struct{}, 1), size: p.size}
 }
 
-// begin makes room for n samples.
+// begin prepares the buffer for n samples.
 func (b *buffer) begin(n int) {
 	b.indices = resized(b.indices, n)
 	b.hit = resized(b.hit, n)
@@ -100,10 +103,11 @@ func (b *buffer) begin(n int) {
 		return
 	}
 	b.samples, b.offsets, b.lengths = resized(b.samples, n), resized(b.offsets, n), resized(b.lengths, n)
-	b.room.clear()
+	b.memory.clear()
 }
 
-// resized returns a slice of n items, in the memory of s if that is enough. What they hold is anything.
+// resized returns a slice of n items with any content. It reuses the memory of s if that is large
+// enough.
 func resized[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -121,15 +125,15 @@ func (b *buffer) sample(k int) []byte {
 	return b.rows[k*b.size : (k+1)*b.size : (k+1)*b.size]
 }
 
-// place returns where n bytes of the k-th sample go.
+// place returns the memory for n bytes of the k-th sample.
 func (b *buffer) place(k, n int) []byte {
 	if b.size < 0 {
-		b.samples[k] = b.room.take(n)
+		b.samples[k] = b.memory.take(n)
 	}
 	return b.sample(k)
 }
 
-// bytes returns how many there are of the samples.
+// bytes returns the bytes of all samples.
 func (b *buffer) bytes() (n int64) {
 	if b.size >= 0 {
 		return int64(len(b.rows))
@@ -140,7 +144,7 @@ func (b *buffer) bytes() (n int64) {
 	return n
 }
 
-// fail keeps the error of the first position that has one.
+// fail keeps the error of the first position that failed.
 func (b *buffer) fail(k int, err error) {
 	b.mu.Lock()
 	if b.err == nil || k < b.failed {
@@ -149,51 +153,53 @@ func (b *buffer) fail(k int, err error) {
 	b.mu.Unlock()
 }
 
-// failedBefore says whether a sample before the k-th failed, so that this one will not be delivered.
+// failedBefore says whether a sample before the k-th has failed, so that this one will not be
+// delivered.
 func (b *buffer) failedBefore(k int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err != nil && b.failed < k
 }
 
-// settle says that n more samples have come, or failed.
+// settle says that n more samples were loaded or have failed.
 func (b *buffer) settle(n int) {
 	if b.left.Add(int64(-n)) == 0 {
 		b.done <- struct{}{}
 	}
 }
 
-// roomBytes is how much is taken at a time for samples of any size.
-const roomBytes = 1 << 20
+// memoryBytes is the size of a block of sampleMemory.
+const memoryBytes = 1 << 20
 
-// room hands out memory for samples of any size, and has all of it back at once. Safe for many goroutines.
-type room struct {
+// sampleMemory allocates memory for samples of any size, and frees all of it at once. take is safe
+// for concurrent use.
+type sampleMemory struct {
 	mu     sync.Mutex
 	blocks [][]byte
-	at     int // block that is handed out from
-	used   int // of it
+	at     int // the block that take uses
+	used   int // bytes used of that block
 }
 
-func (r *room) take(n int) []byte {
+func (r *sampleMemory) take(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.at < len(r.blocks) && len(r.blocks[r.at])-r.used < n {
 		r.at, r.used = r.at+1, 0
 	}
 	if r.at == len(r.blocks) {
-		r.blocks = append(r.blocks, make([]byte, max(n, roomBytes)))
+		r.blocks = append(r.blocks, make([]byte, max(n, memoryBytes)))
 	}
 	from := r.used
 	r.used += n
 	return r.blocks[r.at][from:r.used:r.used]
 }
 
-func (r *room) clear() { r.at, r.used = 0, 0 }
+func (r *sampleMemory) clear() { r.at, r.used = 0, 0 }
 
-// pool keeps memory of batches that were released.
+// pool keeps the memory of released batches.
 type pool struct {
 	size int // of a sample; -1: they differ
-	most int // kept
+	most int // the most buffers that it keeps
 
 	mu   sync.Mutex // protects free
 	free []*buffer

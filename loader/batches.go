@@ -11,14 +11,19 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// Batches goes over what is left of the epoch, in its order. After the end of an epoch the loader is at the start of the next one. After a loop that was left early, it is after the
-// last batch that it delivered, and another loop goes on there. While the caller has a batch, others are made (Options.Ahead): the hits of each are gathered at once, and its misses are loaded side
-// by side, so that a slow sample delays no other batch's loads, and nothing comes out of order.
+// Batches iterates over the rest of the epoch, in its order. After the end of an epoch the loader
+// is at the start of the next one. After a loop that was left early, the next loop continues after
+// the last batch that was delivered. While the caller has a batch, the loader makes others
+// (Options.Ahead). It gathers the hits of each at once, and loads the misses of several batches
+// concurrently. So a slow sample delays no load of another batch. Batches always come in order.
 //
-// An error comes in place of its batch, after the batches before it, and ends the loop: a *SampleError, what a server could not bring (such as *client.FetchError),
-// the cause of ctx, errors of Gather, ErrRunning. The loader is then where it was before that batch. When Load panics, the loop does, with the *SampleError that has its stack.
+// An error comes in place of its batch, after the earlier batches, and ends the loop: a
+// *SampleError, an error of a server (such as *client.FetchError), the cause of ctx, errors of
+// Gather, ErrRunning. The loader is then at the start of that batch. When Load panics, the loop
+// panics with the *SampleError that has the stack of Load.
 //
-// However the loop ends, all goroutines have ended with it; it waits for loads under way, whose contexts have ended.
+// When the loop ends, all its goroutines have ended. It cancels the contexts of inflight loads and
+// waits for them.
 func (l *Loader) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		r, err := l.begin(ctx)
@@ -52,18 +57,18 @@ type run struct {
 	epoch    *order.Epoch
 	part     *order.Part
 	batches  int
-	all      sync.WaitGroup // its goroutines
-	made     chan *buffer   // in order; closed after the last one
-	current  *buffer        // that is waited for; nil: none
+	all      sync.WaitGroup // goroutines of the loop
+	made     chan *buffer   // in order; closed after the last batch
+	current  *buffer        // the batch that next waits for; nil: none
 	queue    queue
-	stepFrom time.Time // the caller has its batch since; zero: it has had none
-	taken    uint64    // samples that were handed out
+	stepFrom time.Time // when the caller got its batch; zero: it has had none
+	taken    uint64    // samples that were delivered
 
-	ahead atomic.Int64  // batches that are being made, or wait to be taken
-	space chan struct{} // has something in it when there may be room for another
+	ahead atomic.Int64  // batches that the loader makes or has ready
+	space chan struct{} // receives a value when another batch may be made
 }
 
-// begin begins a loop. ErrRunning.
+// begin begins a loop. It returns ErrRunning.
 func (l *Loader) begin(ctx context.Context) (*run, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,13 +80,14 @@ func (l *Loader) begin(ctx context.Context) (*run, error) {
 		return nil, err
 	}
 	l.running = true
-	r := &run{l: l, epoch: epoch, part: part, batches: l.batches(part), made: make(chan *buffer, l.options.Ahead), space: make(chan struct{}, 1)}
+	r := &run{l: l, epoch: epoch, part: part, batches: l.batches(part),
+		made: make(chan *buffer, l.options.Ahead), space: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.queue.wake.L = &r.queue.mu
 	r.all.Go(r.plan)
 	workers := l.options.Workers
 	if l.from.fetch != nil {
-		workers = l.options.Ahead // whose requests are under way side by side
+		workers = l.options.Ahead // each request is inflight in one worker
 	}
 	for range workers {
 		r.all.Go(r.work)
@@ -89,7 +95,7 @@ func (l *Loader) begin(ctx context.Context) (*run, error) {
 	return r, nil
 }
 
-// end ends the loop: it waits for all that was begun.
+// end ends the loop: it waits for all goroutines, and returns all buffers to the pool.
 func (r *run) end() {
 	r.cancel()
 	r.queue.close()
@@ -106,7 +112,7 @@ func (r *run) end() {
 	l.mu.Unlock()
 }
 
-// next returns the next batch; nil: there is none.
+// next returns the next batch, or nil at the end of the epoch.
 func (r *run) next(ctx context.Context) (*buffer, error) {
 	began := time.Now()
 	if !r.stepFrom.IsZero() {
@@ -122,10 +128,10 @@ func (r *run) next(ctx context.Context) (*buffer, error) {
 		return nil, context.Cause(ctx)
 	}
 	if b == nil {
-		if ctx.Err() != nil { // which ended the planner
+		if ctx.Err() != nil { // the end of ctx has ended the planner
 			return nil, context.Cause(ctx)
 		}
-		r.l.turn(r.epoch.Number())
+		r.l.beginEpoch(r.epoch.Number() + 1)
 		return nil, nil
 	}
 	r.current = b
@@ -142,26 +148,26 @@ func (r *run) next(ctx context.Context) (*buffer, error) {
 	r.current = nil
 	r.release(b)
 	r.taken += uint64(len(b.indices))
-	r.l.handedOut(b, r.part.Position(r.taken))
+	r.l.delivered(b, r.part.Position(r.taken))
 	return b, nil
 }
 
-// handedOut takes notice of a batch that the caller gets.
-func (l *Loader) handedOut(b *buffer, position uint64) {
+// delivered notes that the caller gets a batch.
+func (l *Loader) delivered(b *buffer, position uint64) {
 	l.mu.Lock()
 	l.state.Position = position
 	l.mu.Unlock()
 	l.counters.batch(b)
 }
 
-// turn goes to the next epoch.
-func (l *Loader) turn(epoch uint64) {
+// beginEpoch moves to the start of an epoch.
+func (l *Loader) beginEpoch(epoch uint64) {
 	l.mu.Lock()
-	l.state.Epoch, l.state.Position = epoch+1, 0
+	l.state.Epoch, l.state.Position = epoch, 0
 	l.mu.Unlock()
 }
 
-// giveBack gives back a buffer that was not delivered.
+// giveBack returns a buffer that was not delivered to the pool.
 func (b *buffer) giveBack() {
 	select {
 	case <-b.done:
@@ -170,7 +176,7 @@ func (b *buffer) giveBack() {
 	b.pool.put(b)
 }
 
-// plan makes one batch after the other, as far as the caller lets it.
+// plan makes one batch after the other, at most as many as may be ahead of the caller.
 func (r *run) plan() {
 	defer close(r.made)
 	size := uint64(r.l.options.BatchSize)
@@ -198,14 +204,14 @@ func (r *run) plan() {
 			r.queue.push(b)
 		}
 		b.settle(1)
-		r.made <- b // which has room for all that may be ahead
+		r.made <- b // made has capacity for all batches that may be ahead
 		if err != nil {
 			return
 		}
 	}
 }
 
-// reserve waits until there is room ahead for another batch. false: the loop has ended.
+// reserve waits until one more batch may be made. It returns false when the loop has ended.
 func (r *run) reserve() bool {
 	for r.ctx.Err() == nil {
 		if r.ahead.Load() < r.l.mostAhead() {
@@ -220,16 +226,16 @@ func (r *run) reserve() bool {
 	return false
 }
 
-// mostAhead is how many batches may be ahead now.
+// mostAhead returns how many batches may be ahead now.
 func (l *Loader) mostAhead() int64 {
 	mean := l.mean.Load()
 	if mean < 0 {
-		return 1 // which tells
+		return 1 // the first batch tells the size of samples
 	}
 	return max(min(int64(l.options.Ahead), l.options.AheadBytes/max(mean*int64(l.options.BatchSize), 1)), 1)
 }
 
-// release makes room for another batch when one is taken.
+// release lets the planner make another batch after one was delivered.
 func (r *run) release(b *buffer) {
 	if r.l.from.variable {
 		r.l.mean.Store(b.bytes() / int64(len(b.indices)))
@@ -241,7 +247,7 @@ func (r *run) release(b *buffer) {
 	}
 }
 
-// gather copies what is in the cache, and lists what is not.
+// gather copies the hits and lists the misses.
 func (r *run) gather(b *buffer) error {
 	c := r.l.from.cache
 	if c == nil {
@@ -291,16 +297,16 @@ func (r *run) gatherPacked(c Cache, b *buffer) (int, error) {
 	return hits, err
 }
 
-// announce tells a source that reads ahead what is about to be read, and lists it for a server.
+// announce tells a source that reads ahead which samples come next, and lists them for a server.
 func (r *run) announce(b *buffer) {
 	if r.l.from.soon == nil && r.l.from.fetch == nil {
 		return
 	}
-	b.wanted = resized(b.wanted, len(b.misses))
+	b.missIndices = resized(b.missIndices, len(b.misses))
 	for n, k := range b.misses {
-		b.wanted[n] = b.indices[k]
+		b.missIndices[n] = b.indices[k]
 	}
 	if r.l.from.soon != nil {
-		r.l.from.soon(b.wanted)
+		r.l.from.soon(b.missIndices)
 	}
 }

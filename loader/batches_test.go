@@ -14,10 +14,12 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// Whatever the samples come from, however many goroutines load them, and however much is made ahead: the same samples in the same batches, in the order that the order has.
+// For any source of samples, number of goroutines and batches ahead, batches are the same, in the
+// order's sequence.
 func TestSameBatches(t *testing.T) {
 	const samples, size = 97, 8
-	orders := []loader.Epochs{nil, shuffled(samples), order.Order{Kind: order.Windows, Seed: 3, Window: 10}, order.Order{Kind: order.Blocks, Seed: 3, Window: 2, Block: 6}}
+	orders := []loader.Epochs{nil, shuffled(samples), order.Order{Kind: order.Windows, Seed: 3, Window: 10},
+		order.Order{Kind: order.Blocks, Seed: 3, Window: 2, Block: 6}}
 	for _, bytes := range []int{1000, 0} {
 		for _, there := range []string{"bare source", "cold", "half", "warm", "small"} {
 			for w, workers := range []int{1, 2, 5} {
@@ -63,11 +65,13 @@ func TestSameBatches(t *testing.T) {
 						}
 					}
 					s := l.Stats()
-					hits := map[string]uint64{"bare source": 0, "cold": 2 * samples, "half": 2*samples + samples/2 + 1, "warm": 3 * samples, "small": 2 * samples}[there]
+					hits := map[string]uint64{"bare source": 0, "cold": 2 * samples, "half": 2*samples + samples/2 + 1,
+						"warm": 3 * samples, "small": 2 * samples}[there]
 					if there == "small" && bytes > 0 {
 						hits = 2 * (samples / 3)
 					}
-					if s.Hits != hits || s.Samples != 3*samples || s.Misses != 3*samples-hits || s.Batches != 3*((samples+size-1)/size) || d.total() != int(s.Misses) {
+					if s.Hits != hits || s.Samples != 3*samples || s.Misses != 3*samples-hits ||
+						s.Batches != 3*((samples+size-1)/size) || d.total() != int(s.Misses) {
 						t.Errorf("%+v and %d reads, want %d hits", s, d.total(), hits)
 					}
 				})
@@ -87,7 +91,7 @@ func TestCountedOnce(t *testing.T) {
 	}
 }
 
-// A Load may use the memory it is given, or its own.
+// A Load may use the memory that it gets, or its own.
 func TestLoadWithMemoryOfItsOwn(t *testing.T) {
 	for _, bytes := range []int{100, 0} {
 		d := newDataset(40, bytes)
@@ -112,7 +116,7 @@ func TestLoadWithMemoryOfItsOwn(t *testing.T) {
 	}
 }
 
-// Memory that Load gives is never written to.
+// The loader never writes to memory of Load.
 func TestLoadKeepsItsMemory(t *testing.T) {
 	for _, bytes := range []int{100, 0} {
 		d := newDataset(200, bytes)
@@ -138,7 +142,7 @@ func TestLoadKeepsItsMemory(t *testing.T) {
 	}
 }
 
-// A slow sample keeps its own batch back and no other sample: those behind it are loaded meanwhile, and come in order.
+// A slow sample delays only its own batch. Later samples are loaded meanwhile, and come in order.
 func TestSlowSample(t *testing.T) {
 	d := newDataset(32, 10)
 	release := d.hold(t, 5) // in batch 1 of 4
@@ -146,10 +150,10 @@ func TestSlowSample(t *testing.T) {
 	var got []int
 	go func() {
 		defer release()
-		eventually(t, "what is behind the slow sample is read", func() bool { return d.reads[15].Load() > 0 })
+		eventually(t, "samples after the slow sample are read", func() bool { return d.reads[15].Load() > 0 })
 		time.Sleep(20 * time.Millisecond)
 		if n := d.reads[16].Load(); n != 0 {
-			t.Errorf("sample 16 is more than 3 batches behind batch 0, and was read")
+			t.Errorf("sample 16 is more than 3 batches after batch 0, and was read")
 		}
 	}()
 	for b, err := range l.Batches(t.Context()) {
@@ -169,7 +173,7 @@ func TestSlowSample(t *testing.T) {
 	}
 }
 
-// All goroutines load samples of the first batch, so that it comes after one sample's time.
+// All goroutines load samples of the first batch, so it is ready after the time of one sample.
 func TestSideBySide(t *testing.T) {
 	d := newDataset(16, 10)
 	d.latency = 20 * time.Millisecond
@@ -181,7 +185,7 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// No more is made ahead than the options say: in batches and in bytes.
+// The loader makes no more ahead than the options allow, in batches and in bytes.
 func TestAhead(t *testing.T) {
 	for _, c := range []struct {
 		options loader.Options
@@ -191,7 +195,7 @@ func TestAhead(t *testing.T) {
 		{loader.Options{Ahead: 1}, 100, 2 * 10},
 		{loader.Options{Ahead: 5}, 100, 6 * 10},
 		{loader.Options{Ahead: 5, AheadBytes: 3999}, 100, 4 * 10},
-		{loader.Options{Ahead: 5, AheadBytes: 1}, 100, 2 * 10}, // one there always is
+		{loader.Options{Ahead: 5, AheadBytes: 1}, 100, 2 * 10}, // one batch is always allowed
 		{loader.Options{Ahead: 5, AheadBytes: 1}, 0, 2 * 10},
 	} {
 		d := newDataset(200, c.bytes)
@@ -212,7 +216,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// The first sample that fails, in the loader's order, is the one that is told, whichever failed first; batches before it come, and the loader is where it was.
+// The error is that of the first failed sample in the loader's order, whichever failed first.
+// Earlier batches come, and the loader stays at that batch.
 func TestErrorNamesTheSample(t *testing.T) {
 	for _, workers := range []int{1, 4} {
 		d := newDataset(40, 10)
@@ -251,7 +256,7 @@ func TestErrorNamesTheSample(t *testing.T) {
 	}
 }
 
-// A sample of a wrong size is an error that names it, and is not stored.
+// A sample of a wrong size is an error with its index, and is not stored.
 func TestWrongSize(t *testing.T) {
 	d := newDataset(10, 10)
 	c := newCache(t, d, 10)
@@ -268,7 +273,7 @@ func TestWrongSize(t *testing.T) {
 				wantBatch(t, d, b, b.Indices())
 			}
 		}
-		if last == nil || last.Error() != fmt.Sprintf("sample 3: %d bytes came, and samples have 10", n) {
+		if last == nil || last.Error() != fmt.Sprintf("sample 3: Load returned %d bytes, samples have 10", n) {
 			t.Error(last)
 		}
 		if state, err := c.State(3); state != client.StateEmpty || err != nil {
@@ -277,7 +282,8 @@ func TestWrongSize(t *testing.T) {
 	}
 }
 
-// What Load does to its goroutine happens to the loop: a panic panics there, with the sample and the stack; an end of the goroutine is an error.
+// A panic of Load panics in the loop, with the sample and the stack. If Load ends its goroutine,
+// that is an error.
 func TestLoadDoesNotReturn(t *testing.T) {
 	d := newDataset(20, 10)
 	d.act = func(_ context.Context, i int) {
@@ -291,7 +297,8 @@ func TestLoadDoesNotReturn(t *testing.T) {
 		defer func() {
 			err, _ := recover().(error)
 			var failed *loader.SampleError
-			if !errors.As(err, &failed) || failed.Index != 7 || !errors.Is(err, errRead) || !strings.Contains(err.Error(), "TestLoadDoesNotReturn") {
+			if !errors.As(err, &failed) || failed.Index != 7 || !errors.Is(err, errRead) ||
+				!strings.Contains(err.Error(), "TestLoadDoesNotReturn") {
 				t.Errorf("%v", err)
 			}
 		}()

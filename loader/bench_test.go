@@ -13,7 +13,8 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// BenchmarkAllHit compares batches that are all in the cache with gathering alone, into as many buffers. A nanosecond figure is of one batch.
+// BenchmarkAllHit compares batches of hits with gathers alone, into the same number of buffers.
+// Times are for one batch.
 func BenchmarkAllHit(b *testing.B) {
 	for _, z := range []struct{ samples, bytes, batch int }{{1500, 196608, 64}, {50000, 3072, 256}} {
 		c, err := client.Create("", client.Options{Samples: z.samples, SampleBytes: z.bytes})
@@ -37,13 +38,16 @@ func BenchmarkAllHit(b *testing.B) {
 			b.SetBytes(int64(z.batch * z.bytes))
 			for n := 0; b.Loop(); n++ {
 				first := n % (z.samples / z.batch) * z.batch
-				if hits, err := c.Gather(indices[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil, threads); hits != z.batch || err != nil {
+				if hits, err := c.Gather(indices[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil,
+					threads); hits != z.batch || err != nil {
 					b.Fatal(hits, err)
 				}
 			}
 		})
 		b.Run(fmt.Sprint(z.bytes, "/batches"), func(b *testing.B) {
-			l, err := loader.New(loader.FromCache(c, nothing), loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads, Order: order.Order{Kind: order.Shuffled, Seed: 7}})
+			l, err := loader.New(loader.FromCache(c, nothing),
+				loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads,
+					Order: order.Order{Kind: order.Shuffled, Seed: 7}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -67,7 +71,8 @@ func BenchmarkAllHit(b *testing.B) {
 
 func nothing(context.Context, int, []byte) ([]byte, error) { panic("a miss") }
 
-// BenchmarkWorkers loads samples that take 1 ms of sleep: a nanosecond figure is of one sample, and ideal/op what it would be without any cost.
+// BenchmarkWorkers loads samples that sleep for 1 ms. Times are for one sample; ideal/op is the
+// time without any overhead.
 func BenchmarkWorkers(b *testing.B) {
 	const latency = time.Millisecond
 	for workers := 1; workers <= 8; workers++ {

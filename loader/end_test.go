@@ -18,7 +18,8 @@ import (
 
 func exit() { runtime.Goexit() }
 
-// However a loop ends, at whatever moment: no goroutine is left, and the next loop goes on behind the last batch that was handed out.
+// After any end of a loop at any moment no goroutine is left, and the next loop continues after the
+// last delivered batch.
 func TestEndsAnyTime(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	const samples, size = 60, 4
@@ -51,7 +52,7 @@ func TestEndsAnyTime(t *testing.T) {
 					break
 				}
 				if round%3 == 2 && rand.IntN(4) == 0 {
-					cancel() // and the loop finds out
+					cancel() // and the loop notices
 				}
 			}
 			cancel()
@@ -63,7 +64,7 @@ func TestEndsAnyTime(t *testing.T) {
 	goleak.VerifyNone(t, leaks)
 }
 
-// An ended context ends loads that are under way, and its cause is the error.
+// The end of the context ends inflight loads, and its cause is the error.
 func TestContextEndsLoads(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	d := newDataset(20, 10)
@@ -78,7 +79,7 @@ func TestContextEndsLoads(t *testing.T) {
 		if last = err; err == nil {
 			n++
 		}
-		b.Release() // harmless with an error
+		b.Release() // harmless after an error
 	}
 	if n != 1 || !errors.Is(last, why) {
 		t.Error(n, last)
@@ -91,7 +92,7 @@ func TestContextEndsLoads(t *testing.T) {
 	}
 }
 
-// A closed cache is an error, not the end of the process.
+// A closed cache is an error, and does not end the process.
 func TestCacheClosedUnderneath(t *testing.T) {
 	d := newDataset(100, 10)
 	c := newCache(t, d, 100)
@@ -113,7 +114,7 @@ func TestCacheClosedUnderneath(t *testing.T) {
 	}
 }
 
-// There is one loop at a time, and whoever changes where the loader is does so between loops.
+// Only one loop runs at a time, and Resume and SetEpoch work only between loops.
 func TestOneLoopAtATime(t *testing.T) {
 	d := newDataset(20, 10)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4})

@@ -9,7 +9,7 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// decode stands for what takes long: read, decode, resize.
+// decode stands for slow work: read, decode, resize.
 func decode(_ context.Context, i int, dst []byte) ([]byte, error) {
 	return fmt.Appendf(dst, "sample %d", i), nil
 }
@@ -22,7 +22,8 @@ func Example() {
 		return
 	}
 	defer c.Close()
-	l, err := loader.New(loader.FromCache(c, decode), loader.Options{BatchSize: 3, Order: order.Order{Kind: order.Shuffled, Seed: 1}})
+	l, err := loader.New(loader.FromCache(c, decode),
+		loader.Options{BatchSize: 3, Order: order.Order{Kind: order.Shuffled, Seed: 1}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -34,7 +35,7 @@ func Example() {
 				return
 			}
 			fmt.Printf("%q, %d hits\n", batch.Data(), batch.Hits())
-			batch.Release() // and its memory becomes another batch
+			batch.Release() // another batch reuses its memory
 		}
 	}
 	fmt.Printf("hit rate %.2f\n", l.Stats().HitRate())
@@ -48,7 +49,7 @@ func Example() {
 	// hit rate 0.50
 }
 
-// A job of four ranks ends in the middle of an epoch, and goes on as two.
+// A job of four ranks ends in the middle of an epoch, and continues with two.
 func ExampleLoader_Resume() {
 	c, err := client.Create("", client.Options{Samples: 12, SampleBytes: 9, Slots: 4})
 	if err != nil {
@@ -75,7 +76,7 @@ func ExampleLoader_Resume() {
 				return
 			}
 			fmt.Println(r, "of 4:", batch.Indices())
-			break // the job ends behind its first batch
+			break // the job ends after its first batch
 		}
 		state = l.State() // the same on all ranks
 	}

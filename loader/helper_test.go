@@ -22,28 +22,30 @@ import (
 	"go.uber.org/goleak"
 )
 
-// dataset is a source whose reads a test can count, hold up and make fail. Sample i has size(i) bytes, each of which depends on i.
+// dataset is a source whose reads a test can count, delay and make fail. Sample i has size(i)
+// bytes, each of which depends on i.
 type dataset struct {
 	samples  int
-	bytes    int // of every sample; 0: they differ
+	bytes    int // of each sample; 0: sizes differ
 	scale    int // of sizes that differ; 0: 1
 	latency  time.Duration
-	jitter   bool // reads end in another order than they began
+	jitter   bool // reads end in another order than they begin
 	reads    []atomic.Int32
 	underWay atomic.Int32
-	most     atomic.Int32 // reads at the same time
+	most     atomic.Int32 // largest number of concurrent reads
 
 	mu    sync.Mutex
 	gates map[int]chan struct{}
 	fails map[int]error
-	act   func(ctx context.Context, i int) // instead of reading; for panics and the like
+	act   func(ctx context.Context, i int) // instead of reading, such as a panic
 }
 
 func newDataset(samples, bytes int) *dataset {
-	return &dataset{samples: samples, bytes: bytes, reads: make([]atomic.Int32, samples), gates: map[int]chan struct{}{}, fails: map[int]error{}}
+	return &dataset{samples: samples, bytes: bytes, reads: make([]atomic.Int32, samples),
+		gates: map[int]chan struct{}{}, fails: map[int]error{}}
 }
 
-// content is what sample i of n bytes is.
+// content returns the n bytes of sample i.
 func content(i, n int) []byte {
 	data := make([]byte, n)
 	for k := range data {
@@ -109,7 +111,7 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 func (d *dataset) Where(i int) string { return fmt.Sprintf("row %d", i) }
 func (d *dataset) Close() error       { return nil }
 
-// hold makes reads of a sample wait until the returned function is called.
+// hold makes reads of a sample wait until release is called.
 func (d *dataset) hold(t *testing.T, i int) (release func()) {
 	gate := make(chan struct{})
 	d.mu.Lock()
@@ -120,7 +122,7 @@ func (d *dataset) hold(t *testing.T, i int) (release func()) {
 	return release
 }
 
-// total returns how many reads there were.
+// total returns the number of reads.
 func (d *dataset) total() (n int) {
 	for k := range d.reads {
 		n += int(d.reads[k].Load())
@@ -128,7 +130,7 @@ func (d *dataset) total() (n int) {
 	return n
 }
 
-// newCache makes a cache for a dataset with room for so many samples.
+// newCache makes a cache with slots for a dataset.
 func newCache(t testing.TB, d *dataset, slots int) *client.Cache {
 	t.Helper()
 	o := client.Options{Samples: d.samples, SampleBytes: d.bytes, Slots: slots}
@@ -143,7 +145,7 @@ func newCache(t testing.TB, d *dataset, slots int) *client.Cache {
 	return c
 }
 
-// fill stores the samples that a test wants to be there.
+// fill stores the samples for which there returns true.
 func fill(t testing.TB, c *client.Cache, d *dataset, there func(i int) bool) {
 	t.Helper()
 	for i := range d.samples {
@@ -155,7 +157,7 @@ func fill(t testing.TB, c *client.Cache, d *dataset, there func(i int) bool) {
 	}
 }
 
-// cached are samples of a cache over a dataset.
+// cached returns samples of a cache and a dataset.
 func cached(t testing.TB, c *client.Cache, d *dataset) loader.Samples {
 	t.Helper()
 	from, err := loader.FromCacheAndSource(c, d)
@@ -165,7 +167,7 @@ func cached(t testing.TB, c *client.Cache, d *dataset) loader.Samples {
 	return from
 }
 
-// open makes a loader whose goroutines must have ended when the test does.
+// open makes a loader, and checks that its goroutines have ended when the test ends.
 func open(t testing.TB, from loader.Samples, o loader.Options) *loader.Loader {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
@@ -177,7 +179,7 @@ func open(t testing.TB, from loader.Samples, o loader.Options) *loader.Loader {
 	return l
 }
 
-// wantBatch: the batch has these samples, with their right bytes.
+// wantBatch checks that the batch has these samples with the right bytes.
 func wantBatch(t testing.TB, d *dataset, b loader.Batch, indices []int) {
 	t.Helper()
 	if !slices.Equal(b.Indices(), indices) || b.Len() != len(indices) {
@@ -195,7 +197,7 @@ func wantBatch(t testing.TB, d *dataset, b loader.Batch, indices []int) {
 	}
 }
 
-// readEpoch reads what is left of an epoch, and returns the indices.
+// readEpoch reads the rest of an epoch and returns the indices.
 func readEpoch(t testing.TB, d *dataset, l *loader.Loader) (indices []int) {
 	t.Helper()
 	for b, err := range l.Batches(context.Background()) {
@@ -209,7 +211,7 @@ func readEpoch(t testing.TB, d *dataset, l *loader.Loader) (indices []int) {
 	return indices
 }
 
-// wanted is what a rank reads of an epoch.
+// wanted returns the samples that a rank reads in an epoch.
 func wanted(t testing.TB, o loader.Epochs, number uint64, s order.Shard) []int {
 	t.Helper()
 	e, err := o.Epoch(number)
@@ -241,7 +243,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 var errRead = errors.New("the disk is on fire")
 
-// tmpfs is a folder of this test for segments.
+// tmpfs returns a folder of this test for segments.
 func tmpfs(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")

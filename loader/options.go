@@ -8,19 +8,24 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// Options say what a Loader makes of samples. BatchSize is needed; the rest has defaults.
+// Options describe the batches of a Loader. BatchSize is required; the rest has defaults.
 type Options struct {
-	BatchSize int        // samples of a batch; the last one may have fewer
+	BatchSize int        // samples of a batch; the last batch may have fewer
 	DropLast  bool       // leave the last batch out if it has fewer
-	Order     Epochs     // of samples. The Samples of an Order may be 0: those that there are. nil: from the first to the last
-	Rank      uint64     // which reads each Ranks-th sample, from the Rank-th on
+	Order     Epochs     // of samples; Samples of an Order may be 0: all samples. nil: from the first to the last
+	Rank      uint64     // the rank reads each Ranks-th sample, starting with the Rank-th
 	Ranks     uint64     // 0: 1
-	Ends      order.Ends // what becomes of samples that do not divide by Ranks
+	Ends      order.Ends // what happens to samples that do not divide by Ranks
 
-	Workers int // goroutines that load samples side by side. 0: as many as GOMAXPROCS, at least 4. FromServer: unused, each batch ahead is a request
-	Threads int // goroutines that copy a batch's hits, fewer when it does not pay. 0: as many as GOMAXPROCS, at most 4
+	// Workers is the number of goroutines that load samples. 0: GOMAXPROCS, at least 4. FromServer
+	// does not use it: each batch ahead is a request.
+	Workers int
+	// Threads is the number of goroutines that copy a batch's hits, fewer for small copies. 0:
+	// GOMAXPROCS, at most 4.
+	Threads int
 	Ahead   int // batches that are made ahead, while the caller has one. 0: 2
-	// AheadBytes is what the batches ahead have at most, but for one that there always is. Samples that differ in size are expected to be like those of the last batch. 0: 512 MiB.
+	// AheadBytes bounds the bytes of the batches ahead, but one batch is always allowed. For
+	// samples that differ in size, the last batch gives the estimate. 0: 512 MiB.
 	AheadBytes int64
 }
 
@@ -37,7 +42,7 @@ const (
 	mostThreads       = 4
 )
 
-// complete checks the options, all of them, and sets what has a default. ErrInvalid.
+// complete checks all options and sets the defaults. It returns ErrInvalid.
 func (o *Options) complete(samples int) error {
 	var complaints []error
 	complain := func(bad bool, format string, a ...any) {
@@ -59,7 +64,7 @@ func (o *Options) complete(samples int) error {
 	}
 	e, err := o.Order.Epoch(0)
 	if err == nil {
-		complain(e.Samples != uint64(samples), "Order: it is of %d samples, and there are %d", e.Samples, samples)
+		complain(e.Samples != uint64(samples), "Order: it has %d samples, but the dataset has %d", e.Samples, samples)
 		_, err = o.shard(0).Of(e)
 	}
 	if complaints = append(complaints, err); errors.Join(complaints...) != nil {
@@ -80,7 +85,7 @@ func defaultTo[T int | int64 | uint64](value *T, otherwise T) {
 	}
 }
 
-// shard is what this rank reads from a position on.
+// shard returns the shard that this rank reads from a position on.
 func (o *Options) shard(from uint64) order.Shard {
 	return order.Shard{Rank: o.Rank, Ranks: o.Ranks, From: from, Ends: o.Ends}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/loader"
 )
 
-// A batch that is kept never changes, while others come and go.
+// A batch that is kept never changes while other batches are made and released.
 func TestKeptBatches(t *testing.T) {
 	for _, bytes := range []int{300, 0} {
 		d := newDataset(90, bytes)
@@ -49,7 +49,7 @@ func TestKeptBatches(t *testing.T) {
 			if sum(k.batch) != k.sum {
 				t.Fatal("a batch that was kept has changed")
 			}
-			k.batch.Release() // late is fine
+			k.batch.Release() // a late release is allowed
 		}
 		readEpoch(t, d, l)
 	}
@@ -66,7 +66,8 @@ func panics(f func()) (text string) {
 	return ""
 }
 
-// A second release does nothing, even when the memory is another batch's by then; every other use of a released batch panics, and says why.
+// A second release does nothing, even if another batch has the memory. All other calls of a
+// released batch panic with the reason.
 func TestReleased(t *testing.T) {
 	d := newDataset(40, 10)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Ahead: 1})
@@ -79,13 +80,14 @@ func TestReleased(t *testing.T) {
 		again := b // the same batch
 		want := slices.Clone(b.Indices())
 		if len(places) > 0 {
-			old.Release() // its memory is perhaps this batch's
+			old.Release() // another batch may have its memory
 		}
 		wantBatch(t, d, b, want)
 		places = append(places, uintptr(unsafe.Pointer(&b.Data()[0])))
 		b.Release()
 		again.Release()
-		for what, use := range map[string]func(){"Len": func() { b.Len() }, "Indices": func() { again.Indices() }, "Data": func() { b.Data() }, "Sample": func() { again.Sample(0) },
+		for what, use := range map[string]func(){"Len": func() { b.Len() }, "Indices": func() { again.Indices() },
+			"Data": func() { b.Data() }, "Sample": func() { again.Sample(0) },
 			"Hits": func() { b.Hits() }, "Real": func() { b.Real() }, "Epoch": func() { b.Epoch() }} {
 			if text := panics(use); text != "loader: use of a batch after its Release" {
 				t.Errorf("%s: %q", what, text)
@@ -93,10 +95,10 @@ func TestReleased(t *testing.T) {
 		}
 		old = b
 	}
-	if slices.Sort(places); len(slices.Compact(places)) > 3 { // the one ahead, the caller's, the one before
+	if slices.Sort(places); len(slices.Compact(places)) > 3 { // the one ahead, the caller's, the previous one
 		t.Errorf("%d buffers for %d batches", len(slices.Compact(places)), len(places))
 	}
-	if text := panics(func() { loader.Batch{}.Len() }); !strings.Contains(text, "look at the error") {
+	if text := panics(func() { loader.Batch{}.Len() }); !strings.Contains(text, "check the error") {
 		t.Errorf("%q", text)
 	}
 	loader.Batch{}.Release()
@@ -112,7 +114,8 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// Batches may be used and released by other goroutines, twice at the same time too, during the loop and after it.
+// Other goroutines may use and release batches, also twice at the same time, during the loop and
+// after it.
 func TestReleaseElsewhere(t *testing.T) {
 	d := newDataset(400, 64)
 	c := newCache(t, d, 400)

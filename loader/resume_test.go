@@ -12,7 +12,8 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// All ranks together read every sample once, whatever their number; with Pad and Drop they have as many batches.
+// All ranks together read each sample once, for any number of ranks. With Pad and Drop they have
+// the same number of batches.
 func TestRanks(t *testing.T) {
 	const samples, size = 53, 4
 	d := newDataset(samples, 20)
@@ -20,7 +21,8 @@ func TestRanks(t *testing.T) {
 		for _, ends := range []order.Ends{order.Uneven, order.Pad, order.Drop} {
 			seen, real, batches := map[int]int{}, 0, map[int]bool{}
 			for rank := range ranks {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: ranks, Ends: ends})
+				l := open(t, loader.FromSource(d),
+					loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: ranks, Ends: ends})
 				n := 0
 				for b, err := range l.Batches(t.Context()) {
 					if err != nil {
@@ -50,7 +52,8 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// A job that ends behind any batch goes on with another number of ranks, workers and samples a batch: nothing is lost, and nothing comes twice.
+// A job that ends after any batch continues with another number of ranks, workers and samples a
+// batch: no sample is lost, and none comes twice.
 func TestResumeAnywhere(t *testing.T) {
 	const samples = 60
 	d := newDataset(samples, 20)
@@ -60,7 +63,8 @@ func TestResumeAnywhere(t *testing.T) {
 			var got []int
 			var states []loader.State
 			for rank := range ranks[0] {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: sequence, Rank: rank, Ranks: ranks[0], Workers: 1})
+				l := open(t, loader.FromSource(d),
+					loader.Options{BatchSize: 4, Order: sequence, Rank: rank, Ranks: ranks[0], Workers: 1})
 				if err := l.SetEpoch(2); err != nil {
 					t.Fatal(err)
 				}
@@ -78,7 +82,7 @@ func TestResumeAnywhere(t *testing.T) {
 					}
 				}
 				s := l.State()
-				if s.Epoch == 3 { // the epoch was over before that
+				if s.Epoch == 3 { // the epoch ended earlier
 					s = loader.State{Order: s.Order, Epoch: 2, Position: samples}
 				}
 				states = append(states, s)
@@ -97,7 +101,8 @@ func TestResumeAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			for rank := range ranks[1] {
-				l := open(t, loader.FromSource(d), loader.Options{BatchSize: 1 + rand.IntN(7), Order: sequence, Rank: rank, Ranks: ranks[1], Workers: 3})
+				l := open(t, loader.FromSource(d),
+					loader.Options{BatchSize: 1 + rand.IntN(7), Order: sequence, Rank: rank, Ranks: ranks[1], Workers: 3})
 				if err := l.Resume(state); err != nil {
 					t.Fatal(err)
 				}
@@ -114,14 +119,15 @@ func TestResumeAnywhere(t *testing.T) {
 	}
 }
 
-// A state of another order, or one that cannot be, is refused with the numbers.
+// A state of another order, or an invalid one, is refused with the numbers.
 func TestResumeRefuses(t *testing.T) {
 	d := newDataset(50, 20)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4, Order: shuffled(50)})
 	s := l.State()
 	other := s
 	other.Order.Seed++
-	if err := l.Resume(other); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "Seed:8") || !strings.Contains(err.Error(), "Seed:7") {
+	if err := l.Resume(other); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "Seed:8") ||
+		!strings.Contains(err.Error(), "Seed:7") {
 		t.Error(err)
 	}
 	s.Position = 51
@@ -131,7 +137,7 @@ func TestResumeRefuses(t *testing.T) {
 	if now := l.State(); now.Position != 0 {
 		t.Error(now)
 	}
-	s.Position = 50 // an epoch that is over: nothing comes, and the next one is to come
+	s.Position = 50 // an epoch that has ended: nothing comes, and the next one follows
 	if err := l.Resume(s); err != nil || l.Len() != 0 {
 		t.Fatal(err, l.Len())
 	}
@@ -140,11 +146,13 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
-// Every complaint about the options comes at once.
+// All complaints about the options come at once.
 func TestBadOptions(t *testing.T) {
 	d := newDataset(50, 20)
-	_, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: order.Order{Samples: 51}})
-	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4", "of 51 samples, and there are 50"} {
+	_, err := loader.New(loader.FromSource(d),
+		loader.Options{BatchSize: 0, Workers: -1, Threads: -2, Ahead: -3, AheadBytes: -4, Order: order.Order{Samples: 51}})
+	for _, part := range []string{"batches of 0 samples", "Workers: -1", "Threads: -2", "Ahead: -3", "AheadBytes: -4",
+		"it has 51 samples, but the dataset has 50"} {
 		if !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v: no %q", err, part)
 		}
@@ -163,7 +171,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// DropLast leaves out what is no whole batch, and Len says how many there are.
+// DropLast leaves out an incomplete batch, and Len counts the others.
 func TestDropLast(t *testing.T) {
 	d := newDataset(50, 20)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 8, DropLast: true})
@@ -175,7 +183,8 @@ func TestDropLast(t *testing.T) {
 	}
 }
 
-// An order with weights and one of several datasets do as well: the same draws in the same batches, resumed behind any of them.
+// WeightedOrder and MixedOrder work too: the same draws in the same batches, resumed after any of
+// them.
 func TestOtherOrders(t *testing.T) {
 	const samples = 60
 	d := newDataset(samples, 20)
@@ -190,7 +199,8 @@ func TestOtherOrders(t *testing.T) {
 	}
 	for _, sequence := range []loader.Epochs{
 		order.WeightedOrder{Weights: table, Seed: 5, Draws: 90},
-		order.MixedOrder{Orders: []order.Order{{Samples: 20, Kind: order.Shuffled}, {Samples: 40}}, Ratios: []uint64{3, 1}, Stop: order.StopLength, Length: 100},
+		order.MixedOrder{Orders: []order.Order{{Samples: 20, Kind: order.Shuffled}, {Samples: 40}},
+			Ratios: []uint64{3, 1}, Stop: order.StopLength, Length: 100},
 	} {
 		want := wanted(t, sequence, 1, order.Shard{})
 		for before := 1; before < 10; before += 3 {
@@ -221,7 +231,8 @@ func TestOtherOrders(t *testing.T) {
 			}
 		}
 	}
-	if _, err := loader.New(loader.FromSource(newDataset(61, 20)), loader.Options{BatchSize: 4, Order: order.WeightedOrder{Weights: table}}); !errors.Is(err, loader.ErrInvalid) {
+	if _, err := loader.New(loader.FromSource(newDataset(61, 20)),
+		loader.Options{BatchSize: 4, Order: order.WeightedOrder{Weights: table}}); !errors.Is(err, loader.ErrInvalid) {
 		t.Error(err)
 	}
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Samples is where a Loader gets samples from: FromSource, FromCache or FromServer. It uses what it was made of, which stays the caller's and MUST outlive the loops over batches.
+// Samples says where a Loader gets samples from: FromSource, FromCache or FromServer make it. The
+// caller keeps the cache or source, which MUST outlive the loops over batches.
 type Samples struct {
 	samples  int
-	bytes    int // of every sample; variable: unused
+	bytes    int // of each sample; unused if variable
 	variable bool
 
 	cache Cache                   // nil: none
-	load  Load                    // what is not in the cache; nil: by fetch
-	fetch Fetcher                 // nil: by load
+	load  Load                    // loads a miss; nil: use fetch
+	fetch Fetcher                 // nil: use load
 	where func(i int) string      // says where a sample comes from, for messages; nil: unknown
-	soon  func(indices []int) int // told which samples will be loaded next; nil: not told
+	soon  func(indices []int) int // gets the samples that will be loaded next; may be nil
 }
 
 // Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type.
@@ -39,53 +40,65 @@ type Cache interface {
 // Fetcher is a cache that a server fills, such as a *client.Served.
 type Fetcher interface {
 	Cache
-	// FetchMisses has the server bring samples that were not in the cache. place says where the n bytes of indices[k] go; it may be called more than once for a sample, and from
-	// many goroutines.
+	// FetchMisses asks the server for samples that are not in the cache. place returns the memory
+	// for the n bytes of indices[k]. Several goroutines may call it, and more than once for a
+	// sample.
 	FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error
 }
 
-// Load appends sample i to dst and returns the result, as the functions of package strconv do: dst is the memory of a batch, and has room for a sample where all are of one size. Or it
-// returns memory of its own, which is copied at once and never written to. It is called from many goroutines. It MUST NOT keep dst, and MUST return soon after ctx has ended: the end of a
+// Load appends sample i to dst and returns the result, like the functions of package strconv. dst
+// is the memory of a batch; if all samples have one size, it has capacity for one. Load may also
+// return memory of its own, which the loader copies at once and never writes to. Several goroutines
+// call Load. It MUST NOT keep dst. It MUST return soon after the end of ctx, because the end of a
 // loop over batches waits for it.
 type Load func(ctx context.Context, i int, dst []byte) ([]byte, error)
 
-// FromSource reads every sample from a source.
+// FromSource reads all samples from a source.
 func FromSource(s source.Source) Samples {
 	info := s.Info()
-	from := Samples{samples: info.Samples, bytes: int(info.Schema.SampleBytes), variable: info.Schema.Variable, load: read(s), where: s.Where}
+	from := Samples{samples: info.Samples, bytes: int(info.Schema.SampleBytes), variable: info.Schema.Variable,
+		load: read(s), where: s.Where}
 	if ahead, ok := s.(interface{ Prefetch(indices []int) int }); ok { // wrap.Ahead
 		from.soon = ahead.Prefetch
 	}
 	return from
 }
 
-// FromCache takes samples from a cache, and loads and stores those that it does not have. That there is no room for one is no error. Others who miss a sample at the same time load it
-// too, and the first one's is kept.
+// FromCache takes samples from a cache, and loads and stores the misses. A full cache is no error.
+// Other processes that miss a sample at the same time load it too; the cache keeps the
+// first result.
 func FromCache(c Cache, load Load) Samples {
 	return Samples{samples: c.Samples(), bytes: c.SampleBytes(), variable: c.Variable(), cache: c, load: load}
 }
 
-// FromCacheAndSource is FromCache with a source to load from. ErrInvalid when its samples are not what the cache holds.
+// FromCacheAndSource is FromCache with a source to load from. It returns ErrInvalid if the samples
+// of the two do not match.
 func FromCacheAndSource(c Cache, s source.Source) (Samples, error) {
 	from, other := FromCache(c, read(s)), FromSource(s)
 	from.where, from.soon = other.where, other.soon
 	switch {
 	case from.samples != other.samples:
-		return from, fmt.Errorf("%w: the cache is of %d samples, and the source has %d; make a cache for this source", order.ErrInvalid, from.samples, other.samples)
+		return from, fmt.Errorf("%w: the cache has %d samples, the source has %d; make a cache for this source",
+			order.ErrInvalid, from.samples, other.samples)
 	case from.variable != other.variable:
-		return from, fmt.Errorf("%w: samples of one of the two, cache and source, differ in size; make a cache for this source", order.ErrInvalid)
+		return from, fmt.Errorf("%w: only one of cache and source has samples that differ in size; "+
+			"make a cache for this source",
+			order.ErrInvalid)
 	case !from.variable && from.bytes != other.bytes:
-		return from, fmt.Errorf("%w: the cache is of samples of %d bytes, and those of the source have %d; make a cache for this source", order.ErrInvalid, from.bytes, other.bytes)
+		return from, fmt.Errorf("%w: samples of the cache have %d bytes, those of the source have %d; "+
+			"make a cache for this source",
+			order.ErrInvalid, from.bytes, other.bytes)
 	}
 	return from, nil
 }
 
-// FromServer takes samples from a cache that a server fills, and has it bring those that it does not have: those of a batch by one request.
+// FromServer takes samples from a cache that a server fills, and asks the server for the misses of
+// each batch in one request.
 func FromServer(c Fetcher) Samples {
 	return Samples{samples: c.Samples(), bytes: c.SampleBytes(), variable: c.Variable(), cache: c, fetch: c}
 }
 
-// read loads from a source.
+// read returns a Load that reads from a source.
 func read(s source.Source) Load {
 	return func(ctx context.Context, i int, dst []byte) ([]byte, error) {
 		size, err := s.Size(i)
@@ -99,7 +112,7 @@ func read(s source.Source) Load {
 	}
 }
 
-// store keeps a sample that was loaded. That it has no room or may not is no error.
+// store stores a loaded sample. A full or read-only cache is no error.
 func (s *Samples) store(i int, data []byte) error {
 	if s.cache == nil {
 		return nil
@@ -111,19 +124,20 @@ func (s *Samples) store(i int, data []byte) error {
 	return err
 }
 
-// check: ErrInvalid.
+// check returns ErrInvalid if nothing can load samples.
 func (s *Samples) check() error {
 	if s.load == nil && s.fetch == nil {
-		return fmt.Errorf("%w: there is nothing to load samples from; use FromSource, FromCache or FromServer", order.ErrInvalid)
+		return fmt.Errorf("%w: no source of samples; use FromSource, FromCache or FromServer", order.ErrInvalid)
 	}
 	return nil
 }
 
-// SampleError is the error of a sample that could not be loaded. It is the first one, in the loader's order, of those that could not.
+// SampleError is the error of a sample that could not be loaded: the first such sample in the
+// loader's order.
 type SampleError struct {
 	Index    int
 	Position uint64 // in the batch
-	Where    string // it comes from, where the source knows; else ""
+	Where    string // where the sample comes from; "" if unknown
 	Err      error  // of Load or the source
 }
 

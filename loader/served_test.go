@@ -21,7 +21,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// serve starts a server of a cache with the samples of a dataset, all of them or so many, and returns how to find it and how to end it.
+// serve starts a server of a cache with slots for the samples of a dataset. It returns how to find
+// it and how to end it.
 func serve(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, stop func()) {
 	t.Helper()
 	o, data, _, stop = serving(t, d, slots)
@@ -55,7 +56,9 @@ func serving(t *testing.T, d *dataset, slots int) (o client.DialOptions, data st
 		}
 	}
 	sockets := t.TempDir()
-	s, err := server.New(t.Context(), server.Options{Caches: []server.CacheOptions{options}, SocketsDir: sockets, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := server.New(t.Context(),
+		server.Options{Caches: []server.CacheOptions{options}, SocketsDir: sockets,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +98,8 @@ func dial(t *testing.T, o client.DialOptions) *client.Served {
 	return c
 }
 
-// Through a server: the same batches, each sample counted once, all hits in the second epoch; and without the server those that are there.
+// Through a server batches are the same, each sample counts once, and the second epoch has only
+// hits. Without the server hits still work.
 func TestServed(t *testing.T) {
 	for _, bytes := range []int{500, 0} {
 		d := newDataset(120, bytes)
@@ -111,7 +115,8 @@ func TestServed(t *testing.T) {
 				t.Fatalf("epoch %d: %v", e, got)
 			}
 		}
-		if s, err := c.Stats(); err != nil || s.Misses != 120 || s.Hits != 120 || l.Stats().Hits != 120 || l.Stats().Misses != 120 {
+		if s, err := c.Stats(); err != nil || s.Misses != 120 || s.Hits != 120 || l.Stats().Hits != 120 ||
+			l.Stats().Misses != 120 {
 			t.Errorf("%+v, %v; %+v", s, err, l.Stats())
 		}
 		stop()
@@ -151,7 +156,8 @@ func TestServedWithoutRoom(t *testing.T) {
 	}
 }
 
-// What the server cannot read is an error with the index of the sample and the server's reason; without a server it is ErrNoServer, and the loader goes on when there is one.
+// A sample that the server cannot read is an error with its index and the server's reason. Without
+// a server it is ErrNoServer, and the loader continues when a server is there.
 func TestServedFailures(t *testing.T) {
 	d := newDataset(30, 0)
 	o, data, stop := serve(t, d, 30)
@@ -194,14 +200,16 @@ func TestServedFailures(t *testing.T) {
 	}
 }
 
-// A loader whose order the server has been told finds what it has read ahead; one whose order it has not finds nothing.
+// A loader finds the samples that the server has read ahead if the server knows its order, else
+// none.
 func TestServedByPlan(t *testing.T) {
 	for _, plan := range []bool{false, true} {
 		d := newDataset(600, 500)
 		o, _, s, stop := serving(t, d, 600)
 		c := dial(t, o)
 		shuffledOrder := shuffled(600)
-		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 10, Order: shuffledOrder, Rank: 1, Ranks: 2, Ahead: 1})
+		l, err := loader.New(loader.FromServer(c),
+			loader.Options{BatchSize: 10, Order: shuffledOrder, Rank: 1, Ranks: 2, Ahead: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +227,8 @@ func TestServedByPlan(t *testing.T) {
 			}
 			n += b.Len()
 			b.Release()
-			eventually(t, "the server has read ahead", func() bool { // of what the loader has asked for: this batch, the one ahead, and the one that is just begun
+			// this batch, the one ahead, and the one that the loader has just begun
+			eventually(t, "the server has read ahead", func() bool {
 				state, err := c.State(order0[min(n+29, len(order0)-1)])
 				return !plan || err != nil || state == client.StateReady
 			})

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// Stats is what a loader has done since it was made. Batches that were made and not handed out count in Gather and Load alone.
+// Stats count what a loader has done. Batches that were made but not delivered count only in Gather
+// and Load.
 type Stats struct {
 	Batches uint64
 	Samples uint64
 	Hits    uint64 // samples that were in the cache
 	Misses  uint64 // samples that were loaded
 	Bytes   uint64
-	Wait    time.Duration // the caller waited for a batch
-	Step    time.Duration // the caller had one
-	Gather  time.Duration // hits were copied
-	Load    time.Duration // misses were loaded, by all workers together
+	Wait    time.Duration // the caller waited for batches
+	Step    time.Duration // the caller worked on batches
+	Gather  time.Duration // the loader copied hits
+	Load    time.Duration // workers loaded misses; sum over all workers
 }
 
 // HitRate is the fraction of samples that were in the cache; 0 before the first one.
@@ -26,10 +27,12 @@ func (s Stats) HitRate() float64 {
 	return float64(s.Hits) / float64(s.Samples)
 }
 
-// Stats returns what was done. The figures are read one by one while others are counted, so they belong to no single instant.
+// Stats returns the counters. It reads one after the other while others count, so they belong to no
+// single moment.
 func (l *Loader) Stats() Stats {
 	t := &l.counters
-	return Stats{Batches: t.batches.Load(), Samples: t.samples.Load(), Hits: t.hits.Load(), Misses: t.samples.Load() - t.hits.Load(), Bytes: t.bytes.Load(), Wait: t.wait.load(),
+	return Stats{Batches: t.batches.Load(), Samples: t.samples.Load(), Hits: t.hits.Load(),
+		Misses: t.samples.Load() - t.hits.Load(), Bytes: t.bytes.Load(), Wait: t.wait.load(),
 		Step: t.step.load(), Gather: t.gather.load(), Load: t.load.load()}
 }
 
@@ -40,7 +43,7 @@ type counters struct {
 
 func (t *counters) batch(b *buffer) {
 	t.batches.Add(1)
-	t.hits.Add(uint64(b.hits)) // before samples, so that there are never more hits
+	t.hits.Add(uint64(b.hits)) // before samples, so that hits never exceed them
 	t.samples.Add(uint64(len(b.indices)))
 	t.bytes.Add(uint64(b.bytes()))
 }

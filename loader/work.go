@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// queue hands out the misses to load, those of the first batch first.
+// queue gives misses to workers, those of the first batch first.
 type queue struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	wake    sync.Cond
 	batches []*buffer // with misses that no worker has taken
 	closed  bool
@@ -23,7 +23,7 @@ func (q *queue) push(b *buffer) {
 	q.mu.Unlock()
 }
 
-// close ends it: nothing is handed out any more.
+// close ends all waits: take returns false from then on.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -31,7 +31,8 @@ func (q *queue) close() {
 	q.mu.Unlock()
 }
 
-// take returns a batch and the n-th of its misses, or with whole all of them. false: there are no more.
+// take returns a batch and the number n of a miss, or with whole takes all its misses. It returns
+// false after close.
 func (q *queue) take(whole bool) (b *buffer, n int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -54,7 +55,7 @@ func (q *queue) take(whole bool) (b *buffer, n int, ok bool) {
 	return b, n, true
 }
 
-// work loads what is missing, until the loop ends.
+// work loads misses until the loop ends.
 func (r *run) work() {
 	over := false
 	defer func() {
@@ -77,10 +78,10 @@ func (r *run) work() {
 	}
 }
 
-// worker is one goroutine that loads.
+// worker is one goroutine that loads samples.
 type worker struct {
 	*run
-	scratch []byte // a sample whose size was not known before
+	scratch []byte // for a sample of unknown size
 }
 
 // load loads the k-th sample of a batch.
@@ -103,7 +104,7 @@ func (w *worker) load(b *buffer, k int) {
 	}
 }
 
-// put loads the k-th sample to its place, and into the cache.
+// put loads the k-th sample, and stores it in its place and in the cache.
 func (w *worker) put(b *buffer, k int) error {
 	i := b.indices[k]
 	dst := w.scratch[:0]
@@ -117,18 +118,18 @@ func (w *worker) put(b *buffer, k int) error {
 	switch {
 	case b.size < 0:
 		copy(b.place(k, len(data)), data)
-		if n := len(data); n > cap(w.scratch) && n <= roomBytes { // of our own: data may be Load's
+		if n := len(data); n > cap(w.scratch) && n <= memoryBytes { // of our own: data may be Load's
 			w.scratch = make([]byte, 0, n)
 		}
 	case len(data) != b.size:
-		return fmt.Errorf("%d bytes came, and samples have %d", len(data), b.size)
-	case b.size > 0 && &data[0] != &b.sample(k)[0]: // Load has memory of its own
+		return fmt.Errorf("Load returned %d bytes, samples have %d", len(data), b.size)
+	case b.size > 0 && &data[0] != &b.sample(k)[0]: // Load returned memory of its own
 		copy(b.sample(k), data)
 	}
 	return w.l.from.store(i, b.sample(k))
 }
 
-// wrong is the error of a sample.
+// wrong returns the error of a sample.
 func (w *worker) wrong(b *buffer, k int, err error) error {
 	e := &SampleError{Index: b.indices[k], Position: uint64(k), Err: err}
 	if w.l.from.where != nil {
@@ -137,11 +138,12 @@ func (w *worker) wrong(b *buffer, k int, err error) error {
 	return e
 }
 
-// fetch has a server bring the misses of a batch.
+// fetch asks a server for the misses of a batch.
 func (w *worker) fetch(b *buffer) {
 	defer b.settle(len(b.misses))
 	began := time.Now()
-	err := w.l.from.fetch.FetchMisses(w.ctx, b.wanted, func(n, bytes int) []byte { return b.place(b.misses[n], bytes) })
+	err := w.l.from.fetch.FetchMisses(w.ctx, b.missIndices,
+		func(n, bytes int) []byte { return b.place(b.misses[n], bytes) })
 	w.l.counters.load.add(time.Since(began))
 	if err != nil {
 		b.fail(b.misses[0], err)
@@ -150,7 +152,7 @@ func (w *worker) fetch(b *buffer) {
 
 // panicked is the error of a Load that did not return.
 type panicked struct {
-	value any // nil: it has ended its goroutine
+	value any // nil: Load has ended its goroutine
 	stack []byte
 }
 
@@ -161,13 +163,13 @@ func (p *panicked) Error() string {
 	return fmt.Sprintf("panic: %v\n\n%s", p.value, p.stack)
 }
 
-// Unwrap is the value that it panicked with, if that is an error.
+// Unwrap returns the panic's value if that is an error.
 func (p *panicked) Unwrap() error {
 	err, _ := p.value.(error)
 	return err
 }
 
-// panicIf panics in the goroutine of the loop when Load did in another one.
+// panicIf panics in the goroutine of the loop if Load panicked in another one.
 func panicIf(err error) {
 	if p := (*panicked)(nil); errors.As(err, &p) && p.value != nil {
 		panic(err)

@@ -5,12 +5,14 @@ import (
 	"sort"
 )
 
-// Concatenation is several datasets read as one: the samples of the first, then those of the second, and so on. Safe for use by many goroutines.
+// Concatenation is several datasets as one: the samples of the first, then those of the second, and
+// so on. It is safe for concurrent use.
 type Concatenation struct {
 	ends []uint64 // of each dataset, the index after its last sample
 }
 
-// Concatenate returns the concatenation of datasets of so many samples, together 1 to MaxSamples; some may be empty. ErrInvalid.
+// Concatenate returns the concatenation of datasets with these numbers of samples, together 1 to
+// MaxSamples. Some may be empty. It returns ErrInvalid.
 func Concatenate(samples ...uint64) (*Concatenation, error) {
 	c := &Concatenation{ends: make([]uint64, len(samples))}
 	end := uint64(0)
@@ -27,7 +29,7 @@ func Concatenate(samples ...uint64) (*Concatenation, error) {
 	return c, nil
 }
 
-// Samples of all datasets.
+// Samples returns the number of samples of all datasets.
 func (c *Concatenation) Samples() uint64 { return c.ends[len(c.ends)-1] }
 
 func (c *Concatenation) begin(dataset int) uint64 {
@@ -37,7 +39,8 @@ func (c *Concatenation) begin(dataset int) uint64 {
 	return c.ends[dataset-1]
 }
 
-// Locate returns which dataset a sample belongs to and its index there. It panics for an index that is not below Samples.
+// Locate returns the dataset of a sample, and its index there. It panics for an index that is not
+// below Samples.
 func (c *Concatenation) Locate(index uint64) (dataset int, local uint64) {
 	if index >= c.Samples() {
 		panic(fmt.Sprintf("order: index %d is not in 0..%d", index, c.Samples()-1))
@@ -46,7 +49,7 @@ func (c *Concatenation) Locate(index uint64) (dataset int, local uint64) {
 	return d, index - c.begin(d)
 }
 
-// Index is the inverse of Locate. It panics for a dataset or a sample of it that there is not.
+// Index is the inverse of Locate. It panics for a dataset or sample that does not exist.
 func (c *Concatenation) Index(dataset int, local uint64) uint64 {
 	if dataset < 0 || dataset >= len(c.ends) || local >= c.ends[dataset]-c.begin(dataset) {
 		panic(fmt.Sprintf("order: there is no sample %d of dataset %d", local, dataset))

@@ -2,17 +2,19 @@ package order
 
 import "fmt"
 
-// Epoch is the order of one epoch. Safe for use by many goroutines.
+// Epoch is the order of one epoch. It is safe for concurrent use.
 type Epoch struct {
-	Order     // of a WeightedOrder Samples and Seed alone, of a MixedOrder too, Samples being those of all datasets
+	// Order has only Samples and Seed in an epoch of a WeightedOrder or a MixedOrder; Samples
+	// counts those of all datasets.
+	Order
 	number    uint64
 	positions uint64
-	plain     *plain // one of these
+	plain     *plain // one of plain, draws and mix is set
 	draws     *draws
 	mix       *mixture
 }
 
-// Epoch returns the order of an epoch. ErrInvalid.
+// Epoch returns the order of an epoch. It returns ErrInvalid.
 func (o Order) Epoch(number uint64) (*Epoch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -22,13 +24,15 @@ func (o Order) Epoch(number uint64) (*Epoch, error) {
 	return e, nil
 }
 
-// Number is the epoch's.
+// Number returns the number of the epoch.
 func (e *Epoch) Number() uint64 { return e.number }
 
-// Positions is how many there are: the samples of an Order, the draws of a WeightedOrder, what a MixedOrder stops at.
+// Positions returns the number of positions: the samples of an Order, the draws of a WeightedOrder,
+// or the positions until a MixedOrder stops.
 func (e *Epoch) Positions() uint64 { return e.positions }
 
-// At returns the index of the sample at a position, which is below Positions; it panics otherwise. Of the kinds with windows, and of mixes, Fill is faster for many positions.
+// At returns the index of the sample at a position below Positions; it panics otherwise. For kinds
+// with windows and for mixes, Fill is faster for many positions.
 func (e *Epoch) At(position uint64) uint64 {
 	if position >= e.positions {
 		panic(fmt.Sprintf("order: position %d is not in 0..%d", position, e.positions-1))
@@ -39,11 +43,12 @@ func (e *Epoch) At(position uint64) uint64 {
 	return e.at(position, &memory{})
 }
 
-// Position returns where a sample stands: the inverse of At. It panics for an index that is not below Samples, and for epochs of a WeightedOrder or a MixedOrder, in which a sample may
-// stand in several places or in none.
+// Position returns the position of a sample: the inverse of At. It panics for an index that is not
+// below Samples, and for epochs of a WeightedOrder or a MixedOrder, in which a sample may have
+// several positions or none.
 func (e *Epoch) Position(index uint64) uint64 {
 	if e.plain == nil {
-		panic("order: a sample has no one position in an epoch with weights or of several datasets")
+		panic("order: a sample has no single position in an epoch of a WeightedOrder or a MixedOrder")
 	}
 	if index >= e.Samples {
 		panic(fmt.Sprintf("order: index %d is not in 0..%d", index, e.Samples-1))
@@ -51,7 +56,8 @@ func (e *Epoch) Position(index uint64) uint64 {
 	return e.plain.position(index)
 }
 
-// Fill writes the indices at positions first, first + step, ... to dst, as long as there are any, and returns how many.
+// Fill writes the indices at positions first, first + step, ... to dst, up to the last position,
+// and returns their number.
 func (e *Epoch) Fill(dst []int, first, step uint64) int {
 	var m memory
 	done := 0
@@ -68,7 +74,8 @@ func (e *Epoch) Fill(dst []int, first, step uint64) int {
 	return len(dst)
 }
 
-// memory is what one call for many positions needs not work out again: a window, or where the datasets of a mix are.
+// memory keeps results for the next positions of a call: a window, or the states of the datasets of
+// a mix.
 type memory struct {
 	window window
 	mixed  *mixMemory

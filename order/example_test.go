@@ -6,7 +6,7 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// Two ranks stop in the middle of an epoch, and three go on.
+// Two ranks stop in the middle of an epoch, and three continue.
 func ExampleShard() {
 	epoch, err := order.Order{Samples: 10, Kind: order.Shuffled, Seed: 1}.Epoch(0)
 	if err != nil {
@@ -59,7 +59,8 @@ func ExampleWeightedOrder() {
 }
 
 func ExampleMixedOrder() {
-	mix := order.MixedOrder{Orders: []order.Order{{Samples: 100}, {Samples: 3}}, Ratios: []uint64{3, 1}, Stop: order.StopAll}
+	mix := order.MixedOrder{Orders: []order.Order{{Samples: 100}, {Samples: 3}}, Ratios: []uint64{3, 1},
+		Stop: order.StopAll}
 	epoch, err := mix.Epoch(0)
 	if err != nil {
 		fmt.Println(err)

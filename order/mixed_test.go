@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// ratiosToTry are few and many, alike and far apart.
+// ratiosToTry returns few and many ratios, equal and very different ones.
 func ratiosToTry() [][]uint64 {
 	random := rand.New(rand.NewPCG(5, 5))
-	all := [][]uint64{{1}, {1, 1}, {1, 2}, {7, 3}, {1, 1000}, {1, 1<<31 - 2}, {1, 1, 1}, {7, 2, 1}, {1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89}, slices.Repeat([]uint64{1}, 64), slices.Repeat([]uint64{5}, 1000),
+	all := [][]uint64{{1}, {1, 1}, {1, 2}, {7, 3}, {1, 1000}, {1, 1<<31 - 2}, {1, 1, 1}, {7, 2, 1},
+		{1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89}, slices.Repeat([]uint64{1}, 64), slices.Repeat([]uint64{5}, 1000),
 		append(slices.Repeat([]uint64{1}, 50), 50)}
 	fibonacci := []uint64{1, 1} // the deepest tree
-	for sum := uint64(2); sum+fibonacci[len(fibonacci)-1]+fibonacci[len(fibonacci)-2] < maxTurns; {
+	for sum := uint64(2); sum+fibonacci[len(fibonacci)-1]+fibonacci[len(fibonacci)-2] < maxRatioSum; {
 		next := fibonacci[len(fibonacci)-1] + fibonacci[len(fibonacci)-2]
 		fibonacci, sum = append(fibonacci, next), sum+next
 	}
@@ -30,8 +31,9 @@ func ratiosToTry() [][]uint64 {
 	return all
 }
 
-// Ensure that of any first positions every dataset has its part, off by less than 1 for two datasets and by less than 4 for any number; and that what is found for a position by going down the
-// tree is what walking from the begin finds, and the other way up.
+// Ensure that in each prefix of positions each dataset has its share, off by less than 1 for two
+// datasets and by less than 4 for any number. A search down the tree must agree with a walk
+// from the start, and with a search up the tree.
 func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 	worst := 0.0
 	for _, ratios := range ratiosToTry() {
@@ -47,7 +49,8 @@ func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 		for p := range uint64(3000) {
 			d, item := tree.at(p)
 			if item != counts[d] || tree.position(d, item) != p {
-				t.Fatalf("%v: position %d is item %d of dataset %d, whose position is %d; it had %d before", ratios, p, item, d, tree.position(d, item), counts[d])
+				t.Fatalf("%v: position %d is item %d of dataset %d, whose position is %d; it had %d before", ratios, p, item, d,
+					tree.position(d, item), counts[d])
 			}
 			counts[d]++
 			for d, n := range counts {
@@ -61,11 +64,12 @@ func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 			}
 		}
 		random := rand.New(rand.NewPCG(6, 6))
-		for range 300 { // far away
+		for range 300 { // far from the start
 			p := random.Uint64N(MaxSamples)
 			d, item := tree.at(p)
 			if tree.position(d, item) != p || tree.count(d, p) != item || tree.count(d, p+1) != item+1 {
-				t.Fatalf("%v: position %d is item %d of dataset %d, whose position is %d", ratios, p, item, d, tree.position(d, item))
+				t.Fatalf("%v: position %d is item %d of dataset %d, whose position is %d", ratios, p, item, d,
+					tree.position(d, item))
 			}
 			if off := math.Abs(float64(item) - float64(p)/float64(sum)*float64(ratios[d])); off >= limit+0.01 {
 				t.Fatalf("%v: after %d positions dataset %d has had %d items: off by %g", ratios, p, d, item, off)
@@ -78,8 +82,9 @@ func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 	}
 }
 
-// Ensure that turns are spread as by chance, so that each of several ranks gets as much of every dataset; where strata differ in size and as many ranks as the sum of the ratios always meet the
-// same ones, to within a fifth.
+// Ensure that the positions of datasets are spread as by chance, so that each rank gets the same
+// share of every dataset. If strata differ in size and the number of ranks is the sum of the
+// ratios, so that ranks always meet the same strata, the shares agree within a fifth.
 func TestTurnsAreSpread(t *testing.T) {
 	const items = 100_000
 	for _, ratios := range [][]uint64{{1, 1}, {1, 3}, {2, 5}, {3, 7}, {1, 9}} {
@@ -111,7 +116,7 @@ func mixed(t testing.TB, o MixedOrder, number uint64) *Epoch {
 	return e
 }
 
-// streams returns the local indices of each dataset in the order in which they come.
+// streams returns the local indices of each dataset in their order.
 func streams(t testing.TB, o MixedOrder, e *Epoch) [][]uint64 {
 	t.Helper()
 	var sizes []uint64
@@ -143,7 +148,8 @@ func streams(t testing.TB, o MixedOrder, e *Epoch) [][]uint64 {
 	return result
 }
 
-// passes ensures that a stream goes through its dataset pass by pass, each sample once in each, and no two passes alike. It returns how many whole ones there are.
+// passes checks that a stream reads its dataset pass by pass, each sample once in each, and no two
+// passes alike. It returns the number of complete passes.
 func passes(t *testing.T, what string, stream []uint64, samples uint64, shuffled bool) int {
 	t.Helper()
 	var before []uint64
@@ -166,7 +172,9 @@ func passes(t *testing.T, what string, stream []uint64, samples uint64, shuffled
 }
 
 func TestMixesStopWhereTheyShould(t *testing.T) {
-	orders := []Order{{Samples: 1000, Kind: Shuffled}, {Samples: 100, Kind: Shuffled}, {Samples: 301, Kind: Blocks, Block: 10, Window: 3}, {Samples: 55, Kind: Windows, Window: 10}, {Samples: 300, Kind: Shuffled}}
+	orders := []Order{{Samples: 1000, Kind: Shuffled}, {Samples: 100, Kind: Shuffled},
+		{Samples: 301, Kind: Blocks, Block: 10, Window: 3}, {Samples: 55, Kind: Windows, Window: 10},
+		{Samples: 300, Kind: Shuffled}}
 	for _, ratios := range [][]uint64{{1, 1, 1, 1, 1}, {1000, 100, 301, 55, 300}, {90, 1, 1, 7, 1}, {1, 90, 1, 7, 1}} {
 		o := MixedOrder{Orders: orders, Ratios: ratios, Seed: 2}
 		ended := 0
@@ -189,10 +197,12 @@ func TestMixesStopWhereTheyShould(t *testing.T) {
 			}
 		}
 		shorter := streams(t, o, &Epoch{Order: e.Order, number: 5, positions: e.Positions() - 1, mix: e.mix})
-		if !slices.ContainsFunc([]int{0, 1, 2, 3, 4}, func(d int) bool { return uint64(len(shorter[d])) < orders[d].Samples }) {
+		if !slices.ContainsFunc([]int{0, 1, 2, 3, 4},
+			func(d int) bool { return uint64(len(shorter[d])) < orders[d].Samples }) {
 			t.Errorf("%v, all: %d positions are more than it takes", ratios, e.Positions())
 		}
-		if other := mixed(t, o, 6); other.Positions() != e.Positions() || slices.Equal(streams(t, o, other)[0][:20], streams(t, o, e)[0][:20]) {
+		if other := mixed(t, o, 6); other.Positions() != e.Positions() ||
+			slices.Equal(streams(t, o, other)[0][:20], streams(t, o, e)[0][:20]) {
 			t.Errorf("%v, all: epochs of %d and %d positions, or alike", ratios, e.Positions(), other.Positions())
 		}
 
@@ -209,9 +219,10 @@ func TestMixesStopWhereTheyShould(t *testing.T) {
 	}
 }
 
-// Ensure that two datasets of one size and seed are not read in one order.
+// Ensure that two datasets of one size and seed are read in different orders.
 func TestDatasetsOfAMixDiffer(t *testing.T) {
-	o := MixedOrder{Orders: []Order{{Samples: 500, Kind: Shuffled}, {Samples: 500, Kind: Shuffled}}, Ratios: []uint64{1, 1}, Stop: StopAll}
+	o := MixedOrder{Orders: []Order{{Samples: 500, Kind: Shuffled}, {Samples: 500, Kind: Shuffled}},
+		Ratios: []uint64{1, 1}, Stop: StopAll}
 	both := streams(t, o, mixed(t, o, 0))
 	same := 0
 	for k := range 500 {
@@ -228,10 +239,12 @@ func TestDatasetsOfAMixDiffer(t *testing.T) {
 	}
 }
 
-// Ensure that a mix of very many samples and datasets takes what the datasets take, and no more.
+// Ensure that the memory of a mix grows with the number of datasets only.
 func TestHugeMixes(t *testing.T) {
-	o := MixedOrder{Orders: slices.Repeat([]Order{{Samples: 1 << 10, Kind: Shuffled}}, MaxDatasets), Ratios: slices.Repeat([]uint64{1}, MaxDatasets), Stop: StopAll}
-	o.Orders = append(o.Orders[:MaxDatasets-2:MaxDatasets-2], Order{Samples: MaxSamples / 4, Kind: Shuffled}, Order{Samples: 1, Kind: Shuffled})
+	o := MixedOrder{Orders: slices.Repeat([]Order{{Samples: 1 << 10, Kind: Shuffled}}, MaxDatasets),
+		Ratios: slices.Repeat([]uint64{1}, MaxDatasets), Stop: StopAll}
+	o.Orders = append(o.Orders[:MaxDatasets-2:MaxDatasets-2], Order{Samples: MaxSamples / 4, Kind: Shuffled},
+		Order{Samples: 1, Kind: Shuffled})
 	o.Ratios = append(o.Ratios[:MaxDatasets-2:MaxDatasets-2], 1<<24, 1)
 	e := mixed(t, o, 0)
 	dst := make([]int, 100)
@@ -247,13 +260,21 @@ func TestMixesThatCannotBe(t *testing.T) {
 		o    MixedOrder
 		want string
 	}{
-		{MixedOrder{}, "0 orders and 0 ratios"}, {MixedOrder{Orders: one}, "1 orders and 0 ratios"}, {MixedOrder{Orders: one, Ratios: []uint64{0}}, "ratio 0 of dataset 0"},
-		{MixedOrder{Orders: two, Ratios: []uint64{1 << 30, 1 << 30}}, "ratio 1073741824 of dataset 1"}, {MixedOrder{Orders: one, Ratios: []uint64{math.MaxUint64}}, "ratio 18446744073709551615"},
+		{MixedOrder{}, "0 orders and 0 ratios"}, {MixedOrder{Orders: one},
+			"1 orders and 0 ratios"}, {MixedOrder{Orders: one, Ratios: []uint64{0}}, "ratio 0 of dataset 0"},
+		{MixedOrder{Orders: two, Ratios: []uint64{1 << 30, 1 << 30}},
+			"ratio 1073741824 of dataset 1"},
+		{MixedOrder{Orders: one, Ratios: []uint64{math.MaxUint64}}, "ratio 18446744073709551615"},
 		{MixedOrder{Orders: []Order{{Samples: 1}, {}}, Ratios: []uint64{1, 1}}, "dataset 1: invalid order: 0 samples"},
-		{MixedOrder{Orders: []Order{{Samples: 11}, {Samples: MaxSamples - 10}}, Ratios: []uint64{1, 1}}, "1099511627777 samples in all"},
-		{MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: 3}, "no stop 3"}, {MixedOrder{Orders: one, Ratios: []uint64{1}, Length: 3}, "a length of 3 with stop 0"},
-		{MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: StopLength}, "a length of 0 with stop 2"}, {MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: StopLength, Length: MaxSamples + 1}, "a length of 1099511627777"},
-		{MixedOrder{Orders: two, Ratios: []uint64{1 << 29, 1}, Stop: StopAll}, "more than 1099511627776 positions until all datasets have"},
+		{MixedOrder{Orders: []Order{{Samples: 11}, {Samples: MaxSamples - 10}}, Ratios: []uint64{1, 1}},
+			"1099511627777 samples in all"},
+		{MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: 3},
+			"unknown stop 3"}, {MixedOrder{Orders: one, Ratios: []uint64{1}, Length: 3}, "a length of 3 with stop 0"},
+		{MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: StopLength},
+			"a length of 0 with stop 2"}, {MixedOrder{Orders: one, Ratios: []uint64{1}, Stop: StopLength,
+			Length: MaxSamples + 1}, "a length of 1099511627777"},
+		{MixedOrder{Orders: two, Ratios: []uint64{1 << 29, 1}, Stop: StopAll},
+			"more than 1099511627776 positions until all datasets have"},
 		{MixedOrder{Orders: two[1:], Ratios: []uint64{1}, Stop: StopAll}, ""},
 	} {
 		_, err := c.o.Epoch(0)
@@ -284,7 +305,8 @@ func TestConcatenation(t *testing.T) {
 			t.Errorf("%v: %v", sizes, err)
 		}
 	}
-	for name, call := range map[string]func(){"Locate": func() { c.Locate(5) }, "Index": func() { c.Index(1, 3) }, "empty": func() { c.Index(0, 0) }, "dataset": func() { c.Index(5, 0) }, "below": func() { c.Index(-1, 0) }} {
+	for name, call := range map[string]func(){"Locate": func() { c.Locate(5) }, "Index": func() { c.Index(1, 3) },
+		"empty": func() { c.Index(0, 0) }, "dataset": func() { c.Index(5, 0) }, "below": func() { c.Index(-1, 0) }} {
 		func() {
 			defer func() {
 				if recover() == nil {

@@ -23,10 +23,11 @@ func epoch(t testing.TB, o order.Order, number uint64) *order.Epoch {
 	return e
 }
 
-// orders are of all kinds and sizes, with last blocks and windows that are short.
+// orders are of all kinds and sizes, with short last blocks and windows.
 func orders() (all []order.Order) {
 	for _, n := range []uint64{1, 2, 7, 64, 257, 1000, 4099} {
-		all = append(all, order.Order{Samples: n, Kind: order.Sequential}, order.Order{Samples: n, Kind: order.Shuffled, Seed: 5})
+		all = append(all, order.Order{Samples: n, Kind: order.Sequential},
+			order.Order{Samples: n, Kind: order.Shuffled, Seed: 5})
 		for _, window := range []uint64{1, 3, 16, 300, 5000} {
 			all = append(all, order.Order{Samples: n, Kind: order.Windows, Seed: 5, Window: window})
 			for _, block := range []uint64{1, 2, 10, 33, 999, 5000} {
@@ -37,7 +38,8 @@ func orders() (all []order.Order) {
 	return all
 }
 
-// Ensure that an epoch has every sample once, that Position is the inverse of At, and that Fill gives what At gives.
+// Ensure that an epoch has each sample once, that Position is the inverse of At, and that Fill
+// equals At.
 func TestEpochHasEverySampleOnce(t *testing.T) {
 	for _, o := range orders() {
 		e := epoch(t, o, 3)
@@ -49,7 +51,8 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 		for k := range o.Samples {
 			i := e.At(k)
 			if i >= o.Samples || seen[i] || e.Position(i) != k || all[k] != int(i) {
-				t.Fatalf("%+v: position %d has index %d, seen %v, whose position is %d; Fill says %d", o, k, i, i < o.Samples && seen[i], e.Position(i), all[k])
+				t.Fatalf("%+v: position %d has index %d, seen %v, whose position is %d; Fill says %d", o, k, i, i < o.Samples &&
+					seen[i], e.Position(i), all[k])
 			}
 			seen[i] = true
 		}
@@ -66,7 +69,7 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 	}
 }
 
-// Ensure that what a kind promises holds: which samples may stand where.
+// Ensure that samples stand only where their kind allows.
 func TestKindsKeepTheirPlaces(t *testing.T) {
 	windows := epoch(t, order.Order{Samples: 1003, Kind: order.Windows, Seed: 1, Window: 50}, 0)
 	for k := range uint64(1003) {
@@ -76,7 +79,7 @@ func TestKindsKeepTheirPlaces(t *testing.T) {
 	}
 	const n, block, window = 1003, 10, 4
 	blocks := epoch(t, order.Order{Samples: n, Kind: order.Blocks, Seed: 1, Window: window, Block: block}, 0)
-	var order []uint64 // blocks as they first come
+	var order []uint64 // blocks in the order of their first samples
 	since := map[uint64]int{}
 	for k := range uint64(n) {
 		b := blocks.At(k) / block
@@ -92,7 +95,7 @@ func TestKindsKeepTheirPlaces(t *testing.T) {
 		t.Errorf("%d blocks come as %v", len(order), order)
 	}
 	open := 0
-	for k := 0; k+window <= len(order); k += window { // all of a window come before any of the next
+	for k := 0; k+window <= len(order); k += window { // all of a window come before those of the next
 		for _, b := range order[k : k+window] {
 			if since[b] < open {
 				t.Errorf("block %d of window %d comes at %d", b, k/window, since[b])
@@ -102,7 +105,7 @@ func TestKindsKeepTheirPlaces(t *testing.T) {
 	}
 }
 
-// Ensure that seeds, epochs, and windows of one epoch have nothing to do with each other.
+// Ensure that seeds, epochs, and windows of one epoch are independent.
 func TestOrdersDiffer(t *testing.T) {
 	const n = 1000
 	first := func(o order.Order, number uint64) []int {
@@ -114,7 +117,8 @@ func TestOrdersDiffer(t *testing.T) {
 	other := o
 	other.Seed = 2
 	for name, pair := range map[string][2][]int{
-		"epochs": {first(o, 0), first(o, 1)}, "seeds": {first(o, 0), first(other, 0)}, "seed and epoch": {first(o, 2), first(other, 1)},
+		"epochs": {first(o, 0), first(o, 1)}, "seeds": {first(o, 0), first(other, 0)}, "seed and epoch": {first(o, 2),
+			first(other, 1)},
 	} {
 		same := 0
 		for k := range n {
@@ -122,7 +126,7 @@ func TestOrdersDiffer(t *testing.T) {
 				same++
 			}
 		}
-		if same > 10 { // 1 is to be expected
+		if same > 10 { // 1 is expected
 			t.Errorf("%s: %d samples of %d stand in the same place", name, same, n)
 		}
 	}
@@ -142,11 +146,12 @@ func TestOrdersThatCannotBe(t *testing.T) {
 	}{
 		{order.Order{}, "0 samples are not in 1..1099511627776"},
 		{order.Order{Samples: order.MaxSamples + 1}, "1099511627777 samples"},
-		{order.Order{Samples: 1, Kind: 4}, "there is no kind 4"},
+		{order.Order{Samples: 1, Kind: 4}, "unknown kind 4"},
 		{order.Order{Samples: 1, Kind: order.Windows}, "a window of 0 in an order that is windows"},
 		{order.Order{Samples: 1, Kind: order.Shuffled, Window: 2}, "a window of 2 in an order that is shuffled"},
 		{order.Order{Samples: 1, Kind: order.Blocks, Window: 2}, "blocks of 0 samples"},
-		{order.Order{Samples: 1, Kind: order.Windows, Window: 2, Block: 3}, "blocks of 3 samples in an order that is windows"},
+		{order.Order{Samples: 1, Kind: order.Windows, Window: 2, Block: 3},
+			"blocks of 3 samples in an order that is windows"},
 	} {
 		if _, err := c.o.Epoch(0); !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
@@ -167,12 +172,14 @@ func TestOrdersThatCannotBe(t *testing.T) {
 	}
 }
 
-// Ensure that orders too large for any memory work as well.
+// Ensure that orders of any size work.
 func TestHugeOrders(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, o := range []order.Order{
-		{Samples: order.MaxSamples, Kind: order.Shuffled}, {Samples: order.MaxSamples - 1, Kind: order.Windows, Window: 1 << 39}, {Samples: 1e9, Kind: order.Blocks, Block: 4096, Window: 16},
-		{Samples: order.MaxSamples, Kind: order.Blocks, Block: order.MaxSamples, Window: order.MaxSamples}, {Samples: 1e12 + 39, Kind: order.Blocks, Block: 3, Window: 1 << 50},
+		{Samples: order.MaxSamples, Kind: order.Shuffled}, {Samples: order.MaxSamples - 1, Kind: order.Windows,
+			Window: 1 << 39}, {Samples: 1e9, Kind: order.Blocks, Block: 4096, Window: 16},
+		{Samples: order.MaxSamples, Kind: order.Blocks, Block: order.MaxSamples,
+			Window: order.MaxSamples}, {Samples: 1e12 + 39, Kind: order.Blocks, Block: 3, Window: 1 << 50},
 	} {
 		e := epoch(t, o, 1<<63)
 		for range 2000 {
@@ -201,21 +208,24 @@ func ExampleOrder() {
 	// [8 1 0 5 7 9 3 6 4 2]
 }
 
-var update = flag.Bool("update", false, "write testdata/order.txt anew: only when docs/spec/order.md changes")
+var update = flag.Bool("update", false, "write testdata/order.txt again: only when docs/spec/order.md changes")
 
-// vectors are the orders of testdata/order.txt, which C and Python are tested with as well.
+// vectors are the orders of testdata/order.txt, which the tests of C and Python read too.
 func vectors() (all []order.Order) {
 	for _, seed := range []uint64{0, 1, math.MaxUint64} {
 		for _, n := range []uint64{1, 2, 10, 256, 257, 1000, 1281167, 1<<30 + 1, 1e9, order.MaxSamples} {
-			all = append(all, order.Order{Samples: n, Kind: order.Sequential, Seed: seed}, order.Order{Samples: n, Kind: order.Shuffled, Seed: seed},
-				order.Order{Samples: n, Kind: order.Windows, Seed: seed, Window: 1000}, order.Order{Samples: n, Kind: order.Windows, Seed: seed, Window: 7},
-				order.Order{Samples: n, Kind: order.Blocks, Seed: seed, Window: 16, Block: 27}, order.Order{Samples: n, Kind: order.Blocks, Seed: seed, Window: 3, Block: 4096})
+			all = append(all, order.Order{Samples: n, Kind: order.Sequential, Seed: seed},
+				order.Order{Samples: n, Kind: order.Shuffled, Seed: seed},
+				order.Order{Samples: n, Kind: order.Windows, Seed: seed, Window: 1000}, order.Order{Samples: n,
+					Kind: order.Windows, Seed: seed, Window: 7},
+				order.Order{Samples: n, Kind: order.Blocks, Seed: seed, Window: 16, Block: 27}, order.Order{Samples: n,
+					Kind: order.Blocks, Seed: seed, Window: 3, Block: 4096})
 		}
 	}
 	return all
 }
 
-// Ensure that orders are what they were: docs/spec/order.md.
+// Ensure that orders do not change: docs/spec/order.md.
 func TestVectors(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprint(&b, `# Every implementation of docs/spec/order.md is tested with this file. Lines are of four kinds; indices at some positions stand at their ends.
@@ -258,7 +268,7 @@ func settings(o order.Order) string {
 	return fmt.Sprintf("%d %d %d %d %d", o.Kind, o.Samples, o.Seed, o.Window, o.Block)
 }
 
-// indices writes how many there are, their digest and some of them.
+// indices writes the number of indices, their digest and some of them.
 func indices(b *strings.Builder, n uint64, fill func(dst []int, first uint64) int) {
 	all := make([]int, min(n, 20000))
 	all = all[:fill(all, 0)]
@@ -278,24 +288,28 @@ func indices(b *strings.Builder, n uint64, fill func(dst []int, first uint64) in
 
 func shardVectors(t *testing.T, b *strings.Builder) {
 	for k, o := range []order.Order{
-		{Samples: 1, Kind: order.Shuffled}, {Samples: 10, Kind: order.Shuffled, Seed: 3}, {Samples: 1281167, Kind: order.Shuffled, Seed: 1}, {Samples: 1003, Kind: order.Sequential},
-		{Samples: 1003, Kind: order.Windows, Seed: 4, Window: 100}, {Samples: 1003, Kind: order.Blocks, Seed: 5, Window: 4, Block: 33}, {Samples: order.MaxSamples, Kind: order.Shuffled},
+		{Samples: 1, Kind: order.Shuffled}, {Samples: 10, Kind: order.Shuffled, Seed: 3},
+		{Samples: 1281167, Kind: order.Shuffled, Seed: 1}, {Samples: 1003, Kind: order.Sequential},
+		{Samples: 1003, Kind: order.Windows, Seed: 4, Window: 100}, {Samples: 1003, Kind: order.Blocks, Seed: 5,
+			Window: 4, Block: 33}, {Samples: order.MaxSamples, Kind: order.Shuffled},
 	} {
 		e := epoch(t, o, uint64(k))
 		for _, s := range []order.Shard{
-			{Rank: 0, Ranks: 1}, {Rank: 0, Ranks: 2, From: 1}, {Rank: 1, Ranks: 2, From: 1}, {Rank: 2, Ranks: 3, From: o.Samples / 2}, {Rank: 7, Ranks: 8}, {Rank: 63, Ranks: 64, From: o.Samples - 1},
+			{Rank: 0, Ranks: 1}, {Rank: 0, Ranks: 2, From: 1}, {Rank: 1, Ranks: 2, From: 1}, {Rank: 2, Ranks: 3,
+				From: o.Samples / 2}, {Rank: 7, Ranks: 8}, {Rank: 63, Ranks: 64, From: o.Samples - 1},
 			{Rank: 1, Ranks: 7, From: o.Samples},
 		} {
 			for _, s.Ends = range []order.Ends{order.Uneven, order.Pad, order.Drop} {
 				p := part(t, s, e)
-				fmt.Fprintf(b, "shard %s %d %d %d %d %d: %d %d", settings(o), k, s.Rank, s.Ranks, s.From, s.Ends, p.Samples(), p.Real())
+				fmt.Fprintf(b, "shard %s %d %d %d %d %d: %d %d", settings(o), k, s.Rank, s.Ranks, s.From, s.Ends, p.Samples(),
+					p.Real())
 				indices(b, p.Samples(), p.Fill)
 			}
 		}
 	}
 }
 
-// pattern is the weight of a sample in a line of testdata/order.txt.
+// pattern returns the weight of a sample in a line of testdata/order.txt.
 func pattern(number int, i uint64) float64 {
 	switch number {
 	case 0:
@@ -333,10 +347,11 @@ func patterned(t testing.TB, number int, n uint64) *order.Weights {
 func weightedVectors(t *testing.T, b *strings.Builder) {
 	for number := range 6 {
 		for k, n := range []uint64{1, 2, 3, 10, 257, 1000, 100003} {
-			if number == 3 && n == 1 { // mix(0) is 0, and so would be all weights
+			if number == 3 && n == 1 { // mix(0) is 0, and then all weights would be 0
 				continue
 			}
-			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000, order.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
+			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000,
+				order.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
 			e, err := order.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch)
 			if err != nil {
 				t.Fatal(err)
@@ -347,7 +362,7 @@ func weightedVectors(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// mixes are of few and many datasets, with ratios that fit their sizes and others.
+// mixes are of few and many datasets, with ratios that match their sizes and others.
 func mixes() (all []order.MixedOrder) {
 	shuffled := func(n uint64) order.Order { return order.Order{Samples: n, Kind: order.Shuffled} }
 	many := order.MixedOrder{Seed: 8}
@@ -359,10 +374,13 @@ func mixes() (all []order.MixedOrder) {
 		{Orders: []order.Order{shuffled(7)}, Ratios: []uint64{3}},
 		{Orders: []order.Order{shuffled(1), shuffled(1)}, Ratios: []uint64{1, 1}},
 		{Orders: []order.Order{shuffled(1000), shuffled(1000)}, Ratios: []uint64{1, 1}, Seed: 2},
-		{Orders: []order.Order{shuffled(1000), {Samples: 100}, {Samples: 50, Kind: order.Blocks, Window: 2, Block: 7}}, Ratios: []uint64{7, 2, 1}, Seed: 1},
-		{Orders: []order.Order{{Samples: 300, Kind: order.Windows, Window: 40}, shuffled(3000), shuffled(257)}, Ratios: []uint64{1<<30 - 1, 1 << 29, 1 << 28}, Seed: math.MaxUint64},
+		{Orders: []order.Order{shuffled(1000), {Samples: 100}, {Samples: 50, Kind: order.Blocks, Window: 2, Block: 7}},
+			Ratios: []uint64{7, 2, 1}, Seed: 1},
+		{Orders: []order.Order{{Samples: 300, Kind: order.Windows, Window: 40}, shuffled(3000), shuffled(257)},
+			Ratios: []uint64{1<<30 - 1, 1 << 29, 1 << 28}, Seed: math.MaxUint64},
 		{Orders: []order.Order{shuffled(1281167), shuffled(1 << 30), shuffled(1e9)}, Ratios: []uint64{1, 1000, 999}, Seed: 3},
-		{Orders: []order.Order{shuffled(5), shuffled(5), shuffled(5), shuffled(5), shuffled(5)}, Ratios: []uint64{1, 1, 2, 3, 5}, Seed: 4},
+		{Orders: []order.Order{shuffled(5), shuffled(5), shuffled(5), shuffled(5), shuffled(5)},
+			Ratios: []uint64{1, 1, 2, 3, 5}, Seed: 4},
 		many,
 	} {
 		all = append(all, o)

@@ -5,24 +5,26 @@ import (
 	"math/bits"
 )
 
-// rounds of a permutation. Its tests tell 6 from a true shuffle of some hundred samples, and 8 no more; two more are for a margin.
+// rounds is the number of rounds of a permutation. Tests tell 6 rounds from a true shuffle of some
+// hundred samples, and cannot tell 8; two more are a margin.
 const rounds = 10
 
-// smallest is the least n that goes through rounds; below it a table is shuffled, which is exact.
+// smallest is the least n that uses rounds. A smaller permutation shuffles a table, which is exact.
 const smallest = 257
 
-// permutation is a keyed permutation of 0..n-1: docs/spec/order.md. It is a value without pointers, safe for concurrent use once it was made.
+// permutation is a keyed permutation of 0..n-1: docs/spec/order.md. It is a value without pointers,
+// and safe for concurrent use.
 type permutation struct {
 	n, a, b uint64
-	inverse float64 // 1/b, for a division without one
+	inverse float64 // 1/b, which replaces a division
 	keys    [rounds]uint64
-	table   [smallest - 1]uint8 // for n < smallest: of a position
-	places  [smallest - 1]uint8 // and of an index
+	table   [smallest - 1]uint8 // for n < smallest: index of a position
+	places  [smallest - 1]uint8 // and position of an index
 }
 
-// Uses of keys: what has different uses, or different parts of one, has nothing to do with each other.
+// Uses of keys: keys of different uses, or of different parts of one use, are independent.
 const (
-	ofSamples = iota // all of them
+	ofSamples = iota // all samples
 	ofBlocks
 	ofWindow // samples of one window; the part is its number
 	ofDraws
@@ -40,13 +42,13 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// below is a number in 0..n-1 made of 64 random bits.
+// below maps 64 random bits to a number in 0..n-1.
 func below(x, n uint64) uint64 {
 	high, _ := bits.Mul64(x, n)
 	return high
 }
 
-// chain makes a key of a seed and what it is for.
+// chain makes a key from a seed and the words that say its use.
 func chain(seed uint64, words ...uint64) uint64 {
 	key := mix(seed + golden)
 	for _, word := range words {
@@ -84,7 +86,8 @@ func newPermutation(n, seed, epoch, use, part uint64) (p permutation) {
 	return p
 }
 
-// split is x / b and x % b. x is below 2^41, and so exact as a float; the quotient is at most one too large or too small.
+// split returns x / b and x % b. x is below 2^41, and so exact as a float; the quotient is off by
+// at most one.
 func (p *permutation) split(x uint64) (left, right uint64) {
 	left = uint64(float64(x) * p.inverse)
 	right = x - left*p.b
@@ -120,7 +123,7 @@ func (p *permutation) at(position uint64) uint64 {
 	}
 }
 
-// position returns where an index stands.
+// position returns the position of an index.
 func (p *permutation) position(index uint64) uint64 {
 	if p.n < smallest {
 		return uint64(p.places[index])

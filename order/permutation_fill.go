@@ -1,6 +1,7 @@
 package order
 
-// fill writes the indices at positions first, first + step, ... to dst, four at a time, as long as there are four, and returns how many.
+// fill writes the indices at positions first, first + step, ... to dst, four at a time, and returns
+// their number. It stops when fewer than four positions are left.
 func (p *permutation) fill(dst []int, first, step uint64) (done int) {
 	for ; done+4 <= len(dst); done += 4 {
 		from := first + uint64(done)*step
@@ -16,7 +17,8 @@ func (p *permutation) fill(dst []int, first, step uint64) (done int) {
 	return done
 }
 
-// atFour replaces four positions by their indices, as at does. A step of one waits for the step before; those of four positions go side by side through the processor.
+// atFour replaces four positions by their indices, like at. The rounds of one position wait for
+// each other, but the processor runs those of four positions in parallel.
 func (p *permutation) atFour(x *[4]uint64) {
 	if p.n < smallest {
 		for k := range x {
@@ -43,13 +45,13 @@ func (p *permutation) atFour(x *[4]uint64) {
 	}
 	*x = [4]uint64{l0*b + r0, l1*b + r1, l2*b + r2, l3*b + r3}
 	for k := range x {
-		if x[k] >= p.n { // one in sqrt(n): it goes round again
+		if x[k] >= p.n { // one in sqrt(n) needs more rounds
 			x[k] = p.at(x[k])
 		}
 	}
 }
 
-// plus is (x + y) mod n, of two that are below n.
+// plus returns (x + y) mod n for x and y below n.
 func plus(x, y, n uint64) uint64 {
 	x += y
 	if x >= n {

@@ -2,7 +2,8 @@ package order
 
 import "testing"
 
-// Four at a time are the same as one by one: of every size up to some hundred, odd ones, with steps, and where fewer than four are left.
+// Four at a time equal one by one: for all sizes up to some hundred, odd ones, with steps, and when
+// fewer than four are left.
 func TestFourAtATime(t *testing.T) {
 	sizes := []uint64{65536, 65537, 1281167, 1<<30 + 1, MaxSamples}
 	for n := uint64(1); n < 700; n++ {

@@ -9,7 +9,7 @@ import (
 
 var sizes = []uint64{1, 2, 3, 4, 5, 7, 10, 63, 64, 255, 256, 257, 258, 289, 290, 1000, 1023, 4099, 65536, 65537, 100003}
 
-// Ensure that every index comes once, and that position is the inverse of at.
+// Ensure that each index comes once, and that position is the inverse of at.
 func TestPermutationIsOne(t *testing.T) {
 	for _, n := range sizes {
 		p := newPermutation(n, 1, 2, ofSamples, 0)
@@ -17,7 +17,8 @@ func TestPermutationIsOne(t *testing.T) {
 		for k := range n {
 			i := p.at(k)
 			if i >= n || seen[i] || p.position(i) != k {
-				t.Fatalf("n = %d: position %d has index %d, seen %v, whose position is %d", n, k, i, i < n && seen[i], p.position(i))
+				t.Fatalf("n = %d: position %d has index %d, seen %v, whose position is %d", n, k, i, i < n && seen[i],
+					p.position(i))
 			}
 			seen[i] = true
 		}
@@ -39,7 +40,7 @@ func TestPermutationIsOne(t *testing.T) {
 	}
 }
 
-// split must be exact for every x that it may be given.
+// split must be exact for each x in its range.
 func TestSplit(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -58,7 +59,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// A way to shuffle n for each of many trials: at gives the index at a position.
+// shuffler is a way to shuffle n for each of many trials. at returns the index at a position.
 type shuffler func(n uint64, trial uint64) (at func(k uint64) uint64)
 
 func keyed(n, trial uint64) func(k uint64) uint64 {
@@ -71,32 +72,35 @@ func trueShuffle(n, trial uint64) func(k uint64) uint64 {
 	return func(k uint64) uint64 { return uint64(order[k]) }
 }
 
-// statistics are those that a shuffle is judged by: each counts something over many trials in bins whose expectations are equal, and is how far the chi-square is from its
-// mean, in standard deviations.
+// statistics judge a shuffle. Each counts a property over many trials in bins with equal
+// expectations. Its value is the distance of chi-square from its mean, in standard deviations.
 var statistics = []struct {
 	name  string
 	bins  func(n uint64) uint64
 	count func(n uint64, at func(uint64) uint64, add func(bin uint64))
 }{
-	{"the index at a position", func(n uint64) uint64 { return divisor(n, 64) * divisor(n, 64) }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
-		m := divisor(n, 64)
-		for k := range n {
-			add(k*m/n*m + at(k)*m/n)
-		}
-	}},
-	{"the step from one to the next", func(n uint64) uint64 { return divisor(n-1, 400) }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
-		m := divisor(n-1, 400)
-		for k := range n - 1 {
-			step := (at(k+1) + n - at(k)) % n // 1..n-1, each as likely as the others
-			add((step - 1) * m / (n - 1))
-		}
-	}},
-	{"the step over one", func(n uint64) uint64 { return divisor(n-1, 400) }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
-		m := divisor(n-1, 400)
-		for k := range n - 2 {
-			add((((at(k+2) + n - at(k)) % n) - 1) * m / (n - 1))
-		}
-	}},
+	{"the index at a position", func(n uint64) uint64 { return divisor(n, 64) * divisor(n, 64) },
+		func(n uint64, at func(uint64) uint64, add func(uint64)) {
+			m := divisor(n, 64)
+			for k := range n {
+				add(k*m/n*m + at(k)*m/n)
+			}
+		}},
+	{"the step from one to the next", func(n uint64) uint64 { return divisor(n-1, 400) },
+		func(n uint64, at func(uint64) uint64, add func(uint64)) {
+			m := divisor(n-1, 400)
+			for k := range n - 1 {
+				step := (at(k+1) + n - at(k)) % n // 1..n-1, all equally likely
+				add((step - 1) * m / (n - 1))
+			}
+		}},
+	{"the step over one", func(n uint64) uint64 { return divisor(n-1, 400) },
+		func(n uint64, at func(uint64) uint64, add func(uint64)) {
+			m := divisor(n-1, 400)
+			for k := range n - 2 {
+				add((((at(k+2) + n - at(k)) % n) - 1) * m / (n - 1))
+			}
+		}},
 	{"the order of three", func(uint64) uint64 { return 6 }, func(n uint64, at func(uint64) uint64, add func(uint64)) {
 		for k := uint64(0); k+2 < n; k += 3 {
 			a, b, c := at(k), at(k+1), at(k+2)
@@ -107,7 +111,7 @@ var statistics = []struct {
 					bin++
 				}
 			}
-			add([8]uint64{0: 0, 2: 1, 3: 2, 4: 3, 5: 4, 7: 5}[bin]) // 1 and 6 cannot be
+			add([8]uint64{0: 0, 2: 1, 3: 2, 4: 3, 5: 4, 7: 5}[bin]) // 1 and 6 are impossible
 		}
 	}},
 }
@@ -121,14 +125,15 @@ func divisor(n, most uint64) uint64 {
 	}
 }
 
-// deviations shuffles n many times and returns, for each of the statistics, how far its chi-square is off. Bins of unequal size are left out by n.
+// deviations shuffles n many times, and returns for each statistic how far its chi-square is off.
+// It leaves out bins of unequal size.
 func deviations(n, trials uint64, shuffle shuffler) []float64 {
 	counts := make([][]float64, len(statistics))
 	for s := range statistics {
 		counts[s] = make([]float64, statistics[s].bins(n))
 	}
 	total := make([]float64, len(statistics))
-	order := make([]uint64, n) // worked out once for all statistics
+	order := make([]uint64, n) // computed once for all statistics
 	for trial := range trials {
 		from := shuffle(n, trial)
 		for k := range order {
@@ -152,28 +157,31 @@ func deviations(n, trials uint64, shuffle shuffler) []float64 {
 		freedom := bins - 1
 		if s == 0 {
 			m := math.Sqrt(bins)
-			freedom = (m - 1) * (m - 1) // rows and columns add up by themselves
+			freedom = (m - 1) * (m - 1) // sums of rows and columns are fixed
 		}
 		result[s] = (chi - freedom) / math.Sqrt(2*freedom)
 	}
 	return result
 }
 
-// stepping is no shuffle: neighbours stay neighbours.
+// stepping is not a shuffle: neighbours stay neighbours.
 func stepping(n, trial uint64) func(k uint64) uint64 {
 	start := mix(trial) % n
 	return func(k uint64) uint64 { return (start + k) % n }
 }
 
-// Ensure that a permutation cannot be told from a true shuffle, where samples are few and each statistic is sharp; and that the statistics see what is none. Four rounds instead of ten are
-// off by 400 here, six by 4. The limit is what one in some ten thousand figures of a true shuffle is beyond; keys are fixed, so this either holds or does not.
+// Ensure that a permutation cannot be told from a true shuffle, for few samples, where each
+// statistic is sharp, and that the statistics detect a bad one. With four rounds instead of ten the
+// deviation is 400, with six it is 4. About one in ten thousand values of a true shuffle exceeds
+// the limit. Keys are fixed, so the result never varies.
 func TestPermutationIsLikeAShuffle(t *testing.T) {
 	const limit = 5
 	for _, n := range []uint64{9, 64, 256, 257, 261, 289, 513, 1025} {
 		ours, theirs := deviations(n, 1_500_000/n, keyed), deviations(n, 1_500_000/n, trueShuffle)
 		for s := range statistics {
 			if math.Abs(ours[s]) > limit || math.Abs(theirs[s]) > limit {
-				t.Errorf("%d samples, %s: off by %.1f standard deviations; a true shuffle by %.1f", n, statistics[s].name, ours[s], theirs[s])
+				t.Errorf("%d samples, %s: off by %.1f standard deviations; a true shuffle by %.1f", n, statistics[s].name,
+					ours[s], theirs[s])
 			}
 		}
 		if n > 9 && deviations(n, 1000, stepping)[1] < 100 {
@@ -182,7 +190,8 @@ func TestPermutationIsLikeAShuffle(t *testing.T) {
 	}
 }
 
-// Ensure that permutations of neighbouring epochs, seeds and parts have nothing to do with each other: one after the inverse of the other is a shuffle too.
+// Ensure that permutations of neighbouring epochs, seeds and parts are independent: one after the
+// inverse of the other is a shuffle too.
 func TestPermutationsHaveNothingInCommon(t *testing.T) {
 	after := func(p, q permutation) func(k uint64) uint64 {
 		return func(k uint64) uint64 { return q.at(p.position(k)) }

@@ -1,19 +1,20 @@
 package order
 
-// plain is the order of one epoch of one dataset. It is a value, safe for concurrent use once it was made.
+// plain is the order of one epoch of one dataset. It is a value, and safe for concurrent use after
+// begin.
 type plain struct {
 	Order
 	number uint64
 
 	whole   permutation // of the samples (Shuffled) or of the blocks (Blocks)
-	block   uint64      // samples of a block; a window of samples is one of blocks of 1, which stay where they are
-	blocks  uint64      // there are
+	block   uint64      // samples of a block; Windows has blocks of 1 sample, which are not shuffled
+	blocks  uint64      // number of blocks
 	window  uint64      // blocks of a window
 	missing uint64      // samples that the last block has fewer than the others
-	short   uint64      // where the last block stands
+	short   uint64      // position of the last block among the blocks
 }
 
-// begin makes it the epoch of an order that was checked.
+// begin sets e to an epoch of a valid order.
 func (e *plain) begin(o *Order, number uint64) {
 	*e = plain{Order: *o, number: number}
 	switch o.Kind {
@@ -32,12 +33,14 @@ func (e *plain) begin(o *Order, number uint64) {
 	}
 }
 
-// window is a part of an epoch whose samples are shuffled among each other.
+// window is a part of an epoch whose samples are shuffled together.
 type window struct {
 	number  uint64
 	first   uint64 // position
 	samples uint64
-	short   uint64 // where in it, of its samples in the order of blocks, those begin that the last block lacks; samples when it is not in it
+	// short is where the missing samples of the last block would begin among the window's samples
+	// in the order of blocks. It is samples if the last block is in another window.
+	short   uint64
 	shuffle permutation
 }
 
@@ -51,7 +54,7 @@ func (e *plain) beginOf(number uint64) uint64 {
 	return first
 }
 
-// windowAt returns the window that a position is in.
+// windowAt returns the window of a position.
 func (e *plain) windowAt(position uint64) window {
 	size := e.window * e.block
 	number := position / size
@@ -85,7 +88,8 @@ func (e *plain) within(w *window, position uint64) uint64 {
 	return block*e.block + k%e.block
 }
 
-// at returns the index at a position. w is a window that was asked for before, or an empty one, and becomes the one that the position is in.
+// at returns the index at a position. w is the window of an earlier call, or an empty one; at sets
+// it to the window of the position.
 func (e *plain) at(position uint64, w *window) uint64 {
 	switch e.Kind {
 	case Sequential:
@@ -93,13 +97,13 @@ func (e *plain) at(position uint64, w *window) uint64 {
 	case Shuffled:
 		return e.whole.at(position)
 	}
-	if position-w.first >= w.samples { // an empty one, as well
+	if position-w.first >= w.samples { // true for an empty window too
 		*w = e.windowAt(position)
 	}
 	return e.within(w, position)
 }
 
-// position returns where a sample stands: the inverse of at.
+// position returns the position of a sample: the inverse of at.
 func (e *plain) position(index uint64) uint64 {
 	switch e.Kind {
 	case Sequential:

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A model of an order is the same thing made with true shuffles: the index at each position.
+// model is an order made with true shuffles: the index at each position.
 type model func(random *rand.Rand) []int
 
 func blocksModel(samples, block, window int) model {
@@ -39,7 +39,8 @@ func windowsModel(samples, window int) model {
 	}
 }
 
-// features are what a user may notice of an order of n samples: each gives one bin of bins for an epoch, so that epochs count independently.
+// features are properties of an order of n samples that a user may notice. Each gives one bin of
+// bins for an epoch, so that epochs count independently.
 var features = []struct {
 	name string
 	bins int
@@ -97,7 +98,7 @@ var features = []struct {
 	}},
 }
 
-// counted are the bins of each feature over many epochs.
+// counted returns the bins of each feature over many epochs.
 func counted(epochs int, order func(epoch int) []int) [][]float64 {
 	counts := make([][]float64, len(features))
 	for f := range counts {
@@ -112,7 +113,8 @@ func counted(epochs int, order func(epoch int) []int) [][]float64 {
 	return counts
 }
 
-// apart is how far two counts are from being of one distribution, in standard deviations of the chi-square.
+// apart returns the distance of two counts, if they have one distribution, in standard deviations
+// of chi-square.
 func apart(a, b []float64) float64 {
 	chi, freedom := 0.0, -1.0
 	for k := range a {
@@ -128,8 +130,9 @@ func apart(a, b []float64) float64 {
 	return (chi - freedom) / math.Sqrt(2*freedom)
 }
 
-// Ensure that blocks and windows, of even and odd sizes and with short last ones, cannot be told from the same made with true shuffles; and that the features tell a model that is a little
-// different.
+// Ensure that blocks and windows, of even and odd sizes and with short last ones, cannot be told
+// from those made with true shuffles, and that the features detect a slightly different
+// model.
 func TestBlocksAndWindowsAreLikeTrueOnes(t *testing.T) {
 	const epochs, limit = 4_000, 5
 	for _, c := range []struct {
@@ -139,7 +142,8 @@ func TestBlocksAndWindowsAreLikeTrueOnes(t *testing.T) {
 		{Order{Samples: 240, Kind: Blocks, Block: 10, Window: 4}, blocksModel(240, 10, 4), blocksModel(240, 10, 3)},
 		{Order{Samples: 243, Kind: Blocks, Block: 10, Window: 4}, blocksModel(243, 10, 4), blocksModel(243, 10, 5)},
 		{Order{Samples: 37, Kind: Blocks, Block: 4, Window: 3}, blocksModel(37, 4, 3), blocksModel(37, 5, 3)},
-		{Order{Samples: 600, Kind: Blocks, Block: 100, Window: 3}, blocksModel(600, 100, 3), blocksModel(600, 100, 2)}, // windows of 300: rounds
+		// windows of 300: rounds
+		{Order{Samples: 600, Kind: Blocks, Block: 100, Window: 3}, blocksModel(600, 100, 3), blocksModel(600, 100, 2)},
 		{Order{Samples: 555, Kind: Blocks, Block: 1, Window: 280}, blocksModel(555, 1, 280), windowsModel(555, 280)},
 		{Order{Samples: 243, Kind: Windows, Window: 50}, windowsModel(243, 50), windowsModel(243, 60)},
 		{Order{Samples: 601, Kind: Windows, Window: 300}, windowsModel(601, 300), windowsModel(601, 260)},
@@ -155,7 +159,8 @@ func TestBlocksAndWindowsAreLikeTrueOnes(t *testing.T) {
 			return order
 		})
 		random := rand.New(rand.NewPCG(1, c.order.Samples))
-		theirs, wrong := counted(epochs, func(int) []int { return c.model(random) }), counted(epochs, func(int) []int { return c.wrong(random) })
+		theirs, wrong := counted(epochs, func(int) []int { return c.model(random) }), counted(epochs,
+			func(int) []int { return c.wrong(random) })
 		seen := 0.0
 		for f := range features {
 			if off := apart(ours[f], theirs[f]); off > limit {

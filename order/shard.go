@@ -2,42 +2,44 @@ package order
 
 import "fmt"
 
-// Ends say what becomes of the samples that do not divide by the number of ranks.
+// Ends say what happens to the samples that do not divide evenly among the ranks.
 type Ends uint32
 
 const (
-	// Uneven: some ranks get one sample more than others, and none is left out.
+	// Uneven: some ranks get one sample more than others. No sample is left out.
 	Uneven Ends = iota
-	// Pad: ranks with one sample less begin the epoch's order again, so that all have as many. What came twice is not real.
+	// Pad: all ranks get the same number. A rank with one sample less gets one from the beginning
+	// of the epoch again, which is not real.
 	Pad
-	// Drop leaves out the last samples of the epoch's order, so that all have as many.
+	// Drop: all ranks get the same number. The last samples of the epoch are left out.
 	Drop
 )
 
-// Shard is the part of an epoch that one rank reads: of what is left from position From on, each Ranks-th sample, from the Rank-th on. So ranks go through the epoch side by side, and
-// where all of them are is one position: a job goes on from there with any number of ranks.
+// Shard is the part of an epoch that one rank reads: each Ranks-th sample from position From on,
+// starting with the Rank-th. So one position tells how far all ranks are, and a job can continue
+// from there with any number of ranks.
 type Shard struct {
-	Rank, Ranks uint64 // Rank is below Ranks; Ranks of 0 is 1
-	From        uint64 // position in the epoch, at most its samples
+	Rank, Ranks uint64 // Rank is below Ranks; Ranks of 0 means 1
+	From        uint64 // position in the epoch, at most its positions
 	Ends        Ends
 }
 
-// check: ErrInvalid.
+// check returns ErrInvalid for settings that make no sense.
 func (s Shard) check(positions uint64) error {
 	switch {
 	case s.Rank >= s.ranks():
 		return fmt.Errorf("%w: rank %d is not in 0..%d", ErrInvalid, s.Rank, s.ranks()-1)
 	case s.From > positions:
-		return fmt.Errorf("%w: it begins at position %d of %d", ErrInvalid, s.From, positions)
+		return fmt.Errorf("%w: the shard begins at position %d of %d", ErrInvalid, s.From, positions)
 	case s.Ends > Drop:
-		return fmt.Errorf("%w: there are no ends %d", ErrInvalid, s.Ends)
+		return fmt.Errorf("%w: unknown ends %d", ErrInvalid, s.Ends)
 	}
 	return nil
 }
 
 func (s Shard) ranks() uint64 { return max(s.Ranks, 1) }
 
-// Of returns the shard of an epoch. ErrInvalid.
+// Of returns the shard of an epoch. It returns ErrInvalid.
 func (s Shard) Of(e *Epoch) (*Part, error) {
 	if err := s.check(e.positions); err != nil {
 		return nil, err
@@ -57,32 +59,35 @@ func (s Shard) Of(e *Epoch) (*Part, error) {
 	return p, nil
 }
 
-// Part is what one rank reads of an epoch. Safe for use by many goroutines.
+// Part is what one rank reads of an epoch. It is safe for concurrent use.
 type Part struct {
 	epoch         *Epoch
 	shard         Shard
 	samples, real uint64
 }
 
-// Samples is how many there are, those that come twice included.
+// Samples returns the number of samples, repeated ones included.
 func (p *Part) Samples() uint64 { return p.samples }
 
-// Real is how many of them are read by no other rank and at no other time: with Pad it may be one less than Samples.
+// Real returns the number of samples without those that Pad repeats. It may be one less than
+// Samples.
 func (p *Part) Real() uint64 { return p.real }
 
-// Position returns the position in the epoch that all ranks have reached when each has read so many samples: a job goes on from there. At most the epoch's positions.
+// Position returns the position in the epoch after each rank has read this number of samples, at
+// most the epoch's positions. A job continues from there.
 func (p *Part) Position(read uint64) uint64 {
 	return min(p.shard.From+read*p.shard.ranks(), p.epoch.positions)
 }
 
-// Fill writes the indices from the first-th of this part on to dst, as long as there are any, and returns how many.
+// Fill writes the indices of this part from the first-th on to dst, up to the last one, and returns
+// their number.
 func (p *Part) Fill(dst []int, first uint64) int {
 	if first >= p.samples {
 		return 0
 	}
 	dst = dst[:min(uint64(len(dst)), p.samples-first)]
 	n := p.epoch.Fill(dst, p.shard.From+p.shard.Rank+first*p.shard.ranks(), p.shard.ranks())
-	for k := n; k < len(dst); k++ { // padding starts at the first sample of the shard again
+	for k := n; k < len(dst); k++ { // padding repeats the first samples of the shard
 		position := p.shard.Rank + (first+uint64(k))*p.shard.ranks()
 		dst[k] = int(p.epoch.At(p.shard.From + position%(p.epoch.positions-p.shard.From)))
 	}

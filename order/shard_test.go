@@ -19,14 +19,14 @@ func part(t testing.TB, s order.Shard, e *order.Epoch) *order.Part {
 	return p
 }
 
-// whole are the indices of a part.
+// whole returns the indices of a part.
 func whole(p *order.Part) []int {
 	all := make([]int, p.Samples()+3)
 	return all[:p.Fill(all, 0)]
 }
 
-// Ensure that ranks share an epoch: with uneven ends each sample once, with padding each once and as few as possible twice, with dropping each at most once; and that ranks go side by side
-// through its order.
+// Ensure that ranks share an epoch: with uneven ends each sample comes once, with padding as few as
+// possible come twice, with dropping each comes at most once. Ranks read its order in step.
 func TestRanksShareAnEpoch(t *testing.T) {
 	for _, o := range orders() {
 		e := epoch(t, o, 0)
@@ -44,7 +44,8 @@ func TestRanksShareAnEpoch(t *testing.T) {
 						t.Fatalf("%+v, %d ranks, ends %d: %d samples of %d", o, ranks, ends, len(all), p.Samples())
 					}
 					each := max(ranks, 1)
-					if want := map[order.Ends]uint64{order.Uneven: p.Real(), order.Pad: (left + each - 1) / each, order.Drop: left / each}[ends]; p.Samples() != want {
+					if want := map[order.Ends]uint64{order.Uneven: p.Real(), order.Pad: (left + each - 1) / each,
+						order.Drop: left / each}[ends]; p.Samples() != want {
 						t.Fatalf("%+v, %d ranks, ends %d: rank %d has %d samples, want %d", o, ranks, ends, rank, p.Samples(), want)
 					}
 					for k, i := range all[:p.Real()] {
@@ -68,7 +69,8 @@ func TestRanksShareAnEpoch(t *testing.T) {
 	}
 }
 
-// Ensure that a job that stops anywhere and goes on with any other number of ranks, again and again, reads each sample once.
+// Ensure that a job that stops anywhere and continues with any other number of ranks, several
+// times, reads each sample once.
 func TestGoOnWithOtherRanks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 300 {
@@ -111,7 +113,8 @@ func TestShardsThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		s    order.Shard
 		want string
-	}{{order.Shard{Rank: 2, Ranks: 2}, "rank 2 is not in 0..1"}, {order.Shard{From: 6}, "position 6 of 5"}, {order.Shard{Ends: 3}, "ends 3"}} {
+	}{{order.Shard{Rank: 2, Ranks: 2}, "rank 2 is not in 0..1"}, {order.Shard{From: 6},
+		"position 6 of 5"}, {order.Shard{Ends: 3}, "ends 3"}} {
 		if _, err := c.s.Of(e); !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.s, err, c.want)
 		}

@@ -5,15 +5,17 @@ import (
 	"math"
 )
 
-// maxTurns is what the sum of the ratios of a mix is below, so that no product of two of them takes more than 64 bits.
-const maxTurns = 1 << 31
+// maxRatioSum bounds the sum of the ratios of a mix, so that no product of two of them takes more
+// than 64 bits.
+const maxRatioSum = 1 << 31
 
 // never is a position that no epoch has.
 const never = math.MaxUint64
 
-// tree says whose turn it is at a position of a mix: each node hands on its items to two others by their weights. Leaves are the datasets.
+// tree says which dataset has a position of a mix. Each node distributes its items to two others by
+// weight. Leaves are the datasets.
 type tree struct {
-	nodes []node // 0..k-1: leaves. The last one: root
+	nodes []node // 0..k-1: leaves. The last one is the root
 }
 
 type node struct {
@@ -23,7 +25,7 @@ type node struct {
 	parent          int
 }
 
-// byWeight are nodes that have no parent yet, least first.
+// byWeight is a heap of the nodes without a parent, least weight first.
 type byWeight struct {
 	nodes []node
 	open  []int
@@ -42,7 +44,7 @@ func (b *byWeight) Pop() any {
 	return last
 }
 
-// newTree makes the tree of ratios from 1 on whose sum is below maxTurns.
+// newTree makes the tree of ratios from 1 on whose sum is below maxRatioSum.
 func newTree(ratios []uint64, seed uint64) *tree {
 	b := byWeight{nodes: make([]node, len(ratios), 2*len(ratios)-1), open: make([]int, len(ratios))}
 	for k, ratio := range ratios {
@@ -53,7 +55,8 @@ func newTree(ratios []uint64, seed uint64) *tree {
 	for len(b.open) > 1 {
 		lesser, greater, number := heap.Pop(&b).(int), heap.Pop(&b).(int), len(b.nodes)
 		weight := b.nodes[lesser].weight + b.nodes[greater].weight
-		b.nodes = append(b.nodes, node{weight: weight, key: chain(seed, ofNode, uint64(number), weight), lesser: lesser, greater: greater})
+		b.nodes = append(b.nodes, node{weight: weight, key: chain(seed, ofNode, uint64(number), weight),
+			lesser: lesser, greater: greater})
 		b.nodes[lesser].parent, b.nodes[greater].parent = number, number
 		heap.Push(&b, number)
 	}
@@ -62,17 +65,19 @@ func newTree(ratios []uint64, seed uint64) *tree {
 
 func (t *tree) datasets() int { return (len(t.nodes) + 1) / 2 }
 
-// first is the first item of a stratum: the lesser child, of weight a, gets one of each.
+// first returns the first item of a stratum. The lesser child, of weight a, gets one item of each
+// stratum.
 func (n *node) first(stratum, a uint64) uint64 {
 	return stratum/a*n.weight + (stratum%a*n.weight+a-1)/a
 }
 
-// chosen is the item of a stratum, whose first one is known, that the lesser child gets.
+// chosen returns the item of a stratum that the lesser child gets.
 func (n *node) chosen(stratum, first, a uint64) uint64 {
 	return first + below(mix(n.key+(stratum+1)*golden), n.first(stratum+1, a)-first)
 }
 
-// lessers is how many of the items before one the lesser child gets, and whether it gets that one.
+// lessers returns how many of the items before item the lesser child gets, and whether it gets
+// item.
 func (n *node) lessers(item, a uint64) (before uint64, it bool) {
 	stratum := item/n.weight*a + item%n.weight*a/n.weight
 	chosen := n.chosen(stratum, n.first(stratum, a), a)
@@ -82,7 +87,7 @@ func (n *node) lessers(item, a uint64) (before uint64, it bool) {
 	return stratum, item == chosen
 }
 
-// at returns whose turn it is at a position, and which of its items comes.
+// at returns the dataset of a position, and which of its items comes there.
 func (t *tree) at(position uint64) (dataset int, item uint64) {
 	item = position
 	for k := len(t.nodes) - 1; ; {
@@ -99,7 +104,7 @@ func (t *tree) at(position uint64) (dataset int, item uint64) {
 	}
 }
 
-// count is how many of the items before a position a dataset gets.
+// count returns how many of the items before a position a dataset gets.
 func (t *tree) count(dataset int, position uint64) uint64 {
 	var path []int // from the leaf up, without the root
 	for k := dataset; k != len(t.nodes)-1; k = t.nodes[k].parent {
@@ -118,7 +123,8 @@ func (t *tree) count(dataset int, position uint64) uint64 {
 	return items
 }
 
-// position is where an item of a dataset comes: the inverse of at. never: from MaxSamples on.
+// position returns the position of a dataset's item: the inverse of at. It returns never for
+// positions from MaxSamples on.
 func (t *tree) position(dataset int, item uint64) uint64 {
 	for k := dataset; k != len(t.nodes)-1; {
 		parent := t.nodes[k].parent
@@ -131,7 +137,7 @@ func (t *tree) position(dataset int, item uint64) uint64 {
 			item = n.chosen(item, n.first(item, a), a)
 		} else {
 			b := n.weight - a
-			stratum := item/b*a + item%b*a/b // the last one with no more of the greater child's before it
+			stratum := item/b*a + item%b*a/b // the last stratum before which the greater child has no more items
 			first := n.first(stratum, a)
 			chosen := n.chosen(stratum, first, a)
 			if item += stratum; item >= chosen {

@@ -6,20 +6,22 @@ import (
 	"math/bits"
 )
 
-// Weights say how often samples are drawn: an alias table of 16 bytes a sample, the one thing of an order that grows with the dataset. Made once for all epochs; safe for use by many
-// goroutines.
+// Weights say how often samples are drawn. They are an alias table of 16 bytes a sample, the only
+// part of an order that grows with the dataset. One table serves all epochs. It is safe for
+// concurrent use.
 type Weights struct {
 	buckets []bucket
 }
 
-// bucket of an alias table: its own sample, or the other one.
+// bucket is an entry of an alias table. It gives its own sample or the alias.
 type bucket struct {
-	threshold uint64 // of the coin: below it comes the bucket's own
+	threshold uint64 // of the coin: below it the bucket gives its own sample
 	alias     uint64
 }
 
-// NewWeights makes the table of a weight a sample: finite, none below 0, one of them above. A sample of weight 0 is never drawn. ErrInvalid. It takes 0.1 us a sample and
-// keeps nothing of weights.
+// NewWeights makes the table from one weight a sample. Weights are finite and not below 0, and at
+// least one is above 0. A sample of weight 0 is never drawn. It takes 0.1 us a sample and does not
+// keep the slice. It returns ErrInvalid.
 func NewWeights(weights []float64) (*Weights, error) {
 	n := uint64(len(weights))
 	if n < 1 || n > MaxSamples {
@@ -37,12 +39,12 @@ func NewWeights(weights []float64) (*Weights, error) {
 	}
 	_, exponent := math.Frexp(greatest)
 	mass := func(k uint64) wide { return wideOf(wholeWeight(weights[k], exponent), n) }
-	var room wide // of a bucket
+	var capacity wide // of a bucket
 	for _, w := range weights {
-		room = room.plus(wide{low: wholeWeight(w, exponent)})
+		capacity = capacity.plus(wide{low: wholeWeight(w, exponent)})
 	}
 	next := func(k uint64, heavy bool) uint64 { // from k on; n: none
-		for k < n && room.less(mass(k)) != heavy {
+		for k < n && capacity.less(mass(k)) != heavy {
 			k++
 		}
 		return k
@@ -52,31 +54,31 @@ func NewWeights(weights []float64) (*Weights, error) {
 		t.buckets[k] = bucket{math.MaxUint64, uint64(k)}
 	}
 	light, heavy := next(0, false), next(0, true)
-	if heavy == n { // all alike
+	if heavy == n { // all weights are equal
 		return t, nil
 	}
 	for left := mass(heavy); ; {
-		if room.less(left) {
+		if capacity.less(left) {
 			m := mass(light)
-			t.buckets[light] = bucket{m.share(room), heavy}
-			left = left.minus(room.minus(m))
+			t.buckets[light] = bucket{m.share(capacity), heavy}
+			left = left.minus(capacity.minus(m))
 			light = next(light+1, false)
 			continue
 		}
 		k := next(heavy+1, true)
-		if k == n { // what is left is room for one
+		if k == n { // the rest fills one bucket
 			return t, nil
 		}
-		t.buckets[heavy] = bucket{left.share(room), k}
-		left = mass(k).minus(room.minus(left))
+		t.buckets[heavy] = bucket{left.share(capacity), k}
+		left = mass(k).minus(capacity.minus(left))
 		heavy = k
 	}
 }
 
-// Samples there are weights for.
+// Samples returns the number of weights.
 func (t *Weights) Samples() uint64 { return uint64(len(t.buckets)) }
 
-// wholeWeight is w * 2^(62-exponent), rounded down.
+// wholeWeight returns w * 2^(62-exponent), rounded down.
 func wholeWeight(w float64, exponent int) uint64 {
 	fraction, own := math.Frexp(w)
 	mantissa := uint64(fraction * (1 << 53))
@@ -87,7 +89,7 @@ func wholeWeight(w float64, exponent int) uint64 {
 	}
 }
 
-// wide is a whole number of 128 bits.
+// wide is an unsigned number of 128 bits.
 type wide struct{ high, low uint64 }
 
 func wideOf(a, b uint64) (w wide) {
@@ -107,18 +109,18 @@ func (w wide) minus(v wide) wide {
 
 func (w wide) less(v wide) bool { return w.high < v.high || w.high == v.high && w.low < v.low }
 
-// normal is w with as many bits less, or zeros more, as give room 64 bits.
-func (w wide) normal(room wide) uint64 {
-	if room.high == 0 {
-		return w.low << bits.LeadingZeros64(room.low)
+// normal shifts w by as many bits as make capacity a number of 64 bits.
+func (w wide) normal(capacity wide) uint64 {
+	if capacity.high == 0 {
+		return w.low << bits.LeadingZeros64(capacity.low)
 	}
-	shift := bits.Len64(room.high)
+	shift := bits.Len64(capacity.high)
 	return w.high<<(64-shift) | w.low>>shift
 }
 
-// share of a room, in parts of 2^64.
-func (w wide) share(room wide) uint64 {
-	own, all := w.normal(room), room.normal(room)
+// share returns w as a share of capacity, in units of 1 / 2^64.
+func (w wide) share(capacity wide) uint64 {
+	own, all := w.normal(capacity), capacity.normal(capacity)
 	if own >= all {
 		return math.MaxUint64
 	}
@@ -126,14 +128,16 @@ func (w wide) share(room wide) uint64 {
 	return quotient
 }
 
-// WeightedOrder draws samples with replacement, each as often as its weight says.
+// WeightedOrder draws samples with replacement, in proportion to their weights.
 type WeightedOrder struct {
 	Weights *Weights
 	Seed    uint64
-	Draws   uint64 // positions of an epoch, at most MaxSamples; 0: as many as there are samples. Fewer or more change none of the others
+	// Draws is the number of positions of an epoch, at most MaxSamples; 0: one for each sample. It
+	// does not change which sample a position has.
+	Draws uint64
 }
 
-// Epoch returns the order of an epoch. ErrInvalid.
+// Epoch returns the order of an epoch. It returns ErrInvalid.
 func (o WeightedOrder) Epoch(number uint64) (*Epoch, error) {
 	if o.Weights == nil || len(o.Weights.buckets) == 0 {
 		return nil, fmt.Errorf("%w: no weights; NewWeights makes them", ErrInvalid)
@@ -142,14 +146,15 @@ func (o WeightedOrder) Epoch(number uint64) (*Epoch, error) {
 		return nil, fmt.Errorf("%w: %d draws are more than %d", ErrInvalid, o.Draws, uint64(MaxSamples))
 	}
 	n := o.Weights.Samples()
-	e := &Epoch{Order: Order{Samples: n, Seed: o.Seed}, number: number, positions: o.Draws, draws: &draws{o.Weights.buckets, chain(o.Seed, number, ofDraws, 0, n)}}
+	e := &Epoch{Order: Order{Samples: n, Seed: o.Seed}, number: number, positions: o.Draws,
+		draws: &draws{o.Weights.buckets, chain(o.Seed, number, ofDraws, 0, n)}}
 	if o.Draws == 0 {
 		e.positions = n
 	}
 	return e, nil
 }
 
-// draws of one epoch.
+// draws are the draws of one epoch.
 type draws struct {
 	buckets []bucket
 	key     uint64

@@ -17,7 +17,7 @@ func weightsOf(t testing.TB, weights []float64) *Weights {
 	return w
 }
 
-// chances are those that a table gives each sample.
+// chances returns the chance of each sample in a table.
 func chances(w *Weights) []float64 {
 	all := make([]float64, len(w.buckets))
 	for k, b := range w.buckets {
@@ -31,12 +31,15 @@ func chances(w *Weights) []float64 {
 	return all
 }
 
-// weightsToTry are small and large, alike and not, with zeros at the ends and in between, as small and as large as doubles are.
+// weightsToTry are small and large, equal and not, with zeros at the ends and in between, and as
+// small and large as doubles can be.
 func weightsToTry() map[string][]float64 {
 	random := rand.New(rand.NewPCG(1, 1))
 	all := map[string][]float64{
-		"one": {3}, "two": {1, 3}, "none of the first": {0, 1}, "none of the last": {1, 0, 0}, "alike": {2, 2, 2, 2, 2}, "one of many": {0, 0, 0, 1e-300, 0, 0}, "subnormal": {5e-324, 0, 1e-323, 5e-324},
-		"huge": {1.7e308, 1.7e308, 1}, "a negative zero": {math.Copysign(0, -1), 1, 2}, "falling": nil, "rising": nil, "random": nil, "skewed": nil,
+		"one": {3}, "two": {1, 3}, "none of the first": {0, 1}, "none of the last": {1, 0, 0}, "alike": {2, 2, 2, 2,
+			2}, "one of many": {0, 0, 0, 1e-300, 0, 0}, "subnormal": {5e-324, 0, 1e-323, 5e-324},
+		"huge": {1.7e308, 1.7e308, 1}, "a negative zero": {math.Copysign(0, -1), 1,
+			2}, "falling": nil, "rising": nil, "random": nil, "skewed": nil,
 	}
 	for k := range 1000 {
 		all["falling"] = append(all["falling"], 1000-float64(k))
@@ -47,7 +50,7 @@ func weightsToTry() map[string][]float64 {
 	return all
 }
 
-// Ensure that a table gives each sample the chance that its weight says, to the last bits of a double or of what is told from 0.
+// Ensure that a table gives each sample the chance of its weight, to the last bits of a double.
 func TestTableIsExact(t *testing.T) {
 	for name, weights := range weightsToTry() {
 		greatest, sum := 0.0, 0.0
@@ -66,7 +69,8 @@ func TestTableIsExact(t *testing.T) {
 	}
 }
 
-// chiSquare is how far counts are from what is expected, in standard deviations of the chi-square. Bins of less than 5 are put together.
+// chiSquare returns how far counts are from expected ones, in standard deviations of chi-square.
+// Bins of less than 5 are joined.
 func chiSquare(counts, expected []float64) float64 {
 	chi, freedom, restCount, rest := 0.0, -1.0, 0.0, 0.0
 	for k, e := range expected {
@@ -87,8 +91,9 @@ func chiSquare(counts, expected []float64) float64 {
 	return (chi - freedom) / math.Sqrt(2*freedom)
 }
 
-// Ensure that draws are as frequent as weights say, over the positions of one epoch and over epochs at one position; that neighbours have nothing to do with each other; and that the test sees
-// weights that are a little wrong.
+// Ensure that draws follow the weights, over the positions of one epoch and over epochs at one
+// position, that neighbours are independent, and that the test detects slightly wrong
+// weights.
 func TestDrawsFollowWeights(t *testing.T) {
 	const draws = 400_000
 	for name, weights := range weightsToTry() {
@@ -99,7 +104,8 @@ func TestDrawsFollowWeights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		alongside, across, expected := make([]float64, len(weights)), make([]float64, len(weights)), make([]float64, len(weights))
+		alongside, across, expected := make([]float64, len(weights)), make([]float64, len(weights)), make([]float64,
+			len(weights))
 		all := make([]int, draws)
 		if n := e.Fill(all, 0, 1); n != draws {
 			t.Fatal(n)
@@ -124,7 +130,7 @@ func TestDrawsFollowWeights(t *testing.T) {
 		if off := max(math.Abs(chiSquare(alongside, expected)), math.Abs(chiSquare(across, expected))); off > 5 {
 			t.Errorf("%s: off by %.1f standard deviations", name, off)
 		}
-		if len(weights) == 1000 { // 20 percent more of one half than of the other
+		if len(weights) == 1000 { // one half has 20 percent more than the other
 			for k := range wrong {
 				wrong[k] *= 1 + 0.2*float64(k/500)
 			}
@@ -158,7 +164,7 @@ func draws0(t *testing.T, o WeightedOrder, number uint64) *draws {
 	return e.draws
 }
 
-// Ensure that the number of draws changes none of them, and that seeds and epochs do.
+// Ensure that the number of draws changes no draw, and that seeds and epochs do.
 func TestDrawsOfAnyNumber(t *testing.T) {
 	weights := weightsOf(t, []float64{1, 2, 3, 4})
 	first := func(o WeightedOrder, number uint64) (all [100]int) {
@@ -197,14 +203,17 @@ func TestWeightsThatCannotBe(t *testing.T) {
 		weights []float64
 		want    string
 	}{
-		{nil, "0 weights are not in 1..1099511627776"}, {[]float64{0, 0}, "all 2 weights are 0"}, {[]float64{1, -1}, "weight 1 is -1"}, {[]float64{math.NaN()}, "weight 0 is NaN"},
-		{[]float64{1, 2, math.Inf(1)}, "weight 2 is +Inf"}, {[]float64{math.Inf(-1)}, "weight 0 is -Inf"}, {[]float64{1, -5e-324}, "weight 1 is -5e-324"},
+		{nil, "0 weights are not in 1..1099511627776"}, {[]float64{0, 0}, "all 2 weights are 0"}, {[]float64{1, -1},
+			"weight 1 is -1"}, {[]float64{math.NaN()}, "weight 0 is NaN"},
+		{[]float64{1, 2, math.Inf(1)}, "weight 2 is +Inf"}, {[]float64{math.Inf(-1)},
+			"weight 0 is -Inf"}, {[]float64{1, -5e-324}, "weight 1 is -5e-324"},
 	} {
 		if _, err := NewWeights(c.weights); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.weights, err, c.want)
 		}
 	}
-	for want, o := range map[string]WeightedOrder{"no weights": {}, "1099511627777 draws": {Weights: weightsOf(t, []float64{1}), Draws: MaxSamples + 1}} {
+	for want, o := range map[string]WeightedOrder{"no weights": {},
+		"1099511627777 draws": {Weights: weightsOf(t, []float64{1}), Draws: MaxSamples + 1}} {
 		if _, err := o.Epoch(0); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

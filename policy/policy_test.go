@@ -7,7 +7,8 @@ import (
 	"github.com/stocached/stocached/policy"
 )
 
-// run plays a trace of samples that are each set once and returns the slot each got, -1 for none. It is the whole protocol less concurrency.
+// run plays a trace of samples that are each set once, and returns the slot of each, -1 for none.
+// It is the protocol without concurrency.
 func run(p policy.Policy, slots int, trace []uint64) []int {
 	holder := make([]int, slots) // sample + 1, 0: free
 	got := make([]int, 0, len(trace))
@@ -58,7 +59,7 @@ func TestPoliciesOnAFixedTrace(t *testing.T) {
 	}
 }
 
-// The search order of free slots, from anywhere.
+// The search order of free slots, from any slot.
 func TestNext(t *testing.T) {
 	p := policy.FirstCome(3)
 	for from, want := range []bool{true, true, true, false, false} {
@@ -73,7 +74,8 @@ func TestNext(t *testing.T) {
 }
 
 func TestVerdictString(t *testing.T) {
-	for v, want := range map[policy.Verdict]string{policy.Never: "never", policy.Home: "home", policy.Any: "any", 9: "verdict 9"} {
+	for v, want := range map[policy.Verdict]string{policy.Never: "never", policy.Home: "home", policy.Any: "any",
+		9: "verdict 9"} {
 		if v.String() != want {
 			t.Errorf("verdict %d prints %q, want %q", v, v, want)
 		}

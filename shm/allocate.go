@@ -2,21 +2,25 @@ package shm
 
 import "golang.org/x/sys/unix"
 
-// On many kernels (not on 6.18) any signal interrupts fallocate, and every page of that call is given back. So a call must be short against the distance of signals (the Go runtime, profilers and
-// timers send them): 64 MiB take about 25 ms, and each interruption halves the next call, down to 64 KiB in about 25 microseconds; each success doubles it again.
+// On many kernels (not on 6.18) a signal interrupts fallocate and the kernel frees all pages of
+// that call. The Go runtime, profilers and timers send signals, so a call must be short: 64 MiB
+// take about 25 ms. Each interruption halves the next call, down to 64 KiB (about 25 us). Each
+// success doubles it.
 const (
 	allocateMost  = 64 << 20
 	allocateLeast = 64 << 10
 )
 
-// allocate takes the pages of n bytes at offset. grant, if it is not nil, says how many more may be taken; it is asked at the beginning, whenever these are taken, and at the end, and its
-// error ends it. What was taken stays taken on failure.
+// allocate allocates the pages of n bytes at offset. grant may be nil. allocate calls it at the
+// beginning, when all granted bytes are allocated, and at the end. grant returns how many more
+// bytes it allows; its error ends the allocation. After a failure the allocated pages stay.
 func allocate(fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
 	return allocateBy(unix.Fallocate, fd, offset, n, grant)
 }
 
 // allocateBy is allocate with another system call, for tests.
-func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
+func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd int, offset, n uint64,
+	grant func(done, total uint64) (uint64, error)) error {
 	step, granted := uint64(allocateMost), n
 	if grant != nil {
 		granted = 0

@@ -10,26 +10,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allowance is how one client draws on the memory that all clients of a segment may fill: docs/spec/protocol.md, Memory. Any number of goroutines may use it.
+// Allowance lets one client draw on the memory that all clients of a segment may fill.
+// docs/spec/protocol.md, Memory, has the rules. It is safe for concurrent use.
 type Allowance struct {
 	seg    *Segment
 	record uint32
-	own    atomic.Int64  // bytes that this client may draw before it looks itself; 0 at first, so that many short lives look too
-	group  atomic.Uint32 // of this process, when it looked last
+	// own is the number of bytes that this client may draw before it checks the memory itself. It
+	// begins at 0, so that clients with short lives check too.
+	own   atomic.Int64
+	group atomic.Uint32 // group of this process at its last check
 
-	// What the kernel says: which group of processes this one belongs to, and what may be filled. Fields for tests.
+	// Group names the group of processes that this one belongs to. Usable asks the kernel how much
+	// memory may be filled. Tests replace them.
 	Group  func() uint32
 	Usable func() (Space, error)
 }
 
-// NewAllowance returns the allowance of the client that owns a record. What the record's last owner had drawn is forgotten.
+// NewAllowance returns the allowance of the client that owns a record. It resets the bytes that the
+// record's last owner had drawn.
 func (s *Segment) NewAllowance(record uint32) *Allowance {
 	s.Drawn(record).Store(0)
 	k := kernel{"/"}
 	return &Allowance{seg: s, record: record, Group: k.group, Usable: k.usable}
 }
 
-// group returns a number for the processes whose memory is charged where this one's is: same cgroups, seen from the same namespace.
+// group returns a number for the processes whose memory the kernel charges to the same cgroups,
+// seen from the same namespace.
 func (k kernel) group() uint32 {
 	text, _ := os.ReadFile(filepath.Join(k.root, "/proc/self/cgroup"))
 	var st unix.Stat_t
@@ -39,13 +45,14 @@ func (k kernel) group() uint32 {
 	return crc32.Checksum(text, Castagnoli)
 }
 
-// usable is what may be filled under the tightest limit.
+// usable returns how much may be filled under the tightest limit.
 func (k kernel) usable() (Space, error) {
 	r, err := k.tightest()
 	return r.space(), err
 }
 
-// grant is how many bytes of pages may be taken before somebody looks again. ErrFull, with the numbers, when that is none.
+// grant returns how many bytes may be allocated before the next check of the memory. It returns
+// ErrFull, with the numbers, when that is 0.
 func (k kernel) grant() (uint64, error) {
 	space, err := k.usable()
 	granted := grantOf(space.Left) / uint64(os.Getpagesize()) * uint64(os.Getpagesize())
@@ -55,14 +62,16 @@ func (k kernel) grant() (uint64, error) {
 	return granted, err
 }
 
-// grantOf is how much may be taken of what is usable before somebody looks again.
+// grantOf returns which part of the usable memory clients may fill before the next check.
 func grantOf(usable uint64) uint64 { return min(usable/GrantDivisor, GrantMax) }
 
-// Draw asks for the pages of a place of n bytes that has none, and returns how many bytes to Settle, once they are taken or will not be. 0: the segment has its pages already, or is on
-// the heap. ErrFull, with the numbers, when memory is short; ErrSystem.
+// Draw asks for the pages of a place of n bytes. It returns how many bytes the caller MUST Settle
+// when the pages are allocated, or when they never will be. It returns 0 if the payload was
+// reserved at creation or lies on the heap. Errors: ErrFull, with the numbers, when memory is
+// short; ErrSystem.
 func (a *Allowance) Draw(n uint64) (uint64, error) {
 	page := uint64(os.Getpagesize())
-	return a.draw(roundUp(n, page) + page) // wherever it begins
+	return a.draw(roundUp(n, page) + page) // a place may begin inside a page
 }
 
 // draw asks for n bytes, a multiple of GrantUnit.
@@ -70,7 +79,7 @@ func (a *Allowance) draw(n uint64) (uint64, error) {
 	if a == nil || a.seg.file == nil || a.seg.Header.Flags&FlagReserved != 0 {
 		return 0, nil
 	}
-	a.seg.Drawn(a.record).Add(n) // before the allowance falls: a check sees these bytes in one of the two
+	a.seg.Drawn(a.record).Add(n) // before the grant shrinks: a check counts these bytes in one of the two
 	for check := a.own.Add(-int64(n)) < 0; ; {
 		group := a.group.Load()
 		word := a.seg.Grant(group)
@@ -93,7 +102,9 @@ func (a *Allowance) draw(n uint64) (uint64, error) {
 	}
 }
 
-// checkMemory asks the kernel how much memory there is, and grants a part of it to all clients of the group, less n bytes for us. false: the word has changed meanwhile.
+// checkMemory asks the kernel how much memory is usable. It draws n bytes and grants a part of the
+// rest to all clients of the group. It returns false if another client has changed the grant
+// meanwhile.
 func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	group := a.Group()
 	a.group.Store(group)
@@ -106,7 +117,9 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	}
 	left := space.Left - min(space.Left, others)
 	if n > left/FillDivisor {
-		return false, fail(ErrFull, "%s, less %s that other fills are about to take; %s is needed, and at most a quarter of what is left may be; samples go uncached until there is more",
+		return false, fail(ErrFull,
+			"%s, less %s that other fills are about to take; %s is needed, and one fill may take at most a quarter of "+
+				"what is left; samples are not cached until more is free",
 			space.Text, size(others), size(n))
 	}
 	grant := max(grantOf(left), n) - n
@@ -117,7 +130,8 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	return true, nil
 }
 
-// othersDrawn adds up what live clients have drawn and not yet taken, less n bytes of this one.
+// othersDrawn adds up the bytes that live clients have drawn and not settled, less n bytes of this
+// client.
 func (a *Allowance) othersDrawn(n uint64) uint64 {
 	sum := a.seg.Drawn(a.record).Load() - n
 	for r := range uint32(min(a.seg.ClientsHigh().Load(), uint64(a.seg.ClientRecords))) {
@@ -128,13 +142,13 @@ func (a *Allowance) othersDrawn(n uint64) uint64 {
 	return sum
 }
 
-// alive says whether somebody holds the lock of a client record.
+// alive says whether a client holds the lock of a record.
 func (s *Segment) alive(record uint32) bool {
 	_, _, held, err := firstLock(s.FD(), RecordLockByte(record), RecordLockByte(record))
 	return held || err != nil
 }
 
-// Settle says that n bytes which were drawn are pages now, or never will be.
+// Settle says that n drawn bytes are allocated, or never will be.
 func (a *Allowance) Settle(n uint64) {
 	if n != 0 {
 		a.seg.Drawn(a.record).Add(-n)

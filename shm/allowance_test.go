@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// machine is memory as the kernel would count it: a number of bytes of which some are taken.
+// machine is memory as the kernel would count it.
 type machine struct {
 	limit, used atomic.Uint64
 	looks       atomic.Int64
@@ -23,7 +23,7 @@ func newMachine(limit uint64) *machine {
 	return m
 }
 
-// client makes the allowance of a client that is alive, with the machine for its memory.
+// client makes the allowance of a live client whose memory is the machine.
 func (m *machine) client(t *testing.T, s *Segment, group uint32) *Allowance {
 	t.Helper()
 	l, record := locks(t, s), uint32(0)
@@ -49,7 +49,7 @@ func (m *machine) client(t *testing.T, s *Segment, group uint32) *Allowance {
 	return a
 }
 
-// fill draws and takes; false when it is refused.
+// fill draws n bytes and uses them. It returns false when the draw is refused.
 func (m *machine) fill(t *testing.T, a *Allowance, n uint64) bool {
 	drawn, err := a.Draw(n)
 	if errors.Is(err, ErrFull) {
@@ -63,7 +63,8 @@ func (m *machine) fill(t *testing.T, a *Allowance, n uint64) bool {
 	return true
 }
 
-// Ensure that clients of one segment share what one of them was granted, that somebody looks after 64 MiB of their fills together, and each itself after 64 MiB of its own.
+// Ensure that clients of one segment share a grant, that one of them checks after 64 MiB of common
+// fills, and that each checks after 64 MiB of its own.
 func TestAllowanceIsShared(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	m := newMachine(1 << 40)
@@ -71,7 +72,7 @@ func TestAllowanceIsShared(t *testing.T) {
 	for range 8 {
 		clients = append(clients, m.client(t, s, 7))
 	}
-	for k, a := range clients { // each looks at first
+	for k, a := range clients { // each checks at first
 		if !m.fill(t, a, 1) || m.looks.Load() != int64(k)+1 {
 			t.Fatalf("%d looks of %d clients", m.looks.Load(), k+1)
 		}
@@ -93,7 +94,8 @@ func TestAllowanceIsShared(t *testing.T) {
 	}
 }
 
-// Ensure that however many clients fill at the same time, with samples of any size, none of them takes a byte below the floor, they get near it, and go on when there is memory again.
+// Ensure that any number of concurrent clients, with samples of any size, stay above the floor, get
+// near it, and continue when memory is free again.
 func TestAllowanceNeverPassesTheFloor(t *testing.T) {
 	for _, size := range []uint64{3000, 150_528, 2 << 20, 40 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -135,7 +137,7 @@ func TestAllowanceNeverPassesTheFloor(t *testing.T) {
 	}
 }
 
-// Ensure that what was drawn and is not taken yet counts for who looks, while its client lives.
+// Ensure that a check counts bytes that live clients have drawn and not settled.
 func TestAllowanceCountsFillsUnderWay(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	m := newMachine(100 << 20)
@@ -152,7 +154,7 @@ func TestAllowanceCountsFillsUnderWay(t *testing.T) {
 	}
 	slow.Settle(drawn)
 	dead := s.ClientsHigh().Load()
-	s.Drawn(uint32(dead)).Store(1 << 40) // of a client that died: nobody has its lock
+	s.Drawn(uint32(dead)).Store(1 << 40) // of a dead client: its lock is free
 	s.ClientsHigh().Store(dead + 1)
 	if !m.fill(t, quick, 15<<20) {
 		t.Error("what a dead client had drawn counts")
@@ -162,7 +164,8 @@ func TestAllowanceCountsFillsUnderWay(t *testing.T) {
 	}
 }
 
-// Ensure that a grant is for one group of processes: another one looks itself, also when both have the same word.
+// Ensure that a grant is for one group of processes: another group checks by itself, also when both
+// have the same word.
 func TestAllowanceOfGroups(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	large, small := newMachine(1<<40), newMachine(1<<20)
@@ -181,7 +184,8 @@ func TestAllowanceOfGroups(t *testing.T) {
 		}
 		small.used.Store(0)
 	}
-	// A process that is moved is noticed after 64 MiB of its own fills, although the others of its old group look.
+	// A process that moves to another group finds that after 64 MiB of its own fills, although
+	// others of its old group check.
 	moved, other := large.client(t, s, 7), large.client(t, s, 7)
 	if !large.fill(t, moved, 1) {
 		t.Fatal("refused")
@@ -198,12 +202,13 @@ func TestAllowanceOfGroups(t *testing.T) {
 	}
 }
 
-// Ensure that a look which is overtaken by another grants nothing on what it saw, even if the word looks as before.
+// Ensure that a check grants nothing if another check has overtaken it, even if the word has its
+// old value.
 func TestAllowanceOvertaken(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	m := newMachine(100 << 20)
 	slow, quick := m.client(t, s, 7), m.client(t, s, 7)
-	if !m.fill(t, quick, 20<<20) { // more than is granted beyond: nothing is left
+	if !m.fill(t, quick, 20<<20) { // more than the rest of the grant: nothing is left
 		t.Fatal("refused")
 	}
 	see, overtaken := slow.Usable, false
@@ -223,7 +228,7 @@ func TestAllowanceOvertaken(t *testing.T) {
 	}
 }
 
-// Ensure that a segment whose pages are there, and one on the heap, are never refused a fill, and look at nothing.
+// Ensure that a reserved segment and one on the heap never refuse a fill, and never check.
 func TestAllowanceOfReserved(t *testing.T) {
 	heap, err := NewHeap(small())
 	if err != nil {

@@ -10,18 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenOptions say how to attach. The zero value attaches for writing where that is allowed, and compares nothing.
+// OpenOptions say how to attach. The zero value attaches for writing if that is allowed, and
+// compares nothing.
 type OpenOptions struct {
-	ReadOnly    bool      // attach for reading though writing would be allowed
-	Fingerprint string    // that the cache must have. "": not compared
-	UUID        *[16]byte // that the segment must have. nil: not compared
+	ReadOnly    bool      // attach for reading, even if writing is allowed
+	Fingerprint string    // the fingerprint that the cache must have; "": not compared
+	UUID        *[16]byte // the uuid that the segment must have; nil: not compared
 }
 
-// Open attaches to a cache by its name (in DefaultDir) or, with a slash, by path; /proc/<pid>/fd/<fd> of a process of this user is a path
-// too, the only one to a cache without a name. Without permission to write it attaches read-only by itself. It reads the header and maps the file; it touches nothing else, so it takes the same time for any size.
+// Open attaches to a cache by name (in DefaultDir) or, with a slash, by path. /proc/<pid>/fd/<fd>
+// of a process of this user is a path too, the only one of a cache without a name. Without
+// permission to write, Open attaches read-only. It reads the header and maps the file, so its time
+// does not depend on the size.
 //
-// ErrNotFound, ErrPermission (another user's; a symbolic link, directory, FIFO or device; no permission to read), ErrFormat (no segment, truncated, header does not
-// verify), ErrVersion, ErrFingerprint, ErrMemory (RLIMIT_FSIZE, RLIMIT_AS), ErrSystem.
+// Errors: ErrNotFound, ErrPermission (another user's file; a symbolic link, directory, FIFO or
+// device; no permission to read), ErrFormat (no segment, truncated, invalid header), ErrVersion,
+// ErrFingerprint, ErrMemory (RLIMIT_FSIZE, RLIMIT_AS), ErrSystem.
 func Open(nameOrPath string, o OpenOptions) (*Segment, error) {
 	path, err := locate(nameOrPath)
 	if err != nil {
@@ -41,21 +45,26 @@ func Open(nameOrPath string, o OpenOptions) (*Segment, error) {
 	return s, nil
 }
 
-// isProcFD says whether a path is a descriptor of a process: a symbolic link by its looks, the open file itself by its effect.
+// isProcFD says whether a path is a descriptor of a process. Such a path looks like a symbolic
+// link, but opening it opens the file of the descriptor.
 func isProcFD(path string) bool {
 	ok, _ := filepath.Match("/proc/*/fd/*", path)
 	return ok
 }
 
-// OpenFD attaches through a descriptor of the segment, which stays the caller's: for memfds, inherited or opened through /proc/<pid>/fd/<fd>, whose uuid tells
-// whether it is still the one that was meant. Errors as Open; another uuid is ErrFormat.
+// OpenFD attaches through a descriptor of the segment. The caller keeps the descriptor. It is for
+// memfds that are inherited, or opened through /proc/<pid>/fd/<fd>: the uuid tells whether the
+// descriptor still means the same segment. It returns the errors of Open; another uuid is
+// ErrFormat.
 func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return nil, fail(ErrInvalid, "descriptor %d: %w", fd, err)
 	}
 	if flags&(unix.O_PATH|unix.O_APPEND) != 0 || flags&unix.O_ACCMODE == unix.O_WRONLY {
-		return nil, fail(ErrInvalid, "descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move every write to the end)", fd, flags)
+		return nil, fail(ErrInvalid,
+			"descriptor %d has the flags %#o: open it O_RDWR or O_RDONLY, without O_PATH and O_APPEND (which would move "+
+				"every write to the end)", fd, flags)
 	}
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -65,13 +74,15 @@ func OpenFD(fd int, o OpenOptions) (*Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	if link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && s.Header.Flags&FlagNamed != 0 && !strings.HasSuffix(link, " (deleted)") {
+	if link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil &&
+		s.Header.Flags&FlagNamed != 0 && !strings.HasSuffix(link, " (deleted)") {
 		s.path = link
 	}
 	return s, nil
 }
 
-// openFile opens a regular file of this user without following a symbolic link, waiting on a FIFO, or waking a device. It refuses files in a DefaultDir that somebody else made.
+// openFile opens a regular file of this user. It follows no symbolic link, does not wait on a FIFO
+// and opens no device. It refuses files in a DefaultDir that belongs to another user.
 func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
 	if dir := filepath.Dir(path); dir == DefaultDir() {
 		dirFD, err := openDir(dir, false)
@@ -83,13 +94,13 @@ func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
 		}
 		unix.Close(dirFD)
 	}
-	look, flags := unix.Lstat, unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY
+	stat, flags := unix.Lstat, unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY
 	if isProcFD(path) {
-		look = unix.Stat
+		stat = unix.Stat
 	} else {
 		flags |= unix.O_NOFOLLOW
 	}
-	if err := checkFile(path, func(st *unix.Stat_t) error { return look(path, st) }); err != nil {
+	if err := checkFile(path, func(st *unix.Stat_t) error { return stat(path, st) }); err != nil {
 		return -1, false, err
 	}
 	mode := unix.O_RDWR
@@ -104,7 +115,7 @@ func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
 	if err != nil {
 		return -1, false, openError(path, err)
 	}
-	// What was looked at need not be what was opened.
+	// Another process may have replaced the file between the check and the open.
 	if err := checkFile(path, func(st *unix.Stat_t) error { return unix.Fstat(fd, st) }); err != nil {
 		unix.Close(fd)
 		return -1, false, err
@@ -112,14 +123,15 @@ func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
 	return fd, mode == unix.O_RDONLY, nil
 }
 
-// checkFile refuses what cannot be a segment of ours.
+// checkFile refuses a file that cannot be a segment of this user.
 func checkFile(path string, stat func(*unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := stat(&st); err != nil {
 		return openError(path, err)
 	}
 	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG {
-		name := map[uint32]string{unix.S_IFLNK: "a symbolic link", unix.S_IFDIR: "a directory", unix.S_IFIFO: "a FIFO", unix.S_IFSOCK: "a socket"}[kind]
+		name := map[uint32]string{unix.S_IFLNK: "a symbolic link", unix.S_IFDIR: "a directory",
+			unix.S_IFIFO: "a FIFO", unix.S_IFSOCK: "a socket"}[kind]
 		if name == "" {
 			name = "a device"
 		}
@@ -134,7 +146,7 @@ func checkFile(path string, stat func(*unix.Stat_t) error) error {
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return fail(ErrNotFound, "%s: %w; stocached ls shows what there is", path, err)
+		return fail(ErrNotFound, "%s: %w; stocached ls lists the caches", path, err)
 	case errors.Is(err, unix.ELOOP):
 		return fail(ErrPermission, "%s is a symbolic link: %w", path, err)
 	case isProcFD(path) && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)):
@@ -173,10 +185,14 @@ func (s *Segment) attach(o OpenOptions) error {
 		return err
 	}
 	if o.UUID != nil && *o.UUID != s.Header.UUID {
-		return fail(ErrFormat, "uuid %x, expected %x: another segment; the process that had it is gone", s.Header.UUID, *o.UUID)
+		return fail(ErrFormat,
+			"uuid %x, expected %x: this is another segment; the process that held the expected one is gone",
+			s.Header.UUID, *o.UUID)
 	}
 	if o.Fingerprint != "" && o.Fingerprint != s.Header.Fingerprint {
-		return fail(ErrFingerprint, "it has the fingerprint %q, asked for %q; remove it (stocached rm) or take another name", s.Header.Fingerprint, o.Fingerprint)
+		return fail(ErrFingerprint,
+			"the cache has the fingerprint %q, the caller asked for %q; remove it (stocached rm) or take another name",
+			s.Header.Fingerprint, o.Fingerprint)
 	}
 	if !s.readOnly {
 		if err := checkFileSize(s.SegmentBytes); err != nil {
@@ -190,7 +206,8 @@ func (s *Segment) attach(o OpenOptions) error {
 	return err
 }
 
-// readHeader reads the first page, or what there is of it, with pread: a map of a file that is truncated meanwhile would be a SIGBUS.
+// readHeader reads the first page, or less if the file is shorter. It uses pread, because access to
+// a map of a file that is truncated meanwhile raises SIGBUS.
 func readHeader(fd int) ([]byte, error) {
 	page := make([]byte, HeaderBytes)
 	done := 0

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Creating a 1 GiB cache takes only its control part. Must be under 5 ms.
+// To create a 1 GiB cache allocates only its control part. It must take less than 5 ms.
 func BenchmarkCreate1GiB(b *testing.B) {
 	for _, name := range []string{"", "bench"} {
 		o := Options{Name: name, Samples: 7134, SampleBytes: 150528}
@@ -30,7 +30,7 @@ func BenchmarkCreate1GiB(b *testing.B) {
 	}
 }
 
-// Attaching to a segment of 100 million samples. Must be under 10 ms.
+// Attach to a segment of 100 million samples. It must take less than 10 ms.
 func BenchmarkAttach100M(b *testing.B) {
 	path := sparse(b, tempDir(b), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
 	for b.Loop() {
@@ -42,7 +42,8 @@ func BenchmarkAttach100M(b *testing.B) {
 	}
 }
 
-// Ensure that creating takes no page of the payload, so that a cache of 1 GiB is made in under 5 ms.
+// Ensure that Create allocates no page of the payload, so that a cache of 1 GiB takes less than 5
+// ms.
 func TestCreateIsFast(t *testing.T) {
 	best := time.Hour
 	for range 10 {
@@ -62,7 +63,7 @@ func TestCreateIsFast(t *testing.T) {
 	}
 }
 
-// Ensure that attaching looks at nothing but the header, so that it takes the same time for any size.
+// Ensure that an attach reads only the header, so that its time does not depend on the size.
 func TestAttachTouchesOnlyTheHeader(t *testing.T) {
 	path := sparse(t, tempDir(t), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
 	best := time.Hour
@@ -83,7 +84,7 @@ func TestAttachTouchesOnlyTheHeader(t *testing.T) {
 	}
 }
 
-// One draw from what is there, and one for which memory is looked at.
+// A draw from a grant, and a draw that checks the memory.
 func BenchmarkDraw(b *testing.B) {
 	a := create(b, Options{Samples: 1, SampleBytes: 1}).NewAllowance(0)
 	b.Run("small", func(b *testing.B) {

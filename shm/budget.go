@@ -6,22 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// budget is what a new segment of need bytes is held against. All numbers are bytes.
+// budget holds the bytes that a new segment needs against the bytes that are free.
 type budget struct {
 	need uint64
 
-	tmpfs    bool   // there is a tmpfs, and it has a size
-	dir      string // the one of the segment
+	tmpfs    bool   // the segment has a name, and its tmpfs has a size
+	dir      string // directory of the segment
 	size     uint64 // of the tmpfs
-	free     uint64 // of it
-	promised uint64 // what other caches in it have yet to fill: lazy caches leave free space unchanged
-	others   int    // how many those are
+	free     uint64 // in the tmpfs
+	promised uint64 // that other caches in it may still fill; a lazy cache leaves these bytes free
+	others   int    // number of those caches
 
-	memory Space // what the machine and the cgroups leave
+	memory Space // what the machine and the cgroups have free
 }
 
-// checkBudget refuses a segment that memory has no room for: ErrMemory, with the numbers and what to do. fs and dir describe the tmpfs of a named cache; a memfd (fs nil) knows
-// no such limit. It reserves nothing: two creators at the same moment can both pass, and the fills of the second are then refused as FULL.
+// checkBudget returns ErrMemory, with the numbers and the next step, if the free memory is too
+// small for a segment. fs and dir describe the tmpfs of a named cache; fs is nil for a memfd, which
+// has no such limit. checkBudget reserves nothing: two processes can pass at the same moment, and
+// the fills of one are FULL later.
 func checkBudget(need uint64, fs *unix.Statfs_t, dir string) error {
 	k, others := kernel{"/"}, promises{}
 	b := budget{need: need}
@@ -32,15 +34,15 @@ func checkBudget(need uint64, fs *unix.Statfs_t, dir string) error {
 		others.addNamed(DefaultDir())
 	}
 	others.addAttached(k)
-	rooms, err := k.rooms()
+	limits, err := k.memoryLimits()
 	if err != nil {
 		return err
 	}
-	b.memory = others.tightest(rooms)
+	b.memory = others.tightest(limits)
 	return b.check()
 }
 
-// setTmpfs adds the tmpfs of a named cache, and notes the caches in it.
+// setTmpfs adds the numbers of a named cache's tmpfs, and adds the caches in it to others.
 func (b *budget) setTmpfs(fs *unix.Statfs_t, dir string, others promises) {
 	others.addNamed(dir)
 	if fs.Blocks != 0 { // size=0: no limit
@@ -49,34 +51,42 @@ func (b *budget) setTmpfs(fs *unix.Statfs_t, dir string, others promises) {
 	}
 }
 
-// headroom is what the tmpfs keeps for others: a tenth of it, at most 1 GiB. The queues of data loaders lie in the same tmpfs (8 workers x 2 batches of 256 samples of
-// 150 KB are 600 MB), and a worker that finds it full dies of SIGBUS. A tenth, because a container's /dev/shm may have 64 MB in all.
+// headroom is what the tmpfs keeps free for others: a tenth of its size, at most 1 GiB. Data
+// loaders keep their queues in the same tmpfs (8 workers x 2 batches of 256 samples of 150 KB are
+// 600 MB), and SIGBUS kills a worker when it is full. The limit is a tenth, because a container's
+// /dev/shm may have 64 MB in all.
 func (b *budget) headroom() uint64 { return min(b.size/HeadroomDivisor, HeadroomMax) }
 
 func (b *budget) check() error {
 	if s := b.inTmpfs(); b.need > s.Left {
-		return fail(ErrMemory, "the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=...), or "+
-			"leave out the name: an unnamed cache is not bound to it", size(b.need), s.Text)
+		return fail(ErrMemory,
+			"the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), "+
+				"enlarge it (mount -o remount,size=...), or "+
+				"leave out the name: an unnamed cache is not bound to it", size(b.need), s.Text)
 	}
 	if b.need > b.memory.Left {
-		return fail(ErrMemory, "the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME, or end the processes of those without a name), or give it more memory",
+		return fail(ErrMemory,
+			"the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME, "+
+				"or end the processes of those without a name), or give it more memory",
 			size(b.need), b.memory.Text)
 	}
 	return nil
 }
 
-// inTmpfs is what the tmpfs leaves.
+// inTmpfs returns what the tmpfs has free for the segment.
 func (b *budget) inTmpfs() Space {
 	if !b.tmpfs {
 		return Space{unlimited, "no tmpfs sets a limit"}
 	}
 	left := b.free - min(b.free, b.headroom())
 	left -= min(left, b.promised)
-	return Space{left, fmt.Sprintf("the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, less %s that other caches (%d) have yet to fill, leaves %s",
-		b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))}
+	return Space{left,
+		fmt.Sprintf("the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, "+
+			"less %s that other caches (%d) have yet to fill, leaves %s",
+			b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))}
 }
 
-// size writes bytes for people who compare and for people who read.
+// size writes a number of bytes exactly, and rounded to MiB or GiB.
 func size(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d bytes", n)

@@ -9,11 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes a cache and attaches to it. A named one gets its name last: a half-made segment is never visible, and a failure, or a kill at
-// any point, leaves nothing behind.
+// Create makes a cache and attaches to it. It links the name last: no process sees an incomplete
+// segment, and a failure or a kill at any point leaves no file.
 //
-// ErrInvalid lists everything that is wrong with the options. ErrExists: the name is taken; attach to it instead. ErrMemory: it does not fit, with the numbers
-// (Limit, free space of the tmpfs, cgroup, machine, RLIMIT_FSIZE). ErrPermission: the directory is not ours. ErrUnsupported: no O_TMPFILE, or no memfd.
+// Errors: ErrInvalid lists everything that is wrong with the options. ErrExists: the name is taken;
+// attach instead. ErrMemory: the cache does not fit, with the numbers (Limit, free space of the
+// tmpfs, cgroup, machine, RLIMIT_FSIZE). ErrPermission: the directory belongs to another user.
+// ErrUnsupported: no O_TMPFILE, or no memfd.
 func Create(o Options) (*Segment, error) {
 	h, g, err := o.plan()
 	if err != nil {
@@ -47,7 +49,7 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	if err != nil {
 		return nil, err
 	}
-	// linkat decides; looking first saves the work.
+	// linkat decides. This check only saves work.
 	var st unix.Stat_t
 	if unix.Fstatat(dirFD, h.Name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 		return nil, existsError(path)
@@ -71,7 +73,8 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	return s, nil
 }
 
-// name gives the file its name. The users lock comes first: else another process could attach, be the last user and remove it, all before we are one.
+// name links the file to its name. It takes the users lock first. Otherwise another process could
+// attach, become the last user and remove the file before this process is a user.
 func (s *Segment) name(dirFD int) error {
 	var err error
 	if s.first, err = lockFile(s.FD(), "", false); err != nil {
@@ -92,7 +95,8 @@ func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Se
 		return nil, err
 	}
 	name := fmt.Sprintf("%s%x", memfdPrefix, h.UUID[:4])
-	// Not executable, where the kernel knows of that (6.3): some are set to refuse memfds that do not say so.
+	// MFD_NOEXEC_SEAL: some kernels since 6.3 refuse memfds that do not declare that they are not
+	// executable.
 	const noexec = 0x8 // MFD_NOEXEC_SEAL
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|noexec)
 	if err == unix.EINVAL {
@@ -105,19 +109,21 @@ func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Se
 	if err != nil {
 		return nil, err
 	}
-	// Nobody can truncate it under its readers any more.
-	if _, err := unix.FcntlInt(uintptr(s.FD()), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	// No process can truncate a sealed memfd under its readers.
+	if _, err := unix.FcntlInt(uintptr(s.FD()), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		s.Close()
 		return nil, createError("seal the memfd", &g, err)
 	}
 	return s, nil
 }
 
-// memfdPrefix begins the name of every unnamed cache, which ls finds through /proc.
+// memfdPrefix begins the name of each unnamed cache. ls finds such caches through /proc.
 const memfdPrefix = "stocached:"
 
-// initialise sizes the file and maps it, takes the pages of its control part (a hole there would be a SIGBUS on a full tmpfs) and, when reserved, of its
-// payload, and writes the header. Index, tables and words begin as zeros. It closes f on failure.
+// initialise sizes and maps the file, and allocates its control part: access to a hole raises
+// SIGBUS when the tmpfs is full. It allocates the payload if that is to be reserved, and writes the
+// header. Index, tables and words begin as zeros. It closes f on failure.
 func initialise(f *os.File, h Header, g Geometry, progress func(done, total uint64)) (*Segment, error) {
 	s := &Segment{Header: h, file: f}
 	if err := s.initialise(&g, progress); err != nil {
@@ -151,7 +157,8 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 		return createError("allocate the control part", g, err)
 	}
 	if s.Header.Flags&FlagReserved != 0 {
-		// Others take memory meanwhile: look before each step, or the kernel kills instead of refusing.
+		// Other processes use memory meanwhile. Check it before each step, or the kernel kills
+		// instead of refusing.
 		grant := func(done, total uint64) (uint64, error) {
 			if progress != nil && done > 0 {
 				progress(done, total)
@@ -180,8 +187,11 @@ func createError(what string, g *Geometry, err error) error {
 	switch {
 	case errors.Is(err, ErrSystem):
 		return err
-	case errors.Is(err, ErrFull), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFBIG):
-		return fail(ErrMemory, "%s: %w; the segment has %d bytes, %d of them taken at once; give a smaller limit (--size), remove caches (stocached gc), or enlarge the tmpfs",
+	case errors.Is(err, ErrFull), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT),
+		errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EFBIG):
+		return fail(ErrMemory,
+			"%s: %w; the segment has %d bytes, %d of them taken at once; give a smaller limit (--size), "+
+				"remove caches (stocached gc), or enlarge the tmpfs",
 			what, err, g.SegmentBytes, g.PayloadOffset)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 		return fail(ErrPermission, "%s: %w", what, err)
@@ -191,14 +201,16 @@ func createError(what string, g *Geometry, err error) error {
 	return fail(ErrSystem, "%s: %w", what, err)
 }
 
-// checkFileSize refuses a segment beyond RLIMIT_FSIZE before a call that would raise SIGXFSZ.
+// checkFileSize refuses a segment above RLIMIT_FSIZE, because writing it would raise SIGXFSZ.
 func checkFileSize(segmentBytes uint64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		return fail(ErrSystem, "getrlimit: %w", err)
 	}
 	if segmentBytes > limit.Cur {
-		return fail(ErrMemory, "the segment has %d bytes, this process may write files of %d only (RLIMIT_FSIZE); raise it (ulimit -f), or attach read-only",
+		return fail(ErrMemory,
+			"the segment has %d bytes, this process may write files of %d only (RLIMIT_FSIZE); "+
+				"raise it (ulimit -f), or attach read-only",
 			segmentBytes, limit.Cur)
 	}
 	return nil

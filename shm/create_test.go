@@ -23,10 +23,11 @@ func init() {
 	children["killed-while-creating"] = childKilledWhileCreating
 }
 
-// Ensure that a named cache can be found by path with what it was created with, has mode 0600 and all its control pages, none of its payload, and that a second of its
-// name is refused.
+// Ensure that a named cache can be opened by path with its settings, has mode 0600, all control
+// pages and no page of the payload, and that a second cache of its name is refused.
 func TestCreateNamed(t *testing.T) {
-	o := Options{Name: "images.v1", Dir: tempDir(t), Samples: 1000, Limit: 64 << 20, Fingerprint: "abc", UnlinkLast: true, Assign: AssignFirstIndices,
+	o := Options{Name: "images.v1", Dir: tempDir(t), Samples: 1000, Limit: 64 << 20, Fingerprint: "abc",
+		UnlinkLast: true, Assign: AssignFirstIndices,
 		Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{3, 224, 224}}, {Name: "label", DType: Int64}}}
 	old := unix.Umask(0o777)
 	s, err := Create(o)
@@ -49,10 +50,12 @@ func TestCreateNamed(t *testing.T) {
 	want2(Create(o))
 
 	a := open(t, s.Path(), OpenOptions{Fingerprint: "abc", UUID: &s.Header.UUID})
-	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 || a.Geometry != s.Geometry {
+	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 ||
+		a.Geometry != s.Geometry {
 		t.Errorf("attached\n%+v\ncreated\n%+v", a.Header, s.Header)
 	}
-	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) || time.Since(h.Created) > time.Minute || a.Policy != o.Assign || h.SampleBytes != 150536 ||
+	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) ||
+		time.Since(h.Created) > time.Minute || a.Policy != o.Assign || h.SampleBytes != 150536 ||
 		h.Flags != FlagNamed|FlagUnlinkLast || h.Major != 2 || len(h.Fields) != 2 {
 		t.Errorf("%+v", h)
 	}
@@ -62,7 +65,8 @@ func TestCreateNamed(t *testing.T) {
 	want(t, err, ErrFormat, "expected 01", fmt.Sprintf("%x", s.Header.UUID))
 }
 
-// Ensure that what one attachment writes all others read, words and payload, and that a read-only one refuses to write.
+// Ensure that all attachments read what one of them writes, words and payload, and that a read-only
+// one refuses to write.
 func TestSharing(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -96,11 +100,13 @@ func TestSharing(t *testing.T) {
 	want(t, ro.AllocatePayload(0, 1), ErrReadOnly)
 }
 
-// Ensure that payload calls stay inside the payload, on the heap too, and that reading a hole leaves it one.
+// Ensure that payload calls stay inside the payload, on the heap too, and that a read does not fill
+// a hole.
 func TestPayloadRange(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Segment) {
 		b := make([]byte, 10)
-		for _, c := range []struct{ offset, n uint64 }{{s.PayloadBytes - 9, 10}, {s.PayloadBytes + 1, 0}, {1<<64 - 5, 10}, {0, s.PayloadBytes + 1}} {
+		for _, c := range []struct{ offset, n uint64 }{{s.PayloadBytes - 9, 10}, {s.PayloadBytes + 1, 0}, {1<<64 - 5, 10},
+			{0, s.PayloadBytes + 1}} {
 			want(t, s.AllocatePayload(c.offset, c.n), ErrInvalid, fmt.Sprint(s.PayloadBytes))
 			if c.n <= 10 {
 				_, err := s.WritePayload(b[:c.n], c.offset)
@@ -127,7 +133,8 @@ func TestPayloadRange(t *testing.T) {
 	})
 }
 
-// Ensure that a cache without a name is sealed against truncation, goes by /proc and its uuid to another process, and is no more when it is closed.
+// Ensure that a cache without a name is sealed against truncation, that another process opens it by
+// /proc and its uuid, and that it ends when it is closed.
 func TestCreateUnnamed(t *testing.T) {
 	s := create(t, Options{Samples: 100, SampleBytes: 4096})
 	if s.Path() != "" || s.Header.Name != "" {
@@ -154,12 +161,13 @@ func TestCreateUnnamed(t *testing.T) {
 	want(t, err, ErrFormat, "uuid")
 }
 
-// Ensure that the descriptor of OpenFD must be one that works, and stays the caller's.
+// Ensure that OpenFD refuses unsuitable descriptors, and that the caller keeps the descriptor.
 func TestOpenFDRefused(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
 	s := create(t, o)
-	for name, flags := range map[string]int{"O_PATH": unix.O_PATH, "write-only": unix.O_WRONLY, "append": unix.O_RDWR | unix.O_APPEND} {
+	for name, flags := range map[string]int{"O_PATH": unix.O_PATH, "write-only": unix.O_WRONLY,
+		"append": unix.O_RDWR | unix.O_APPEND} {
 		fd, err := unix.Open(s.Path(), flags|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -194,7 +202,8 @@ func TestOpenFDRefused(t *testing.T) {
 	}
 }
 
-// Ensure that of many who create one name at once exactly one does, and the others hear that it exists.
+// Ensure that exactly one of many processes that create one name at once succeeds, and that the
+// others get ErrExists.
 func TestCreateAtOnce(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -220,11 +229,12 @@ func TestCreateAtOnce(t *testing.T) {
 	}
 }
 
-// Ensure that things in the way are told apart and left as they are: Create finds the name taken, Open and Unlink refuse.
+// Ensure that other files at the path are recognised and left unchanged: for Create the name is
+// taken, Open and Unlink refuse.
 func TestThingsInTheWay(t *testing.T) {
 	dir := tempDir(t)
 	target := filepath.Join(dir, "target")
-	content := []byte("somebody's thesis")
+	content := []byte("a user's thesis")
 	segment := create(t, Options{Name: "real", Dir: dir, Samples: 1, SampleBytes: 1})
 	for _, c := range []struct {
 		name   string
@@ -234,11 +244,14 @@ func TestThingsInTheWay(t *testing.T) {
 		unlink error
 	}{
 		{"file", func(p string) error { return os.WriteFile(p, content, 0o600) }, ErrFormat, "4096", ErrPermission},
-		{"longfile", func(p string) error { return os.WriteFile(p, bytes.Repeat(content, 1000), 0o600) }, ErrFormat, "begins with", ErrPermission},
+		{"longfile", func(p string) error { return os.WriteFile(p, bytes.Repeat(content, 1000), 0o600) }, ErrFormat,
+			"begins with", ErrPermission},
 		{"empty", func(p string) error { return os.WriteFile(p, nil, 0o600) }, ErrFormat, "0 bytes", ErrPermission},
 		{"link", func(p string) error { return os.Symlink(target, p) }, ErrPermission, "symbolic link", ErrPermission},
-		{"link-to-segment", func(p string) error { return os.Symlink(segment.Path(), p) }, ErrPermission, "symbolic link", ErrPermission},
-		{"dangling", func(p string) error { return os.Symlink(filepath.Join(dir, "nowhere"), p) }, ErrPermission, "symbolic link", ErrPermission},
+		{"link-to-segment", func(p string) error { return os.Symlink(segment.Path(), p) }, ErrPermission, "symbolic link",
+			ErrPermission},
+		{"dangling", func(p string) error { return os.Symlink(filepath.Join(dir, "nowhere"), p) }, ErrPermission,
+			"symbolic link", ErrPermission},
 		{"fifo", func(p string) error { return unix.Mkfifo(p, 0o600) }, ErrPermission, "FIFO", ErrPermission},
 		{"directory", func(p string) error { return os.Mkdir(p, 0o700) }, ErrPermission, "directory", ErrPermission},
 		{"socket", func(p string) error {
@@ -289,7 +302,8 @@ func TestThingsInTheWay(t *testing.T) {
 	want(t, err, ErrPermission, "device")
 }
 
-// Ensure that another user's segment is refused, by root too, and that one's own without permission to write is attached read-only.
+// Ensure that another user's segment is refused, by root too, and that a user's own without write
+// permission is attached read-only.
 func TestOwners(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -347,7 +361,8 @@ func init() {
 	}
 }
 
-// Ensure that the default directory is made 0700 whatever the umask, and refused when it is a symbolic link, a file, another user's, or open to others.
+// Ensure that the default directory is made with mode 0700 for any umask, and refused when it is a
+// symbolic link, a file, another user's, or open to others.
 func TestDefaultDir(t *testing.T) {
 	const uid = 54321
 	dir := fmt.Sprintf("%s%d", dirPrefix, uid)
@@ -372,7 +387,10 @@ func TestDefaultDir(t *testing.T) {
 		{"symbolic link", func() error { return errors.Join(os.Chown(elsewhere, uid, uid), os.Symlink(elsewhere, dir)) }},
 		{"symbolic link", func() error { return os.WriteFile(dir, nil, 0o600) }},
 		{"belongs to user 0, not to 54321", func() error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) }},
-		{"chmod 700", func() error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, uid, uid), os.Chmod(dir, 0o750)) }},
+		{"chmod 700", func() error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, uid, uid),
+				os.Chmod(dir, 0o750))
+		}},
 	} {
 		if err := c.make(); err != nil {
 			t.Fatal(err)
@@ -393,7 +411,8 @@ func childCreateDefault(args []string) error {
 		if err := expect(err, ErrPermission, DefaultDir(), args[0]); err != nil {
 			return err
 		}
-		if _, err = Open(o.Name, OpenOptions{}); errors.Is(err, ErrNotFound) { // a file there is no directory either way
+		// another file in place of the directory is an error in any case
+		if _, err = Open(o.Name, OpenOptions{}); errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("open: %w", err)
 		}
 		return expect(err, ErrPermission, DefaultDir())
@@ -423,7 +442,7 @@ func childCreateDefault(args []string) error {
 	return expect(err, ErrNotFound, "stocached ls")
 }
 
-// Ensure that a directory that is not in memory, or not there, is refused.
+// Ensure that a directory outside a tmpfs, or a missing one, is refused.
 func TestOtherDirectories(t *testing.T) {
 	o := small()
 	o.Dir = "/proc"
@@ -434,7 +453,8 @@ func TestOtherDirectories(t *testing.T) {
 	want(t, err, ErrInvalid, "dir", o.Dir)
 }
 
-// Ensure that a process killed while it creates, with pages taken and the file not named, leaves nothing behind.
+// Ensure that a process that is killed during Create, after it allocated pages and before the file
+// has a name, leaves no file.
 func TestKilledWhileCreating(t *testing.T) {
 	dir := mountTmpfs(t, "size=1g")
 	free := func() uint64 {
@@ -467,7 +487,7 @@ func childKilledWhileCreating(args []string) error {
 	return fmt.Errorf("not killed: %v", err)
 }
 
-// Ensure that reserving takes every page, in steps that are told, and flags it.
+// Ensure that a reservation allocates all pages, reports its steps and sets the flag.
 func TestReserve(t *testing.T) {
 	var steps []uint64
 	s := create(t, Options{Name: "reserved", Dir: tempDir(t), Samples: 3, SampleBytes: 50 << 20, Reserve: true, Progress: func(done, total uint64) {
@@ -487,13 +507,14 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// Ensure that allocation ends though every call of more than 100 KB is interrupted, takes each byte exactly once, and grows its steps again when the signals stop.
+// Ensure that allocate ends even if each call of more than 100 KB is interrupted, allocates each
+// byte exactly once, and uses larger steps again when the signals stop.
 func TestAllocateInterrupted(t *testing.T) {
 	const n, offset = 400<<20 + 5, 4096
 	for _, longest := range []int64{allocateLeast, 100_000, 5 << 20} {
 		at, calls, largest := int64(offset), 0, int64(0)
 		err := allocateBy(func(fd int, mode uint32, from, bytes int64) error {
-			if calls++; bytes > longest && from < 100<<20 { // then they stop
+			if calls++; bytes > longest && from < 100<<20 { // then the signals stop
 				return unix.EINTR
 			}
 			if from != at {
@@ -514,7 +535,8 @@ func TestAllocateInterrupted(t *testing.T) {
 	}
 }
 
-// Ensure the same with real signals, one a millisecond, sent to the very thread. Where the kernel lets them interrupt fallocate, a reservation in whole steps never ends.
+// Ensure the same with real signals, one a millisecond, to the same thread. If they interrupt
+// fallocate, a reservation in one step never ends.
 func TestReserveUnderSignals(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -526,7 +548,7 @@ func TestReserveUnderSignals(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // what the Go runtime sends itself
+				unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // the signal that the Go runtime sends itself
 			}
 		}
 	})
@@ -540,7 +562,8 @@ func TestReserveUnderSignals(t *testing.T) {
 	t.Logf("256 MiB in %v", time.Since(began))
 }
 
-// Ensure that a segment which lost its name goes on for those attached and cannot be attached to anew by name.
+// Ensure that attached processes keep a segment without a name, and that it cannot be attached by
+// name any more.
 func TestUnlinkedWhileInUse(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -559,12 +582,13 @@ func TestUnlinkedWhileInUse(t *testing.T) {
 		t.Error("not shared any more")
 	}
 	mustTry(t, locks(t, s), 0, true)
-	if _, err := a.NewLocks(); !errors.Is(err, ErrNotFound) { // a never was a user: for all it knows the last one has left
+	if _, err := a.NewLocks(); !errors.Is(err, ErrNotFound) { // a was never a user: the last user may have left
 		t.Error(err)
 	}
 }
 
-// Ensure that truncation by a third party is found: by a new attach, and by reading the payload; sealed memfds are safe from it.
+// Ensure that truncation by another program is found by an attach and by a read of the payload, and
+// that a sealed memfd cannot be truncated.
 func TestTruncatedWhileInUse(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -575,12 +599,12 @@ func TestTruncatedWhileInUse(t *testing.T) {
 	_, err := Open(s.Path(), OpenOptions{})
 	want(t, err, ErrFormat, fmt.Sprint(s.PayloadOffset+50), fmt.Sprint(s.SegmentBytes), "truncated")
 	want(t, s.ReadPayload(make([]byte, 100), 0), ErrFormat, "truncated")
-	if err := Unlink(s.Path()); err != nil { // still one of ours
+	if err := Unlink(s.Path()); err != nil { // it still begins like a segment
 		t.Error(err)
 	}
 }
 
-// Ensure that Close may come twice and takes the maps along.
+// Ensure that Close may be called twice and unmaps.
 func TestClose(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultDir is where named caches live: /dev/shm/stocached-<effective user id>, for one user alone. It is made when the first is created.
+// DefaultDir is the directory of named caches: /dev/shm/stocached-<effective user id>, for one user
+// alone. Create makes it for the first cache.
 func DefaultDir() string { return fmt.Sprintf("%s%d", dirPrefix, os.Geteuid()) }
 
 const dirPrefix = "/dev/shm/stocached-"
 
-// locate turns a name into a path in DefaultDir; what contains a slash is a path already.
+// locate turns a name into a path in DefaultDir. A text with a slash is a path already.
 func locate(nameOrPath string) (string, error) {
 	if strings.Contains(nameOrPath, "/") {
 		return filepath.Clean(nameOrPath), nil
@@ -26,8 +27,9 @@ func locate(nameOrPath string) (string, error) {
 	return filepath.Join(DefaultDir(), nameOrPath), nil
 }
 
-// openDir opens the directory of named caches. ours: it is DefaultDir, and MUST be a real directory of this user that nobody else may enter, so that nobody
-// can put anything in our way; it is made if create says so. Any other directory is the user's choice.
+// openDir opens the directory of named caches, and creates DefaultDir if create is true. DefaultDir
+// MUST be a real directory of this user that no other user may enter, so that no other user can put
+// files there. Any other directory is the user's choice.
 func openDir(dir string, create bool) (int, error) {
 	ours := dir == DefaultDir()
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
@@ -35,7 +37,7 @@ func openDir(dir string, create bool) (int, error) {
 		flags |= unix.O_NOFOLLOW
 		if create {
 			err := unix.Mkdir(dir, 0o700)
-			if err == nil { // against a umask that takes our own rights away; /dev/shm is sticky, so nobody else can have replaced it
+			if err == nil { // a umask may remove our own rights; /dev/shm is sticky, so no other user can have replaced it
 				err = unix.Chmod(dir, 0o700)
 			}
 			if err != nil && err != unix.EEXIST {
@@ -64,7 +66,8 @@ func checkDir(fd int, dir string, ours bool) error {
 	}
 	switch {
 	case int(st.Uid) != os.Geteuid():
-		return fail(ErrPermission, "%s belongs to user %d, not to %d: remove it, or use another directory (--dir)", dir, st.Uid, os.Geteuid())
+		return fail(ErrPermission, "%s belongs to user %d, not to %d: remove it, or use another directory (--dir)", dir,
+			st.Uid, os.Geteuid())
 	case st.Mode&0o077 != 0:
 		return fail(ErrPermission, "%s has mode %04o, others may enter it: chmod 700 %s", dir, st.Mode&0o7777, dir)
 	}
@@ -76,7 +79,8 @@ func dirError(verb, dir string, err error) error {
 	case errors.Is(err, unix.ENOENT):
 		return fail(ErrNotFound, "%s directory %s: %w", verb, dir, err)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return fail(ErrPermission, "%s is no directory, or a symbolic link: %w; remove it, or use another directory (--dir)", dir, err)
+		return fail(ErrPermission,
+			"%s is no directory, or a symbolic link: %w; remove it, or use another directory (--dir)", dir, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 		return fail(ErrPermission, "%s directory %s: %w", verb, dir, err)
 	case errors.Is(err, unix.ENOSPC):
@@ -85,14 +89,17 @@ func dirError(verb, dir string, err error) error {
 	return fail(ErrSystem, "%s directory %s: %w", verb, dir, err)
 }
 
-// checkTmpfs makes sure that a directory lies in memory: pages of a disk file system would be written back, and its locks and maps may be anything.
+// checkTmpfs refuses a directory outside a tmpfs: a disk file system writes pages back, and its
+// locks and maps may behave differently.
 func checkTmpfs(fd int, dir string) (unix.Statfs_t, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return fs, fail(ErrSystem, "statfs %s: %w", dir, err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC {
-		return fs, fail(ErrInvalid, "dir: %s is on a file system of type %#x, not on a tmpfs; leave it out (%s), or mount one there", dir, fs.Type, DefaultDir())
+		return fs, fail(ErrInvalid,
+			"dir: %s is on a file system of type %#x, not on a tmpfs; leave it out (%s), or mount one there", dir,
+			fs.Type, DefaultDir())
 	}
 	return fs, nil
 }

@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// row is a line of a table in docs/spec/segment.md.
+// row is a row of a table in docs/spec/segment.md.
 type row struct{ cells []string }
 
-// tables returns the rows of every table under each heading of docs/spec/segment.md, header lines left out.
+// tables returns the rows of all tables under each heading of docs/spec/segment.md, without header
+// rows.
 func tables(t *testing.T) map[string][]row {
 	t.Helper()
 	text, err := os.ReadFile("../docs/spec/segment.md")
@@ -56,8 +57,9 @@ func number(t *testing.T, s string) uint64 {
 	return product
 }
 
-// Ensure that the tables of docs/spec/segment.md give every field of the header, of a field record and of a client record the offset the code has, that their
-// widths leave neither gaps nor overlaps, and that nothing is missing on either side.
+// Ensure that the tables of docs/spec/segment.md have the offsets of the code for all fields of the
+// header, of a field record and of a client record, that their
+// widths leave no gaps or overlaps, and that neither side lacks a field.
 func TestDocumentOffsets(t *testing.T) {
 	doc := tables(t)
 	for _, c := range []struct {
@@ -114,10 +116,12 @@ func TestDocumentOffsets(t *testing.T) {
 	}
 }
 
-// Ensure that the control words, counters, locks, dtypes, flags and states of the document are those of the code.
+// Ensure that the control words, counters, locks, dtypes, flags and states of the document are
+// those of the code.
 func TestDocumentNumbers(t *testing.T) {
 	doc := tables(t)
-	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset, "clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "hand": HandOffset,
+	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset,
+		"clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "hand": HandOffset,
 		"allowance": AllowanceOffset, "reserved to 8,192": AllowanceOffset + AllowanceWords*ControlLineBytes}
 	for _, r := range doc["Control, 4,096 bytes at 4,096"] {
 		if want, ok := control[r.cells[1]]; !ok || want != number(t, r.cells[0]) {
@@ -162,7 +166,8 @@ func TestDocumentNumbers(t *testing.T) {
 		if r.cells[2] != "flags" {
 			continue
 		}
-		for name, flag := range map[string]uint32{"variable": FlagVariable, "unlink_last": FlagUnlinkLast, "reserved": FlagReserved, "named": FlagNamed} {
+		for name, flag := range map[string]uint32{"variable": FlagVariable, "unlink_last": FlagUnlinkLast,
+			"reserved": FlagReserved, "named": FlagNamed} {
 			m := regexp.MustCompile("bit (\\d) `" + name + "`").FindStringSubmatch(r.cells[3])
 			if m == nil {
 				t.Errorf("flag %s is not in the document", name)
@@ -179,7 +184,9 @@ func TestDocumentNumbers(t *testing.T) {
 			t.Errorf("lock %v", r.cells)
 		}
 	}
-	for _, claim := range []string{"bytes                      mapped", "8,192              client table    client_records x 2,048", "samples x 16", "samples x 8", "slots x 8", "content 32, fills 24, cost 8", "left 16 (low)",
+	for _, claim := range []string{"bytes                      mapped",
+		"8,192              client table    client_records x 2,048", "samples x 16", "samples x 8", "slots x 8",
+		"content 32, fills 24, cost 8", "left 16 (low)",
 		"0 EMPTY, 1 WRITING, 2 READY", "state 3, owner 12, generation 17, place 32", "state 3, owner 12, generation 13, place 36", "first unit in the low 36 bits", "32 entries of two words"} {
 		if !strings.Contains(string(text), claim) {
 			t.Errorf("docs/spec/segment.md no longer says %q: does the code?", claim)

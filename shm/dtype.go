@@ -5,7 +5,7 @@ import "strings"
 // DType is the item type of a field. The numbers are part of the format.
 type DType uint16
 
-// The item types. Bytes is uint8 without the meaning of a number (encoded images, text).
+// The item types. Bytes has the size of uint8, but is not a number (encoded images, text).
 const (
 	Bytes DType = iota
 	Bool
@@ -30,7 +30,8 @@ var dtypes = [dtypeCount]struct {
 	name string
 	size uint64
 }{
-	{"bytes", 1}, {"bool", 1}, {"uint8", 1}, {"int8", 1}, {"uint16", 2}, {"int16", 2}, {"uint32", 4}, {"int32", 4}, {"uint64", 8}, {"int64", 8},
+	{"bytes", 1}, {"bool", 1}, {"uint8", 1}, {"int8", 1}, {"uint16", 2}, {"int16", 2}, {"uint32", 4}, {"int32",
+		4}, {"uint64", 8}, {"int64", 8},
 	{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"complex64", 8}, {"complex128", 16},
 }
 
@@ -42,7 +43,7 @@ func (d DType) ItemSize() uint64 {
 	return dtypes[d].size
 }
 
-// String returns numpy's name of the type; bytes and bfloat16 have none there.
+// String returns numpy's name of the type. numpy has no bytes and bfloat16; their names are ours.
 func (d DType) String() string {
 	if d >= dtypeCount {
 		return "unknown"
@@ -50,7 +51,7 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// ParseDType is the inverse of String. ErrInvalid, with the names there are.
+// ParseDType is the inverse of String. It returns ErrInvalid, with all names, for an unknown name.
 func ParseDType(name string) (DType, error) {
 	for d := range dtypeCount {
 		if dtypes[d].name == name {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ensure that every error has the number that cclient/stocached.h gives it, wrapped or not, and that the header has no other but those of asking a server.
+// Ensure that each error has its number in cclient/stocached.h, wrapped or not, and that the header
+// has no others except those of requests to a server.
 func TestCodes(t *testing.T) {
 	text, err := os.ReadFile("../cclient/stocached.h")
 	if err != nil {
@@ -24,13 +25,14 @@ func TestCodes(t *testing.T) {
 		numbers[m[1]], _ = strconv.Atoi(m[2])
 	}
 	delete(numbers, "EXISTS")                                                            // a result
-	for _, name := range []string{"ENOSERVER", "EREPLACED", "EREMOTE", "EINTERRUPTED"} { // of who asks a server
+	for _, name := range []string{"ENOSERVER", "EREPLACED", "EREMOTE", "EINTERRUPTED"} { // of clients of a server
 		if numbers[name] >= 0 {
 			t.Errorf("%s: %d", name, numbers[name])
 		}
 		delete(numbers, name)
 	}
-	ours := map[string]error{"EINVAL": ErrInvalid, "EINDEX": ErrIndex, "ESCHEMA": ErrSchema, "ENOENT": ErrNotFound, "EEXIST": ErrExists, "EFORMAT": ErrFormat, "EVERSION": ErrVersion,
+	ours := map[string]error{"EINVAL": ErrInvalid, "EINDEX": ErrIndex, "ESCHEMA": ErrSchema, "ENOENT": ErrNotFound,
+		"EEXIST": ErrExists, "EFORMAT": ErrFormat, "EVERSION": ErrVersion,
 		"EFINGERPRINT": ErrFingerprint, "EMEMORY": ErrMemory, "EPERM": ErrPermission, "EREADONLY": ErrReadOnly, "ECLOSED": ErrClosed, "ECLIENTS": ErrClients, "ETIMEOUT": ErrTimeout,
 		"ESYSTEM": ErrSystem, "ELOST": ErrLost, "ECORRUPT": ErrCorrupt, "EUNSUPPORTED": ErrUnsupported, "FULL": ErrFull}
 	if len(numbers) != len(ours) {
@@ -51,9 +53,10 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// Ensure that errors match the standard library's of the same meaning, and the errno that caused them.
+// Ensure that errors match the standard library's errors of the same meaning, and their errno.
 func TestErrorsMatch(t *testing.T) {
-	for ours, theirs := range map[error]error{ErrNotFound: fs.ErrNotExist, ErrExists: fs.ErrExist, ErrPermission: fs.ErrPermission, ErrClosed: fs.ErrClosed, ErrInvalid: fs.ErrInvalid,
+	for ours, theirs := range map[error]error{ErrNotFound: fs.ErrNotExist, ErrExists: fs.ErrExist,
+		ErrPermission: fs.ErrPermission, ErrClosed: fs.ErrClosed, ErrInvalid: fs.ErrInvalid,
 		ErrTimeout: os.ErrDeadlineExceeded, ErrUnsupported: errors.ErrUnsupported} {
 		if !errors.Is(fail(ours, "x"), theirs) {
 			t.Errorf("%v is not %v", ours, theirs)

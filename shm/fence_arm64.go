@@ -1,5 +1,6 @@
 package shm
 
-// LoadFence keeps loads before it before loads after it (docs/spec/protocol.md, Memory order): between copying a sample and looking at its word
-// again. An acquire load alone would not do: it only orders what comes after it.
+// LoadFence keeps earlier loads before later loads (docs/spec/protocol.md, Memory order): a reader
+// calls it between the copy of a sample and the second load of its word. An acquire load is not
+// enough: it orders only later loads.
 func LoadFence()

@@ -11,16 +11,22 @@ import (
 
 // Field is a named part of a sample.
 type Field struct {
-	Name   string // at most 39 bytes of UTF-8, unique in its schema
-	DType  DType
-	Dims   []uint64 // at most 8, each at least 1; VariableDim where samples differ (variable-size caches only). Empty: a single item
-	Offset uint64   // of the field in a fixed-size sample, a multiple of the item size. Computed; what a caller sets is ignored
-	Bytes  uint64   // of the field in a fixed-size sample. Computed
+	Name  string // at most 39 bytes of UTF-8, unique in its schema
+	DType DType
+	// Dims are at most 8 dimensions, each at least 1. VariableDim: samples differ (variable-size
+	// caches only). Empty: a single item.
+	Dims []uint64
+	// of the field in a fixed-size sample, a multiple of the item size. Computed; a caller's value
+	// is ignored
+	Offset uint64
+	Bytes  uint64 // of the field in a fixed-size sample. Computed
 }
 
-// layOut places the fields of a fixed-size sample one after the other, each at the next multiple of its item size, and returns the sample's bytes
-// and its stride: that size rounded up to the largest item, so that the payload is one dense array. In a variable-size cache places and
-// sizes differ from sample to sample: they are 0 here, sampleBytes is the size of the smallest sample, and stride means nothing. It changes fields.
+// layOut sets Offset and Bytes of the fields. In a fixed-size cache the fields follow each other,
+// each at the next multiple of its item size. layOut returns the sample's bytes and the stride,
+// which is that size rounded up to the largest item: so the payload is one dense array. In a
+// variable-size cache samples differ: Offset and Bytes are 0, sampleBytes is the size of the
+// smallest sample, and stride means nothing.
 func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err error) {
 	if len(fields) < 1 || len(fields) > MaxFields {
 		return 0, 0, fmt.Errorf("%d fields are not in 1..%d", len(fields), MaxFields)
@@ -47,7 +53,8 @@ func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err erro
 			}
 			high, low := bits.Mul64(bytes, d)
 			if high != 0 || low > MaxSampleBytes {
-				return 0, 0, fmt.Errorf("field %q of %s %s is larger than %d bytes", f.Name, shape(f.Dims), f.DType, uint64(MaxSampleBytes))
+				return 0, 0, fmt.Errorf("field %q of %s %s is larger than %d bytes", f.Name, shape(f.Dims),
+					f.DType, uint64(MaxSampleBytes))
 			}
 			bytes = low
 		}
@@ -62,13 +69,14 @@ func layOut(fields []Field, variable bool) (sampleBytes, stride uint64, err erro
 			sampleBytes += roundUp(bytes, extentAlign)
 		}
 		if sampleBytes > MaxSampleBytes {
-			return 0, 0, fmt.Errorf("the fields up to %q take %d bytes, more than %d", f.Name, sampleBytes, uint64(MaxSampleBytes))
+			return 0, 0, fmt.Errorf("the fields up to %q take %d bytes, more than %d", f.Name, sampleBytes,
+				uint64(MaxSampleBytes))
 		}
 	}
 	return sampleBytes, roundUp(sampleBytes, align), nil
 }
 
-// check says what is wrong with a field by itself.
+// check says what is wrong with one field.
 func (f *Field) check(variable bool) error {
 	switch {
 	case f.Name == "":
@@ -105,13 +113,15 @@ func (f *Field) encode(record []byte) {
 	}
 }
 
-// decodeField reads a record as it stands; header.go encodes it again and compares, so nothing is checked here that comparing finds.
+// decodeField reads a field record. It checks only what compare in header.go cannot find by
+// encoding the header again.
 func decodeField(record []byte) (Field, error) {
 	ndim := binary.LittleEndian.Uint16(record[FieldNDim:])
 	if ndim > MaxDims {
 		return Field{}, fmt.Errorf("a field has %d dimensions, more than %d", ndim, MaxDims)
 	}
-	f := Field{Name: text(record[FieldName : FieldName+FieldNameBytes]), DType: DType(binary.LittleEndian.Uint16(record[FieldDType:])), Dims: make([]uint64, ndim)}
+	f := Field{Name: text(record[FieldName : FieldName+FieldNameBytes]),
+		DType: DType(binary.LittleEndian.Uint16(record[FieldDType:])), Dims: make([]uint64, ndim)}
 	for k := range f.Dims {
 		f.Dims[k] = binary.LittleEndian.Uint64(record[FieldDims+8*k:])
 	}

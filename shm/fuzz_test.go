@@ -9,15 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzAttach attaches to files with a mutated header page, its checksum made right when fix is set, and of a mutated length. What is refused must be refused with one of the attach errors;
-// what is accepted must be safe: every first and last word and byte of every region is touched. Run it with
-// go test ./shm -run '^$' -fuzz FuzzAttach -fuzzminimizetime 10x (without the last, it mostly minimises).
+// FuzzAttach attaches to files with a mutated header page and length; with fix the checksum is
+// correct. A refused file must give one of the attach errors. For an accepted file the first and
+// last word and byte of each region must be accessible. Run it with
+// go test ./shm -run '^$' -fuzz FuzzAttach -fuzzminimizetime 10x (without the last option it mostly
+// minimises).
 func FuzzAttach(f *testing.F) {
 	for _, o := range []Options{
 		{Samples: 8, Slots: 5, SampleBytes: 16, ClientRecords: 2},
 		{Samples: 8, SampleBytes: 16, ClientRecords: 1, Assign: AssignFirstIndices, Name: "named", UnlinkLast: true},
 		{Samples: 3, Variable: true, Limit: 8 << 20, Fingerprint: "f"},
-		{Samples: 9, Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{2, 3}}, {Name: "label", DType: Int64}}, Fingerprint: "g"},
+		{Samples: 9, Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{2, 3}}, {Name: "label", DType: Int64}},
+			Fingerprint: "g"},
 	} {
 		h, g, err := o.plan()
 		if err != nil {
@@ -63,7 +66,8 @@ func FuzzAttach(f *testing.F) {
 		if got := s.Header.encode(&s.Geometry); s.Header.Minor == LayoutMinor && string(got) != string(page[:HeaderBytes]) {
 			t.Fatal("accepted a header that is not what it would be")
 		}
-		for _, w := range []interface{ Add(uint64) uint64 }{s.Phase(), s.FreeFrom(), s.ArenaNext(), s.ClientsHigh(), s.Word(0), s.Word(s.Samples - 1), s.Meta(s.Samples - 1),
+		for _, w := range []interface{ Add(uint64) uint64 }{s.Phase(), s.FreeFrom(), s.ArenaNext(), s.ClientsHigh(),
+			s.Word(0), s.Word(s.Samples - 1), s.Meta(s.Samples - 1),
 			s.ClientWord(0, 0), s.Counter(s.ClientRecords-1, CounterStripes-1, CounterCount-1)} {
 			w.Add(1)
 		}

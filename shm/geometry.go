@@ -2,8 +2,8 @@ package shm
 
 import "fmt"
 
-// Geometry says where each region of a segment lies. It follows from seven numbers; attach computes it again and refuses a header
-// that says anything else.
+// Geometry says where each region of a segment lies. Seven numbers determine it. Attach computes it
+// again and refuses a header that differs.
 type Geometry struct {
 	Flags           uint32
 	Policy          Assign // AssignFirstCome in a variable-size cache
@@ -22,16 +22,20 @@ type Geometry struct {
 // Variable says whether samples lie in an arena.
 func (g *Geometry) Variable() bool { return g.Flags&FlagVariable != 0 }
 
-// FirstCome says whether slots are handed out in the order of first reads. False in a variable-size cache, which has no slots.
+// FirstCome says whether slots are assigned in the order of first reads. It is false for a
+// variable-size cache, which has no slots.
 func (g *Geometry) FirstCome() bool { return g.Policy == AssignFirstCome && !g.Variable() }
 
 // Units is the number of 64-byte units of an arena.
 func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
 
-// NewGeometry computes the regions of a segment. For a fixed-size cache payloadBytes is ignored: it is slots x stride.
-// It fails when a number is outside the limits of the format, so that no offset can overflow.
-func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, clientRecords uint32, payloadBytes uint64) (Geometry, error) {
-	g := Geometry{Flags: flags, Policy: policy, Samples: samples, Slots: slots, SlotStride: stride, ClientRecords: clientRecords, PayloadBytes: payloadBytes}
+// NewGeometry computes the regions of a segment. It ignores payloadBytes of a fixed-size cache,
+// which is slots x stride. It fails when a number is outside the limits of the format, so that no
+// offset overflows.
+func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, clientRecords uint32,
+	payloadBytes uint64) (Geometry, error) {
+	g := Geometry{Flags: flags, Policy: policy, Samples: samples, Slots: slots, SlotStride: stride,
+		ClientRecords: clientRecords, PayloadBytes: payloadBytes}
 	switch {
 	case samples < 1 || samples > MaxSamples:
 		return g, fmt.Errorf("samples %d is not in 1..%d", samples, uint64(MaxSamples))
@@ -46,15 +50,16 @@ func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, cli
 	if g.Variable() {
 		switch {
 		case slots != 0 || stride != UnitBytes:
-			return g, fmt.Errorf("a variable-size segment with slots %d, stride %d: want 0, %d", slots, stride, UnitBytes)
+			return g, fmt.Errorf("a variable-size segment with slots %d, stride %d: must be 0, %d", slots, stride, UnitBytes)
 		case payloadBytes < UnitBytes || payloadBytes%UnitBytes != 0 || payloadBytes > MaxArenaBytes-UnitBytes:
-			return g, fmt.Errorf("arena of %d bytes is not a multiple of %d in %d..%d", payloadBytes, UnitBytes, UnitBytes, uint64(MaxArenaBytes-UnitBytes))
+			return g, fmt.Errorf("arena of %d bytes is not a multiple of %d in %d..%d", payloadBytes, UnitBytes,
+				UnitBytes, uint64(MaxArenaBytes-UnitBytes))
 		}
 	} else {
 		if slots < 1 || slots > MaxSlots || slots > samples {
 			return g, fmt.Errorf("slots %d is not in 1..%d (samples)", slots, min(samples, MaxSlots))
 		}
-		g.PayloadBytes = slots * stride // under 2^32 x 2^32.1: checked below
+		g.PayloadBytes = slots * stride // below 2^32 x 2^32.1; the next line checks for overflow
 		if g.PayloadBytes/stride != slots || g.PayloadBytes > 1<<56 {
 			return g, fmt.Errorf("%d slots of %d bytes are more than 2^56 bytes", slots, stride)
 		}

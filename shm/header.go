@@ -9,21 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// Header is what the first page of a segment says beside its geometry. It is written once, before the file has a name, and never changes.
+// Header holds the fields of a segment's first page that are not geometry. They never change after
+// the segment has its name.
 type Header struct {
 	Major, Minor uint16
 	UUID         [16]byte
 	Created      time.Time
-	UID          uint32 // effective user id of the creator, as its own namespace numbers it; for people
+	UID          uint32 // effective user id of the creator in its own namespace; only for display
 	Flags        uint32
-	SampleBytes  uint64 // fixed: bytes of a sample. Variable: the largest accepted
-	Limit        uint64 // bytes the creator allowed; 0: none
+	SampleBytes  uint64 // fixed: bytes of a sample. Variable: the largest that the cache accepts
+	Limit        uint64 // bytes that the creator allowed; 0: no limit
 	Fingerprint  string
-	Name         string // "" when it is a memfd
+	Name         string // "" for a memfd
 	Fields       []Field
 }
 
-// encode makes the header page of a segment.
+// encode returns the header page of a segment.
 func (h *Header) encode(g *Geometry) []byte {
 	b := make([]byte, HeaderBytes)
 	le := binary.LittleEndian
@@ -59,16 +60,17 @@ func (h *Header) encode(g *Geometry) []byte {
 	return b
 }
 
-// headerCRC is the CRC-32C of a header page with the CRC's own field as zero.
+// headerCRC is the CRC-32C of a header page, with zeros in place of the CRC itself.
 func headerCRC(b []byte) uint32 {
 	crc := crc32.Update(0, Castagnoli, b[:HeaderCRC])
 	crc = crc32.Update(crc, Castagnoli, make([]byte, 4))
 	return crc32.Update(crc, Castagnoli, b[HeaderCRC+4:HeaderBytes])
 }
 
-// decodeHeader checks the first page of a file of fileBytes and takes it apart. Nothing of the file may be touched before it has passed: a
-// header that passes cannot lead outside the file. In this order: ErrFormat (no segment), ErrVersion (major version, byte order, signature of
-// sizes), ErrFormat (checksum, and every field: what the header says must be exactly what it would say had we written it).
+// decodeHeader checks and decodes the first page of a file of fileBytes. It MUST run before any
+// other access: a header that passes cannot lead outside the file. It checks in this order:
+// ErrFormat (no segment), ErrVersion (major version, byte order, signature of sizes), ErrFormat
+// (checksum, and each field must have exactly the value that we would write).
 func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	if uint64(len(b)) < HeaderBytes || fileBytes < HeaderBytes {
 		return Header{}, Geometry{}, fail(ErrFormat, "%d bytes, a header has %d", min(uint64(len(b)), fileBytes), HeaderBytes)
@@ -83,13 +85,17 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 		return h, Geometry{}, fail(ErrVersion, "byte order mark %#x, ours %#x; create it anew", mark, uint32(EndianMark))
 	}
 	if h.Major != LayoutMajor {
-		return h, Geometry{}, fail(ErrVersion, "layout %d.%d, this build reads %d.x; use the same version everywhere, or create it anew", h.Major, h.Minor, LayoutMajor)
+		return h, Geometry{}, fail(ErrVersion,
+			"layout %d.%d, this build reads %d.x; use the same version everywhere, or "+
+				"create it anew", h.Major, h.Minor, LayoutMajor)
 	}
 	if signature := le.Uint32(b[HeaderSignature:]); signature != Signature() {
-		return h, Geometry{}, fail(ErrVersion, "signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", signature, Signature())
+		return h, Geometry{}, fail(ErrVersion,
+			"signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", signature, Signature())
 	}
 	if crc := headerCRC(b); crc != le.Uint32(b[HeaderCRC:]) {
-		return h, Geometry{}, fail(ErrFormat, "checksum of the header is %#x, it says %#x; remove it and create it anew", crc, le.Uint32(b[HeaderCRC:]))
+		return h, Geometry{}, fail(ErrFormat,
+			"checksum of the header is %#x, it says %#x; remove it and create it anew", crc, le.Uint32(b[HeaderCRC:]))
 	}
 	h.Created = time.Unix(0, int64(le.Uint64(b[HeaderCreated:])))
 	h.UID = le.Uint32(b[HeaderUID:])
@@ -104,19 +110,22 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 		return h, g, fail(ErrFormat, "%v; remove it and create it anew", err)
 	}
 	if g.SegmentBytes != fileBytes {
-		return h, g, fail(ErrFormat, "the file has %d bytes, its header says %d: it was truncated or extended; remove it and create it anew", fileBytes, g.SegmentBytes)
+		return h, g, fail(ErrFormat,
+			"the file has %d bytes, its header says %d: it was truncated or extended; remove it and create it anew",
+			fileBytes, g.SegmentBytes)
 	}
 	return h, g, nil
 }
 
-// decodeRest checks fields and geometry.
+// decodeRest decodes and checks the fields and the geometry.
 func (h *Header) decodeRest(b []byte) (Geometry, error) {
 	le := binary.LittleEndian
 	if unknown := h.Flags &^ uint32(FlagsKnown); unknown != 0 {
 		return Geometry{}, fmt.Errorf("unknown flags %#x", unknown)
 	}
 	variable := h.Flags&FlagVariable != 0
-	if named := h.Flags&FlagNamed != 0; named && CheckName(h.Name) != nil || !named && h.Name != "" || !named && h.Flags&FlagUnlinkLast != 0 {
+	if named := h.Flags&FlagNamed != 0; named && CheckName(h.Name) != nil || !named && h.Name != "" || !named &&
+		h.Flags&FlagUnlinkLast != 0 {
 		return Geometry{}, fmt.Errorf("flags %#x with the name %q", h.Flags, h.Name)
 	}
 	if !utf8.ValidString(h.Fingerprint) {
@@ -146,15 +155,17 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 	if sampleBytes != h.SampleBytes {
 		return Geometry{}, fmt.Errorf("sample bytes %d, the fields make %d", h.SampleBytes, sampleBytes)
 	}
-	g, err := NewGeometry(h.Flags, Assign(le.Uint32(b[HeaderPolicy:])), le.Uint64(b[HeaderSamples:]), le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
+	g, err := NewGeometry(h.Flags, Assign(le.Uint32(b[HeaderPolicy:])), le.Uint64(b[HeaderSamples:]),
+		le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
 	if err != nil {
 		return g, err
 	}
 	return g, h.compare(&g, b)
 }
 
-// compare encodes what was decoded and compares: every byte must come out the same, reserved ones and padding included. A higher minor version may
-// give a meaning to bytes that are reserved here, so there only bytes that mean something to us must agree.
+// compare encodes the decoded header again and compares all bytes, reserved ones and padding
+// included. A header of a higher minor version may use bytes that are reserved here, so compare
+// skips them.
 func (h *Header) compare(g *Geometry, b []byte) error {
 	want := h.encode(g)
 	for k := range want {
@@ -166,13 +177,15 @@ func (h *Header) compare(g *Geometry, b []byte) error {
 	return nil
 }
 
-// reserved says whether byte k of the header is reserved in this version. docs/spec/segment.md lists them.
+// reserved says whether byte k of the header is reserved in this version. docs/spec/segment.md
+// lists them.
 func reserved(k int) bool {
 	switch {
 	case k >= HeaderFields:
 		at := (k - HeaderFields) % FieldBytes
 		return k >= HeaderFields+MaxFields*FieldBytes || at >= FieldNDim+2 && at < FieldOffset
-	case k >= HeaderName+NameBytes, k >= HeaderReferenceOffset+8 && k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
+	case k >= HeaderName+NameBytes, k >= HeaderReferenceOffset+8 &&
+		k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
 		return true
 	}
 	return false

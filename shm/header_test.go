@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// refix makes the checksum of a changed header right again: what a liar would do.
+// refix corrects the checksum of a changed header, as a malicious writer would.
 func refix(page []byte) {
 	binary.LittleEndian.PutUint32(page[HeaderCRC:], headerCRC(page[:HeaderBytes]))
 }
 
-// Ensure that every byte of the header counts: flip any, and the segment is refused, with the version error where the byte says which version, and from a file as from memory.
+// Ensure that each byte of the header counts: a flipped byte makes attach refuse the segment, from
+// a file and from memory. A byte of the version gives the version error.
 func TestEveryByteFlipped(t *testing.T) {
 	image := unpackGolden(t)
 	path := filepath.Join(tempDir(t), "golden-v2")
@@ -55,24 +56,27 @@ func TestEveryByteFlipped(t *testing.T) {
 	open(t, path, OpenOptions{})
 }
 
-// Ensure that a header that lies, with its checksum made right, is refused too, unless what it says is free to be said: for each byte that may change, nothing that the
-// geometry depends on follows from it.
+// Ensure that a header with a wrong value and a correct checksum is refused too, unless the value
+// may vary freely: the geometry depends on no byte that may change.
 func TestEveryByteOfALiar(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	_, honest, err := decodeHeader(image, 2101248)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := map[int]string{HeaderMinor: "a higher minor", HeaderMinor + 1: "a higher minor", HeaderSamples: "9 samples, whose index takes the same page",
+	free := map[int]string{HeaderMinor: "a higher minor", HeaderMinor + 1: "a higher minor",
+		HeaderSamples:             "9 samples, whose index takes the same page",
 		HeaderFields + FieldDType: "int8, as large as uint8", HeaderFields + FieldBytes + FieldDType: "uint64, as large as int64"}
-	for what, span := range map[string][2]int{"uuid": {HeaderUUID, 16}, "time": {HeaderCreated, 8}, "uid": {HeaderUID, 4}, "limit": {HeaderLimitBytes, 8},
-		"fingerprint": {HeaderFingerprint, len("golden fingerprint") + 1}, "name": {HeaderName, len("golden")}, "field name": {HeaderFields, len("image") + 1},
+	for what, span := range map[string][2]int{"uuid": {HeaderUUID, 16}, "time": {HeaderCreated, 8},
+		"uid": {HeaderUID, 4}, "limit": {HeaderLimitBytes, 8},
+		"fingerprint": {HeaderFingerprint, len("golden fingerprint") + 1}, "name": {HeaderName,
+			len("golden")}, "field name": {HeaderFields, len("image") + 1},
 		"other field name": {HeaderFields + FieldBytes, len("label") + 1}} {
 		for k := range span[1] {
 			free[span[0]+k] = what
 		}
 	}
-	free[HeaderName+7], free[HeaderName+8] = "name", "name" // the byte before is the '-', whose neighbour is no letter
+	free[HeaderName+7], free[HeaderName+8] = "name", "name" // the byte before is '-', whose neighbours are no letters
 	for k := range HeaderBytes {
 		if k >= HeaderCRC && k < HeaderCRC+4 {
 			continue
@@ -86,7 +90,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 		case ok && err != nil:
 			t.Errorf("byte %d (%s): %v", k, what, err)
 		case !ok && err == nil:
-			t.Errorf("byte %d is %#x instead of %#x, and nobody minds", k, page[k], image[k])
+			t.Errorf("byte %d is %#x instead of %#x, and attach accepts it", k, page[k], image[k])
 		case err == nil:
 			if g.Samples = honest.Samples; g != honest {
 				t.Errorf("byte %d (%s): the geometry is %+v, was %+v", k, what, g, honest)
@@ -95,7 +99,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 	}
 }
 
-// Ensure that a file of any other length than the header says is refused, and that no length crashes.
+// Ensure that a file of any other length than in its header is refused, and that no length crashes.
 func TestEveryTruncation(t *testing.T) {
 	image := unpackGolden(t)
 	path := filepath.Join(tempDir(t), "golden-v2")
@@ -127,7 +131,8 @@ func TestEveryTruncation(t *testing.T) {
 	}
 }
 
-// Ensure that other versions are refused in both directions with both versions in the message, that a higher minor may use reserved bytes, and that our own may not.
+// Ensure that other versions are refused in both directions, with both versions in the message, and
+// that a higher minor version may use reserved bytes, ours not.
 func TestVersions(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	decode := func(change func(page []byte)) error {
@@ -141,7 +146,8 @@ func TestVersions(t *testing.T) {
 	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], LayoutMajor+1) }), ErrVersion, "layout 3.0", "reads 2.x")
 	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 0) }), ErrVersion, "layout 0.0", "reads 2.x")
 	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 1) }), ErrVersion, "layout 1.0", "reads 2.x")
-	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1", fmt.Sprintf("%#x", Signature()))
+	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1",
+		fmt.Sprintf("%#x", Signature()))
 	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
 	want(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
 	if err := decode(func(p []byte) {
@@ -160,7 +166,8 @@ func TestVersions(t *testing.T) {
 	}), ErrFormat, "unknown flags 0x20")
 }
 
-// Ensure that numbers which overflow, overlap or leave the file are refused, with the checksum right and everything that can be made consistent made so.
+// Ensure that numbers that overflow, overlap or leave the file are refused, with a correct checksum
+// and all else consistent.
 func TestLyingNumbers(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	for _, c := range []struct {
@@ -203,14 +210,17 @@ func TestLyingNumbers(t *testing.T) {
 	}
 }
 
-// Ensure that a header comes back as it was encoded, for random schemas of both kinds.
+// Ensure that a decoded header equals the encoded one, for random schemas of both kinds.
 func TestHeaderRoundTrip(t *testing.T) {
 	for _, o := range []Options{
 		{Samples: 1, SampleBytes: 1},
 		{Samples: 1000, SampleBytes: MaxSampleBytes, Slots: 3, Assign: AssignFirstIndices, Fingerprint: "ü"},
 		{Samples: 77, Variable: true, Limit: 64 << 20, SampleBytes: 5000},
-		{Samples: 5, Name: "n", UnlinkLast: true, Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}}, {Name: "c", DType: Float16, Dims: []uint64{5}}}},
-		{Samples: 5, Variable: true, Limit: 1 << 30, Fields: []Field{{Name: "text", DType: Bytes, Dims: []uint64{VariableDim}}, {Name: "label", DType: Int64}}},
+		{Samples: 5, Name: "n", UnlinkLast: true,
+			Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}},
+				{Name: "c", DType: Float16, Dims: []uint64{5}}}},
+		{Samples: 5, Variable: true, Limit: 1 << 30,
+			Fields: []Field{{Name: "text", DType: Bytes, Dims: []uint64{VariableDim}}, {Name: "label", DType: Int64}}},
 	} {
 		h, g, err := o.plan()
 		if err != nil {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// NewHeap makes a segment in ordinary memory, for the race detector and the fuzzers, which see nothing of mapped memory. Same words, same
-// results; locks are simulated inside the Segment (each NewLocks is an owner of its own), Name, Dir, Reserve and UnlinkLast are ignored, and nothing is
-// checked against the machine's memory.
+// NewHeap makes a segment in ordinary memory, for the race detector and the fuzzers, which do not
+// see mapped memory. Words and results are the same. Locks are simulated inside the Segment: each
+// NewLocks is its own owner. NewHeap ignores Name, Dir, Reserve and UnlinkLast, and does not check
+// the machine's memory.
 func NewHeap(o Options) (*Segment, error) {
 	o.Name, o.Dir, o.Reserve, o.UnlinkLast = "", "", false, false
 	h, g, err := o.plan()
@@ -17,13 +18,13 @@ func NewHeap(o Options) (*Segment, error) {
 	h.stamp()
 	s := &Segment{Header: h, heap: newHeapLocks()}
 	s.Geometry = g
-	s.control = make([]byte, g.PayloadOffset) // over 32 KiB: page-aligned
+	s.control = make([]byte, g.PayloadOffset) // above 32 KiB, so the runtime aligns it to pages
 	s.payload = make([]byte, g.PayloadBytes)
 	copy(s.control, h.encode(&g))
 	return s, nil
 }
 
-// stamp makes a header one of a kind.
+// stamp gives a header its unique number and its time.
 func (h *Header) stamp() {
 	rand.Read(h.UUID[:]) // never fails
 	h.Created = time.Unix(0, time.Now().UnixNano())

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// small is the least interesting cache.
+// small returns options of the simplest cache.
 func small() Options {
 	return Options{Name: "small", Samples: 10, Slots: 4, SampleBytes: 100, ClientRecords: 3}
 }
 
-// tempDir makes a directory on the tmpfs of /dev/shm, removed when the test ends.
+// tempDir makes a directory in /dev/shm and removes it when the test ends.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", fmt.Sprintf("shm-test-%d-", os.Getpid()))
@@ -29,7 +29,7 @@ func tempDir(t testing.TB) string {
 	return dir
 }
 
-// create makes a segment that is closed when the test ends.
+// create makes a segment and closes it when the test ends.
 func create(t testing.TB, o Options) *Segment {
 	t.Helper()
 	s, err := Create(o)
@@ -70,7 +70,7 @@ func locks(t testing.TB, s *Segment) Locks {
 	return l
 }
 
-// want fails unless err is of a kind and its message has every part.
+// want fails unless err is of a kind and its message has all parts.
 func want(t testing.TB, err, kind error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -84,7 +84,8 @@ func want(t testing.TB, err, kind error, parts ...string) {
 	}
 }
 
-// privileged ends a test that needs root and rights of its own. Nobody should overlook that: with STOCACHED_TEST_ALL=1 it fails, and `go test -v` lists it.
+// privileged ends a test that lacks root or other rights. With STOCACHED_TEST_ALL=1 it fails, so
+// that the gap is visible; `go test -v` lists it.
 func privileged(t testing.TB, what string, err error) {
 	t.Helper()
 	if err == nil {
@@ -103,7 +104,7 @@ func notRoot() error {
 	return nil
 }
 
-// mountTmpfs mounts a tmpfs of its own until the test ends.
+// mountTmpfs mounts a separate tmpfs until the test ends.
 func mountTmpfs(t testing.TB, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -116,7 +117,8 @@ func mountTmpfs(t testing.TB, options string) string {
 	return dir
 }
 
-// children are what a test can run in a process of its own, by re-executing the test binary: for limits, users, signals and deaths.
+// children are functions that a test runs in its own process, by re-executing the test binary: for
+// limits, users, signals and deaths.
 var children = map[string]func(args []string) error{}
 
 func TestMain(m *testing.M) {
@@ -129,7 +131,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if left, _ := filepath.Glob(fmt.Sprintf("/dev/shm/shm-test-%d-*", os.Getpid())); len(left) > 0 {
-		fmt.Println("tests left behind:", left)
+		fmt.Println("tests left files:", left)
 		code = max(code, 1)
 	}
 	os.Exit(code)
@@ -144,7 +146,7 @@ func child(name string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, &out
 }
 
-// runChild runs one to its end and fails with what it printed.
+// runChild runs a child to its end, and fails with its output if the child fails.
 func runChild(t testing.TB, name string, args ...string) {
 	t.Helper()
 	cmd, out := child(name, args...)

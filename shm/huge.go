@@ -10,53 +10,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Huge pages: blocks of 2 MiB that processors map by one entry, so that a random read seldom waits for page tables, and no process has page tables to fill.
+// Huge pages are blocks of 2 MiB that one entry of a page table maps. A random read then seldom
+// waits for page tables, and processes fill none.
 //
-// tmpfs gives them by its mount option huge=, which /dev/shm is mounted without; but since Linux 6.1 whoever maps a file may ask for each block (MADV_COLLAPSE), whatever
-// the mount and /sys/kernel/mm/transparent_hugepage/shmem_enabled say, unless that is `deny`. All of this is speed alone: where the kernel refuses, pages are small and everything
-// else is the same.
+// /dev/shm is mounted without huge=, the option that makes tmpfs use them. Since Linux 6.1 a
+// process may ask for each mapped block (MADV_COLLAPSE), unless
+// /sys/kernel/mm/transparent_hugepage/shmem_enabled is `deny`. Where the kernel refuses, pages are
+// small, and only speed differs.
 const (
-	hugeBytes = 2 << 20               // of amd64, and of arm64 with pages of 4 KiB; elsewhere the kernel finds nothing to do
-	hugeSlow  = 20 * time.Millisecond // a block that took longer was looked for among fragments
-	hugePause = 50                    // times as long as that took nobody asks again: at most 2 % of the time is lost
+	hugeBytes = 2 << 20 // of amd64, and of arm64 with pages of 4 KiB; on other machines the kernel finds nothing to do
+	// The kernel searched fragmented memory for a block that took longer than this.
+	hugeSlow = 20 * time.Millisecond
+	// After a slow call or a failure we wait this many times its duration. So at most 2 % of the
+	// time is lost.
+	hugePause = 50
 )
 
-// hugePagesAllowed says whether the system's administrator has huge pages at all. One who set `never` means us, too, although the kernel would do what we ask.
+// hugePagesAllowed says whether the administrator allows huge pages. We respect `never`, although
+// MADV_COLLAPSE would ignore it.
 func (k kernel) hugePagesAllowed() bool {
 	lines, err := k.lines("/sys/kernel/mm/transparent_hugepage/enabled")
 	return err == nil && len(lines) == 1 && !strings.Contains(lines[0], "[never]")
 }
 
-// hugePace is when a segment's clients in this process may ask for huge pages: at once, unless it is told otherwise.
+// hugePace says when the clients of a segment in this process may ask for huge pages again.
 type hugePace struct {
 	after atomic.Int64 // on hugeClock; math.MaxInt64: never
 }
 
-// hugeClock is a clock that nobody sets; a variable for tests.
+// hugeClock is a monotonic clock. Tests replace it.
 var hugeClock = func() time.Duration { return time.Since(started) }
 
 var started = time.Now()
 
-// stop ends asking for good.
+// stop ends all requests for huge pages.
 func (p *hugePace) stop() { p.after.Store(math.MaxInt64) }
 
-// ask asks for one huge page, unless it is too early, and learns from what came of it.
+// ask requests one huge page, unless the pause is still on. A failed or slow request begins a
+// pause.
 func (p *hugePace) ask(collapse func() error) {
 	began := hugeClock()
 	if int64(began) < p.after.Load() {
 		return
 	}
-	err := collapse() // which does not tell a kernel that never does it from a file system that has no room left
+	err := collapse() // its error does not tell a kernel without support from a full file system
 	ended := hugeClock()
 	if err != nil || ended-began > hugeSlow {
 		p.after.Store(int64(ended + (ended-began)*hugePause))
 	}
 }
 
-// TakeHuge MUST be called for each place in the payload that a fill has just taken, before it writes: blocks that begin in it become huge. Places are taken one
-// behind the other, so that is once for each block, while it is (nearly) empty; where they are not, as with first-indices, what is there is copied. What is read
-// stays the same, and what is refused is nobody's concern; but a block's pages are taken at once, of which the place may have needed a few only. So they are drawn from the allowance,
-// if there is one.
+// TakeHuge makes the blocks huge that begin in a place. A fill MUST call it for each place that it
+// has just taken, before it writes. Fills take most places in order, so a block is nearly empty at
+// that time; with first-indices the kernel copies its content. Readers see no difference, and
+// refusals are ignored. A huge block allocates all its pages at once, even if the place needs few,
+// so TakeHuge draws them from the allowance. a may be nil.
 func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
 	block, end := roundUp(offset, hugeBytes), min(offset+n, s.PayloadBytes)
 	if block >= end || s.file == nil {
@@ -76,20 +84,23 @@ func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
 	}
 }
 
-// beginHuge makes the first pages of a file, before anybody has it, and stops at the first block that comes out small, or late: those are for allocate.
+// beginHuge makes the first pages of a new file huge. It stops at the first block that fails or is
+// slow; allocate does the rest.
 func beginHuge(fd int, control []byte) {
-	if len(control) < 2*hugeBytes { // one block: a few hundred pages, which the processor keeps in mind
+	if len(control) < 2*hugeBytes { // a few hundred pages fit the processor's cache of page table entries
 		return
 	}
 	began := hugeClock()
 	for at := 0; at+hugeBytes <= len(control); at += hugeBytes {
-		if collapse(fd, uint64(at), control[at:at+hugeBytes]) != nil || hugeClock()-began > hugeSlow*time.Duration(1+at/hugeBytes) {
+		if collapse(fd, uint64(at), control[at:at+hugeBytes]) != nil ||
+			hugeClock()-began > hugeSlow*time.Duration(1+at/hugeBytes) {
 			return
 		}
 	}
 }
 
-// collapse makes a block of a file, mapped at block, one huge page, whether it has small pages or none. Errors of the system. The kernel does so for a block that has a page at least.
+// collapse makes a block of a file, mapped at block, one huge page. The kernel collapses only a
+// block with at least one page, so collapse allocates one first. It returns errors of the system.
 func collapse(fd int, offset uint64, block []byte) error {
 	if err := allocate(fd, offset, 4096, nil); err != nil {
 		return err
@@ -97,5 +108,5 @@ func collapse(fd int, offset uint64, block []byte) error {
 	return adviseHuge(block)
 }
 
-// adviseHuge is the system call; a variable for tests.
+// adviseHuge is the system call. Tests replace it.
 var adviseHuge = func(block []byte) error { return unix.Madvise(block, unix.MADV_COLLAPSE) }

@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/internal/hugepage"
 )
 
-// timeStands has the clock of huge pages stand still, so that no block is late however busy the machine is.
+// timeStands stops the clock of huge pages, so that no block is late on a busy machine.
 func timeStands(t *testing.T) { setClock(t, func() time.Duration { return 0 }) }
 
 func setClock(t *testing.T, clock func() time.Duration) {
@@ -23,7 +23,8 @@ func setClock(t *testing.T, clock func() time.Duration) {
 	t.Cleanup(func() { hugeClock = old })
 }
 
-// fragmented skips the test, with the reason, when the kernel refuses a huge page that it does not give to the test's own file either.
+// fragmented skips the test, with the reason, when the kernel refuses a huge page for the test's
+// own file too.
 func fragmented(t *testing.T) {
 	ask := adviseHuge
 	adviseHuge = func(block []byte) error {
@@ -46,7 +47,8 @@ func wantHuge(t testing.TB, what string, memory []byte, want uint64) {
 	}
 }
 
-// Ensure that both maps of a segment, whoever made them, begin where huge pages of the file can be mapped, unless they are shorter than one.
+// Ensure that both maps of each segment begin where huge pages can be mapped, unless they are
+// smaller than one.
 func TestMapsAreAligned(t *testing.T) {
 	for _, o := range []Options{small(), {Name: "large", Samples: 400_000, SampleBytes: 200}} {
 		o.Dir = tempDir(t)
@@ -56,21 +58,24 @@ func TestMapsAreAligned(t *testing.T) {
 			t.Fatal(err)
 		}
 		closeLater(t, fd)
-		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}), open(t, s.Path(), OpenOptions{ReadOnly: true})} {
+		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}),
+			open(t, s.Path(), OpenOptions{ReadOnly: true})} {
 			for what, memory := range map[string][]byte{"control part": s.control, "payload": s.payload} {
 				if at := uintptr(unsafe.Pointer(&memory[0])); at%hugeBytes != 0 && len(memory) >= hugeBytes {
 					t.Errorf("attachment %d of %q: the %s is at %#x", k, o.Name, what, at)
 				}
 			}
-			if s.PayloadOffset%hugeBytes != 0 || uint64(len(s.control)) != s.PayloadOffset || uint64(len(s.payload)) != s.PayloadBytes {
+			if s.PayloadOffset%hugeBytes != 0 || uint64(len(s.control)) != s.PayloadOffset ||
+				uint64(len(s.payload)) != s.PayloadBytes {
 				t.Errorf("maps of %d and %d bytes: %+v", len(s.control), len(s.payload), s.Geometry)
 			}
 		}
 	}
 }
 
-// Ensure that the control part is huge pages from the beginning, that every block of the payload is one as soon as the place that it begins in is taken, that other blocks are left
-// alone, that others who attach have the same pages, and that whoever may not write takes none.
+// Ensure that the control part has huge pages from the beginning, and that a block of the payload
+// gets one when a place that begins in it is taken. Other blocks stay. Others that attach have the
+// same pages. A client that may not write takes none.
 func TestTakeHuge(t *testing.T) {
 	hugepage.Need(t)
 	fragmented(t)
@@ -99,7 +104,8 @@ func TestTakeHuge(t *testing.T) {
 	allocated(0)
 	s.TakeHuge(3*m, 3*m, nil)
 	allocated(2 * m)
-	if n, err := s.WritePayload(bytes.Repeat([]byte{7}, 2*m), m); n != 2*m || err != nil { // so that block 1, from 2 MiB on, is half full
+	// so that block 1, from 2 MiB on, is half full
+	if n, err := s.WritePayload(bytes.Repeat([]byte{7}, 2*m), m); n != 2*m || err != nil {
 		t.Fatal(n, err)
 	}
 	allocated(4 * m)
@@ -122,10 +128,11 @@ func TestTakeHuge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heap.TakeHuge(0, 12*m, nil) // nothing to ask the kernel about
+	heap.TakeHuge(0, 12*m, nil) // nothing to ask the kernel for
 }
 
-// Ensure that creating a segment looks for no more huge pages once they come slowly, and takes small ones instead.
+// Ensure that Create stops asking for huge pages when they come slowly, and uses small ones
+// instead.
 func TestHugePagesTooSlow(t *testing.T) {
 	hugepage.Need(t)
 	fragmented(t)
@@ -138,7 +145,8 @@ func TestHugePagesTooSlow(t *testing.T) {
 	}
 }
 
-// Ensure that a process which the kernel refuses huge pages creates, fills and reads the same with small ones, and asks after a pause only.
+// Ensure that a process whose huge pages the kernel refuses creates, fills and reads in the same
+// way with small ones, and asks again only after a pause.
 func TestHugeRefused(t *testing.T) {
 	hugepage.Refuse(t)
 	const m = 1 << 20
@@ -165,10 +173,12 @@ func TestHugeRefused(t *testing.T) {
 	}
 }
 
-// Ensure that an administrator who wants no huge pages gets none, nor does a kernel that has none.
+// Ensure that an administrator can forbid huge pages, and that a kernel without them gets no
+// requests.
 func TestHugePagesAllowed(t *testing.T) {
 	const name = "sys/kernel/mm/transparent_hugepage/enabled"
-	for text, allowed := range map[string]bool{"always [madvise] never\n": true, "[always] madvise never\n": true, "always madvise [never]\n": false, "": false} {
+	for text, allowed := range map[string]bool{"always [madvise] never\n": true, "[always] madvise never\n": true,
+		"always madvise [never]\n": false, "": false} {
 		if got := files(t, map[string]string{name: text}).hugePagesAllowed(); got != allowed {
 			t.Errorf("%q: %v", text, got)
 		}
@@ -178,14 +188,15 @@ func TestHugePagesAllowed(t *testing.T) {
 	}
 }
 
-// Ensure that asking goes on while it is quick, and waits 50 times as long as a slow or refused request took.
+// Ensure that requests continue while they are quick, and pause for 50 times the duration of a slow
+// or refused one.
 func TestHugePace(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name string
 		took time.Duration
 		err  error
-		wait time.Duration // from its end on
+		wait time.Duration // after its end
 	}{
 		{"quick", ms, nil, 0},
 		{"almost slow", 20 * ms, nil, 0},

@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// The constants of this file are the segment's format, as docs/spec/segment.md specifies it, and the only place where it is written
-// by hand in code: cclient/stocached_layout.h is generated from them. Changing any of them makes another format.
+// The constants of this file are the format of the segment, as docs/spec/segment.md specifies it.
+// cclient/stocached_layout.h is generated from them. A change of any constant makes another format.
 
 //go:generate go run ../internal/layoutheader -o ../cclient/stocached_layout.h
 //go:generate go test -run TestGolden -update .
@@ -33,9 +33,9 @@ const (
 	UnitBytes        = 64 // of an arena
 )
 
-// Limits of the format: what its bit fields and tables can hold.
+// Limits of the format: what bit fields and tables can hold.
 const (
-	MaxClientRecords = 4095            // owner numbers have 12 bits, 0 is nobody
+	MaxClientRecords = 4095            // owner numbers have 12 bits, 0 is no owner
 	MaxSlots         = 1<<32 - 2       // places have 32 bits, 0 is none
 	MaxSamples       = 1 << 40         // keeps every offset far from overflow
 	MaxSampleBytes   = 1<<32 - 1       // lengths have 32 bits
@@ -100,7 +100,7 @@ const (
 	FlagsKnown     = 1<<4 - 1
 )
 
-// Offsets of the control words in the file, and the bytes that are locked.
+// Offsets of the control words in the file, and of the bytes that clients lock.
 const (
 	UsersLockByte     = 4096
 	ServerLockByte    = 4097
@@ -137,16 +137,22 @@ const (
 	DefaultClientRecords = 1024 // 2 MiB of table: 8 ranks x 64 workers x 2 loaders
 )
 
-// Rules about memory that both implementations follow (docs/spec/segment.md, Memory); not part of the format.
+// Rules about memory for all implementations (docs/spec/segment.md, Memory); not part of the
+// format.
 const (
-	HeadroomMax     = 1 << 30   // left free in the tmpfs for others: a tenth of it, at most this
-	HeadroomDivisor = 10        // ...
-	FloorMin        = 128 << 20 // left available in every cgroup and the machine: a sixteenth of its limit, within these two
-	FloorMax        = 1 << 30   // ...
-	FloorDivisor    = 16        // ...
-	GrantMax        = 64 << 20  // what one look at memory allows to be filled: a sixteenth of what is usable, at most this
-	GrantDivisor    = 16        // ...
-	FillDivisor     = 4         // a single fill may take a quarter of what is usable
+	// Headroom: a tenth of the tmpfs, at most HeadroomMax, stays free for others.
+	HeadroomMax     = 1 << 30
+	HeadroomDivisor = 10
+	// Floor: a sixteenth of the limit, between FloorMin and FloorMax, stays available in each
+	// cgroup and in the machine.
+	FloorMin     = 128 << 20
+	FloorMax     = 1 << 30
+	FloorDivisor = 16
+	// Grant: one check of the memory lets clients fill a sixteenth of what is usable, at most
+	// GrantMax.
+	GrantMax     = 64 << 20
+	GrantDivisor = 16
+	FillDivisor  = 4 // a single fill may take a quarter of what is usable
 )
 
 // Kinds of client.
@@ -160,7 +166,7 @@ const (
 // Counter is the position of a counter in a stripe.
 type Counter int
 
-// The counters, in their order in a stripe. docs/spec/segment.md says what each counts.
+// The counters, in their order in a stripe. docs/spec/segment.md explains each.
 const (
 	Hits Counter = iota
 	Misses
@@ -183,18 +189,20 @@ var counterNames = [CounterCount]string{
 	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed",
 }
 
-// String returns the counter's name as docs/spec/segment.md spells it.
+// String returns the counter's name in docs/spec/segment.md.
 func (c Counter) String() string { return counterNames[c] }
 
-// Signature mixes every size that two builds must agree on. A segment of another signature is refused.
+// Signature mixes all sizes that two builds must agree on. Attach refuses a segment with another
+// signature.
 func Signature() uint32 {
-	text := fmt.Sprintf("header %d control %d record %d claims %d x %d stripes %d x %d index %d sum %d slot %d unit %d field %d x %d align %d",
+	text := fmt.Sprintf("header %d control %d record %d claims %d x %d stripes %d x %d index %d sum %d slot %d unit "+
+		"%d field %d x %d align %d",
 		HeaderBytes, ControlBytes, ClientRecordBytes, ClaimsPerClient, ClaimBytes, CounterStripes, CounterStripeBytes,
 		IndexRecordBytes, SumRecordBytes, SlotRecordBytes, UnitBytes, FieldBytes, MaxFields, PayloadAlign)
 	return crc32.Checksum([]byte(text), Castagnoli)
 }
 
-// Castagnoli is the table of CRC-32C, the one checksum of the format.
+// Castagnoli is the table of CRC-32C, the only checksum of the format.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The compiler checks that the parts of a client record and of the header do not overlap.

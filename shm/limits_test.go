@@ -18,8 +18,10 @@ func init() {
 	children["descriptors"] = childDescriptors
 }
 
-// Ensure that on a tmpfs of 16 MiB: what does not fit is refused with the numbers and leaves nothing behind; what others have been promised counts as taken; and
-// when somebody else fills it, a lazy cache answers FULL and goes on, a reserved one goes on as if nothing had happened. No SIGBUS anywhere.
+// Ensure that on a tmpfs of 16 MiB a cache that does not fit is refused with the numbers and leaves
+// no file, that promises of other caches count, and that after another process fills
+// the tmpfs a lazy cache returns FULL and continues, and a reserved one works as before. No SIGBUS
+// may occur.
 func TestSmallTmpfs(t *testing.T) {
 	dir := mountTmpfs(t, "size=16m")
 	free := func() uint64 {
@@ -35,9 +37,10 @@ func TestSmallTmpfs(t *testing.T) {
 	for _, reserve := range []bool{false, true} {
 		o.Reserve = reserve
 		_, err := Create(o)
-		want(t, err, ErrMemory, "needs 69206016 bytes (66.0 MiB)", "16777216 bytes (16.0 MiB) free", "1677721 bytes (1.6 MiB) of headroom", "other caches (0)", "--size")
+		want(t, err, ErrMemory, "needs 69206016 bytes (66.0 MiB)", "16777216 bytes (16.0 MiB) free",
+			"1677721 bytes (1.6 MiB) of headroom", "other caches (0)", "--size")
 		if entries, _ := os.ReadDir(dir); len(entries) != 0 || free() != whole {
-			t.Errorf("left behind: %v, %d bytes free of %d", entries, free(), whole)
+			t.Errorf("left over: %v, %d bytes free of %d", entries, free(), whole)
 		}
 	}
 
@@ -48,7 +51,8 @@ func TestSmallTmpfs(t *testing.T) {
 	}
 	o.Name = "second"
 	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
-	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free", "6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
+	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
+		"6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
 	others := promises{}
 	others.addNamed(dir)
 	if n, caches := others.sum(level{}); n != 6<<20 || caches != 1 {
@@ -95,7 +99,7 @@ func TestSmallTmpfs(t *testing.T) {
 // fillUp takes every free page of a tmpfs.
 func fillUp(t *testing.T, dir string) string {
 	t.Helper()
-	path := filepath.Join(dir, "somebody else's")
+	path := filepath.Join(dir, "another user's")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +115,8 @@ func fillUp(t *testing.T, dir string) string {
 	}
 }
 
-// Ensure that a creation which finds the tmpfs full only while it takes its pages, since another was faster, fails as one that does not fit and keeps nothing.
+// Ensure that a Create that finds the tmpfs full only when it allocates pages, because another was
+// faster, fails like one that does not fit, and leaves no file.
 func TestFullWhileCreating(t *testing.T) {
 	dir := mountTmpfs(t, "size=16m")
 	o := Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true}
@@ -142,7 +147,8 @@ func TestFullWhileCreating(t *testing.T) {
 	}
 }
 
-// Ensure that on a tmpfs mounted read-only a cache is attached read-only, and nothing is created or removed.
+// Ensure that a cache on a read-only tmpfs is attached read-only, and that nothing is created or
+// removed there.
 func TestReadOnlyMount(t *testing.T) {
 	dir := mountTmpfs(t, "size=16m")
 	o := small()
@@ -173,7 +179,8 @@ func TestReadOnlyMount(t *testing.T) {
 	want(t, err, ErrPermission, "read-only file system")
 }
 
-// Ensure that a process which may not write files of the segment's size is refused before a write kills it (SIGXFSZ), and may still read.
+// Ensure that a process with a too small RLIMIT_FSIZE is refused before a write kills it (SIGXFSZ),
+// and may still read.
 func TestFileSizeLimit(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -206,7 +213,8 @@ func childFileSize(args []string) error {
 	return errors.Join(err, s.ReadPayload(make([]byte, 10), 0))
 }
 
-// Ensure that a segment for which the process has no address space is an error with the numbers, and leaves no map behind.
+// Ensure that a segment that exceeds the address space of the process is an error with the numbers,
+// and leaves no map.
 func TestAddressSpaceLimit(t *testing.T) {
 	dir := tempDir(t)
 	runChild(t, "address-space", tempDir(t), sparse(t, dir, Options{Name: "wide", Samples: 64, SampleBytes: 1 << 30}))
@@ -223,7 +231,7 @@ func childAddressSpace(args []string) error {
 	if err := unix.Setrlimit(unix.RLIMIT_AS, &limit); err != nil {
 		return err
 	}
-	for range 1000 { // 2 GiB of control parts, were they not unmapped again
+	for range 1000 { // 2 GiB of control parts, if they stayed mapped
 		if _, err := Open(args[1], OpenOptions{}); expect(err, ErrMemory, "68719476736 bytes of payload", "ulimit -v") != nil {
 			return fmt.Errorf("open: %w", err)
 		}
@@ -232,7 +240,7 @@ func childAddressSpace(args []string) error {
 	if err != nil {
 		return err
 	}
-	for k := range uint64(2000) { // 2 GiB of what lies around aligned maps, were it not given back, and as much of maps that fail
+	for k := range uint64(2000) { // 2 GiB around aligned maps, if they stayed mapped, and as much of maps that fail
 		other, err := Open(s.Path(), OpenOptions{})
 		if err != nil {
 			return fmt.Errorf("open what fits: %w", err)
@@ -241,7 +249,8 @@ func childAddressSpace(args []string) error {
 			return err
 		}
 		m := mapping{}
-		if m.payload, err = mapPayload(s.file, 0, (k%511+1)*4096); err != nil || m.unmap() != nil { // another length puts it elsewhere
+		// another length lies at another address
+		if m.payload, err = mapPayload(s.file, 0, (k%511+1)*4096); err != nil || m.unmap() != nil {
 			return fmt.Errorf("map a part: %w", err)
 		}
 		if _, err := mapAligned(-1, 0, 2<<20, unix.PROT_READ); !errors.Is(err, unix.EBADF) {
@@ -251,7 +260,7 @@ func childAddressSpace(args []string) error {
 	return s.Close()
 }
 
-// sparse writes a segment that only has its header page, whatever memory there is: for what never looks further.
+// sparse writes a segment that has only its header page, of any size: for code that reads no more.
 func sparse(t testing.TB, dir string, o Options) string {
 	t.Helper()
 	h, g, err := o.plan()
@@ -269,7 +278,8 @@ func sparse(t testing.TB, dir string, o Options) string {
 	return path
 }
 
-// Ensure that running out of descriptors at any step is an error with its errno and leaves nothing behind, no file and no descriptor.
+// Ensure that a lack of descriptors at any step is an error with its errno, and leaves no file and
+// no descriptor.
 func TestDescriptorLimit(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -329,11 +339,12 @@ func childDescriptors(args []string) error {
 			return fmt.Errorf("with %d descriptors: descriptor %d is the lowest free one, it was %d", more, now, before)
 		}
 		if entries, err := os.ReadDir(args[0]); len(entries) != 1 {
-			return fmt.Errorf("with %d descriptors: left behind %v, %v", more, entries, err)
+			return fmt.Errorf("with %d descriptors: left over %v, %v", more, entries, err)
 		}
 	}
 	if created == 0 || created > 10 || opened == 0 || opened > 11 {
-		return fmt.Errorf("created %d times and opened %d times of 12: the limit was never, or always, in the way", created, opened)
+		return fmt.Errorf("created %d times and opened %d times of 12: the limit was never, or always, in the way",
+			created, opened)
 	}
 	return nil
 }

@@ -12,19 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listed is a cache that was found, attached to by nobody for that.
+// Listed is a cache that List or ListUnnamed found. They do not attach to it.
 type Listed struct {
-	Path      string // a path that Open takes: of the file, or /proc/<pid>/fd/<fd> of a cache without a name
-	PIDs      []int  // of a cache without a name: the processes that hold it and may be looked into
-	Allocated uint64 // bytes of pages it has now
+	Path      string // that Open takes: of the file, or /proc/<pid>/fd/<fd> for a cache without a name
+	PIDs      []int  // cache without a name: the readable processes that hold it
+	Allocated uint64 // bytes of its pages
 	FileBytes uint64 // size of the file
-	Err       error  // why it cannot be attached to; what follows is zero then
+	Err       error  // why it cannot be attached to; Header and Geometry are zero then
 	Header
 	Geometry
 }
 
-// List finds the named caches in a directory; "": in DefaultDir. Files that cannot be attached to are listed with their error, other things are not. A directory
-// that does not exist holds none.
+// List finds the named caches in a directory; "" means DefaultDir. It returns each regular file
+// that is no valid cache with an error, and skips other things. A directory that does not exist has
+// none.
 func List(dir string) ([]Listed, error) {
 	if dir == "" {
 		dir = DefaultDir()
@@ -64,7 +65,8 @@ func listDir(dir string) ([]Listed, error) {
 	return found, nil
 }
 
-// ListUnnamed finds the caches without a name, each once, through the descriptors of the processes that this user may look into.
+// ListUnnamed finds the caches without a name, each once, through the descriptors of the processes
+// that this user may read.
 func ListUnnamed() ([]Listed, error) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
@@ -79,7 +81,7 @@ func ListUnnamed() ([]Listed, error) {
 			continue
 		}
 		dir := fmt.Sprintf("/proc/%d/fd", pid)
-		links, _ := os.ReadDir(dir) // another user's, or gone
+		links, _ := os.ReadDir(dir) // another user's process, or it has ended
 		for _, link := range links {
 			path := filepath.Join(dir, link.Name())
 			if target, err := os.Readlink(path); err != nil || !strings.HasPrefix(target, "/memfd:"+memfdPrefix) {
@@ -94,7 +96,7 @@ func ListUnnamed() ([]Listed, error) {
 			if !known {
 				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 				if err != nil {
-					continue // closed meanwhile
+					continue // the process has closed it
 				}
 				k = len(found)
 				at[id] = k
@@ -110,7 +112,7 @@ func ListUnnamed() ([]Listed, error) {
 	return found, nil
 }
 
-// inspect reads a segment's header through a descriptor, mapping nothing.
+// inspect reads a segment's header through a descriptor. It maps nothing.
 func (l *Listed) inspect(fd int) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -21,7 +21,8 @@ func init() {
 	}
 }
 
-// Ensure that a directory's caches are listed with what they are and have, those that cannot be attached to with the reason, and other things not at all.
+// Ensure that List returns a directory's caches with their settings and sizes, invalid ones with
+// the reason, and no other things.
 func TestList(t *testing.T) {
 	dir := tempDir(t)
 	o := small()
@@ -48,7 +49,8 @@ func TestList(t *testing.T) {
 	}
 	for k, s := range map[int]*Segment{1: lazy, 2: s} {
 		l := found[k]
-		if allocated, _ := s.AllocatedBytes(); l.Err != nil || l.Path != s.Path() || l.UUID != s.Header.UUID || l.Geometry != s.Geometry || l.Allocated != allocated || l.FileBytes != s.SegmentBytes {
+		if allocated, _ := s.AllocatedBytes(); l.Err != nil || l.Path != s.Path() || l.UUID != s.Header.UUID ||
+			l.Geometry != s.Geometry || l.Allocated != allocated || l.FileBytes != s.SegmentBytes {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -60,7 +62,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Ensure that caches without a name are found once, with every process that holds them, under a path that Open takes.
+// Ensure that ListUnnamed returns caches without a name once, with all processes that hold them,
+// and a path that Open takes.
 func TestListUnnamed(t *testing.T) {
 	s := create(t, Options{Samples: 3, SampleBytes: 10, Fingerprint: "mine"})
 	find := func() *Listed {

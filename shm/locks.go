@@ -2,25 +2,33 @@ package shm
 
 import "runtime"
 
-// Locks are one client's locks on one segment: a description of its own, which is one owner (docs/spec/protocol.md, Who is alive). It holds the shared
-// users lock from NewLocks to Close. Safe for any number of goroutines, except that Close MUST be the last call.
+// Locks are the locks of one client on one segment. Each Locks is one lock description and one
+// owner (docs/spec/protocol.md, Who is alive). It holds the shared users lock from NewLocks to
+// Close. It is safe for concurrent use, but Close MUST be the last call.
 type Locks interface {
-	// TryLock tries the lock of a client record. false: a live client holds it, through another Locks. A record that this Locks holds already is true.
+	// TryLock tries the lock of a client record. It returns false if a live client holds it through
+	// another Locks, and true if this Locks holds it already.
 	TryLock(record uint32) (bool, error)
 	// Unlock releases the lock of a client record.
 	Unlock(record uint32) error
-	// TryServer tries the server lock: who holds it fills the cache for others, and there is one such at a time. false: another Locks holds it. It is kept until Close.
+	// TryServer tries the server lock: its holder fills the cache for others, one at a time. It
+	// returns false if another Locks holds it. Close releases it.
 	TryServer() (bool, error)
-	// LastUser tries to turn the shared users lock into an exclusive one. true: nobody else uses the segment, and nobody can begin to until Close,
-	// which MUST follow. false: there are others; the shared lock is still held.
+	// LastUser tries to turn the shared users lock into an exclusive one. true: no other client
+	// uses the segment, and none can attach until Close, which MUST follow. false: there are other
+	// users, and the shared lock stays.
 	LastUser() (bool, error)
-	// Close gives up all locks at once, as death does.
+	// Close releases all locks at once, like the end of the process.
 	Close() error
 }
 
-// NewLocks opens a lock description and takes the shared users lock: the segment's client from here on. ErrReadOnly for a segment attached
-// read-only, and where the process cannot open the file once more (neither through /proc nor by its path); ErrNotFound when a segment that was opened by name has lost it before the first
-// NewLocks (its last user took it along: open the name again); ErrTimeout when a last user stands still between locking and removing.
+// NewLocks opens a lock description and takes the shared users lock. The caller is a client of the
+// segment from then on.
+//
+// Errors: ErrReadOnly for a segment attached read-only, or if the process cannot open the file
+// again through /proc or by path. ErrNotFound if the segment was opened by name and its last user
+// removed that name before the first NewLocks: open the name again. ErrTimeout if the last user
+// stops between locking and removing.
 func (s *Segment) NewLocks() (Locks, error) {
 	defer runtime.KeepAlive(s)
 	s.mu.Lock()
@@ -44,15 +52,16 @@ func (s *Segment) NewLocks() (Locks, error) {
 	return l, nil
 }
 
-// Probe says who is alive on a segment at one moment.
+// Probe says which locks of a segment are held at one moment.
 type Probe struct {
 	Records []uint32 // client records whose lock is held, ascending
-	Users   bool     // somebody holds the users lock
-	Server  bool     // somebody holds the server lock
+	Users   bool     // a client holds the users lock
+	Server  bool     // a client holds the server lock
 }
 
-// ProbeLocks asks the kernel who holds which lock. It takes none and so disturbs nobody; works read-only. Locks of this process count like all others, because
-// they are held by descriptions other than the data descriptor, which asks.
+// ProbeLocks asks the kernel who holds which lock. It takes no lock, and works read-only. It counts
+// the locks of this process too: they belong to other descriptions than the data descriptor,
+// through which it asks.
 func (s *Segment) ProbeLocks() (Probe, error) {
 	if s.heap != nil {
 		return s.heap.probe(), nil

@@ -9,25 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileLocks is a lock description: opened by this process for nothing else, close-on-exec, never mapped, duplicated, sent or written through. So
-// the kernel closes it, and frees its locks, exactly when this process dies or closes it.
+// fileLocks is a lock description. This process opened it for locks only: it is close-on-exec, and
+// never mapped, duplicated, sent or written through. So the kernel frees its locks exactly when
+// this process dies or closes it.
 type fileLocks struct {
-	mu sync.Mutex // protects file against a lock call on a number that Close has given back
+	mu sync.Mutex // protects fd: no lock call may use a number that Close has given back
 	fd int        // -1: closed
 }
 
-// leaveTimeout bounds the wait for a last user between its exclusive lock and its exit: microseconds, unless it was stopped there.
+// leaveTimeout bounds the wait for a last user between its exclusive lock and its exit. That takes
+// microseconds, unless the process is stopped.
 const leaveTimeout = 5 * time.Second
 
-// lockFile opens a lock description for the file behind fd and takes the shared users lock. With checkName, a file that has lost its
-// name meanwhile is ErrNotFound.
+// lockFile opens a lock description for the file of fd and takes the shared users lock. With
+// checkName it returns ErrNotFound for a file that has lost its name.
 func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
 	own, err := reopen(fd, path)
 	if err != nil {
-		return nil, fail(ErrReadOnly, "a client needs a lock description of its own: %w; mount /proc, or attach read-only", err)
+		return nil, fail(ErrReadOnly,
+			"a client needs a lock description of its own: %w; mount /proc, or attach read-only", err)
 	}
 	l := &fileLocks{fd: own}
-	_ = unix.Flock(own, unix.LOCK_SH|unix.LOCK_NB) // so that /proc/locks names this process; nobody waits for it, and without it nothing else changes
+	// With this lock /proc/locks names this process. No process waits for it, and its failure is
+	// harmless.
+	_ = unix.Flock(own, unix.LOCK_SH|unix.LOCK_NB)
 	if err := l.use(checkName); err != nil {
 		l.Close()
 		return nil, err
@@ -35,7 +40,8 @@ func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
 	return l, nil
 }
 
-// reopen makes a new description of the file behind fd: through /proc, which works without a name too, else by its path if that still is the same file.
+// reopen makes a new description of the file of fd: through /proc, which needs no name, or by path
+// if that is still the same file.
 func reopen(fd int, path string) (int, error) {
 	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil && path != "" {
@@ -56,7 +62,7 @@ func sameFile(a, b int) bool {
 	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
-// use takes the shared users lock, waiting for a last user who is leaving.
+// use takes the shared users lock. It waits for a last user that is leaving.
 func (l *fileLocks) use(checkName bool) error {
 	for deadline := time.Now().Add(leaveTimeout); ; time.Sleep(time.Millisecond) {
 		ok, err := l.set(unix.F_RDLCK, UsersLockByte)
@@ -76,7 +82,8 @@ func (l *fileLocks) use(checkName bool) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fail(ErrTimeout, "the last user has held the users lock for %v: it was stopped while leaving; continue or end it", leaveTimeout)
+			return fail(ErrTimeout,
+				"the last user has held the users lock for %v: it was stopped while leaving; continue or end it", leaveTimeout)
 		}
 	}
 }
@@ -107,7 +114,8 @@ func (l *fileLocks) Close() error {
 	return nil
 }
 
-// set changes the lock of one byte; false when another description is in the way.
+// set changes the lock of one byte. It returns false if another description holds a conflicting
+// lock.
 func (l *fileLocks) set(kind int16, at int64) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +136,7 @@ func (l *fileLocks) set(kind int16, at int64) (bool, error) {
 	}
 }
 
-// probeFile asks through a description that holds no locks itself.
+// probeFile asks through a description that holds no locks.
 func probeFile(fd int, records uint32) (Probe, error) {
 	var p Probe
 	for _, b := range []struct {
@@ -141,7 +149,8 @@ func probeFile(fd int, records uint32) (Probe, error) {
 		}
 		*b.held = held
 	}
-	// The kernel names one lock in a range, and not the lowest: what is left on both sides of it is asked about in turn. Free stretches cost one call.
+	// The kernel names one lock in a range, not always the lowest. So probe the rest on both sides
+	// of it. A range without locks costs one call.
 	type span struct{ from, to int64 }
 	for todo := []span{{RecordLockByte(0), RecordLockByte(records) - 1}}; len(todo) > 0; {
 		s := todo[len(todo)-1]
@@ -156,7 +165,8 @@ func probeFile(fd int, records uint32) (Probe, error) {
 		if !held {
 			continue
 		}
-		for r := (max(from, s.from) - RecordLockByte(0) + ClientRecordBytes - 1) / ClientRecordBytes; RecordLockByte(uint32(r)) <= min(to, s.to); r++ {
+		first := (max(from, s.from) - RecordLockByte(0) + ClientRecordBytes - 1) / ClientRecordBytes
+		for r := first; RecordLockByte(uint32(r)) <= min(to, s.to); r++ {
 			p.Records = append(p.Records, uint32(r))
 		}
 		todo = append(todo, span{s.from, from - 1}, span{to + 1, s.to})
@@ -165,7 +175,7 @@ func probeFile(fd int, records uint32) (Probe, error) {
 	return p, nil
 }
 
-// firstLock returns the bounds, both inclusive, of some lock in from..to.
+// firstLock returns the inclusive bounds of one lock in from..to.
 func firstLock(fd int, from, to int64) (first, last int64, held bool, err error) {
 	for {
 		lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET, Start: from, Len: to - from + 1}

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// heapLocks stands in for the kernel on a heap segment: record locks and users, each by owner.
+// heapLocks simulates the kernel's locks for a heap segment.
 type heapLocks struct {
-	mu        sync.Mutex // protects what follows
+	mu        sync.Mutex // protects the fields below
 	records   map[uint32]*heapOwner
 	users     map[*heapOwner]bool
-	server    *heapOwner // who holds the server lock
+	server    *heapOwner // holder of the server lock
 	exclusive *heapOwner // the last user, until it closes
 }
 

@@ -52,7 +52,8 @@ func mustProbe(t *testing.T, s *Segment, users bool, records ...uint32) {
 	}
 }
 
-// Ensure that two Locks in one process are two clients, that a lock is given back by Unlock and by Close, and that a probe sees all of it and changes nothing.
+// Ensure that two Locks in one process are two clients, that Unlock and Close release a lock, and
+// that a probe sees all locks and changes none.
 func TestLocks(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Segment) {
 		mustProbe(t, s, s.first != nil) // a creator uses its segment before it has a name
@@ -95,7 +96,7 @@ func TestLocks(t *testing.T) {
 	})
 }
 
-// Ensure that a probe finds each of many locks in a full table, whatever the order in which they were taken.
+// Ensure that a probe finds each of many locks in a full table, in any order of locking.
 func TestProbeMany(t *testing.T) {
 	o := small()
 	o.Dir, o.ClientRecords = tempDir(t), MaxClientRecords
@@ -108,7 +109,7 @@ func TestProbeMany(t *testing.T) {
 		held = append(held, r)
 	}
 	one := locks(t, s)
-	for r := uint32(1000); r < 1020; r++ { // neighbours of one owner, which the kernel keeps apart
+	for r := uint32(1000); r < 1020; r++ { // neighbours of one owner; the kernel keeps them separate
 		if ok, _ := one.TryLock(r); ok {
 			held = append(held, r)
 		}
@@ -133,7 +134,8 @@ func TestLocksRefused(t *testing.T) {
 	}
 }
 
-// Ensure that the lock description is close-on-exec and not the data description, so that neither an exec nor a child that inherits the data descriptor keeps it alive.
+// Ensure that the lock description is close-on-exec and not the data description, so that neither
+// exec nor a child with the data descriptor keeps it.
 func TestLockDescriptionIsOwn(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -147,7 +149,7 @@ func TestLockDescriptionIsOwn(t *testing.T) {
 	if l.fd == s.FD() {
 		t.Error("the lock description is the data description")
 	}
-	// A child that inherits the data descriptor lives on after the locks are closed: they must be free.
+	// A child that inherits the data descriptor outlives the locks, which must be free.
 	data := os.NewFile(uintptr(dup(t, s.FD())), "data")
 	defer data.Close()
 	cmd := exec.Command("sleep", "60")
@@ -171,8 +173,9 @@ func dup(t *testing.T, fd int) int {
 	return own
 }
 
-// Trap 1, shown and avoided: a description that a child inherits keeps its dead parent's lock, and makes a live parent look dead to the child. Ours is not inherited, and
-// probes through a description of one's own tell both apart.
+// Trap 1, shown and avoided: a description that a child inherits keeps the lock of its dead parent,
+// and makes a live parent look dead to the child. Ours is not inherited, and a probe through
+// another description sees both correctly.
 func TestInheritedDescriptionTrap(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -186,19 +189,19 @@ func TestInheritedDescriptionTrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("sleep", "60")
-	cmd.ExtraFiles = []*os.File{inherited} // what fork would do to any description
+	cmd.ExtraFiles = []*os.File{inherited} // like fork for any description
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Through the inherited description the living parent looks dead ...
+	// Through the inherited description the live parent looks dead ...
 	lock = unix.Flock_t{Type: unix.F_WRLCK, Start: RecordLockByte(2), Len: 1}
 	if err := unix.FcntlFlock(inherited.Fd(), unix.F_OFD_GETLK, &lock); err != nil || lock.Type != unix.F_UNLCK {
 		t.Errorf("probe through the inherited description: %+v, %v", lock, err)
 	}
-	// ... through one's own it does not.
+	// ... through another one it does not.
 	mustProbe(t, s, true, 2)
 	mustTry(t, locks(t, s), 2, false)
-	// The parent is gone, its child keeps the lock: a dead owner that looks alive.
+	// The parent has ended, and its child keeps the lock: a dead owner that looks alive.
 	inherited.Close()
 	mustProbe(t, s, true, 2)
 	cmd.Process.Kill()
@@ -206,7 +209,7 @@ func TestInheritedDescriptionTrap(t *testing.T) {
 	mustTry(t, locks(t, s), 2, true)
 }
 
-// Ensure that the kernel frees the locks of a killed process, and not before it is gone.
+// Ensure that the kernel frees the locks of a killed process, and not earlier.
 func TestKilledClient(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -225,7 +228,7 @@ func TestKilledClient(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	mustTry(t, mine, 1, false)
-	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil { // stopped is alive
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil { // a stopped process is alive
 		t.Fatal(err)
 	}
 	mustTry(t, mine, 1, false)
@@ -256,8 +259,9 @@ func childClient(args []string) error {
 	return nil
 }
 
-// Ensure that who opens a cache by name while its last user removes it gets ErrNotFound and not a cache that nobody else will ever see, that who is attached already
-// registers as often as it likes, and that Remove leaves another file of that name alone.
+// Ensure that a process that opens a cache by name while its last user removes it gets ErrNotFound,
+// and not a cache that no other process will see. An attached process may register any number of
+// times. Remove does not remove another file of that name.
 func TestLastUserRace(t *testing.T) {
 	o := small()
 	o.Dir, o.UnlinkLast = tempDir(t), true
@@ -269,7 +273,7 @@ func TestLastUserRace(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := late.NewLocks() // meets the exclusive lock: waits for what the last user does
+		_, err := late.NewLocks() // meets the exclusive lock: waits for the last user
 		done <- err
 	}()
 	time.Sleep(20 * time.Millisecond)
@@ -296,11 +300,11 @@ func TestLastUserRace(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.Close()
-	locks(t, attached) // had locks before: goes on without a name
+	locks(t, attached) // had locks before: continues without a name
 	first.Close()
 }
 
-// Ensure that a last user who only looked (gc, dry run) keeps nobody out.
+// Ensure that a last user that only checked (gc, dry run) does not keep others out.
 func TestLastUserLooksOnly(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -313,7 +317,8 @@ func TestLastUserLooksOnly(t *testing.T) {
 	locks(t, open(t, s.Path(), OpenOptions{}))
 }
 
-// Ensure that the creator is a user before the file has a name: at no moment could another process be its last user.
+// Ensure that the creator is a user before the file has a name: at no moment could another process
+// be the last user.
 func TestCreatorIsUser(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
@@ -323,7 +328,7 @@ func TestCreatorIsUser(t *testing.T) {
 		t.Fatal(last, err)
 	}
 	before := descriptors(t)
-	l := locks(t, s) // the description that was opened then
+	l := locks(t, s) // the description that was opened at creation
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors, were %d", after, before)
 	}

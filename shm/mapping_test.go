@@ -20,7 +20,7 @@ func init() {
 	children["lock-all"] = childLockAll
 }
 
-// flagsOf are those of the mapping that begins where a region does, as the kernel shows them.
+// flagsOf returns the kernel's flags of the mapping that begins where a region does.
 func flagsOf(region []byte) ([]string, error) {
 	text, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
@@ -35,7 +35,7 @@ func flagsOf(region []byte) ([]string, error) {
 	return strings.Fields(line), nil
 }
 
-// Ensure that core dumps leave the payload out, however small, and no other part.
+// Ensure that core dumps leave out the payload of any size, and no other part.
 func TestPayloadIsNotDumped(t *testing.T) {
 	for _, samples := range []uint64{4, 4096} {
 		s := create(t, Options{Samples: samples, SampleBytes: 4096})
@@ -50,7 +50,8 @@ func TestPayloadIsNotDumped(t *testing.T) {
 	}
 }
 
-// Ensure that a process which dies with 11 of 1024 MiB stored leaves a core with the control part and without payload, and that the dump takes no page of the cache.
+// Ensure that a process that dies with 11 of 1024 MiB stored leaves a core with the control part
+// and without the payload, and that the dump allocates no page of the cache.
 func TestCore(t *testing.T) {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err != nil {
@@ -59,7 +60,8 @@ func TestCore(t *testing.T) {
 	if strings.ContainsAny(string(pattern[:1]), "|/") {
 		t.Skip("NOT TESTED HERE: core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core")
 	}
-	s := create(t, Options{Samples: 1024, SampleBytes: 1 << 20}) // without a name: the kernel dumps maps of files that have a name only if it is told to
+	// without a name: by default the kernel does not dump maps of files with a name
+	s := create(t, Options{Samples: 1024, SampleBytes: 1 << 20})
 	dir := t.TempDir()
 	cmd, out := child("die-with-core", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.FD()))
 	cmd.Dir = dir
@@ -115,7 +117,8 @@ func childDieWithCore(args []string) error {
 	return errors.Join(unix.Kill(os.Getpid(), unix.SIGSEGV), unix.Pause())
 }
 
-// Ensure that a program which locks all its memory, also what it maps later, does not take the whole cache with it, and can use it.
+// Ensure that a program that locks all its memory, future maps too, does not allocate the whole
+// cache, and can use it.
 func TestLockedMemory(t *testing.T) {
 	cmd, out := child("lock-all")
 	if err := cmd.Run(); err != nil {

@@ -13,60 +13,66 @@ import (
 	"strings"
 )
 
-// room is one limit on memory and what is left below it, in bytes.
-type room struct {
-	what      string // for people: "the machine (MemAvailable)", "cgroup /a/b (memory.max)"
+// memoryLimit is one limit on memory and the bytes that are free below it.
+type memoryLimit struct {
+	what      string // name in messages: "the machine (MemAvailable)", "cgroup /a/b (memory.max)"
 	total     uint64
 	available uint64
-	level     level // whose limit it is
+	level     level // of the cgroup, or the machine
 }
 
-// level is a cgroup on the way from the top to that of this process; the zero value is the machine.
+// level is a cgroup on the path from the top to the cgroup of this process. The zero value is the
+// machine.
 type level struct {
-	version int // of cgroups, 1 or 2
-	depth   int // 0 for the topmost one that can be seen
+	version int // version of cgroups, 1 or 2
+	depth   int // 0 for the topmost visible cgroup
 }
 
-// floor is what nobody may fill up: a sixteenth of the limit, at least 128 MiB and at most 1 GiB. It is for other memory of the processes, which grows between two looks, and for
-// caches that do not see each other's grants. Past a cgroup's limit a write is not refused: the process is killed.
-func (r *room) floor() uint64 { return min(max(r.total/FloorDivisor, FloorMin), FloorMax) }
+// floor is the memory that fills leave free: a sixteenth of the limit, at least 128 MiB and at most
+// 1 GiB. It covers other memory of the processes, which grows between two checks, and caches that
+// do not see each other's grants. Above a cgroup's limit the kernel does not refuse a write: it
+// kills the process.
+func (r *memoryLimit) floor() uint64 { return min(max(r.total/FloorDivisor, FloorMin), FloorMax) }
 
-// usable is what may be filled: available less floor.
-func (r *room) usable() uint64 {
+// usable returns how much may be filled: available less floor.
+func (r *memoryLimit) usable() uint64 {
 	if r.available < r.floor() {
 		return 0
 	}
 	return r.available - r.floor()
 }
 
-// space is what may be filled, with the numbers.
-func (r *room) space() Space {
-	return Space{r.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s", r.what, size(r.available), size(r.total), size(r.floor()), size(r.usable()))}
+// space returns how much may be filled, with the numbers.
+func (r *memoryLimit) space() Space {
+	return Space{r.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s", r.what,
+		size(r.available), size(r.total), size(r.floor()), size(r.usable()))}
 }
 
-// kernel reads what the kernel says about memory. root is "/" except in tests, which lay out files of their own.
+// kernel reads the kernel's files about memory. root is "/"; tests put files of their own
+// elsewhere.
 type kernel struct{ root string }
 
-// rooms returns every limit that this process is under: the machine, and each cgroup (v1 and v2) from its own up to the root of what it can see.
-// File cache that the kernel can drop counts as available; pages of tmpfs do not, they are what fills it. A limit that cannot be read because its file is missing or forbidden is
-// none; one that cannot be understood is ErrSystem.
-func (k kernel) rooms() ([]room, error) {
+// memoryLimits returns each limit that this process is under: the machine, and each cgroup (v1 and
+// v2) from its own up to the topmost visible one. File cache that the kernel can drop counts as
+// available; pages of tmpfs do not. A limit whose file is missing or forbidden does not count; a
+// file that cannot be parsed is ErrSystem.
+func (k kernel) memoryLimits() ([]memoryLimit, error) {
 	machine, err := k.machine()
 	if err != nil {
 		return nil, err
 	}
 	cgroups, err := k.cgroups()
-	return append([]room{machine}, cgroups...), err
+	return append([]memoryLimit{machine}, cgroups...), err
 }
 
-// tightest returns the room with the least that is usable.
-func (k kernel) tightest() (room, error) {
-	rooms, err := k.rooms()
+// tightest returns the limit with the least usable memory.
+func (k kernel) tightest() (memoryLimit, error) {
+	limits, err := k.memoryLimits()
 	if err != nil {
-		return room{}, err
+		return memoryLimit{}, err
 	}
-	least := rooms[0]
-	for _, r := range rooms[1:] {
+	least := limits[0]
+	for _, r := range limits[1:] {
 		if r.usable() < least.usable() {
 			least = r
 		}
@@ -74,41 +80,42 @@ func (k kernel) tightest() (room, error) {
 	return least, nil
 }
 
-func (k kernel) machine() (room, error) {
+func (k kernel) machine() (memoryLimit, error) {
 	values, err := k.table("/proc/meminfo", "MemTotal:", "MemAvailable:")
 	if err != nil {
-		return room{}, err
+		return memoryLimit{}, err
 	}
 	total, ok := values["MemTotal:"]
 	available, also := values["MemAvailable:"]
 	if !ok || !also {
-		return room{}, fail(ErrSystem, "/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
+		return memoryLimit{}, fail(ErrSystem,
+			"/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
 	}
-	return room{what: "the machine (MemAvailable)", total: total << 10, available: available << 10}, nil
+	return memoryLimit{what: "the machine (MemAvailable)", total: total << 10, available: available << 10}, nil
 }
 
-// hierarchy is where the memory limits of one cgroup version lie for this process.
+// hierarchy says where this process finds the memory limits of one cgroup version.
 type hierarchy struct {
 	mount   string // mount point
-	root    string // the group that is mounted there
-	group   string // of this process, below the mount point; "/" for the topmost it can see
+	root    string // the cgroup that is mounted there
+	group   string // cgroup of this process, below the mount point; "/" for the topmost visible one
 	version int
 }
 
-// level returns where a group on the way to that of this process stands.
+// level returns the level of a cgroup on the path to that of this process.
 func (h *hierarchy) level(group string) level { return level{h.version, len(elements(group))} }
 
-// elements splits a group's path.
+// elements splits the path of a cgroup.
 func elements(group string) []string {
 	return strings.FieldsFunc(group, func(r rune) bool { return r == '/' })
 }
 
-func (k kernel) cgroups() ([]room, error) {
+func (k kernel) cgroups() ([]memoryLimit, error) {
 	hierarchies, err := k.hierarchies()
 	if err != nil {
 		return nil, err
 	}
-	var rooms []room
+	var limits []memoryLimit
 	for _, h := range hierarchies {
 		for group := h.group; ; group = path.Dir(group) {
 			r, err := k.cgroup(h, group)
@@ -116,17 +123,18 @@ func (k kernel) cgroups() ([]room, error) {
 				return nil, err
 			}
 			if r != nil {
-				rooms = append(rooms, *r)
+				limits = append(limits, *r)
 			}
 			if group == "/" {
 				break
 			}
 		}
 	}
-	return rooms, nil
+	return limits, nil
 }
 
-// hierarchies joins /proc/self/cgroup (which group) with /proc/self/mountinfo (where it is mounted, and from which group on).
+// hierarchies joins /proc/self/cgroup (the cgroup of this process) with /proc/self/mountinfo (the
+// mount point, and the cgroup that is mounted there).
 func (k kernel) hierarchies() ([]hierarchy, error) {
 	groups, err := k.groups("self")
 	if err != nil {
@@ -157,7 +165,8 @@ func (k kernel) hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// groups returns the cgroup of a process that its memory is charged to, by the version of cgroups; "": none.
+// groups returns the cgroup that the kernel charges the memory of a process to, by version of
+// cgroups; "": none.
 func (k kernel) groups(pid string) (groups [3]string, err error) {
 	lines, err := k.lines(filepath.Join("/proc", pid, "cgroup"))
 	for _, line := range lines { // 4:memory:/path or 0::/path
@@ -173,7 +182,8 @@ func (k kernel) groups(pid string) (groups [3]string, err error) {
 	return groups, err
 }
 
-// below returns a cgroup's path below the group that is mounted; "/" when it lies outside, as in a container whose /proc shows the host's paths.
+// below returns a cgroup's path below the mounted cgroup. It returns "/" for a path outside, as in
+// a container whose /proc shows the host's paths.
 func below(group, root string) string {
 	if root != "/" {
 		rest, ok := strings.CutPrefix(group, root)
@@ -188,15 +198,17 @@ func below(group, root string) string {
 	return path.Join("/", group)
 }
 
-// cgroup reads one level; nil when it sets no limit.
-func (k kernel) cgroup(h hierarchy, group string) (*room, error) {
-	limits, current, reclaimable := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", []string{"total_active_file", "total_inactive_file"}
+// cgroup reads the limits of one level. It returns nil if that level has no limit.
+func (k kernel) cgroup(h hierarchy, group string) (*memoryLimit, error) {
+	limits, current := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes"
+	reclaimable := []string{"total_active_file", "total_inactive_file"}
 	if h.version == 2 {
-		// Above memory.high a process is not killed but slowed down without bound: a limit as well.
-		limits, current, reclaimable = []string{"memory.max", "memory.high"}, "memory.current", []string{"active_file", "inactive_file"}
+		// memory.high is a limit too: above it the kernel slows a process down without bound.
+		limits, current = []string{"memory.max", "memory.high"}, "memory.current"
+		reclaimable = []string{"active_file", "inactive_file"}
 	}
 	dir := filepath.Join(h.mount, group)
-	r := room{total: unlimited, level: h.level(group)}
+	r := memoryLimit{total: unlimited, level: h.level(group)}
 	for _, name := range limits {
 		limit, err := k.number(filepath.Join(dir, name))
 		if err != nil {
@@ -206,7 +218,7 @@ func (k kernel) cgroup(h hierarchy, group string) (*room, error) {
 			r.total, r.what = limit, fmt.Sprintf("cgroup %s (%s)", group, name)
 		}
 	}
-	if r.total >= 1<<62 { // v1 writes no limit as the largest multiple of a page
+	if r.total >= 1<<62 { // v1 writes "no limit" as the largest multiple of a page
 		return nil, nil
 	}
 	used, err := k.number(filepath.Join(dir, current))
@@ -229,7 +241,7 @@ func (k kernel) cgroup(h hierarchy, group string) (*room, error) {
 
 const unlimited = 1<<64 - 1
 
-// number reads a file of one number; unlimited for "max" and for a file that is not there.
+// number reads a file of one number. It returns unlimited for "max" and for a missing file.
 func (k kernel) number(name string) (uint64, error) {
 	lines, err := k.lines(name)
 	if err != nil || lines == nil {
@@ -246,7 +258,7 @@ func (k kernel) number(name string) (uint64, error) {
 	return 0, fail(ErrSystem, "%s says %q, not a number", name, strings.Join(lines, "\n"))
 }
 
-// table reads the named numbers out of a file of lines "name number".
+// table reads the named numbers from a file of lines "name number".
 func (k kernel) table(name string, keys ...string) (map[string]uint64, error) {
 	lines, err := k.lines(name)
 	if err != nil {
@@ -269,7 +281,7 @@ func (k kernel) table(name string, keys ...string) (map[string]uint64, error) {
 	return values, nil
 }
 
-// lines reads a file; nil when it is missing or forbidden.
+// lines reads a file. It returns nil if the file is missing or forbidden.
 func (k kernel) lines(name string) ([]string, error) {
 	b, err := os.ReadFile(filepath.Join(k.root, name))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -295,7 +307,7 @@ func contains(list, item string) bool {
 	return false
 }
 
-// unescape undoes mountinfo's \040 for space, tab, newline and backslash.
+// unescape decodes mountinfo's escapes, such as \040 for a space.
 func unescape(s string) string {
 	for at := 0; ; at++ {
 		k := strings.IndexByte(s[at:], '\\')

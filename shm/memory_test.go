@@ -15,7 +15,7 @@ import (
 
 func init() { children["in-cgroup"] = childInCgroup }
 
-// files lays out a machine of text files.
+// files makes a machine of text files.
 func files(t *testing.T, content map[string]string) kernel {
 	t.Helper()
 	root := t.TempDir()
@@ -37,14 +37,15 @@ const (
 	mountV1 = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n35 31 0:32 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n36 31 0:33 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 )
 
-// Ensure that limits are found at every level of cgroup v1 and v2, in containers too, that file cache counts as available and tmpfs pages do not, and that no limit is none.
+// Ensure that limits are found at each level of cgroup v1 and v2, in containers too, that file
+// cache counts as available and tmpfs pages do not, and that a missing limit is no limit.
 func TestRooms(t *testing.T) {
 	const g = 1 << 30
-	machine := room{"the machine (MemAvailable)", 16 * g, 8 * g, level{}}
+	machine := memoryLimit{"the machine (MemAvailable)", 16 * g, 8 * g, level{}}
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		want  []room
+		want  []memoryLimit
 	}{
 		{"no cgroups", map[string]string{}, nil},
 		{"v2, limits at two of three levels", map[string]string{
@@ -59,7 +60,8 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory.max":                    "8589934592\n",
 			"sys/fs/cgroup/memory.current":                "8589934593\n",
 			"sys/fs/cgroup/memory.stat":                   "active_file 0\ninactive_file 0\n",
-		}, []room{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)", 8 * g, 0, level{2, 0}}}},
+		}, []memoryLimit{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)",
+			8 * g, 0, level{2, 0}}}},
 		{"v2, high below max", map[string]string{
 			"proc/self/cgroup":               "0::/j\n",
 			"proc/self/mountinfo":            mountV2,
@@ -67,21 +69,21 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/j/memory.high":    "2147483648\n",
 			"sys/fs/cgroup/j/memory.current": "1073741824\n",
 			"sys/fs/cgroup/j/memory.stat":    "active_file 0\n",
-		}, []room{{"cgroup /j (memory.high)", 2 * g, g, level{2, 1}}}},
+		}, []memoryLimit{{"cgroup /j (memory.high)", 2 * g, g, level{2, 1}}}},
 		{"v2 in a container: its own group is the root of what it sees", map[string]string{
 			"proc/self/cgroup":             "0::/\n",
 			"proc/self/mountinfo":          mountV2,
 			"sys/fs/cgroup/memory.max":     "1073741824\n",
 			"sys/fs/cgroup/memory.current": "0\n",
-		}, []room{{"cgroup / (memory.max)", g, g, level{2, 0}}}},
+		}, []memoryLimit{{"cgroup / (memory.max)", g, g, level{2, 0}}}},
 		{"v2, outside of the namespace's root", map[string]string{
 			"proc/self/cgroup":                   "0::/../../other\n",
-			"sys/fs/cgroup/other/memory.max":     "7\n", // another of that name
+			"sys/fs/cgroup/other/memory.max":     "7\n", // another cgroup with that name
 			"sys/fs/cgroup/other/memory.current": "7\n",
 			"proc/self/mountinfo":                mountV2,
 			"sys/fs/cgroup/memory.max":           "1073741824\n",
 			"sys/fs/cgroup/memory.current":       "1\n",
-		}, []room{{"cgroup / (memory.max)", g, g - 1, level{2, 0}}}},
+		}, []memoryLimit{{"cgroup / (memory.max)", g, g - 1, level{2, 0}}}},
 		{"v1, hybrid, with v1's number for no limit at the root", map[string]string{
 			"proc/self/cgroup":    "9:name=systemd:/\n5:cpu,cpuacct:/jobs\n4:memory:/jobs/a\n0::/\n",
 			"proc/self/mountinfo": mountV1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
@@ -90,69 +92,72 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory/jobs/a/memory.stat":           "cache 1\nactive_file 1\ntotal_active_file 268435456\ntotal_inactive_file 268435456\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":        "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":        "5\n",
-		}, []room{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g, level{1, 2}}}},
+		}, []memoryLimit{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g, level{1, 2}}}},
 		{"v1 in a container whose /proc shows the host's paths", map[string]string{
 			"proc/self/cgroup":    "4:memory:/docker/abc/sub\n",
 			"proc/self/mountinfo": "36 31 0:33 /docker/abc /sys/fs/cgroup/memory\\040x rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory x/sub/memory.limit_in_bytes": "1073741824\n",
 			"sys/fs/cgroup/memory x/sub/memory.usage_in_bytes": "73741824\n",
-		}, []room{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, level{1, 1}}}},
+		}, []memoryLimit{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, level{1, 1}}}},
 		{"a mount of another container's group", map[string]string{
 			"proc/self/cgroup": "4:memory:/docker/abcd\n",
-			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // whose name only begins alike
+			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // a name with the same beginning
 			"sys/fs/cgroup/memory/d/memory.usage_in_bytes": "7\n",
 			"proc/self/mountinfo":                          "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "1073741824\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":   "0\n",
-		}, []room{{"cgroup / (memory.limit_in_bytes)", g, g, level{1, 0}}}},
+		}, []memoryLimit{{"cgroup / (memory.limit_in_bytes)", g, g, level{1, 0}}}},
 	} {
 		c.files["proc/meminfo"] = meminfo
-		got, err := files(t, c.files).rooms()
-		if err != nil || fmt.Sprint(got) != fmt.Sprint(append([]room{machine}, c.want...)) {
-			t.Errorf("%s:\n%v (%v), want\n%v", c.name, got, err, append([]room{machine}, c.want...))
+		got, err := files(t, c.files).memoryLimits()
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(append([]memoryLimit{machine}, c.want...)) {
+			t.Errorf("%s:\n%v (%v), want\n%v", c.name, got, err, append([]memoryLimit{machine}, c.want...))
 		}
 	}
 }
 
-// Ensure that numbers which are none are an error that names the file, and not a limit that nobody set.
+// Ensure that text in place of a number is an error that names the file, and no limit.
 func TestRoomsGarbage(t *testing.T) {
-	base := map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/j\n", "proc/self/mountinfo": mountV2, "sys/fs/cgroup/j/memory.max": "100\n",
+	base := map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/j\n", "proc/self/mountinfo": mountV2,
+		"sys/fs/cgroup/j/memory.max":     "100\n",
 		"sys/fs/cgroup/j/memory.current": "10\n", "sys/fs/cgroup/j/memory.stat": "active_file 1\n"}
-	for name, text := range map[string]string{"proc/meminfo": "MemTotal: x kB\nMemAvailable: 5 kB\n", "sys/fs/cgroup/j/memory.max": "-1\n", "sys/fs/cgroup/j/memory.current": "",
+	for name, text := range map[string]string{"proc/meminfo": "MemTotal: x kB\nMemAvailable: 5 kB\n",
+		"sys/fs/cgroup/j/memory.max": "-1\n", "sys/fs/cgroup/j/memory.current": "",
 		"sys/fs/cgroup/j/memory.stat": "active_file many\n"} {
 		broken := map[string]string{}
 		for k, v := range base {
 			broken[k] = v
 		}
 		broken[name] = text
-		_, err := files(t, broken).rooms()
+		_, err := files(t, broken).memoryLimits()
 		want(t, err, ErrSystem, name)
 	}
-	_, err := files(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).rooms()
+	_, err := files(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).memoryLimits()
 	want(t, err, ErrSystem, "MemAvailable")
-	if _, err := files(t, base).rooms(); err != nil {
+	if _, err := files(t, base).memoryLimits(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Ensure that the numbers of this machine can be read at all, and make sense.
+// Ensure that the numbers of this machine can be read and are plausible.
 func TestRoomsHere(t *testing.T) {
-	rooms, err := (kernel{"/"}).rooms()
+	limits, err := (kernel{"/"}).memoryLimits()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rooms {
+	for _, r := range limits {
 		if r.available > r.total || r.total < 16<<20 {
 			t.Errorf("%+v", r)
 		}
 	}
-	t.Logf("%+v", rooms)
+	t.Logf("%+v", limits)
 }
 
-// Ensure that the floor is a sixteenth within its bounds, and that what is below it is not usable.
+// Ensure that the floor is a sixteenth within its bounds, and that memory below it is not usable.
 func TestFloor(t *testing.T) {
-	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20, 16 << 30: 1 << 30, 1 << 40: FloorMax} {
-		r := room{total: total, available: total}
+	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20,
+		16 << 30: 1 << 30, 1 << 40: FloorMax} {
+		r := memoryLimit{total: total, available: total}
 		if r.floor() != floor {
 			t.Errorf("%d: floor %d, want %d", total, r.floor(), floor)
 		}
@@ -165,49 +170,57 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the tightest room, with the numbers in the message.
+// Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the
+// tightest limit, with the numbers in the message.
 func TestBudget(t *testing.T) {
 	const g = 1 << 30
-	machine := room{what: "the machine", total: 64 * g, available: 32 * g}
-	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1, memory: machine.space()}
+	machine := memoryLimit{what: "the machine", total: 64 * g, available: 32 * g}
+	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1,
+		memory: machine.space()}
 	b.need = 3 * g // 20 - 1 of headroom - 16
 	if err := b.check(); err != nil {
 		t.Error(err)
 	}
 	b.need++
-	want(t, b.check(), ErrMemory, "needs 3221225473 bytes", "/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
+	want(t, b.check(), ErrMemory, "needs 3221225473 bytes",
+		"/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
 		"17179869184 bytes (16.0 GiB) that other caches (1)", "leaves 3221225472 bytes (3.0 GiB)", "--size", "stocached gc", "remount")
-	b.promised = 30 * g // more than there is
+	b.promised = 30 * g // more than the size
 	want(t, b.check(), ErrMemory, "leaves 0 bytes")
 	b.tmpfs, b.need = false, 31*g // a memfd: 32 - 1 of floor
 	if err := b.check(); err != nil {
 		t.Error(err)
 	}
 	b.need++
-	want(t, b.check(), ErrMemory, "the machine has 34359738368 bytes (32.0 GiB) available of 68719476736", "floor of 1073741824", "leaves 33285996544", "--size")
+	want(t, b.check(), ErrMemory, "the machine has 34359738368 bytes (32.0 GiB) available of 68719476736",
+		"floor of 1073741824", "leaves 33285996544", "--size")
 	if small := (&budget{size: 64 << 20}).headroom(); small != 64<<20/10 {
 		t.Errorf("headroom of a container's 64 MiB: %d", small)
 	}
 }
 
-// Ensure that what one look grants is a sixteenth of what is above the floor, in whole pages and at most 64 MiB, and that at the floor it is an error with the numbers.
+// Ensure that one check grants a sixteenth of the memory above the floor, in whole pages and at
+// most 64 MiB, and that at the floor it is an error with the numbers.
 func TestGrant(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	at := func(above uint64) kernel {
 		return files(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: 16777216 kB\nMemAvailable: %d kB\n", (1<<30+above)>>10)})
 	}
-	for above, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page, 16 * page: page, 17 * page: page} {
+	for above, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page,
+		16 * page: page, 17 * page: page} {
 		if n, err := at(above).grant(); n != want || err != nil {
 			t.Errorf("%d above the floor: %d, %v; want %d", above, n, err, want)
 		}
 	}
 	for _, above := range []uint64{0, 15 * page} {
 		_, err := at(above).grant()
-		want(t, err, ErrFull, "MemAvailable", fmt.Sprintf("%d bytes (1.0 GiB) available of 17179869184", 1<<30+above), "floor of 1073741824", fmt.Sprintf("leaves %d bytes", above))
+		want(t, err, ErrFull, "MemAvailable", fmt.Sprintf("%d bytes (1.0 GiB) available of 17179869184", 1<<30+above),
+			"floor of 1073741824", fmt.Sprintf("leaves %d bytes", above))
 	}
 }
 
-// Ensure that in a real cgroup of 512 MiB a cache that does not fit is refused before anything is allocated, and that a fill which checks as it should is told FULL and is not killed.
+// Ensure that in a real cgroup of 512 MiB a cache that does not fit is refused before any
+// allocation, and that a fill that draws from its allowance gets FULL and is not killed.
 func TestRealCgroup(t *testing.T) {
 	g := memoryGroup(t, 512<<20)
 	runInGroup(t, g, "in-cgroup", g.LimitFile)
@@ -254,7 +267,7 @@ func childInCgroup(args []string) error {
 	if err != nil {
 		return err
 	}
-	// Others take memory after the check. What is left is not enough for all slots.
+	// Another allocation after the check. The rest is not enough for all slots.
 	other, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err
@@ -280,7 +293,7 @@ func childInCgroup(args []string) error {
 	if filled == 0 {
 		return errors.New("nothing could be filled")
 	}
-	if !strings.Contains(err.Error(), "uncached") {
+	if !strings.Contains(err.Error(), "not cached") {
 		return err
 	}
 	return s.Close()

@@ -9,12 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// Assign says how the samples of a fixed-size cache get their slots. Same numbers as enum stoc_assign.
+// Assign says how the samples of a fixed-size cache get their slots. Its numbers are those of enum
+// stoc_assign.
 type Assign int
 
 const (
-	AssignFirstCome    Assign = iota // any sample that is set while there is room
-	AssignFirstIndices               // sample i < slots has slot i, the others never get one
+	AssignFirstCome    Assign = iota // each sample that is set, while slots are free
+	AssignFirstIndices               // sample i < slots has slot i; other samples have no slot
 )
 
 // String returns the name that the command line takes.
@@ -25,26 +26,41 @@ func (a Assign) String() string {
 	return "first-come"
 }
 
-// Options say what to create. The zero value of each but Samples means something useful; a fixed-size cache needs Fields or SampleBytes.
+// Options describe a new cache. Only Samples is required; a fixed-size cache also needs Fields or
+// SampleBytes.
 type Options struct {
-	Name        string  // 1 to 100 of [A-Za-z0-9._-], the first alphanumeric. "": a sealed memfd, gone with its last process
-	Dir         string  // an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>, made when it is missing. Excludes an empty Name
-	Samples     uint64  // of the dataset; required
-	Limit       uint64  // bytes; the file never exceeds it. 0: room for every sample. Required with Variable
-	Slots       uint64  // exactly so many. 0: as many as Limit holds, at most Samples. Excludes Variable
-	SampleBytes uint64  // without Fields: bytes of a sample (one field "data" of uint8). With Variable: the largest accepted, 0: 4 GiB - 1
+	// Name has 1 to 100 characters of [A-Za-z0-9._-], the first alphanumeric. "": a sealed memfd,
+	// which ends with its last process.
+	Name string
+	// Dir is an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>, which Create makes if
+	// it is missing. Not allowed without Name.
+	Dir     string
+	Samples uint64 // of the dataset; required
+	// Limit is the largest size of the file in bytes. 0: large enough for all samples. Required
+	// with Variable.
+	Limit uint64
+	// Slots is the exact number of slots. 0: as many as Limit allows, at most Samples. Not allowed
+	// with Variable.
+	Slots uint64
+	// SampleBytes without Fields: bytes of a sample (one field "data" of uint8). With Variable: the
+	// largest sample that the cache accepts; 0: 4 GiB - 1.
+	SampleBytes uint64
 	Fields      []Field // see SampleBytes; Offset and Bytes are computed
-	Assign      Assign  // excludes Variable
+	Assign      Assign  // not allowed with Variable
 	Variable    bool    // samples differ in size and lie in an arena
-	Reserve     bool    // take all pages now, so that no fill is ever refused for lack of memory
-	UnlinkLast  bool    // the named cache goes with its last user. Excludes an empty Name, which does so anyway
+	Reserve     bool    // allocate all pages now, so that memory is never short for a fill
+	// UnlinkLast removes the named cache with its last user. Not allowed without Name: an unnamed
+	// cache always ends so.
+	UnlinkLast bool
 
-	ClientRecords uint32                   // clients at a time, at most 4,095. 0: 1,024
-	Fingerprint   string                   // of dataset + transform, at most 64 bytes of UTF-8. "": none
-	Progress      func(done, total uint64) // called in this goroutine while reserving, in bytes. nil: not called
+	ClientRecords uint32 // clients at a time, at most 4,095. 0: 1,024
+	Fingerprint   string // of dataset and transform, at most 64 bytes of UTF-8. "": none
+	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
+	Progress func(done, total uint64)
 }
 
-// validate holds every complaint about options; each names the option. Whether it fits is plan's business.
+// validate returns all complaints about options. Each names its option. plan checks whether the
+// cache fits.
 func (o *Options) validate() error {
 	var complaints []string
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
@@ -57,7 +73,8 @@ func (o *Options) validate() error {
 			complain("dir %q: a cache without a name has no directory; give it a name", o.Dir)
 		}
 		if o.UnlinkLast {
-			complain("unlink-last: a cache without a name always goes with its last process; leave it out or give a name")
+			complain("unlink-last: a cache without a name always goes with its last process; " +
+				"leave it out or give a name")
 		}
 	}
 	if o.Samples < 1 || o.Samples > MaxSamples {
@@ -66,11 +83,13 @@ func (o *Options) validate() error {
 	if o.ClientRecords > MaxClientRecords {
 		complain("client records: %d is more than %d", o.ClientRecords, MaxClientRecords)
 	}
-	if len(o.Fingerprint) > FingerprintBytes || !utf8.ValidString(o.Fingerprint) || strings.ContainsRune(o.Fingerprint, 0) {
+	if len(o.Fingerprint) > FingerprintBytes || !utf8.ValidString(o.Fingerprint) ||
+		strings.ContainsRune(o.Fingerprint, 0) {
 		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
 	}
 	if o.Assign != AssignFirstCome && o.Assign != AssignFirstIndices {
-		complain("assign: %d is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome, AssignFirstIndices)
+		complain("assign: %d is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome,
+			AssignFirstIndices)
 	}
 	if o.SampleBytes > MaxSampleBytes {
 		complain("sample bytes: %d is more than %d", o.SampleBytes, uint64(MaxSampleBytes))
@@ -97,14 +116,15 @@ func (o *Options) validate() error {
 			complain("assign: %s needs samples of one size", o.Assign)
 		}
 		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
-			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it", o.SampleBytes, fieldBytes)
+			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
+				o.SampleBytes, fieldBytes)
 		}
 	} else {
 		switch {
 		case o.Fields == nil && o.SampleBytes == 0:
 			complain("sample bytes: give them, or fields, or make the cache variable-size")
 		case fieldBytes != 0 && o.SampleBytes != 0 && o.SampleBytes != fieldBytes:
-			complain("sample bytes: %d, but the fields make %d; leave it out", o.SampleBytes, fieldBytes)
+			complain("sample bytes: %d, but the fields make %d; leave sample bytes out", o.SampleBytes, fieldBytes)
 		}
 	}
 	if len(complaints) > 0 {
@@ -113,7 +133,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// CheckName says what is wrong with the name of a cache.
+// CheckName returns ErrInvalid, with the reason, for an invalid name of a cache.
 func CheckName(name string) error {
 	if fault := nameFault(name); fault != "" {
 		return fail(ErrInvalid, "%s", fault)
@@ -121,7 +141,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// nameFault says what is wrong with a name; "": nothing.
+// nameFault says what is wrong with a name; "" means nothing.
 func nameFault(name string) string {
 	alphanumeric := func(c byte) bool { return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' }
 	ok := len(name) >= 1 && len(name) <= 100 && alphanumeric(name[0])
@@ -134,13 +154,14 @@ func nameFault(name string) string {
 	return ""
 }
 
-// plan computes what valid options ask for: the header, but for uuid and time, and the geometry. ErrInvalid; ErrMemory when not even
-// one slot, or not all the slots asked for, fit into Limit.
+// plan computes the header, without uuid and time, and the geometry of valid options. Errors:
+// ErrInvalid; ErrMemory when one slot, or the given number of slots, does not fit into Limit.
 func (o *Options) plan() (Header, Geometry, error) {
 	if err := o.validate(); err != nil {
 		return Header{}, Geometry{}, err
 	}
-	h := Header{Major: LayoutMajor, Minor: LayoutMinor, Name: o.Name, Fingerprint: o.Fingerprint, UID: uint32(os.Geteuid()), Limit: o.Limit, SampleBytes: o.SampleBytes}
+	h := Header{Major: LayoutMajor, Minor: LayoutMinor, Name: o.Name, Fingerprint: o.Fingerprint,
+		UID: uint32(os.Geteuid()), Limit: o.Limit, SampleBytes: o.SampleBytes}
 	h.Fields = slices.Clone(o.Fields)
 	for k := range h.Fields {
 		h.Fields[k].Dims = slices.Clone(h.Fields[k].Dims)
@@ -180,12 +201,13 @@ func (o *Options) plan() (Header, Geometry, error) {
 	return h, g, err
 }
 
-// planSlots finds the most slots whose segment stays within limit, or checks that the slots asked for do.
-func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, records uint32, limit uint64) (Geometry, error) {
+// planSlots finds the largest number of slots within limit, or checks the given number.
+func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, records uint32,
+	limit uint64) (Geometry, error) {
 	size := func(slots uint64) uint64 {
 		g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
 		if err != nil {
-			return VariableDim // over the limits of the format: larger than any limit
+			return VariableDim // outside the limits of the format: larger than any limit
 		}
 		return g.SegmentBytes
 	}
@@ -198,7 +220,9 @@ func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, recor
 		}
 	}
 	if limit != 0 && (slots == 0 || size(slots) > limit) {
-		return Geometry{}, fail(ErrMemory, "%d slots of %d bytes for %d samples make a segment of %d bytes, over the limit of %d; raise the limit to that at least",
+		return Geometry{}, fail(ErrMemory,
+			"%d slots of %d bytes for %d samples make a segment of %d bytes, over the limit of %d; "+
+				"raise the limit to that at least",
 			wanted, stride, samples, size(wanted), limit)
 	}
 	g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
@@ -208,7 +232,7 @@ func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, recor
 	return g, nil
 }
 
-// planArena gives the arena all that the limit leaves, which is room for the smallest sample at least.
+// planArena gives the arena all bytes that the limit leaves, at least those of the smallest sample.
 func planArena(flags uint32, samples uint64, records uint32, limit, smallest uint64) (Geometry, error) {
 	units := UnitsFor(smallest)
 	least, err := NewGeometry(flags, AssignFirstCome, samples, 0, UnitBytes, records, units*UnitBytes)
@@ -216,7 +240,9 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 		return least, fail(ErrInvalid, "%v", err)
 	}
 	if limit < least.SegmentBytes {
-		return least, fail(ErrMemory, "an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, over the limit of %d; raise the limit to that at least",
+		return least, fail(ErrMemory,
+			"an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, over the limit of %d; "+
+				"raise the limit to that at least",
 			samples, units*UnitBytes, least.SegmentBytes, limit)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)
@@ -227,7 +253,9 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 	return g, nil
 }
 
-// ArenaLimit returns the Limit of a variable-size cache with room for samples of these sizes in all, each rounded up to UnitsFor it. ErrInvalid when the format has none so large.
+// ArenaLimit returns the Limit of a variable-size cache whose arena has the given number of units:
+// the sum of UnitsFor over its samples. It returns ErrInvalid when the format has no arena of that
+// size.
 func ArenaLimit(samples uint64, clientRecords uint32, units uint64) (uint64, error) {
 	if clientRecords == 0 {
 		clientRecords = DefaultClientRecords

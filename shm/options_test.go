@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Ensure that each bad option is refused with its name in the message, and that all complaints come at once.
+// Ensure that each bad option is refused with its name in the message, and that all complaints come
+// at once.
 func TestOptionsRefused(t *testing.T) {
 	ok := Options{Samples: 10, SampleBytes: 100}
 	if _, _, err := ok.plan(); err != nil {
@@ -50,7 +51,8 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.Name = "ä" }, []string{"name"}},
 		{func(o *Options) { o.Variable = true }, []string{"limit"}},
 		{func(o *Options) { o.Variable, o.Limit, o.Slots = true, 1<<30, 3 }, []string{"slots: 3"}},
-		{func(o *Options) { o.Variable, o.Limit, o.Assign = true, 1<<30, AssignFirstIndices }, []string{"assign: first-indices"}},
+		{func(o *Options) { o.Variable, o.Limit, o.Assign = true, 1<<30, AssignFirstIndices },
+			[]string{"assign: first-indices"}},
 		{func(o *Options) { o.Fields = []Field{} }, []string{"fields: 0 fields"}},
 		{func(o *Options) { o.Fields = make([]Field, 25) }, []string{"fields: 25 fields"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) {}); o.SampleBytes = 11 }, []string{"sample bytes: 11", "12"}},
@@ -60,15 +62,20 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.Fields = field(func(f *Field) { f.DType = 16 }) }, []string{"dtype 16"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = make([]uint64, 9) }) }, []string{"9 dimensions"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{3, 0} }) }, []string{"dimension 1", "is 0"}},
-		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{VariableDim} }) }, []string{"dimension 0", "variable-size"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{VariableDim} }) },
+			[]string{"dimension 0", "variable-size"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{1 << 32} }) }, []string{"4294967296"}},
-		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{1 << 31, 1 << 31, 1 << 31} }) }, []string{"larger than"}},
-		{variable([]uint64{1 << 16, 1 << 16, 1 << 16, 1 << 16}), []string{"[65536 65536 65536 65536] uint8 is larger than 4294967295 bytes"}},
+		{func(o *Options) { o.Fields = field(func(f *Field) { f.Dims = []uint64{1 << 31, 1 << 31, 1 << 31} }) },
+			[]string{"larger than"}},
+		{variable([]uint64{1 << 16, 1 << 16, 1 << 16, 1 << 16}),
+			[]string{"[65536 65536 65536 65536] uint8 is larger than 4294967295 bytes"}},
 		{variable([]uint64{VariableDim, 1 << 16, 1 << 16}), []string{"[* 65536 65536] uint8 is larger than"}},
 		{variable([]uint64{1 << 31}, []uint64{1 << 31}), []string{`up to "b" take 4294967424 bytes`}},
-		{func(o *Options) { variable([]uint64{1000, 1000})(o); o.SampleBytes = 1_000_063 }, []string{"sample bytes: 1000063", "1000064"}},
+		{func(o *Options) { variable([]uint64{1000, 1000})(o); o.SampleBytes = 1_000_063 },
+			[]string{"sample bytes: 1000063", "1000064"}},
 		{func(o *Options) { variable([]uint64{1000})(o); o.SampleBytes = 999 }, []string{"sample bytes: 999", "1000"}},
-		{func(o *Options) { o.Samples, o.ClientRecords, o.Fingerprint = 0, 5000, "\xff" }, []string{"samples", "client records", "fingerprint"}},
+		{func(o *Options) { o.Samples, o.ClientRecords, o.Fingerprint = 0, 5000, "\xff" },
+			[]string{"samples", "client records", "fingerprint"}},
 	} {
 		o := ok
 		c.change(&o)
@@ -82,13 +89,15 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
-// Ensure that with a limit the file never exceeds it, that one more slot would, and that a limit which is too small says which one is not.
+// Ensure that the file never exceeds a limit, that one more slot would, and that the error for a
+// small limit names one that is large enough.
 func TestLimit(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	refused := 0
 	for range 2000 {
-		o := Options{Samples: 1 + random.Uint64N(1<<random.IntN(24)), ClientRecords: 1 + random.Uint32N(MaxClientRecords), Limit: 1 + random.Uint64N(1<<(20+random.IntN(20)))}
+		o := Options{Samples: 1 + random.Uint64N(1<<random.IntN(24)), ClientRecords: 1 + random.Uint32N(MaxClientRecords),
+			Limit: 1 + random.Uint64N(1<<(20+random.IntN(20)))}
 		switch random.IntN(3) {
 		case 0:
 			o.SampleBytes, o.Assign = 1+random.Uint64N(1<<random.IntN(24)), Assign(random.IntN(2))
@@ -134,7 +143,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Ensure that without a limit there is room for every sample, and that a number of slots is kept to, or refused with what it would take.
+// Ensure that without a limit all samples fit, and that a number of slots is kept, or refused with
+// the required limit.
 func TestSlots(t *testing.T) {
 	for _, c := range []struct {
 		o     Options
@@ -156,9 +166,11 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Ensure that fields are placed as docs/spec/segment.md says: in order, aligned to their items, the stride aligned to the largest.
+// Ensure that fields are placed as docs/spec/segment.md says: in order, aligned to their items, the
+// stride aligned to the largest.
 func TestFieldLayout(t *testing.T) {
-	fields := []Field{{Name: "a", DType: Uint8, Dims: []uint64{3}, Offset: 77}, {Name: "b", DType: Float64}, {Name: "c", DType: Bool}, {Name: "d", DType: Complex128, Dims: []uint64{2}}, {Name: "e", DType: BFloat16}}
+	fields := []Field{{Name: "a", DType: Uint8, Dims: []uint64{3}, Offset: 77}, {Name: "b", DType: Float64},
+		{Name: "c", DType: Bool}, {Name: "d", DType: Complex128, Dims: []uint64{2}}, {Name: "e", DType: BFloat16}}
 	o := Options{Samples: 1, Fields: fields}
 	h, g, err := o.plan()
 	if err != nil {
@@ -177,7 +189,7 @@ func TestFieldLayout(t *testing.T) {
 	}
 }
 
-// Ensure that every dtype has a name that leads back to it, and that others are refused with the list.
+// Ensure that ParseDType reverses String for each dtype, and refuses other names with the list.
 func TestDTypes(t *testing.T) {
 	for d := range dtypeCount {
 		if back, err := ParseDType(d.String()); err != nil || back != d || d.ItemSize() == 0 {

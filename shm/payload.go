@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WritePayload writes p at offset of the payload with pwrite, going on after short writes and signals, and returns how many bytes were written.
-// ErrFull when there are no pages left (ENOSPC, EDQUOT), ErrReadOnly, ErrInvalid outside the payload, else ErrSystem.
+// WritePayload writes p at offset of the payload with pwrite. It continues after short writes and
+// signals, and returns the number of bytes written. Errors: ErrFull when no pages are left (ENOSPC,
+// EDQUOT), ErrReadOnly, ErrInvalid outside the payload, else ErrSystem.
 func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 	if err := s.checkRange("write", uint64(len(p)), offset, true); err != nil {
 		return 0, err
@@ -16,7 +17,7 @@ func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 	if s.file == nil {
 		return copy(s.payload[offset:], p), nil
 	}
-	defer runtime.KeepAlive(s) // or a finalizer may close the descriptor under the call
+	defer runtime.KeepAlive(s) // otherwise a finalizer may close the descriptor during the call
 	fd, done := s.FD(), 0
 	for done < len(p) {
 		n, err := unix.Pwrite(fd, p[done:], int64(s.PayloadOffset+offset)+int64(done))
@@ -31,8 +32,9 @@ func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 	return done, nil
 }
 
-// ReadPayload fills p from offset of the payload with pread, so that holes read as zeros and stay holes. ErrInvalid outside the payload, ErrFormat when the
-// file ends before (somebody truncated it), else ErrSystem.
+// ReadPayload fills p from offset of the payload with pread, so that holes read as zeros and stay
+// holes. Errors: ErrInvalid outside the payload, ErrFormat when the file ends earlier because a
+// process truncated it, else ErrSystem.
 func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 	if err := s.checkRange("read", uint64(len(p)), offset, false); err != nil {
 		return err
@@ -50,7 +52,8 @@ func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 		case err != nil:
 			return payloadError("read", uint64(len(p)), offset, err)
 		case n == 0:
-			return fail(ErrFormat, "%s ends before byte %d: it was truncated; remove it and create it anew", s.describe(), s.PayloadOffset+offset)
+			return fail(ErrFormat, "%s ends before byte %d: it was truncated; remove it and create it anew",
+				s.describe(), s.PayloadOffset+offset)
 		default:
 			p, offset = p[n:], offset+uint64(n)
 		}
@@ -58,8 +61,8 @@ func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 	return nil
 }
 
-// AllocatePayload takes the pages of n bytes at offset of the payload, so that what is never written there reads as zeros without a hole.
-// Errors as WritePayload.
+// AllocatePayload allocates the pages of n bytes at offset of the payload. Bytes that no fill
+// writes then read as zeros without a hole. It returns the errors of WritePayload.
 func (s *Segment) AllocatePayload(offset, n uint64) error {
 	if err := s.checkRange("allocate", n, offset, true); err != nil {
 		return err
@@ -74,7 +77,7 @@ func (s *Segment) AllocatePayload(offset, n uint64) error {
 	return nil
 }
 
-// AllocatedBytes returns the bytes of pages that the file has now; on the heap, its size.
+// AllocatedBytes returns the bytes of the file's pages; for a heap segment, its size.
 func (s *Segment) AllocatedBytes() (uint64, error) {
 	if s.file == nil {
 		return s.SegmentBytes, nil
@@ -99,7 +102,8 @@ func (s *Segment) checkRange(verb string, n, offset uint64, write bool) error {
 
 func payloadError(verb string, n, offset uint64, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fail(ErrFull, "%s %d bytes at %d of the payload: %w; remove caches (stocached gc) or enlarge the tmpfs", verb, n, offset, err)
+		return fail(ErrFull, "%s %d bytes at %d of the payload: %w; remove caches (stocached gc) or enlarge the tmpfs",
+			verb, n, offset, err)
 	}
 	return fail(ErrSystem, "%s %d bytes at %d of the payload: %w", verb, n, offset, err)
 }

@@ -11,19 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// promises are caches of this user, by their files.
+// promises holds caches of this user, by file.
 type promises map[inode]*promise
 
-// inode is a file, whatever it is called.
+// inode identifies a file, whatever its name.
 type inode struct{ dev, ino uint64 }
 
-// promise is what one cache has yet to fill, and how deep the cgroups go that its clients share with this process, by version: the largest depth of a level; -1: no client shares any.
+// promise is the number of bytes that one cache may still fill.
 type promise struct {
-	bytes  uint64
+	bytes uint64
+	// shared is, for each version of cgroups, the largest depth of a level that a client of the
+	// cache shares with this process; -1: no client shares one.
 	shared [3]int
 }
 
-// sum adds up those that count for a limit: all of them for the machine's, for a cgroup's those with a client in it. Caches that are full are no part of the number.
+// sum adds the promises that count for a limit. For the machine all caches count; for a cgroup
+// those with a client in it. Full caches do not count.
 func (p promises) sum(of level) (bytes uint64, caches int) {
 	for _, one := range p {
 		if one.bytes > 0 && (of.version == 0 || one.shared[of.version] >= of.depth) {
@@ -34,14 +37,15 @@ func (p promises) sum(of level) (bytes uint64, caches int) {
 	return bytes, caches
 }
 
-// tightest returns what the limit leaves that leaves least.
-func (p promises) tightest(rooms []room) Space {
+// tightest returns the space of the limit that leaves the least after the promises.
+func (p promises) tightest(limits []memoryLimit) Space {
 	least := Space{Left: unlimited}
-	for _, r := range rooms {
+	for _, r := range limits {
 		s := r.space()
 		if bytes, caches := p.sum(r.level); caches > 0 {
 			s.Left -= min(s.Left, bytes)
-			s.Text += fmt.Sprintf(", less %s that other caches (%d) have yet to fill, leaves %s", size(bytes), caches, size(s.Left))
+			s.Text += fmt.Sprintf(", less %s that other caches (%d) have yet to fill, leaves %s", size(bytes),
+				caches, size(s.Left))
 		}
 		if least.Text == "" || s.Left < least.Left {
 			least = s
@@ -50,7 +54,8 @@ func (p promises) tightest(rooms []room) Space {
 	return least
 }
 
-// addNamed adds the caches in the tmpfs of dir: those in dir, and in every stocached-* directory at the top of that tmpfs that this user may read (other users' are 0700, and remain unknown).
+// addNamed adds the caches in dir, and in each stocached-* directory at the top of the same tmpfs
+// that this user may read. Directories of other users have mode 0700 and stay unknown.
 func (p promises) addNamed(dir string) {
 	dirs, _ := filepath.Glob(filepath.Join(mountTop(dir), filepath.Base(dirPrefix)+"*"))
 	dirs = slices.DeleteFunc(dirs, func(d string) bool { // any user may put a symbolic link there
@@ -70,7 +75,8 @@ func (p promises) addNamed(dir string) {
 	}
 }
 
-// add adds the cache at a path, if it is one and ours; and, unless it is zero, if it is this file.
+// add adds the cache at a path if it is a valid cache of this user. Unless want is zero, it must be
+// that file.
 func (p promises) add(path string, want inode) {
 	fd, _, err := openFile(path, true)
 	if err != nil {
@@ -88,8 +94,9 @@ func (p promises) add(path string, want inode) {
 	}
 }
 
-// addAttached adds the caches that processes of this user are clients of, named or not, and notes where these processes are charged for memory. It looks once into each process that is a client.
-// Clients in other pid namespaces, and those that this process may not look into, are not counted.
+// addAttached adds the caches that processes of this user are clients of, named or not, and notes
+// the cgroups of these processes. It reads the files of each such process once. Clients in other
+// pid namespaces, and those that this process may not inspect, do not count.
 func (p promises) addAttached(k kernel) {
 	clients, err := k.clients()
 	if err != nil {
@@ -110,7 +117,8 @@ func (p promises) addAttached(k kernel) {
 	}
 }
 
-// addOpen adds those of these caches that are not known yet, through the file descriptors of a process that is a client of them.
+// addOpen adds those of the given caches that are still missing. It finds them through the file
+// descriptors of a process that is their client.
 func (p promises) addOpen(pid int, ids []inode) {
 	missing := map[inode]bool{}
 	for _, id := range ids {
@@ -122,7 +130,7 @@ func (p promises) addOpen(pid int, ids []inode) {
 		return
 	}
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, _ := os.ReadDir(dir) // another user's, or gone
+	entries, _ := os.ReadDir(dir) // another user's process, or it has ended
 	for _, e := range entries {
 		var st unix.Stat_t
 		path := filepath.Join(dir, e.Name())
@@ -136,7 +144,8 @@ func (p promises) addOpen(pid int, ids []inode) {
 	}
 }
 
-// clients returns the caches that each process is a client of: the kernel's list of locks names the processes (docs/spec/segment.md, Locks on the file).
+// clients returns the caches of each client process. The kernel's list of locks names the
+// processes (docs/spec/segment.md, Locks on the file).
 func (k kernel) clients() (map[int][]inode, error) {
 	lines, err := k.lines("/proc/locks")
 	if err != nil {
@@ -147,7 +156,9 @@ func (k kernel) clients() (map[int][]inode, error) {
 		id  inode
 	}
 	used, holders := map[inode]bool{}, map[holder]bool{}
-	for _, line := range lines { // 1: OFDLCK ADVISORY READ -1 00:01:82147 4096 4096, or 2: FLOCK ADVISORY READ 1234 00:01:82147 0 EOF
+	// 1: OFDLCK ADVISORY READ -1 00:01:82147 4096 4096, or 2: FLOCK ADVISORY READ 1234 00:01:82147
+	// 0 EOF
+	for _, line := range lines {
 		f := strings.Fields(line)
 		if len(f) != 8 || f[3] != "READ" || (f[1] != "OFDLCK" && f[1] != "FLOCK") {
 			continue
@@ -160,20 +171,21 @@ func (k kernel) clients() (map[int][]inode, error) {
 		id.dev = unix.Mkdev(major, minor)
 		if f[1] == "OFDLCK" {
 			used[id] = used[id] || (f[6] == strconv.Itoa(UsersLockByte) && f[7] == f[6])
-		} else if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 { // 0: of another pid namespace
+		} else if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 { // 0: the process is in another pid namespace
 			holders[holder{pid, id}] = true
 		}
 	}
 	clients := map[int][]inode{}
 	for h := range holders {
-		if used[h.id] { // else of another program
+		if used[h.id] { // otherwise a lock of another program
 			clients[h.pid] = append(clients[h.pid], h.id)
 		}
 	}
 	return clients, nil
 }
 
-// shared returns how deep the cgroups go that a process shares with this one, by version; -1: it shares none.
+// shared returns, for each version of cgroups, the depth of the levels that a process shares with
+// this one; -1: none.
 func (k kernel) shared(pid int, hierarchies []hierarchy) [3]int {
 	shared := [3]int{-1, -1, -1}
 	groups, _ := k.groups(strconv.Itoa(pid))
@@ -197,7 +209,7 @@ func (one *promise) raise(shared [3]int) {
 	}
 }
 
-// mountTop climbs to the topmost directory of the same file system.
+// mountTop returns the topmost directory of dir's file system.
 func mountTop(dir string) string {
 	var here, above unix.Stat_t
 	if unix.Stat(dir, &here) != nil {

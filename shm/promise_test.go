@@ -15,22 +15,23 @@ func init() {
 	children["second-in-cgroup"] = childSecondInCgroup
 }
 
-// memoryLeft is what a new cache without a name may take now.
+// memoryLeft returns how much memory a new cache without a name may take now.
 func memoryLeft(t *testing.T) uint64 {
 	t.Helper()
-	rooms, err := (kernel{"/"}).rooms()
+	limits, err := (kernel{"/"}).memoryLimits()
 	if err != nil {
 		t.Fatal(err)
 	}
 	others := promises{}
 	others.addNamed(DefaultDir())
 	others.addAttached(kernel{"/"})
-	return others.tightest(rooms).Left
+	return others.tightest(limits).Left
 }
 
-// Ensure that memory is promised once: caches of a third of it each are refused from the third one on, with the numbers, whether they have a name or not and whoever has them.
+// Ensure that memory is promised once: of caches of a third of it each, the third and later ones
+// are refused, with the numbers, with or without a name, and for any process.
 func TestMemoryIsPromisedOnce(t *testing.T) {
-	dir := mountTmpfs(t, "size=1t") // which sets no limit that matters
+	dir := mountTmpfs(t, "size=1t") // a size that sets no limit here
 	third := memoryLeft(t) / 3
 	o := Options{Samples: 1 << 20, Slots: third >> 20, SampleBytes: 1 << 20}
 	for k := range 4 {
@@ -51,7 +52,8 @@ func TestMemoryIsPromisedOnce(t *testing.T) {
 	t.Errorf("4 caches of %d bytes each were made out of %d", third, 3*third)
 }
 
-// Ensure that the caches of other processes count, while they live and as long as they have something to fill; and that one which is reserved, on the heap, or without a client does not.
+// Ensure that the caches of other processes count while these live and the caches are not full. A
+// reserved one, one on the heap, and one without a client do not count.
 func TestPromises(t *testing.T) {
 	mine := create(t, Options{Samples: 100, SampleBytes: 1 << 20})
 	promised := func(s *Segment) uint64 {
@@ -126,11 +128,12 @@ func childHoldCache([]string) error {
 		return err
 	}
 	fmt.Println(s.FD())
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is done
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test has ended
 	return errors.Join(l.Close(), s.Close())
 }
 
-// Ensure that the kernel's list of locks is read as it is written: clients are who holds both locks of a cache for reading.
+// Ensure that the kernel's list of locks is parsed: a client is a process that holds both locks of
+// a cache for reading.
 func TestClientsOfLocks(t *testing.T) {
 	k := files(t, map[string]string{"proc/locks": `1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096
 2: FLOCK  ADVISORY  READ 1234 00:01:82147 0 EOF
@@ -159,7 +162,8 @@ garbage
 	}
 }
 
-// Ensure that for a cgroup's limit the caches with a client in it count, and for that of the machine all.
+// Ensure that for a cgroup's limit only the caches with a client in it count, and for that of the
+// machine all.
 func TestPromisesOfCgroups(t *testing.T) {
 	k := files(t, map[string]string{
 		"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": mountV2,
@@ -187,18 +191,19 @@ func TestPromisesOfCgroups(t *testing.T) {
 			t.Errorf("clients %v: %d bytes count for the machine", c.clients, bytes)
 		}
 	}
-	rooms := []room{{"the machine", 64 << 30, 40 << 30, level{}}, {"cgroup /a", 16 << 30, 10 << 30, level{2, 1}}}
+	limits := []memoryLimit{{"the machine", 64 << 30, 40 << 30, level{}}, {"cgroup /a", 16 << 30, 10 << 30, level{2, 1}}}
 	p := promises{inode{1, 1}: {5 << 30, [3]int{-1, -1, 1}}, inode{1, 2}: {2 << 30, [3]int{-1, -1, 0}}}
-	if s := p.tightest(rooms); s.Left != 4<<30 {
+	if s := p.tightest(limits); s.Left != 4<<30 {
 		t.Errorf("%+v", s)
 	}
 	p[inode{1, 3}] = &promise{31 << 30, [3]int{-1, -1, -1}}
-	if s := p.tightest(rooms); s.Left != 1<<30 {
+	if s := p.tightest(limits); s.Left != 1<<30 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// Ensure that in a real cgroup of 1 GiB a second cache of 500 MiB is refused because the first may yet take them; a large one outside does not count.
+// Ensure that in a real cgroup of 1 GiB a second cache of 500 MiB is refused because of the first
+// one's promise. A large one outside does not count.
 func TestPromisesInRealCgroup(t *testing.T) {
 	outside := create(t, Options{Samples: 2000, SampleBytes: 1 << 20})
 	locks(t, outside)
@@ -216,7 +221,8 @@ func childSecondInCgroup(args []string) error {
 		return err
 	}
 	_, err = Create(o)
-	if err := expect(err, ErrMemory, "cgroup", "floor of 134217728", "524288000 bytes (500.0 MiB) that other caches (1) have yet to fill"); err != nil {
+	if err := expect(err, ErrMemory, "cgroup", "floor of 134217728",
+		"524288000 bytes (500.0 MiB) that other caches (1) have yet to fill"); err != nil {
 		return err
 	}
 	if err := errors.Join(l.Close(), first.Close()); err != nil {
@@ -229,7 +235,8 @@ func childSecondInCgroup(args []string) error {
 	return second.Close()
 }
 
-// Ensure that promises follow no symbolic link that stands at the top of a tmpfs as if it were a user's folder of caches.
+// Ensure that promises follow no symbolic link at the top of a tmpfs that looks like a user's
+// folder of caches.
 func TestPromisesFollowNoLink(t *testing.T) {
 	elsewhere, err := os.MkdirTemp("/dev/shm", "test-elsewhere-")
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Ensure, for the race detector, that accessors, payload calls and locks of a heap segment may be used by many goroutines at once when the words order them: each slot is written by who
-// claims its word and read by who sees it published.
+// Ensure, with the race detector, that goroutines may use accessors, payload calls and locks of a
+// heap segment concurrently if the words order them: a slot is written by the goroutine that
+// claims its word, and read by goroutines that see it published.
 func TestHeapUnderRace(t *testing.T) {
 	s, err := NewHeap(Options{Samples: 64, SampleBytes: 512, Assign: AssignFirstIndices, ClientRecords: 8})
 	if err != nil {

@@ -2,26 +2,26 @@ package shm
 
 import "sync/atomic"
 
-// Region is typed access to the words of one segment, mapped or on the heap. It checks nothing: indices MUST be in range, which the
-// callers in cache/ establish once per operation from the geometry.
+// Region is typed access to the words of one segment, mapped or on the heap. It checks nothing: the
+// callers in cache/ MUST check that indices are in range, once for each operation.
 //
-// Words are only ever accessed through the atomics returned here, never through the byte slices.
+// All access to words goes through the atomics returned here, never through the byte slices.
 type Region struct {
 	Geometry
 	control []byte // [0, PayloadOffset), read-write
 	payload []byte // PayloadBytes, read-only when mapped
 }
 
-// Phase is the word a clear moves.
+// Phase is the word that a clear changes.
 func (r *Region) Phase() *atomic.Uint64 { return word(r.control, PhaseOffset) }
 
-// FreeFrom is the word under the search for a free slot.
+// FreeFrom is the word that says where the search for a free slot begins.
 func (r *Region) FreeFrom() *atomic.Uint64 { return word(r.control, FreeFromOffset) }
 
 // ArenaNext is the word of the bump allocator.
 func (r *Region) ArenaNext() *atomic.Uint64 { return word(r.control, ArenaNextOffset) }
 
-// ClientsHigh is how many client records were ever used.
+// ClientsHigh is the number of client records that clients have used so far.
 func (r *Region) ClientsHigh() *atomic.Uint64 { return word(r.control, ClientsHighOffset) }
 
 // Word is the index word of a sample.
@@ -34,7 +34,7 @@ func (r *Region) Meta(sample uint64) *atomic.Uint64 {
 	return word(r.control, r.IndexOffset+sample*IndexRecordBytes+8)
 }
 
-// Sum is the checksum of a sample. Only where Variable.
+// Sum is the checksum of a sample. Only if Variable.
 func (r *Region) Sum(sample uint64) *atomic.Uint64 {
 	return word(r.control, r.SumsOffset+sample*SumRecordBytes)
 }
@@ -44,10 +44,10 @@ func (r *Region) Grant(group uint32) *atomic.Uint64 {
 	return word(r.control, AllowanceOffset+uint64(group%AllowanceWords)*ControlLineBytes)
 }
 
-// Drawn is how many bytes a client has drawn and not yet taken.
+// Drawn is the number of bytes that a client has drawn and not settled.
 func (r *Region) Drawn(record uint32) *atomic.Uint64 { return r.ClientWord(record, ClientDrawn) }
 
-// SlotSample is the slot table's word: sample + 1 of the slot's holder. Only where FirstCome.
+// SlotSample is the word of a slot in the slot table: sample + 1 of its holder. Only if FirstCome.
 func (r *Region) SlotSample(slot uint64) *atomic.Uint64 {
 	return word(r.control, r.SlotTableOffset+slot*SlotRecordBytes)
 }
@@ -63,14 +63,14 @@ func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+ClientCounters+uint64(stripe)*CounterStripeBytes+uint64(c)*8)
 }
 
-// ClientWord is a 64-bit word of a client record, at one of the Client... offsets that are multiples of 8.
-// ClientPID shares its word with ClientKind: pid in the low half.
+// ClientWord is a 64-bit word of a client record, at one of the Client... offsets that are
+// multiples of 8. ClientPID shares its word with ClientKind: pid in the low half.
 func (r *Region) ClientWord(record uint32, offset uint64) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+offset)
 }
 
-// Bytes returns length bytes of the payload from offset on: memory of the segment, read-only when it is mapped. The capacity ends with
-// the slice, so that append cannot reach a neighbour.
+// Bytes returns length bytes of the payload from offset on: memory of the segment, read-only when
+// it is mapped. The capacity ends with the slice, so append cannot write into the next sample.
 func (r *Region) Bytes(offset, length uint64) []byte {
 	return r.payload[offset : offset+length : offset+length]
 }

@@ -7,20 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Room says what new caches in a directory can take, for who makes several and wants to know before the first. It reserves nothing.
+// Room says how much memory new caches in a directory may take, for a program that creates several.
+// It reserves nothing.
 type Room struct {
 	Device uint64 // of the tmpfs: directories of one tmpfs have the same
-	Tmpfs  Space  // what it leaves, after what is in it already and what caches in it have yet to fill
-	Memory Space  // what the machine and the cgroups of this process leave, after what is in use. Caches that are not full yet are not subtracted
+	Tmpfs  Space  // free bytes of the tmpfs, less the promises of the caches in it
+	Memory Space  // free memory of the machine and the cgroups of this process. Promises are not subtracted
 }
 
 // Space is what one limit leaves.
 type Space struct {
-	Left uint64 // bytes; 2^64 - 1 where there is no limit
-	Text string // how that comes about, with the numbers, for messages
+	Left uint64 // bytes; 2^64 - 1 without a limit
+	Text string // the calculation, with the numbers, for messages
 }
 
-// RoomIn looks at a directory, or, while it does not exist, at the nearest one above; "": DefaultDir. ErrInvalid when it is not on a tmpfs, ErrSystem.
+// RoomIn inspects a directory, or the nearest existing one above it; "" means DefaultDir. It
+// returns ErrInvalid for a directory outside a tmpfs, and ErrSystem.
 func RoomIn(dir string) (Room, error) {
 	if dir == "" {
 		dir = DefaultDir()
@@ -50,13 +52,14 @@ func RoomIn(dir string) (Room, error) {
 	return Room{st.Dev, b.inTmpfs(), memory}, err
 }
 
-// SegmentBytes returns how large a segment Create makes of the options. ErrInvalid; ErrMemory when Limit is too small for anything.
+// SegmentBytes returns the size of the segment that Create would make. Errors: ErrInvalid;
+// ErrMemory when Limit is too small.
 func (o *Options) SegmentBytes() (uint64, error) {
 	_, g, err := o.plan()
 	return g.SegmentBytes, err
 }
 
-// Allocated returns the bytes of pages that the segment's file has now; 0 on the heap. ErrSystem.
+// Allocated returns the bytes of the file's pages; 0 for a heap segment. It returns ErrSystem.
 func (s *Segment) Allocated() (uint64, error) {
 	if s.file == nil {
 		return 0, nil

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Ensure that the room of a directory is that of its tmpfs, shrinks by what a new cache may yet take, and is known before the directory exists.
+// Ensure that the room of a directory is that of its tmpfs, shrinks by the promise of a new cache,
+// and is known before the directory exists.
 func TestRoomIn(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-room-")
 	if err != nil {
@@ -23,7 +24,7 @@ func TestRoomIn(t *testing.T) {
 		t.Fatalf("%d, %v", want, err)
 	}
 	var after Room
-	for deadline := time.Now().Add(30 * time.Second); ; { // until nobody else has taken or given back much of the tmpfs meanwhile
+	for deadline := time.Now().Add(30 * time.Second); ; { // until no other process has changed much of the tmpfs meanwhile
 		before, err := RoomIn(missing)
 		if err != nil {
 			t.Fatal(err)

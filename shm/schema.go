@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// A variable-size sample of several fields, or of one that is not one-dimensional, begins with a header: for each field its bytes and its dims
-// (docs/spec/segment.md, Fields).
+// A variable-size sample begins with a header, except if its only field has one dimension. The
+// header holds the bytes and the dims of each field (docs/spec/segment.md, Fields).
 const (
 	extentRecord = 8 + 4*MaxDims // bytes of a field in that header
-	extentAlign  = UnitBytes     // of the header and of each field behind it
+	extentAlign  = UnitBytes     // alignment of that header and of each field
 )
 
-// Schema is what the samples of a dataset are made of.
+// Schema describes the samples of a dataset.
 type Schema struct {
 	Fields      []Field
 	Variable    bool   // samples differ in size
-	SampleBytes uint64 // of every sample of fixed size; else of the largest, or 0 where that is not known
+	SampleBytes uint64 // of each fixed-size sample; else of the largest, or 0 if that is unknown
 }
 
-// NewSchema lays out fields, which it copies. ErrInvalid when they cannot be.
+// NewSchema copies and lays out fields. It returns ErrInvalid for invalid fields.
 func NewSchema(fields []Field, variable bool) (Schema, error) {
 	s := Schema{Fields: slices.Clone(fields), Variable: variable}
 	bytes, _, err := layOut(s.Fields, variable)
@@ -36,15 +36,15 @@ func NewSchema(fields []Field, variable bool) (Schema, error) {
 
 // Part is one field of one sample.
 type Part struct {
-	Dims []uint64 // its shape, as the field's Dims with the variable ones filled in. Join takes nil for the field's own
+	Dims []uint64 // its shape: the field's Dims with the variable ones filled in. Join takes nil for the field's Dims
 	Data []byte   // items in C order, little-endian
 }
 
-// Span is where the bytes of a field lie in a sample.
+// Span says where the bytes of a field lie in a sample.
 type Span struct{ Start, End int }
 
-// Place returns where the fields of a sample lie whose shapes are dims (nil: the field's own), and the bytes of all. ErrSchema when these are not
-// shapes of the schema.
+// Place returns where the fields of a sample with these shapes lie (nil: the field's Dims), and the
+// bytes of the sample. It returns ErrSchema for shapes outside the schema.
 func (s *Schema) Place(dims [][]uint64) ([]Span, int, error) {
 	if len(dims) != len(s.Fields) {
 		return nil, 0, fmt.Errorf("%w: %d fields, samples have %d", ErrSchema, len(dims), len(s.Fields))
@@ -79,7 +79,8 @@ func (s *Schema) Place(dims [][]uint64) ([]Span, int, error) {
 	return spans, at, nil
 }
 
-// Begin is Place of the sample in dst, whose header and gaps it writes: what is left to write are the fields. ErrSchema when dst is too short as well.
+// Begin computes Place for a sample in dst, and writes the header and the gaps of the sample. The
+// caller writes the fields. Begin returns ErrSchema, also when dst is too short.
 func (s *Schema) Begin(dst []byte, dims [][]uint64) ([]Span, int, error) {
 	spans, total, err := s.Place(dims)
 	switch {
@@ -108,7 +109,8 @@ func (s *Schema) Begin(dst []byte, dims [][]uint64) ([]Span, int, error) {
 	return spans, total, nil
 }
 
-// Join makes a sample of its fields. ErrSchema when their number, shapes or sizes are not those of the schema.
+// Join makes a sample from its fields. It returns ErrSchema when their number, shapes or sizes do
+// not fit the schema.
 func (s *Schema) Join(parts []Part) ([]byte, error) {
 	dims := make([][]uint64, len(parts))
 	for k, p := range parts {
@@ -125,14 +127,16 @@ func (s *Schema) Join(parts []Part) ([]byte, error) {
 	}
 	for k, span := range spans {
 		if n := copy(sample[span.Start:span.End], parts[k].Data); n != len(parts[k].Data) || n != span.End-span.Start {
-			return nil, fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema, s.Fields[k].Name, s.dims(k, dims[k]), len(parts[k].Data),
+			return nil, fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema,
+				s.Fields[k].Name, s.dims(k, dims[k]), len(parts[k].Data),
 				span.End-span.Start, s.Fields[k].DType)
 		}
 	}
 	return sample, nil
 }
 
-// Split takes a sample apart into its fields. The parts point into sample. ErrSchema when it is no sample of the schema.
+// Split returns the fields of a sample. The parts point into sample. It returns ErrSchema for a
+// sample that does not fit the schema.
 func (s *Schema) Split(sample []byte) ([]Part, error) {
 	parts := make([]Part, len(s.Fields))
 	switch {
@@ -171,10 +175,10 @@ func (s *Schema) Split(sample []byte) ([]Part, error) {
 	return parts, nil
 }
 
-// bare says whether a variable-size sample is just the bytes of its one field.
+// bare says whether a variable-size sample is only the bytes of its one field.
 func (s *Schema) bare() bool { return len(s.Fields) == 1 && len(s.Fields[0].Dims) == 1 }
 
-// dims are the shape of field k: own is nil where that is the field's.
+// dims returns own, or the Dims of field k if own is nil.
 func (s *Schema) dims(k int, own []uint64) []uint64 {
 	if own == nil {
 		return s.Fields[k].Dims
@@ -182,14 +186,16 @@ func (s *Schema) dims(k int, own []uint64) []uint64 {
 	return own
 }
 
-// partBytes returns the bytes of field k with a shape. ErrSchema unless the schema has it.
+// partBytes returns the bytes of field k with a shape. It returns ErrSchema if the shape does not
+// fit the schema.
 func (s *Schema) partBytes(k int, own []uint64) (int, error) {
 	f, dims := s.Fields[k], s.dims(k, own)
 	ok := len(dims) == len(f.Dims)
 	bytes := f.DType.ItemSize()
 	for d := 0; ok && d < len(f.Dims); d++ {
 		high, low := bits.Mul64(bytes, dims[d])
-		ok = high == 0 && low <= MaxSampleBytes && dims[d] <= MaxSampleBytes && (f.Dims[d] == VariableDim || f.Dims[d] == dims[d])
+		ok = high == 0 && low <= MaxSampleBytes && dims[d] <= MaxSampleBytes &&
+			(f.Dims[d] == VariableDim || f.Dims[d] == dims[d])
 		bytes = low
 	}
 	if !ok {
@@ -198,11 +204,12 @@ func (s *Schema) partBytes(k int, own []uint64) (int, error) {
 	return int(bytes), nil
 }
 
-// checkPart: ErrSchema unless a part has the shape that the schema wants, and the bytes for it.
+// checkPart returns ErrSchema unless a part has a shape of the schema and the bytes for it.
 func (s *Schema) checkPart(k int, p Part) error {
 	bytes, err := s.partBytes(k, p.Dims)
 	if err == nil && bytes != len(p.Data) {
-		err = fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema, s.Fields[k].Name, p.Dims, len(p.Data), bytes, s.Fields[k].DType)
+		err = fmt.Errorf("%w: field %q of shape %v has %d bytes, want %d of %s", ErrSchema, s.Fields[k].Name,
+			p.Dims, len(p.Data), bytes, s.Fields[k].DType)
 	}
 	return err
 }

@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// Segment is an attached segment: its words (Region), its header, and the file behind them.
+// Segment is an attached segment: its words (Region), its header and its file.
 //
-// Memory of the segment (words, Bytes) is valid until Close. All methods but Close may be called by any number of goroutines; Close MUST come
-// after every other call and every use of that memory has ended.
+// Memory of the segment (words, Bytes) is valid until Close. All methods except Close are safe for
+// concurrent use. Close MUST be called after all other calls and all uses of that memory have
+// ended.
 type Segment struct {
 	Region
 	Header Header
@@ -17,22 +18,25 @@ type Segment struct {
 	file     *os.File // the data description: mapped, so never locked. nil on the heap
 	maps     mapping
 	huge     hugePace
-	path     string // "" without one
+	path     string // "" if it has none
 	readOnly bool
 	byName   bool // opened by name or path: see lockFile
 	heap     *heapLocks
 
-	mu     sync.Mutex // protects what follows
-	first  *fileLocks // the creator's lock description, locked before the file got its name; the first NewLocks returns it
-	locked bool       // NewLocks has succeeded once
+	mu sync.Mutex // protects the fields below
+	// first is the creator's lock description, locked before the file got its name. The first
+	// NewLocks returns it.
+	first  *fileLocks
+	locked bool // NewLocks has succeeded once
 	closed bool
 }
 
-// ReadOnly says whether the segment is attached for reading only: its words MUST NOT be stored to (they are mapped read-only), and NewLocks and
-// WritePayload refuse.
+// ReadOnly says whether the segment is attached for reading only. Its words are mapped read-only,
+// so the caller MUST NOT store to them. NewLocks and WritePayload return ErrReadOnly.
 func (s *Segment) ReadOnly() bool { return s.readOnly }
 
-// Length returns the bytes of a sample whose index record has this meta. Of a variable-size cache: bound it before use.
+// Length returns the bytes of a sample whose index record has this meta. In a variable-size cache
+// the caller checks the length before use.
 func (s *Segment) Length(m Meta) uint64 {
 	if s.Variable() {
 		return uint64(m.Content())
@@ -48,11 +52,13 @@ func (s *Segment) Checksum(sample uint64, m Meta) uint32 {
 	return m.Content()
 }
 
-// Path returns where the file was created or found; "" for a memfd and on the heap. It may have been removed or replaced since.
+// Path returns the path at which the file was created or found; "" for a memfd and on the heap. The
+// file may be gone or replaced.
 func (s *Segment) Path() string { return s.path }
 
-// Reopen returns a description of the segment's file that is new and holds no locks, for another process to get it: it opens one of its own from it for its locks.
-// Errors of the system, where neither /proc nor the path leads to the file.
+// Reopen returns a new description of the segment's file that holds no locks. The caller passes it
+// to another process, which opens its own lock description from it. It returns errors of the system
+// if neither /proc nor the path leads to the file.
 func (s *Segment) Reopen() (*os.File, error) {
 	defer runtime.KeepAlive(s)
 	if s.file == nil {
@@ -65,7 +71,8 @@ func (s *Segment) Reopen() (*os.File, error) {
 	return os.NewFile(uintptr(fd), s.describe()), nil
 }
 
-// FD returns the data descriptor, which stays the segment's: callers may map it or pass it on, and MUST NOT lock, write or close it. -1 on the heap.
+// FD returns the data descriptor. The segment keeps it: callers may map it or pass it on, and MUST
+// NOT lock, write or close it. It is -1 on the heap.
 func (s *Segment) FD() int {
 	if s.file == nil {
 		return -1
@@ -73,8 +80,9 @@ func (s *Segment) FD() int {
 	return int(s.file.Fd())
 }
 
-// Close unmaps and closes. It waits for nobody: the caller MUST have ended every use of the segment's memory, which is gone afterwards. A second Close
-// does nothing. Locks from NewLocks are closed by their holder, before.
+// Close unmaps and closes. It does not wait: the caller MUST have ended all uses of the segment's
+// memory, which is invalid afterwards. A second Close does nothing. Holders of Locks close them
+// before.
 func (s *Segment) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

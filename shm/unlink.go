@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unlink removes a named cache; processes that are attached keep it. It removes nothing but segments of this user: regular files that begin
-// as one, whether or not the rest verifies. ErrNotFound, ErrPermission (not a segment, or not ours), ErrSystem.
+// Unlink removes a named cache. Attached processes keep it. It removes only segments of this user:
+// regular files that begin like a segment, whether or not the rest is valid. Errors: ErrNotFound,
+// ErrPermission (no segment, or another user's), ErrSystem.
 func Unlink(nameOrPath string) error {
 	path, err := locate(nameOrPath)
 	if err != nil {
@@ -29,7 +30,8 @@ func Unlink(nameOrPath string) error {
 	return unlinkSame(path, fd)
 }
 
-// Remove unlinks the segment's path if it still is this very file: for a last user. ErrNotFound when it is another by now, or gone.
+// Remove unlinks the segment's path if it still names this file: for a last user. It returns
+// ErrNotFound when the path is gone or names another file.
 func (s *Segment) Remove() error {
 	if s.path == "" {
 		return fail(ErrNotFound, "%s has no path", s.describe())
@@ -38,8 +40,8 @@ func (s *Segment) Remove() error {
 	return unlinkSame(s.path, s.FD())
 }
 
-// unlinkSame removes path if it is the file behind fd. Between looking and removing somebody else may replace it; only this user can, and the window
-// is as small as a system call.
+// unlinkSame removes path if it names the file of fd. Another process of this user may replace the
+// file between check and unlink; that window is as short as a system call.
 func unlinkSame(path string, fd int) error {
 	var here, there unix.Stat_t
 	if err := unix.Fstat(fd, &here); err != nil {

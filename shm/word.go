@@ -3,7 +3,7 @@ package shm
 // State of a sample, the low three bits of its index word.
 type State uint8
 
-// The states. OUT (no slot by first-indices) is computed by those who ask, never stored.
+// The states. OUT (no slot by first-indices) is never stored: readers compute it.
 const (
 	Empty   State = 0
 	Writing State = 1
@@ -13,7 +13,7 @@ const (
 const (
 	StateBits = 3
 	OwnerBits = 12
-	// fixed-size: generation 17, place 32; arena: generation 13, place 36.
+	// Fixed-size: generation 17 bits, place 32. Arena: generation 13 bits, place 36.
 	FixedPlaceShift = 32
 	ArenaPlaceShift = 28
 	generationShift = StateBits + OwnerBits
@@ -21,17 +21,17 @@ const (
 	stateMask       = 1<<StateBits - 1
 )
 
-// Word is an index word taken apart and put together: state 3 bits, owner 12, generation, place. How many bits the generation
-// has depends on the kind of segment, so the methods that need it hang on WordLayout.
+// Word is an index word: state 3 bits, owner 12, generation, place. The bits of the generation
+// depend on the kind of segment, so WordLayout has the methods that need them.
 type Word uint64
 
 // State returns the state; values above Ready are corrupt in this layout.
 func (w Word) State() State { return State(w & stateMask) }
 
-// Owner returns the owner number, record + 1; 0 is nobody.
+// Owner returns the owner number, record + 1; 0 is no owner.
 func (w Word) Owner() uint32 { return uint32(w>>StateBits) & ownerMask }
 
-// WordLayout packs words of one segment: the shift of the place is all that differs between slots and arena.
+// WordLayout packs the words of one segment. Slots and arena differ only in the shift of the place.
 type WordLayout struct{ placeShift uint8 }
 
 // WordLayout returns how this segment packs its index words.
@@ -42,7 +42,7 @@ func (g *Geometry) WordLayout() WordLayout {
 	return WordLayout{FixedPlaceShift}
 }
 
-// GenerationMask is the largest generation; the one after it is 0.
+// GenerationMask is the largest generation. 0 follows it.
 func (l WordLayout) GenerationMask() uint64 { return 1<<(l.placeShift-generationShift) - 1 }
 
 // Generation returns how often the sample was emptied or overwritten, modulo GenerationMask + 1.
@@ -58,7 +58,8 @@ func (l WordLayout) Pack(s State, owner uint32, generation, place uint64) Word {
 	return Word(uint64(s) | uint64(owner)<<StateBits | (generation&l.GenerationMask())<<generationShift | place<<l.placeShift)
 }
 
-// Meta is the second word of an index record: content 32 bits, fills 24, cost 8. The content is the sample's length in a variable-size cache, else its CRC-32C.
+// Meta is the second word of an index record: content 32 bits, fills 24, cost 8. The content is the
+// sample's length in a variable-size cache, else its CRC-32C.
 type Meta uint64
 
 const (
@@ -68,47 +69,51 @@ const (
 	metaFillsMask   = 1<<metaFillsBits - 1
 )
 
-// NewMeta packs a content and how often the sample was published, modulo 2^24.
+// NewMeta packs a content and the number of publishes of the sample, modulo 2^24.
 func NewMeta(content, fills uint32) Meta {
 	return Meta(uint64(content) | uint64(fills&metaFillsMask)<<metaContentBits)
 }
 
-// Content returns the length (bound it before use) or the checksum.
+// Content returns the length (check it before use) or the checksum.
 func (m Meta) Content() uint32 { return uint32(m & metaContentMask) }
 
-// Fills returns how often the sample was published, modulo 2^24.
+// Fills returns the number of publishes of the sample, modulo 2^24.
 func (m Meta) Fills() uint32 { return uint32(m>>metaContentBits) & metaFillsMask }
 
-// With returns m with another content: fills and cost stay.
+// With returns m with another content. Fills and cost stay.
 func (m Meta) With(content uint32) Meta { return m&^metaContentMask | Meta(content) }
 
-// Published returns what m becomes by a publish: another content, one fill more.
+// Published returns m after a publish: another content, and one fill more.
 func (m Meta) Published(content uint32) Meta {
 	return m&^(metaFillsMask<<metaContentBits|metaContentMask) | NewMeta(content, m.Fills()+1)
 }
 
-// Phase is the control word that a clear moves: state 3 bits (0 OPEN, 1 CLEARING), owner 12, epoch 49.
+// Phase is the control word that a clear changes: state 3 bits (0 OPEN, 1 CLEARING), owner 12,
+// epoch 49.
 type Phase uint64
 
-// OpenPhase packs OPEN after epoch clears.
+// OpenPhase packs OPEN for a cache with epoch clears.
 func OpenPhase(epoch uint64) Phase { return Phase(epoch << generationShift) }
 
-// ClearingPhase packs CLEARING by owner after epoch clears. Owner 0: begun and given up half-way; whoever claims next takes it over.
+// ClearingPhase packs CLEARING by owner for a cache with epoch clears. Owner 0: a client began the
+// clear and gave up; the next client that claims continues it.
 func ClearingPhase(owner uint32, epoch uint64) Phase {
 	return Phase(1 | uint64(owner)<<StateBits | epoch<<generationShift)
 }
 
-// Clearing says whether a clear is under way.
+// Clearing says whether a clear is running.
 func (p Phase) Clearing() bool { return p&stateMask != 0 }
 
-// Owner returns the clearer's owner number; 0 when OPEN, or when nobody clears any more.
+// Owner returns the clearer's owner number; 0 when OPEN, or when the clearer gave up.
 func (p Phase) Owner() uint32 { return uint32(p>>StateBits) & ownerMask }
 
-// Epoch returns how many clears have ended.
+// Epoch returns the number of clears that have ended.
 func (p Phase) Epoch() uint64 { return uint64(p) >> generationShift }
 
-// FreeFrom is the control word under the search for a free slot: from in the low 32 bits (every slot below was seen taken), seq in
-// the high 32 (moves with every slot freed, so that a scan cannot raise from over a slot freed behind it).
+// FreeFrom is the control word of the search for a free slot. Its low 32 bits are from: all slots
+// below from were taken when a search checked them. Its high 32 bits are seq, which changes with
+// each freed slot: so a search cannot raise from past a slot that was freed after the search passed
+// it.
 type FreeFrom uint64
 
 // NewFreeFrom packs seq and from.
@@ -120,7 +125,8 @@ func (f FreeFrom) From() uint32 { return uint32(f) }
 // Seq returns the number of slots freed so far, modulo 2^32.
 func (f FreeFrom) Seq() uint32 { return uint32(f >> 32) }
 
-// ArenaNext is the control word of the bump allocator: who allocated last, and the first unit never allocated.
+// ArenaNext is the control word of the bump allocator: the last allocator, and the first unit that
+// was never allocated.
 type ArenaNext uint64
 
 // NewArenaNext packs the last allocator's owner number and the next unit.
@@ -128,16 +134,17 @@ func NewArenaNext(owner uint32, unit uint64) ArenaNext {
 	return ArenaNext(uint64(owner)<<StateBits | unit<<ArenaPlaceShift)
 }
 
-// Owner returns who allocated last; 0 is nobody.
+// Owner returns the owner number of the last allocator; 0 is no owner.
 func (a ArenaNext) Owner() uint32 { return uint32(a>>StateBits) & ownerMask }
 
-// Unit returns the first unit never allocated.
+// Unit returns the first unit that was never allocated.
 func (a ArenaNext) Unit() uint64 { return uint64(a) >> ArenaPlaceShift }
 
-// Grant is a word of the allowance: what the clients of a group may draw before one of them checks memory. Left 16 bits, in units of GrantUnit; checks 16 (modulo 2^16); group 32.
+// Grant is a word of the allowance: what the clients of a group may draw before one of them checks
+// the memory. Left has 16 bits, in units of GrantUnit; checks 16 bits (modulo 2^16); group 32 bits.
 type Grant uint64
 
-// GrantUnit is what a Grant counts in: bytes of the smallest page there is.
+// GrantUnit is the unit of a Grant: the bytes of the smallest page of any machine.
 const GrantUnit = 4096
 
 // NewGrant packs what is left, in units, the number of checks, and the group.
@@ -145,17 +152,17 @@ func NewGrant(left, checks uint16, group uint32) Grant {
 	return Grant(uint64(left) | uint64(checks)<<16 | uint64(group)<<32)
 }
 
-// Left returns how many units may be drawn.
+// Left returns how many units clients may draw.
 func (g Grant) Left() uint64 { return uint64(g & 0xffff) }
 
-// Checks returns how often a client of the group has checked, modulo 2^16.
+// Checks returns how often clients of the group have checked, modulo 2^16.
 func (g Grant) Checks() uint16 { return uint16(g >> 16) }
 
-// Group returns whose it is.
+// Group returns the group that the word belongs to.
 func (g Grant) Group() uint32 { return uint32(g >> 32) }
 
-// Intent is the second word of a claim entry: what the claim is about to take. In an arena: first unit in the low 36 bits, number
-// of units in the high 28. With slots: slot + 1.
+// Intent is the second word of a claim entry: the place that the claim is about to take. In an
+// arena: first unit in the low 36 bits, number of units in the high 28. With slots: slot + 1.
 type Intent uint64
 
 // NewExtentIntent packs an extent.
@@ -164,5 +171,6 @@ func NewExtentIntent(unit, units uint64) Intent { return Intent(unit | units<<36
 // Extent returns the first unit and the number of units; 0 units: no intent.
 func (t Intent) Extent() (unit, units uint64) { return uint64(t) & (1<<36 - 1), uint64(t) >> 36 }
 
-// UnitsFor returns how many arena units a sample of length bytes takes: at least one, so that every extent has a place.
+// UnitsFor returns how many arena units a sample of length bytes takes: at least one, so that each
+// extent has a place.
 func UnitsFor(length uint64) uint64 { return max(1, (length+UnitBytes-1)/UnitBytes) }

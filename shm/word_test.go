@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Ensure that packed words come apart as they were put together, at the ends of every field, and that a generation past its last is 0 without touching its neighbours.
+// Ensure that unpacked words equal the packed values, at the ends of all fields, and that the
+// generation after the last is 0 and changes no other field.
 func TestWords(t *testing.T) {
 	fixed, arena := Geometry{}, Geometry{Flags: FlagVariable}
 	for _, c := range []struct {
@@ -32,14 +33,16 @@ func TestWords(t *testing.T) {
 			t.Errorf("wrapped: %#x", w)
 		}
 	}
-	if m := NewMeta(1<<32-1, 7); m.Content() != 1<<32-1 || m.Fills() != 7 || m.With(5).Content() != 5 || m.With(5).Fills() != 7 {
+	if m := NewMeta(1<<32-1, 7); m.Content() != 1<<32-1 || m.Fills() != 7 || m.With(5).Content() != 5 ||
+		m.With(5).Fills() != 7 {
 		t.Errorf("%#x", m)
 	}
 	const cost = Meta(0xab) << 56
 	if m := (cost | NewMeta(3, 1<<24-1)).Published(1<<32 - 1); m != cost|NewMeta(1<<32-1, 0) || m.With(4) != cost|NewMeta(4, 0) {
 		t.Errorf("fills wrap around into the cost, or take it: %#x", m)
 	}
-	if g := NewGrant(1<<16-1, 1<<16-1, 1<<32-2); g.Left() != 1<<16-1 || g.Checks() != 1<<16-1 || g.Group() != 1<<32-2 || g-1 != NewGrant(1<<16-2, 1<<16-1, 1<<32-2) {
+	if g := NewGrant(1<<16-1, 1<<16-1, 1<<32-2); g.Left() != 1<<16-1 || g.Checks() != 1<<16-1 ||
+		g.Group() != 1<<32-2 || g-1 != NewGrant(1<<16-2, 1<<16-1, 1<<32-2) {
 		t.Errorf("%#x", g)
 	}
 	if p := OpenPhase(1 << 48); p.Clearing() || p.Owner() != 0 || p.Epoch() != 1<<48 {
@@ -66,7 +69,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Ensure that no two words of a segment are the same memory, and that all lie in their region, in every kind of segment.
+// Ensure that no two words of a segment share memory, and that all lie in their regions, in each
+// kind of segment.
 func TestRegionsDoNotOverlap(t *testing.T) {
 	for _, o := range []Options{
 		{Samples: 257, Slots: 100, SampleBytes: 33, ClientRecords: 5},
@@ -92,7 +96,8 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 			seen(s.Grant(k))
 		}
 		for r := range s.ClientRecords {
-			for _, at := range []uint64{ClientPID, ClientPIDNamespace, ClientStartTicks, ClientRegistered, ClientRegistrations, ClientLabel, ClientLabel + ClientLabelBytes - 8,
+			for _, at := range []uint64{ClientPID, ClientPIDNamespace, ClientStartTicks, ClientRegistered,
+				ClientRegistrations, ClientLabel, ClientLabel + ClientLabelBytes - 8,
 				ClientVictims, ClientVictims + 8*(ClaimsPerClient-1)} {
 				seen(s.ClientWord(r, at))
 			}
@@ -129,7 +134,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Ensure that the fence returns, with what was loaded before it intact: on arm64 it is assembly.
+// Ensure that the fence returns and keeps loaded values: on arm64 it is assembly.
 func TestLoadFence(t *testing.T) {
 	var words [64]uint64
 	for k := range words {

@@ -11,25 +11,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a data file that samples are read from. Once opened it stays the file that it was: a change of size or modification time is ErrChanged, never other
-// bytes; a file that took its name does not matter. Safe for any number of goroutines.
+// File is a data file with samples. If its size or modification time changes after OpenFile, reads
+// return ErrChanged, never other bytes. Another file with its name does not matter. It is safe for
+// concurrent use.
 type File struct {
 	Path  string
 	Stamp Stamp
 
-	mu sync.RWMutex // held for reading by reads: Close waits for them
+	mu sync.RWMutex // locked for reading by reads: Close waits for them
 	f  *os.File     // nil: closed
 }
 
-// Stamp tells one state of a file from another.
+// Stamp identifies a state of a file.
 type Stamp struct {
 	Bytes      int64
 	ModifiedNs int64 // since 1970
 }
 
-// OpenFile opens a regular file for reading. ErrInvalid when it is something else; else errors of the system, with the path.
+// OpenFile opens a regular file for reading. It returns ErrInvalid for any other file, else errors
+// of the system with the path.
 func OpenFile(path string) (*File, error) {
-	// O_NONBLOCK: a FIFO in the way must not stop us. It means nothing for a regular file.
+	// O_NONBLOCK: a FIFO must not block. The flag does not affect regular files.
 	fd, err := retryEINTR(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -44,7 +46,8 @@ func OpenFile(path string) (*File, error) {
 	return f, nil
 }
 
-// StampOf returns the stamp of a path, following symbolic links. Errors as OpenFile.
+// StampOf returns the stamp of a path. It follows symbolic links. It returns the errors of
+// OpenFile.
 func StampOf(path string) (Stamp, error) {
 	var st unix.Stat_t
 	if _, err := retryEINTR(func() (int, error) { return 0, unix.Stat(path, &st) }); err != nil {
@@ -53,7 +56,7 @@ func StampOf(path string) (Stamp, error) {
 	return stampFrom(&st, path)
 }
 
-// StampOfDescriptor is StampOf of a file that is open; path is for messages.
+// StampOfDescriptor is StampOf for an open file. path is for messages.
 func StampOfDescriptor(fd int, path string) (Stamp, error) { return stampOf(fd, path) }
 
 func stampOf(fd int, path string) (Stamp, error) {
@@ -71,13 +74,15 @@ func stampFrom(st *unix.Stat_t, path string) (Stamp, error) {
 	return Stamp{Bytes: st.Size, ModifiedNs: st.Mtim.Nano()}, nil
 }
 
-// ReadAt fills dst from offset. The bytes are those of the file as it was opened: it is looked at again after reading. ErrChanged, ErrClosed, the cause of ctx, and
-// errors of the system with the path.
+// ReadAt fills dst from offset with bytes of the file as it was opened: it checks the file again
+// after the read. Errors: ErrChanged, ErrClosed, the cause of ctx, errors of the system with the
+// path.
 func (f *File) ReadAt(ctx context.Context, dst []byte, offset int64) error {
 	return f.reading(ctx, func(fd int) error { return ReadFull(fd, f.Path, dst, offset) })
 }
 
-// reading calls read while the file is open, and looks at the file after it: ErrChanged when it is not as it was opened, whatever read made of it.
+// reading calls read while the file is open, and then checks the file. It returns ErrChanged if the
+// file has changed, whatever read returns.
 func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -102,15 +107,16 @@ func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 	return short
 }
 
-// changed is ErrChanged with what differs.
+// changed returns ErrChanged with the difference.
 func (s Stamp) changed(path string, now Stamp) error {
 	if s.Bytes != now.Bytes {
-		return fmt.Errorf("%w: %s had %d bytes and has %d; restart with a cleared cache", ErrChanged, path, s.Bytes, now.Bytes)
+		return fmt.Errorf("%w: %s had %d bytes and has %d; restart with a cleared cache", ErrChanged, path,
+			s.Bytes, now.Bytes)
 	}
 	return fmt.Errorf("%w: %s was written to; restart with a cleared cache", ErrChanged, path)
 }
 
-// Check is ErrChanged unless now is the same stamp.
+// Check returns ErrChanged unless now is the same stamp.
 func (s Stamp) Check(path string, now Stamp) error {
 	if s == now {
 		return nil
@@ -118,7 +124,8 @@ func (s Stamp) Check(path string, now Stamp) error {
 	return s.changed(path, now)
 }
 
-// ReadFull fills dst from offset of an open file, going on after signals and short reads. io.ErrUnexpectedEOF with the numbers when the file ends before.
+// ReadFull fills dst from offset of an open file. It continues after signals and short reads. It
+// returns io.ErrUnexpectedEOF with the numbers when the file ends earlier.
 func ReadFull(fd int, path string, dst []byte, offset int64) error {
 	for done := 0; done < len(dst); {
 		n, err := unix.Pread(fd, dst[done:], offset+int64(done))
@@ -127,7 +134,8 @@ func ReadFull(fd int, path string, dst []byte, offset int64) error {
 		case err != nil:
 			return &os.PathError{Op: "read", Path: path, Err: err}
 		case n == 0:
-			return fmt.Errorf("%s: %w: %d bytes at %d, and it ends after %d of them", path, io.ErrUnexpectedEOF, len(dst), offset, done)
+			return fmt.Errorf("%s: %w: %d bytes at %d, but the file ends after %d of them", path,
+				io.ErrUnexpectedEOF, len(dst), offset, done)
 		default:
 			done += n
 		}
@@ -135,7 +143,7 @@ func ReadFull(fd int, path string, dst []byte, offset int64) error {
 	return nil
 }
 
-// Alive is ErrClosed after Close.
+// Alive returns ErrClosed after Close.
 func (f *File) Alive() error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -145,7 +153,7 @@ func (f *File) Alive() error {
 	return nil
 }
 
-// Close waits for reads under way.
+// Close waits for inflight reads and closes the file.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,13 +6,14 @@ import (
 	"fmt"
 )
 
-// Named is a file as a fingerprint sees it.
+// Named is a file in a fingerprint.
 type Named struct {
 	Name  string
 	Stamp Stamp
 }
 
-// Fingerprint names data by the kind of source, the settings that change what is read, and the files in their order.
+// Fingerprint names data by the kind of source, the settings that change the samples, and the files
+// in their order.
 func Fingerprint(kind, settings string, files ...Named) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q\n", kind, settings)

@@ -8,13 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Map is a part of a file in memory, read-only. It takes page cache, which the kernel can drop, and no memory of the process.
+// Map is a read-only part of a file in memory. It uses page cache, which the kernel can drop, and
+// no memory of the process.
 type Map struct {
-	Bytes []byte // valid until Close; look at them within File.Look only
+	Bytes []byte // valid until Close; access it only within File.Look
 	pages []byte
 }
 
-// Map maps n bytes from offset, n at least 1. The caller has made sure that the file is as long. ErrClosed, and errors of the system with the path.
+// Map maps n bytes from offset, n at least 1. The caller has checked that the file is long enough.
+// Errors: ErrClosed, errors of the system with the path.
 func (f *File) Map(offset int64, n int) (*Map, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -29,10 +31,10 @@ func (f *File) Map(offset int64, n int) (*Map, error) {
 	return &Map{Bytes: pages[skip:], pages: pages}, nil
 }
 
-// Forget gives the pages that were looked at back to the kernel: they are read again when they are looked at again.
+// Forget gives the loaded pages back to the kernel. The next access reads them again.
 func (m *Map) Forget() { _ = unix.Madvise(m.pages, unix.MADV_DONTNEED) }
 
-// Close unmaps. Nobody may look any more.
+// Close unmaps. No access may be inflight.
 func (m *Map) Close() error {
 	if m == nil || m.pages == nil {
 		return nil
@@ -42,8 +44,10 @@ func (m *Map) Close() error {
 	return err
 }
 
-// Look runs work, which looks at mapped bytes of the file. That a page is gone, because the file was truncated, is ErrChanged and not the end of the process; that one cannot be
-// read is ErrChanged too, as the kernel tells no difference. Nothing else may fault in work.
+// Look runs work, which accesses mapped bytes of the file. If a page is gone because the file was
+// truncated, Look returns ErrChanged instead of ending the process. A page that cannot be read is
+// ErrChanged too, because the kernel does not tell the difference. No other faults may occur in
+// work.
 func (f *File) Look(work func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -7,8 +7,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// OpenFiles keeps the files open that were read last: at most as many as were asked for, and those that are being read beside them. A file that has to leave while it is read is
-// closed by its last reader. Safe for any number of goroutines.
+// OpenFiles keeps the last used files open: at most a fixed number, and those of inflight reads
+// besides. The last reader of a file that is no longer kept closes it. It is safe for concurrent
+// use.
 type OpenFiles[Key comparable, F io.Closer] struct {
 	mu   sync.Mutex // protects kept, and users and left of all files
 	kept *simplelru.LRU[Key, *Open[F]]
@@ -17,30 +18,30 @@ type OpenFiles[Key comparable, F io.Closer] struct {
 // Open is an open file.
 type Open[F io.Closer] struct {
 	File  F
-	users int  // between Get or Put, and Release
-	left  bool // it is kept no longer
+	users int  // calls of Get or Put without Release
+	left  bool // the file is no longer kept
 }
 
-// NewOpenFiles keeps at most so many files; at least 1.
+// NewOpenFiles returns an OpenFiles that keeps at most `most` files; `most` is at least 1.
 func NewOpenFiles[Key comparable, F io.Closer](most int) *OpenFiles[Key, F] {
 	kept, err := simplelru.NewLRU(most, func(_ Key, o *Open[F]) {
 		o.left = true
 		o.closeIfUnused()
 	})
 	if err != nil {
-		panic(err) // it refuses nothing but a size below 1
+		panic(err) // it fails only for a size below 1
 	}
 	return &OpenFiles[Key, F]{kept: kept}
 }
 
-// closeIfUnused closes a file that is neither kept nor read. With mu held.
+// closeIfUnused closes a file that is neither kept nor in use. The caller holds mu.
 func (o *Open[F]) closeIfUnused() {
 	if o.left && o.users == 0 {
-		_ = o.File.Close() // it was opened for reading: no data can be lost
+		_ = o.File.Close() // the file was opened for reading: no data can be lost
 	}
 }
 
-// Get returns the file of a key; nil: it is not kept. The caller MUST release it.
+// Get returns the file of a key, or nil if it is not kept. The caller MUST release it.
 func (c *OpenFiles[Key, F]) Get(key Key) *Open[F] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +53,8 @@ func (c *OpenFiles[Key, F]) Get(key Key) *Open[F] {
 	return o
 }
 
-// Put keeps a file that was opened, and returns it. If another goroutine has put one first, Put closes this file and returns that one. The caller MUST release it.
+// Put keeps an opened file and returns it. If another goroutine has put a file for the key first,
+// Put closes this one and returns the other. The caller MUST release it.
 func (c *OpenFiles[Key, F]) Put(key Key, file F) *Open[F] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +77,7 @@ func (c *OpenFiles[Key, F]) Release(o *Open[F]) {
 	o.closeIfUnused()
 }
 
-// Drop keeps a file no longer, unless another one is kept for its key by now.
+// Drop stops keeping a file, unless another file is kept for its key.
 func (c *OpenFiles[Key, F]) Drop(key Key, o *Open[F]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +86,7 @@ func (c *OpenFiles[Key, F]) Drop(key Key, o *Open[F]) {
 	}
 }
 
-// Clear keeps nothing any longer, and returns how many files it kept.
+// Clear stops keeping all files, and returns their number.
 func (c *OpenFiles[Key, F]) Clear() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

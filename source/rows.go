@@ -2,11 +2,12 @@ package source
 
 import "context"
 
-// Rows are samples of one size that lie one after the other in a file: what kinds that read such files embed. The file is theirs from here on.
+// Rows are samples of one size, one after the other in a file. Kinds that read such files embed it.
+// Rows owns the file.
 type Rows struct {
 	File   *File
 	About  Info
-	Offset int64 // of the first
+	Offset int64 // of the first sample
 }
 
 // Info is part of Source.
@@ -32,10 +33,10 @@ func (r *Rows) Read(ctx context.Context, i int, dst []byte) (int, error) {
 // Close is part of Source.
 func (r *Rows) Close() error { return r.File.Close() }
 
-// Has says whether there is a sample i.
+// Has says whether sample i exists.
 func (r *Rows) Has(i int) bool { return i >= 0 && i < r.About.Samples }
 
-// At is where sample i lies in the file.
+// At returns the offset of sample i in the file.
 func (r *Rows) At(i int) int64 { return r.Offset + int64(i)*int64(r.bytes()) }
 
 func (r *Rows) bytes() int { return int(r.About.Schema.SampleBytes) }

@@ -35,7 +35,8 @@ func randomFile(t testing.TB, size int) (*source.File, []byte) {
 	return f, data
 }
 
-// Ensure that extents at any distance from each other, empty ones among them, are filled with their bytes, and nothing else is written.
+// Ensure that extents at any distance, and empty ones, get their bytes, and that no other bytes are
+// written.
 func TestReadExtents(t *testing.T) {
 	f, data := randomFile(t, 1<<20)
 	for round := range 300 {
@@ -63,9 +64,10 @@ func TestReadExtents(t *testing.T) {
 func TestReadExtentsFails(t *testing.T) {
 	f, data := randomFile(t, 10_000)
 	three := func(last int64) []source.Extent {
-		return []source.Extent{{Offset: 0, Dst: make([]byte, 10)}, {Offset: 100, Dst: make([]byte, 10)}, {Offset: last, Dst: make([]byte, 10)}}
+		return []source.Extent{{Offset: 0, Dst: make([]byte, 10)}, {Offset: 100, Dst: make([]byte, 10)},
+			{Offset: last, Dst: make([]byte, 10)}}
 	}
-	for _, last := range []int64{9_995, 10_000, 20_000} { // beyond the end, from near and from far
+	for _, last := range []int64{9_995, 10_000, 20_000} { // after the end, near and far
 		if err := f.ReadExtents(context.Background(), three(last)); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%d: %v", last, err)
 		}
@@ -95,7 +97,8 @@ func TestReadExtentsFails(t *testing.T) {
 	}
 }
 
-// BenchmarkReadExtents reads two pieces: up to a gap of 4096 bytes by one call, over it by two.
+// BenchmarkReadExtents reads two pieces: with one call up to a gap of 4096 bytes, with two calls
+// above.
 func BenchmarkReadExtents(b *testing.B) {
 	f, _ := randomFile(b, 4<<20)
 	for _, size := range []int{200, 15 << 10, 150 << 10} {

@@ -10,22 +10,27 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 )
 
-// Settings say what to open: the keys of a configuration under `source:`, `kind` among them.
+// Settings say which source to open: the keys under `source:` in a configuration, with `kind`.
 type Settings map[string]any
 
 // Kind is a kind of source.
 type Kind struct {
 	Name string // the value of the key kind
 	Doc  string // one line: what it reads
-	// Open opens a source. Relative paths are the working directory's. The settings have the kind's own keys only.
+	// Open opens a source. Relative paths start at the working directory. The settings have only
+	// the kind's own keys.
 	Open func(ctx context.Context, s Settings) (Source, error)
 }
 
-// Decode fills the struct that into points to from the settings; its fields name their keys by the tag `key`. Durations have a unit ("8ms"); a type with
-// UnmarshalText is read by that. ErrInvalid for a key that is not among them and for a value of another type, all complaints at once.
+// Decode fills the struct that into points to. Its fields name their keys by the tag `key`.
+// Durations have a unit ("8ms"). A type with UnmarshalText decodes itself. Decode returns
+// ErrInvalid for unknown keys and values of another type, with all complaints at once.
 func (s Settings) Decode(into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key, field string) bool { return key == field },
+		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key,
+			field string) bool {
+			return key == field
+		},
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(RefuseDate, exact, mapstructure.TextUnmarshallerHookFunc()),
 	})
 	if err != nil {
@@ -48,7 +53,8 @@ func (s Settings) Decode(into any) error {
 	return nil
 }
 
-// NotZero refuses 0 for keys that have another default: who writes 0 means something else.
+// NotZero refuses 0 for keys that have another default, because a user who writes 0 means something
+// else.
 func (s Settings) NotZero(keys ...string) error {
 	for _, key := range keys {
 		if v := reflect.ValueOf(s[key]); v.IsValid() && (v.CanInt() && v.Int() == 0 || v.CanFloat() && v.Float() == 0) {
@@ -58,7 +64,7 @@ func (s Settings) NotZero(keys ...string) error {
 	return nil
 }
 
-// keys are the keys of a struct, those of embedded ones included.
+// keys returns the keys of a struct, with those of embedded structs.
 func keys(t reflect.Type) []string {
 	var all []string
 	for k := range t.NumField() {

@@ -10,7 +10,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Ensure that settings are read as they are written, and that a number that would become another is refused.
+// Ensure that settings keep their values, and that a number that a decoder would change is refused.
 func TestDecode(t *testing.T) {
 	type settings struct {
 		Count int           `key:"count"`

@@ -1,8 +1,11 @@
-// Package source is where samples come from: a Source reads the samples of a dataset by index, from files of some kind.
+// Package source says where samples come from: a Source reads the samples of a dataset by index,
+// from files of some kind.
 //
-// Each kind has a folder of its own; package kinds lists them, and opens a source by its settings. Every kind passes the suite of package sourcetest.
-// A sample is read as the bytes that a cache holds of it (docs/spec/segment.md, Fields), so that whoever fills a cache copies nothing: fixed-size
-// samples have their fields one after the other, a variable-size one of a single one-dimensional field is that field's bytes.
+// Each kind has its own folder. Package kinds lists them, and opens a source by its settings. All
+// kinds pass the tests of package sourcetest. Read returns a sample in the form that a cache holds
+// (docs/spec/segment.md, Fields), so that a fill copies nothing. A fixed-size sample has its fields
+// one after the other. A variable-size sample with a single one-dimensional field is the bytes of
+// that field.
 package source
 
 import (
@@ -13,36 +16,44 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Source reads the samples of a dataset. Safe for any number of goroutines, Close included.
+// Source reads the samples of a dataset. It is safe for concurrent use, Close too.
 type Source interface {
-	// Info describes the dataset. It never changes.
+	// Info describes the dataset. The result never changes.
 	Info() Info
-	// Size returns how many bytes Read gives for sample i, without reading it. ErrIndex, ErrClosed, and errors of the file it lies in.
+	// Size returns the bytes of sample i without reading it. Errors: ErrIndex, ErrClosed, errors of
+	// its file.
 	Size(i int) (int, error)
-	// Read reads sample i into dst and returns its bytes. On an error dst may hold anything.
+	// Read reads sample i into dst and returns its bytes. After an error dst may hold anything.
 	//
-	// ErrIndex; ErrShort when dst has fewer than Size(i) bytes; ErrChanged when the files are not those any more that Info describes; ErrCorrupt when what they hold
-	// cannot be; ErrClosed; the cause of ctx when it ends before the read begins, or while it waits; else the error of the system call, with the file's name.
+	// Errors: ErrIndex; ErrShort when dst has fewer than Size(i) bytes; ErrChanged when the files
+	// have changed since Info; ErrCorrupt for damaged content; ErrClosed; the cause of ctx when it
+	// ends before the read begins or while Read waits; else the error of the system call, with the
+	// file's name.
 	Read(ctx context.Context, i int, dst []byte) (int, error)
-	// Where says which file, and where in it, a sample comes from, for messages. "" for an index that is none.
+	// Where returns the file of a sample, and the place in it, for messages. It returns "" for an
+	// invalid index.
 	Where(i int) string
-	// Close waits for reads under way and frees what the source holds. Later calls return ErrClosed; a second Close does nothing.
+	// Close waits for inflight reads and frees all resources. Later calls return ErrClosed; a
+	// second Close does nothing.
 	Close() error
 }
 
-// Blocks is what a source can do besides whose samples lie together in blocks, so that one large read gives many of them: ask for it by a type assertion.
-// Samples are in the order of their blocks. Safe for any number of goroutines.
+// Blocks is a Source whose samples lie together in blocks, so that one large read gives many of
+// them. A type assertion tells whether a Source has it. Samples are in the order of their blocks.
+// It is safe for concurrent use.
 type Blocks interface {
 	Source
-	// Blocks returns how many blocks there are, at least 1.
+	// Blocks returns the number of blocks, at least 1.
 	Blocks() int
-	// BlockOf returns the block that sample i lies in. -1 for an index that is none.
+	// BlockOf returns the block of sample i; -1 for an invalid index.
 	BlockOf(i int) int
-	// Block returns the samples of block b: n of them from first on. 0, 0 for a block that is none.
+	// Block returns the samples of block b: n of them from first on; 0, 0 for an invalid block.
 	Block(b int) (first, n int)
-	// ReadBlock reads block b at once and calls each for its samples, in order, on the caller's goroutine; sample is valid during the call, and what is in it is what
-	// Read gives. It ends at the first error of each, and returns it. Errors as Read, ErrIndex for a block that is none; a damaged sample ends it with ErrCorrupt
-	// behind the samples before it: read the others one by one.
+	// ReadBlock reads block b at once and calls each for its samples, in order, in the caller's
+	// goroutine. sample has the same bytes as from Read, and is valid during the call. The first
+	// error of each ends ReadBlock and is returned. Other errors are those of Read, and ErrIndex
+	// for an invalid block. A damaged sample ends it with ErrCorrupt after the samples before it;
+	// the caller may read the others one by one.
 	ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error
 }
 
@@ -51,15 +62,16 @@ type Info struct {
 	Kind    string     // of the source
 	Samples int        // of the dataset, at least 1
 	Schema  shm.Schema // of a sample
-	// Fingerprint names this very data, at most 64 bytes: it differs when a file is added, removed or changed, and is the same for the same files each time.
+	// Fingerprint names the data in at most 64 bytes. It changes when a file is added, removed or
+	// changed, and is otherwise the same each time.
 	Fingerprint string
-	Notes       []Note // what else an operator may want to know, such as the names of classes
+	Notes       []Note // further notes for an operator, such as the names of classes
 }
 
 // Note is a line about a dataset.
 type Note struct{ Name, Text string }
 
-// Errors of sources, for errors.Is; their texts have the file, the numbers and the next step.
+// Errors of sources, for errors.Is. Their texts have the file, the numbers and the next step.
 var (
 	ErrIndex   = errors.New("no such sample")
 	ErrShort   = errors.New("the buffer is too short")
@@ -69,7 +81,7 @@ var (
 	ErrInvalid = errors.New("invalid source")
 )
 
-// CheckRead is what every Read begins with: ErrIndex, ErrShort, the cause of ctx.
+// CheckRead makes the first checks of each Read. Errors: ErrIndex, ErrShort, the cause of ctx.
 func CheckRead(ctx context.Context, i, samples, size int, dst []byte) error {
 	switch {
 	case ctx.Err() != nil:
@@ -82,7 +94,7 @@ func CheckRead(ctx context.Context, i, samples, size int, dst []byte) error {
 	return nil
 }
 
-// BadIndex is ErrIndex with the numbers.
+// BadIndex returns ErrIndex with the numbers.
 func BadIndex(i, samples int) error {
 	return fmt.Errorf("%w: index %d is not in 0..%d", ErrIndex, i, samples-1)
 }

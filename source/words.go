@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Complaints says what a decoder of settings (mapstructure) complains about, a line each, in the words of a configuration: the key comes first, and nothing is said of types of Go.
+// Complaints returns the complaints of a decoder of settings (mapstructure), one for each line, in
+// the words of a configuration: the key comes first, and no Go types are named.
 func Complaints(err error) (lines []string) {
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "* ")
@@ -35,7 +36,7 @@ func Complaints(err error) (lines []string) {
 	return lines
 }
 
-// The decoder's complaints about the type of a value, after the key in quotation marks.
+// The decoder's complaints about the type of a value. The quoted key comes first.
 var (
 	anyComplaint = regexp.MustCompile(`^'([^']*)' (.*)$`)
 	otherType    = regexp.MustCompile(`^expected type '([^']*)', got unconvertible type '([^']*)'`)
@@ -44,7 +45,7 @@ var (
 	outOfRange   = regexp.MustCompile(`^cannot parse value as '[^']*': (\S+) overflows`)
 )
 
-// plain says one complaint.
+// plain rewords one complaint.
 func plain(line string) string {
 	parts := anyComplaint.FindStringSubmatch(line)
 	if parts == nil {
@@ -63,14 +64,14 @@ func plain(line string) string {
 	return key + ": " + what
 }
 
-// typeName is what a type of Go is in a configuration.
+// typeName returns the name of a Go type in the words of a configuration.
 func typeName(of string) string {
 	switch {
 	case of == "string":
 		return "a text"
 	case of == "bool":
 		return "true or false"
-	case of == "time.Time", of == "struct": // nothing else is one
+	case of == "time.Time", of == "struct": // nothing else is a struct
 		return "a date"
 	case of == "size.Bytes":
 		return "a size, such as 4096 or 64MiB,"
@@ -86,7 +87,7 @@ func typeName(of string) string {
 	return "another kind of value"
 }
 
-// Show writes a value as it stands in a configuration.
+// Show returns a value in the syntax of a configuration.
 func Show(value any) string {
 	if text, ok := value.(string); ok {
 		return strconv.Quote(text)
@@ -94,7 +95,7 @@ func Show(value any) string {
 	return flow(value)
 }
 
-// flow writes a value within another one.
+// flow returns a value as part of another one.
 func flow(value any) string {
 	switch value := value.(type) {
 	case nil:
@@ -115,7 +116,8 @@ func flow(value any) string {
 	return fmt.Sprint(value)
 }
 
-// RefuseDate refuses a date where keys with values are wanted: a decoder would take it for a mapping without keys.
+// RefuseDate refuses a date in place of keys with values. A decoder would take it for a mapping
+// without keys.
 func RefuseDate(from, to reflect.Type, value any) (any, error) {
 	if from == reflect.TypeFor[time.Time]() && (to.Kind() == reflect.Struct || to.Kind() == reflect.Map) {
 		return nil, errors.New("keys with values are wanted, and there is a date")
@@ -123,7 +125,7 @@ func RefuseDate(from, to reflect.Type, value any) (any, error) {
 	return value, nil
 }
 
-// ParseTime reads a time with a unit.
+// ParseTime parses a time with a unit.
 func ParseTime(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
@@ -135,7 +137,8 @@ func ParseTime(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h", text)
 }
 
-// exact refuses values that would become others without a word: 1.5 as a whole number, and 8 as a duration, which are 8 ns. It reads durations.
+// exact refuses values that a decoder would change silently: 1.5 as a whole number, and 8 as a
+// duration, which would be 8 ns. It parses durations.
 func exact(from, to reflect.Type, value any) (any, error) {
 	duration := to == reflect.TypeFor[time.Duration]() && from != to
 	switch {

@@ -1,4 +1,5 @@
-// Command stocached creates, lists, watches, checks, fills, serves and removes caches. Package internal/cli has its commands.
+// Command stocached creates, lists, watches, checks, fills, serves and removes caches. Package
+// internal/cli has its commands.
 package main
 
 import (

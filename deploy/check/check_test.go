@@ -27,13 +27,14 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// metric is what a server exposes.
+// metric is a metric of a server.
 type metric struct {
 	kind   string // counter, gauge or histogram
 	labels map[string]bool
 }
 
-// scrape runs a server with a cache, reads its metrics as Prometheus would, and returns their text and what they are. Prometheus itself adds job and instance.
+// scrape runs a server with a cache, reads its metrics like Prometheus, and returns their text and
+// types. Prometheus itself adds job and instance.
 func scrape(t *testing.T) (text string, metrics map[string]metric) {
 	t.Helper()
 	segments, err := os.MkdirTemp("/dev/shm", "test-stocached-deploy-")
@@ -79,7 +80,7 @@ func scrape(t *testing.T) (text string, metrics map[string]metric) {
 			for _, part := range []string{"_bucket", "_sum", "_count"} {
 				kinds[m[1]+part] = "counter"
 			}
-			delete(kinds, m[1]) // which is no series
+			delete(kinds, m[1]) // not a series
 		}
 	}
 	metrics = map[string]metric{"up": {"gauge", map[string]bool{"job": true, "instance": true}}}
@@ -90,13 +91,15 @@ func scrape(t *testing.T) (text string, metrics map[string]metric) {
 		}
 		metrics[m[1]] = one
 	}
-	if len(metrics) < 15 || metrics["stocached_hits_total"].kind != "counter" || !metrics["stocached_fill_seconds_bucket"].labels["le"] {
+	if len(metrics) < 15 || metrics["stocached_hits_total"].kind != "counter" ||
+		!metrics["stocached_fill_seconds_bucket"].labels["le"] {
 		t.Fatalf("%v\n%s", metrics, body)
 	}
 	return string(body), metrics
 }
 
-// wantQuery reads a query as Prometheus does: it must ask for what there is, by labels that are there, and take rates of counters only. It returns the metrics asked for.
+// wantQuery parses a query like Prometheus. Its metrics and labels must exist, and rates must be of
+// counters. It returns the metrics.
 func wantQuery(t *testing.T, where, query string, metrics map[string]metric) (asked []string) {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
@@ -104,7 +107,7 @@ func wantQuery(t *testing.T, where, query string, metrics map[string]metric) (as
 		t.Errorf("%s: %v in %s", where, err, query)
 		return nil
 	}
-	labels := map[string]bool{} // of all metrics asked for
+	labels := map[string]bool{} // of all metrics in the query
 	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
 		v, ok := n.(*parser.VectorSelector)
 		if !ok {
@@ -148,9 +151,10 @@ func wantQuery(t *testing.T, where, query string, metrics map[string]metric) (as
 	return asked
 }
 
-// Ensure that wantQuery sees each kind of mistake.
+// Ensure that wantQuery detects each kind of mistake.
 func TestWantQuerySees(t *testing.T) {
-	metrics := map[string]metric{"a_total": {"counter", map[string]bool{"cache": true}}, "b": {"gauge", map[string]bool{"cache": true}}}
+	metrics := map[string]metric{"a_total": {"counter", map[string]bool{"cache": true}},
+		"b": {"gauge", map[string]bool{"cache": true}}}
 	for query, good := range map[string]bool{
 		`sum by (cache) (rate(a_total{cache="x"}[5m])) / b`: true, `b > 0`: true, `rate(c_total[5m])`: false, `b{kind="x"}`: false, `rate(b[5m])`: false, `a_total`: false,
 		`sum by (kind) (b)`: false, `sum(b`: false,
@@ -174,7 +178,7 @@ type rules struct {
 	}
 }
 
-// strictly reads YAML in which no unknown key may be.
+// strictly decodes YAML and refuses unknown keys.
 func strictly(t *testing.T, path string, v any) (text string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -189,7 +193,8 @@ func strictly(t *testing.T, path string, v any) (text string) {
 	return string(b)
 }
 
-// Ensure that the alert rules ask for metrics that there are, that their texts name labels that are there, and that each of them is let fire, and kept from it, in the file for promtool.
+// Ensure that the alert rules use existing metrics, that their texts use existing labels, and that
+// the file for promtool has a case for each alert in which it fires and one in which it does not.
 func TestAlerts(t *testing.T) {
 	_, metrics := scrape(t)
 	var all rules
@@ -233,7 +238,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// dashboard is what Grafana reads, as far as it is checked here.
+// dashboard holds the parts of a Grafana dashboard that this test checks.
 type dashboard struct {
 	Title      string
 	Templating struct {
@@ -252,7 +257,8 @@ type dashboard struct {
 	}
 }
 
-// Ensure that the dashboard's queries are good and ask for metrics that there are, that each metric is on it, and that no panel lies on another.
+// Ensure that the dashboard's queries are valid and use existing metrics, that it shows each
+// metric, and that no panels overlap.
 func TestDashboard(t *testing.T) {
 	_, metrics := scrape(t)
 	text, err := os.ReadFile("../grafana/stocached.json")
@@ -299,8 +305,10 @@ func TestDashboard(t *testing.T) {
 		if p.Type == "row" {
 			continue
 		}
-		if len(p.Targets) == 0 || p.Description == "" || p.FieldConfig.Defaults.Unit == "" || p.Datasource.UID != "${datasource}" {
-			t.Errorf("panel %q: %d queries, unit %q, data source %q, description %q", p.Title, len(p.Targets), p.FieldConfig.Defaults.Unit, p.Datasource.UID, p.Description)
+		if len(p.Targets) == 0 || p.Description == "" || p.FieldConfig.Defaults.Unit == "" ||
+			p.Datasource.UID != "${datasource}" {
+			t.Errorf("panel %q: %d queries, unit %q, data source %q, description %q", p.Title, len(p.Targets),
+				p.FieldConfig.Defaults.Unit, p.Datasource.UID, p.Description)
 		}
 		for _, target := range p.Targets {
 			for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
@@ -328,7 +336,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// fill puts values in the place of a dashboard's variables, as Grafana does.
+// fill replaces a dashboard's variables by values, like Grafana.
 func fill(query string) string {
 	return regexp.MustCompile(`\$\{?\w+\}?`).ReplaceAllStringFunc(query, func(v string) string {
 		if v == "$__rate_interval" {
@@ -338,7 +346,8 @@ func fill(query string) string {
 	})
 }
 
-// Ensure that the example for Prometheus is YAML that names the rules beside it, and the job that the alerts look for.
+// Ensure that the example for Prometheus is YAML with the rules beside it and the job of the
+// alerts.
 func TestExample(t *testing.T) {
 	var c struct {
 		Global        map[string]string `yaml:"global"`
@@ -361,7 +370,8 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// Ensure that promtool, where it is installed, likes it all, and that each alert fires when it must and not otherwise.
+// Ensure that promtool, if it is installed, accepts all files, and that each alert fires exactly
+// when it must.
 func TestPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
@@ -373,7 +383,8 @@ func TestPromtool(t *testing.T) {
 		t.Skip("promtool is not installed (tools/setup.sh promtool; it is in the package prometheus of Debian and Ubuntu): alerts are parsed, and not let fire")
 	}
 	text, _ := scrape(t)
-	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yaml"}, {"test", "rules", "alerts_test.yaml"}, {"check", "metrics"}} {
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yaml"},
+		{"test", "rules", "alerts_test.yaml"}, {"check", "metrics"}} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = "../prometheus"
 		cmd.Stdin = strings.NewReader(text)

@@ -1,2 +1,3 @@
-// Package check holds tests alone: that the alerts and the dashboard in deploy/ ask for metrics that a server has, in queries that Prometheus understands.
+// Package check holds only tests: the alerts and the dashboard in deploy/ use metrics that a server
+// has, in valid Prometheus queries.
 package check

@@ -32,7 +32,7 @@ func benchDataset(t testing.TB) (folder string, samples int) {
 // reader reads sample i into a buffer.
 type reader func(i int, buffer []byte) error
 
-// bare is pread and nothing else, of the same bytes at the same places.
+// bare reads the same bytes with pread alone.
 func bare(t testing.TB, folder string) reader {
 	f, err := os.Open(filepath.Join(folder, "00000.stocblk"))
 	if err != nil {
@@ -63,7 +63,7 @@ func through(t testing.TB, folder string, verify bool) reader {
 	}
 }
 
-// bytesPerSecond reads random samples with some goroutines for a while.
+// bytesPerSecond reads random samples in several goroutines for a duration.
 func bytesPerSecond(t testing.TB, read reader, samples, goroutines int, d time.Duration) float64 {
 	var total atomic.Int64
 	var all sync.WaitGroup
@@ -86,12 +86,14 @@ func bytesPerSecond(t testing.TB, read reader, samples, goroutines int, d time.D
 	return float64(total.Load()) / time.Since(began).Seconds()
 }
 
-// The target is 0.85 of bare pread without checksums. The cases take turns, so that what else the machine does strikes them alike; each is as good as its best turn.
+// The target is 0.85 of bare pread without checksums. The cases alternate, so that other load
+// affects them equally; the best run of each counts.
 func BenchmarkAgainstPread(b *testing.B) {
 	folder, samples := benchDataset(b)
 	for _, goroutines := range []int{1, 2, 8} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			readers := map[string]reader{"pread": bare(b, folder), "block": through(b, folder, false), "verified": through(b, folder, true)}
+			readers := map[string]reader{"pread": bare(b, folder), "block": through(b, folder, false),
+				"verified": through(b, folder, true)}
 			best := map[string]float64{}
 			for range b.N {
 				for range 5 {
@@ -107,7 +109,7 @@ func BenchmarkAgainstPread(b *testing.B) {
 	}
 }
 
-// What one read costs, allocations included.
+// The cost of one read, with allocations.
 func BenchmarkRead(b *testing.B) {
 	folder, samples := benchDataset(b)
 	for _, c := range []struct {
@@ -127,7 +129,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// Reading blocks one after the other, for comparison with single samples.
+// Reads of blocks in order, for comparison with single samples.
 func BenchmarkReadBlock(b *testing.B) {
 	folder, _ := benchDataset(b)
 	for _, verify := range []bool{false, true} {
@@ -148,7 +150,7 @@ func BenchmarkReadBlock(b *testing.B) {
 	}
 }
 
-// What a lookup costs without reading.
+// The cost of a lookup without a read.
 func BenchmarkSize(b *testing.B) {
 	folder, samples := benchDataset(b)
 	d := open(b, folder)
@@ -160,7 +162,7 @@ func BenchmarkSize(b *testing.B) {
 	}
 }
 
-// Writing through one goroutine, the checksum included, to the page cache and then synchronised.
+// Writes in one goroutine with the checksum, to the page cache, then synchronised.
 func BenchmarkWrite(b *testing.B) {
 	sample := noise(1, benchBytes)
 	s := shape{options: block.Options{Schema: schema(b, false, shm.Field{Name: "image", DType: shm.Uint8, Dims: []uint64{3, 224, 224}})}}

@@ -1,5 +1,6 @@
-// Package block reads and writes datasets in block files: samples stored one behind the other in blocks of some MB, with an index and checksums (docs/spec/block.md).
-// Reading a sample is one pread, reading a block is one large one. A Writer makes such a dataset; so does the command stocached pack.
+// Package block reads and writes datasets in block files: samples one after the other in blocks of
+// some MB, with an index and checksums (docs/spec/block.md). To read a sample takes one pread, to
+// read a block one large pread. A Writer, or the command stocached pack, makes such a dataset.
 package block
 
 import (
@@ -19,8 +20,10 @@ import (
 
 const kind = "block"
 
-// Kind is in the list of package kinds.
-var Kind = source.Kind{Name: kind, Doc: "a dataset in block files, made by stocached pack: path of its folder; verify: false leaves out the checksums", Open: open}
+// Kind is this kind for the list in package kinds.
+var Kind = source.Kind{Name: kind,
+	Doc: "a dataset in block files, made by stocached pack: path of its folder; verify: " +
+		"false leaves out the checksums", Open: open}
 
 // settings are the keys of this kind.
 type settings struct {
@@ -48,13 +51,14 @@ type Dataset struct {
 	blocks      int
 	verify      bool
 
-	mu     sync.RWMutex // held for reading by whoever looks into the files: Close waits for them
+	mu     sync.RWMutex // locked for reading by each access to the files: Close waits for them
 	closed bool
 }
 
 var _ source.Blocks = (*Dataset)(nil)
 
-// Open opens the dataset in a folder. verify: each sample read is compared with its checksum. ErrCorrupt, ErrInvalid, the cause of ctx, errors of the system.
+// Open opens the dataset in a folder. With verify each Read compares the sample with its checksum.
+// Errors: ErrCorrupt, ErrInvalid, the cause of ctx, errors of the system.
 func Open(ctx context.Context, folder string, verify bool) (*Dataset, error) {
 	doc, description, id, err := readDocument(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,13 +77,15 @@ func Open(ctx context.Context, folder string, verify bool) (*Dataset, error) {
 		named[k] = source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp}
 		settings += fmt.Sprintf(" %08x", f.crc)
 	}
-	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema, Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes}
+	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
+		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes}
 	return d, nil
 }
 
-// missing says why there is no dataset.json.
+// missing says why dataset.json is missing.
 func missing(folder string, err error) error {
-	if _, gone := source.StampOf(filepath.Join(folder+partSuffix, fileName(0))); gone == nil || filepath.Ext(folder) == partSuffix {
+	if _, gone := source.StampOf(filepath.Join(folder+partSuffix, fileName(0))); gone == nil ||
+		filepath.Ext(folder) == partSuffix {
 		return fmt.Errorf("%w: the dataset is not whole: run again what was writing it, and it goes on where it stopped", err)
 	}
 	return fmt.Errorf("%w: no dataset in block files, such as stocached pack makes", err)
@@ -94,7 +100,9 @@ func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) err
 		}
 		f, bytes, err := openFile(filepath.Join(d.folder, r.Name), l)
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-			return fmt.Errorf("%w: a reader keeps all %d block files open: allow more open files (ulimit -n), or pack with a larger --file-size", err, len(doc.Files))
+			return fmt.Errorf("%w: a reader keeps all %d block files open: allow more open files (ulimit -n), "+
+				"or pack with a larger --file-size",
+				err, len(doc.Files))
 		}
 		if err != nil {
 			return err
@@ -106,12 +114,14 @@ func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) err
 		case f.id != id:
 			return damaged("%s belongs to another dataset: its id is %x, that of this one %x", f.Path, f.id, id)
 		case said != r || f.first != samples || f.number != k:
-			return damaged("%s is %+v, number %d, from sample %d; %s says %+v, number %d, from sample %d", f.Path, said, f.number, f.first, datasetName, r, k, samples)
+			return damaged("%s is %+v, number %d, from sample %d; %s says %+v, number %d, from sample %d",
+				f.Path, said, f.number, f.first, datasetName, r, k, samples)
 		}
 		samples, d.blocks, largest = samples+f.samples, d.blocks+f.blocks, max(largest, bytes)
 	}
 	if uint64(largest) != doc.SampleBytes {
-		return damaged("%s says %d bytes for the largest sample, and it has %d", filepath.Join(d.folder, datasetName), doc.SampleBytes, largest)
+		return damaged("%s says %d bytes for the largest sample, and it has %d",
+			filepath.Join(d.folder, datasetName), doc.SampleBytes, largest)
 	}
 	return nil
 }
@@ -122,10 +132,10 @@ func (d *Dataset) Info() source.Info { return d.info }
 // Description returns how the dataset was made.
 func (d *Dataset) Description() Description { return d.description }
 
-// Folder returns where it lies.
+// Folder returns the folder of the dataset.
 func (d *Dataset) Folder() string { return d.folder }
 
-// Files returns the number of its block files, and the bytes of them all.
+// Files returns the number of block files and their bytes.
 func (d *Dataset) Files() (n int, bytes int64) {
 	for _, f := range d.files {
 		bytes += f.Stamp.Bytes
@@ -133,12 +143,12 @@ func (d *Dataset) Files() (n int, bytes int64) {
 	return len(d.files), bytes
 }
 
-// in finds the file of a sample, which exists.
-func (d *Dataset) in(i int) *file {
+// fileOf returns the file of an existing sample.
+func (d *Dataset) fileOf(i int) *file {
 	return d.files[sort.Search(len(d.files), func(k int) bool { return d.files[k].first > i })-1]
 }
 
-// find finds a sample. d.mu is held. ErrIndex, ErrClosed, ErrChanged.
+// find finds a sample. The caller holds d.mu. It returns ErrIndex, ErrClosed or ErrChanged.
 func (d *Dataset) find(i int) (*file, entry, error) {
 	if i < 0 || i >= d.info.Samples {
 		return nil, entry{}, source.BadIndex(i, d.info.Samples)
@@ -146,7 +156,7 @@ func (d *Dataset) find(i int) (*file, entry, error) {
 	if d.closed {
 		return nil, entry{}, fmt.Errorf("%w: %s", source.ErrClosed, d.folder)
 	}
-	f := d.in(i)
+	f := d.fileOf(i)
 	e, err := f.find(i - f.first)
 	return f, e, err
 }
@@ -190,14 +200,14 @@ func (d *Dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 // Blocks is part of source.Blocks.
 func (d *Dataset) Blocks() int { return d.blocks }
 
-// BlockOf is part of source.Blocks. -1 after Close too.
+// BlockOf is part of source.Blocks. It returns -1 after Close too.
 func (d *Dataset) BlockOf(i int) int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if i < 0 || i >= d.info.Samples || d.closed {
 		return -1
 	}
-	f := d.in(i)
+	f := d.fileOf(i)
 	k := f.blockOf(i)
 	if k < 0 {
 		return -1
@@ -205,19 +215,19 @@ func (d *Dataset) BlockOf(i int) int {
 	return f.block + k
 }
 
-// having finds the file of a block, which exists.
-func (d *Dataset) having(b int) *file {
+// fileOfBlock returns the file of an existing block.
+func (d *Dataset) fileOfBlock(b int) *file {
 	return d.files[sort.Search(len(d.files), func(k int) bool { return d.files[k].block > b })-1]
 }
 
-// Block is part of source.Blocks. 0, 0 after Close too.
+// Block is part of source.Blocks. It returns 0, 0 after Close too.
 func (d *Dataset) Block(b int) (first, n int) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if b < 0 || b >= d.blocks || d.closed {
 		return 0, 0
 	}
-	f := d.having(b)
+	f := d.fileOfBlock(b)
 	s, n, err := f.blockSpan(b - f.block)
 	if err != nil {
 		return 0, 0
@@ -231,7 +241,7 @@ func (d *Dataset) ReadBlock(ctx context.Context, b int, each func(i int, sample 
 	if err != nil {
 		return err
 	}
-	return f.each(h, d.verify, each) // without the lock: each may do what it likes
+	return f.each(h, d.verify, each) // without the lock: each may call any method
 }
 
 func (d *Dataset) hold(ctx context.Context, b int) (*file, held, error) {
@@ -245,7 +255,7 @@ func (d *Dataset) hold(ctx context.Context, b int) (*file, held, error) {
 	case d.closed:
 		return nil, held{}, fmt.Errorf("%w: %s", source.ErrClosed, d.folder)
 	}
-	f := d.having(b)
+	f := d.fileOfBlock(b)
 	h, err := f.read(ctx, b-f.block)
 	return f, h, err
 }
@@ -259,7 +269,7 @@ func (d *Dataset) Where(i int) string {
 	defer d.mu.RUnlock()
 	f, e, err := d.find(i)
 	if err != nil {
-		return d.in(i).Path
+		return d.fileOf(i).Path
 	}
 	return fmt.Sprintf("%s, %d bytes at %d", f.Path, e.stored, e.offset)
 }

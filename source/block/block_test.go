@@ -41,7 +41,7 @@ func schema(t testing.TB, variable bool, fields ...shm.Field) shm.Schema {
 	return s
 }
 
-// noise is bytes that do not compress, text such that do.
+// noise returns bytes that do not compress, text bytes that do.
 func noise(i, n int) []byte {
 	b, random := make([]byte, n), rand.New(rand.NewPCG(uint64(i), 7))
 	for k := range b {
@@ -66,18 +66,21 @@ func shapes(t testing.TB) map[string]shape {
 	}
 	bytesField := shm.Field{Name: "data", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}
 	sizes := []int{900, 0, 5000, 3, 4096, 4097, 20000, 1, 700, 0, 0, 3000, 2000}
-	add("fixed", schema(t, false, shm.Field{Name: "x", DType: shm.Float32, Dims: []uint64{10, 25}}), block.None, 40, func(i int) []byte { return noise(i, 1000) })
-	add("fixed, larger than a block", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{5000}}), block.None, 7, func(i int) []byte { return noise(i, 5000) })
+	add("fixed", schema(t, false, shm.Field{Name: "x", DType: shm.Float32, Dims: []uint64{10, 25}}), block.None, 40,
+		func(i int) []byte { return noise(i, 1000) })
+	add("fixed, larger than a block", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{5000}}),
+		block.None, 7, func(i int) []byte { return noise(i, 5000) })
 	add("variable", schema(t, true, bytesField), block.None, len(sizes), func(i int) []byte { return noise(i, sizes[i]) })
 	add("zstd", schema(t, true, bytesField), block.Zstd, len(sizes), func(i int) []byte {
 		if i%3 == 1 {
-			return noise(i, sizes[i]) // stored as it is
+			return noise(i, sizes[i]) // stored uncompressed
 		}
 		return text(i, sizes[i])
 	})
-	add("fixed zstd", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{3000}}), block.Zstd, 30, func(i int) []byte {
-		return append(text(i, 2000), noise(i, 1000)...)
-	})
+	add("fixed zstd", schema(t, false, shm.Field{Name: "x", DType: shm.Uint8, Dims: []uint64{3000}}), block.Zstd, 30,
+		func(i int) []byte {
+			return append(text(i, 2000), noise(i, 1000)...)
+		})
 	fields := schema(t, true, shm.Field{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, shm.VariableDim, 3}}, shm.Field{Name: "label", DType: shm.Int64})
 	add("fields", fields, block.None, 9, func(i int) []byte {
 		s, err := fields.Join([]shm.Part{{Dims: []uint64{uint64(i + 1), 70, 3}, Data: noise(i, (i+1)*210)}, {Data: binary.LittleEndian.AppendUint64(nil, uint64(i))}})
@@ -86,7 +89,8 @@ func shapes(t testing.TB) map[string]shape {
 		}
 		return s
 	})
-	fixed := schema(t, false, shm.Field{Name: "flag", DType: shm.Bool}, shm.Field{Name: "image", DType: shm.Float64, Dims: []uint64{30}}, shm.Field{Name: "label", DType: shm.Int16})
+	fixed := schema(t, false, shm.Field{Name: "flag", DType: shm.Bool},
+		shm.Field{Name: "image", DType: shm.Float64, Dims: []uint64{30}}, shm.Field{Name: "label", DType: shm.Int16})
 	add("fixed fields, zstd", fixed, block.Zstd, 50, func(i int) []byte {
 		s, err := fixed.Join([]shm.Part{{Data: []byte{1}}, {Data: append(text(i, 100), noise(i, 140)...)}, {Data: []byte{byte(i), 0}}})
 		if err != nil {
@@ -97,7 +101,7 @@ func shapes(t testing.TB) map[string]shape {
 	return all
 }
 
-// write makes the dataset in a new folder and returns it.
+// write makes the dataset in a new folder and returns the folder.
 func (s shape) write(t testing.TB) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "set")
@@ -130,7 +134,7 @@ func open(t testing.TB, folder string) *block.Dataset {
 	return d
 }
 
-// file is the path of a block file.
+// file returns the path of a block file.
 func file(folder string, k int) string { return filepath.Join(folder, fmt.Sprintf("%05d.stocblk", k)) }
 
 func TestSuite(t *testing.T) {
@@ -191,7 +195,8 @@ func put(t testing.TB, path string, at int64, b byte) {
 	}
 }
 
-// Ensure that blocks hold all samples in order, each block within its bytes, and that reading blocks gives what reading samples gives.
+// Ensure that blocks hold all samples in order, each within the bytes of its block, and that
+// ReadBlock returns the same samples as Read.
 func TestBlocks(t *testing.T) {
 	for name, s := range shapes(t) {
 		t.Run(name, func(t *testing.T) {
@@ -257,15 +262,16 @@ func TestBlocksThatAreNone(t *testing.T) {
 	if err := d.ReadBlock(t.Context(), 0, func(int, []byte) error { calls++; return cause }); !errors.Is(err, cause) || calls != 1 {
 		t.Error(calls, err)
 	}
-	// A damaged sample ends a block behind the ones before it.
+	// A damaged sample ends a block after the samples before it.
 	flip(t, file(folder, 0), 2500)
 	d = open(t, folder)
 	var seen []int
 	err := d.ReadBlock(t.Context(), 0, func(i int, _ []byte) error { seen = append(seen, i); return nil })
-	if !errors.Is(err, source.ErrCorrupt) || !slices.Equal(seen, []int{0, 1}) || !strings.Contains(err.Error(), "sample 2") {
+	if !errors.Is(err, source.ErrCorrupt) || !slices.Equal(seen, []int{0, 1}) ||
+		!strings.Contains(err.Error(), "sample 2") {
 		t.Error(seen, err)
 	}
-	// Closing from within is no deadlock.
+	// Close in a callback does not deadlock.
 	if err := d.ReadBlock(t.Context(), 1, func(int, []byte) error { return d.Close() }); err != nil {
 		t.Error(err)
 	}
@@ -277,7 +283,8 @@ func TestBlocksThatAreNone(t *testing.T) {
 	}
 }
 
-// Ensure that the message of a damaged sample has the file, the sample and both checksums, and that without verify nobody looks.
+// Ensure that the error of a damaged sample has the file, the sample and both checksums, and that
+// without verify no checksum is compared.
 func TestChecksum(t *testing.T) {
 	s := shapes(t)["fixed"]
 	folder := s.write(t)
@@ -304,7 +311,7 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// Ensure that a dataset says all that its writer was told.
+// Ensure that a dataset has the whole description of its writer.
 func TestDescription(t *testing.T) {
 	for name, s := range shapes(t) {
 		d := open(t, s.write(t))
@@ -313,14 +320,17 @@ func TestDescription(t *testing.T) {
 		for _, sample := range s.samples {
 			largest = max(largest, len(sample))
 		}
-		if got.Source != s.options.Source || got.BlockBytes != 4096 || got.FileBytes != 8192 || got.Compression != s.options.Compression || !slices.Equal(got.Notes, s.options.Notes) ||
-			got.Schema.SampleBytes != uint64(largest) || got.Schema.Variable != s.options.Schema.Variable || fmt.Sprint(got.Schema.Fields) != fmt.Sprint(s.options.Schema.Fields) {
+		if got.Source != s.options.Source || got.BlockBytes != 4096 || got.FileBytes != 8192 ||
+			got.Compression != s.options.Compression || !slices.Equal(got.Notes, s.options.Notes) ||
+			got.Schema.SampleBytes != uint64(largest) || got.Schema.Variable != s.options.Schema.Variable ||
+			fmt.Sprint(got.Schema.Fields) != fmt.Sprint(s.options.Schema.Fields) {
 			t.Errorf("%s: %+v from %+v", name, got, s.options)
 		}
 	}
 }
 
-// Ensure that no damaged byte anywhere goes unnoticed: whatever bit of it flips, a dataset is refused, or each of its samples is what it was or an error.
+// Ensure that a flipped bit of any byte is detected: the dataset is refused, or each sample is the
+// same as before or an error.
 func TestEveryByteFlipped(t *testing.T) {
 	all := shapes(t)
 	for _, name := range []string{"fixed", "zstd", "fields"} {
@@ -336,7 +346,7 @@ func TestEveryByteFlipped(t *testing.T) {
 			refused, corrupt, harmless := 0, 0, 0
 			for at := range original {
 				if at%7 != 0 && at < len(original)-1500 && strings.HasSuffix(path, "stocblk") {
-					continue // of the samples, some: they have one checksum each
+					continue // check only some bytes of samples: each has one checksum
 				}
 				put(t, path, int64(at), original[at]^1<<(at%8))
 				d, err := block.Open(t.Context(), folder, true)
@@ -372,12 +382,13 @@ func TestEveryByteFlipped(t *testing.T) {
 				corrupt += bad
 				harmless += 1 - bad
 			}
-			t.Logf("%s, %s: %d bytes: %d refused, %d corrupt samples, %d harmless", name, filepath.Base(path), len(original), refused, corrupt, harmless)
+			t.Logf("%s, %s: %d bytes: %d refused, %d corrupt samples, %d harmless", name, filepath.Base(path), len(original),
+				refused, corrupt, harmless)
 		}
 	}
 }
 
-// sealed gives dataset.json its checksum, by docs/spec/block.md alone.
+// sealed adds the checksum to dataset.json, from docs/spec/block.md alone.
 func sealed(t *testing.T, text []byte) []byte {
 	t.Helper()
 	var compact bytes.Buffer
@@ -389,7 +400,7 @@ func sealed(t *testing.T, text []byte) []byte {
 	return []byte(fmt.Sprintf(`%s,"crc32c":"%08x"}`, compact.Bytes()[:at], crc))
 }
 
-// Ensure that what is not a whole dataset of this format is refused with what is wrong.
+// Ensure that an incomplete dataset or another format is refused with the reason.
 func TestRefuses(t *testing.T) {
 	s := shapes(t)["fixed"]
 	edit := func(old, with string, seal bool) func(t *testing.T, folder string) {
@@ -414,30 +425,41 @@ func TestRefuses(t *testing.T) {
 		err    error
 		want   string
 	}{
-		"no folder":       {func(_ *testing.T, folder string) { os.RemoveAll(folder) }, fs.ErrNotExist, "no dataset in block files, such as stocached pack makes"},
-		"interrupted":     {func(_ *testing.T, folder string) { os.Rename(folder, folder+".part") }, fs.ErrNotExist, "the dataset is not whole"},
+		"no folder": {func(_ *testing.T, folder string) { os.RemoveAll(folder) }, fs.ErrNotExist,
+			"no dataset in block files, such as stocached pack makes"},
+		"interrupted": {func(_ *testing.T, folder string) { os.Rename(folder, folder+".part") }, fs.ErrNotExist,
+			"the dataset is not whole"},
 		"not JSON":        {edit("{", "}", false), source.ErrCorrupt, "dataset.json: "},
 		"another format":  {replace("stocached-block", "zip"), source.ErrInvalid, `format "zip", want "stocached-block"`},
 		"another version": {replace(`"version": 1`, `"version": 2`), source.ErrInvalid, "version 2 of the block format, this program knows 1"},
 		"an unknown key":  {replace(`"samples"`, `"wheels": 4, "samples"`), source.ErrCorrupt, "wheels"},
-		"behind it":       {edit("\n}\n", "\n}\n{}", false), source.ErrCorrupt, "invalid character"},
+		"after it":        {edit("\n}\n", "\n}\n{}", false), source.ErrCorrupt, "invalid character"},
 		"edited":          {edit("dog", "dot", false), source.ErrCorrupt, "it was changed after it was written"},
-		"no checksum":     {edit("crc32c\": \"", "crc32\": \"", false), source.ErrCorrupt, "it was changed after it was written"},
+		"no checksum": {edit("crc32c\": \"", "crc32\": \"", false), source.ErrCorrupt,
+			"it was changed after it was written"},
 		"another schema":  {replace("float32", "int32"), source.ErrCorrupt, "its description gives"},
 		"sample bytes":    {replace(`"sample_bytes": 1000`, `"sample_bytes": 1001`), source.ErrCorrupt, "sample_bytes is 1001, and its fields take 1000"},
 		"count":           {replace(`"samples": 40`, `"samples": 41`), source.ErrCorrupt, "it has 41 samples, and its files 40"},
 		"another name":    {replace("00001.stocblk", "../1.stocblk"), source.ErrCorrupt, "../1.stocblk"},
 		"negative":        {replace(`"blocks": `, `"blocks": -`), source.ErrCorrupt, "at least one sample and one block"},
 		"footer checksum": {replace(`"footer_crc32c": "`, `"footer_crc32c": "x`), source.ErrCorrupt, "dataset.json says"},
-		"a missing file":  {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)) }, fs.ErrNotExist, "00001.stocblk"},
-		"a short file":    {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 50) }, source.ErrCorrupt, "50 bytes, too few"},
-		"a cut file":      {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 9000) }, source.ErrCorrupt, "magic"},
+		"a missing file": {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)) }, fs.ErrNotExist,
+			"00001.stocblk"},
+		"a short file": {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 50) }, source.ErrCorrupt,
+			"50 bytes, too few"},
+		"a cut file": {func(_ *testing.T, folder string) { os.Truncate(file(folder, 1), 9000) }, source.ErrCorrupt,
+			"magic"},
 		"swapped files": {func(_ *testing.T, folder string) {
 			os.Rename(file(folder, 0), file(folder, 1))
 			os.Link(file(folder, 1), file(folder, 0))
 		}, source.ErrCorrupt,
 			"number 0, from sample 0"},
-		"a folder in its place": {func(_ *testing.T, folder string) { os.Remove(file(folder, 1)); os.Mkdir(file(folder, 1), 0o700) }, source.ErrInvalid, "not a regular file"},
+		"a folder in its place": {func(_ *testing.T,
+			folder string) {
+			os.Remove(file(folder, 1))
+			os.Mkdir(file(folder, 1), 0o700)
+		}, source.ErrInvalid,
+			"not a regular file"},
 		"another dataset's file": {func(t *testing.T, folder string) {
 			other := s
 			other.options.Source.Fingerprint = "other"
@@ -456,14 +478,15 @@ func TestRefuses(t *testing.T) {
 			}
 		})
 	}
-	for _, settings := range []source.Settings{{}, {"path": 3}, {"path": "x", "verfy": true}, {"path": "x", "verify": "no"}} {
+	for _, settings := range []source.Settings{{}, {"path": 3}, {"path": "x", "verfy": true},
+		{"path": "x", "verify": "no"}} {
 		if _, err := block.Kind.Open(t.Context(), settings); !errors.Is(err, source.ErrInvalid) {
 			t.Errorf("%v: %v", settings, err)
 		}
 	}
 }
 
-// Ensure that too few descriptors are an error with a way out, and that those taken before it are given back.
+// Ensure that a lack of descriptors is an error with a remedy, and that the open ones are closed.
 func TestDescriptors(t *testing.T) {
 	s := shapes(t)["fixed"]
 	folder := s.write(t)
@@ -476,7 +499,7 @@ func TestDescriptors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(entries) - 1 // the one that reads
+		return len(entries) - 1 // the one that reads this folder
 	}
 	before := open()
 	few := was
@@ -488,7 +511,8 @@ func TestDescriptors(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "keeps all 5 block files open") || !strings.Contains(err.Error(), "--file-size") {
+	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "keeps all 5 block files open") ||
+		!strings.Contains(err.Error(), "--file-size") {
 		t.Error(err)
 	}
 	if after := open(); after != before {
@@ -496,7 +520,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// Ensure that whole blocks can be read past the page cache, as the format promises.
+// Ensure that whole blocks can be read without the page cache, as the format promises.
 func TestDirect(t *testing.T) {
 	s := shapes(t)["variable"]
 	folder := s.write(t)
@@ -535,10 +559,10 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// Ensure that 10 million samples open in less than a second, take little memory, and are then found.
+// Ensure that 10 million samples open in less than a second, take little memory, and are found.
 func TestTenMillionSamples(t *testing.T) {
 	n := 10_000_000
-	if testing.Short() { // under the race detector, which makes writing them take half a minute
+	if testing.Short() { // under the race detector writing them takes half a minute
 		n /= 10
 	}
 	s := shape{options: block.Options{Schema: schema(t, false, shm.Field{Name: "x", DType: shm.Uint64})}}

@@ -17,28 +17,29 @@ import (
 const (
 	datasetName = "dataset.json"
 	formatName  = "stocached-block"
-	// maxDatasetBytes bounds dataset.json: a file in it takes 150 bytes, so these are 100 TB of the default size.
+	// maxDatasetBytes bounds dataset.json. A file takes 150 bytes in it, so the bound allows 100 TB
+	// in files of the default size.
 	maxDatasetBytes = 64 << 20
 )
 
-// Compression of samples.
+// Compression is how samples are compressed.
 type Compression string
 
-// The compressions there are.
+// The compressions.
 const (
 	None Compression = "none"
-	Zstd Compression = "zstd" // each sample by itself, where that makes it smaller
+	Zstd Compression = "zstd" // each sample by itself, if that makes it smaller
 )
 
-// Origin is what a dataset was made from: the zero value says nothing.
+// Origin says what a dataset was made from. The zero value means unknown.
 type Origin struct {
 	Kind        string `json:"kind"`
 	Fingerprint string `json:"fingerprint"`
 }
 
-// Description is what is known of a dataset before its first sample.
+// Description is what a Writer knows about a dataset before its first sample.
 type Description struct {
-	Schema      shm.Schema // SampleBytes: of the largest sample when they differ in size
+	Schema      shm.Schema // SampleBytes: of the largest sample if sizes differ
 	Compression Compression
 	BlockBytes  int
 	FileBytes   int64
@@ -46,7 +47,7 @@ type Description struct {
 	Notes       []source.Note
 }
 
-// document is dataset.json.
+// document is the content of dataset.json.
 type document struct {
 	Format      string          `json:"format"`
 	Version     int             `json:"version"`
@@ -56,10 +57,10 @@ type document struct {
 	SampleBytes uint64          `json:"sample_bytes"`
 	Notes       []noteRecord    `json:"notes"`
 	Files       []fileRecord    `json:"files"`
-	CRC         string          `json:"crc32c"` // of all before it; the last key
+	CRC         string          `json:"crc32c"` // of the text before it; the last key
 }
 
-// fileRecord is a block file in it.
+// fileRecord is a block file in dataset.json.
 type fileRecord struct {
 	Name    string `json:"name"`
 	Bytes   int64  `json:"bytes"`
@@ -81,7 +82,7 @@ type description struct {
 type fieldRecord struct {
 	Name  string    `json:"name"`
 	DType string    `json:"dtype"`
-	Dims  []*uint64 `json:"dims"` // nil: differs between samples
+	Dims  []*uint64 `json:"dims"` // nil: the dimension differs between samples
 }
 
 type noteRecord struct {
@@ -92,9 +93,10 @@ type noteRecord struct {
 // fileName is the name of the k-th block file.
 func fileName(k int) string { return fmt.Sprintf("%05d.stocblk", k) }
 
-// encode returns the JSON of a description and the id that it gives the dataset.
+// encode returns the JSON of a description, and the id that follows from it.
 func (d *Description) encode() (json.RawMessage, identity, error) {
-	j := description{Variable: d.Schema.Variable, Fields: []fieldRecord{}, Compression: d.Compression, BlockBytes: d.BlockBytes, FileBytes: d.FileBytes, Source: d.Source}
+	j := description{Variable: d.Schema.Variable, Fields: []fieldRecord{}, Compression: d.Compression,
+		BlockBytes: d.BlockBytes, FileBytes: d.FileBytes, Source: d.Source}
 	for _, f := range d.Schema.Fields {
 		r := fieldRecord{Name: f.Name, DType: f.DType.String(), Dims: make([]*uint64, len(f.Dims))}
 		for k := range f.Dims {
@@ -108,13 +110,13 @@ func (d *Description) encode() (json.RawMessage, identity, error) {
 	return text, identify(text), err
 }
 
-// identify makes an id of a description without whitespace.
+// identify makes an id from the JSON of a description without whitespace.
 func identify(compact []byte) identity {
 	sum := sha256.Sum256(compact)
 	return identity(sum[:])
 }
 
-// decodeDescription is the inverse of encode, and checks what it reads.
+// decodeDescription is the inverse of encode. It checks the description.
 func decodeDescription(text []byte) (Description, identity, error) {
 	var j description
 	var compact bytes.Buffer
@@ -158,14 +160,16 @@ func (d *Description) check() error {
 	case d.Compression != None && d.Compression != Zstd:
 		return fmt.Errorf("compression %q is neither none nor zstd", d.Compression)
 	case d.BlockBytes < align || d.BlockBytes > maxBlockBytes || d.BlockBytes%align != 0:
-		return fmt.Errorf("blocks of %d bytes; want a multiple of %d, at most %d", d.BlockBytes, align, maxBlockBytes)
+		return fmt.Errorf("blocks of %d bytes; want a multiple of %d, at most %d", d.BlockBytes,
+			align, maxBlockBytes)
 	case d.FileBytes < align || d.FileBytes > maxFileBytes:
 		return fmt.Errorf("files of %d bytes; want %d to %d", d.FileBytes, align, int64(maxFileBytes))
 	}
 	return nil
 }
 
-// readDocument reads and checks dataset.json in a folder, but for what the block files must confirm. ErrCorrupt, ErrInvalid when it is another format or version, errors of the system.
+// readDocument reads dataset.json in a folder, and checks all but what depends on the block files.
+// Errors: ErrCorrupt, ErrInvalid for another format or version, errors of the system.
 func readDocument(folder string) (*document, Description, identity, error) {
 	path := folder + "/" + datasetName
 	f, err := source.OpenFile(path)
@@ -201,7 +205,8 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 		return fail(fmt.Errorf("%w: format %q, want %q", source.ErrInvalid, head.Format, formatName))
 	}
 	if head.Version != version {
-		return fail(fmt.Errorf("%w: it has version %d of the block format, this program knows %d", source.ErrInvalid, head.Version, version))
+		return fail(fmt.Errorf("%w: it has version %d of the block format, this program knows %d",
+			source.ErrInvalid, head.Version, version))
 	}
 	if err := checkSeal(text); err != nil {
 		return fail(err)
@@ -230,7 +235,8 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 	samples := 0
 	for k, f := range doc.Files {
 		if f.Name != fileName(k) || f.Samples < 1 || f.Blocks < 1 || f.Bytes < trailerBytes {
-			return fail(damaged("its file %d is %+v; want the name %s and at least one sample and one block", k, f, fileName(k)))
+			return fail(damaged("its file %d is %+v; want the name %s and at least one sample and one block", k,
+				f, fileName(k)))
 		}
 		if samples += f.Samples; samples < 1 || samples > doc.Samples {
 			break
@@ -242,7 +248,7 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 	return &doc, d, id, nil
 }
 
-// sealed returns the text of dataset.json, with its checksum.
+// sealed returns the text of dataset.json with its checksum.
 func (doc *document) sealed() ([]byte, error) {
 	doc.CRC = fmt.Sprintf("%08x", 0)
 	compact, err := json.Marshal(doc)
@@ -254,10 +260,10 @@ func (doc *document) sealed() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// seal is how dataset.json ends without whitespace.
+// seal returns the end of dataset.json without whitespace.
 func seal(crc uint32) string { return fmt.Sprintf(`,"crc32c":"%08x"}`, crc) }
 
-// checkSeal: ErrCorrupt unless the text of dataset.json has its checksum.
+// checkSeal returns ErrCorrupt unless the text of dataset.json has its checksum.
 func checkSeal(text []byte) error {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, text); err != nil {
@@ -271,7 +277,7 @@ func checkSeal(text []byte) error {
 	return nil
 }
 
-// strictly decodes one JSON value, which has known keys only, each once at least as far as the caller checks, and nothing behind it.
+// strictly decodes one JSON value. Unknown keys, and text after the value, are errors.
 func strictly(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -279,7 +285,7 @@ func strictly(text []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("something stands behind the JSON value")
+		return errors.New("text follows the JSON value")
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stocached/stocached/source/block"
 )
 
-// A program writes a dataset of its own: three samples of an image and a label each. With a fingerprint of what it makes them from it could be interrupted anywhere and run
-// again: Next says with which sample to go on.
+// A program writes a dataset: three samples of an image and a label each. With a fingerprint of its
+// source it may be interrupted anywhere and run again: Next says with which sample to continue.
 func ExampleWriter() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -28,7 +28,8 @@ func ExampleWriter() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	w, err := block.Create(ctx, folder, block.Options{Schema: schema, Source: block.Origin{Kind: "example", Fingerprint: "squares-v1"}})
+	w, err := block.Create(ctx, folder,
+		block.Options{Schema: schema, Source: block.Origin{Kind: "example", Fingerprint: "squares-v1"}})
 	if err != nil {
 		log.Fatal(err)
 	}

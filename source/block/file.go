@@ -11,16 +11,17 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// file is an open block file. Its footer is mapped: it takes no memory of its own, however many samples there are.
+// file is an open block file. Its footer is mapped, so its memory does not grow with the samples.
 type file struct {
 	*source.File
 	footer
 	limits
 	index *source.Map
-	block int // its first block in the dataset
+	block int // number of its first block in the dataset
 }
 
-// openFile opens a block file and checks its footer. ErrCorrupt and ErrInvalid with the path; errors of the system. largest are the bytes of its largest sample.
+// openFile opens a block file and checks its footer. largest is the size of its largest sample.
+// Errors: ErrCorrupt and ErrInvalid with the path, errors of the system.
 func openFile(path string, l limits) (f *file, largest uint32, err error) {
 	opened, err := source.OpenFile(path)
 	if err != nil {
@@ -56,7 +57,7 @@ func (f *file) readFooter() (largest uint32, err error) {
 	return largest, err
 }
 
-// look is Look for work that can fail.
+// look is Look for a function that can fail.
 func (f *file) look(work func() error) (err error) {
 	if fault := f.Look(func() { err = work() }); fault != nil {
 		return fault
@@ -64,7 +65,7 @@ func (f *file) look(work func() error) (err error) {
 	return err
 }
 
-// Close unmaps and closes. Nobody may be reading.
+// Close unmaps and closes. No reads may be inflight.
 func (f *file) Close() error {
 	if err := f.index.Close(); err != nil {
 		return err
@@ -72,26 +73,28 @@ func (f *file) Close() error {
 	return f.File.Close()
 }
 
-// find returns where the k-th sample of the file lies: within the file, and of no more bytes than samples have, even when the file changes under us.
+// find returns the entry of the k-th sample of the file. Even if the file changes meanwhile, the
+// entry lies inside the file and within the limits of samples.
 func (f *file) find(k int) (e entry, err error) {
 	if err := f.Look(func() { e = f.entry(k) }); err != nil {
 		return entry{}, err
 	}
-	if e.offset < 0 || e.offset > f.begin-int64(e.stored) || uint64(e.length) < f.least || uint64(e.length) > f.most || e.stored > e.length {
-		return entry{}, f.strange()
+	if e.offset < 0 || e.offset > f.begin-int64(e.stored) || uint64(e.length) < f.least ||
+		uint64(e.length) > f.most || e.stored > e.length {
+		return entry{}, f.indexChanged()
 	}
 	return e, nil
 }
 
-// strange is the error for a record that was right when the file was opened and is not any more.
-func (f *file) strange() error {
+// indexChanged returns the error for a record that was valid when the file was opened.
+func (f *file) indexChanged() error {
 	if err := f.ReadAt(context.Background(), nil, 0); err != nil {
 		return err
 	}
 	return damaged("%s: its index has changed since it was opened", f.Path)
 }
 
-// blockSpan returns where the k-th block of the file lies, and how many samples are in it.
+// blockSpan returns the span of the k-th block of the file, and its number of samples.
 func (f *file) blockSpan(k int) (s span, n int, err error) {
 	err = f.Look(func() {
 		s, n = f.span(k), f.first+f.samples
@@ -100,13 +103,15 @@ func (f *file) blockSpan(k int) (s span, n int, err error) {
 		}
 		n -= s.first
 	})
-	if err == nil && (s.offset < 0 || s.bytes < 0 || s.offset > f.begin-s.bytes || s.first < f.first || n < 1 || n > f.first+f.samples-s.first) {
-		err = f.strange()
+	if err == nil && (s.offset < 0 || s.bytes < 0 || s.offset > f.begin-s.bytes || s.first < f.first || n < 1 ||
+		n > f.first+f.samples-s.first) {
+		err = f.indexChanged()
 	}
 	return s, n, err
 }
 
-// blockOf returns which block of the file sample i of the dataset is in; -1 when the file has changed.
+// blockOf returns the block of the file that holds sample i of the dataset; -1 when the file has
+// changed.
 func (f *file) blockOf(i int) (k int) {
 	if f.Look(func() { k = sort.Search(f.blocks, func(k int) bool { return f.span(k).first > i }) - 1 }) != nil {
 		return -1
@@ -114,7 +119,8 @@ func (f *file) blockOf(i int) (k int) {
 	return k
 }
 
-// unpack gives the bytes of sample i of the dataset, of which stored are those in the file: stored itself, or decoded into dst, which has room. ErrCorrupt.
+// unpack returns the bytes of sample i of the dataset from its stored bytes: stored itself, or the
+// result of decompression into dst, which is large enough. It returns ErrCorrupt.
 func (f *file) unpack(i int, e entry, stored, dst []byte, verify bool) ([]byte, error) {
 	sample := stored
 	if e.stored < e.length {
@@ -123,12 +129,14 @@ func (f *file) unpack(i int, e entry, stored, dst []byte, verify bool) ([]byte, 
 			return nil, damaged("%s: sample %d, %d bytes at %d: it does not decompress: %v", f.Path, i, e.stored, e.offset, err)
 		}
 		if uint32(len(sample)) != e.length {
-			return nil, damaged("%s: sample %d, %d bytes at %d: it decompresses to %d bytes, want %d", f.Path, i, e.stored, e.offset, len(sample), e.length)
+			return nil, damaged("%s: sample %d, %d bytes at %d: it decompresses to %d bytes, want %d", f.Path, i,
+				e.stored, e.offset, len(sample), e.length)
 		}
 	}
 	if verify {
 		if crc := checksum(sample); crc != e.crc {
-			return nil, damaged("%s: sample %d, %d bytes at %d: its bytes have CRC-32C %08x, the index says %08x", f.Path, i, e.stored, e.offset, crc, e.crc)
+			return nil, damaged("%s: sample %d, %d bytes at %d: its bytes have CRC-32C %08x, the index says %08x",
+				f.Path, i, e.stored, e.offset, crc, e.crc)
 		}
 	}
 	return sample, nil
@@ -141,7 +149,7 @@ type held struct {
 	stored  *scratch
 }
 
-// read reads a block of the file at once.
+// read reads a block of the file with one pread.
 func (f *file) read(ctx context.Context, k int) (h held, err error) {
 	s, n, err := f.blockSpan(k)
 	if err != nil {
@@ -154,7 +162,7 @@ func (f *file) read(ctx context.Context, k int) (h held, err error) {
 				break
 			}
 			if at := h.entries[j].offset - s.offset; at < 0 || at > s.bytes-int64(h.entries[j].stored) {
-				err = f.strange()
+				err = f.indexChanged()
 				break
 			}
 		}
@@ -165,7 +173,7 @@ func (f *file) read(ctx context.Context, k int) (h held, err error) {
 	return h, err
 }
 
-// each calls back for each sample of a block, and frees it.
+// each calls call for each sample of a block, and then frees the block.
 func (f *file) each(h held, verify bool, call func(i int, sample []byte) error) error {
 	sample := buffer(0)
 	defer func() { h.stored.free(); sample.free() }()
@@ -185,7 +193,7 @@ func (f *file) each(h held, verify bool, call func(i int, sample []byte) error) 
 	return nil
 }
 
-// decoder decodes frames for everybody: it has no state between them.
+// decoder decodes frames for all readers. It keeps no state between frames.
 var decoder = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
@@ -199,7 +207,7 @@ type scratch struct{ bytes []byte }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// keptScratch is the largest scratch that is kept for the next use: what a block takes, and then some.
+// keptScratch is the largest scratch that the pool keeps: more than a usual block takes.
 const keptScratch = 64 << 20
 
 func buffer(n int) *scratch {
@@ -208,7 +216,7 @@ func buffer(n int) *scratch {
 	return b
 }
 
-// grow makes bytes n long; what was in them is lost.
+// grow sets the length of bytes to n. The content is lost.
 func (b *scratch) grow(n int) {
 	if cap(b.bytes) < n {
 		b.bytes = make([]byte, n)

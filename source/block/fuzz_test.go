@@ -22,7 +22,8 @@ func small(t testing.TB, c Compression) string {
 		t.Fatal(err)
 	}
 	folder := filepath.Join(t.TempDir(), "set")
-	w, err := Create(context.Background(), folder, Options{Schema: schema, Compression: c, BlockBytes: 4096, FileBytes: 4096})
+	w, err := Create(context.Background(), folder,
+		Options{Schema: schema, Compression: c, BlockBytes: 4096, FileBytes: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,8 @@ func small(t testing.TB, c Compression) string {
 	return folder
 }
 
-// Whatever a footer says, with a right checksum or a wrong one: it is refused, or each of its records leads into the file and samples tile blocks.
+// With any footer, with a correct checksum or not, a file is refused, or all its records lead into
+// the file and samples tile blocks.
 func FuzzFooter(f *testing.F) {
 	for _, c := range []Compression{None, Zstd} {
 		folder := small(f, c)
@@ -63,7 +65,7 @@ func FuzzFooter(f *testing.F) {
 			return
 		}
 		for _, mend := range []bool{false, true} {
-			if mend { // so that the fuzzer gets behind the checksum
+			if mend { // so that the fuzzer gets past the checksum
 				end := len(tail) - trailerBytes
 				tail = bytes.Clone(tail)
 				copy(tail[end+trailerMagic:], magic)
@@ -76,7 +78,7 @@ func FuzzFooter(f *testing.F) {
 				continue
 			}
 			if tr.footerBytes() != int64(len(tail)) {
-				continue // the file's reader maps as many as it says
+				continue // the reader maps this number of files
 			}
 			ft := footer{trailer: tr, bytes: tail, begin: size - tr.footerBytes()}
 			l := limits{0, 5000, compressed}
@@ -88,13 +90,15 @@ func FuzzFooter(f *testing.F) {
 			samples, end := 0, int64(0)
 			for b := range ft.blocks {
 				s := ft.span(b)
-				if s.offset%align != 0 || s.offset < end || s.bytes < 0 || s.offset+s.bytes > ft.begin || s.first != ft.first+samples {
+				if s.offset%align != 0 || s.offset < end || s.bytes < 0 || s.offset+s.bytes > ft.begin ||
+					s.first != ft.first+samples {
 					t.Fatalf("block %d: %+v, %d samples before it", b, s, samples)
 				}
 				end = s.offset
 				for samples < ft.samples && (b+1 == ft.blocks || ft.first+samples < ft.span(b+1).first) {
 					e := ft.entry(samples)
-					if e.offset != end || e.length > largest || largest > 5000 || e.stored > e.length || !compressed && e.stored != e.length {
+					if e.offset != end || e.length > largest || largest > 5000 || e.stored > e.length || !compressed &&
+						e.stored != e.length {
 						t.Fatalf("sample %d: %+v, ends at %d", samples, e, end)
 					}
 					end += int64(e.stored)
@@ -118,7 +122,8 @@ func refused(t *testing.T, err error) {
 	}
 }
 
-// Whatever dataset.json says, with a right id or a wrong one: it is refused, or its schema and limits are sound and its files have the names they must.
+// With any dataset.json, with a correct id or not, a dataset is refused, or its schema and limits
+// are sound and its files have valid names.
 func FuzzDocument(f *testing.F) {
 	for _, c := range []Compression{None, Zstd} {
 		b, err := os.ReadFile(filepath.Join(small(f, c), datasetName))
@@ -156,7 +161,8 @@ func FuzzDocument(f *testing.F) {
 				samples += r.Samples
 			}
 			again, err := shm.NewSchema(d.Schema.Fields, d.Schema.Variable)
-			if err != nil || samples != doc.Samples || d.check() != nil || d.Schema.SampleBytes > shm.MaxSampleBytes || !d.Schema.Variable && again.SampleBytes != d.Schema.SampleBytes {
+			if err != nil || samples != doc.Samples || d.check() != nil || d.Schema.SampleBytes > shm.MaxSampleBytes ||
+				!d.Schema.Variable && again.SampleBytes != d.Schema.SampleBytes {
 				t.Fatalf("%+v, %+v, %v", doc, d, err)
 			}
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// The format, as docs/spec/block.md has it. Every constant here is part of it.
+// The format of docs/spec/block.md. All constants here are part of it.
 const (
 	version = 1
 
-	align       = 4096 // of blocks and footers: what O_DIRECT wants
+	align       = 4096 // of blocks and footers: what O_DIRECT requires
 	tableRecord = 24   // bytes a block in the block table
 	indexRecord = 24   // bytes a sample in the index
 
@@ -23,7 +23,7 @@ const (
 	magic        = "STOCBLK\n"
 
 	maxBlockSamples = 1 << 16
-	maxFileSamples  = 1 << 20 // a file with as many takes no further block
+	maxFileSamples  = 1 << 20 // a file with this number takes no further block
 	maxBlockBytes   = 1 << 30
 	maxFileBytes    = 1 << 50
 )
@@ -39,18 +39,18 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is the CRC-32C of bytes.
+// checksum returns the CRC-32C of bytes.
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// aligned rounds up to the next place where a block may begin.
+// aligned rounds up to the next offset at which a block may begin.
 func aligned(n int64) int64 { return (n + align - 1) &^ (align - 1) }
 
 // identity is the id of a dataset.
 type identity [16]byte
 
-// trailer is what the last bytes of a block file say.
+// trailer is the content of the last bytes of a block file.
 type trailer struct {
-	first   int // sample, in the dataset
+	first   int // number of its first sample in the dataset
 	samples int
 	blocks  int
 	id      identity
@@ -58,16 +58,16 @@ type trailer struct {
 	crc     uint32
 }
 
-// footerBytes are the bytes of block table, index and trailer.
+// footerBytes returns the bytes of block table, index and trailer.
 func (t *trailer) footerBytes() int64 {
 	return int64(t.blocks)*tableRecord + int64(t.samples)*indexRecord + trailerBytes
 }
 
-// span is where a block lies in its file.
+// span says where a block lies in its file.
 type span struct {
 	offset int64
 	bytes  int64
-	first  int // sample, in the dataset
+	first  int // number of its first sample in the dataset
 }
 
 func (s *span) encode(to []byte) []byte {
@@ -91,7 +91,7 @@ func (e *entry) encode(to []byte) []byte {
 	return binary.LittleEndian.AppendUint32(to, 0)
 }
 
-// encodeFooter makes the footer of a file; t.crc is set.
+// encodeFooter makes the footer of a file and sets t.crc.
 func encodeFooter(t *trailer, spans []span, entries []entry) []byte {
 	b := make([]byte, 0, t.footerBytes())
 	for k := range spans {
@@ -112,13 +112,15 @@ func encodeFooter(t *trailer, spans []span, entries []entry) []byte {
 	return append(b, magic...)
 }
 
-// decodeTrailer reads the last bytes of a file of some size. What it returns stays within that size; nothing else of it is checked yet.
+// decodeTrailer decodes the last bytes of a file of fileBytes. The footer of the result lies inside
+// the file; the rest is not checked yet.
 func decodeTrailer(b []byte, fileBytes int64) (t trailer, err error) {
 	if string(b[trailerMagic:]) != magic {
 		return t, damaged("it does not end in the magic of a block file, but in %q", b[trailerMagic:])
 	}
 	if v := binary.LittleEndian.Uint32(b[trailerVersion:]); v != version {
-		return t, fmt.Errorf("%w: it has version %d of the block format, this program knows %d", source.ErrInvalid, v, version)
+		return t, fmt.Errorf("%w: it has version %d of the block format, this program knows %d",
+			source.ErrInvalid, v, version)
 	}
 	footer, first := binary.LittleEndian.Uint64(b[trailerFooter:]), binary.LittleEndian.Uint64(b[trailerFirst:])
 	samples, blocks := binary.LittleEndian.Uint64(b[trailerSamples:]), binary.LittleEndian.Uint64(b[trailerBlocks:])
@@ -129,10 +131,12 @@ func decodeTrailer(b []byte, fileBytes int64) (t trailer, err error) {
 	case first > math.MaxInt64-samples:
 		return t, damaged("its trailer says that it begins with sample %d", first)
 	}
-	t = trailer{first: int(first), samples: int(samples), blocks: int(blocks), id: identity(b[trailerID:]), number: int(binary.LittleEndian.Uint32(b[trailerNumber:])),
-		crc: binary.LittleEndian.Uint32(b[trailerCRC:])}
+	t = trailer{first: int(first), samples: int(samples), blocks: int(blocks), id: identity(b[trailerID:]),
+		number: int(binary.LittleEndian.Uint32(b[trailerNumber:])),
+		crc:    binary.LittleEndian.Uint32(b[trailerCRC:])}
 	if want := uint64(t.footerBytes()); footer != want || footer > uint64(fileBytes) {
-		return t, damaged("its trailer says %d bytes of footer for %d samples in %d blocks, which take %d; the file has %d", footer, samples, blocks, want, fileBytes)
+		return t, damaged("its trailer says %d bytes of footer for %d samples in %d blocks, which take %d; the file has %d",
+			footer, samples, blocks, want, fileBytes)
 	}
 	return t, nil
 }
@@ -146,17 +150,19 @@ type footer struct {
 
 func (f *footer) span(k int) span {
 	b := f.bytes[k*tableRecord:][:tableRecord]
-	return span{int64(binary.LittleEndian.Uint64(b[tableOffset:])), int64(binary.LittleEndian.Uint64(b[tableBytes:])), int(binary.LittleEndian.Uint64(b[tableFirst:]))}
+	return span{int64(binary.LittleEndian.Uint64(b[tableOffset:])),
+		int64(binary.LittleEndian.Uint64(b[tableBytes:])), int(binary.LittleEndian.Uint64(b[tableFirst:]))}
 }
 
-// entry is the record of the k-th sample of the file.
+// entry returns the record of the k-th sample of the file.
 func (f *footer) entry(k int) entry {
 	b := f.bytes[f.blocks*tableRecord+k*indexRecord:][:indexRecord]
-	return entry{int64(binary.LittleEndian.Uint64(b[indexOffset:])), binary.LittleEndian.Uint32(b[indexStored:]), binary.LittleEndian.Uint32(b[indexLength:]),
+	return entry{int64(binary.LittleEndian.Uint64(b[indexOffset:])),
+		binary.LittleEndian.Uint32(b[indexStored:]), binary.LittleEndian.Uint32(b[indexLength:]),
 		binary.LittleEndian.Uint32(b[indexCRC:])}
 }
 
-// limits are what a dataset says about its samples.
+// limits bound the samples of a dataset.
 type limits struct {
 	least, most uint64 // bytes of a sample
 	compressed  bool
@@ -170,7 +176,8 @@ func limitsOf(s *shm.Schema, c Compression) limits {
 	return l
 }
 
-// check: ErrCorrupt unless the footer is whole and each of its records is what it must be. Returns the bytes of the largest sample.
+// check returns ErrCorrupt unless the footer and all its records are valid. largest is the size of
+// the largest sample.
 func (f *footer) check(l limits) (largest uint32, err error) {
 	at := len(f.bytes) - trailerBytes
 	if crc := checksum(f.bytes[:at+trailerCRC]); crc != f.crc {
@@ -179,14 +186,17 @@ func (f *footer) check(l limits) (largest uint32, err error) {
 	if pad := f.bytes[at+trailerPad : at+trailerCRC]; !bytes.Equal(pad, make([]byte, len(pad))) {
 		return 0, damaged("reserved bytes of its trailer are not 0")
 	}
-	k, end := 0, int64(0) // the next sample, and the end of what is behind us
+	k, end := 0, int64(0) // the next sample, and the end of the bytes that are checked
 	for b := range f.blocks {
 		s, next := f.span(b), f.first+f.samples
 		if b+1 < f.blocks {
 			next = f.span(b + 1).first
 		}
-		if s.offset != aligned(end) || s.bytes < 0 || s.bytes > f.begin-s.offset || s.first != f.first+k || next <= s.first || next > f.first+f.samples {
-			return 0, damaged("its block %d of %d says %d bytes at %d, samples %d to %d; want offset %d and sample %d first, within %d bytes and %d samples", b, f.blocks, s.bytes,
+		if s.offset != aligned(end) || s.bytes < 0 || s.bytes > f.begin-s.offset || s.first != f.first+k ||
+			next <= s.first || next > f.first+f.samples {
+			return 0, damaged("its block %d of %d says %d bytes at %d, samples %d to %d; want offset %d and sample %d "+
+				"first, within %d bytes and %d samples",
+				b, f.blocks, s.bytes,
 				s.offset, s.first, next-1, aligned(end), f.first+k, f.begin, f.samples)
 		}
 		end = s.offset
@@ -196,7 +206,8 @@ func (f *footer) check(l limits) (largest uint32, err error) {
 			case binary.LittleEndian.Uint32(f.bytes[f.blocks*tableRecord+k*indexRecord+indexPad:]) != 0:
 				return 0, damaged("reserved bytes of its sample %d are not 0", f.first+k)
 			case e.offset != end || int64(e.stored) > s.offset+s.bytes-end:
-				return 0, damaged("its sample %d says %d bytes at %d; want offset %d, within a block that ends at %d", f.first+k, e.stored, e.offset, end, s.offset+s.bytes)
+				return 0, damaged("its sample %d says %d bytes at %d; want offset %d, within a block that ends at %d",
+					f.first+k, e.stored, e.offset, end, s.offset+s.bytes)
 			case uint64(e.length) < l.least || uint64(e.length) > l.most:
 				return 0, damaged("its sample %d has %d bytes; want %d to %d", f.first+k, e.length, l.least, l.most)
 			case e.stored > e.length || e.stored < e.length && !l.compressed:

@@ -27,27 +27,30 @@ const (
 	DefaultFileBytes  = 256 << 20
 )
 
-// Options say what a Writer makes.
+// Options describe the dataset of a Writer.
 type Options struct {
-	Schema      shm.Schema    // of the samples; its SampleBytes is ignored when they differ in size
+	Schema      shm.Schema    // of the samples; its SampleBytes is ignored if sizes differ
 	Compression Compression   // "": none
 	BlockBytes  int           // a multiple of 4096, at most 1 GiB; 0: DefaultBlockBytes
 	FileBytes   int64         // 0: DefaultFileBytes
-	Source      Origin        // what the samples are made from. Without a fingerprint nothing of an interrupted writer is kept
-	Notes       []source.Note // what else is to be known. They are no part of what is compared when a writer goes on
-	// Restart throws away what an interrupted writer of something else left, which is an error otherwise.
+	Source      Origin        // of the samples. Without a fingerprint a Writer does not continue an interrupted one
+	Notes       []source.Note // further notes. A Writer that continues does not compare them
+	// Restart removes the files of an interrupted writer of another dataset. Otherwise they are an
+	// error.
 	Restart bool
-	// Kept, if not nil, is called with the number of samples that an interrupted writer left whole, as they are verified.
+	// Kept may be nil. It is called with the number of complete samples of an interrupted writer,
+	// while they are verified.
 	Kept func(samples int)
 }
 
 // Errors of Create, for errors.Is.
 var (
-	// ErrWhole is returned when the folder has the very dataset that was to be written, whole.
+	// ErrWhole: the folder has the same dataset, complete.
 	ErrWhole = errors.New("the dataset is there already, and whole")
-	// ErrInTheWay is returned when the folder is something else, or an interrupted writer of something else left its work. It is an fs.ErrExist.
+	// ErrInTheWay: the folder holds other files, or files of an interrupted writer of another
+	// dataset. It matches fs.ErrExist.
 	ErrInTheWay error = inTheWay{}
-	// ErrBusy is returned when another process is writing there.
+	// ErrBusy: another process is writing to the folder.
 	ErrBusy = errors.New("another writer is at work there")
 )
 
@@ -56,11 +59,13 @@ type inTheWay struct{}
 func (inTheWay) Error() string        { return "something else is in the way" }
 func (inTheWay) Is(target error) bool { return target == fs.ErrExist }
 
-// Writer writes a dataset in block files: samples in the order of their indices, then Finish. Until then the folder does not exist; what there is lies in a folder beside it, with ".part"
-// behind its name, and the next Writer of the same source goes on with it. Not safe for several goroutines, but for Pack.
+// Writer writes a dataset in block files: samples in the order of their indices, then Finish.
+// Before Finish the files lie in a folder with ".part" after the name of the dataset's folder,
+// which does not exist yet. The next Writer of the same source continues there. Only Pack is safe
+// for concurrent use.
 type Writer struct {
-	folder      string // as it will be
-	part        string // as it is
+	folder      string // of the complete dataset
+	part        string // of the incomplete dataset
 	lock        *os.File
 	description Description
 	text        json.RawMessage // of the description
@@ -70,20 +75,21 @@ type Writer struct {
 	largest     uint64
 
 	// The current block file.
-	file    *os.File // nil: none is begun
+	file    *os.File // nil: not begun
 	spans   []span
 	entries []entry
-	end     int64 // of the blocks written to it
+	end     int64 // of the blocks that are written to it
 
-	// The current block: its samples' bytes, and where it begins in entries.
+	// The current block: the bytes of its samples, and its first sample in entries.
 	block []byte
 	first int
 
-	err error // of the first write that failed: there is no going on behind it
+	err error // of the first failed write; the Writer writes nothing after it
 }
 
-// Create begins to write the dataset in a folder, or goes on where an interrupted Writer of the same source stopped: Next says where. The folder above must exist.
-// ErrWhole, ErrInTheWay, ErrBusy, ErrInvalid for options that cannot be, the cause of ctx, and errors of the system.
+// Create begins to write the dataset in a folder, or continues an interrupted Writer of the same
+// source: Next says where. The parent folder must exist. Errors: ErrWhole, ErrInTheWay, ErrBusy,
+// ErrInvalid for invalid options, the cause of ctx, errors of the system.
 func Create(ctx context.Context, folder string, o Options) (*Writer, error) {
 	w, err := newWriter(folder, o)
 	if err != nil {
@@ -112,7 +118,8 @@ func newWriter(folder string, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
-	d := Description{Schema: schema, Compression: cmp.Or(o.Compression, None), BlockBytes: cmp.Or(o.BlockBytes, DefaultBlockBytes), FileBytes: cmp.Or(o.FileBytes, DefaultFileBytes),
+	d := Description{Schema: schema, Compression: cmp.Or(o.Compression, None),
+		BlockBytes: cmp.Or(o.BlockBytes, DefaultBlockBytes), FileBytes: cmp.Or(o.FileBytes, DefaultFileBytes),
 		Source: o.Source, Notes: o.Notes}
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
@@ -122,7 +129,7 @@ func newWriter(folder string, o Options) (*Writer, error) {
 	return w, err
 }
 
-// checkTarget: ErrWhole, ErrInTheWay, or nil where the folder does not exist or is empty.
+// checkTarget returns nil if the folder does not exist or is empty, else ErrWhole or ErrInTheWay.
 func (w *Writer) checkTarget() error {
 	entries, err := os.ReadDir(w.folder)
 	switch {
@@ -140,12 +147,15 @@ func (w *Writer) checkTarget() error {
 	case err == nil && id == w.id && w.description.Source.Fingerprint != "":
 		return fmt.Errorf("%w: %s", ErrWhole, w.folder)
 	case err == nil:
-		return fmt.Errorf("%w: %s is a dataset in block files made from other data or otherwise; remove it, or write elsewhere", ErrInTheWay, w.folder)
+		return fmt.Errorf("%w: %s is a dataset in block files made from other data or otherwise; "+
+			"remove it, or write elsewhere",
+			ErrInTheWay, w.folder)
 	}
 	return fmt.Errorf("%w: %s is a folder with something in it; write elsewhere", ErrInTheWay, w.folder)
 }
 
-// checkEmpty: ErrInTheWay where an empty folder cannot be replaced, which is better known before than after the work.
+// checkEmpty returns ErrInTheWay for an empty folder that a rename cannot replace. Finish would
+// find that only after all the work.
 func (w *Writer) checkEmpty() error {
 	var own, above unix.Stat_t
 	if err := errors.Join(unix.Lstat(w.folder, &own), unix.Stat(filepath.Dir(w.folder), &above)); err != nil {
@@ -160,10 +170,11 @@ func (w *Writer) checkEmpty() error {
 	return nil
 }
 
-// lockDeadline is how long a writer waits for another one: a killed writer keeps its lock until its last write is done.
+// lockDeadline bounds the wait for another writer: a killed writer keeps its lock until its last
+// write has ended.
 const lockDeadline = time.Second
 
-// lockPart makes the folder that is written to, and becomes its only writer.
+// lockPart makes the folder of the incomplete dataset, and takes the lock of its only writer.
 func (w *Writer) lockPart(ctx context.Context) error {
 	for began := time.Now(); time.Since(began) < lockDeadline; time.Sleep(5 * time.Millisecond) {
 		if ctx.Err() != nil {
@@ -186,7 +197,8 @@ func (w *Writer) lockPart(ctx context.Context) error {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		mine, statErr := w.lock.Stat()
 		there, thereErr := os.Stat(w.part)
-		if err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there) { // and not one that was renamed meanwhile
+		// the folder may have been renamed meanwhile
+		if err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there) {
 			return w.locked()
 		}
 		w.lock.Close()
@@ -197,17 +209,17 @@ func (w *Writer) lockPart(ctx context.Context) error {
 	return fmt.Errorf("%w: %s", ErrBusy, w.part)
 }
 
-// locked looks again, now that nobody else can write: the one before may have finished.
+// locked checks the target again under the lock: the previous writer may have finished.
 func (w *Writer) locked() error {
 	err := w.checkTarget()
 	if err != nil {
-		os.Remove(w.part) // if it is empty
+		os.Remove(w.part) // fails if it is not empty
 		w.lock.Close()
 	}
 	return err
 }
 
-// goOn keeps what an interrupted writer left whole, and removes the rest of it.
+// goOn keeps the complete files of an interrupted writer and removes its other files.
 func (w *Writer) goOn(ctx context.Context, o Options) error {
 	left, err := os.ReadDir(w.part)
 	if err != nil {
@@ -215,7 +227,8 @@ func (w *Writer) goOn(ctx context.Context, o Options) error {
 	}
 	for _, e := range left {
 		if !ours(e.Name()) || !e.Type().IsRegular() {
-			return fmt.Errorf("%w: %s is not of an interrupted writer; write elsewhere, or remove %s", ErrInTheWay, filepath.Join(w.part, e.Name()), w.part)
+			return fmt.Errorf("%w: %s is not of an interrupted writer; write elsewhere, or remove %s",
+				ErrInTheWay, filepath.Join(w.part, e.Name()), w.part)
 		}
 	}
 	for k := 0; ; k++ {
@@ -244,7 +257,7 @@ func (w *Writer) goOn(ctx context.Context, o Options) error {
 	return w.lock.Sync()
 }
 
-// ours says whether a name in the folder is one that a writer gives.
+// ours says whether a name is that of a writer's file.
 func ours(name string) bool {
 	if base := filepath.Ext(name); base == partSuffix {
 		name = name[:len(name)-len(base)]
@@ -254,7 +267,7 @@ func ours(name string) bool {
 	return name == datasetName || err == nil && k >= 0 && name == fileName(k)
 }
 
-// keep takes over the k-th block file, if it is whole and follows on the one before.
+// keep keeps the k-th block file if it is valid and continues the previous one.
 func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 	path := filepath.Join(w.part, fileName(k))
 	l := limitsOf(&w.description.Schema, w.description.Compression)
@@ -270,7 +283,9 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 	}
 	defer f.Close()
 	if f.id != w.id && k == 0 && !o.Restart && w.description.Source.Fingerprint != "" {
-		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data, or with other options; say that it begins anew (--restart), or remove it", ErrInTheWay, w.part)
+		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data, or with other options; "+
+			"say that it begins anew (--restart), or remove it",
+			ErrInTheWay, w.part)
 	}
 	if f.id != w.id || f.first != w.next || f.number != k || w.description.Source.Fingerprint == "" {
 		return false, nil
@@ -295,7 +310,8 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 // Next returns the index of the next sample to write.
 func (w *Writer) Next() int { return w.next }
 
-// Whole returns how many of the samples written are in finished block files, and stay if the Writer is closed or dies now.
+// Whole returns how many written samples are in finished block files. They remain if the Writer is
+// closed or dies now.
 func (w *Writer) Whole() int {
 	whole := 0
 	for _, f := range w.files {
@@ -304,24 +320,26 @@ func (w *Writer) Whole() int {
 	return whole
 }
 
-// Folder returns where the dataset is written until it is whole.
+// Folder returns the folder of the incomplete dataset.
 func (w *Writer) Folder() string { return w.part }
 
-// Packed is a sample as it is stored.
+// Packed is a sample in its stored form.
 type Packed struct {
 	stored []byte
 	length uint32
 	crc    uint32
 }
 
-// Pack makes a sample ready to be written: it is checked and, where that is asked for, compressed. That is most of the work, and any number of goroutines can do it at
-// once. What it returns may point into sample. ErrInvalid when it is no sample of the schema.
+// Pack checks a sample and compresses it if the options say so. This is most of the work; any
+// number of goroutines may do it concurrently. The result may point into sample. It returns
+// ErrInvalid for a sample that does not fit the schema.
 func (w *Writer) Pack(sample []byte) (Packed, error) {
 	if _, err := w.description.Schema.Split(sample); err != nil {
 		return Packed{}, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
 	if len(sample) > shm.MaxSampleBytes {
-		return Packed{}, fmt.Errorf("%w: a sample of %d bytes, none has more than %d", source.ErrInvalid, len(sample), uint64(shm.MaxSampleBytes))
+		return Packed{}, fmt.Errorf("%w: a sample of %d bytes, none has more than %d", source.ErrInvalid, len(sample),
+			uint64(shm.MaxSampleBytes))
 	}
 	p := Packed{sample, uint32(len(sample)), checksum(sample)}
 	if w.description.Compression == Zstd {
@@ -332,7 +350,7 @@ func (w *Writer) Pack(sample []byte) (Packed, error) {
 	return p, nil
 }
 
-// Write writes the next sample. Errors as Pack and Append.
+// Write writes the next sample. It returns the errors of Pack and Append.
 func (w *Writer) Write(sample []byte) error {
 	p, err := w.Pack(sample)
 	if err != nil {
@@ -341,7 +359,8 @@ func (w *Writer) Write(sample []byte) error {
 	return w.Append(p)
 }
 
-// Append writes the next sample, packed by this Writer. Errors of the system, with the path; behind one nothing can be written any more.
+// Append writes the next sample, packed by this Writer. It returns errors of the system, with the
+// path. After an error all calls fail.
 func (w *Writer) Append(p Packed) error {
 	if w.err != nil {
 		return w.err
@@ -367,7 +386,8 @@ func (w *Writer) Append(p Packed) error {
 // endBlock writes the current block.
 func (w *Writer) endBlock() error {
 	if w.file == nil {
-		f, err := os.OpenFile(filepath.Join(w.part, fileName(len(w.files))+partSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+		f, err := os.OpenFile(filepath.Join(w.part, fileName(len(w.files))+partSuffix),
+			os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 		if err != nil {
 			return err
 		}
@@ -381,15 +401,16 @@ func (w *Writer) endBlock() error {
 	fault.At("pack.block")
 	w.end += int64(len(w.block))
 	w.first = len(w.entries)
-	if w.block = w.block[:0]; cap(w.block) > 2*w.description.BlockBytes { // a sample of its own size
+	if w.block = w.block[:0]; cap(w.block) > 2*w.description.BlockBytes { // the block had one large sample
 		w.block = nil
 	}
 	return nil
 }
 
-// endFile writes the footer of the current file and gives it its name.
+// endFile writes the footer of the current file and renames it to its final name.
 func (w *Writer) endFile() error {
-	t := trailer{first: w.next - len(w.entries), samples: len(w.entries), blocks: len(w.spans), id: w.id, number: len(w.files)}
+	t := trailer{first: w.next - len(w.entries), samples: len(w.entries), blocks: len(w.spans), id: w.id,
+		number: len(w.files)}
 	footer := encodeFooter(&t, w.spans, w.entries)
 	if _, err := w.file.Write(footer); err != nil {
 		return err
@@ -409,12 +430,13 @@ func (w *Writer) endFile() error {
 		return err
 	}
 	fault.At("pack.file")
-	w.files = append(w.files, fileRecord{name, w.end + int64(len(footer)), t.samples, t.blocks, fmt.Sprintf("%08x", t.crc)})
+	w.files = append(w.files, fileRecord{name, w.end + int64(len(footer)), t.samples, t.blocks,
+		fmt.Sprintf("%08x", t.crc)})
 	w.spans, w.entries, w.first, w.end = w.spans[:0], w.entries[:0], 0, 0
 	return nil
 }
 
-// rename gives a file in the folder its final name, for good.
+// rename renames a file to its final name and syncs the folder.
 func (w *Writer) rename(name string) error {
 	path := filepath.Join(w.part, name)
 	if err := os.Rename(path+partSuffix, path); err != nil {
@@ -423,8 +445,9 @@ func (w *Writer) rename(name string) error {
 	return w.lock.Sync()
 }
 
-// Finish makes the dataset whole: its folder appears. ErrInvalid when no sample was written, ErrInTheWay when something came in the way; errors of the system. The Writer is closed,
-// unless it failed.
+// Finish completes the dataset: its folder appears. Errors: ErrInvalid when no sample was written,
+// ErrInTheWay when another process has created the folder, errors of the system. Finish closes the
+// Writer unless it fails.
 func (w *Writer) Finish() error {
 	if w.err != nil {
 		return w.err
@@ -452,11 +475,13 @@ func (w *Writer) finish() error {
 	if err := w.writeDocument(); err != nil {
 		return err
 	}
-	if err := unix.Rename(w.part, w.folder); err != nil { // over an empty folder perhaps, never over anything else
+	if err := unix.Rename(w.part, w.folder); err != nil { // this may replace an empty folder, and nothing else
 		if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOTDIR {
-			return fmt.Errorf("%w: %s came up meanwhile; the dataset is whole in %s, and can be renamed", ErrInTheWay, w.folder, w.part)
+			return fmt.Errorf("%w: %s came up meanwhile; the dataset is whole in %s, and can be renamed",
+				ErrInTheWay, w.folder, w.part)
 		}
-		return fmt.Errorf("the dataset is whole in %s, but: %w", w.part, &os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err})
+		return fmt.Errorf("the dataset is whole in %s, but: %w", w.part,
+			&os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err})
 	}
 	above, err := os.Open(filepath.Dir(w.folder))
 	if err != nil {
@@ -475,7 +500,8 @@ func (w *Writer) writeDocument() error {
 	if !w.description.Schema.Variable {
 		bytes = w.description.Schema.SampleBytes
 	}
-	doc := document{Format: formatName, Version: version, ID: hex.EncodeToString(w.id[:]), Description: w.text, Samples: w.next, SampleBytes: bytes, Notes: []noteRecord{}, Files: w.files}
+	doc := document{Format: formatName, Version: version, ID: hex.EncodeToString(w.id[:]), Description: w.text,
+		Samples: w.next, SampleBytes: bytes, Notes: []noteRecord{}, Files: w.files}
 	for _, n := range w.description.Notes {
 		doc.Notes = append(doc.Notes, noteRecord(n))
 	}
@@ -499,16 +525,16 @@ func (w *Writer) writeDocument() error {
 	return nil
 }
 
-// Close gives up: what is whole of the dataset stays beside its folder, for the next Writer. It does nothing after Finish.
+// Close ends the Writer. The complete files stay for the next Writer. It does nothing after Finish.
 func (w *Writer) Close() error {
 	var err error
 	if w.file != nil {
 		err = w.file.Close()
 		w.file = nil
-		os.Remove(filepath.Join(w.part, fileName(len(w.files))+partSuffix)) // the next Writer does it otherwise
+		os.Remove(filepath.Join(w.part, fileName(len(w.files))+partSuffix)) // otherwise the next Writer removes it
 	}
 	if w.lock.Fd() != ^uintptr(0) {
-		os.Remove(w.part) // if it is empty
+		os.Remove(w.part) // fails if it is not empty
 	}
 	if w.err == nil {
 		w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.folder)
@@ -519,10 +545,11 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// partSuffix ends the names of what is not whole.
+// partSuffix ends the names of incomplete files and folders.
 const partSuffix = ".part"
 
-// encoder encodes frames for everybody: it has no state between them. There is no checksum in a frame: the index has one.
+// encoder encodes frames for all Writers. It keeps no state between frames. Frames have no
+// checksums, because the index has them.
 var encoder = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true))
 	if err != nil {

@@ -49,7 +49,7 @@ func sameTree(t testing.TB, got, want map[string]string) {
 	}
 }
 
-// create begins to write in a folder.
+// create begins to write to a folder.
 func (s shape) create(t testing.TB, folder string) *block.Writer {
 	t.Helper()
 	w, err := block.Create(t.Context(), folder, s.options)
@@ -60,7 +60,7 @@ func (s shape) create(t testing.TB, folder string) *block.Writer {
 	return w
 }
 
-// writeTo writes the samples up to n that are missing.
+// writeTo writes the missing samples up to n.
 func (s shape) writeTo(t testing.TB, w *block.Writer, n int) {
 	t.Helper()
 	for w.Next() < n {
@@ -70,7 +70,8 @@ func (s shape) writeTo(t testing.TB, w *block.Writer, n int) {
 	}
 }
 
-// Ensure that a writer that gave up after any sample leaves no dataset, and that the next one goes on and makes what an undisturbed one makes, to the last byte.
+// Ensure that a writer that stops after any sample leaves no dataset, and that the next one
+// continues and makes exactly the same bytes as one without interruption.
 func TestGoingOn(t *testing.T) {
 	for name, s := range shapes(t) {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestGoingOn(t *testing.T) {
 	}
 }
 
-// Ensure that a file which is not whole, or not the next one, is not kept, nor is what lies behind it.
+// Ensure that a file that is incomplete, or not the next one, is not kept, nor the files after it.
 func TestWhatIsNotKept(t *testing.T) {
 	s := shapes(t)["fixed"]
 	want := tree(t, s.write(t))
@@ -151,7 +152,8 @@ func TestWhatIsNotKept(t *testing.T) {
 	}
 }
 
-// Ensure that only the same source and options go on, and that nothing else is overwritten.
+// Ensure that only a writer with the same source and options continues, and that no other files are
+// overwritten.
 func TestInTheWay(t *testing.T) {
 	s := shapes(t)["fixed"]
 	other := s
@@ -189,7 +191,7 @@ func TestInTheWay(t *testing.T) {
 			t.Error(w.Next())
 		}
 	})
-	t.Run("other notes", func(t *testing.T) { // which say what a source likes, such as how it was opened
+	t.Run("other notes", func(t *testing.T) { // notes may hold anything, such as how the source was opened
 		folder := begin(t)
 		noted := s
 		noted.options.Notes = []source.Note{{Name: "opened", Text: "again"}}
@@ -208,9 +210,9 @@ func TestInTheWay(t *testing.T) {
 	})
 	t.Run("no fingerprint", func(t *testing.T) {
 		folder := begin(t)
-		nobody := s
-		nobody.options.Source = block.Origin{}
-		if w := nobody.create(t, folder); w.Next() != 0 {
+		unnamed := s
+		unnamed.options.Source = block.Origin{}
+		if w := unnamed.create(t, folder); w.Next() != 0 {
 			t.Error(w.Next())
 		}
 	})
@@ -291,11 +293,12 @@ func TestInTheWay(t *testing.T) {
 	})
 }
 
-// Ensure that a writer refuses what cannot be written, and says so.
+// Ensure that a writer refuses invalid samples, with the reason.
 func TestWriterRefuses(t *testing.T) {
 	s := shapes(t)["fixed"]
 	for _, o := range []block.Options{
-		{}, {Schema: s.options.Schema, BlockBytes: 1000}, {Schema: s.options.Schema, BlockBytes: 2 << 30}, {Schema: s.options.Schema, BlockBytes: -4096},
+		{}, {Schema: s.options.Schema, BlockBytes: 1000}, {Schema: s.options.Schema,
+			BlockBytes: 2 << 30}, {Schema: s.options.Schema, BlockBytes: -4096},
 		{Schema: s.options.Schema, FileBytes: 1}, {Schema: s.options.Schema, Compression: "lzma"},
 		{Schema: shm.Schema{Fields: []shm.Field{{Name: "x", Dims: []uint64{shm.VariableDim}}}}},
 	} {
@@ -314,7 +317,7 @@ func TestWriterRefuses(t *testing.T) {
 	if err := w.Finish(); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "without samples") {
 		t.Error(err)
 	}
-	s.writeTo(t, w, 3) // it goes on all the same
+	s.writeTo(t, w, 3) // the writer continues
 	if err := w.Finish(); err != nil {
 		t.Error(err)
 	}
@@ -335,7 +338,7 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// mount makes a tmpfs of its own until the test ends.
+// mount makes a separate tmpfs until the test ends.
 func mount(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -350,7 +353,8 @@ func mount(t *testing.T, options string) string {
 	return dir
 }
 
-// Ensure that a full disk is an error with the file's name, that nothing half-made looks whole, and that there is a way on once there is room.
+// Ensure that a full disk is an error with the file's name, that no incomplete dataset looks
+// complete, and that the writer can continue when space is free.
 func TestFullDisk(t *testing.T) {
 	dir := mount(t, "size=64k")
 	s := shapes(t)["fixed"]
@@ -392,7 +396,8 @@ func TestFullDisk(t *testing.T) {
 	sameTree(t, tree(t, folder), want)
 }
 
-// Ensure that samples packed by several goroutines, in whatever order, are those that one makes: the compressor has no memory.
+// Ensure that samples packed by several goroutines, in any order, are the same as from one: the
+// compressor keeps no state.
 func TestPackIsAFunction(t *testing.T) {
 	s := shapes(t)["fixed zstd"]
 	want := tree(t, s.write(t))
@@ -425,14 +430,15 @@ func TestPackIsAFunction(t *testing.T) {
 	sameTree(t, tree(t, folder), want)
 }
 
-// Ensure the rules by which samples are laid out, on numbers that can be counted by hand.
+// Ensure the rules of the layout, with numbers that can be checked by hand.
 func TestLayout(t *testing.T) {
 	s := shape{options: block.Options{Schema: schema(t, true, shm.Field{Name: "x", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}), BlockBytes: 4096, FileBytes: 12288}}
 	for i, n := range []int{4000, 96, 1, 9000, 0, 4096, 0, 4096, 4096, 5} {
 		s.samples = append(s.samples, noise(i, n))
 	}
 	d := open(t, s.write(t))
-	// The empty sample 4 cannot join a block of 9,000 bytes, which is beyond block_bytes; the empty sample 6 joins one of exactly 4,096.
+	// The empty sample 4 cannot join a block of 9,000 bytes, which exceeds block_bytes. The empty
+	// sample 6 joins one of exactly 4,096.
 	want := [][2]int{{0, 2}, {2, 1}, {3, 1}, {4, 3}, {7, 1}, {8, 1}, {9, 1}}
 	for b, w := range want {
 		if first, n := d.Block(b); first != w[0] || n != w[1] {
@@ -443,12 +449,14 @@ func TestLayout(t *testing.T) {
 		t.Errorf("%d blocks, want %d", d.Blocks(), len(want))
 	}
 	// Blocks take 4096, 4096, 12288 | 4096, 4096, 4096 | 4096 with their paddings.
-	for i, name := range []string{"00000", "00000", "00000", "00000", "00001", "00001", "00001", "00001", "00001", "00002"} {
+	for i, name := range []string{"00000", "00000", "00000", "00000", "00001", "00001", "00001", "00001", "00001",
+		"00002"} {
 		if where := d.Where(i); !strings.Contains(where, name) {
 			t.Errorf("sample %d is in %s, want %s", i, where, name)
 		}
 	}
-	for i, at := range map[int]string{1: "96 bytes at 4000", 3: "9000 bytes at 8192", 8: "4096 bytes at 8192", 9: "5 bytes at 0"} {
+	for i, at := range map[int]string{1: "96 bytes at 4000", 3: "9000 bytes at 8192", 8: "4096 bytes at 8192",
+		9: "5 bytes at 0"} {
 		if where := d.Where(i); !strings.HasSuffix(where, at) {
 			t.Errorf("sample %d: %s, want %s", i, where, at)
 		}

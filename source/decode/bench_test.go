@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A JPEG of 500 x 375, 4:2:0, of 74 KB, to (3, 256, 256); image/jpeg alone; and samples on all cores.
+// A JPEG of 500 x 375, 4:2:0, of 74 KB, to (3, 256, 256); image/jpeg alone; and samples on all
+// cores.
 func BenchmarkJPEG(b *testing.B) {
 	source := files(b, "500x375.jpg")
 	s := open(b, source, map[string]any{"resize": []int{256, 256}})
-	// Of processor time, so that other work on the machine does not count.
+	// Per processor time, so that other load does not count.
 	perSecond := func(b *testing.B, before time.Duration) {
 		b.ReportMetric(float64(b.N)/(processorTime(b)-before).Seconds(), "samples/s/core")
 	}
@@ -53,7 +54,7 @@ func BenchmarkJPEG(b *testing.B) {
 	})
 }
 
-// processorTime is what this process used so far, the garbage collector's included.
+// processorTime returns the processor time of this process so far, with the garbage collector.
 func processorTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

@@ -2,7 +2,7 @@ package decode
 
 import "image"
 
-// subsampling says how many pixels a sample of Cb and Cr is for.
+// subsampling returns how many pixels share a sample of Cb and Cr.
 func subsampling(r image.YCbCrSubsampleRatio) (across, down int) {
 	switch r {
 	case image.YCbCrSubsampleRatio422:
@@ -19,14 +19,15 @@ func subsampling(r image.YCbCrSubsampleRatio) (across, down int) {
 	return 1, 1
 }
 
-// rgb returns a row of an image in RGB. Where a sample of colour is for two pixels, each pixel takes a quarter of the next sample on its side, as
-// the usual decoders do: repeating samples instead moves colours visibly along edges, by up to 60 of 255 in small pictures.
+// rgb returns a row of an image in RGB. If two pixels share a sample of Cb and Cr, each takes a
+// quarter of the next sample on its side, like the usual decoders. Repeated samples would move
+// colours visibly along edges, by up to 60 of 255 in small pictures.
 func (s *scratch) rgb(m *image.YCbCr, to *matrix, y int) [3][]byte {
 	across, down := subsampling(m.SubsampleRatio)
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	samples, lines := (w+across-1)/across, (h+down-1)/down
 	line := y / down
-	other := line // the line on this side
+	other := line // the nearest line on the pixel's side
 	if down == 2 && across != 4 {
 		other = min(max(line+y%2*2-1, 0), lines-1)
 	}
@@ -40,7 +41,8 @@ func (s *scratch) rgb(m *image.YCbCr, to *matrix, y int) [3][]byte {
 	return colours
 }
 
-// spread gives each pixel its colour: three quarters of the line that it is in, one of the other, and the same across.
+// spread computes the chroma of each pixel: three quarters of its own line, one quarter of the
+// other, and the same across.
 func spread(dst []byte, sums []int32, line, other []byte, across int) {
 	if across == 4 {
 		for x := range dst {
@@ -65,7 +67,7 @@ func spread(dst []byte, sums []int32, line, other []byte, across int) {
 		left = sum
 	}
 	dst[2*last] = byte((3*sums[last] + left + 8) >> 4)
-	if 2*last+1 < len(dst) { // an even width; nothing lies on its right
+	if 2*last+1 < len(dst) { // an even width: no sample follows on the right
 		dst[2*last+1] = byte((4*sums[last] + 7) >> 4)
 	}
 }

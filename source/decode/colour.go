@@ -2,18 +2,20 @@ package decode
 
 import "math"
 
-// matrix turns YCbCr into RGB, in units of 1 / (1 << 16).
+// matrix converts YCbCr to RGB, in units of 1 / (1 << 16).
 type matrix struct {
 	y                  [256]int32
 	crR, crG, cbG, cbB [256]int32
 }
 
-// JPEG's: each of 0..255; and that of WebP, as of video: Y of 16..235, Cb and Cr of 16..240 (ITU-R BT.601).
+// full is JPEG's matrix: all of 0..255. studio is that of WebP and video: Y of 16..235, Cb and Cr
+// of 16..240 (ITU-R BT.601).
 var full, studio = newMatrix(0, 255, 255), newMatrix(16, 219, 224)
 
-// newMatrix makes the matrix for Y from black on, over a range, and Cb and Cr over theirs, around 128.
+// newMatrix makes the matrix for Y from black on with the range luma, and Cb and Cr around 128 with
+// the range chroma.
 func newMatrix(black, luma, chroma float64) *matrix {
-	const red, blue = 0.299, 0.114 // of luma; green has the rest
+	const red, blue = 0.299, 0.114 // shares of luma; green has the rest
 	const green = 1 - red - blue
 	m := new(matrix)
 	for k := range 256 {
@@ -28,7 +30,7 @@ func newMatrix(black, luma, chroma float64) *matrix {
 	return m
 }
 
-// convert turns Y, Cb and Cr into R, G and B.
+// convert converts Y, Cb and Cr to R, G and B.
 func (m *matrix) convert(y, cb, cr, r, g, b []byte) {
 	cb, cr, r, g, b = cb[:len(y)], cr[:len(y)], r[:len(y)], g[:len(y)], b[:len(y)]
 	for x, luma := range y {
@@ -40,8 +42,8 @@ func (m *matrix) convert(y, cb, cr, r, g, b []byte) {
 }
 
 func clip16(v int32) byte {
-	if uint32(v) < 1<<24 { // nearly all
+	if uint32(v) < 1<<24 { // nearly all values
 		return byte(v >> 16)
 	}
-	return byte(^(v >> 31)) // 0 below, 255 above
+	return byte(^(v >> 31)) // 0 for negative values, else 255
 }

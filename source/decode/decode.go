@@ -13,7 +13,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// version is part of the fingerprint: raise it when the same file gives other pixels.
+// version is part of the fingerprint. Raise it when the same file gives other pixels.
 const version = 1
 
 // pictures is a source of decoded images.
@@ -22,26 +22,30 @@ type pictures struct {
 	o       options
 	encoded shm.Schema // of the inner source
 	image   int        // the field that has the file
-	kept    []int      // the other fields that are kept
+	kept    []int      // numbers of the other fields that are kept
 	info    source.Info
 	closed  atomic.Bool
 	pool    sync.Pool // of *scratch
-	files   memory    // for what is encoded
+	files   memory    // for encoded files
 	memory  memory    // for pictures
 }
 
-// New returns a source of the decoded images of s, whose Close closes s. Settings are the keys resize ([height, width], required), layout (chw, the default, or hwc),
-// field (of s, which has the image; else it is told by its name, or by being the only one that can), fit (stretch, the default, or crop), max_pixels and memory. ErrInvalid, with s open, for other settings and
-// for a source that has no field for a file.
+// New returns a source of the decoded images of s. Its Close closes s. Settings are the keys resize
+// ([height, width], required), layout (chw, the default, or hwc), field (the field of s with the
+// image; default: the one with a usual name, or the only possible one), fit (stretch, the default,
+// or crop), max_pixels and memory. For other settings, and for a source without a field of files,
+// it returns ErrInvalid and leaves s open.
 //
-// Reads return ErrCorrupt for a file that is no image, too large, or damaged. Over a source whose samples lie in blocks the result is a source.Blocks as well.
+// Reads return ErrCorrupt for a file that is no image, too large or damaged. If s is a
+// source.Blocks, the result is one too.
 func New(s source.Source, settings map[string]any) (source.Source, error) {
 	o, err := parse(settings)
 	if err != nil {
 		return nil, err
 	}
 	inner := s.Info()
-	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: memory{limit: o.forFiles()}, memory: memory{limit: o.forPictures()}}
+	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: memory{limit: o.forFiles()},
+		memory: memory{limit: o.forPictures()}}
 	p.pool.New = func() any { return &scratch{memory: &p.memory} }
 	if p.image, err = imageField(inner.Schema, o.Field); err != nil {
 		return nil, err
@@ -67,14 +71,17 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
 	field := inner.Schema.Fields[p.image].Name
-	pixels, how := fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout, field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)
+	pixels, how := fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout,
+		field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)
 	if o.crops() {
 		pixels, how = pixels+" crop", how+", cropped"
 	}
-	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema, Notes: slices.Clone(inner.Notes), Fingerprint: source.Fingerprint("decode", pixels)}
+	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,
+		Notes: slices.Clone(inner.Notes), Fingerprint: source.Fingerprint("decode", pixels)}
 	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: how})
 	if len(dropped) > 0 {
-		p.info.Notes = append(p.info.Notes, source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ from sample to sample"})
+		p.info.Notes = append(p.info.Notes,
+			source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ between samples"})
 	}
 	if _, ok := s.(source.Blocks); ok {
 		return pictureBlocks{p}, nil
@@ -82,10 +89,11 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 	return p, nil
 }
 
-// usual names of fields that have an image file.
+// usual holds the usual names of fields with image files.
 var usual = []string{"image", "img", "data", "jpg", "jpeg", "png", "webp", "gif"}
 
-// imageField finds the field of a file. ErrInvalid when there is none, or several.
+// imageField returns the number of the field with image files. It returns ErrInvalid when there is
+// none, or when several are possible.
 func imageField(s shm.Schema, name string) (int, error) {
 	var can, named []int
 	var names []string
@@ -103,15 +111,18 @@ func imageField(s shm.Schema, name string) (int, error) {
 	all := strings.Join(names, ", ")
 	switch {
 	case name != "":
-		return 0, fmt.Errorf("%w: no field %q that has files to decode; fields are: %s", source.ErrInvalid, name, all)
+		return 0, fmt.Errorf("%w: no field %q with files to decode; the fields are: %s", source.ErrInvalid, name, all)
 	case len(can) == 0:
-		return 0, fmt.Errorf("%w: nothing to decode: no field of this source has bytes of varying number, as files have; leave decode out", source.ErrInvalid)
+		return 0, fmt.Errorf("%w: nothing to decode: this source has no field whose bytes vary in number, like files; "+
+			"leave decode out",
+			source.ErrInvalid)
 	case len(named) == 1:
 		return named[0], nil
 	case len(can) == 1:
 		return can[0], nil
 	}
-	return 0, fmt.Errorf("%w: several fields may have the images; say which by decode: {field: NAME}: %s", source.ErrInvalid, all)
+	return 0, fmt.Errorf("%w: several fields may have the images; name one with decode: {field: NAME}: %s",
+		source.ErrInvalid, all)
 }
 
 func (p *pictures) Info() source.Info { return p.info }
@@ -142,8 +153,10 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, p.corrupt(i, fmt.Errorf("%d bytes are no image: more than %d", n, mostEncoded))
 	}
 	if int64(n) > p.files.limit {
-		return 0, p.corrupt(i, fmt.Errorf("the file has %s, more than the %s that memory, %s, has for files; raise it (decode: {memory: ...})", size.Text(uint64(n)),
-			size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory))))
+		return 0, p.corrupt(i,
+			fmt.Errorf("the file has %s, more than the %s that memory, %s, has for files; raise it (decode: {memory: ...})",
+				size.Text(uint64(n)),
+				size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory))))
 	}
 	if err := p.files.acquire(ctx, int64(n)); err != nil {
 		return 0, err
@@ -164,7 +177,7 @@ func (p *pictures) put(s *scratch) {
 	}
 }
 
-// decode turns a sample of the inner source into one of ours.
+// decode makes a decoded sample from a sample of the inner source.
 func (p *pictures) decode(ctx context.Context, s *scratch, i int, sample, dst []byte) error {
 	file := sample
 	if len(p.encoded.Fields) > 1 {
@@ -200,7 +213,7 @@ func (p *pictures) Close() error {
 	return p.inner.Close()
 }
 
-// pictureBlocks is pictures over a source that has blocks.
+// pictureBlocks is pictures for an inner source that has blocks.
 type pictureBlocks struct{ *pictures }
 
 func (p pictureBlocks) blocks() source.Blocks      { return p.inner.(source.Blocks) }
@@ -208,7 +221,7 @@ func (p pictureBlocks) Blocks() int                { return p.blocks().Blocks() 
 func (p pictureBlocks) BlockOf(i int) int          { return p.blocks().BlockOf(i) }
 func (p pictureBlocks) Block(b int) (first, n int) { return p.blocks().Block(b) }
 
-// ReadBlock decodes one sample after the other, on the caller's goroutine.
+// ReadBlock decodes the samples one after the other in the caller's goroutine.
 func (p pictureBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
 	s := p.pool.Get().(*scratch)
 	defer p.put(s)

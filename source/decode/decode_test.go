@@ -30,7 +30,8 @@ import (
 
 var small = map[string]any{"resize": []int{6, 8}}
 
-// Ensure that decoded files pass the suite of all sources: plain ones, and ones with labels in files on disk.
+// Ensure that decoded files pass the suite of all sources: plain ones, and ones with labels in
+// files on disk.
 func TestSuite(t *testing.T) {
 	for name, settings := range map[string]source.Settings{"files": {}, "files and labels": {"labels": "folders"}} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +39,7 @@ func TestSuite(t *testing.T) {
 				folder := t.TempDir()
 				f := sourcetest.Fixture{Files: []string{filepath.Join(folder, "a", "0.png")}}
 				for k, from := range []string{"same.png", "small.jpg", "moving.gif", "see-through.png"} {
-					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // named alike: content tells
+					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // equal names: the content tells
 					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)); err != nil {
 						t.Fatal(err)
 					}
@@ -67,7 +68,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// damage changes a byte in the middle of a file, and neither its size nor its time.
+// damage changes a byte in the middle of a file, but not its size or time.
 func damage(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -92,7 +93,7 @@ func damage(t *testing.T, path string) {
 	}
 }
 
-// Ensure that both layouts have the same pixels, and the shapes that they say.
+// Ensure that both layouts have the same pixels, and the shapes of their schemas.
 func TestLayouts(t *testing.T) {
 	planes := open(t, files(t, "420.jpg"), map[string]any{"resize": []any{30, 40}, "layout": "chw"})
 	pixels := open(t, files(t, "420.jpg"), map[string]any{"resize": []any{30, 40}, "layout": "hwc"})
@@ -108,7 +109,8 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 	a, b := planes.Info(), pixels.Info()
-	if f := a.Schema.Fields; len(f) != 1 || f[0].Name != "image" || f[0].DType != shm.Uint8 || !slices.Equal(f[0].Dims, []uint64{3, 30, 40}) {
+	if f := a.Schema.Fields; len(f) != 1 || f[0].Name != "image" || f[0].DType != shm.Uint8 ||
+		!slices.Equal(f[0].Dims, []uint64{3, 30, 40}) {
 		t.Errorf("%+v", f)
 	}
 	if f := b.Schema.Fields; !slices.Equal(f[0].Dims, []uint64{30, 40, 3}) {
@@ -119,7 +121,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// Ensure that everything that changes a pixel changes the fingerprint, and that it has room.
+// Ensure that each setting that changes a pixel changes the fingerprint, which stays within its
+// limit.
 func TestFingerprint(t *testing.T) {
 	seen := map[string]string{}
 	add := func(name string, s source.Source) {
@@ -164,10 +167,12 @@ func join(t testing.TB, fields []shm.Field, parts ...[]byte) []byte {
 	return sample
 }
 
-// Ensure that fields of one shape stay, aligned and with clean gaps, and that others go, and are mentioned.
+// Ensure that fields of one shape stay, aligned and with zeros in gaps, and that others are left
+// out with a note.
 func TestFields(t *testing.T) {
 	fields := []shm.Field{
-		{Name: "flag", DType: shm.Uint8}, {Name: "text", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "jpg", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}},
+		{Name: "flag", DType: shm.Uint8}, {Name: "text", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "jpg",
+			DType: shm.Bytes, Dims: []uint64{shm.VariableDim}},
 		{Name: "label", DType: shm.Int64}, {Name: "box", DType: shm.Int32, Dims: []uint64{2}},
 	}
 	label := binary.LittleEndian.AppendUint64(nil, 77)
@@ -184,16 +189,19 @@ func TestFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		fields []shm.Field
 		field  string
-		want   string // the note of the field; or the error
+		want   string // the note of the field, or the error
 	}{
-		"by name":            {fieldsOf("json", "jpg"), "", "images of field jpg, "},
-		"the only one":       {fieldsOf("content"), "", "images of field content, "},
-		"chosen":             {fieldsOf("jpg", "mask"), "mask", "images of field mask, "},
-		"two by name":        {fieldsOf("jpg", "png"), "", "several fields may have the images; say which by decode: {field: NAME}: jpg, png"},
+		"by name":      {fieldsOf("json", "jpg"), "", "images of field jpg, "},
+		"the only one": {fieldsOf("content"), "", "images of field content, "},
+		"chosen":       {fieldsOf("jpg", "mask"), "mask", "images of field mask, "},
+		"two by name": {fieldsOf("jpg", "png"), "",
+			"several fields may have the images; name one with decode: {field: NAME}: jpg, png"},
 		"two without a name": {fieldsOf("a", "b"), "", "several fields"},
-		"not there":          {fieldsOf("jpg"), "png", `no field "png" that has files to decode; fields are: jpg`},
-		"no bytes":           {[]shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{shm.VariableDim}}}, "", "nothing to decode"},
-		"an array":           {[]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 3}}}, "", "nothing to decode"},
+		"not there":          {fieldsOf("jpg"), "png", `no field "png" with files to decode; the fields are: jpg`},
+		"no bytes": {[]shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{shm.VariableDim}}}, "",
+			"nothing to decode"},
+		"an array": {[]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 3}}}, "",
+			"nothing to decode"},
 	} {
 		settings := map[string]any{"resize": []int{1, 1}}
 		if c.field != "" {
@@ -219,17 +227,17 @@ func TestFields(t *testing.T) {
 
 func TestRefusesSettings(t *testing.T) {
 	for want, settings := range map[string]map[string]any{
-		"resize is [], want [height, width]":      {},
-		"resize is [256], want":                   {"resize": []int{256}},
-		"resize is [0 5], want 1..8192":           {"resize": []int{0, 5}},
-		"resize is [5 8193]":                      {"resize": []int{5, 8193}},
-		"256.5 is not a whole number":             {"resize": []any{256.5, 256}},
-		`layout is "nchw", want chw`:              {"resize": []int{5, 5}, "layout": "nchw"},
-		"max_pixels is 0":                         {"resize": []int{5, 5}, "max_pixels": 0},
-		`fit is "contain", want stretch`:          {"resize": []int{5, 5}, "fit": "contain"},
-		"memory is 1048576 bytes, want 16MiB":     {"resize": []int{5, 5}, "memory": "1MiB"},
-		"memory is -5 bytes":                      {"resize": []int{5, 5}, "memory": -5},
-		`unknown key "size"; known are: field, f`: {"size": []int{5, 5}},
+		"resize is [], but must be [height, width]":     {},
+		"resize is [256], but must be":                  {"resize": []int{256}},
+		"resize is [0 5], but each must be in 1..8192":  {"resize": []int{0, 5}},
+		"resize is [5 8193]":                            {"resize": []int{5, 8193}},
+		"256.5 is not a whole number":                   {"resize": []any{256.5, 256}},
+		`layout is "nchw", but must be chw`:             {"resize": []int{5, 5}, "layout": "nchw"},
+		"max_pixels is 0":                               {"resize": []int{5, 5}, "max_pixels": 0},
+		`fit is "contain", but must be stretch`:         {"resize": []int{5, 5}, "fit": "contain"},
+		"memory is 1048576 bytes, but must be in 16MiB": {"resize": []int{5, 5}, "memory": "1MiB"},
+		"memory is -5 bytes":                            {"resize": []int{5, 5}, "memory": -5},
+		`unknown key "size"; known are: field, f`:       {"size": []int{5, 5}},
 	} {
 		if _, err := decode.New(files(t, "one.png"), settings); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", settings, err, want)
@@ -246,7 +254,8 @@ func withSize(data []byte, w, h uint32) []byte {
 	return data
 }
 
-// Ensure that what does not decode is ErrCorrupt, with the file's name and what is wrong with it, and harms no other sample.
+// Ensure that a file that does not decode is ErrCorrupt, with its name and the reason, and affects
+// no other sample.
 func TestDamaged(t *testing.T) {
 	truncated := func(name string, part float64) []byte {
 		data := read(t, name)
@@ -272,7 +281,8 @@ func TestDamaged(t *testing.T) {
 		{"half a lossless WebP", truncated("lossless.webp", 0.5), "WebP: "},
 		{"half a GIF", truncated("still.gif", 0.5), "GIF: "},
 		{"an animated WebP", read(t, "moving.webp"), "WebP: "},
-		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000), "PNG: 30000 x 30000 are 900000000 pixels, more than max_pixels, 67108864"},
+		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000),
+			"PNG: 30000 x 30000 are 900000000 pixels, more than max_pixels, 67108864"},
 		{"a wide PNG", withSize(read(t, "rgb.png"), 1<<20, 1), "PNG: 1048576 x 1 pixels, more than 65535 on a side"},
 		{"no pixels", withSize(read(t, "rgb.png"), 0, 1), "PNG: "},
 		{"a large GIF of few bytes", bomb, "GIF: 65535 x 2000 are 131070000 pixels, more than max_pixels"},
@@ -294,7 +304,9 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})
-	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "420.jpg does not decode: JPEG: 125 x 94 are 11750 pixels, more than max_pixels, 11749") {
+	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) ||
+		!strings.Contains(err.Error(),
+			"420.jpg does not decode: JPEG: 125 x 94 are 11750 pixels, more than max_pixels, 11749") {
 		t.Error(err)
 	}
 	enough := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125 * 94})
@@ -303,7 +315,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// Ensure that errors of the inner source are passed on as they are, and that a file of a size that none has is not read.
+// Ensure that errors of the inner source are returned unchanged, and that a file of an impossible
+// size is not read.
 func TestInnerErrors(t *testing.T) {
 	f := faults.Wrap(files(t, "one.png", "420.jpg"), faults.Rule{Samples: []int{1}, Err: source.ErrChanged})
 	s := open(t, f, small)
@@ -320,7 +333,7 @@ type enormous struct{ source.Source }
 
 func (enormous) Size(int) (int, error) { return 1 << 40, nil }
 
-// Ensure that what an image looks like when it has more or less than three colours of 8 bits is what is documented.
+// Ensure the documented result for images with more or fewer than three colours of 8 bits.
 func TestColours(t *testing.T) {
 	encode := func(m image.Image) []byte {
 		var b bytes.Buffer
@@ -331,14 +344,16 @@ func TestColours(t *testing.T) {
 	}
 	grey16 := image.NewGray16(image.Rect(0, 0, 2, 2))
 	deep := image.NewNRGBA64(image.Rect(0, 0, 2, 2))
-	clear, part := image.NewNRGBA(image.Rect(0, 0, 2, 2)), image.NewPaletted(image.Rect(1, 1, 2, 2), color.Palette{color.RGBA{90, 80, 70, 255}, color.White})
+	clear, part := image.NewNRGBA(image.Rect(0, 0, 2, 2)), image.NewPaletted(image.Rect(1, 1, 2, 2),
+		color.Palette{color.RGBA{90, 80, 70, 255}, color.White})
 	for k := range 4 {
 		grey16.SetGray16(k%2, k/2, color.Gray16{Y: 0x64FF})
 		deep.SetNRGBA64(k%2, k/2, color.NRGBA64{R: 0x10FF, G: 0x20FF, B: 0x30FF, A: 0x4000})
 		clear.SetNRGBA(k%2, k/2, color.NRGBA{R: 200, G: 100, B: 50, A: uint8(k)})
 	}
 	var frame bytes.Buffer
-	if err := gif.EncodeAll(&frame, &gif.GIF{Image: []*image.Paletted{part}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 2}}); err != nil {
+	if err := gif.EncodeAll(&frame,
+		&gif.GIF{Image: []*image.Paletted{part}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	all := func(r, g, b byte) []byte { return bytes.Repeat([]byte{r, g, b}, 4) }
@@ -359,7 +374,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// countdown is a context that ends when it has been looked at so many times.
+// countdown is a context that ends after a number of checks.
 type countdown struct {
 	context.Context
 	looks int
@@ -372,7 +387,8 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-// Ensure that decoding ends with its context at each of its looks at it, not much later, and with the context's error.
+// Ensure that decoding ends soon after its context, at each of its checks, with the context's
+// error.
 func TestContext(t *testing.T) {
 	s := open(t, files(t, "500x375.jpg"), small)
 	dst := make([]byte, 144)
@@ -380,7 +396,8 @@ func TestContext(t *testing.T) {
 	for ended := true; ended; looks++ {
 		ctx := &countdown{context.Background(), looks}
 		_, err := s.Read(ctx, 0, dst)
-		if ended = err != nil; ended && (!errors.Is(err, context.Canceled) || errors.Is(err, source.ErrCorrupt) || ctx.looks < -4) {
+		if ended = err != nil; ended &&
+			(!errors.Is(err, context.Canceled) || errors.Is(err, source.ErrCorrupt) || ctx.looks < -4) {
 			t.Errorf("after %d looks: %v, and %d more", looks, err, -ctx.looks)
 		}
 	}
@@ -389,7 +406,8 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// Ensure under the race detector that many goroutines, of files of different kinds and sizes, do not get in each other's way; and that a read makes little garbage.
+// Ensure, with the race detector, that concurrent reads of different kinds and sizes do not affect
+// each other, and that a read makes little garbage.
 func TestConcurrent(t *testing.T) {
 	var names []string
 	for name := range distances {
@@ -419,8 +437,9 @@ func TestConcurrent(t *testing.T) {
 	readers.Wait()
 }
 
-// Ensure that a read allocates what image/jpeg does, once for the size and once for the picture, and nothing else: a dozen buffers are used again. Up to three are for
-// the race detector, which makes pools forget.
+// Ensure that a read allocates as much as image/jpeg, once for the size and once for the picture,
+// and no more: a dozen buffers are reused. Up to three are for the race detector, which empties
+// pools.
 func TestGarbage(t *testing.T) {
 	inner := files(t, "420.jpg")
 	for _, layout := range []string{"chw", "hwc"} {
@@ -460,7 +479,8 @@ func (b blocky) ReadBlock(ctx context.Context, _ int, each func(i int, sample []
 	return nil
 }
 
-// Ensure that a source with blocks stays one, and that a file of a block that does not decode ends it with its name.
+// Ensure that a source with blocks stays one, and that a bad file of a block ends ReadBlock with
+// its name.
 func TestBlocks(t *testing.T) {
 	s := open(t, blocky{files(t, "one.png", "420.jpg", "moving.webp", "still.gif")}, small)
 	var got [][]byte
@@ -468,7 +488,8 @@ func TestBlocks(t *testing.T) {
 		got = append(got, bytes.Clone(sample))
 		return nil
 	})
-	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "moving.webp does not decode") || len(got) != 2 {
+	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "moving.webp does not decode") ||
+		len(got) != 2 {
 		t.Fatalf("%d samples, %v", len(got), err)
 	}
 	for i := range got {

@@ -54,17 +54,17 @@ func (f *format) is(file []byte) bool {
 	return true
 }
 
-// size reads how many pixels a file has.
+// size returns the width and height in pixels of a file.
 func (s *scratch) size(ctx context.Context, f *format, file []byte, maxPixels int) (size image.Point, err error) {
 	defer s.survive(&err)
 	config, err := f.config(s.open(ctx, file))
 	if err != nil {
-		return size, said(err)
+		return size, truncated(err)
 	}
 	size = image.Pt(config.Width, config.Height)
 	switch {
 	case min(size.X, size.Y) < 1:
-		return size, fmt.Errorf("%d x %d pixels are none", size.X, size.Y)
+		return size, fmt.Errorf("%d x %d pixels is no picture", size.X, size.Y)
 	case max(size.X, size.Y) > mostSide:
 		return size, fmt.Errorf("%d x %d pixels, more than %d on a side", size.X, size.Y, mostSide)
 	case size.X*size.Y > maxPixels:
@@ -73,19 +73,19 @@ func (s *scratch) size(ctx context.Context, f *format, file []byte, maxPixels in
 	return size, nil
 }
 
-// image decodes a file of a size.
+// image decodes a file of the given size.
 func (s *scratch) image(ctx context.Context, f *format, file []byte, size image.Point) (img image.Image, err error) {
 	defer s.survive(&err)
 	if img, err = f.decode(s.open(ctx, file)); err != nil {
-		return nil, said(err)
+		return nil, truncated(err)
 	}
 	if b := img.Bounds(); b.Empty() || !b.In(image.Rectangle{Max: size}) {
-		return nil, fmt.Errorf("%v in a picture of %d x %d", b, size.X, size.Y)
+		return nil, fmt.Errorf("bounds %v in a picture of %d x %d", b, size.X, size.Y)
 	}
 	return img, nil
 }
 
-// survive ends the use of a decoder, whose panic is an error.
+// survive runs after a decoder, and converts its panic to an error.
 func (s *scratch) survive(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the decoder panicked: %v", p)
@@ -93,15 +93,16 @@ func (s *scratch) survive(err *error) {
 	s.input = input{}
 }
 
-// said makes an end of the file one that a reader understands.
-func said(err error) error {
+// truncated explains errors at the end of the file.
+func truncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the file is truncated: %w", err)
 	}
 	return err
 }
 
-// input is a file for decoders, which ends with the context of who wants it. It has no method but Read: decoders take large pieces by that.
+// input is a file for decoders. Reads fail after the end of the context. It has only the method
+// Read, because decoders then read large pieces.
 type input struct {
 	ctx  context.Context
 	file bytes.Reader

@@ -12,7 +12,7 @@ import (
 	"github.com/stocached/stocached/source/decode"
 )
 
-// memory is a source of files in memory, of the schema that package dir gives them.
+// memory is a source of files in memory, with the schema of package dir.
 type memory struct {
 	names []string
 	files [][]byte

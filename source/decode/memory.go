@@ -7,34 +7,36 @@ import (
 	"sync"
 )
 
-// memory bounds how many bytes readers take together. What was given back is garbage until the collector has run: it counts until then. Readers take turns in the order in which they came.
+// memory bounds the bytes that all readers use together. Released bytes are garbage, and count
+// until the collector has run. Readers get their bytes in the order in which they asked.
 type memory struct {
 	limit int64
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	used    int64
 	garbage int64
-	waiting []*turn
+	waiting []*waiter
 }
 
-// turn is a reader that waits.
-type turn struct {
+// waiter is a reader that waits.
+type waiter struct {
 	bytes int64
-	come  chan struct{} // closed when it has its bytes
+	ready chan struct{} // closed when the reader has its bytes
 }
 
-// acquire takes n bytes, at most limit, when they are free. The cause of ctx.
+// acquire waits until n bytes, at most limit, are free, and takes them. It returns the cause of
+// ctx.
 func (m *memory) acquire(ctx context.Context, n int64) error {
 	m.mu.Lock()
 	if len(m.waiting) == 0 && m.take(n) {
 		m.mu.Unlock()
 		return nil
 	}
-	t := &turn{n, make(chan struct{})}
+	t := &waiter{n, make(chan struct{})}
 	m.waiting = append(m.waiting, t)
 	m.mu.Unlock()
 	select {
-	case <-t.come:
+	case <-t.ready:
 		return nil
 	case <-ctx.Done():
 	}
@@ -43,13 +45,13 @@ func (m *memory) acquire(ctx context.Context, n int64) error {
 	if k := slices.Index(m.waiting, t); k >= 0 {
 		m.waiting = slices.Delete(m.waiting, k, k+1)
 	} else {
-		m.used -= n // its turn came meanwhile
+		m.used -= n // serve has given it the bytes meanwhile
 	}
 	m.serve()
 	return context.Cause(ctx)
 }
 
-// take takes n bytes if they are free. With mu held.
+// take takes n bytes if they are free. The caller holds mu.
 func (m *memory) take(n int64) bool {
 	if m.used+n > m.limit {
 		return false
@@ -62,7 +64,7 @@ func (m *memory) take(n int64) bool {
 	return true
 }
 
-// release gives back n bytes that nobody refers to any more.
+// release gives back n bytes to which no references are left.
 func (m *memory) release(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,10 +73,10 @@ func (m *memory) release(n int64) {
 	m.serve()
 }
 
-// serve lets those go on who wait and whose bytes are free. With mu held.
+// serve gives bytes to waiting readers while enough are free. The caller holds mu.
 func (m *memory) serve() {
 	for len(m.waiting) > 0 && m.take(m.waiting[0].bytes) {
-		close(m.waiting[0].come)
+		close(m.waiting[0].ready)
 		m.waiting = slices.Delete(m.waiting, 0, 1)
 	}
 }

@@ -37,7 +37,7 @@ const (
 	childReaders = 8
 )
 
-// peak is the most memory that this process has had.
+// peak returns the most memory that this process has used.
 func peak() (bytes int, err error) {
 	text, err := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(text)) {
@@ -49,7 +49,8 @@ func peak() (bytes int, err error) {
 	return 0, errors.Join(err, errors.New("no VmHWM"))
 }
 
-// decodeAll decodes the files of a folder with many readers at once, and prints how much memory that took, and how many did not decode.
+// decodeAll decodes the files of a folder with many concurrent readers. It prints the memory that
+// it used, and how many files failed.
 func decodeAll(folder string) error {
 	s, err := dir.Kind.Open(context.Background(), source.Settings{"path": folder})
 	if err != nil {
@@ -69,7 +70,7 @@ func decodeAll(folder string) error {
 	for range childReaders {
 		all.Go(func() {
 			dst := make([]byte, 3*256*256)
-			for i := next.Add(1) - 1; i < int64(2*samples); i = next.Add(1) - 1 { // the same ones come twice, beside others
+			for i := next.Add(1) - 1; i < int64(2*samples); i = next.Add(1) - 1 { // each comes twice, beside other samples
 				if _, err := pictures.Read(context.Background(), int(i)%samples, dst); err != nil && strings.Contains(err.Error(), "raise it") {
 					tooLarge.Add(1)
 				} else if err != nil {
@@ -84,7 +85,8 @@ func decodeAll(folder string) error {
 	return err
 }
 
-// Ensure that many readers of pictures that are much larger than their files take no more memory together than they may. Measured in a process of its own.
+// Ensure that many readers of pictures that are much larger than their files together stay within
+// the memory limit. The test measures it in a separate process.
 func TestPeak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
@@ -106,24 +108,28 @@ func TestPeak(t *testing.T) {
 	if _, err := fmt.Sscan(string(out), &bytes, &failed, &tooLarge); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.0f MiB for %.0f MiB allowed; %d files did not decode, %d would have taken too much", float64(bytes)/(1<<20), float64(childMemory)/(1<<20), failed, tooLarge)
+	t.Logf("%.0f MiB for %.0f MiB allowed; %d files did not decode, %d would have taken too much",
+		float64(bytes)/(1<<20), float64(childMemory)/(1<<20), failed, tooLarge)
 	if bytes > childMemory*11/10+16<<20 {
 		t.Errorf("%d bytes of memory, %d are allowed", bytes, childMemory)
 	}
-	if failed > 2*10 || tooLarge > 2 { // those whose data end before their pixels, and a lossless WebP with its trees of codes
+	if failed > 2*10 || tooLarge > 2 { // files whose data end before their pixels, and a lossless WebP with its code trees
 		t.Errorf("%d files did not decode, %d would have taken too much, of %d", failed, tooLarge, 2*len(bombs))
 	}
 }
 
-// Ensure that a picture that alone takes more than all may is an error that names the limit and the key.
+// Ensure that a picture that exceeds the limit alone is an error that names the limit and the key.
 func TestPictureLargerThanTheMemory(t *testing.T) {
-	for _, name := range []string{"interlaced, 16 bits, alpha", "interlaced, a palette", "PNG", "JPEG, progressive", "JPEG, CMYK", "WebP", "WebP, lossless", "GIF", "the first picture of a GIF"} {
+	for _, name := range []string{"interlaced, 16 bits, alpha", "interlaced, a palette", "PNG", "JPEG, progressive",
+		"JPEG, CMYK", "WebP", "WebP, lossless", "GIF", "the first picture of a GIF"} {
 		s, err := New(onePicture{bombs[name](t, 2900, 2900)}, map[string]any{"resize": []int{8, 8}, "memory": "16MiB"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Read(context.Background(), 0, make([]byte, 192))
-		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "2900 x 2900 pixels take up to ") || !strings.Contains(err.Error(), "more than the 12.0 MiB that memory, 16.0 MiB, has for pictures; raise it (decode: {memory: ...})") {
+		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "2900 x 2900 pixels take up to ") ||
+			!strings.Contains(err.Error(),
+				"more than the 12.0 MiB that memory, 16.0 MiB, has for pictures; raise it (decode: {memory: ...})") {
 			t.Errorf("%s: %v", name, err)
 		}
 		s.Close()
@@ -132,7 +138,8 @@ func TestPictureLargerThanTheMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := large.Read(context.Background(), 0, make([]byte, 192)); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "the file has 5.0 MiB, more than the 4.0 MiB that memory, 16.0 MiB, has for files") {
+	if _, err := large.Read(context.Background(), 0, make([]byte, 192)); !errors.Is(err, source.ErrCorrupt) ||
+		!strings.Contains(err.Error(), "the file has 5.0 MiB, more than the 4.0 MiB that memory, 16.0 MiB, has for files") {
 		t.Error(err)
 	}
 }
@@ -154,7 +161,8 @@ func (o onePicture) Read(_ context.Context, _ int, dst []byte) (int, error) {
 func (o onePicture) Where(int) string { return "file 0" }
 func (o onePicture) Close() error     { return nil }
 
-// Ensure that readers take turns, that those whose context ends leave, and that nothing is lost.
+// Ensure that readers get memory in their order, that readers whose context ends leave, and that no
+// memory is lost.
 func TestMemory(t *testing.T) {
 	m := memory{limit: 100}
 	background := context.Background()
@@ -182,7 +190,7 @@ func TestMemory(t *testing.T) {
 	left := make(chan error)
 	go func() { left <- m.acquire(leaves, 50) }()
 	waits(2)
-	go func() { came <- errorOf(m.acquire(background, 10)) }() // behind those, though there is room
+	go func() { came <- errorOf(m.acquire(background, 10)) }() // after those, though memory is free
 	waits(3)
 	reason := errors.New("enough")
 	leave(reason)

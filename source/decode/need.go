@@ -6,7 +6,8 @@ import (
 	"image"
 )
 
-// need is how many bytes decoding a picture takes at most, what decoders allocate and drop on the way included. It is told by the file's headers alone.
+// need returns the most bytes that decoding a picture takes, garbage of decoders included. Only the
+// file's headers are read.
 func (f *format) need(file []byte, size image.Point) int64 {
 	pixels := int64(size.X) * int64(size.Y)
 	switch f.name {
@@ -17,15 +18,15 @@ func (f *format) need(file []byte, size image.Point) int64 {
 	case "WebP":
 		return webpNeed(file, size)
 	}
-	return (1 + 1 + 3) * pixels // GIF: indices of colours, again in the order of lines, and RGB
+	return (1 + 1 + 3) * pixels // GIF: indices of colours, a copy in the order of lines, and RGB
 }
 
-// jpegNeed counts the planes, and, of a progressive file, 4 bytes for each of their coefficients.
+// jpegNeed counts the planes and, for a progressive file, 4 bytes for each coefficient.
 func jpegNeed(file []byte, size image.Point) int64 {
 	pixels := int64(size.X) * int64(size.Y)
 	frame, progressive := frameOf(file)
 	if len(frame) == 0 {
-		return 27 * pixels // it does not decode
+		return 27 * pixels // the decoder will fail
 	}
 	colours := len(frame) / 3
 	h, v := 1, 1 // of the first colour, which has the most samples
@@ -47,18 +48,21 @@ func jpegNeed(file []byte, size image.Point) int64 {
 	switch {
 	case colours == 4: // CMYK, then RGB
 		need += (4 + 3) * pixels
-	case bytes.Contains(file, []byte("Adobe")) || colours == 3 && frame[0] == 'R' && frame[3] == 'G' && frame[6] == 'B': // it may be RGB, not YCbCr
+	case bytes.Contains(file, []byte("Adobe")) || colours == 3 && frame[0] == 'R' && frame[3] == 'G' && frame[6] == 'B':
+		// it may be RGB, not YCbCr
 		need += 4 * pixels
 	}
 	return need
 }
 
-// frameOf finds the frame header of a JPEG: three bytes for each colour, and whether it is progressive. Nothing: there is none before the first scan.
+// frameOf finds the frame header of a JPEG: three bytes for each colour, and whether the file is
+// progressive. colours is nil if no frame comes before the first scan.
 func frameOf(file []byte) (colours []byte, progressive bool) {
 	for at := 2; at+4 <= len(file); {
 		marker, length := file[at+1], int(binary.BigEndian.Uint16(file[at+2:]))
 		switch {
-		case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9: // no marker that has a length
+		case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9:
+			// not a marker with a length
 			at++
 		case marker == 0xda:
 			return nil, false
@@ -74,10 +78,11 @@ func frameOf(file []byte) (colours []byte, progressive bool) {
 	return nil, false
 }
 
-// pngNeed counts bytes of pixels, with the eighth channel that transparency may add, and twice where the file is interlaced.
+// pngNeed counts the bytes of pixels, with the alpha channel that transparency may add, and twice
+// if the file is interlaced.
 func pngNeed(file []byte, pixels int64) int64 {
 	if len(file) < 29 {
-		return 0 // it does not decode
+		return 0 // the decoder will fail
 	}
 	deep, colour := file[24] == 16, file[25]
 	transparent := bytes.Contains(file, []byte("tRNS"))
@@ -101,11 +106,12 @@ func pngNeed(file []byte, pixels int64) int64 {
 	return need
 }
 
-// webpNeed counts planes of a lossy file, and pixels of a lossless one, before and after their transforms. Trees of codes come on top, which may be many in a file of few pixels.
+// webpNeed counts the planes of a lossy file, and the pixels of a lossless one before and after
+// their transforms. Code trees come on top; even a file of few pixels may have many.
 func webpNeed(file []byte, size image.Point) int64 {
 	const (
-		treeBytes = 2100      // for a byte of the file, at most
-		mostTrees = 218 << 20 // 2,600 groups, the most that the decoder takes
+		treeBytes = 2100      // for each byte of the file, at most
+		mostTrees = 218 << 20 // 2,600 groups, the most that the decoder accepts
 	)
 	pixels := int64(size.X) * int64(size.Y)
 	lossy := 384*int64((size.X+15)/16)*int64((size.Y+15)/16)*17/16 + 2*int64(len(file))

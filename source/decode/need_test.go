@@ -20,13 +20,14 @@ import (
 	"testing"
 )
 
-// interlacedPNG is a black picture of any kind: few bytes that become many.
+// interlacedPNG is a black picture of any kind: few bytes with many pixels.
 func interlacedPNG(t testing.TB, w, h int, depth, colour byte) []byte {
 	t.Helper()
 	channels := map[byte]int{0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
 	var packed bytes.Buffer
 	z := zlib.NewWriter(&packed)
-	for _, pass := range [][4]int{{8, 8, 0, 0}, {8, 8, 4, 0}, {4, 8, 0, 4}, {4, 4, 2, 0}, {2, 4, 0, 2}, {2, 2, 1, 0}, {1, 2, 0, 1}} {
+	for _, pass := range [][4]int{{8, 8, 0, 0}, {8, 8, 4, 0}, {4, 8, 0, 4}, {4, 4, 2, 0}, {2, 4, 0, 2}, {2, 2, 1, 0},
+		{1, 2, 0, 1}} {
 		pw, ph := (w-pass[2]+pass[0]-1)/pass[0], (h-pass[3]+pass[1]-1)/pass[1]
 		row := make([]byte, 1+(pw*channels*int(depth)+7)/8)
 		for range ph {
@@ -55,7 +56,8 @@ func interlacedPNG(t testing.TB, w, h int, depth, colour byte) []byte {
 	return file
 }
 
-// enlarged is a file of testdata whose header says that it has more pixels: decoders take the memory before they miss the data.
+// enlarged is a file of testdata with more pixels in its header: decoders allocate the memory
+// before they find that data is missing.
 func enlarged(t testing.TB, name string, w, h int) []byte {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join("testdata", name))
@@ -90,7 +92,7 @@ func enlarged(t testing.TB, name string, w, h int) []byte {
 	return file
 }
 
-// bombs make files that take much more memory than they have bytes.
+// bombs make files that need much more memory than their size.
 var bombs = map[string]func(t testing.TB, w, h int) []byte{
 	"interlaced, 16 bits, alpha": func(t testing.TB, w, h int) []byte { return interlacedPNG(t, w, h, 16, 6) },
 	"interlaced, 16 bits":        func(t testing.TB, w, h int) []byte { return interlacedPNG(t, w, h, 16, 2) },
@@ -140,7 +142,7 @@ func encoded(t testing.TB, encode func(io.Writer, image.Image) error, m image.Im
 	return b.Bytes()
 }
 
-// Ensure that what a picture is said to need is what it takes at most, and not very much more.
+// Ensure that need is at least the memory that a picture takes, and not much more.
 func TestNeed(t *testing.T) {
 	files := map[string][]byte{}
 	for name, bomb := range bombs {
@@ -151,7 +153,8 @@ func TestNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") && !strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".py") {
+		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") &&
+			!strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".py") {
 			files[path] = file
 		}
 	}
@@ -178,7 +181,7 @@ func TestNeed(t *testing.T) {
 				new(scratch).put(img, size, f, &o, across, down, dst)
 			}
 			runtime.ReadMemStats(&after)
-			const fixed = 150 << 10 // buffers of readers and tables, in any picture
+			const fixed = 150 << 10 // buffers of readers and tables, for any picture
 			took := int64(after.TotalAlloc - before.TotalAlloc)
 			if took > need+fixed || err == nil && f.name != "WebP" && need > 4*took+fixed {
 				t.Errorf("%s, %v, %s: %d bytes were taken, %d are said to be needed (%v)", name, size, fit, took, need, err)
@@ -187,7 +190,8 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// Ensure that headers of any kind are looked through to their end, and that what cannot be known is not too little.
+// Ensure that headers of any kind are read to their end, and that an unknown need is estimated high
+// enough.
 func TestNeedOfDamagedFiles(t *testing.T) {
 	for _, name := range []string{"progressive.jpg", "cmyk.jpg", "rgb.png", "lossy.webp", "still.gif"} {
 		file, err := os.ReadFile(filepath.Join("testdata", name))
@@ -202,7 +206,8 @@ func TestNeedOfDamagedFiles(t *testing.T) {
 			f.need(file[:n:n], image.Pt(100, 100))
 		}
 	}
-	for _, file := range []string{"", "\xff\xd8\xff\xff\xff\xff", "\xff\xd8\xff\xc0\x00\x02", "\xff\xd8\xff\xc2\xff\xff\x08\x00\x01\x00\x01\x04", "\xff\xd8\xff\xe1\x00\x00\xff\xda\x00\x00"} {
+	for _, file := range []string{"", "\xff\xd8\xff\xff\xff\xff", "\xff\xd8\xff\xc0\x00\x02",
+		"\xff\xd8\xff\xc2\xff\xff\x08\x00\x01\x00\x01\x04", "\xff\xd8\xff\xe1\x00\x00\xff\xda\x00\x00"} {
 		formats[0].need([]byte(file), image.Pt(10, 10))
 	}
 }

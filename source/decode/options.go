@@ -11,16 +11,16 @@ import (
 type options struct {
 	Resize    []int      `key:"resize"`     // height, width
 	Layout    string     `key:"layout"`     // chw or hwc
-	Field     string     `key:"field"`      // that has the encoded image
-	MaxPixels int        `key:"max_pixels"` // of an encoded image, width times height
+	Field     string     `key:"field"`      // name of the field with the encoded image
+	MaxPixels int        `key:"max_pixels"` // width times height of an encoded image
 	Fit       string     `key:"fit"`        // stretch or crop
-	Memory    size.Bytes `key:"memory"`     // that all readers together may take
+	Memory    size.Bytes `key:"memory"`     // that all readers together may use
 }
 
-// crops says whether pictures keep their proportions, and lose what is too much of one side.
+// crops says whether pictures keep their proportions and are cut to size.
 func (o *options) crops() bool { return o.Fit == "crop" }
 
-// forFiles and forPictures are the parts of the memory for what is encoded, and for what becomes of it.
+// forFiles and forPictures are the parts of the memory for encoded files and for decoding.
 func (o *options) forFiles() int64    { return int64(o.Memory) / 4 }
 func (o *options) forPictures() int64 { return int64(o.Memory) - o.forFiles() }
 
@@ -30,8 +30,8 @@ const (
 	leastMemory      = 16 << 20
 	mostMemory       = 1 << 50
 	mostPixels       = 1 << 30
-	mostResize       = 8192      // of height and width: rows of as many pixels are kept for each row of a file
-	mostSide         = 65535     // of a file; JPEG and GIF can have no more
+	mostResize       = 8192      // of height and width: as many pixels are kept for each row of a file
+	mostSide         = 65535     // of a file; JPEG and GIF allow no more
 	mostEncoded      = 512 << 20 // bytes of a file
 )
 
@@ -42,17 +42,21 @@ func parse(settings map[string]any) (options, error) {
 	}
 	switch {
 	case len(o.Resize) != 2:
-		return o, fmt.Errorf("%w: resize is %v, want [height, width]: samples must have one size", source.ErrInvalid, o.Resize)
+		return o, fmt.Errorf("%w: resize is %v, but must be [height, width]: all samples have one size",
+			source.ErrInvalid, o.Resize)
 	case min(o.Resize[0], o.Resize[1]) < 1 || max(o.Resize[0], o.Resize[1]) > mostResize:
-		return o, fmt.Errorf("%w: resize is %v, want 1..%d each", source.ErrInvalid, o.Resize, mostResize)
+		return o, fmt.Errorf("%w: resize is %v, but each must be in 1..%d", source.ErrInvalid, o.Resize, mostResize)
 	case o.Layout != "chw" && o.Layout != "hwc":
-		return o, fmt.Errorf("%w: layout is %q, want chw (planes, as torch has them) or hwc (pixels)", source.ErrInvalid, o.Layout)
+		return o, fmt.Errorf("%w: layout is %q, but must be chw (planes, like torch) or hwc (pixels)",
+			source.ErrInvalid, o.Layout)
 	case o.Fit != "stretch" && o.Fit != "crop":
-		return o, fmt.Errorf("%w: fit is %q, want stretch (each side by itself) or crop (the short side, then the centre)", source.ErrInvalid, o.Fit)
+		return o, fmt.Errorf("%w: fit is %q, but must be stretch (each side by itself) or crop (the short side, "+
+			"then the centre)",
+			source.ErrInvalid, o.Fit)
 	case o.Memory < leastMemory || o.Memory > mostMemory:
-		return o, fmt.Errorf("%w: memory is %d bytes, want 16MiB..1024TiB", source.ErrInvalid, o.Memory)
+		return o, fmt.Errorf("%w: memory is %d bytes, but must be in 16MiB..1024TiB", source.ErrInvalid, o.Memory)
 	case o.MaxPixels < 1 || o.MaxPixels > mostPixels:
-		return o, fmt.Errorf("%w: max_pixels is %d, want 1..%d", source.ErrInvalid, o.MaxPixels, mostPixels)
+		return o, fmt.Errorf("%w: max_pixels is %d, but must be in 1..%d", source.ErrInvalid, o.MaxPixels, mostPixels)
 	}
 	return o, nil
 }

@@ -8,13 +8,22 @@ import (
 	"testing"
 )
 
-// Ensure that a decoder's panic, and a picture that is not as large as was said, are errors.
+// Ensure that a decoder's panic, and a picture of another size than in the header, are errors.
 func TestBadDecoder(t *testing.T) {
 	o := options{Resize: []int{2, 2}, Layout: "chw", MaxPixels: 100}
 	for want, decode := range map[string]func(io.Reader) (image.Image, error){
-		"TEST: the decoder panicked: runtime error: index out of range": func(io.Reader) (image.Image, error) { return nil, []error{}[len(want0)] },
-		"TEST: (0,0)-(5,5) in a picture of 4 x 4":                       func(io.Reader) (image.Image, error) { return image.NewGray(image.Rect(0, 0, 5, 5)), nil },
-		"TEST: (0,0)-(0,0) in a picture of 4 x 4":                       func(io.Reader) (image.Image, error) { return image.NewGray(image.Rectangle{}), nil },
+		"TEST: the decoder panicked: runtime error: index out of range": func(io.Reader) (image.Image,
+			error) {
+			return nil, []error{}[len(want0)]
+		},
+		"TEST: bounds (0,0)-(5,5) in a picture of 4 x 4": func(io.Reader) (image.Image,
+			error) {
+			return image.NewGray(image.Rect(0, 0, 5, 5)), nil
+		},
+		"TEST: bounds (0,0)-(0,0) in a picture of 4 x 4": func(io.Reader) (image.Image,
+			error) {
+			return image.NewGray(image.Rectangle{}), nil
+		},
 	} {
 		before := formats
 		formats = append(formats, format{"TEST", "test", nil, func(io.Reader) (image.Config, error) { return image.Config{Width: 4, Height: 4}, nil }, decode})
@@ -28,7 +37,7 @@ func TestBadDecoder(t *testing.T) {
 
 const want0 = "not an index"
 
-// Ensure that pixels of images that no decoder here gives are taken one by one.
+// Ensure that images of types that no decoder here returns are converted pixel by pixel.
 func TestAnything(t *testing.T) {
 	m := image.NewAlpha16(image.Rect(0, 0, 2, 1))
 	m.Pix = []byte{0xFF, 0xFF, 0xFF, 0xFF}
@@ -39,7 +48,7 @@ func TestAnything(t *testing.T) {
 	}
 }
 
-// Ensure that weights are whole: many of them, rounded, make no white pixel darker or black.
+// Ensure that weights add up: many rounded ones make no white pixel darker or black.
 func TestWeights(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 255, 1000, 65535} {
 		for _, out := range []int{1, 2, 7, 256, 8192} {

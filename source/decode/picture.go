@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/internal/size"
 )
 
-// picture decodes a file into dst, when there is memory for it. Errors say what is wrong with the file.
+// picture decodes a file into dst when memory for it is free. Errors say what is wrong with the
+// file.
 func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []byte) error {
 	f, err := formatOf(file)
 	if err != nil {
@@ -22,7 +23,9 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 	if s.memory != nil {
 		need := f.need(file, side) + resizeNeed(side, across, down)
 		if need > s.memory.limit {
-			return fmt.Errorf("%s: %d x %d pixels take up to %s to decode, more than the %s that memory, %s, has for pictures; raise it (decode: {memory: ...})", f.name, side.X, side.Y,
+			return fmt.Errorf("%s: %d x %d pixels take up to %s to decode, more than the %s that memory, %s, "+
+				"has for pictures; raise it (decode: {memory: ...})",
+				f.name, side.X, side.Y,
 				size.Text(uint64(need)), size.Text(uint64(s.memory.limit)), size.Text(uint64(o.Memory)))
 		}
 		if err := s.memory.acquire(ctx, need); err != nil {
@@ -59,7 +62,7 @@ func (s *scratch) put(img image.Image, side image.Point, f *format, o *options, 
 	}
 }
 
-// interleave makes pixels of planes.
+// interleave makes pixels from planes.
 func interleave(dst []byte, from [3][]byte) {
 	r, g, b := from[0], from[1][:len(from[0])], from[2][:len(from[0])]
 	for k := range r {

@@ -9,21 +9,24 @@ import (
 	"testing"
 )
 
-// distance is how far pixels are from those that Pillow makes of the same file: at most, and on average.
+// distance is how far pixels are from those of Pillow for the same file: at most, and on average.
 type distance struct {
 	most    int
 	average float64
 }
 
-// Of the files in testdata. Decoders of JPEG and WebP round differently, and Pillow resizes down first and across then where that is less work.
+// distances are those of the files in testdata. Decoders of JPEG and WebP round differently, and
+// Pillow resizes down first if that is less work.
 var distances = map[string]distance{
-	"420.jpg": {1, 0.15}, "422.jpg": {1, 0.15}, "444.jpg": {1, 0.15}, "progressive.jpg": {1, 0.15}, "rgb.jpg": {1, 0.15}, "grey.jpg": {1, 0.15}, "cmyk.jpg": {1, 0.15},
-	"exif6.jpg": {1, 0.15}, "small.jpg": {1, 0.15}, "lossy.webp": {1, 0.15}, "alpha.webp": {1, 0.15}, "tall.png": {1, 0.15},
+	"420.jpg": {1, 0.15}, "422.jpg": {1, 0.15}, "444.jpg": {1, 0.15}, "progressive.jpg": {1, 0.15}, "rgb.jpg": {1,
+		0.15}, "grey.jpg": {1, 0.15}, "cmyk.jpg": {1, 0.15},
+	"exif6.jpg": {1, 0.15}, "small.jpg": {1, 0.15}, "lossy.webp": {1, 0.15}, "alpha.webp": {1,
+		0.15}, "tall.png": {1, 0.15},
 	"rgb.png": {}, "same.png": {}, "one.png": {}, "alpha.png": {}, "palette.png": {}, "see-through.png": {}, "grey.png": {}, "grey-alpha.png": {}, "bits.png": {},
 	"deep.png": {}, "lossless.webp": {}, "lossless-alpha.webp": {}, "still.gif": {}, "moving.gif": {},
 }
 
-// compared decodes one file and compares it with what Pillow makes of it.
+// compared decodes one file and compares it with Pillow's result.
 func compared(t *testing.T, name string, file, want []byte, h, w int, fit string) (all distance, off float64) {
 	t.Helper()
 	s := open(t, newMemory(t, fieldsOf("data"), file), map[string]any{"resize": []int{h, w}, "layout": "hwc", "fit": fit})
@@ -46,7 +49,7 @@ func compared(t *testing.T, name string, file, want []byte, h, w int, fit string
 
 func TestAgainstPillow(t *testing.T) {
 	goldens, err := filepath.Glob("testdata/*.rgb")
-	if err != nil || len(goldens) != len(distances)+1 { // of moving.webp, which is refused
+	if err != nil || len(goldens) != len(distances)+1 { // moving.webp is refused
 		t.Fatalf("%d goldens for %d files, %v", len(goldens), len(distances), err)
 	}
 	cropped, err := filepath.Glob("testdata/*.cropped")
@@ -61,13 +64,15 @@ func TestAgainstPillow(t *testing.T) {
 			is, _ := compared(t, name, read(t, name), read(t, name+suffix), 30, 40, fit)
 			t.Logf("%s, %s: %d at most, %.2f on average", name, fit, is.most, is.average)
 			if is.most > may.most || is.average > may.average {
-				t.Errorf("%s, %s: %d at most, %.3f on average; may be %d and %.3f", name, fit, is.most, is.average, may.most, may.average)
+				t.Errorf("%s, %s: %d at most, %.3f on average; may be %d and %.3f", name, fit, is.most, is.average, may.most,
+					may.average)
 			}
 		}
 	}
 }
 
-// Ensure that what docs/spec/sources.md says of Pillow is true of pictures of any size, form and noise, with the Pillow that is here.
+// Ensure, with the installed Pillow, that docs/spec/sources.md is right about pictures of any size,
+// shape and noise.
 func TestAgainstPillowHere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not under the race detector: one goroutine compares pixels")

@@ -5,19 +5,20 @@ import (
 	"image/color"
 )
 
-// pixels are those of a decoded image: of one colour, grey, or of three, RGB.
+// pixels are those of a decoded image: one colour (grey), or three (RGB).
 type pixels struct {
 	w, h    int
 	colours int
-	// Bytes of a colour are step apart, its rows stride; colours begin apart from each other.
+	// step is the distance of two bytes of a colour in a row, stride that of two rows, apart that
+	// of two colours.
 	bytes               []byte
 	step, stride, apart int
-	// Or they are not RGB yet.
+	// chroma and matrix are set if the pixels are not RGB yet.
 	chroma *image.YCbCr
 	matrix *matrix
 }
 
-// row returns row y of each colour: valid until the next one is asked for.
+// row returns row y of each colour. It is valid until the next call.
 func (p *pixels) row(s *scratch, y int) (colours [3][]byte) {
 	if p.chroma != nil {
 		return s.rgb(p.chroma, p.matrix, y)
@@ -28,7 +29,8 @@ func (p *pixels) row(s *scratch, y int) (colours [3][]byte) {
 	return colours
 }
 
-// pixelsOf returns the pixels of an image: in place where their bytes are at equal distances, else a copy in RGB. Alpha stays behind.
+// pixelsOf returns the pixels of an image: in place if their bytes have equal distances, else a
+// copy in RGB. It drops alpha.
 func (s *scratch) pixelsOf(img image.Image, size image.Point, f *format) pixels {
 	p := pixels{w: size.X, h: size.Y, colours: 3}
 	if img.Bounds() == (image.Rectangle{Max: size}) {
@@ -45,7 +47,7 @@ func (s *scratch) pixelsOf(img image.Image, size image.Point, f *format) pixels 
 		case *image.Gray16:
 			p.colours = 1
 			return p.packed(m.Pix, 2, m.Stride, 0)
-		case *image.RGBA: // decoders give it where there is no alpha
+		case *image.RGBA: // decoders return it for images without alpha
 			return p.packed(m.Pix, 4, m.Stride, 1)
 		case *image.NRGBA:
 			return p.packed(m.Pix, 4, m.Stride, 1)
@@ -90,7 +92,7 @@ func paletted(rgb []byte, width int, m *image.Paletted) {
 	}
 }
 
-// cmyk mixes ink: what is left of the light behind each colour, and behind black.
+// cmyk converts ink to light: each ink, and black, absorbs its share.
 func cmyk(rgb []byte, width int, m *image.CMYK) {
 	for y := m.Rect.Min.Y; y < m.Rect.Max.Y; y++ {
 		for x := m.Rect.Min.X; x < m.Rect.Max.X; x++ {
@@ -104,7 +106,7 @@ func cmyk(rgb []byte, width int, m *image.CMYK) {
 	}
 }
 
-// anything takes the pixels of an image of which nothing is known.
+// anything converts the pixels of an image of any type.
 func anything(rgb []byte, width int, m image.Image) {
 	b := m.Bounds()
 	for y := b.Min.Y; y < b.Max.Y; y++ {

@@ -5,30 +5,32 @@ import (
 	"math"
 )
 
-// filter says how n items become others: item x of the result is the sum of size items from first[x] on, each times its weight.
+// filter maps n items to others: item x of the result is the sum of size[x] items from first[x] on,
+// each times its weight.
 type filter struct {
 	first   []int32
 	size    []int32
-	taps    int     // weights kept for an item
+	taps    int     // weights for each item
 	weights []int32 // taps of each item, in units of 1 / (1 << precision)
 }
 
 const (
-	precision = 22 // 8 bits of a pixel and 2 for the sum of weights (which are 1, but for rounding) leave as many of 32
+	precision = 22 // of 32 bits, 8 are for a pixel and 2 for the sum of weights, which is 1 but for rounding
 	half      = 1 << (precision - 1)
 )
 
-// cut is what becomes of a side of a picture: it gets so many pixels, of which those from first on are kept.
+// cut says how a side of a picture is resized: to size pixels, of which kept pixels from first on
+// are used.
 type cut struct{ size, first, kept int }
 
-// cuts says what becomes of both sides.
+// cuts returns the cuts of both sides.
 func (o *options) cuts(size image.Point) (across, down cut) {
 	h, w := o.Resize[0], o.Resize[1]
 	across, down = cut{w, 0, w}, cut{h, 0, h}
 	if !o.crops() {
 		return across, down
 	}
-	if h*size.X >= w*size.Y { // as torchvision's Resize of the short side has it, and CenterCrop
+	if h*size.X >= w*size.Y { // like torchvision's Resize of the short side and CenterCrop
 		across.size = h * size.X / size.Y
 	} else {
 		down.size = w * size.Y / size.X
@@ -39,17 +41,19 @@ func (o *options) cuts(size image.Point) (across, down cut) {
 	return across, down
 }
 
-// resizeNeed is how many bytes resize takes for a picture.
+// resizeNeed returns the bytes that resize takes for a picture.
 func resizeNeed(size image.Point, across, down cut) int64 {
 	rows := int64(down.kept)*int64(size.Y)/int64(down.size) + 2*(int64(size.Y)/int64(down.size)+2)
 	filters := 4 * int64(across.kept+down.kept) * (2 + 3 + 2*max(int64(size.X/across.size), int64(size.Y/down.size)))
-	return 3*int64(across.kept)*min(rows, int64(size.Y)) + 9*int64(size.X) + filters + 3*int64(across.kept)*int64(down.kept)
+	return 3*int64(across.kept)*min(rows,
+		int64(size.Y)) + 9*int64(size.X) + filters + 3*int64(across.kept)*int64(down.kept)
 }
 
-// set makes the filter that resizes n items to out: a triangle, as wide as two items on the side that has fewer of them.
+// set makes the filter that resizes n items to out: a triangle as wide as two items of the side
+// that has fewer.
 func (f *filter) set(n, out int) { f.setPart(n, cut{out, 0, out}) }
 
-// setPart is set for the part that is kept.
+// setPart is set for a part of the result.
 func (f *filter) setPart(n int, part cut) {
 	out := part.kept
 	scale := float64(n) / float64(part.size)
@@ -77,12 +81,12 @@ func (f *filter) setPart(n int, part cut) {
 	}
 }
 
-// resize makes planes of a picture: across first, then down, rounded to bytes between.
+// resize makes planes from a picture: first across, then down, rounded to bytes between the two.
 func (s *scratch) resize(p *pixels, to [3][]byte, across, down cut) {
 	s.across.setPart(p.w, across)
 	s.down.setPart(p.h, down)
 	w, h := across.kept, down.kept
-	from, end := int(s.down.first[0]), int(s.down.first[h-1]+s.down.size[h-1]) // the rows that matter
+	from, end := int(s.down.first[0]), int(s.down.first[h-1]+s.down.size[h-1]) // the rows that the result needs
 	n := end - from
 	rows := grow(&s.rows, p.colours*n*w)
 	for y := range n {
@@ -120,7 +124,7 @@ func (f *filter) row(dst, src []byte, step int) {
 	}
 }
 
-// rowOf3 is row for three colours whose bytes have no gaps, in less time.
+// rowOf3 is a faster row for three colours whose bytes have no gaps.
 func (f *filter) rowOf3(r, g, b []byte, from [3][]byte) {
 	g, b = g[:len(r)], b[:len(r)]
 	first, size := f.first[:len(r)], f.size[:len(r)]
@@ -159,5 +163,5 @@ func (f *filter) column(dst []byte, sums []int32, rows []byte, y int) {
 	}
 }
 
-// clip returns a sum as a byte. Weights are rounded, so many together may give a little more than 255.
+// clip returns a sum as a byte. Weights are rounded, so a sum may exceed 255 a little.
 func clip(sum int32) byte { return byte(min(sum>>precision, 255)) }

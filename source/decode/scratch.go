@@ -1,28 +1,29 @@
 package decode
 
-// scratch is what one read needs beside what decoders allocate. Reads take turns with them.
+// scratch is the memory of one read beside that of decoders. A pool keeps it for other reads.
 type scratch struct {
 	encoded []byte // the file
 	decoded []byte // a sample, when whole blocks are read
-	pixels  []byte // RGB of a file whose pixels are neither that nor planes
+	pixels  []byte // RGB of a file whose pixels are neither RGB nor planes
 	lines   []byte // of one row: Cb, Cr, R, G, B
-	rows    []byte // of all colours, already as wide as they will be
+	rows    []byte // of all colours, already resized across
 	planes  []byte // the picture before its layout
 	sums    []int32
 	across  filter
 	down    filter
 	input   input
-	memory  *memory // for pictures; nil: there is no bound
+	memory  *memory // for pictures; nil: no limit
 }
 
-// mostKept is how many bytes stay for the next read. They count for nobody's memory, so they must be few: those of larger pictures are made anew.
+// mostKept is the most bytes that the pool keeps for the next read. They count for no memory limit,
+// so they must be few. Reads of larger pictures allocate again.
 const mostKept = 4 << 20
 
 func (s *scratch) small() bool {
 	return cap(s.encoded)+cap(s.decoded)+cap(s.pixels)+cap(s.lines)+cap(s.rows)+cap(s.planes)+4*(cap(s.sums)+cap(s.across.weights)+cap(s.down.weights)) <= mostKept
 }
 
-// grow returns n items of a buffer, whatever is in them.
+// grow returns n items of a buffer, with any content.
 func grow[T any](buffer *[]T, n int) []T {
 	if cap(*buffer) < n {
 		*buffer = make([]T, n)

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ensure that direct reads are aligned as a strict file system wants them, and go on after signals and short reads: many file systems serve any read, so that reading
-// files shows nothing of it.
+// Ensure that direct reads are aligned as a strict file system requires, and continue after signals
+// and short reads. Many file systems accept any read, so a test with files would not show it.
 func TestReadsAreAligned(t *testing.T) {
 	data := make([]byte, 3<<20+777)
 	for k := range data {
 		data[k] = byte(k ^ k>>8 ^ k>>16)
 	}
 	for _, size := range []int{1, 512, 4096, directAlign, directAlign + 1, directBytes, directBytes + 1, len(data)} {
-		for _, most := range []int{directBytes, 512, 3 * directAlign, 5000 * directBlock} { // that one call gives
+		for _, most := range []int{directBytes, 512, 3 * directAlign, 5000 * directBlock} { // bytes of one call
 			file, calls := data[:size], 0
 			pread := func(p []byte, at int64) (int, error) {
 				if address := uintptr(unsafe.Pointer(&p[0])); address%directAlign != 0 || len(p)%directAlign != 0 || at%directBlock != 0 {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// many makes files of some bytes each, 1,000 in a folder.
+// many makes files of size bytes each, 1,000 in a folder.
 func many(b *testing.B, files, size int) (root string, paths []string) {
 	b.Helper()
 	root = b.TempDir()
@@ -35,9 +35,11 @@ func many(b *testing.B, files, size int) (root string, paths []string) {
 	return root, paths
 }
 
-// BenchmarkRead reads random files, which are in the page cache, with 2 goroutines: bare is open, read into a reused buffer, close.
+// BenchmarkRead reads random files in the page cache with 2 goroutines. bare is open, read into a
+// reused buffer, close.
 func BenchmarkRead(b *testing.B) {
-	for _, c := range []struct{ files, size int }{{10_000, 4 << 10}, {2_000, 110 << 10}, {200, 4 << 10}, {200, 110 << 10}} {
+	for _, c := range []struct{ files, size int }{{10_000, 4 << 10}, {2_000, 110 << 10}, {200, 4 << 10},
+		{200, 110 << 10}} {
 		root, paths := many(b, c.files, c.size)
 		bare := func(i int, dst []byte) (int, error) {
 			fd, err := unix.Open(paths[i], unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -62,7 +64,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkDirect reads random files past the page cache, from the disk, with 2 goroutines: bare is open, one direct read into an aligned buffer, close.
+// BenchmarkDirect reads random files from the disk, without the page cache, with 2 goroutines. bare
+// is open, one direct read into an aligned buffer, close.
 func BenchmarkDirect(b *testing.B) {
 	const files, size = 2_000, 110 << 10
 	root, paths := many(b, files, size)
@@ -94,13 +97,14 @@ func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst [
 	var readers sync.WaitGroup
 	for range goroutines {
 		readers.Go(func() {
-			pages, err := unix.Mmap(-1, 0, (size+4095)/4096*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+			pages, err := unix.Mmap(-1, 0, (size+4095)/4096*4096, unix.PROT_READ|unix.PROT_WRITE,
+				unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 			if err != nil {
 				b.Error(err)
 				return
 			}
 			defer unix.Munmap(pages)
-			dst := pages[:size] // aligned, for those who need that
+			dst := pages[:size] // aligned, for direct reads
 			for next.Add(1) <= int64(b.N) {
 				if n, err := read(rand.IntN(samples), dst); n != size || err != nil {
 					b.Errorf("%d bytes, %v", n, err)
@@ -112,10 +116,11 @@ func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst [
 	readers.Wait()
 }
 
-// BenchmarkOpen opens a tree of 10,000 files, by looking at each and by a saved index.
+// BenchmarkOpen opens a tree of 10,000 files, with an inspection of each and with a saved index.
 func BenchmarkOpen(b *testing.B) {
 	root, _ := many(b, 10_000, 10)
-	for name, settings := range map[string]source.Settings{"every file": nil, "labels": {"labels": "folders"}, "glob": {"glob": "**/*.jpg"}, "index": {"index": root + ".index"}} {
+	for name, settings := range map[string]source.Settings{"every file": nil, "labels": {"labels": "folders"},
+		"glob": {"glob": "**/*.jpg"}, "index": {"index": root + ".index"}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				s, err := open(root, settings)

@@ -24,7 +24,8 @@ func numbered(t testing.TB, n int) (root string) {
 	return write(t, contents)
 }
 
-// However few files are kept, a reader's is not closed under it; as many stay open as were asked for, and none after Close.
+// No file is closed during a read, however few are kept. As many stay open as the setting says, and
+// none after Close.
 func TestDescriptors(t *testing.T) {
 	const files = 40
 	root := numbered(t, files)
@@ -54,7 +55,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// A small tree is kept open altogether unless that is said; a large one is not.
+// By default all files of a small tree stay open, and none of a large one.
 func TestDescriptorsByDefault(t *testing.T) {
 	for files, want := range map[int]int{256: 256, 257: 0} {
 		root := numbered(t, files)
@@ -71,7 +72,8 @@ func TestDescriptorsByDefault(t *testing.T) {
 	}
 }
 
-// A kept file is looked at each time it is read. One that was replaced stays what it was; one that is not kept, or was changed, is refused till it is what it was again.
+// Each read checks its kept file. A kept file that was replaced keeps its bytes. One that is not
+// kept, or was changed, is refused until it is the same again.
 func TestKeptFilesAreChecked(t *testing.T) {
 	for _, kept := range []int{0, 5} {
 		root := write(t, map[string]string{"1": "one", "2": "two"})
@@ -109,7 +111,7 @@ func TestKeptFilesAreChecked(t *testing.T) {
 	}
 }
 
-// A file that was refused is not kept: when the right one has the name again, that is read.
+// A refused file is not kept: when the right file has the name again, reads succeed.
 func TestRefusedFilesAreNotKept(t *testing.T) {
 	root := write(t, map[string]string{"1": "one"})
 	path := filepath.Join(root, "1")
@@ -129,7 +131,8 @@ func TestRefusedFilesAreNotKept(t *testing.T) {
 	}
 }
 
-// A full table of descriptors is an error that says so, and is over when there is room again. What is kept open is given up before that.
+// A full table of descriptors is an error that says so, and passes when descriptors are free again.
+// Before that, kept files are closed.
 func TestFullTable(t *testing.T) {
 	root := numbered(t, 20)
 	none := mustOpen(t, root, source.Settings{"descriptors": 0})
@@ -168,7 +171,10 @@ func TestFullTable(t *testing.T) {
 		taken = append(taken, fd)
 	}
 	_, err := readAll(none, 5)
-	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), fmt.Sprintf("%s/005: too many open files: this process may have %d files open; raise that (ulimit -n", root, low.Cur)) {
+	if !errors.Is(err, unix.EMFILE) ||
+		!strings.Contains(err.Error(),
+			fmt.Sprintf("%s/005: too many open files: this process may have %d files open; raise the limit (ulimit -n", root,
+				low.Cur)) {
 		t.Error(err)
 	}
 	if _, err := open(root, nil); !errors.Is(err, unix.EMFILE) {
@@ -187,7 +193,7 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// A reader that waits for nobody: Close waits for reads, and reads of others go on after one that failed.
+// Close waits for reads, and other reads continue after one has failed.
 func TestCloseWithKeptFiles(t *testing.T) {
 	root := numbered(t, 30)
 	before := openFiles(t)

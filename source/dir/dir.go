@@ -1,14 +1,18 @@
 // Package dir reads a tree of files: a file is a sample.
 //
-// Samples are in the byte order of their slash-separated paths below the folder, or in the order of a manifest. Without labels a sample is a file's bytes and
-// nothing else, one field `data`; with labels it has the fields `data` and `label`.
+// Samples are in the byte order of their slash-separated paths below the folder, or in the order of
+// a manifest. Without labels a sample is a file's bytes, in one field `data`. With labels it has
+// the fields `data` and `label`.
 //
-// What of a tree is a sample: every regular file, and every symbolic link to one, whose path matches the glob. Names that begin with a dot are left out, folders as
-// well, unless `hidden` is set. Symbolic links to folders are followed, as torchvision follows them, but for one that leads back to a folder above it, which has
-// nothing new to give. FIFOs, sockets and devices are never opened. What is skipped is counted in the notes. A link to nothing is an error: data is missing.
+// All regular files whose path matches the glob are samples, and so are symbolic links to them.
+// Names that begin with a dot are left out, also those of folders, unless `hidden` is set. Symbolic
+// links to folders are followed, like torchvision does, except a link to a folder above it, which
+// would only repeat files. FIFOs, sockets and devices are never opened. The notes count what is
+// skipped. A link to nothing is an error, because data is missing.
 //
-// Files are checked when they are read: one whose size or time of modification is not that of the opening is ErrChanged. Within the tick of the file system's clock
-// (some ms before Linux 6.13) a second change cannot be seen by anybody.
+// Each read checks its file: if size or time of modification have changed since the source was
+// opened, it is ErrChanged. A second change within the tick of the file system's clock
+// (some ms before Linux 6.13) cannot be detected.
 package dir
 
 import (
@@ -28,10 +32,12 @@ import (
 
 const kind = "dir"
 
-// Kind is in the list of package kinds.
-var Kind = source.Kind{Name: kind, Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, direct, descriptors, index", Open: open}
+// Kind is this kind for the list in package kinds.
+var Kind = source.Kind{Name: kind,
+	Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, direct, " +
+		"descriptors, index", Open: open}
 
-// What the key labels may say.
+// Values of the key labels.
 const (
 	noLabels        = "none"
 	labelsOfFolders = "folders"
@@ -44,16 +50,21 @@ type settings struct {
 	Glob     string `key:"glob"`     // which files, such as **/*.jpg; default all
 	Manifest string `key:"manifest"` // a text file that lists the files, instead of glob
 	Labels   string `key:"labels"`   // none, folders or manifest; default none
-	Hidden   bool   `key:"hidden"`   // names that begin with a dot as well
-	Direct   bool   `key:"direct"`   // read past the page cache (O_DIRECT): for disks that are cold and data that is read once
-	Index    string `key:"index"`    // a file to keep the list of files in; default none: every file is looked at when the source is opened
-	// Descriptors is how many files are kept open after a read, beside those being read. Default: see open.
+	Hidden   bool   `key:"hidden"`   // include names that begin with a dot
+	Direct   bool   `key:"direct"`   // read without the page cache (O_DIRECT): for cold disks and data that is read once
+	// a file that keeps the list of files; default none: opening the source inspects all files
+	Index string `key:"index"`
+	// Descriptors is how many files stay open after a read, besides those of inflight reads.
+	// Default: see open.
 	Descriptors *int `key:"descriptors"`
 }
 
-// keptByDefault is how many files a tree may have to be kept open altogether. Measured on ext4, in the page cache, 1 goroutine (bare open, read, close; none kept; all
-// kept): 4.1, 5.4 and 2.6 us for 4 KiB, 21.5, 22.6 and 20.1 us for 110 KiB. It pays where files are small and all stay open: samples are read once an epoch in a
-// new order, which of a list of C among N finds C/N at best, and far less for LRU. Where an open is a round trip, as on network file systems, set descriptors to the number of files.
+// keptByDefault is the largest tree whose files all stay open by default. Measured on ext4, in the
+// page cache, 1 goroutine (bare open, read, close; none kept; all kept): 4.1, 5.4 and 2.6 us for 4
+// KiB, 21.5, 22.6 and 20.1 us for 110 KiB. It pays for small files, if all stay open. Samples are
+// read once an epoch in a new order, so a list of C among N files hits C/N at best, and far less
+// with LRU. If an open is a round trip, as on network file systems, set descriptors to the number
+// of files.
 const keptByDefault = 256
 
 func open(ctx context.Context, s source.Settings) (source.Source, error) {
@@ -76,7 +87,8 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{root: root, files: l.files, schema: schema, info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes()}}
+	t := &tree{root: root, files: l.files, schema: schema,
+		info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes()}}
 	if o.Direct {
 		t.flags = unix.O_DIRECT
 		if err := t.tryDirect(); err != nil {
@@ -96,7 +108,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	return t, nil
 }
 
-// check: ErrInvalid for settings that cannot be.
+// check returns ErrInvalid for invalid settings.
 func (o *settings) check() error {
 	o.Labels = cmp.Or(o.Labels, noLabels)
 	invalid := func(format string, args ...any) error {
@@ -106,7 +118,7 @@ func (o *settings) check() error {
 	case o.Path == "":
 		return invalid("no path")
 	case o.Glob != "" && o.Manifest != "":
-		return invalid("a manifest says which files there are: leave out glob, or manifest")
+		return invalid("a manifest lists the files: leave out glob or manifest")
 	case !doublestar.ValidatePattern(o.Glob):
 		return invalid("glob %q is no pattern; such as **/*.{jpg,png}", o.Glob)
 	case o.Labels != noLabels && o.Labels != labelsOfFolders && o.Labels != labelsListed:
@@ -116,12 +128,15 @@ func (o *settings) check() error {
 	case o.Descriptors != nil && *o.Descriptors < 0:
 		return invalid("descriptors is %d; 0 keeps none", *o.Descriptors)
 	case o.Descriptors != nil && uint64(*o.Descriptors) >= mayOpen():
-		return invalid("descriptors is %d, and this process may open %d files; lower it, or raise the limit (ulimit -n, LimitNOFILE= in a unit file)", *o.Descriptors, mayOpen())
+		return invalid("descriptors is %d, but this process may open %d files; lower it, "+
+			"or raise the limit (ulimit -n, LimitNOFILE= in a unit file)",
+			*o.Descriptors, mayOpen())
 	}
 	return nil
 }
 
-// schema is that of the files. ErrInvalid when one is too large for a sample.
+// schema returns the schema of the files. It returns ErrInvalid if a file is too large for a
+// sample.
 func (o *settings) schema(root string, l *listing) (shm.Schema, error) {
 	fields := []shm.Field{{Name: "data", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}}
 	if o.Labels != noLabels {
@@ -134,18 +149,19 @@ func (o *settings) schema(root string, l *listing) (shm.Schema, error) {
 	largest := l.files.largest()
 	_, bytes, err := schema.Place(shapes(&schema, l.files.bytes(largest)))
 	if err != nil {
-		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid, filepath.Join(root, l.files.name(largest)), l.files.bytes(largest), err)
+		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid,
+			filepath.Join(root, l.files.name(largest)), l.files.bytes(largest), err)
 	}
 	schema.SampleBytes = uint64(bytes)
 	return schema, nil
 }
 
-// shapes are those of the fields of a file's sample.
+// shapes returns the shapes of the fields of a file's sample.
 func shapes(schema *shm.Schema, bytes int64) [][]uint64 {
 	return [][]uint64{{uint64(bytes)}, nil}[:len(schema.Fields)]
 }
 
-// listing is what opening a tree finds out, and an index keeps.
+// listing is the result of opening a tree, which an index keeps.
 type listing struct {
 	files files
 	rest
@@ -154,18 +170,18 @@ type listing struct {
 // rest is the smaller part of a listing.
 type rest struct {
 	Fingerprint string
-	Classes     []string // names of labels by their number; nil: there are none
-	Folders     []folder // that the files were found in, sorted: when their times are the same, the same names are in them
+	Classes     []string // names of labels by their number; nil: none
+	Folders     []folder // of the files, sorted; while their times stay the same, they hold the same names
 	Notes       []source.Note
 }
 
-// folder is a folder and when something in it was last created, renamed or removed.
+// folder is a folder, and the time when an entry in it was last created, renamed or removed.
 type folder struct {
 	Name       string // below the root, which is ""
 	ModifiedNs int64
 }
 
-// load gets the list of files, from the index where there is one that can be trusted.
+// load returns the list of files: from the index if it is valid, else from the tree.
 func (o *settings) load(ctx context.Context, root string) (*listing, error) {
 	if o.Index == "" {
 		return o.list(ctx, root)
@@ -190,7 +206,7 @@ func (o *settings) load(ctx context.Context, root string) (*listing, error) {
 	return l, nil
 }
 
-// list looks at every file.
+// list inspects all files.
 func (o *settings) list(ctx context.Context, root string) (*listing, error) {
 	var l *listing
 	var err error
@@ -206,14 +222,14 @@ func (o *settings) list(ctx context.Context, root string) (*listing, error) {
 	for i := range named {
 		named[i] = source.Named{Name: l.files.name(i), Stamp: l.files.stamp(i)}
 		if l.files.labelled() {
-			named[i].Name += fmt.Sprintf(" = %d", l.files.label(i)) // a label is data
+			named[i].Name += fmt.Sprintf(" = %d", l.files.label(i)) // a label is part of the data
 		}
 	}
 	l.Fingerprint = source.Fingerprint(kind, o.Labels, named...)
 	return l, nil
 }
 
-// notes are those of the listing, and what can be said of any.
+// notes returns the notes of the listing, and those about all files.
 func (l *listing) notes() []source.Note {
 	var total, empty int64
 	first := ""
@@ -226,12 +242,13 @@ func (l *listing) notes() []source.Note {
 			}
 		}
 	}
-	notes := []source.Note{{Name: "bytes", Text: fmt.Sprintf("%d in all, %d in the largest file", total, l.files.bytes(l.files.largest()))}}
+	notes := []source.Note{{Name: "bytes",
+		Text: fmt.Sprintf("%d in all, %d in the largest file", total, l.files.bytes(l.files.largest()))}}
 	if empty > 0 {
 		notes = append(notes, source.Note{Name: "empty files", Text: fmt.Sprintf("%d, the first is %s", empty, first)})
 	}
 	if l.Classes != nil {
-		// JSON: a name may have any character in it
+		// JSON, because a name may have any character
 		text, err := json.Marshal(l.Classes)
 		if err == nil {
 			notes = append(notes, source.Note{Name: "classes", Text: string(text)})

@@ -14,15 +14,16 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	// The first in order is large, and no whole number of blocks.
-	contents := map[string]string{"cat/1.bin": long(300_001, 1), "cat/2.bin": "two", "dog/a/3.bin": long(70_000, 3), "dog/empty.bin": "", "top.bin": "top"}
+	// The first in order is large, and not a whole number of blocks.
+	contents := map[string]string{"cat/1.bin": long(300_001, 1), "cat/2.bin": "two", "dog/a/3.bin": long(70_000, 3),
+		"dog/empty.bin": "", "top.bin": "top"}
 	order := []string{"cat/1.bin", "cat/2.bin", "dog/a/3.bin", "dog/empty.bin", "top.bin"}
 	label := map[string]int64{"cat": 0, "dog": 1}
 	for name, v := range map[string]struct {
 		settings source.Settings
 		order    []string
 		manifest string
-		label    func(name string) int64 // nil: none
+		label    func(name string) int64 // nil: no labels
 		late     bool
 	}{
 		"plain":          {order: order},
@@ -35,13 +36,16 @@ func TestSuite(t *testing.T) {
 		"folders": {settings: source.Settings{"labels": "folders"}, order: order[:4],
 			label: func(name string) int64 { return label[name[:3]] }},
 		"manifest": {manifest: "cat/1.bin\ntop.bin\ncat/2.bin\n", order: []string{"cat/1.bin", "top.bin", "cat/2.bin"}},
-		"manifest with labels": {settings: source.Settings{"labels": "manifest"}, manifest: "path\tlabel\ncat/1.bin\t7\ntop.bin\t-8\ncat/2.bin\t7\n",
-			order: []string{"cat/1.bin", "top.bin", "cat/2.bin"}, label: func(name string) int64 { return map[bool]int64{true: -8, false: 7}[name == "top.bin"] }},
+		"manifest with labels": {settings: source.Settings{"labels": "manifest"},
+			manifest: "path\tlabel\ncat/1.bin\t7\ntop.bin\t-8\ncat/2.bin\t7\n",
+			order: []string{"cat/1.bin", "top.bin",
+				"cat/2.bin"}, label: func(name string) int64 { return map[bool]int64{true: -8, false: 7}[name == "top.bin"] }},
 		"index":         {settings: source.Settings{"index": ""}, order: order, late: true},
 		"index, direct": {settings: source.Settings{"index": "", "direct": true}, order: order, late: true},
 		"index, folders": {settings: source.Settings{"labels": "folders", "index": ""}, order: order[:4], late: true,
 			label: func(name string) int64 { return label[name[:3]] }},
-		"index, manifest": {settings: source.Settings{"index": ""}, manifest: "cat/1.bin\ntop.bin\ncat/2.bin\n", order: []string{"cat/1.bin", "top.bin", "cat/2.bin"}, late: true},
+		"index, manifest": {settings: source.Settings{"index": ""}, manifest: "cat/1.bin\ntop.bin\ncat/2.bin\n",
+			order: []string{"cat/1.bin", "top.bin", "cat/2.bin"}, late: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if v.settings["direct"] != nil {
@@ -57,7 +61,8 @@ func TestSuite(t *testing.T) {
 					own["manifest"] = root + ".csv"
 					add(t, root+".csv", v.manifest)
 				}
-				f := sourcetest.Fixture{Open: func(*testing.T) (source.Source, error) { return open(root, own) }, Files: []string{filepath.Join(root, v.order[0])}, Late: v.late}
+				f := sourcetest.Fixture{Open: func(*testing.T) (source.Source, error) { return open(root, own) },
+					Files: []string{filepath.Join(root, v.order[0])}, Late: v.late}
 				for _, name := range v.order {
 					want := []byte(contents[name])
 					if v.label != nil {
@@ -67,7 +72,7 @@ func TestSuite(t *testing.T) {
 				}
 				if v.late {
 					own["index"] = root + ".index"
-					s := mustOpen(t, root, own) // writes it: what the suite opens is read from it
+					s := mustOpen(t, root, own) // writes the index, which the suite reads
 					wantNote(t, s, "index", "written")
 					s.Close()
 					s = mustOpen(t, root, own)
@@ -80,7 +85,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// needDirect skips a test where the file system of temporary folders has no direct reads.
+// needDirect skips a test if the file system of temporary folders has no direct reads.
 func needDirect(t *testing.T) {
 	t.Helper()
 	s, err := open(write(t, map[string]string{"a": "a"}), source.Settings{"direct": true})
@@ -88,7 +93,8 @@ func needDirect(t *testing.T) {
 		s.Close()
 		return
 	}
-	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "refuses direct reads (O_DIRECT); leave out direct") {
+	if !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), "refuses direct reads (O_DIRECT); leave out direct") {
 		t.Fatal(err)
 	}
 	t.Skip(err)
@@ -98,7 +104,8 @@ func TestDescribes(t *testing.T) {
 	root := write(t, map[string]string{"b/x": "12345", "a/y": "", "a/z": "1"})
 	s := mustOpen(t, root, nil)
 	info := s.Info()
-	if info.Kind != "dir" || info.Samples != 3 || !info.Schema.Variable || info.Schema.SampleBytes != 5 || dtypes(info.Schema) != "data bytes 1;" || !strings.HasPrefix(info.Fingerprint, "dir-") {
+	if info.Kind != "dir" || info.Samples != 3 || !info.Schema.Variable || info.Schema.SampleBytes != 5 ||
+		dtypes(info.Schema) != "data bytes 1;" || !strings.HasPrefix(info.Fingerprint, "dir-") {
 		t.Errorf("%+v", info)
 	}
 	wantNote(t, s, "bytes", "6 in all, 5 in the largest file")
@@ -131,7 +138,8 @@ func TestGlob(t *testing.T) {
 	} {
 		wantNames(t, mustOpen(t, root, source.Settings{"glob": glob}), root, want...)
 	}
-	wantNames(t, mustOpen(t, root, source.Settings{"glob": "**/*.jpg", "hidden": true}), root, ".h/5.jpg", "1.jpg", "a/.6.jpg", "a/2.jpg", "a/[7].jpg")
+	wantNames(t, mustOpen(t, root, source.Settings{"glob": "**/*.jpg", "hidden": true}), root, ".h/5.jpg", "1.jpg",
+		"a/.6.jpg", "a/2.jpg", "a/[7].jpg")
 }
 
 func TestRefuses(t *testing.T) {
@@ -143,22 +151,24 @@ func TestRefuses(t *testing.T) {
 		settings source.Settings
 		want     string // part of the message
 	}{
-		"no path":                {source.Settings{"path": ""}, "no path"},
-		"a file":                 {source.Settings{"path": file}, file + " is not a folder"},
-		"a file, index":          {source.Settings{"path": file, "index": root + ".index"}, file + " is not a folder"},
-		"a file, manifest":       {source.Settings{"path": file, "manifest": manifest}, file + " is not a folder"},
-		"two lists":              {source.Settings{"glob": "*", "manifest": manifest}, "leave out glob"},
-		"bad glob":               {source.Settings{"glob": "[a"}, `glob "[a" is no pattern`},
-		"bad labels":             {source.Settings{"labels": "names"}, `labels is "names"; known are: none, folders, manifest`},
-		"labels of nothing":      {source.Settings{"labels": "manifest"}, "needs a manifest"},
-		"negative descriptors":   {source.Settings{"descriptors": -1}, "descriptors is -1"},
-		"many descriptors":       {source.Settings{"descriptors": 1 << 40}, "raise the limit"},
-		"nothing matches":        {source.Settings{"glob": "*.png"}, `has no file that matches "*.png"`},
-		"nothing in a class":     {source.Settings{"glob": "*.jpg", "labels": "folders"}, "in a folder of a class; 1 lie beside the folders"},
-		"unknown key":            {source.Settings{"paht": "x"}, `unknown key "paht"; known are: descriptors, direct, glob, hidden, index, labels, manifest, path`},
-		"index inside":           {source.Settings{"index": filepath.Join(root, "a/index")}, "put it beside"},
-		"manifest is a folder":   {source.Settings{"manifest": root}, "is not a regular file"},
-		"labels not in a folder": {source.Settings{"manifest": manifest, "labels": "folders"}, "line 1: 2.jpg lies in no folder of a class"},
+		"no path":              {source.Settings{"path": ""}, "no path"},
+		"a file":               {source.Settings{"path": file}, file + " is not a folder"},
+		"a file, index":        {source.Settings{"path": file, "index": root + ".index"}, file + " is not a folder"},
+		"a file, manifest":     {source.Settings{"path": file, "manifest": manifest}, file + " is not a folder"},
+		"two lists":            {source.Settings{"glob": "*", "manifest": manifest}, "leave out glob"},
+		"bad glob":             {source.Settings{"glob": "[a"}, `glob "[a" is no pattern`},
+		"bad labels":           {source.Settings{"labels": "names"}, `labels is "names"; known are: none, folders, manifest`},
+		"labels of nothing":    {source.Settings{"labels": "manifest"}, "needs a manifest"},
+		"negative descriptors": {source.Settings{"descriptors": -1}, "descriptors is -1"},
+		"many descriptors":     {source.Settings{"descriptors": 1 << 40}, "raise the limit"},
+		"nothing matches":      {source.Settings{"glob": "*.png"}, `has no file that matches "*.png"`},
+		"nothing in a class": {source.Settings{"glob": "*.jpg", "labels": "folders"},
+			"in a folder of a class; 1 lie beside the folders"},
+		"unknown key":          {source.Settings{"paht": "x"}, `unknown key "paht"; known are: descriptors, direct, glob, hidden, index, labels, manifest, path`},
+		"index inside":         {source.Settings{"index": filepath.Join(root, "a/index")}, "put it outside"},
+		"manifest is a folder": {source.Settings{"manifest": root}, "is not a regular file"},
+		"labels not in a folder": {source.Settings{"manifest": manifest, "labels": "folders"},
+			"line 1: 2.jpg is not in the folder of a class"},
 	} {
 		s, err := open(root, c.settings)
 		if err == nil {
@@ -169,7 +179,8 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 	hidden := write(t, map[string]string{".x": "", ".y/z": ""})
-	if _, err := open(hidden, nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), hidden+" has no file; names that begin with a dot are left out") {
+	if _, err := open(hidden, nil); !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), hidden+" has no file; names that begin with a dot are left out") {
 		t.Error(err)
 	}
 	for name, settings := range map[string]source.Settings{
@@ -184,19 +195,22 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// A file that is larger than any sample can be is refused when the tree is opened. It is a hole: it takes no space.
+// A file that exceeds the limit of samples is refused when the tree is opened. It is a hole and
+// takes no space.
 func TestTooLarge(t *testing.T) {
 	root := write(t, map[string]string{"large": "", "small": "x"})
 	if err := os.Truncate(filepath.Join(root, "large"), 1<<32); err != nil {
 		t.Skip(err)
 	}
-	if _, err := open(root, nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), filepath.Join(root, "large")+" has 4294967296 bytes") {
+	if _, err := open(root, nil); !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), filepath.Join(root, "large")+" has 4294967296 bytes") {
 		t.Error(err)
 	}
 	wantNames(t, mustOpen(t, root, source.Settings{"glob": "small"}), root, "small")
 }
 
-// The same files give the same fingerprint wherever they lie, in whatever way they are found; other names, labels or times another.
+// The same files have the same fingerprint in any place, and however they are found. Other names,
+// labels or times change it.
 func TestFingerprint(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
 	first := mustOpen(t, root, nil).Info().Fingerprint
@@ -205,7 +219,8 @@ func TestFingerprint(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, root+".csv", "a/1\nb/2\n")
-	for name, settings := range map[string]source.Settings{"moved": nil, "glob": {"glob": "*/*"}, "manifest": {"manifest": root + ".csv"}, "direct": {"descriptors": 0}} {
+	for name, settings := range map[string]source.Settings{"moved": nil, "glob": {"glob": "*/*"},
+		"manifest": {"manifest": root + ".csv"}, "direct": {"descriptors": 0}} {
 		if got := mustOpen(t, moved, settings).Info().Fingerprint; got != first {
 			t.Errorf("%s: %s, was %s", name, got, first)
 		}

@@ -13,10 +13,11 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Direct reads give every byte, whatever the length of a file and wherever the buffer lies.
+// Direct reads return all bytes, for any length of a file and any place of the buffer.
 func TestDirect(t *testing.T) {
 	needDirect(t)
-	sizes := []int{0, 1, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 100_000, 1<<20 - 1, 1 << 20, 1<<20 + 1, 1<<20 + 4096, 3<<20 + 777}
+	sizes := []int{0, 1, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 100_000, 1<<20 - 1, 1 << 20, 1<<20 + 1,
+		1<<20 + 4096, 3<<20 + 777}
 	contents := map[string]string{}
 	for _, n := range sizes {
 		contents[fmt.Sprintf("%08d", n)] = long(n, byte(n))
@@ -41,7 +42,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// A file system without direct reads, such as sysfs, is found when the source is opened, and when a file elsewhere than the first lies on one.
+// A file system without direct reads, such as sysfs, is detected when the source is opened, or when
+// a later file lies on one.
 func TestDirectRefused(t *testing.T) {
 	needDirect(t)
 	const file = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -55,7 +57,8 @@ func TestDirectRefused(t *testing.T) {
 	}
 	root = write(t, map[string]string{"0": "zero", "1": "-> " + file})
 	s := mustOpen(t, root, source.Settings{"direct": true})
-	if _, err := readAll(s, 1); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), filepath.Join(root, "1")+" refuses direct reads") {
+	if _, err := readAll(s, 1); !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), filepath.Join(root, "1")+" refuses direct reads") {
 		t.Error(err)
 	}
 	if got, err := readAll(s, 0); string(got) != "zero" {

@@ -7,13 +7,14 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// files are the files of a tree, in the order of the samples: flat arrays as an index has them, so that one of ten million files is ready when its bytes have been
-// read and checked, and the garbage collector has nothing to look through. Integers are little-endian.
+// files are the files of a tree, in the order of the samples. They are flat arrays in the format of
+// an index. So an index of ten million files is ready when its bytes are read and checked, and the
+// garbage collector has no pointers to scan. Integers are little-endian.
 type files struct {
 	stamps []byte // 16 each: size, time of modification in ns
-	ends   []byte // 8 each: where its name ends in names
-	labels []byte // 8 each; nil: there are none
-	names  []byte // slash-separated, below the root, one behind the other
+	ends   []byte // 8 each: where the name ends in names
+	labels []byte // 8 each; nil: none
+	names  []byte // slash-separated, below the root, one after the other
 }
 
 const (
@@ -21,7 +22,7 @@ const (
 	wordBytes  = 8
 )
 
-// newFiles copies all that it is given; labels may be nil.
+// newFiles copies its arguments. labels may be nil.
 func newFiles(names []string, stamps []source.Stamp, labels []int64) (f files) {
 	word := binary.LittleEndian.AppendUint64
 	f.stamps, f.ends = make([]byte, 0, len(names)*stampBytes), make([]byte, 0, len(names)*wordBytes)
@@ -49,7 +50,8 @@ func (f *files) len() int { return len(f.ends) / wordBytes }
 func (f *files) labelled() bool { return f.labels != nil }
 
 func (f *files) stamp(i int) source.Stamp {
-	return source.Stamp{Bytes: f.bytes(i), ModifiedNs: int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes+wordBytes:]))}
+	return source.Stamp{Bytes: f.bytes(i),
+		ModifiedNs: int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes+wordBytes:]))}
 }
 
 func (f *files) bytes(i int) int64 { return int64(binary.LittleEndian.Uint64(f.stamps[i*stampBytes:])) }
@@ -61,7 +63,7 @@ func (f *files) name(i int) string {
 	return string(f.names[start:end])
 }
 
-// span is where the name of file i lies in names.
+// span returns where the name of file i lies in names.
 func (f *files) span(i int) (start, end uint64) {
 	if i > 0 {
 		start = binary.LittleEndian.Uint64(f.ends[(i-1)*wordBytes:])
@@ -79,7 +81,8 @@ func (f *files) largest() (i int) {
 	return i
 }
 
-// below says whether a name is a path below the root that is written in its shortest form, so that it cannot lead out of it but by a link.
+// below says whether a name is a path below the root in its shortest form. Such a path leads
+// outside only through a link.
 func below[text string | []byte](name text) bool {
 	start := 0
 	for k := 0; k <= len(name); k++ {
@@ -97,7 +100,7 @@ func below[text string | []byte](name text) bool {
 	return true
 }
 
-// inside says whether a path lies in a folder or is it; both absolute and in their shortest form.
+// inside says whether path is folder or lies in it. Both are absolute and in their shortest form.
 func inside(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }

@@ -13,7 +13,8 @@ import (
 
 // Ensure that any text is a manifest of paths below the folder, or an error.
 func FuzzManifest(f *testing.F) {
-	for _, text := range []string{"a/1\nb/2\n", "path,label\na,1\nb,-2\n", "a\tx\n\"b\tc\"\ty\n", "\xEF\xBB\xBF\"a\"\"b\",\r\n", "../x\n", ",\n", "\"", "a,1\nb,x\n"} {
+	for _, text := range []string{"a/1\nb/2\n", "path,label\na,1\nb,-2\n", "a\tx\n\"b\tc\"\ty\n",
+		"\xEF\xBB\xBF\"a\"\"b\",\r\n", "../x\n", ",\n", "\"", "a,1\nb,x\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -41,7 +42,8 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// Ensure that an index which says that it is whole is one, or refused: nobody guards it from being made by hand.
+// Ensure that an index with a correct checksum is valid or refused: a user may have made it by
+// hand.
 func FuzzIndex(f *testing.F) {
 	var key [32]byte
 	for _, labels := range [][]int64{nil, {0, 1}} {
@@ -56,7 +58,7 @@ func FuzzIndex(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b)
-		for _, bad := range []string{"/b/2", "b//2", "../2", "b/./", "\x00/22"} { // in the place of b/2, with the end of a/1
+		for _, bad := range []string{"/b/2", "b//2", "../2", "b/./", "\x00/22"} { // in place of b/2, with the end of a/1
 			f.Add(bytes.Replace(b, []byte("/1b/2"), []byte("/1" + bad)[:5], 1))
 		}
 		if got, err := decodeIndex(context.Background(), b, key); err != nil || got.files.name(1) != "b/2" {
@@ -64,7 +66,7 @@ func FuzzIndex(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) >= indexHeader { // get past the checks of chance
+		if len(b) >= indexHeader { // passes checks that random bytes fail
 			copy(b, indexMagic)
 			copy(b[16:48], key[:])
 			binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))

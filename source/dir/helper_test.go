@@ -18,7 +18,8 @@ import (
 	"github.com/stocached/stocached/source/dir"
 )
 
-// write makes files below a new folder, and returns that. A content that begins with "-> " makes a symbolic link.
+// write makes files below a new folder, and returns the folder. A content that begins with "-> "
+// makes a symbolic link.
 func write(t testing.TB, contents map[string]string) (root string) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "tree")
@@ -62,7 +63,7 @@ func mustOpen(t testing.TB, root string, more source.Settings) source.Source {
 	return s
 }
 
-// names are the paths of all samples below root.
+// names returns the paths of all samples below root.
 func names(t testing.TB, s source.Source, root string) (all []string) {
 	t.Helper()
 	for i := range s.Info().Samples {
@@ -82,7 +83,7 @@ func wantNames(t testing.TB, s source.Source, root string, want ...string) {
 	}
 }
 
-// note returns the text of a note; "" when there is none of the name.
+// note returns the text of a note; "" if there is none.
 func note(s source.Source, name string) string {
 	for _, n := range s.Info().Notes {
 		if n.Name == name {
@@ -124,7 +125,8 @@ func fields(t testing.TB, s source.Source, i int) (data string, label int64) {
 	return string(parts[0].Data), int64(binary.LittleEndian.Uint64(parts[1].Data))
 }
 
-// labelled is the sample of a file and a label, laid out by hand: 40 bytes for each of the fields (its bytes, its dims), up to 128; data up to the next 64; the label and 56 more.
+// labelled returns the sample of a file and a label, laid out by hand: 40 bytes for each field (its
+// bytes, its dims), padded to 128; data up to the next 64; the label and 56 more.
 func labelled(data string, label int64) []byte {
 	b := make([]byte, 128)
 	binary.LittleEndian.PutUint64(b, uint64(len(data)))
@@ -142,7 +144,7 @@ func dtypes(s shm.Schema) (text string) {
 	return text
 }
 
-// touch moves a time of modification.
+// touch changes a time of modification.
 func touch(t testing.TB, path string) {
 	t.Helper()
 	if err := os.Chtimes(path, time.Time{}, time.Now().Add(3*time.Second)); err != nil {
@@ -160,7 +162,7 @@ func openFiles(t testing.TB) int {
 	return len(entries)
 }
 
-// long is a content of some bytes that differs from place to place.
+// long returns a content of bytesOf bytes that differs from place to place.
 func long(bytesOf int, seed byte) string {
 	b := make([]byte, bytesOf)
 	for k := range b {

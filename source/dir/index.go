@@ -23,25 +23,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A saved index is a listing in a file, so that a tree of millions of files opens without a look at each. All integers are little-endian:
+// An index is a listing in a file. With it a tree of millions of files opens without an inspection
+// of each. All integers are little-endian:
 //
 //	offset  width       what
 //	0       8           the bytes "STOCTREE"
 //	8       4           version, 1
 //	12      4           CRC-32C of everything from 16 on
-//	16      32          SHA-256 of the folder's path and of the settings that say which files there are and which labels they have
+//	16      32          SHA-256 of the folder's path and of the settings that determine files and labels
 //	48      8           n, files
 //	56      8           bytes of their names
 //	64      8           bytes of the rest
-//	72      8           1: there are labels; 0
+//	72      8           1 with labels, else 0
 //	80      16 x n      size and time of modification in ns
 //	        8 x n       where each name ends
-//	        8 x n       labels, if there are
-//	                    names, one behind the other
+//	        8 x n       labels, if any
+//	                    names, one after the other
 //	                    the rest in JSON: fingerprint, classes, the folders with their times, notes
 //
-// It is trusted when all of that is so, and no folder has changed since: a file that came, went or got another name moved the time of its folder. One that was
-// rewritten in place is found when it is read.
+// An index is valid when all of that is correct and no folder has changed: a file that was created,
+// removed or renamed changes the time of its folder. A file that was rewritten in place is detected
+// when it is read.
 const (
 	indexMagic   = "STOCTREE"
 	indexVersion = 1
@@ -50,14 +52,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// index is the file at a path that belongs to a tree.
+// index is the index file of a tree.
 type index struct {
 	path string
 	root string
 	key  [32]byte
 }
 
-// newIndex: ErrInvalid for an index inside the tree, which writing it would change.
+// newIndex returns ErrInvalid for an index inside the tree, because each save would change the
+// tree.
 func (o *settings) newIndex(root string) (*index, error) {
 	if err := isFolder(root); err != nil {
 		return nil, err
@@ -70,7 +73,7 @@ func (o *settings) newIndex(root string) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	if linked, err := filepath.EvalSymlinks(path); err == nil { // a new one takes the place of the file, not of the link
+	if linked, err := filepath.EvalSymlinks(path); err == nil { // save replaces the file, not the link
 		path = linked
 	}
 	place, err := filepath.EvalSymlinks(filepath.Dir(path))
@@ -78,7 +81,8 @@ func (o *settings) newIndex(root string) (*index, error) {
 		return nil, fmt.Errorf("index: %w", err)
 	}
 	if inside(place, real) {
-		return nil, fmt.Errorf("%w: the index %s would lie in the folder %s that it is about; put it beside that", source.ErrInvalid, path, root)
+		return nil, fmt.Errorf("%w: the index %s lies inside its own folder %s; put it outside",
+			source.ErrInvalid, path, root)
 	}
 	x := &index{path: path, root: root}
 	var manifest any
@@ -97,7 +101,7 @@ func (o *settings) newIndex(root string) (*index, error) {
 	return x, nil
 }
 
-// load returns the listing of the index, or why it cannot be trusted.
+// load returns the listing of the index, or the reason why it is invalid.
 func (x *index) load(ctx context.Context) (*listing, error) {
 	f, err := source.OpenFile(x.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +140,7 @@ func (x *index) load(ctx context.Context) (*listing, error) {
 	return l, err
 }
 
-// checkHeader: an error unless a file of some bytes can be an index with such a header.
+// checkHeader returns an error unless a file of size bytes may have this header.
 func checkHeader(head []byte, size int64) error {
 	switch {
 	case size == 0:
@@ -155,7 +159,8 @@ func checkHeader(head []byte, size int64) error {
 	}
 	left := uint64(size) - indexHeader
 	if labels > 1 || n > left/per || names > left-n*per || rest != left-n*per-names {
-		return fmt.Errorf("it was damaged: %d files with %d bytes of names and %d of others do not make %d bytes", n, names, rest, size)
+		return fmt.Errorf("it was damaged: %d files with %d bytes of names and %d of others do not make %d bytes", n,
+			names, rest, size)
 	}
 	return nil
 }
@@ -165,7 +170,7 @@ func counts(head []byte) (n, names, rest, labels uint64) {
 	return u(48), u(56), u(64), u(72)
 }
 
-// encodeIndex makes the bytes of an index.
+// encodeIndex returns the bytes of an index.
 func encodeIndex(l *listing, key [32]byte) ([]byte, error) {
 	rest, err := json.Marshal(l.rest)
 	if err != nil {
@@ -187,7 +192,7 @@ func encodeIndex(l *listing, key [32]byte) ([]byte, error) {
 	return b, nil
 }
 
-// decodeIndex reads the bytes of an index, which the listing keeps, and believes none of them unseen.
+// decodeIndex decodes an index and checks all of it. The listing keeps b.
 func decodeIndex(ctx context.Context, b []byte, key [32]byte) (*listing, error) {
 	if err := checkHeader(b[:min(indexHeader, len(b))], int64(len(b))); err != nil {
 		return nil, err
@@ -216,7 +221,7 @@ func decodeIndex(ctx context.Context, b []byte, key [32]byte) (*listing, error) 
 	return l, l.check(ctx)
 }
 
-// check: an error unless the parts of a listing that was read fit together.
+// check returns an error unless the parts of a decoded listing fit together.
 func (l *listing) check(ctx context.Context) error {
 	f := &l.files
 	ok := f.len() > 0 && strings.HasPrefix(l.Fingerprint, kind+"-") && len(l.Fingerprint) <= 64 &&
@@ -228,8 +233,10 @@ func (l *listing) check(ctx context.Context) error {
 	if !ok {
 		return errors.New("it was damaged: its parts do not fit together")
 	}
-	// All names at once, which is faster than each by itself: without these in them only their ends are left to look at.
-	plain := !bytes.Contains(f.names, []byte("//")) && !bytes.Contains(f.names, []byte("/.")) && bytes.IndexByte(f.names, 0) < 0
+	// One search over all names is faster than one for each. If it finds none of these, only the
+	// ends of each name need a check.
+	plain := !bytes.Contains(f.names, []byte("//")) && !bytes.Contains(f.names, []byte("/.")) &&
+		bytes.IndexByte(f.names, 0) < 0
 	good := func(name []byte) bool {
 		if plain && len(name) > 0 && name[0] != '.' && name[0] != '/' && name[len(name)-1] != '/' {
 			return true
@@ -250,7 +257,8 @@ func (l *listing) check(ctx context.Context) error {
 	})
 }
 
-// save writes the index so that at its path there is always a whole one, the old or the new, whatever dies when.
+// save writes the index. At any moment, also after a kill, its path has a complete index: the old
+// or the new one.
 func (x *index) save(l *listing) error {
 	if err := x.mayReplace(); err != nil {
 		return err
@@ -279,7 +287,8 @@ func (x *index) save(l *listing) error {
 	return syncFolder(filepath.Dir(x.path))
 }
 
-// mayReplace: an error when what is at the path is not an index of ours, whole or not: it is somebody's file then, and its name here a slip of the pen.
+// mayReplace returns an error when the path holds a file that does not begin like an index: it is
+// probably a user's file, and the path a mistake.
 func (x *index) mayReplace() error {
 	f, err := source.OpenFile(x.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,15 +303,15 @@ func (x *index) mayReplace() error {
 		return err
 	}
 	if string(head) != indexMagic[:len(head)] {
-		return fmt.Errorf("%s is no index, and stays as it is: remove it, or name another path", x.path)
+		return fmt.Errorf("%s is no index and is not replaced: remove it, or name another path", x.path)
 	}
 	return nil
 }
 
-// temporary is what the name of an unfinished index ends in; the star is random.
+// temporary is the end of the name of an unfinished index. The star is random.
 const temporary = ".unfinished-*"
 
-// sweep removes what writers left behind that were killed. An hour: no write of an index takes that long.
+// sweep removes the unfinished files of killed writers. None takes an hour to write an index.
 func (x *index) sweep() {
 	left, err := os.ReadDir(filepath.Dir(x.path))
 	if err != nil {
@@ -310,13 +319,14 @@ func (x *index) sweep() {
 	}
 	prefix := filepath.Base(x.path) + strings.TrimSuffix(temporary, "*")
 	for _, e := range left {
-		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) && info.Mode().IsRegular() && time.Since(info.ModTime()) > time.Hour {
+		if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) &&
+			info.Mode().IsRegular() && time.Since(info.ModTime()) > time.Hour {
 			os.Remove(filepath.Join(filepath.Dir(x.path), e.Name()))
 		}
 	}
 }
 
-// syncFolder makes a rename in a folder last.
+// syncFolder makes renames in a folder durable.
 func syncFolder(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/internal/fault"
 )
 
-// A writer that dies at any step leaves at the path what was there before, or a whole new index.
+// A writer that dies at any step leaves at the path the old index or a complete new one.
 func TestIndexWriterDies(t *testing.T) {
 	for _, point := range []string{"index.created", "index.written", "index.renamed"} {
 		root := write(t, map[string]string{"1": "one"})
@@ -24,7 +24,7 @@ func TestIndexWriterDies(t *testing.T) {
 		fault.SetHook(func(at string) {
 			if at == point {
 				passed = true
-				runtime.Goexit() // as a death would end it
+				runtime.Goexit() // ends the writer like its death
 			}
 		})
 		done := make(chan struct{})
@@ -37,7 +37,7 @@ func TestIndexWriterDies(t *testing.T) {
 		if !passed {
 			t.Fatalf("%s was not passed", point)
 		}
-		note := "had changed" // the old index is there, and known to be old
+		note := "had changed" // the old index is there, and is detected as old
 		if point == "index.renamed" {
 			note = "read from"
 		}

@@ -23,7 +23,7 @@ func indexed(root string, more ...any) source.Settings {
 	return s
 }
 
-// wantIndex opens a tree with its index and looks at what the note says of it.
+// wantIndex opens a tree with its index and checks the note about it.
 func wantIndex(t *testing.T, root string, settings source.Settings, note string, names ...string) source.Source {
 	t.Helper()
 	s := mustOpen(t, root, settings)
@@ -34,10 +34,12 @@ func wantIndex(t *testing.T, root string, settings source.Settings, note string,
 	return s
 }
 
-// With an index the files are not looked at: those that are gone, or others, show when they are read.
+// With an index, Open does not inspect the files. A missing or changed file is found when it is
+// read.
 func TestIndexIsUsed(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "a/2": "two", "b/3": "three"})
-	first := wantIndex(t, root, indexed(root), "written to "+root+".index: there was none", "a/1", "a/2", "b/3").Info().Fingerprint
+	first := wantIndex(t, root, indexed(root), "written to "+root+".index: there was none", "a/1", "a/2",
+		"b/3").Info().Fingerprint
 	if info, err := os.Stat(root + ".index"); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -59,7 +61,8 @@ func TestIndexIsUsed(t *testing.T) {
 	}
 }
 
-// What came, went or got another name is found by its folder, and the index written anew.
+// Created, removed and renamed files are found through their folder, and the index is written
+// again.
 func TestIndexOfAChangedTree(t *testing.T) {
 	contents := map[string]string{"a/1": "one", "a/2": "two", "b/deep/3": "three"}
 	for name, c := range map[string]struct {
@@ -67,16 +70,20 @@ func TestIndexOfAChangedTree(t *testing.T) {
 		folder string
 		want   []string
 	}{
-		"added":          {func(root string) error { return os.WriteFile(root+"/a/0", nil, 0o600) }, "/a", []string{"a/0", "a/1", "a/2", "b/deep/3"}},
-		"added deep":     {func(root string) error { return os.WriteFile(root+"/b/deep/0", nil, 0o600) }, "/b/deep", []string{"a/1", "a/2", "b/deep/0", "b/deep/3"}},
-		"added on top":   {func(root string) error { return os.WriteFile(root+"/0", nil, 0o600) }, "", []string{"0", "a/1", "a/2", "b/deep/3"}},
-		"removed":        {func(root string) error { return os.Remove(root + "/a/1") }, "/a", []string{"a/2", "b/deep/3"}},
-		"renamed":        {func(root string) error { return os.Rename(root+"/a/1", root+"/a/9") }, "/a", []string{"a/2", "a/9", "b/deep/3"}},
+		"added": {func(root string) error { return os.WriteFile(root+"/a/0", nil, 0o600) }, "/a",
+			[]string{"a/0", "a/1", "a/2", "b/deep/3"}},
+		"added deep": {func(root string) error { return os.WriteFile(root+"/b/deep/0", nil, 0o600) }, "/b/deep",
+			[]string{"a/1", "a/2", "b/deep/0", "b/deep/3"}},
+		"added on top": {func(root string) error { return os.WriteFile(root+"/0", nil, 0o600) }, "",
+			[]string{"0", "a/1", "a/2", "b/deep/3"}},
+		"removed": {func(root string) error { return os.Remove(root + "/a/1") }, "/a", []string{"a/2", "b/deep/3"}},
+		"renamed": {func(root string) error { return os.Rename(root+"/a/1", root+"/a/9") }, "/a",
+			[]string{"a/2", "a/9", "b/deep/3"}},
 		"folder removed": {func(root string) error { return os.RemoveAll(root + "/b") }, "", []string{"a/1", "a/2"}},
 	} {
 		root := write(t, contents)
 		before := wantIndex(t, root, indexed(root), "written").Info().Fingerprint
-		time.Sleep(20 * time.Millisecond) // beyond the tick of the clock of a file system
+		time.Sleep(20 * time.Millisecond) // longer than the tick of a file system's clock
 		if err := c.change(root); err != nil {
 			t.Fatal(err)
 		}
@@ -87,9 +94,10 @@ func TestIndexOfAChangedTree(t *testing.T) {
 	}
 }
 
-// An index is of one folder and of one set of settings.
+// An index belongs to one folder and one set of settings.
 func TestForeignIndex(t *testing.T) {
-	root, other := write(t, map[string]string{"a/1": "one", "b/2": "two"}), write(t, map[string]string{"a/1": "ONE", "b/2": "TWO"})
+	root, other := write(t, map[string]string{"a/1": "one", "b/2": "two"}), write(t,
+		map[string]string{"a/1": "ONE", "b/2": "TWO"})
 	path := root + ".index"
 	add(t, root+".csv", "b/2,7\na/1,5\n")
 	wantIndex(t, root, indexed(root), "there was none")
@@ -112,11 +120,11 @@ func TestForeignIndex(t *testing.T) {
 	}
 	add(t, root+".csv", "a/1\n") // another manifest of the same name
 	wantIndex(t, root, source.Settings{"index": path, "manifest": root + ".csv"}, "of other settings", "a/1")
-	// What does not say which files there are is not asked about.
+	// Settings that do not change the files do not matter.
 	wantIndex(t, root, source.Settings{"index": path, "manifest": root + ".csv", "descriptors": 0}, "read from", "a/1")
 }
 
-// Labels and classes come back from an index as they went in.
+// Labels and classes from an index are the same as before.
 func TestIndexKeepsLabels(t *testing.T) {
 	root := write(t, map[string]string{"b/1": "one", "a/2": "two", "c/x/3": "three", "top": ""})
 	for _, note := range []string{"written", "read from"} {
@@ -132,7 +140,7 @@ func TestIndexKeepsLabels(t *testing.T) {
 	}
 }
 
-// No bit of an index can be wrong without being noticed, and no byte can be missing.
+// Each wrong bit and each missing byte of an index is detected.
 func TestDamagedIndex(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
 	path := root + ".index"
@@ -162,8 +170,9 @@ func TestDamagedIndex(t *testing.T) {
 			t.Fatalf("%s %d: %+v", what, at, s.Info())
 		case ours && (!strings.Contains(text, "written to") || !bytes.Equal(now, good)):
 			t.Fatalf("%s %d: %q, %d bytes at the path", what, at, text, len(now))
-		case !ours && (!strings.Contains(text, "not written: "+path+" is no index, and stays as it is") || !bytes.Equal(now, bad)):
-			t.Fatalf("%s %d: %q, and somebody's file was changed", what, at, text)
+		case !ours && (!strings.Contains(text, "not written: "+path+" is no index and is not replaced") ||
+			!bytes.Equal(now, bad)):
+			t.Fatalf("%s %d: %q, and a user's file was changed", what, at, text)
 		}
 	}
 	for at := range good {
@@ -175,10 +184,10 @@ func TestDamagedIndex(t *testing.T) {
 		check("cut to", n, good[:n])
 	}
 	check("longer by", 1, append(bytes.Clone(good), 0))
-	check("somebody's file of", 9, []byte("important"))
+	check("a user's file of", 9, []byte("important"))
 }
 
-// An index that cannot be written or read costs time, not the data.
+// An index that cannot be written or read costs time, but no data.
 func TestIndexInTheWay(t *testing.T) {
 	root := write(t, map[string]string{"1": "one"})
 	path := root + ".index"
@@ -214,7 +223,7 @@ func TestIndexInTheWay(t *testing.T) {
 	}
 }
 
-// Many that open a tree at once all get it, and leave one whole index.
+// All of many concurrent opens of a tree succeed, and leave one complete index.
 func TestIndexWrittenByMany(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
 	var all sync.WaitGroup
@@ -236,7 +245,7 @@ func TestIndexWrittenByMany(t *testing.T) {
 	}
 }
 
-// What a killed writer left is swept away after an hour, and what a living one writes is not.
+// Files of killed writers are removed after an hour, and those of live ones are not.
 func TestIndexSweeps(t *testing.T) {
 	root := write(t, map[string]string{"1": "one"})
 	old, young, other := root+".index.unfinished-1", root+".index.unfinished-2", root+".indexes"

@@ -9,8 +9,9 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// classesOf returns the names of the folders right below the root, sorted, of which torchvision's ImageFolder makes its numbers: a class is its place in this list,
-// whether or not it has files, and whichever of them are read. folders are sorted.
+// classesOf returns the sorted names of the folders directly below the root, like torchvision's
+// ImageFolder. The number of a class is its place in this list, even if a class has no files or its
+// files are not read. folders are sorted.
 func classesOf(folders []folder) (classes []string) {
 	for _, f := range folders {
 		if f.Name != "" && !strings.Contains(f.Name, "/") {
@@ -20,7 +21,8 @@ func classesOf(folders []folder) (classes []string) {
 	return classes
 }
 
-// labelsByFolder gives each file the number of the first folder of its path; -1 when that is no class. empty are classes that no file has.
+// labelsByFolder gives each file the number of the first folder of its path, or -1 if that is no
+// class. empty lists the classes without files.
 func labelsByFolder(names, classes []string) (labels []int64, empty []string) {
 	labels = make([]int64, len(names))
 	used := make([]bool, len(classes))
@@ -41,8 +43,9 @@ func labelsByFolder(names, classes []string) (labels []int64, empty []string) {
 	return labels, empty
 }
 
-// labelsOf reads the labels of a manifest: all are numbers, which stay what they are, or all are names, which are numbered in their sorted order. ErrInvalid when
-// some are and some are not: one slip of the pen must not turn numbers into names.
+// labelsOf reads the labels of a manifest. If all are numbers, they are the labels. If all are
+// names, their numbers follow their sorted order. A mix is ErrInvalid, because one typing error
+// must not turn numbers into names.
 func labelsOf(lines []line) (labels []int64, classes []string, err error) {
 	labels = make([]int64, len(lines))
 	var number, name *line
@@ -61,7 +64,9 @@ func labelsOf(lines []line) (labels []int64, classes []string, err error) {
 			name = l
 		}
 		if number != nil && name != nil {
-			return nil, nil, fmt.Errorf("%w: the label of line %d is a number (%s), that of line %d is not (%q): labels are all numbers or all names", source.ErrInvalid,
+			return nil, nil, fmt.Errorf("%w: the label of line %d is a number (%s), that of line %d is not (%q): "+
+				"labels are all numbers or all names",
+				source.ErrInvalid,
 				number.number, number.label, name.number, name.label)
 		}
 	}

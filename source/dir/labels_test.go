@@ -12,7 +12,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// classFolders are names whose order is a question: of cases, digits, letters beyond ASCII, and of a name that begins another.
+// classFolders are names whose order is not obvious: cases, digits, letters beyond ASCII, and a
+// name that begins another.
 var classFolders = []string{"cat", "Cat", "cat-2", "cat.x", "dog", "10", "9", "é", "zebra", "日本", "𝄞", "￿", "a b"}
 
 func classTree(t *testing.T) (root string) {
@@ -26,7 +27,8 @@ func classTree(t *testing.T) (root string) {
 	return write(t, contents)
 }
 
-// The numbers are those of the rule that torchvision's ImageFolder documents: the names of the folders right below the root, sorted. Samples carry the number of theirs.
+// The numbers follow the rule that torchvision's ImageFolder documents: the sorted names of the
+// folders directly below the root. Samples have the number of their folder.
 func TestLabelsOfFolders(t *testing.T) {
 	root := classTree(t)
 	entries, err := os.ReadDir(root)
@@ -39,7 +41,8 @@ func TestLabelsOfFolders(t *testing.T) {
 			want = append(want, e.Name())
 		}
 	}
-	slices.SortFunc(want, func(a, b string) int { return slices.Compare([]rune(a), []rune(b)) }) // as Python compares strings
+	// as Python compares strings
+	slices.SortFunc(want, func(a, b string) int { return slices.Compare([]rune(a), []rune(b)) })
 	s := mustOpen(t, root, source.Settings{"labels": "folders"})
 	var got []string
 	if err := json.Unmarshal([]byte(note(s, "classes")), &got); err != nil || !slices.Equal(got, want) {
@@ -59,7 +62,8 @@ func TestLabelsOfFolders(t *testing.T) {
 	wantNote(t, s, "classes without files", "2, the first is empty")
 }
 
-// The same numbers as Python's: of torchvision itself where it is installed, else of the rule in its documentation.
+// The numbers are the same as in Python: those of torchvision if it is installed, else of the rule
+// in its documentation.
 func TestLabelsAsPython(t *testing.T) {
 	root := classTree(t)
 	const code = `
@@ -92,7 +96,7 @@ print(json.dumps(find_classes(sys.argv[1])[1]))
 	}
 }
 
-// A class keeps its number when a glob or a manifest leaves all files of others out.
+// A class keeps its number when a glob or a manifest leaves out all files of other classes.
 func TestLabelsOfAPart(t *testing.T) {
 	root := write(t, map[string]string{"a/1.png": "a", "b/1.jpg": "b", "c/1.png": "c"})
 	s := mustOpen(t, root, source.Settings{"labels": "folders", "glob": "**/*.jpg"})

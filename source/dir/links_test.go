@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links to files and to folders are followed, from wherever they come.
+// Links to files and to folders are followed from any place.
 func TestLinks(t *testing.T) {
 	outside := write(t, map[string]string{"x/1": "one", "x/y/2": "two"})
 	root := write(t, map[string]string{"3": "three", "file": "-> 3", "far": "-> " + outside + "/x/1", "cat": "-> " + outside + "/x", "again": "-> cat"})
@@ -37,35 +37,36 @@ func TestLinks(t *testing.T) {
 	wantNames(t, mustOpen(t, link, source.Settings{"glob": "3"}), link, "3")
 }
 
-// Links that lead back up end, and are told about.
+// Links back to a folder above end there, and a note says so.
 func TestCycles(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "a/up": "-> ..", "a/self": "-> .", "b/c/top": "-> ../../b"})
 	s := mustOpen(t, root, nil)
 	wantNames(t, s, root, "a/1")
 	wantNote(t, s, "skipped", "3, the first is a/self (a link back to a folder above it)")
-	// Two folders that link to each other: each is seen once from each side.
+	// Two folders that link to each other: each is read once from each side.
 	root = write(t, map[string]string{"a/1": "one", "b/2": "two", "a/b": "-> ../b", "b/a": "-> ../a"})
 	wantNames(t, mustOpen(t, root, nil), root, "a/1", "a/b/2", "b/2", "b/a/1")
 }
 
-// A link to nothing, or to itself, is data that is missing; where the glob leaves it out nobody asked for it.
+// A link to nothing, or to itself, is missing data. If the glob leaves it out, it is ignored.
 func TestDangling(t *testing.T) {
 	root := write(t, map[string]string{"1.jpg": "one", "2.jpg": "-> none", "3.png": "-> 3.png"})
 	for glob, want := range map[string]string{"": ".", "*.jpg": "2.jpg", "*.png": "3.png"} {
-		if _, err := open(root, source.Settings{"glob": glob}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "a symbolic link to nothing") {
+		if _, err := open(root, source.Settings{"glob": glob}); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "a symbolic link to a missing or unreadable file") {
 			t.Errorf("%s: %v", glob, err)
 		}
 	}
 	wantNames(t, mustOpen(t, root, source.Settings{"glob": "1.*"}), root, "1.jpg")
 }
 
-// What is no file is never opened: a FIFO would hang, a device may do anything.
+// Special files are never opened: a FIFO would block, and a device may do anything.
 func TestSpecial(t *testing.T) {
 	root := write(t, map[string]string{"1": "one", "link": "-> /dev/zero"})
 	if err := unix.Mkfifo(filepath.Join(root, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(root) // the address of a socket is short
+	t.Chdir(root) // for a short address of the socket
 	l, err := net.Listen("unix", "socket")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func TestSpecial(t *testing.T) {
 	}
 }
 
-// A FIFO or a folder that took a file's name after opening is a change, and stops nobody.
+// A FIFO or a folder that replaces a file after Open is a change, and blocks no read.
 func TestBecameSpecial(t *testing.T) {
 	for name, take := range map[string]func(path string) error{
 		"FIFO":   func(path string) error { return unix.Mkfifo(path, 0o600) },
@@ -113,7 +114,7 @@ func TestBecameSpecial(t *testing.T) {
 	}
 }
 
-// A folder and a file that may not be read are errors with their names, the folder when the source is opened.
+// An unreadable folder or file is an error with its name, the folder when the source is opened.
 func TestUnreadable(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
 	folder, file := filepath.Join(root, "b"), filepath.Join(root, "a/1")
@@ -125,7 +126,7 @@ func TestUnreadable(t *testing.T) {
 	}
 	as := func(do func()) {
 		t.Helper()
-		if os.Geteuid() == 0 { // who may read everything: be somebody else for a while
+		if os.Geteuid() == 0 { // root may read everything: become another user for a while
 			if err := syscall.Setreuid(-1, 65534); err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +159,7 @@ func TestUnreadable(t *testing.T) {
 	})
 }
 
-// Opening ends with its context.
+// Open ends with its context.
 func TestCancelledOpen(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one"})
 	add(t, root+".csv", "a/1\n")

@@ -19,19 +19,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// line is one of a manifest.
+// line is a line of a manifest.
 type line struct {
 	name   string
 	label  string // "": none
 	number int    // of the line, from 1
 }
 
-// parseManifest reads lines `path` or `path,label`. They are separated by tabs when the first line has one, else by commas, and quoted as in CSV where a name has a
-// separator, a quote or a line break in it; empty lines mean nothing. A first line that is just `path` or `path` and `label` is a header (a file of that name is
-// written ./path). Paths are slash-separated and below the folder; a path may come twice. ErrInvalid, with the number of the line.
+// parseManifest reads lines `path` or `path,label`. The separator is a tab if the first line has
+// one, else a comma. Names with a separator, a quote or a line break are quoted like in CSV. Empty
+// lines are skipped. A first line that is just `path`, or `path` and `label`, is a header (write
+// ./path for a file of that name). Paths are slash-separated and below the folder. A path may occur
+// twice. Errors are ErrInvalid, with the number of the line.
 func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
-	if mark, _ := b.Peek(3); bytes.Equal(mark, []byte("\xEF\xBB\xBF")) { // of UTF-8, as some spreadsheets write it
+	// a byte order mark, which some spreadsheets write
+	if mark, _ := b.Peek(3); bytes.Equal(mark, []byte("\xEF\xBB\xBF")) {
 		if _, err := b.Discard(len(mark)); err != nil {
 			return nil, false, err
 		}
@@ -67,26 +70,27 @@ func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 		case 2:
 			l.label, labelled = strings.TrimSpace(record[1]), true
 		default:
-			return invalid("has %d columns, want a path and at most a label; quote names that have a separator in them", len(record))
+			return invalid("has %d columns, a line has a path and at most a label; quote names that "+
+				"contain a separator", len(record))
 		}
 		if number == 1 && l.name == "path" && (len(record) == 1 || l.label == "label") {
 			continue
 		}
 		name := path.Clean(l.name)
 		if l.name == "" || !below(name) {
-			return invalid("%q is no path below the folder", l.name)
+			return invalid("%q is not a path below the folder", l.name)
 		}
-		// Own copies: the record's strings keep the whole line in memory.
+		// Clone: the record's strings keep the whole line in memory.
 		l.name, l.label = strings.Clone(name), strings.Clone(l.label)
 		lines = append(lines, l)
 	}
 	if len(lines) == 0 {
-		return nil, false, fmt.Errorf("%w: it lists no files", source.ErrInvalid)
+		return nil, false, fmt.Errorf("%w: the manifest lists no files", source.ErrInvalid)
 	}
 	return lines, labelled, nil
 }
 
-// listed lists the files that the manifest names.
+// listed lists the files of the manifest.
 func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 	if err := isFolder(root); err != nil {
 		return nil, err
@@ -111,16 +115,18 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 	switch o.Labels {
 	case noLabels:
 		if labelled {
-			l.Notes = append(l.Notes, source.Note{Name: "labels", Text: "those of the manifest are not read: labels is " + noLabels})
+			l.Notes = append(l.Notes, source.Note{Name: "labels",
+				Text: "the labels of the manifest are not read: labels is " + noLabels})
 		}
 	case labelsListed:
 		if labels, l.Classes, err = labelsOf(lines); err != nil {
 			return nil, fmt.Errorf("manifest %s: %w", o.Manifest, err)
 		}
 	case labelsOfFolders:
-		// The numbers are those of all folders, listed or not: the parts of a split data set agree about them.
+		// Classes are all folders, even without listed files, so that the parts of a split dataset
+		// agree on the numbers.
 		w := newWalk(root, o.Hidden, func(string) bool { return false })
-		top, err := w.look(&place{})
+		top, err := w.list(&place{})
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +137,8 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 		slices.Sort(l.Classes)
 		labels, _ = labelsByFolder(names, l.Classes)
 		if i := slices.Index(labels, -1); i >= 0 {
-			return nil, fmt.Errorf("%w: manifest %s: line %d: %s lies in no folder of a class", source.ErrInvalid, o.Manifest, lines[i].number, names[i])
+			return nil, fmt.Errorf("%w: manifest %s: line %d: %s is not in the folder of a class",
+				source.ErrInvalid, o.Manifest, lines[i].number, names[i])
 		}
 	}
 	stamps := make([]source.Stamp, len(names))
@@ -147,7 +154,7 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 	return l, nil
 }
 
-// isFolder: errors of the system, ErrInvalid when it is something else.
+// isFolder returns nil for a folder, ErrInvalid for another file, or an error of the system.
 func isFolder(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {

@@ -17,7 +17,7 @@ func TestManifest(t *testing.T) {
 	for name, c := range map[string]struct {
 		text   string
 		want   []string
-		labels []int64 // nil: none
+		labels []int64 // nil: no labels
 	}{
 		"paths":                {"b/2\na/1\n", []string{"b/2", "a/1"}, nil},
 		"no last line break":   {"b/2\na/1", []string{"b/2", "a/1"}, nil},
@@ -32,8 +32,10 @@ func TestManifest(t *testing.T) {
 		"numbers":              {"path,label\na/1,5\nb/2, -7 \n", []string{"a/1", "b/2"}, []int64{5, -7}},
 		"tabs":                 {"a/1\t5\nwith, comma\t6\n", []string{"a/1", "with, comma"}, []int64{5, 6}},
 		"tabs and quotes":      {"path\tlabel\n\"tab\tbed\"\t1\n", []string{"tab\tbed"}, []int64{1}},
-		"names":                {"a/1,dog\nb/2,cat\na/1,emu\nb/2,dog\n", []string{"a/1", "b/2", "a/1", "b/2"}, []int64{1, 0, 2, 1}},
-		"64 bits":              {"a/1,9223372036854775807\nb/2,-9223372036854775808\n", []string{"a/1", "b/2"}, []int64{1<<63 - 1, -1 << 63}},
+		"names": {"a/1,dog\nb/2,cat\na/1,emu\nb/2,dog\n", []string{"a/1", "b/2", "a/1", "b/2"},
+			[]int64{1, 0, 2, 1}},
+		"64 bits": {"a/1,9223372036854775807\nb/2,-9223372036854775808\n", []string{"a/1", "b/2"},
+			[]int64{1<<63 - 1, -1 << 63}},
 	} {
 		path := root + ".csv"
 		add(t, path, c.text)
@@ -72,13 +74,13 @@ func TestManifestRefuses(t *testing.T) {
 		labels bool
 		want   string // part of the message
 	}{
-		"empty":           {"", false, "it lists no files"},
-		"header only":     {"path,label\n", false, "it lists no files"},
-		"absolute":        {"a/1\n/etc/passwd\n", false, `line 2 "/etc/passwd" is no path below the folder`},
-		"above":           {"a/../../x\n", false, `line 1 "a/../../x" is no path below`},
-		"the folder":      {".\n", false, `"." is no path`},
-		"no path":         {"a/1,1\n,2\n", false, `line 2 "" is no path`},
-		"NUL":             {"a\x00b\n", false, "is no path"},
+		"empty":           {"", false, "the manifest lists no files"},
+		"header only":     {"path,label\n", false, "the manifest lists no files"},
+		"absolute":        {"a/1\n/etc/passwd\n", false, `line 2 "/etc/passwd" is not a path below the folder`},
+		"above":           {"a/../../x\n", false, `line 1 "a/../../x" is not a path below`},
+		"the folder":      {".\n", false, `"." is not a path`},
+		"no path":         {"a/1,1\n,2\n", false, `line 2 "" is not a path`},
+		"NUL":             {"a\x00b\n", false, "is not a path"},
 		"columns":         {"a/1,1,2\n", false, "line 1 has 3 columns"},
 		"columns differ":  {"a/1,1\nb/2\n", false, "line 2"},
 		"open quote":      {"\"a/1\n", false, "quote"},
@@ -100,12 +102,14 @@ func TestManifestRefuses(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
-		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
 	add(t, root+".csv", "a/1\nb/none\n")
-	if _, err := open(root, source.Settings{"manifest": root + ".csv"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "line 2") || !strings.Contains(err.Error(), "b/none") {
+	if _, err := open(root, source.Settings{"manifest": root + ".csv"}); !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), "line 2") || !strings.Contains(err.Error(), "b/none") {
 		t.Error(err)
 	}
 }

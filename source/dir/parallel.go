@@ -8,17 +8,18 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// lookers is how many goroutines look at files and folders at once. More than there are cores: what takes long is the disk, or the other end of a network.
-const lookers = 16
+// lookups is how many goroutines inspect files and folders concurrently. It exceeds the number of
+// cores, because they wait for the disk or the network.
+const lookups = 16
 
-// each calls do for 0..n-1 from several goroutines, until one fails or ctx ends.
+// each calls do for 0..n-1 in several goroutines, until a call fails or ctx ends.
 func each(ctx context.Context, n int, do func(i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	const share = 64 // taken at a time, so that they do not meet at the counter
+	const share = 64 // taken at a time, so that goroutines do not contend for the counter
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range min(lookers, (n+share-1)/share) {
+	for range min(lookups, (n+share-1)/share) {
 		all.Go(func() {
 			for {
 				end := int(next.Add(share))
@@ -38,7 +39,7 @@ func each(ctx context.Context, n int, do func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// stamps looks at files.
+// stamps returns the stamps of files.
 func stamps(ctx context.Context, root string, names []string) ([]source.Stamp, error) {
 	stamps := make([]source.Stamp, len(names))
 	return stamps, each(ctx, len(names), func(i int) (err error) {

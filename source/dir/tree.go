@@ -17,14 +17,14 @@ import (
 
 // tree is the source.
 type tree struct {
-	root   string // absolute: a later change of the working directory means nothing
+	root   string // absolute: changes of the working directory do not matter
 	files  files
 	schema shm.Schema
 	info   source.Info
-	flags  int                                // of opening a file, beside those for reading
+	flags  int                                // for opening a file, beside those for reading
 	kept   *source.OpenFiles[int, descriptor] // by sample; nil: none
 
-	mu     sync.RWMutex // held for reading by reads: Close waits for them
+	mu     sync.RWMutex // locked for reading by reads: Close waits for them
 	closed bool
 }
 
@@ -51,7 +51,7 @@ func (t *tree) size(i int) (int, error) {
 	return n, err
 }
 
-// alive is ErrClosed after Close; mu is held.
+// alive returns ErrClosed after Close. The caller holds mu.
 func (t *tree) alive() error {
 	if t.closed {
 		return fmt.Errorf("%w: %s", source.ErrClosed, t.root)
@@ -84,7 +84,7 @@ func (t *tree) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return n, t.read(i, data)
 }
 
-// read reads the file of sample i, all of it.
+// read reads the whole file of sample i.
 func (t *tree) read(i int, data []byte) error {
 	path := t.path(i)
 	if t.kept == nil {
@@ -106,7 +106,7 @@ func (t *tree) read(i int, data []byte) error {
 	defer t.kept.Release(d)
 	err := t.readFrom(int(d.File), path, t.files.stamp(i), data)
 	if err != nil {
-		t.kept.Drop(i, d) // the next reader opens the file that has the name then
+		t.kept.Drop(i, d) // the next reader opens the file again by its name
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func (d descriptor) Close() error { return unix.Close(int(d)) }
 // open opens a file.
 func (t *tree) open(path string) (int, error) {
 	for {
-		// O_NONBLOCK: a FIFO that took the name must not stop us.
+		// O_NONBLOCK: a FIFO that has replaced the file must not block.
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|t.flags, 0)
 		full := err == unix.EMFILE || err == unix.ENFILE
 		switch {
@@ -128,7 +128,8 @@ func (t *tree) open(path string) (int, error) {
 		case err == unix.EINTR, full && t.kept != nil && t.kept.Clear() > 0:
 			continue
 		case full:
-			return 0, fmt.Errorf("%w: this process may have %d files open; raise that (ulimit -n, LimitNOFILE= in a unit file), or lower what keeps files open (descriptors)",
+			return 0, fmt.Errorf("%w: this process may have %d files open; raise the limit (ulimit -n, "+
+				"LimitNOFILE= in a unit file), or lower descriptors",
 				&os.PathError{Op: "open", Path: path, Err: err}, mayOpen())
 		case err == unix.EINVAL && t.flags&unix.O_DIRECT != 0:
 			return 0, noDirect(path)
@@ -137,39 +138,41 @@ func (t *tree) open(path string) (int, error) {
 	}
 }
 
-// mayOpen is how many files this process may have open at once.
+// mayOpen returns how many files this process may have open at the same time.
 func mayOpen() uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return math.MaxUint64 // it does not fail; if it did, nothing should be refused for it
+		return math.MaxUint64 // if it ever fails, nothing is refused
 	}
 	return limit.Cur
 }
 
-// readFrom reads an open file, all of it, whose stamp is known. It is looked at once, afterwards: a file's time moves before its bytes do, so a file that then is what it
-// was when it was listed has been so all the while. (A second look, before, would cost small files a tenth of their time and find nothing more.)
-func (t *tree) readFrom(fd int, path string, want source.Stamp, data []byte) error {
+// readFrom reads a whole open file with a known stamp. It checks the stamp once, after the read. A
+// write changes a file's time before its bytes, so a file with the same stamp has not changed
+// meanwhile. (A check before the read would add a tenth to the time of small files and find nothing
+// more.)
+func (t *tree) readFrom(fd int, path string, listed source.Stamp, data []byte) error {
 	read := source.ReadFull
 	if t.flags&unix.O_DIRECT != 0 {
 		read = readDirect
 	}
 	failed := read(fd, path, data, 0)
-	if err := isStill(fd, path, want); err != nil {
+	if err := isStill(fd, path, listed); err != nil {
 		return err
 	}
 	return failed
 }
 
-// isStill: ErrChanged unless an open file has a stamp.
-func isStill(fd int, path string, want source.Stamp) error {
+// isStill returns ErrChanged unless an open file has the given stamp.
+func isStill(fd int, path string, listed source.Stamp) error {
 	stamp, err := source.StampOfDescriptor(fd, path)
 	switch {
 	case errors.Is(err, source.ErrInvalid):
-		return fmt.Errorf("%w: %w", source.ErrChanged, err) // a FIFO has its name now, or a folder
+		return fmt.Errorf("%w: %w", source.ErrChanged, err) // a FIFO or a folder has the name now
 	case err != nil:
 		return err
 	}
-	return want.Check(path, stamp)
+	return listed.Check(path, stamp)
 }
 
 func (t *tree) path(i int) string { return t.root + "/" + t.files.name(i) }

@@ -20,7 +20,10 @@ import (
 
 // found lists the files of the tree.
 func (o *settings) found(ctx context.Context, root string) (*listing, error) {
-	w := newWalk(root, o.Hidden, func(name string) bool { return o.Glob == "" || doublestar.MatchUnvalidated(o.Glob, name) })
+	w := newWalk(root, o.Hidden, func(name string) bool {
+		return o.Glob == "" ||
+			doublestar.MatchUnvalidated(o.Glob, name)
+	})
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
@@ -33,12 +36,14 @@ func (o *settings) found(ctx context.Context, root string) (*listing, error) {
 		classes := classesOf(w.folders)
 		inside := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "/") })
 		if outside := len(names) - len(inside); outside > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "without a class", Text: fmt.Sprintf("%d files that are in no folder were left out", outside)})
+			l.Notes = append(l.Notes, source.Note{Name: "without a class",
+				Text: fmt.Sprintf("%d files outside folders were left out", outside)})
 		}
 		names, l.Classes = inside, classes
 		var empty []string
 		if labels, empty = labelsByFolder(names, classes); len(empty) > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "classes without files", Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
+			l.Notes = append(l.Notes, source.Note{Name: "classes without files",
+				Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
 		}
 	}
 	if len(names) == 0 {
@@ -52,11 +57,12 @@ func (o *settings) found(ctx context.Context, root string) (*listing, error) {
 	return l, nil
 }
 
-// nothing is the error of a tree without samples.
+// nothing returns the error for a tree without samples.
 func (o *settings) nothing(root string, outside int) error {
 	what := "no file"
 	if o.Glob != "" {
-		what = fmt.Sprintf("no file that matches %q (matched against the whole path below it: **/ is any folders)", o.Glob)
+		what = fmt.Sprintf("no file that matches %q (matched against the whole path below it: "+
+			"**/ matches any folders)", o.Glob)
 	}
 	if o.Labels == labelsOfFolders {
 		what += " in a folder of a class"
@@ -76,17 +82,17 @@ type walk struct {
 	hidden bool
 	keep   func(name string) bool
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // protects the fields below
 	wake    sync.Cond
 	todo    []*place
-	busy    int // places being listed
+	busy    int // number of places that are being listed
 	err     error
 	names   []string
 	folders []folder
-	skipped []string // with what they are
+	skipped []string // names, with the reason
 }
 
-// place is a folder on the way from the root.
+// place is a folder below the root.
 type place struct {
 	name     string
 	above    *place
@@ -103,16 +109,16 @@ func (w *walk) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })
 	defer stop()
 	var all sync.WaitGroup
-	for range lookers {
+	for range lookups {
 		all.Go(w.work)
 	}
 	all.Wait()
-	w.mu.Lock() // ctx may be ending now
+	w.mu.Lock() // ctx may end now
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// work lists places until there are none, the last in first: few are known and not yet listed at any time.
+// work lists places until none is left, the newest first: so few known places wait at any time.
 func (w *walk) work() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +133,7 @@ func (w *walk) work() {
 		w.todo = w.todo[:len(w.todo)-1]
 		w.busy++
 		w.mu.Unlock()
-		got, err := w.look(p)
+		got, err := w.list(p)
 		w.mu.Lock()
 		w.busy--
 		if err != nil && w.err == nil {
@@ -150,7 +156,7 @@ func (w *walk) fail(err error) {
 	w.wake.Broadcast()
 }
 
-// seen is what is in one place.
+// seen is the content of one place.
 type seen struct {
 	todo    []*place
 	names   []string
@@ -158,7 +164,8 @@ type seen struct {
 	skipped []string
 }
 
-func (w *walk) look(p *place) (got seen, err error) {
+// list reads one folder.
+func (w *walk) list(p *place) (got seen, err error) {
 	full := filepath.Join(w.root, p.name)
 	f, err := os.OpenFile(full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -168,7 +175,7 @@ func (w *walk) look(p *place) (got seen, err error) {
 		return got, err
 	}
 	defer f.Close()
-	var st unix.Stat_t // before listing: what is changed later moves the time on
+	var st unix.Stat_t // before the listing, so that a later change gives another time
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return got, &fs.PathError{Op: "stat", Path: full, Err: err}
 	}
@@ -198,7 +205,7 @@ func (w *walk) look(p *place) (got seen, err error) {
 			case !w.keep(name):
 				continue
 			default:
-				return got, fmt.Errorf("%w: a symbolic link to nothing that can be read; remove it, or leave it out by glob", err)
+				return got, fmt.Errorf("%w: a symbolic link to a missing or unreadable file; remove it, or exclude it by glob", err)
 			}
 		}
 		switch {
@@ -223,12 +230,13 @@ func special(mode fs.FileMode) string {
 	case mode&fs.ModeDevice != 0:
 		return "a device"
 	}
-	return "no regular file"
+	return "not a regular file"
 }
 
 func (w *walk) notes() []source.Note {
 	if len(w.skipped) == 0 {
 		return nil
 	}
-	return []source.Note{{Name: "skipped", Text: fmt.Sprintf("%d, the first is %s", len(w.skipped), slices.Min(w.skipped))}}
+	return []source.Note{{Name: "skipped",
+		Text: fmt.Sprintf("%d, the first is %s", len(w.skipped), slices.Min(w.skipped))}}
 }

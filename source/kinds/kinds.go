@@ -15,7 +15,7 @@ import (
 	"github.com/stocached/stocached/source/tar"
 )
 
-// All are the kinds there are.
+// All lists all kinds.
 var All = []source.Kind{
 	block.Kind,
 	dir.Kind,
@@ -24,7 +24,8 @@ var All = []source.Kind{
 	tar.Kind,
 }
 
-// Open opens the source that settings describe: the key kind says which, the others are its own. ErrInvalid, and errors of the kind.
+// Open opens the source that settings describe. The key kind names the kind; the other keys belong
+// to the kind. It returns ErrInvalid, and errors of the kind.
 func Open(ctx context.Context, settings source.Settings) (source.Source, error) {
 	name, ok := settings["kind"].(string)
 	own := maps.Clone(settings)

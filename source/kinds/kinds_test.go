@@ -16,7 +16,7 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// documented returns the keys in the tables of docs/spec/sources.md, by the heading above them.
+// documented returns the keys in the tables of docs/spec/sources.md, by heading.
 func documented(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/spec/sources.md")
@@ -34,7 +34,7 @@ func documented(t *testing.T) map[string][]string {
 	return keys
 }
 
-// known returns the keys that an error about an unknown one lists.
+// known returns the keys that an error about an unknown key lists.
 func known(t *testing.T, err error) []string {
 	t.Helper()
 	if !errors.Is(err, source.ErrInvalid) {
@@ -47,7 +47,7 @@ func known(t *testing.T, err error) []string {
 	return strings.Split(m[1], ", ")
 }
 
-// Ensure that docs/spec/sources.md lists the keys of every kind and wrapper, and no others.
+// Ensure that docs/spec/sources.md lists the keys of all kinds and wrappers, and no others.
 func TestDocumentedKeys(t *testing.T) {
 	documented := documented(t)
 	unknown := source.Settings{"no such key": 1}

@@ -10,12 +10,14 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// around are the keys of a source that are not its kind's: how it is read, whatever it is.
+// around are the keys that any kind of source may have: they say how it is read.
 var around = []string{"limits", "retry", "read_ahead"}
 
-// Whole opens a source with all that a cache may say of it: what kind makes of the settings (Open does), within limits, tried again where that may help, read ahead, and, with settings of
-// package decode, decoded. ahead is what prefetches are announced to; nil: nothing is.
-func Whole(ctx context.Context, kind func(context.Context, source.Settings) (source.Source, error), settings source.Settings, decoded map[string]any) (s source.Source, ahead wrap.Ahead, err error) {
+// Whole opens a source with all settings of a cache. kind opens the source itself (Open does).
+// Whole adds limits, retries and read-ahead, and, with settings of package decode, decoding. ahead
+// receives prefetches; it is nil if the source does not read ahead.
+func Whole(ctx context.Context, kind func(context.Context, source.Settings) (source.Source, error),
+	settings source.Settings, decoded map[string]any) (s source.Source, ahead wrap.Ahead, err error) {
 	own, wrapped := maps.Clone(settings), map[string]any{}
 	for _, key := range around {
 		if value, ok := own[key]; ok {
@@ -26,7 +28,7 @@ func Whole(ctx context.Context, kind func(context.Context, source.Settings) (sou
 	if s, err = kind(ctx, own); err != nil {
 		return nil, nil, err
 	}
-	outer := s // what there is to close
+	outer := s // the source to close after a failure
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, outer.Close())

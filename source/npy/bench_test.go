@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRead reads random rows, which are in the page cache, with 2 goroutines: bare is pread into a reused buffer, which nothing can be faster than.
+// BenchmarkRead reads random rows in the page cache with 2 goroutines. bare is pread into a reused
+// buffer, the fastest possible read.
 func BenchmarkRead(b *testing.B) {
 	for _, size := range []int{4 << 10, 150_528} {
 		rows := (256 << 20) / size

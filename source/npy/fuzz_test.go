@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Ensure that no bytes make the parsers panic or run away, and that what they accept is consistent.
+// Ensure that no bytes make the parsers panic or run without end, and that accepted headers are
+// consistent.
 func FuzzHeader(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.npy")
 	if err != nil || len(files) == 0 {
@@ -45,7 +46,8 @@ func FuzzHeader(f *testing.F) {
 
 // Ensure that any text is a literal or an error.
 func FuzzLiteral(f *testing.F) {
-	for _, text := range []string{"{'a': (1, 2L, -3), \"b\": [True, False, None]}", "()", "(1,)", "((1))", "'\\''", "{", "[[[[", "-"} {
+	for _, text := range []string{"{'a': (1, 2L, -3), \"b\": [True, False, None]}", "()", "(1,)", "((1))", "'\\''",
+		"{", "[[[[", "-"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -21,7 +21,7 @@ type golden struct {
 	File  string
 	DType string
 	Row   []uint64
-	Rows  []string // the bytes of each, in hex
+	Rows  []string // bytes of each, in hex
 }
 
 func readGolden(t *testing.T, folder string) (all []golden) {
@@ -51,7 +51,7 @@ func (g golden) want(t *testing.T) (rows [][]byte) {
 	return rows
 }
 
-// python finds one that has numpy: that of the project, then the system's. "": there is none.
+// python returns a Python with numpy: the project's, else the system's; "" if there is none.
 func python() string {
 	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -65,14 +65,14 @@ func python() string {
 	return ""
 }
 
-// file makes the bytes of a file of version 1.0 with a header of our own and so many bytes behind it.
+// file returns the bytes of a file of version 1.0 with the given header and body bytes after it.
 func file(header string, body int) []byte {
 	b := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
 	binary.LittleEndian.PutUint16(b[8:], uint16(len(header)))
 	return append(append(b, header...), make([]byte, body)...)
 }
 
-// dict is a header as numpy writes it.
+// dict returns a header as numpy writes it.
 func dict(descr, order, shape string) string {
 	return fmt.Sprintf("{'descr': %s, 'fortran_order': %s, 'shape': %s, }\n", descr, order, shape)
 }

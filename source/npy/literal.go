@@ -5,14 +5,16 @@ import (
 	"strconv"
 )
 
-// A header is a Python literal. What of Python it may be made of: dicts, tuples, lists, strings, whole numbers, True, False and None.
+// A header is a Python literal of these parts only: dicts, tuples, lists, strings, whole numbers,
+// True, False and None.
 type (
 	dict  map[string]any
 	tuple []any
 	list  []any
 )
 
-// deepest is how far literals may lie in one another: arrays of plain numbers need 2, structured types a few more.
+// deepest is the deepest nesting of literals: arrays of plain numbers need 2, structured types a
+// few more.
 const deepest = 16
 
 // literal parses one Python literal. Values are dict, tuple, list, string, int64, bool and nil.
@@ -33,7 +35,7 @@ type parser struct {
 	at   int
 }
 
-// fail says what was expected where.
+// fail says what the parser expected, and where.
 func (p *parser) fail(expected string) error {
 	if p.at >= len(p.text) {
 		return fmt.Errorf("it ends where %s should be", expected)
@@ -41,7 +43,7 @@ func (p *parser) fail(expected string) error {
 	return fmt.Errorf("%q at character %d, where %s should be", p.text[p.at:min(p.at+12, len(p.text))], p.at, expected)
 }
 
-// next returns the next character that is no white space, without taking it; 0 at the end.
+// next returns the next character that is no white space, without consuming it; 0 at the end.
 func (p *parser) next() byte {
 	for p.at < len(p.text) {
 		switch c := p.text[p.at]; c {
@@ -56,7 +58,7 @@ func (p *parser) next() byte {
 
 func (p *parser) value(depth int) (any, error) {
 	if depth > deepest {
-		return nil, fmt.Errorf("literals lie more than %d deep in one another", deepest)
+		return nil, fmt.Errorf("literals are nested more than %d deep", deepest)
 	}
 	switch c := p.next(); {
 	case c == '{':
@@ -64,7 +66,7 @@ func (p *parser) value(depth int) (any, error) {
 	case c == '(':
 		items, comma, err := p.items(')', depth)
 		if err == nil && len(items) == 1 && !comma {
-			return items[0], nil // brackets around a value
+			return items[0], nil // parentheses around a value
 		}
 		return tuple(items), err
 	case c == '[':
@@ -91,7 +93,7 @@ func (p *parser) value(depth int) (any, error) {
 	return nil, p.fail("a value")
 }
 
-// items parses values up to a closing bracket, and says whether the last one had a comma behind it.
+// items parses values up to a closing bracket, and says whether a comma follows the last one.
 func (p *parser) items(end byte, depth int) (items []any, comma bool, err error) {
 	p.at++
 	for p.next() != end {
@@ -144,7 +146,8 @@ func (p *parser) dict(depth int) (dict, error) {
 	return d, nil
 }
 
-// string parses a string without reading what a backslash means: none that we compare has one.
+// string parses a string. It does not decode backslashes, because no string that we compare has
+// one.
 func (p *parser) string(quote byte) (string, error) {
 	p.at++
 	for start := p.at; p.at < len(p.text); p.at++ {
@@ -171,7 +174,7 @@ func (p *parser) number() (int64, error) {
 		p.at = start
 		return 0, p.fail("a whole number of 64 bits")
 	}
-	if p.at < len(p.text) && p.text[p.at] == 'L' { // long integers as Python 2 wrote them
+	if p.at < len(p.text) && p.text[p.at] == 'L' { // a long integer as Python 2 wrote it
 		p.at++
 	}
 	return n, nil

@@ -1,5 +1,6 @@
-// Package npy reads the rows of a .npy array: sample i is x[i], one field named data. Arrays of numbers in C order, little-endian; the rest is refused with the
-// line of numpy that converts it, and nothing is ever unpickled.
+// Package npy reads the rows of a .npy array: sample i is x[i], in one field named data. It reads
+// arrays of numbers in C order, little-endian. Errors for other arrays have the line of numpy that
+// converts them. It never unpickles.
 package npy
 
 import (
@@ -44,7 +45,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	return r, nil
 }
 
-// read reads the header of an open file, which the result owns.
+// read reads the header of an open file. The result owns the file.
 func read(ctx context.Context, f *source.File) (*rows, error) {
 	invalid := func(err error) error { return fmt.Errorf("%w: %s %w", source.ErrInvalid, f.Path, err) }
 	b := make([]byte, min(f.Stamp.Bytes, prefixMax))
@@ -71,8 +72,10 @@ func read(ctx context.Context, f *source.File) (*rows, error) {
 	if n > math.MaxInt {
 		return nil, invalid(fmt.Errorf("has %d rows", n))
 	}
-	return &rows{source.Rows{File: f, Offset: int64(h.bytes), About: source.Info{Kind: kind, Samples: int(n), Schema: schema,
-		Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes), source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp})}}}, nil
+	return &rows{source.Rows{File: f, Offset: int64(h.bytes),
+		About: source.Info{Kind: kind, Samples: int(n), Schema: schema,
+			Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes),
+				source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp})}}}, nil
 }
 
 func (r *rows) Where(i int) string {

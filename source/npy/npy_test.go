@@ -28,16 +28,17 @@ func TestSuite(t *testing.T) {
 				if err := os.WriteFile(path, data, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				return sourcetest.Fixture{Open: func(*testing.T) (source.Source, error) { return open(path) }, Want: g.want(t), Files: []string{path}}
+				return sourcetest.Fixture{Open: func(*testing.T) (source.Source, error) { return open(path) }, Want: g.want(t),
+					Files: []string{path}}
 			})
 		})
 	}
 }
 
-// Ensure that every golden file has the dtype, the shape and the bytes that numpy gave it.
+// Ensure that each golden file has the dtype, the shape and the bytes that numpy gave it.
 func TestGolden(t *testing.T) { checkGolden(t, "testdata") }
 
-// The same with files that the numpy at hand writes now, of other bytes.
+// The same with files of other bytes that the installed numpy writes.
 func TestNumpy(t *testing.T) {
 	py := python()
 	if py == "" {
@@ -59,7 +60,8 @@ func checkGolden(t *testing.T, folder string) {
 		}
 		info, want := s.Info(), g.want(t)
 		f := info.Schema.Fields[0]
-		if info.Samples != len(want) || info.Schema.Variable || len(info.Schema.Fields) != 1 || f.Name != "data" || f.DType.String() != g.DType || !slices.Equal(f.Dims, g.Row) {
+		if info.Samples != len(want) || info.Schema.Variable || len(info.Schema.Fields) != 1 || f.Name != "data" ||
+			f.DType.String() != g.DType || !slices.Equal(f.Dims, g.Row) {
 			t.Errorf("%s: %d samples of %+v; want %d of %s %v", g.File, info.Samples, info.Schema, len(want), g.DType, g.Row)
 		}
 		for i, row := range want {
@@ -72,7 +74,7 @@ func checkGolden(t *testing.T, folder string) {
 	}
 }
 
-// Headers that numpy reads and does not write itself.
+// Headers that numpy reads but does not write.
 func TestAccepts(t *testing.T) {
 	for name, c := range map[string]struct {
 		header string
@@ -103,17 +105,19 @@ func TestRefuses(t *testing.T) {
 		file []byte
 		want string // part of the message
 	}{
-		"empty":             {nil, "is no .npy file"},
-		"a zip":             {[]byte("PK\x03\x04 and more than twelve bytes"), "is it an .npz"},
-		"magic only":        {[]byte("\x93NUMPY\x01\x00"), "is cut off: it has 8 bytes"},
-		"version":           {append([]byte("\x93NUMPY\x04\x00"), file(good, 24)[8:]...), "has version 4.0 of the format; 1.0, 2.0 and 3.0"},
-		"minor version":     {append([]byte("\x93NUMPY\x01\x01"), file(good, 24)[8:]...), "has version 1.1"},
-		"huge header":       {[]byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{'descr"), "header of 4294967295 bytes"},
-		"header cut off":    {file(good, 0)[:40], "its header ends at"},
-		"truncated":         {file(good, 23), "is cut off, 1 bytes are missing: shape [3 2] of float32 takes 24 bytes"},
-		"trailing":          {file(good, 25), "has 1 bytes too many"},
-		"big-endian":        {file(dict("'>f4'", "False", "(3, 2)"), 24), `big-endian (>f4); convert it: x = numpy.load(path); numpy.save(out, x.astype(x.dtype.newbyteorder("<")))`},
-		"Fortran order":     {file(dict("'<f4'", "True", "(3, 2)"), 24), "numpy.save(out, numpy.ascontiguousarray(numpy.load(path)))"},
+		"empty":      {nil, "is no .npy file"},
+		"a zip":      {[]byte("PK\x03\x04 and more than twelve bytes"), "is it an .npz"},
+		"magic only": {[]byte("\x93NUMPY\x01\x00"), "is cut off: it has 8 bytes"},
+		"version": {append([]byte("\x93NUMPY\x04\x00"), file(good, 24)[8:]...),
+			"has version 4.0 of the format; 1.0, 2.0 and 3.0"},
+		"minor version":  {append([]byte("\x93NUMPY\x01\x01"), file(good, 24)[8:]...), "has version 1.1"},
+		"huge header":    {[]byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{'descr"), "header of 4294967295 bytes"},
+		"header cut off": {file(good, 0)[:40], "its header ends at"},
+		"truncated":      {file(good, 23), "is cut off, 1 bytes are missing: shape [3 2] of float32 takes 24 bytes"},
+		"trailing":       {file(good, 25), "has 1 bytes too many"},
+		"big-endian":     {file(dict("'>f4'", "False", "(3, 2)"), 24), `big-endian (>f4); convert it: x = numpy.load(path); numpy.save(out, x.astype(x.dtype.newbyteorder("<")))`},
+		"Fortran order": {file(dict("'<f4'", "True", "(3, 2)"), 24),
+			"numpy.save(out, numpy.ascontiguousarray(numpy.load(path)))"},
 		"objects":           {file(dict("'|O'", "False", "(3,)"), 24), "pickled"},
 		"a single item":     {file(dict("'<f4'", "False", "()"), 4), "numpy.atleast_1d"},
 		"fields":            {file(dict("[('a', '<f4'), ('b', '<i8', (2,))]", "False", "(3,)"), 60), `numpy.load(path)["name"]`},
@@ -137,16 +141,18 @@ func TestRefuses(t *testing.T) {
 		"no tuple":          {file(dict("'<f4'", "False", "(3)"), 12), "shape is 3, not a tuple"},
 		"a list":            {file(dict("'<f4'", "False", "[3]"), 12), "not a tuple"},
 		"order is a number": {file(dict("'<f4'", "1", "(3,)"), 12), "fortran_order is 1"},
-		"key missing":       {file("{'descr': '<f4', 'shape': (3,)}", 12), "want a dict of descr, fortran_order and shape"},
-		"key too many":      {file("{'descr': '<f4', 'shape': (3,), 'fortran_order': False, 'x': 1}", 12), "want a dict"},
-		"key twice":         {file("{'descr': '<f4', 'shape': (3,), 'descr': '<f4'}", 12), `the key "descr" twice`},
-		"code":              {file("__import__('os').system('true')", 12), "where a value should be"},
-		"more behind":       {file(good+"1", 24), "nothing more should be"},
-		"open bracket":      {file("{'descr': '<f4', 'shape': (3,", 12), "it ends where"},
-		"open string":       {file("{'descr': '<f4", 12), "the end of a string"},
-		"too deep":          {file("{'descr': "+strings.Repeat("(", 30)+strings.Repeat(")", 30)+"}", 12), "16 deep"},
-		"no comma":          {file("{'descr': '<f4' 'shape': (3,)}", 12), "a comma or }"},
-		"too many dims":     {file(dict("'<f4'", "False", "(3, 1, 1, 1, 1, 1, 1, 1, 1, 1)"), 12), "has 9 dimensions, more than 8"},
+		"key missing": {file("{'descr': '<f4', 'shape': (3,)}", 12),
+			"expected a dict of descr, fortran_order and shape"},
+		"key too many":  {file("{'descr': '<f4', 'shape': (3,), 'fortran_order': False, 'x': 1}", 12), "expected a dict"},
+		"key twice":     {file("{'descr': '<f4', 'shape': (3,), 'descr': '<f4'}", 12), `the key "descr" twice`},
+		"code":          {file("__import__('os').system('true')", 12), "where a value should be"},
+		"more after it": {file(good+"1", 24), "nothing more should be"},
+		"open bracket":  {file("{'descr': '<f4', 'shape': (3,", 12), "it ends where"},
+		"open string":   {file("{'descr': '<f4", 12), "the end of a string"},
+		"too deep":      {file("{'descr': "+strings.Repeat("(", 30)+strings.Repeat(")", 30)+"}", 12), "16 deep"},
+		"no comma":      {file("{'descr': '<f4' 'shape': (3,)}", 12), "a comma or }"},
+		"too many dims": {file(dict("'<f4'", "False", "(3, 1, 1, 1, 1, 1, 1, 1, 1, 1)"), 12),
+			"has 9 dimensions, more than 8"},
 	} {
 		path := filepath.Join(t.TempDir(), "x.npy")
 		if err := os.WriteFile(path, c.file, 0o600); err != nil {
@@ -156,7 +162,8 @@ func TestRefuses(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
-		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
@@ -174,15 +181,16 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The lines that the messages give are lines of numpy that work.
+// The lines of numpy in the errors work.
 func TestConversions(t *testing.T) {
 	py := python()
 	if py == "" {
 		t.Skip("no python with numpy")
 	}
 	for name, c := range map[string]struct{ make, convert string }{
-		"big-endian":    {"numpy.arange(6, dtype='>f4').reshape(3, 2)", `x = numpy.load(path); numpy.save(out, x.astype(x.dtype.newbyteorder("<")))`},
-		"Fortran order": {"numpy.asfortranarray(numpy.arange(6.).reshape(3, 2))", "numpy.save(out, numpy.ascontiguousarray(numpy.load(path)))"},
+		"big-endian": {"numpy.arange(6, dtype='>f4').reshape(3, 2)", `x = numpy.load(path); numpy.save(out, x.astype(x.dtype.newbyteorder("<")))`},
+		"Fortran order": {"numpy.asfortranarray(numpy.arange(6.).reshape(3, 2))",
+			"numpy.save(out, numpy.ascontiguousarray(numpy.load(path)))"},
 		"fields":        {"numpy.zeros(3, [('name', '<f4'), ('b', '<i8')])", `numpy.save(out, numpy.load(path)["name"])`},
 		"times":         {"numpy.zeros(3, 'M8[ns]')", "numpy.save(out, numpy.load(path).view(numpy.int64))"},
 		"a single item": {"numpy.float32(3)", "x = numpy.load(path); numpy.save(out, numpy.atleast_1d(x))"},

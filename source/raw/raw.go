@@ -14,12 +14,13 @@ import (
 const kind = "raw"
 
 // Kind is in the list of package kinds.
-var Kind = source.Kind{Name: kind, Doc: "fixed-size records in a file: path, shape and dtype, or sample_bytes", Open: open}
+var Kind = source.Kind{Name: kind, Doc: "fixed-size records in a file: path, shape and dtype, or sample_bytes",
+	Open: open}
 
 // settings are the keys of this kind.
 type settings struct {
 	Path        string `key:"path"`
-	SampleBytes int    `key:"sample_bytes"` // of a record, instead of shape and dtype
+	SampleBytes int    `key:"sample_bytes"` // bytes of a record, instead of shape and dtype
 	Shape       []int  `key:"shape"`
 	DType       string `key:"dtype"`  // default uint8
 	Offset      int64  `key:"offset"` // bytes before the first record
@@ -43,11 +44,15 @@ func open(_ context.Context, s source.Settings) (source.Source, error) {
 	bytes, body := int64(schema.SampleBytes), f.Stamp.Bytes-o.Offset
 	if o.Offset < 0 || body < bytes || body%bytes != 0 {
 		f.Close()
-		return nil, fmt.Errorf("%w: %s has %d bytes, which is not a whole number of records of %d bytes behind the first %d; check shape, dtype and offset", source.ErrInvalid,
+		return nil, fmt.Errorf("%w: %s has %d bytes, which is not a whole number of records of %d bytes after the "+
+			"first %d; check shape, dtype and offset",
+			source.ErrInvalid,
 			o.Path, f.Stamp.Bytes, bytes, o.Offset)
 	}
-	return &records{source.Rows{File: f, Offset: o.Offset, About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema,
-		Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType), source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}}}, nil
+	return &records{source.Rows{File: f, Offset: o.Offset,
+		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema,
+			Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
+				source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}}}, nil
 }
 
 func (o *settings) schema() (shm.Schema, error) {
@@ -56,9 +61,10 @@ func (o *settings) schema() (shm.Schema, error) {
 	case o.Path == "":
 		return shm.Schema{}, fmt.Errorf("%w: no path", source.ErrInvalid)
 	case (o.SampleBytes != 0) == (o.Shape != nil):
-		return shm.Schema{}, fmt.Errorf("%w: give sample_bytes or shape, one of them", source.ErrInvalid)
+		return shm.Schema{}, fmt.Errorf("%w: give either sample_bytes or shape", source.ErrInvalid)
 	case o.Shape != nil && len(o.Shape) == 0:
-		return shm.Schema{}, fmt.Errorf("%w: shape is empty; write one such as [3, 224, 224], or [1] for a single item", source.ErrInvalid)
+		return shm.Schema{}, fmt.Errorf("%w: shape is empty; write one such as [3, 224, 224], or [1] for a single item",
+			source.ErrInvalid)
 	case o.SampleBytes < 0:
 		return shm.Schema{}, fmt.Errorf("%w: sample_bytes is %d", source.ErrInvalid, o.SampleBytes)
 	case o.SampleBytes > 0 && o.DType != "":

@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// write makes a file of n records of some bytes each behind a head, and returns the records.
+// write makes a file of n records of size bytes each after a head, and returns the records.
 func write(t *testing.T, path string, head, n, size int) (records [][]byte) {
 	t.Helper()
 	data := bytes.Repeat([]byte{0xEE}, head)
@@ -34,9 +34,9 @@ func write(t *testing.T, path string, head, n, size int) (records [][]byte) {
 
 func TestSuite(t *testing.T) {
 	for name, settings := range map[string]source.Settings{
-		"plain bytes":     {"sample_bytes": 24},
-		"an array each":   {"shape": []int{2, 3}, "dtype": "float32"},
-		"behind a header": {"sample_bytes": 24, "offset": 100},
+		"plain bytes":    {"sample_bytes": 24},
+		"an array each":  {"shape": []int{2, 3}, "dtype": "float32"},
+		"after a header": {"sample_bytes": 24, "offset": 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
@@ -63,17 +63,19 @@ func TestRefuses(t *testing.T) {
 		settings source.Settings
 		want     string // part of the message
 	}{
-		"no path":       {source.Settings{"sample_bytes": 10}, "no path"},
-		"no size":       {source.Settings{"path": path}, "give sample_bytes or shape"},
-		"two sizes":     {source.Settings{"path": path, "sample_bytes": 10, "shape": []int{10}}, "give sample_bytes or shape"},
-		"a rest":        {source.Settings{"path": path, "sample_bytes": 7}, "30 bytes, which is not a whole number of records of 7"},
+		"no path": {source.Settings{"sample_bytes": 10}, "no path"},
+		"no size": {source.Settings{"path": path}, "give either sample_bytes or shape"},
+		"two sizes": {source.Settings{"path": path, "sample_bytes": 10, "shape": []int{10}},
+			"give either sample_bytes or shape"},
+		"a rest": {source.Settings{"path": path, "sample_bytes": 7},
+			"30 bytes, which is not a whole number of records of 7"},
 		"negative":      {source.Settings{"path": path, "sample_bytes": -1}, "sample_bytes is -1"},
 		"empty shape":   {source.Settings{"path": path, "shape": []int{0}}, "below 1"},
 		"unknown dtype": {source.Settings{"path": path, "shape": []int{5}, "dtype": "float33"}, "float33"},
 		"unknown key":   {source.Settings{"path": path, "sample_bytes": 10, "ofset": 3}, `unknown key "ofset"; known are: dtype, offset, path, sample_bytes, shape`},
 		"wrong type":    {source.Settings{"path": path, "sample_bytes": "ten"}, "sample_bytes"},
 		"a folder":      {source.Settings{"path": filepath.Dir(path), "sample_bytes": 10}, "not a regular file"},
-		"far offset":    {source.Settings{"path": path, "sample_bytes": 10, "offset": 30}, "behind the first 30"},
+		"far offset":    {source.Settings{"path": path, "sample_bytes": 10, "offset": 30}, "after the first 30"},
 	} {
 		s, err := raw.Kind.Open(context.Background(), c.settings)
 		if err == nil {

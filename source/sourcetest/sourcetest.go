@@ -1,4 +1,4 @@
-// Package sourcetest is the suite that every kind of source passes.
+// Package sourcetest is the test suite for all kinds of source.
 package sourcetest
 
 import (
@@ -20,21 +20,24 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Fixture is a dataset on disk and what it must read as.
+// Fixture is a dataset on disk, and its expected samples.
 type Fixture struct {
-	// Open opens a new source over it.
+	// Open opens a new source for it.
 	Open func(t *testing.T) (source.Source, error)
-	// Want are the samples, as Read gives them. At least 3, so that order shows.
+	// Want are the samples that Read must return: at least 3, so that a wrong order shows.
 	Want [][]byte
-	// Files are the files that the data of sample 0 is read from. The suite rewrites, truncates and removes them.
+	// Files are the files that the data of sample 0 is read from. The suite rewrites, truncates and
+	// removes them.
 	Files []string
-	// Damage changes bytes of sample 0 but neither size nor time of its file, where the format would notice: Read must return ErrCorrupt. nil: it has no checksums.
+	// Damage changes bytes of sample 0, but neither size nor time of its file. Read must then
+	// return ErrCorrupt. nil: the format has no checksums.
 	Damage func(t *testing.T)
-	// Late says that files are looked at when they are read, not when the source is opened: a touched file keeps its fingerprint, and is refused.
+	// Late says that the source checks files when it reads them, not when it opens. A changed file
+	// then keeps the fingerprint, and Read refuses it.
 	Late bool
 }
 
-// Run runs the suite. fixture makes a new one, in a folder of its own, each time it is called.
+// Run runs the suite. Each call of fixture makes a new Fixture in its own folder.
 func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 	tests := []struct {
 		name string
@@ -58,7 +61,7 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			t.Cleanup(func() { goleak.VerifyNone(t, before) }) // the last to run: behind the Close of sources
+			t.Cleanup(func() { goleak.VerifyNone(t, before) }) // runs last: after the Close of sources
 			test.test(t, fixture(t))
 		})
 	}
@@ -74,7 +77,7 @@ func open(t *testing.T, f Fixture) source.Source {
 	return s
 }
 
-// read reads a sample into a buffer with a guard behind it.
+// read reads a sample into a buffer with a guard after it.
 func read(s source.Source, i int) ([]byte, error) {
 	n, err := s.Size(i)
 	if err != nil {
@@ -86,7 +89,7 @@ func read(s source.Source, i int) ([]byte, error) {
 		return nil, err
 	}
 	if got != n || !bytes.Equal(buffer[n:], bytes.Repeat([]byte{0xA5}, 16)) {
-		return nil, fmt.Errorf("size %d, read %d, or bytes behind the buffer were written", n, got)
+		return nil, fmt.Errorf("size %d, read %d, or bytes after the buffer were written", n, got)
 	}
 	return buffer[:n], nil
 }
@@ -106,7 +109,7 @@ func readsAll(t *testing.T, f Fixture) {
 	}
 	s := open(t, f)
 	wantAll(t, s, f)
-	large := make([]byte, 1<<20) // a buffer that is larger than the sample is no mistake
+	large := make([]byte, 1<<20) // a buffer larger than the sample is allowed
 	if n, err := s.Read(context.Background(), 1, large); err != nil || !bytes.Equal(large[:n], f.Want[1]) {
 		t.Errorf("into a larger buffer: %d bytes, %v", n, err)
 	}
@@ -115,7 +118,8 @@ func readsAll(t *testing.T, f Fixture) {
 func describes(t *testing.T, f Fixture) {
 	s := open(t, f)
 	info := s.Info()
-	if info.Kind == "" || info.Samples != len(f.Want) || len(info.Fingerprint) == 0 || len(info.Fingerprint) > 64 || len(info.Schema.Fields) == 0 {
+	if info.Kind == "" || info.Samples != len(f.Want) || len(info.Fingerprint) == 0 ||
+		len(info.Fingerprint) > 64 || len(info.Schema.Fields) == 0 {
 		t.Fatalf("%+v for %d samples", info, len(f.Want))
 	}
 	if !info.Schema.Variable && info.Schema.SampleBytes == 0 {
@@ -123,17 +127,18 @@ func describes(t *testing.T, f Fixture) {
 	}
 	for i, want := range f.Want {
 		if _, err := info.Schema.Split(want); err != nil {
-			t.Errorf("sample %d is none of its schema: %v", i, err)
+			t.Errorf("sample %d does not fit its schema: %v", i, err)
 		}
 		if largest := info.Schema.SampleBytes; largest != 0 && uint64(len(want)) > largest {
-			t.Errorf("sample %d has %d bytes, the largest is said to have %d", i, len(want), largest)
+			t.Errorf("sample %d has %d bytes, the schema says at most %d", i, len(want), largest)
 		}
-		if where := s.Where(i); !slices.ContainsFunc(f.Files, func(file string) bool { return i != 0 || strings.Contains(where, file) }) || where == "" {
+		if where := s.Where(i); !slices.ContainsFunc(f.Files,
+			func(file string) bool { return i != 0 || strings.Contains(where, file) }) || where == "" {
 			t.Errorf("sample %d is %q, in none of the files %q", i, where, f.Files)
 		}
 	}
 	if s.Where(-1) != "" || s.Where(len(f.Want)) != "" {
-		t.Error("an index that is none comes from somewhere")
+		t.Error("Where of an invalid index is not empty")
 	}
 }
 
@@ -152,7 +157,7 @@ func fingerprint(t *testing.T, f Fixture) {
 	}
 }
 
-// touch moves a file's time of modification.
+// touch changes a file's time of modification.
 func touch(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Chtimes(path, time.Time{}, time.Now().Add(3*time.Second)); err != nil {
@@ -192,7 +197,7 @@ func cancelled(t *testing.T, f Fixture) {
 	if _, err := s.Read(ctx, 0, make([]byte, 1<<20)); !errors.Is(err, cause) {
 		t.Errorf("%v, want the cause of the context", err)
 	}
-	wantAll(t, s, f) // and nothing else is wrong with it
+	wantAll(t, s, f) // and the source still works
 }
 
 func concurrent(t *testing.T, f Fixture) {
@@ -224,7 +229,7 @@ func closed(t *testing.T, f Fixture) {
 		t.Errorf("read: %v", err)
 	}
 	if info := s.Info(); info.Samples != len(f.Want) {
-		t.Errorf("a closed source forgot what it was: %+v", info)
+		t.Errorf("a closed source has another Info: %+v", info)
 	}
 }
 
@@ -252,7 +257,7 @@ func closedWhileReading(t *testing.T, f Fixture) {
 	readers.Wait()
 }
 
-// An answer must be the old bytes (of a file that was replaced, not rewritten) or ErrChanged: never other bytes.
+// wantChanged checks that a read returns ErrChanged, never other bytes.
 func wantChanged(t *testing.T, s source.Source, f Fixture) {
 	t.Helper()
 	if got, err := read(s, 0); !errors.Is(err, source.ErrChanged) {
@@ -298,7 +303,7 @@ func truncatedFile(t *testing.T, f Fixture) {
 	wantChanged(t, s, f)
 }
 
-// rewrite changes a file in place, as an editor that does not care would, and makes sure that its time moves.
+// rewrite writes to a file in place and changes its time.
 func rewrite(t *testing.T, path string, data []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -312,7 +317,8 @@ func rewrite(t *testing.T, path string, data []byte) {
 	touch(t, path)
 }
 
-// A file that is gone: what is open reads on, what is not is an error with its name; never a hang, never other bytes.
+// After the removal of its files a source may read from open files or return an error with the
+// name. It must not hang or return other bytes.
 func removedFile(t *testing.T, f Fixture) {
 	s := open(t, f)
 	for _, path := range f.Files {
@@ -331,7 +337,7 @@ func removedFile(t *testing.T, f Fixture) {
 
 func damagedFile(t *testing.T, f Fixture) {
 	if f.Damage == nil {
-		return // this kind of source keeps no checksums: there is nothing to find damage by
+		return // without checksums this kind cannot detect damage
 	}
 	s := open(t, f)
 	f.Damage(t)

@@ -14,13 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRead reads samples in random order from the page cache, with one goroutine, beside bare preads of the same bytes: one a member, into a reused buffer.
+// BenchmarkRead reads samples in random order from the page cache with one goroutine, beside bare
+// preads of the same bytes: one a member, into a reused buffer.
 func BenchmarkRead(b *testing.B) {
 	for _, size := range []int{200, 15 << 10, 150528} {
 		samples := min(2000, 64<<20/size)
 		var members []one
 		for i := range samples {
-			members = append(members, one{name: fmt.Sprintf("%06d.jpg", i), data: bytesOf(i, size)}, one{name: fmt.Sprintf("%06d.cls", i), data: cls(i)})
+			members = append(members, one{name: fmt.Sprintf("%06d.jpg", i), data: bytesOf(i, size)},
+				one{name: fmt.Sprintf("%06d.cls", i), data: cls(i)})
 		}
 		path := writeFile(b, filepath.Join(b.TempDir(), "s.tar"), archive(b, stdtar.FormatUnknown, members...))
 		padded := (size + 511) / 512 * 512

@@ -9,7 +9,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// mostPaths is how many paths one pattern may stand for: a slip such as {0..999999999} must not take all memory.
+// mostPaths is the most paths of one pattern: a mistake such as {0..999999999} must not use up the
+// memory.
 const mostPaths = 1 << 20
 
 var (
@@ -17,10 +18,12 @@ var (
 	letters = regexp.MustCompile(`^([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$`)
 )
 
-const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" // what a range of letters counts through
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" // the order of letters in a range
 
-// expandBraces returns what a pattern stands for, as a shell and webdataset read it: {a,b}, {000..012} (of equal width where a number begins with 0), {0..10..2}, {a..f},
-// one in another; a backslash takes the meaning from what follows. ErrInvalid when braces do not match, or when it stands for more than mostPaths.
+// expandBraces returns the paths of a pattern, like a shell and webdataset: {a,b}, {000..012} (with
+// equal width if a number begins with 0), {0..10..2}, {a..f}, nested ones. A backslash makes the
+// next character literal. It returns ErrInvalid when braces do not match, or when there are more
+// than mostPaths.
 func expandBraces(pattern string) ([]string, error) {
 	all, err := expand(pattern)
 	if err != nil {
@@ -32,7 +35,7 @@ func expandBraces(pattern string) ([]string, error) {
 	return all, nil
 }
 
-// expand is expandBraces with the backslashes left in.
+// expand is expandBraces, but keeps the backslashes.
 func expand(pattern string) ([]string, error) {
 	all := []string{""}
 	literal, depth, begin := 0, 0, 0
@@ -68,10 +71,10 @@ func expand(pattern string) ([]string, error) {
 	return product(all, pattern[literal:], []string{""})
 }
 
-// product appends to each head the middle and each tail, the last changing fastest.
+// product returns head + middle + tail for all heads and tails. The tail changes fastest.
 func product(heads []string, middle string, tails []string) ([]string, error) {
 	if len(heads)*len(tails) > mostPaths {
-		return nil, fmt.Errorf("stands for more than %d paths", mostPaths)
+		return nil, fmt.Errorf("the pattern has more than %d paths", mostPaths)
 	}
 	all := make([]string, 0, len(heads)*len(tails))
 	for _, head := range heads {
@@ -82,7 +85,7 @@ func product(heads []string, middle string, tails []string) ([]string, error) {
 	return all, nil
 }
 
-// alternatives returns what the inside of a pair of braces stands for.
+// alternatives returns the texts for the inside of a pair of braces.
 func alternatives(inside string) ([]string, error) {
 	if m := numbers.FindStringSubmatch(inside); m != nil {
 		return numberRange(m[1], m[2], m[3])
@@ -98,11 +101,11 @@ func alternatives(inside string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(parts) == 1 { // {x} is no choice: it stays as it is
+		if len(parts) == 1 { // {x} is no choice: it stays
 			return product([]string{"{"}, "", appendAll(some, "}"))
 		}
 		if all = append(all, some...); len(all) > mostPaths {
-			return nil, fmt.Errorf("stands for more than %d paths", mostPaths)
+			return nil, fmt.Errorf("the pattern has more than %d paths", mostPaths)
 		}
 	}
 	return all, nil
@@ -115,7 +118,7 @@ func appendAll(texts []string, end string) []string {
 	return texts
 }
 
-// numberRange counts from one number to another, with zeros in front where one of them has such.
+// numberRange counts from one number to another, with leading zeros if one of them has some.
 func numberRange(from, to, step string) ([]string, error) {
 	width := 0
 	for _, s := range []string{from, to} {
@@ -134,7 +137,7 @@ func numberRange(from, to, step string) ([]string, error) {
 	return steps(first, last, step, func(k int) string { return fmt.Sprintf("%0*d", width, k) })
 }
 
-// steps are the texts of the numbers from first to last, upwards or downwards.
+// steps returns the texts of the numbers from first to last, upwards or downwards.
 func steps(first, last int, step string, text func(int) string) ([]string, error) {
 	by := 1
 	if step != "" {
@@ -149,7 +152,7 @@ func steps(first, last int, step string, text func(int) string) ([]string, error
 		distance, sign = -distance, -1
 	}
 	if distance/uint64(by) >= mostPaths {
-		return nil, fmt.Errorf("stands for more than %d paths", mostPaths)
+		return nil, fmt.Errorf("the pattern has more than %d paths", mostPaths)
 	}
 	all := make([]string, distance/uint64(by)+1)
 	for k := range all {
@@ -158,7 +161,7 @@ func steps(first, last int, step string, text func(int) string) ([]string, error
 	return all, nil
 }
 
-// splitCommas splits at the commas that are in no inner braces.
+// splitCommas splits at the commas outside inner braces.
 func splitCommas(text string) []string {
 	var parts []string
 	depth, begin := 0, 0
@@ -180,7 +183,7 @@ func splitCommas(text string) []string {
 	return append(parts, text[begin:])
 }
 
-// unescape takes the backslashes out, but one at the end.
+// unescape removes the backslashes, except one at the end.
 func unescape(text string) string {
 	if !strings.Contains(text, `\`) {
 		return text

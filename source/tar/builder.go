@@ -9,7 +9,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// builder collects the members of a shard, in their order, and makes its index of them.
+// builder collects the members of a shard in their order, and makes the index.
 type builder struct {
 	stamp                    source.Stamp
 	links, ignored, trailing uint64
@@ -22,14 +22,15 @@ type builder struct {
 
 	keyBlocks []uint64
 	keys      []byte
-	key       string // of the sample that is being collected
+	key       string // of the current sample
 }
 
 func newBuilder(stamp source.Stamp) *builder {
 	return &builder{stamp: stamp, numbers: map[string]int{}}
 }
 
-// add adds a member whose data lies at a multiple of blockBytes. ErrInvalid when it cannot be part of a sample.
+// add adds a member whose data lies at a multiple of blockBytes. It returns ErrInvalid for a member
+// that cannot be part of a sample.
 func (b *builder) add(name string, at, bytes int64) error {
 	key, field, ok := splitName(name)
 	if !ok || len(field) > 255 {
@@ -38,16 +39,20 @@ func (b *builder) add(name string, at, bytes int64) error {
 	}
 	switch {
 	case bytes > shm.MaxSampleBytes:
-		return fmt.Errorf("%w: member %q has %d bytes; a sample has at most %d", source.ErrInvalid, name, bytes, uint64(shm.MaxSampleBytes))
+		return fmt.Errorf("%w: member %q has %d bytes; a sample has at most %d", source.ErrInvalid, name, bytes,
+			uint64(shm.MaxSampleBytes))
 	case len(key) > mostKey:
 		return fmt.Errorf("%w: a member has a name of %d bytes", source.ErrInvalid, len(name))
 	case len(b.places) == mostMembers:
-		return fmt.Errorf("%w: more than %d members; make more shards, of some GB each", source.ErrInvalid, uint64(mostMembers))
+		return fmt.Errorf("%w: more than %d members; make more shards, of some GB each", source.ErrInvalid,
+			uint64(mostMembers))
 	}
 	number, known := b.numbers[field]
 	if !known {
 		if number = len(b.fields); number == mostFields {
-			return fmt.Errorf("%w: more than %d different fields, the last is %q of sample %q; is it one of webdataset's shards?", source.ErrInvalid, mostFields, field, key)
+			return fmt.Errorf("%w: more than %d different fields, the last is %q of sample %q; "+
+				"is it one of webdataset's shards?",
+				source.ErrInvalid, mostFields, field, key)
 		}
 		b.numbers[field] = number
 		b.fields = append(b.fields, field)
@@ -58,7 +63,9 @@ func (b *builder) add(name string, at, bytes int64) error {
 	}
 	for _, place := range b.places[b.starts[len(b.starts)-1]:] {
 		if int(place&(mostFields-1)) == number {
-			return fmt.Errorf("%w: sample %q has the field %q twice, the second time as member %q at %d; each name must be there once", source.ErrInvalid, key, field, name, at)
+			return fmt.Errorf("%w: sample %q has the field %q twice, the second time as member %q at %d; "+
+				"each name may occur once",
+				source.ErrInvalid, key, field, name, at)
 		}
 	}
 	b.places = append(b.places, uint64(at/blockBytes)<<fieldBits|uint64(number))
@@ -86,10 +93,12 @@ func (b *builder) begin(key string) {
 // encode returns the index file.
 func (b *builder) encode() []byte {
 	samples, members := uint64(len(b.starts)), uint64(len(b.places))
-	data := make([]byte, headerBytes, headerBytes+roundUp(4*(samples+1), 8)+8*members+roundUp(4*members, 8)+roundUp(b.names, 8)+8*keyBlocks(samples)+roundUp(uint64(len(b.keys)), 8))
+	data := make([]byte, headerBytes, headerBytes+roundUp(4*(samples+1), 8)+8*members+roundUp(4*members,
+		8)+roundUp(b.names, 8)+8*keyBlocks(samples)+roundUp(uint64(len(b.keys)), 8))
 	copy(data, indexMagic)
 	binary.LittleEndian.PutUint32(data[8:], indexVersion)
-	for at, n := range map[int]uint64{atBytes: uint64(b.stamp.Bytes), atModified: uint64(b.stamp.ModifiedNs), atSamples: samples, atMembers: members, atFields: uint64(len(b.fields)),
+	for at, n := range map[int]uint64{atBytes: uint64(b.stamp.Bytes), atModified: uint64(b.stamp.ModifiedNs),
+		atSamples: samples, atMembers: members, atFields: uint64(len(b.fields)),
 		atFieldBytes: b.names, atKeyBytes: uint64(len(b.keys)), atLinks: b.links, atIgnored: b.ignored, atTrailing: b.trailing} {
 		binary.LittleEndian.PutUint64(data[at:], n)
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// compressions are told by their first bytes, whatever the file is called.
+// compressions are recognised by their first bytes, not by the name of a file.
 var compressions = []struct {
 	name, magic, command string
-	suffixes             []string // of names, and what they become without the compression
+	suffixes             []string // of names; .tar replaces them in the name of the unpacked file
 }{
 	{"gzip", "\x1f\x8b", "gzip -dc", []string{".tar.gz", ".tgz", ".gz"}},
 	{"zstd", "\x28\xb5\x2f\xfd", "zstd -dc", []string{".tar.zst", ".tzst", ".zst"}},
@@ -22,8 +22,9 @@ var compressions = []struct {
 	{"compress", "\x1f\x9d", "gzip -dc", []string{".tar.Z", ".Z"}},
 }
 
-// refuseCompressed is ErrInvalid with the command that converts the file when head, its first bytes, are those of a compressed one: a sample in it cannot be read without
-// unpacking all before it.
+// refuseCompressed returns ErrInvalid, with the command that unpacks the file, if head has the
+// first bytes of a compressed file. A sample in such a file cannot be read without unpacking all
+// before it.
 func refuseCompressed(path string, head []byte) error {
 	for _, c := range compressions {
 		if !bytes.HasPrefix(head, []byte(c.magic)) {
@@ -36,16 +37,17 @@ func refuseCompressed(path string, head []byte) error {
 				break
 			}
 		}
-		if plain == path { // it hides what it is: a name of its own beside it
+		if plain == path { // the name does not show the compression: take another name
 			plain = strings.TrimSuffix(path, ".tar") + ".plain.tar"
 		}
-		return fmt.Errorf("%w: %s is compressed with %s, so that no sample can be read by itself; unpack it: %s %s > %s", source.ErrInvalid, path, c.name, c.command,
+		return fmt.Errorf("%w: %s is compressed with %s, so no sample can be read by itself; unpack it: %s %s > %s",
+			source.ErrInvalid, path, c.name, c.command,
 			shellQuote(path), shellQuote(plain))
 	}
 	return nil
 }
 
-// shellQuote makes a word of a path for a shell.
+// shellQuote quotes a path for a shell.
 func shellQuote(path string) string {
 	if strings.HasPrefix(path, "-") {
 		path = "." + string(filepath.Separator) + path

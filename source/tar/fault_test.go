@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	childPath    = "STOCACHED_TEST_TAR" // set: this process is a child, which opens that shard
+	childPath    = "STOCACHED_TEST_TAR" // set: this process is a child that opens that shard
 	faultSamples = 6000                 // enough for an index that is written in several pieces
 )
 
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child starts a process that opens a shard, with a fault.
+// child starts a process that opens a shard with a fault.
 func child(t *testing.T, path, fault string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -71,7 +71,7 @@ func faultShard(t *testing.T) string {
 	return shardOf(t, members...)
 }
 
-// wantWhole opens the shard, and wants all samples and this note.
+// wantWhole opens the shard and checks all samples and this note.
 func wantWhole(t *testing.T, path, name, text string) {
 	t.Helper()
 	s := mustOpen(t, source.Settings{"path": path})
@@ -86,13 +86,15 @@ func wantWhole(t *testing.T, path, name, text string) {
 	}
 }
 
-// A process killed at any step of keeping an index leaves the whole of it, or what nobody takes for one; the next one makes it, and nothing is left behind.
+// A process that is killed at any step of writing an index leaves a complete index, or one that no
+// reader accepts. The next process makes the index, and no other file is left.
 func TestKilledWhileKeepingAnIndex(t *testing.T) {
 	for _, old := range []bool{false, true} {
-		for point, whole := range map[string]bool{"index.locked": false, "index.part": false, "index.part@2": false, "index.synced": false, "index.renamed": true} {
+		for point, whole := range map[string]bool{"index.locked": false, "index.part": false, "index.part@2": false,
+			"index.synced": false, "index.renamed": true} {
 			t.Run(fmt.Sprintf("%s, an old index: %v", point, old), func(t *testing.T) {
 				path := faultShard(t)
-				if old { // of the shard before it was touched
+				if old { // of the shard before it was changed
 					mustOpen(t, source.Settings{"path": path})
 					later := time.Now().Add(time.Second)
 					if err := os.Chtimes(path, later, later); err != nil {
@@ -111,14 +113,15 @@ func TestKilledWhileKeepingAnIndex(t *testing.T) {
 				}
 				wantWhole(t, path, "indexes kept", "1")
 				if _, err := os.Stat(path + suffix + ".new"); err == nil {
-					t.Error("a half index was left behind")
+					t.Error("an incomplete index is left over")
 				}
 			})
 		}
 	}
 }
 
-// While one process writes an index, another one that needs it makes its own and keeps none; whichever comes to the end, the file is whole.
+// While one process writes an index, another one that needs it makes its own in memory. Whichever
+// ends last, the file is complete.
 func TestTwoKeepOneIndex(t *testing.T) {
 	for _, point := range []string{"index.locked", "index.part", "index.synced"} {
 		t.Run(point, func(t *testing.T) {
@@ -135,7 +138,8 @@ func TestTwoKeepOneIndex(t *testing.T) {
 			wantWhole(t, path, "indexes kept", "1")
 		})
 	}
-	// One that opened the other's file, and got its lock when that had become the index, must not write to it.
+	// A process that opened the file of another one, and gets the lock after that file has become
+	// the index, must not write to it.
 	path := faultShard(t)
 	first := child(t, path, "index.opened=stop")
 	wantStopped(t, first)
@@ -156,7 +160,7 @@ func TestTwoKeepOneIndex(t *testing.T) {
 	wantWhole(t, path, "indexes kept", "1")
 }
 
-// Every fault point of this package is one that a process dies or stops at.
+// At each fault point of this package a test kills or stops a process.
 func TestEveryFaultPointIsTested(t *testing.T) {
 	code, err := os.ReadFile("store.go")
 	if err != nil {
@@ -170,7 +174,7 @@ func TestEveryFaultPointIsTested(t *testing.T) {
 	for _, p := range points {
 		point, _, _ := strings.Cut(p, `"`)
 		if !strings.Contains(string(tests), point) {
-			t.Errorf("nobody dies at %s", point)
+			t.Errorf("no process dies at %s", point)
 		}
 	}
 	if len(points) != 5 {

@@ -9,14 +9,15 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// field is a field that samples are read with.
+// field is a field of the samples that are read.
 type field struct {
 	name   string   // the first of names
-	names  []string // in shards: the first of these that a sample has is taken
-	number bool     // a decimal number in text, read as int64
+	names  []string // names in shards: a sample's field is the first of these that it has
+	number bool     // a decimal number as text, read as int64
 }
 
-// wantedFields are those of the settings; of a first sample's own ones where they name none. ErrInvalid.
+// wantedFields returns the fields of the settings, or those of the first sample if the settings
+// name none. It returns ErrInvalid.
 func wantedFields(o *settings, first func() []string) ([]field, error) {
 	texts := o.Fields
 	if texts == nil {
@@ -26,14 +27,16 @@ func wantedFields(o *settings, first func() []string) ([]field, error) {
 	var fields []field
 	seen := map[string]bool{}
 	for _, text := range texts {
-		names := strings.Split(strings.ToLower(text), ";") // as webdataset's to_tuple("jpg;png", "cls")
+		names := strings.Split(strings.ToLower(text), ";") // like webdataset's to_tuple("jpg;png", "cls")
 		for k, name := range names {
 			name = strings.TrimPrefix(name, ".")
 			if name == "" {
-				return nil, fmt.Errorf("%w: fields: %q names none; a field is what follows the first dot of a member, such as jpg", source.ErrInvalid, text)
+				return nil, fmt.Errorf("%w: fields: %q has no name; a field is the text after the first dot of a "+
+					"member, such as jpg",
+					source.ErrInvalid, text)
 			}
 			if seen[name] {
-				return nil, fmt.Errorf("%w: fields: %q is there twice", source.ErrInvalid, name)
+				return nil, fmt.Errorf("%w: fields: %q occurs twice", source.ErrInvalid, name)
 			}
 			names[k], seen[name] = name, true
 		}
@@ -57,7 +60,7 @@ func fieldNames(fields []field) string {
 	return strings.Join(names, ", ")
 }
 
-// schemaOf lays the fields out: variable-size, but where all are numbers.
+// schemaOf returns the schema of the fields. It is variable-size unless all are numbers.
 func schemaOf(fields []field) (shm.Schema, error) {
 	var all []shm.Field
 	variable := false
@@ -71,7 +74,8 @@ func schemaOf(fields []field) (shm.Schema, error) {
 	}
 	schema, err := shm.NewSchema(all, variable)
 	if err != nil {
-		return schema, fmt.Errorf("%w: fields %s: %w; name those that are wanted in fields", source.ErrInvalid, fieldNames(fields), err)
+		return schema, fmt.Errorf("%w: fields %s: %w; name the fields to read in fields", source.ErrInvalid,
+			fieldNames(fields), err)
 	}
 	return schema, nil
 }

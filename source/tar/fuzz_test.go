@@ -14,7 +14,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Ensure that a shard of any bytes is refused, or read as archive/tar reads it from beginning to end. -fuzzminimizetime=10x finds more: the inputs are long.
+// Ensure that a shard of any bytes is refused, or read as archive/tar reads it from start to end.
+// -fuzzminimizetime=10x finds more, because inputs are long.
 func FuzzShard(f *testing.F) {
 	shards, err := filepath.Glob("testdata/*.tar")
 	if err != nil || len(shards) < 10 {
@@ -50,7 +51,8 @@ func FuzzShard(f *testing.F) {
 	})
 }
 
-// sumHeaders puts the right checksums into what looks like headers, so that what is behind the checksum is tested.
+// sumHeaders corrects the checksums of all headers, so that the code after the check of the
+// checksum is tested.
 func sumHeaders(data []byte) {
 	for ; len(data) >= blockBytes; data = data[blockBytes:] {
 		if !bytes.HasPrefix(data[257:], []byte("ustar")) {
@@ -65,7 +67,7 @@ func sumHeaders(data []byte) {
 	}
 }
 
-// wantSequential compares all samples with the members that a walk through the whole archive meets.
+// wantSequential compares all samples with the members of a walk through the whole archive.
 func wantSequential(t *testing.T, s source.Source, path string) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -80,7 +82,7 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 		for k, f := range schema.Fields {
 			data, ok := fields[f.Name]
 			if want[k] = data; !ok {
-				return // lacks one: skipped
+				return // lacks a field: skipped
 			}
 		}
 		buffer := make([]byte, schema.SampleBytes)
@@ -103,7 +105,7 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 		h, err := archive.Next()
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			if err != io.EOF {
-				t.Fatalf("%v behind %d samples of a shard that was opened", err, read)
+				t.Fatalf("%v after %d samples of a shard that was opened", err, read)
 			}
 			break
 		}

@@ -33,7 +33,8 @@ func archive(t testing.TB, format stdtar.Format, members ...one) []byte {
 	var b bytes.Buffer
 	w := stdtar.NewWriter(&b)
 	for _, m := range members {
-		h := &stdtar.Header{Name: m.name, Mode: 0o644, Size: int64(len(m.data)), Typeflag: stdtar.TypeReg, Linkname: m.link, Format: format, ModTime: time.Unix(1, 0)}
+		h := &stdtar.Header{Name: m.name, Mode: 0o644, Size: int64(len(m.data)), Typeflag: stdtar.TypeReg,
+			Linkname: m.link, Format: format, ModTime: time.Unix(1, 0)}
 		if m.kind != 0 {
 			h.Typeflag = m.kind
 		}
@@ -61,7 +62,7 @@ func writeFile(t testing.TB, path string, data []byte) string {
 	return path
 }
 
-// shardOf writes a shard into a folder of its own.
+// shardOf writes a shard into its own folder.
 func shardOf(t testing.TB, members ...one) string {
 	t.Helper()
 	return writeFile(t, filepath.Join(t.TempDir(), "shard.tar"), archive(t, stdtar.FormatUnknown, members...))
@@ -85,7 +86,7 @@ func mustOpen(t testing.TB, s source.Settings) source.Source {
 	return src
 }
 
-// sample reads sample i and takes it apart.
+// sample reads sample i and splits it.
 func sample(t testing.TB, s source.Source, i int) map[string]string {
 	t.Helper()
 	n, err := s.Size(i)
@@ -108,7 +109,7 @@ func sample(t testing.TB, s source.Source, i int) map[string]string {
 	return fields
 }
 
-// refused opens and wants ErrInvalid or ErrCorrupt with a message.
+// refused checks that open returns ErrInvalid or ErrCorrupt with a message.
 func refused(t *testing.T, s source.Settings, kind error, wants ...string) {
 	t.Helper()
 	_, err := openTar(t, s)
@@ -123,7 +124,7 @@ func refused(t *testing.T, s source.Settings, kind error, wants ...string) {
 	}
 }
 
-// note returns a note's text, "" without it.
+// note returns a note's text; "" if there is none.
 func note(s source.Source, name string) string {
 	for _, n := range s.Info().Notes {
 		if n.Name == name {
@@ -133,7 +134,7 @@ func note(s source.Source, name string) string {
 	return ""
 }
 
-// bytesOf makes data that differs by sample and field.
+// bytesOf returns data that differs by sample and field.
 func bytesOf(i, n int) []byte {
 	data := make([]byte, n)
 	for k := range data {
@@ -142,7 +143,7 @@ func bytesOf(i, n int) []byte {
 	return data
 }
 
-// joined is a sample as it must be read.
+// joined returns the expected bytes of a sample.
 func joined(t testing.TB, fields []string, parts ...[]byte) []byte {
 	t.Helper()
 	var all []shm.Field

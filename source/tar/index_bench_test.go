@@ -15,8 +15,9 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// BenchmarkOpen opens a source over one shard whose index is kept, in the page cache. The shard is a hole of the size that its samples would take: nothing is read of it.
-// STOCACHED_BENCH_SAMPLES: how many samples, default a million. Reported beside the time: processor time, and memory that is not the page cache's.
+// BenchmarkOpen opens a source for one shard with a kept index in the page cache. The shard is a
+// hole of the size of its samples, because it is not read. STOCACHED_BENCH_SAMPLES is the number of
+// samples, default a million. It also reports processor time, and memory outside the page cache.
 func BenchmarkOpen(b *testing.B) {
 	samples := 1_000_000
 	if text := os.Getenv("STOCACHED_BENCH_SAMPLES"); text != "" {
@@ -28,7 +29,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 	path := filepath.Join(b.TempDir(), "shard.tar")
 	bytes := saveHole(b, path, samples)
-	debug.FreeOSMemory() // what it was made in
+	debug.FreeOSMemory() // memory of making it
 	before, cpu := rssAnon(b), processorTime(b)
 	most := 0.0
 	for b.Loop() {
@@ -47,7 +48,8 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportMetric((processorTime(b)-cpu).Seconds()*1000/float64(b.N), "ms-cpu/op")
 }
 
-// saveHole makes a shard without data, and the index that it would have with that many samples of two members. It returns the bytes of the index.
+// saveHole makes a shard without data, and an index as for that many samples of two members. It
+// returns the bytes of the index.
 func saveHole(b *testing.B, path string, samples int) int {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		b.Fatal(err)
@@ -74,7 +76,7 @@ func saveHole(b *testing.B, path string, samples int) int {
 	return len(data)
 }
 
-// rssAnon is the memory of this process that is nobody's page cache, in MB.
+// rssAnon returns the memory of this process outside the page cache, in MB.
 func rssAnon(b *testing.B) float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 var testStamp = source.Stamp{Bytes: 1 << 40, ModifiedNs: 12345}
 
-// built is an index of samples with the fields jpg and cls, and of one with a field of its own.
+// built returns an index of samples with the fields jpg and cls, and of one with another field.
 func built(t testing.TB, samples int) ([]byte, []string) {
 	t.Helper()
 	b, keys := newBuilder(testStamp), []string{}
@@ -34,7 +34,7 @@ func built(t testing.TB, samples int) ([]byte, []string) {
 	return b.encode(), keys
 }
 
-// signed puts the right checksum on a changed index, so that what is behind it is tested.
+// signed corrects the checksum of a changed index, so that the code after its check is tested.
 func signed(data []byte) []byte {
 	if len(data) >= headerBytes {
 		binary.LittleEndian.PutUint32(data[atChecksum:], crc32.Checksum(data[afterChecksum:], castagnoli))
@@ -58,7 +58,8 @@ func TestIndexKeepsAll(t *testing.T) {
 			}
 			for k := x.start(i); k < x.start(i+1); k++ {
 				field := k - x.start(i)
-				if m := x.member(k); x.fields[m.field] != []string{"jpg", "cls", "deep.name"}[field] || m.at != int64(i*4+field)*blockBytes || m.bytes != i*10+field {
+				if m := x.member(k); x.fields[m.field] != []string{"jpg", "cls", "deep.name"}[field] ||
+					m.at != int64(i*4+field)*blockBytes || m.bytes != i*10+field {
 					t.Fatalf("sample %d: %+v", i, m)
 				}
 			}
@@ -69,7 +70,8 @@ func TestIndexKeepsAll(t *testing.T) {
 	}
 }
 
-// Ensure that no change of an index goes unnoticed: one byte anywhere, a cut anywhere, something behind it.
+// Ensure that each change of an index is detected: one byte anywhere, a cut anywhere, bytes after
+// the end.
 func TestIndexDamage(t *testing.T) {
 	data, _ := built(t, 100)
 	for at := range data {
@@ -85,14 +87,15 @@ func TestIndexDamage(t *testing.T) {
 	if _, err := decodeIndex(append(bytes.Clone(data), 0, 0, 0, 0, 0, 0, 0, 0), testStamp); !errors.Is(err, source.ErrCorrupt) {
 		t.Error(err)
 	}
-	for _, stamp := range []source.Stamp{{Bytes: testStamp.Bytes + 1, ModifiedNs: testStamp.ModifiedNs}, {Bytes: testStamp.Bytes, ModifiedNs: testStamp.ModifiedNs - 1}} {
+	for _, stamp := range []source.Stamp{{Bytes: testStamp.Bytes + 1, ModifiedNs: testStamp.ModifiedNs},
+		{Bytes: testStamp.Bytes, ModifiedNs: testStamp.ModifiedNs - 1}} {
 		if _, err := decodeIndex(data, stamp); !errors.Is(err, errStale) {
 			t.Errorf("%+v: %v", stamp, err)
 		}
 	}
 }
 
-// Ensure that an index whose checksum is right, and that lies, is refused.
+// Ensure that an index with wrong values and a correct checksum is refused.
 func TestIndexThatLies(t *testing.T) {
 	const samples = 10
 	data, _ := built(t, samples)
@@ -103,23 +106,23 @@ func TestIndexThatLies(t *testing.T) {
 	put32 := binary.LittleEndian.PutUint32
 	put64 := binary.LittleEndian.PutUint64
 	for name, change := range map[string]func(d []byte){
-		"more samples":           func(d []byte) { put64(d[atSamples:], samples+1) },
-		"samples without end":    func(d []byte) { put64(d[atSamples:], 1<<63) },
-		"fewer members":          func(d []byte) { put64(d[atMembers:], members-1) },
-		"members without end":    func(d []byte) { put64(d[atMembers:], 1<<61) },
-		"fields without end":     func(d []byte) { put64(d[atFields:], 1<<60) },
-		"more fields":            func(d []byte) { put64(d[atFields:], 4) },
-		"names without end":      func(d []byte) { put64(d[atFieldBytes:], 1<<63+5) },
-		"keys without end":       func(d []byte) { put64(d[atKeyBytes:], ^uint64(0)) },
-		"does not begin at 0":    func(d []byte) { put32(d[headerBytes:], 1) },
-		"an empty sample":        func(d []byte) { put32(d[headerBytes+4:], 0) },
-		"a start behind all":     func(d []byte) { put32(d[headerBytes+4:], 1<<31) },
-		"another end":            func(d []byte) { put32(d[headerBytes+4*samples:], uint32(members+1)) },
-		"a field that is none":   func(d []byte) { put64(d[places:], 3) },
-		"data behind the shard":  func(d []byte) { put64(d[places:], (1<<40/blockBytes+1)<<fieldBits) },
-		"data over its end":      func(d []byte) { put64(d[places:], (1<<40/blockBytes)<<fieldBits); put32(d[sizes:], 1) },
-		"a name over its end":    func(d []byte) { d[names] = 200 },
-		"keys begin behind them": func(d []byte) { put64(d[names+roundUp(uint64(3+3+1+1+9+1), 8):], 1<<40) },
+		"more samples":          func(d []byte) { put64(d[atSamples:], samples+1) },
+		"samples without end":   func(d []byte) { put64(d[atSamples:], 1<<63) },
+		"fewer members":         func(d []byte) { put64(d[atMembers:], members-1) },
+		"members without end":   func(d []byte) { put64(d[atMembers:], 1<<61) },
+		"fields without end":    func(d []byte) { put64(d[atFields:], 1<<60) },
+		"more fields":           func(d []byte) { put64(d[atFields:], 4) },
+		"names without end":     func(d []byte) { put64(d[atFieldBytes:], 1<<63+5) },
+		"keys without end":      func(d []byte) { put64(d[atKeyBytes:], ^uint64(0)) },
+		"does not begin at 0":   func(d []byte) { put32(d[headerBytes:], 1) },
+		"an empty sample":       func(d []byte) { put32(d[headerBytes+4:], 0) },
+		"a start after all":     func(d []byte) { put32(d[headerBytes+4:], 1<<31) },
+		"another end":           func(d []byte) { put32(d[headerBytes+4*samples:], uint32(members+1)) },
+		"a field that is none":  func(d []byte) { put64(d[places:], 3) },
+		"data after the shard":  func(d []byte) { put64(d[places:], (1<<40/blockBytes+1)<<fieldBits) },
+		"data over its end":     func(d []byte) { put64(d[places:], (1<<40/blockBytes)<<fieldBits); put32(d[sizes:], 1) },
+		"a name over its end":   func(d []byte) { d[names] = 200 },
+		"keys begin after them": func(d []byte) { put64(d[names+roundUp(uint64(3+3+1+1+9+1), 8):], 1<<40) },
 	} {
 		changed := bytes.Clone(data)
 		change(changed)
@@ -127,7 +130,8 @@ func TestIndexThatLies(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Keys are read for messages only, and not looked through when an index is opened: broken ones are none.
+	// Keys are only read for messages, and not checked when an index is opened: a broken key reads
+	// as "".
 	keys := bytes.Clone(data)
 	for k := range 30 {
 		keys[len(keys)-1-k] = 0xFF
@@ -141,7 +145,7 @@ func TestIndexThatLies(t *testing.T) {
 	}
 }
 
-// Ensure that whatever decodeIndex lets pass can be asked for everything without a panic.
+// Ensure that no method panics on an index that decodeIndex accepts.
 func FuzzDecodeIndex(f *testing.F) {
 	for _, samples := range []int{0, 1, 3, 70} {
 		data, _ := built(f, samples)
@@ -151,7 +155,7 @@ func FuzzDecodeIndex(f *testing.F) {
 		if len(data) > 1<<16 {
 			return
 		}
-		if len(data) >= headerBytes { // else nothing would come past the magic and the checksum
+		if len(data) >= headerBytes { // otherwise no input would pass the magic and the checksum
 			copy(data, indexMagic)
 			binary.LittleEndian.PutUint32(data[8:], indexVersion)
 			binary.LittleEndian.PutUint64(data[atBytes:], uint64(testStamp.Bytes))

@@ -2,7 +2,8 @@ package tar
 
 import "strings"
 
-// splitName takes the name of a member apart into the key of its sample and its field. ok is false for a name that is no part of a sample: see the package comment.
+// splitName splits the name of a member into the key of its sample and its field. ok is false for a
+// name that is no part of a sample: see the package comment.
 func splitName(name string) (key, field string, ok bool) {
 	if isMeta(name) {
 		return "", "", false
@@ -15,7 +16,8 @@ func splitName(name string) (key, field string, ok bool) {
 	return name[:base+dot], strings.ToLower(name[base+dot+1:]), true
 }
 
-// isMeta says whether webdataset keeps something of its own under a name: __name__, or a folder at the top named like this.
+// isMeta says whether a name is reserved for webdataset: __name__, or a path in such a folder at
+// the top.
 func isMeta(name string) bool {
 	top, _, _ := strings.Cut(name, "/")
 	return len(top) >= 4 && strings.HasPrefix(top, "__") && strings.HasSuffix(top, "__")

@@ -7,14 +7,16 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// kept is a kept index in memory: a mapping of its file, or a copy where there can be none. nil: an index that is in no file.
+// kept is an index file in memory: a mapping, or a copy if it cannot be mapped. It is nil for an
+// index that is in no file.
 type kept struct {
-	file  *source.File // closed: the mapping does not need it, and thousands of shards must not take as many descriptors
+	file  *source.File // closed: a mapping does not need it, and thousands of shards would need as many descriptors
 	pages *source.Map
 	bytes []byte
 }
 
-// openKept maps a whole file. ErrCorrupt when it is too short for an index, and errors of the system.
+// openKept maps a whole file. It returns ErrCorrupt for a file that is too short, and errors of the
+// system.
 func openKept(path string) (*kept, error) {
 	f, err := source.OpenFile(path)
 	if err != nil {
@@ -22,7 +24,7 @@ func openKept(path string) (*kept, error) {
 	}
 	defer f.Close()
 	if f.Stamp.Bytes < headerBytes {
-		return nil, fmt.Errorf("%w: %s is no index of a tar shard", source.ErrCorrupt, path)
+		return nil, fmt.Errorf("%w: %s is not an index of a tar shard", source.ErrCorrupt, path)
 	}
 	k := &kept{file: f}
 	if k.pages, err = f.Map(0, int(f.Stamp.Bytes)); err == nil {
@@ -33,7 +35,8 @@ func openKept(path string) (*kept, error) {
 	return k, f.ReadAt(context.Background(), k.bytes, 0)
 }
 
-// look calls work, which looks at the index. ErrChanged when somebody cut its file meanwhile: indexes are replaced by renaming, but a disk may fail.
+// look calls work, which reads the index. It returns ErrChanged if the file was truncated or its
+// disk fails. (Writers replace indexes by a rename.)
 func (k *kept) look(work func() error) (err error) {
 	if k == nil || k.pages == nil {
 		return work()
@@ -44,16 +47,16 @@ func (k *kept) look(work func() error) (err error) {
 	return err
 }
 
-// forget gives the memory back until somebody looks again.
+// forget gives the memory back to the kernel until the next read.
 func (k *kept) forget() {
 	if k != nil && k.pages != nil {
 		k.pages.Forget()
 	}
 }
 
-// close ends the mapping. Nobody may look any more.
+// close ends the mapping. No call of look may be running.
 func (k *kept) close() {
 	if k != nil {
-		_ = k.pages.Close() // unmapping what was mapped does not fail
+		_ = k.pages.Close() // munmap of an existing mapping does not fail
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// notes tell an operator what the shards hold beside samples, and what became of their indexes.
+// notes tell an operator what the shards hold beside samples, and which indexes were kept or made.
 func (d *dataset) notes() []source.Note {
 	var notes []source.Note
 	note := func(name string, n int, example, text string) {
@@ -41,14 +41,15 @@ func (d *dataset) notes() []source.Note {
 	note("shards", len(d.shards), "", "%d")
 	note("empty shards", empty, "", "%d")
 	note("samples skipped", skipped, "", "%d, which lack a field")
-	note("members left out", unused, "", "%d, of samples, in none of the fields that are read")
-	note("members ignored", ignored, "", "%d, whose names are no part of a sample")
-	note("links ignored", links, "", "%d, which hold no data; shards without them are made by tar --dereference --hard-dereference")
-	note("data behind the end", trailing, tail, "in %d shards, ignored")
+	note("members left out", unused, "", "%d, in fields that are not read")
+	note("members ignored", ignored, "", "%d, whose names belong to no sample")
+	note("links ignored", links, "",
+		"%d, which hold no data; shards without them are made by tar --dereference --hard-dereference")
+	note("data after the end", trailing, tail, "in %d shards, ignored")
 	note("indexes kept", kept, "", "%d, used as they were")
 	note("indexes made", made, "", "%d")
-	note("indexes made again", doubtful, doubt, "%d, for those kept could not be used")
-	note("indexes not kept", unkept, cause, "%d, so that they will be made again next time")
+	note("indexes made again", doubtful, doubt, "%d, because the kept ones could not be used")
+	note("indexes not kept", unkept, cause, "%d, so they will be made again next time")
 	return notes
 }
 

@@ -27,7 +27,7 @@ func manyShards(t *testing.T, shards int) (folder string) {
 	return folder
 }
 
-// openedIn counts the descriptors of this process that lead to archives in a folder.
+// openedIn counts the descriptors of this process for archives in a folder.
 func openedIn(t *testing.T, folder string) (n int) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -42,7 +42,7 @@ func openedIn(t *testing.T, folder string) (n int) {
 	return n
 }
 
-// Readers of many shards hold as many open as they are told to, and no shard is closed under one of them.
+// Readers of many shards keep at most the given number open, and no shard is closed during a read.
 func TestOpenFilesAreBounded(t *testing.T) {
 	const shards, limit, readers = 40, 3, 8
 	folder := manyShards(t, shards)
@@ -68,7 +68,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 		})
 	}
 	for range 200 {
-		if n := openedIn(t, folder); n > limit+2*readers { // each reader uses one, or closes what it dropped
+		if n := openedIn(t, folder); n > limit+2*readers { // each reader uses one, or closes one that it has dropped
 			t.Errorf("%d files are open", n)
 		}
 	}
@@ -84,7 +84,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 }
 
-// A shard that was replaced while it was not open is not taken for the one that the source knows.
+// A shard that was replaced while it was not open is refused.
 func TestReplacedShard(t *testing.T) {
 	folder := manyShards(t, 3)
 	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar"), "open_files": 1})
@@ -111,7 +111,8 @@ func TestReplacedShard(t *testing.T) {
 	sample(t, s, 11)
 }
 
-// A full table of descriptors is an error of the read that needed one, with the shard's name, and over when there is room again.
+// A full table of descriptors is an error of the read that needs one, with the shard's name, and
+// passes when descriptors are free again.
 func TestNoDescriptorLeft(t *testing.T) {
 	folder := manyShards(t, 3)
 	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar")})
@@ -132,7 +133,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 		taken = append(taken, fd)
 	}
 	_, err := s.Read(context.Background(), 5, make([]byte, 1000))
-	sample(t, s, 1) // of the shard that is open
+	sample(t, s, 1) // of the open shard
 	for _, fd := range taken {
 		unix.Close(fd)
 	}

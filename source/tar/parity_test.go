@@ -33,7 +33,7 @@ func goldens(t *testing.T) map[string][]golden {
 	return all
 }
 
-// copied copies shards of testdata into a folder, so that their indexes are made there.
+// copied copies shards of testdata into a folder, where their indexes are made.
 func copied(t *testing.T, names ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -47,7 +47,8 @@ func copied(t *testing.T, names ...string) (folder string) {
 	return folder
 }
 
-// Ensure that shards of webdataset's ShardWriter, and of Python's tarfile in each of its formats, read as webdataset itself reads them.
+// Ensure that shards of webdataset's ShardWriter, and of Python's tarfile in each of its formats,
+// read the same as with webdataset.
 func TestReadsAsWebdataset(t *testing.T) {
 	all := goldens(t)
 	if len(all) != 7 {
@@ -61,7 +62,7 @@ func TestReadsAsWebdataset(t *testing.T) {
 		"tarfile-ustar.tar":             {"tarfile-ustar.tar"},
 		"tarfile-{gnu,pax}.tar":         {"tarfile-gnu.tar", "tarfile-pax.tar"},
 		"quirks.tar":                    {"quirks.tar"},
-		"{quirks,{tarfile-gnu},wds-}.*": nil, // matches nothing for one of them: see below
+		"{quirks,{tarfile-gnu},wds-}.*": nil, // one of them matches nothing: see below
 	} {
 		t.Run(pattern, func(t *testing.T) {
 			settings := source.Settings{"path": filepath.Join(folder, pattern), "missing": "skip"}
@@ -111,7 +112,7 @@ func hasAll(g, first golden) bool {
 	return true
 }
 
-// Ensure that sparse files are refused by their names, in all the ways in which GNU tar writes them.
+// Ensure that sparse files in all formats of GNU tar are refused with their names.
 func TestSparse(t *testing.T) {
 	names := []string{"sparse-gnu.tar", "sparse-pax-0.0.tar", "sparse-pax-0.1.tar", "sparse-pax-1.0.tar"}
 	folder := copied(t, names...)
@@ -120,7 +121,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// Ensure that shards that Python's tarfile writes here and now read as what went into them.
+// Ensure that shards of the installed Python's tarfile read as their contents.
 func TestReadsPythonsShards(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

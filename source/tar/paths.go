@@ -12,20 +12,25 @@ import (
 
 var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
 
-// shardPaths returns the paths that the setting path stands for, in their order: a file of that very name, else braces expanded, and in each result * ? [ ] matched
-// against the files there are, sorted by name. ErrInvalid when a pattern matches nothing, a path is given twice, or it is no path.
+// shardPaths returns the paths of the setting path in their order. It takes a file of exactly this
+// name. Otherwise it expands braces, and matches * ? [ ] in each result with the
+// existing files, sorted by name. It returns ErrInvalid when a pattern matches no file, when a path
+// occurs twice, or when it is no path.
 func shardPaths(pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
 	}
 	if st, err := os.Stat(pattern); err == nil {
 		if st.IsDir() {
-			return nil, fmt.Errorf("%w: %s is a folder; name its shards: path: %s", source.ErrInvalid, pattern, filepath.Join(pattern, "*.tar"))
+			return nil, fmt.Errorf("%w: %s is a folder; name its shards: path: %s", source.ErrInvalid, pattern,
+				filepath.Join(pattern, "*.tar"))
 		}
 		return []string{pattern}, nil
 	}
 	if scheme := url.FindString(pattern); scheme != "" {
-		return nil, fmt.Errorf("%w: path %q begins with %q; shards are read from local files: download them, and name the files", source.ErrInvalid, pattern, scheme)
+		return nil, fmt.Errorf("%w: path %q begins with %q; shards are read from local files: "+
+			"download them, and name the files",
+			source.ErrInvalid, pattern, scheme)
 	}
 	expanded, err := expandBraces(pattern)
 	if err != nil {
@@ -48,7 +53,7 @@ func shardPaths(pattern string) ([]string, error) {
 			paths = append(paths, path)
 		}
 		if len(paths) > mostPaths {
-			return nil, fmt.Errorf("%w: path %q stands for more than %d shards", source.ErrInvalid, pattern, mostPaths)
+			return nil, fmt.Errorf("%w: path %q has more than %d shards", source.ErrInvalid, pattern, mostPaths)
 		}
 	}
 	return paths, nil
@@ -59,10 +64,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// glob returns the matches of one pattern, sorted, without the indexes that are kept beside shards. ErrInvalid when there are none.
+// glob returns the sorted matches of one pattern, without index files. It returns ErrInvalid when
+// there are none.
 func glob(pattern string) ([]string, error) {
 	if strings.Contains(pattern, "**") {
-		return nil, fmt.Errorf("%w: path %q: ** is not understood; name the folders, as in {train,val}/*.tar", source.ErrInvalid, pattern)
+		return nil, fmt.Errorf("%w: path %q: ** is not supported; name the folders, as in {train,val}/*.tar",
+			source.ErrInvalid, pattern)
 	}
 	all, err := filepath.Glob(pattern)
 	if err != nil {

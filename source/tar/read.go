@@ -14,25 +14,27 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// mostDigits is the longest text that is read as a number.
+// mostDigits is the longest text of a number.
 const mostDigits = 64
 
-// work is the memory that one call needs.
+// work is the memory of one call.
 type work struct {
 	members []member // one for each field
 	ranks   []int
 	sizes   []uint64
-	dims    [][]uint64 // of each field, pointing into sizes; nil for a number
+	dims    [][]uint64 // of each field, slices of sizes; nil for a number
 	extents []source.Extent
 	numbers []byte // mostDigits for each field
 }
 
 func (d *dataset) newWork() any {
 	n := len(d.fields)
-	return &work{make([]member, n), make([]int, n), make([]uint64, n), make([][]uint64, n), make([]source.Extent, n), make([]byte, n*mostDigits)}
+	return &work{make([]member, n), make([]int, n), make([]uint64, n), make([][]uint64, n),
+		make([]source.Extent, n), make([]byte, n*mostDigits)}
 }
 
-// find returns the shard of a sample, and fills in where its members lie and what shapes they have. The caller holds mu.
+// find returns the shard of a sample, and fills in the places and shapes of its members. The caller
+// holds mu.
 func (d *dataset) find(i int, w *work) (*shard, error) {
 	switch {
 	case i < 0 || i >= d.info.Samples:
@@ -44,7 +46,8 @@ func (d *dataset) find(i int, w *work) (*shard, error) {
 	s := d.shards[k]
 	err := s.in.look(func() error {
 		if _, lacks := d.chosen[k].find(s.index, number, w); lacks >= 0 {
-			return fmt.Errorf("%w: the index of %s was written to while it was in use; open the source again", source.ErrChanged, s.path)
+			return fmt.Errorf("%w: the index of %s was changed while it was in use; open the source again",
+				source.ErrChanged, s.path)
 		}
 		return nil
 	})
@@ -97,7 +100,8 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		to := dst[spans[k].Start:spans[k].End]
 		if d.fields[k].number {
 			if m.bytes > mostDigits {
-				return 0, fmt.Errorf("%w: %s: field %s has %d bytes, which are no number", source.ErrCorrupt, d.where(i), d.fields[k].name, m.bytes)
+				return 0, fmt.Errorf("%w: %s: field %s has %d bytes, too many for a number", source.ErrCorrupt,
+					d.where(i), d.fields[k].name, m.bytes)
 			}
 			to = w.numbers[k*mostDigits:][:m.bytes]
 		}
@@ -112,7 +116,7 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return total, d.parseNumbers(i, dst, spans, w)
 }
 
-// readExtents reads from a shard, and opens it if need be.
+// readExtents reads from a shard, and opens it if necessary.
 func (d *dataset) readExtents(ctx context.Context, s *shard, extents []source.Extent) error {
 	open := d.files.Get(s)
 	if open == nil {
@@ -126,7 +130,7 @@ func (d *dataset) readExtents(ctx context.Context, s *shard, extents []source.Ex
 	return open.File.ReadExtents(ctx, extents)
 }
 
-// parseNumbers puts the fields that are numbers into a sample. ErrCorrupt.
+// parseNumbers writes the fields that are numbers into a sample. It returns ErrCorrupt.
 func (d *dataset) parseNumbers(i int, dst []byte, spans []shm.Span, w *work) error {
 	for k, f := range d.fields {
 		if !f.number {
@@ -135,14 +139,14 @@ func (d *dataset) parseNumbers(i int, dst []byte, spans []shm.Span, w *work) err
 		text := w.numbers[k*mostDigits:][:w.members[k].bytes]
 		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
 		if err != nil {
-			return fmt.Errorf("%w: %s: field %s is %q, which is no int64", source.ErrCorrupt, d.where(i), f.name, text)
+			return fmt.Errorf("%w: %s: field %s is %q, which is not an int64", source.ErrCorrupt, d.where(i), f.name, text)
 		}
 		binary.LittleEndian.PutUint64(dst[spans[k].Start:], uint64(n))
 	}
 	return nil
 }
 
-// Where names the shard, the key and the members.
+// Where returns the shard, the key and the members.
 func (d *dataset) Where(i int) string {
 	if i < 0 || i >= d.info.Samples {
 		return ""
@@ -152,7 +156,7 @@ func (d *dataset) Where(i int) string {
 	return d.where(i)
 }
 
-// where is Where for who holds mu.
+// where is Where for a caller that holds mu.
 func (d *dataset) where(i int) string {
 	k, number := d.locate(i)
 	s := d.shards[k]
@@ -160,7 +164,7 @@ func (d *dataset) where(i int) string {
 		return s.path
 	}
 	text := s.path
-	_ = s.in.look(func() error { // without the index, the shard is what can be said
+	_ = s.in.look(func() error { // without the index, only the shard is known
 		var parts []string
 		w := d.newWork().(*work)
 		d.chosen[k].find(s.index, number, w)

@@ -9,26 +9,27 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// selection says which samples of a shard are read, and which of their members. Immutable.
+// selection says which samples of a shard are read, and which of their members. It is immutable.
 type selection struct {
-	kept    []uint32  // numbers of the samples that are read, nil: all
-	samples int       // that are read
-	skipped int       // samples that lack a field
+	kept    []uint32  // numbers of the samples that are read; nil: all
+	samples int       // number of samples that are read
+	skipped int       // number of samples that lack a field
 	unused  int       // members of samples that are read, in no wanted field
-	largest int       // the number of the sample with most bytes, by numbers of the shard; -1: none
+	largest int       // number in the shard of the largest sample; -1: none
 	choices []choices // of each field of the index
 }
 
-// choices say where a member with a field of the index goes.
+// choices say which wanted field a field of the index belongs to.
 type choices struct {
-	wanted int    // number of the wanted field, -1: none
-	rank   int    // among the names of that one: the lowest that is there is taken
-	pad    uint64 // its data takes a multiple of this in a sample; 0: a number, which takes the same in each
+	wanted int    // number of the wanted field; -1: none
+	rank   int    // among the names of the wanted field: the lowest rank is taken
+	pad    uint64 // its data takes a multiple of this in a sample; 0: a number, which has a fixed size
 }
 
-const missing = -1 // bytes of a member that is not there
+const missing = -1 // bytes of a missing member
 
-// choose selects of a shard. ErrInvalid for the first sample that lacks a field, unless such are to be skipped.
+// choose makes the selection of a shard. It returns ErrInvalid for the first sample that lacks a
+// field, unless skip is set.
 func choose(s *shard, wanted []field, skip bool) (selection, error) {
 	x, c := s.index, selection{largest: -1, choices: choicesOf(s.index.fields, wanted)}
 	w, most := &work{members: make([]member, len(wanted)), ranks: make([]int, len(wanted))}, uint64(0)
@@ -36,7 +37,7 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 	for i, start := 0, 0; i < x.samples; i++ {
 		end := x.start(i + 1)
 		used, bytes := c.count(x, start, end)
-		if several || used < len(wanted) { // a count says nothing, or that something is missing
+		if several || used < len(wanted) { // the count is not enough, or a field is missing
 			var lacks int
 			if used, lacks = c.find(x, i, w); lacks >= 0 && !skip {
 				return c, s.lacking(i, wanted, w.members)
@@ -62,7 +63,7 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 
 func choicesOf(fields []string, wanted []field) []choices {
 	all, pad := make([]choices, len(fields)), uint64(shm.UnitBytes)
-	if len(wanted) == 1 { // a sample of one field is its bytes
+	if len(wanted) == 1 { // a sample of one field is only its bytes
 		pad = 1
 	}
 	for k, name := range fields {
@@ -80,7 +81,7 @@ func choicesOf(fields []string, wanted []field) []choices {
 	return all
 }
 
-// count counts the members from start to end that are of wanted fields, and the bytes that they take in a sample.
+// count counts the members from start to end in wanted fields, and their bytes in a sample.
 func (c *selection) count(x *index, start, end int) (used int, bytes uint64) {
 	for k := start; k < end; k++ {
 		m := x.member(k)
@@ -94,7 +95,7 @@ func (c *selection) count(x *index, start, end int) (used int, bytes uint64) {
 	return used, bytes
 }
 
-// bytes are those that the members that were found take in a sample.
+// bytes returns the bytes of the members in w in a sample.
 func (c *selection) bytes(w *work) (bytes uint64) {
 	for _, m := range w.members {
 		if pad := c.choices[m.field].pad; pad > 0 {
@@ -115,8 +116,8 @@ func (c *selection) skip(i int) {
 	c.skipped++
 }
 
-// find looks for the wanted members of sample i, by its number in the shard. It returns how many there are, and the number of a wanted field that is missing, -1 for
-// none.
+// find finds the wanted members of sample i, by its number in the shard. It returns their number,
+// and the number of a wanted field that is missing, or -1.
 func (c *selection) find(x *index, i int, w *work) (used, lacks int) {
 	members, ranks := w.members, w.ranks
 	for k := range members {
@@ -151,7 +152,7 @@ func (c *selection) number(i int) int {
 	return int(c.kept[i])
 }
 
-// lacking is ErrInvalid with what a sample lacks and what it has.
+// lacking returns ErrInvalid with the missing fields of a sample and those that it has.
 func (s *shard) lacking(i int, wanted []field, members []member) error {
 	var lacks []string
 	for k, f := range wanted {
@@ -161,13 +162,16 @@ func (s *shard) lacking(i int, wanted []field, members []member) error {
 	}
 	hint := ""
 	if s.index.links > 0 {
-		hint = fmt.Sprintf(" %d links in this shard hold no data: make it with tar --dereference --hard-dereference.", s.index.links)
+		hint = fmt.Sprintf(" %d links in this shard hold no data: make it with tar --dereference --hard-dereference.",
+			s.index.links)
 	}
-	return fmt.Errorf("%w: %s: sample %q has no %s, it has %s.%s Members of a sample must lie side by side (tar --sort=name). Name the fields that all samples have in fields, "+
-		"or leave such samples out by missing: skip", source.ErrInvalid, s.path, s.index.key(i), strings.Join(lacks, ", "), strings.Join(s.index.fieldsOf(i), ", "), hint)
+	return fmt.Errorf("%w: %s: sample %q has no %s, it has %s.%s Members of a sample must be adjacent (tar "+
+		"--sort=name). Name the fields that all samples have in fields, "+
+		"or leave such samples out with missing: skip", source.ErrInvalid, s.path, s.index.key(i), strings.Join(lacks,
+		", "), strings.Join(s.index.fieldsOf(i), ", "), hint)
 }
 
-// fieldsOf are the names of the fields of sample i.
+// fieldsOf returns the names of the fields of sample i.
 func (x *index) fieldsOf(i int) []string {
 	var names []string
 	for k := x.start(i); k < x.start(i+1); k++ {

@@ -9,17 +9,18 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// shard is an archive and where its samples lie.
+// shard is an archive and its index.
 type shard struct {
 	path   string
 	index  *index
-	in     *kept // what the index lies in
-	made   bool  // in this open
+	in     *kept // memory of the index
+	made   bool  // the index was made by this open
 	doubt  error // why a kept index was not used
-	unkept error // why a new one could not be kept
+	unkept error // why the new index could not be kept
 }
 
-// openShard returns a shard with its index: a kept one that verifies, else a new one, which it keeps if it can.
+// openShard returns a shard with its index: a valid kept one, else a new one, which it keeps if
+// possible.
 func openShard(ctx context.Context, path, setting string) (*shard, error) {
 	stamp, err := source.StampOf(path)
 	if err != nil {
@@ -42,7 +43,7 @@ func openShard(ctx context.Context, path, setting string) (*shard, error) {
 	return s, s.make(ctx, where)
 }
 
-// make walks the shard.
+// make makes the index of the shard.
 func (s *shard) make(ctx context.Context, where []string) error {
 	f, err := source.OpenFile(s.path)
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *shard) make(ctx context.Context, where []string) error {
 	}
 	data := b.encode()
 	if s.index, err = decodeIndex(data, f.Stamp); err != nil {
-		return fmt.Errorf("%s: the index that was just made does not verify: %w", s.path, err)
+		return fmt.Errorf("%s: the new index is invalid: %w", s.path, err)
 	}
 	s.made = true
 	for _, place := range where {
@@ -66,23 +67,24 @@ func (s *shard) make(ctx context.Context, where []string) error {
 		}
 		s.unkept = err
 		if errors.Is(err, errBusy) {
-			return nil // it keeps the same as we would
+			return nil // the other process keeps the same index
 		}
 	}
 	return nil
 }
 
-// remap uses the file that was just written instead of the memory that it was made in, which is then free.
+// remap uses the new index file instead of the memory of the new index, which becomes free.
 func (s *shard) remap(place string) error {
 	x, in, err := load(place, s.index.stamp)
 	if err != nil {
-		return fmt.Errorf("%s: just written, and %w", place, err)
+		return fmt.Errorf("%s: cannot read the new index: %w", place, err)
 	}
 	s.index, s.in = x, in
 	return nil
 }
 
-// open opens the archive. ErrChanged when it is not the one any more that the index was made of.
+// open opens the archive. It returns ErrChanged when the archive has changed since its index was
+// made.
 func (s *shard) open() (*source.File, error) {
 	f, err := source.OpenFile(s.path)
 	if err != nil {

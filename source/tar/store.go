@@ -18,22 +18,24 @@ import (
 
 const (
 	indexSuffix = ".stocached-index"
-	newSuffix   = ".new"   // of an index that is being written
-	noIndex     = "none"   // the value of the setting index
-	chunk       = 64 << 10 // bytes written at once
+	newSuffix   = ".new"   // of an unfinished index
+	noIndex     = "none"   // a value of the setting index
+	chunk       = 64 << 10 // bytes of one write
 	indexMode   = fs.FileMode(0o644)
 )
 
 var errBusy = errors.New("another process is writing it")
 
-// places returns where the index of a shard may be kept, the preferred one first: beside the shard and in the user's cache directory, or where the setting says.
+// places returns where the index of a shard may be kept, the preferred place first: beside the
+// shard and in the user's cache directory, or the place of the setting.
 func places(setting, shard string) ([]string, error) {
 	absolute, err := filepath.Abs(shard)
 	if err != nil {
 		return nil, err
 	}
 	digest := sha256.Sum256([]byte(absolute))
-	distinct := filepath.Base(shard) + "-" + hex.EncodeToString(digest[:8]) + indexSuffix // shards of several folders in one
+	// shards of several folders may share a folder
+	distinct := filepath.Base(shard) + "-" + hex.EncodeToString(digest[:8]) + indexSuffix
 	switch {
 	case setting == noIndex:
 		return nil, nil
@@ -49,7 +51,8 @@ func places(setting, shard string) ([]string, error) {
 	return beside, nil
 }
 
-// load returns the index in a file. fs.ErrNotExist, errStale, ErrCorrupt, errors of the system.
+// load returns the index in a file. Errors: fs.ErrNotExist, errStale, ErrCorrupt, errors of the
+// system.
 func load(path string, stamp source.Stamp) (x *index, in *kept, err error) {
 	if in, err = openKept(path); err != nil {
 		return nil, nil, err
@@ -62,21 +65,22 @@ func load(path string, stamp source.Stamp) (x *index, in *kept, err error) {
 	return x, in, nil
 }
 
-// save writes an index so that path has a whole one at any time, whenever this process or another one that writes it dies: it is written to a file of its own, which then
-// takes the name. That file is locked while it is written, so that one process writes at a time; a dead one's is used again. errBusy, errors of the system.
+// save writes an index. At any moment, also after a kill, path has a complete index or none. save
+// writes a new file and renames it to path. It locks that file, so that one process writes at a
+// time; the next writer uses the file of a dead one. Errors: errBusy, errors of the system.
 func save(path string, data []byte) (err error) {
 	f, err := openNew(path + newSuffix)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // with it the lock goes
+	defer f.Close() // this releases the lock
 	fault.At("index.locked")
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
 	for at := 0; at < len(data); at += chunk {
 		if _, err := f.Write(data[at:min(at+chunk, len(data))]); err != nil {
-			return errors.Join(err, os.Remove(f.Name())) // a full disk should have the space back
+			return errors.Join(err, os.Remove(f.Name())) // gives the space on a full disk back
 		}
 		fault.At("index.part")
 	}
@@ -91,7 +95,8 @@ func save(path string, data []byte) (err error) {
 	return nil
 }
 
-// openNew opens and locks the file that an index is written to. errBusy while another process has it.
+// openNew opens and locks the new file of an index. It returns errBusy while another process has
+// it.
 func openNew(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, indexMode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +116,8 @@ func openNew(path string) (*os.File, error) {
 		}
 		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}
-	// Whoever had the lock may have renamed the file by now: then this is a finished index, and not ours to write.
+	// The last holder of the lock may have renamed the file. Then it is a finished index, which we
+	// must not change.
 	ours, err := f.Stat()
 	named, errNamed := os.Lstat(path)
 	if err != nil || errNamed != nil || !os.SameFile(ours, named) || !ours.Mode().IsRegular() {

@@ -19,14 +19,14 @@ import (
 
 const suffix = ".stocached-index"
 
-// userCache makes the user's cache directory a folder of the test's own.
+// userCache sets the user's cache directory to a folder of the test.
 func userCache(t *testing.T) string {
 	folder := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", folder)
 	return folder
 }
 
-// files are the names of all files under a folder.
+// files returns the names of all files in a folder.
 func files(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
@@ -66,10 +66,11 @@ func TestWhereIndexesAreKept(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "made", "for it")
 	wantNote(t, open(other), "indexes made", "1")
 	wantNote(t, open(other), "indexes kept", "1")
-	if all := files(t, other); len(all) != 1 || !strings.HasPrefix(all[0], "shard.tar-") || !strings.HasSuffix(all[0], suffix) || len(files(t, folder)) != 1 {
+	if all := files(t, other); len(all) != 1 || !strings.HasPrefix(all[0], "shard.tar-") ||
+		!strings.HasSuffix(all[0], suffix) || len(files(t, folder)) != 1 {
 		t.Errorf("a folder: %q, %q", all, files(t, folder))
 	}
-	// Shards of one name do not take each other's.
+	// Shards of one name have different indexes.
 	same := threeSamples(t)
 	wantNote(t, mustOpen(t, source.Settings{"path": same, "index": other}), "indexes made", "1")
 	wantNote(t, open(other), "indexes kept", "1")
@@ -85,11 +86,12 @@ func TestWhereIndexesAreKept(t *testing.T) {
 	}
 }
 
-// Where the shard's folder cannot be written to, the user's cache directory takes the index; where that cannot be either, samples are read all the same, and a note says so.
+// If the shard's folder is not writable, the index goes to the user's cache directory. If that
+// fails too, samples can still be read, and a note says so.
 func TestFolderThatCannotBeWrittenTo(t *testing.T) {
 	user := userCache(t)
 	path := threeSamples(t)
-	// A folder in the place of the file that would be written stops root as well, whom permissions do not.
+	// A folder in place of the new file stops root too, for whom permissions do not matter.
 	if err := os.Mkdir(path+suffix+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func TestFolderThatCannotBeWrittenTo(t *testing.T) {
 	}
 	wantNote(t, mustOpen(t, source.Settings{"path": path}), "indexes kept", "1")
 
-	t.Setenv("XDG_CACHE_HOME", path) // no folder
+	t.Setenv("XDG_CACHE_HOME", path) // not a folder
 	s = mustOpen(t, source.Settings{"path": path})
 	wantNote(t, s, "indexes not kept", "made again next time")
 	if got := sample(t, s, 2); got["jpg"] != string(bytesOf(2, 20)) {
@@ -109,7 +111,8 @@ func TestFolderThatCannotBeWrittenTo(t *testing.T) {
 	}
 }
 
-// An index is not believed when the shard is another one, or when anything in it is not as it was written; it is made again, and the next open finds it whole.
+// An index is refused when its shard has changed, or when any byte of it has. It is made again, and
+// the next open finds it complete.
 func TestIndexesThatAreNotBelieved(t *testing.T) {
 	path := threeSamples(t)
 	index := path + suffix
@@ -122,8 +125,9 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	version[8]++
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)-20] ^= 1
-	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "no index": whole[:50], "is no index": {}} {
-		if err := os.Remove(index); err != nil { // first still reads the one before
+	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "not an index": whole[:50],
+		"is not an index": {}} {
+		if err := os.Remove(index); err != nil { // first still reads the old one
 			t.Fatal(err)
 		}
 		writeFile(t, index, data)
@@ -139,7 +143,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
 		t.Errorf("a source that has the old index reads %q", got)
 	}
-	// Another shard of the same size and, but for its time, the same look.
+	// Another shard of the same size that differs only in its time.
 	members, _ := samplesOf(t, 3, 3, func(i int) int { return 10 * (i - 3) })
 	writeFile(t, path, archive(t, stdtar.FormatUnknown, members...))
 	later := time.Now().Add(time.Second)
@@ -153,7 +157,8 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	}
 }
 
-// An index that is cut while it is mapped is an error of those who read, not the end of the process.
+// An index that is truncated while it is mapped is an error of the readers, and does not end the
+// process.
 func TestIndexCutWhileInUse(t *testing.T) {
 	members, _ := samplesOf(t, 0, 2000, func(i int) int { return i % 10 })
 	path := shardOf(t, members...)
@@ -175,7 +180,7 @@ func TestIndexCutWhileInUse(t *testing.T) {
 	}
 }
 
-// Many that open the same shards at once make whole indexes, whoever wins.
+// Many processes that open the same shards at once make complete indexes, whichever is first.
 func TestManyAtOnce(t *testing.T) {
 	folder := t.TempDir()
 	for k := range 4 {
@@ -185,7 +190,8 @@ func TestManyAtOnce(t *testing.T) {
 	var openers sync.WaitGroup
 	for range 8 {
 		openers.Go(func() {
-			s, err := tar.Kind.Open(context.Background(), source.Settings{"path": filepath.Join(folder, "*.tar"), "int64": []string{"cls"}})
+			s, err := tar.Kind.Open(context.Background(),
+				source.Settings{"path": filepath.Join(folder, "*.tar"), "int64": []string{"cls"}})
 			if err != nil {
 				t.Error(err)
 				return
@@ -199,7 +205,8 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	openers.Wait()
-	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar*")}) // indexes are no shards, and what was left behind is none either
+	// indexes are not shards, nor are leftover files
+	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar*")})
 	wantNote(t, s, "indexes kept", "4")
 	if all := files(t, folder); len(all) != 8 {
 		t.Errorf("%q", all)

@@ -15,40 +15,47 @@ import (
 const (
 	kind             = "tar"
 	defaultOpenFiles = 256
-	openers          = 8 // shards that are opened, and walked, at once
+	openers          = 8 // shards that are opened at the same time
 )
 
-// Kind is in the list of package kinds.
-var Kind = source.Kind{Name: kind, Doc: "tar shards as webdataset makes them: path, such as train-{000000..000012}.tar or train-*.tar; fields", Open: open}
+// Kind is this kind for the list in package kinds.
+var Kind = source.Kind{Name: kind,
+	Doc: "tar shards in the format of webdataset: path, such as train-{000000..000012}.tar or " +
+		"train-*.tar; fields", Open: open}
 
 // settings are the keys of this kind.
 type settings struct {
 	// Path is a shard, or a pattern of shards: braces as webdataset expands them, and * ? [ ].
 	Path string `key:"path"`
-	// Fields are those that are read, in this order, such as [jpg, cls]. "jpg;png" takes the first of these that a sample has, and is named jpg. Default: those of the first
+	// Fields are the fields to read, in this order, such as [jpg, cls]. "jpg;png" is the first of
+	// these that a sample has, with the name jpg. Default: the fields of the first
 	// sample, sorted.
 	Fields []string `key:"fields"`
-	// Int64 are fields that hold a decimal number as text, as webdataset writes cls; each reads as one int64.
+	// Int64 are fields that hold a decimal number as text, as webdataset writes cls. Each reads as
+	// one int64.
 	Int64 []string `key:"int64"`
-	// Missing says what becomes of samples that lack a field: "error" (the default), or "skip", which leaves them out.
+	// Missing says what happens to samples that lack a field: "error" (the default), or "skip",
+	// which leaves them out.
 	Missing string `key:"missing"`
-	// Index is where indexes are kept: a folder, made if it is missing; the name of a file, ending in .stocached-index, for a single shard; or "none". Default: beside
-	// each shard, as its name and .stocached-index, or in the user's cache directory where that cannot be.
+	// Index is where indexes are kept: a folder, which is made if missing; for a single shard the
+	// name of a file that ends in .stocached-index; or "none". Default: beside each shard, with
+	// .stocached-index after its name, or in the user's cache directory if that fails.
 	Index string `key:"index"`
-	// OpenFiles is how many shards are kept open between reads, default 256.
+	// OpenFiles is how many shards stay open between reads, default 256.
 	OpenFiles int `key:"open_files"`
 }
 
 func (o *settings) check(shards int) error {
 	switch {
 	case o.Fields != nil && len(o.Fields) == 0:
-		return fmt.Errorf("%w: fields is empty; leave it out for those of the first sample", source.ErrInvalid)
+		return fmt.Errorf("%w: fields is empty; leave it out to read the fields of the first sample", source.ErrInvalid)
 	case o.Missing != "" && o.Missing != "error" && o.Missing != "skip":
-		return fmt.Errorf("%w: missing is %q; it is error or skip", source.ErrInvalid, o.Missing)
+		return fmt.Errorf("%w: missing is %q; it must be error or skip", source.ErrInvalid, o.Missing)
 	case o.OpenFiles < 0:
 		return fmt.Errorf("%w: open_files is %d", source.ErrInvalid, o.OpenFiles)
 	case shards > 1 && filepath.Ext(o.Index) == indexSuffix:
-		return fmt.Errorf("%w: index %q is a file, and there are %d shards; name a folder", source.ErrInvalid, o.Index, shards)
+		return fmt.Errorf("%w: index %q is a file, but there are %d shards; name a folder", source.ErrInvalid,
+			o.Index, shards)
 	}
 	return nil
 }
@@ -60,10 +67,10 @@ type dataset struct {
 	shards []*shard
 	chosen []selection                             // of each shard
 	ends   []int                                   // of each shard: the number of its last sample, plus 1
-	files  *source.OpenFiles[*shard, *source.File] // those read last
+	files  *source.OpenFiles[*shard, *source.File] // the last used ones
 	work   sync.Pool                               // of *work
 
-	mu     sync.RWMutex // held for reading by whoever looks at an index or a shard: Close waits for them
+	mu     sync.RWMutex // locked for reading by each access to an index or a shard: Close waits for them
 	closed bool
 }
 
@@ -92,7 +99,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	return d, nil
 }
 
-// openShards opens them and chooses what is read of them.
+// openShards opens the shards and makes their selections.
 func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) error {
 	err := each(ctx, len(paths), func(ctx context.Context, k int) (err error) {
 		d.shards[k], err = openShard(ctx, paths[k], o.Index)
@@ -111,7 +118,7 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 		return err
 	}
 	return each(ctx, len(paths), func(_ context.Context, k int) error {
-		defer d.shards[k].in.forget() // all of it was looked at
+		defer d.shards[k].in.forget() // choose has read all of it
 		return d.shards[k].in.look(func() (err error) {
 			d.chosen[k], err = choose(d.shards[k], d.fields, o.Missing == "skip")
 			return err
@@ -119,18 +126,20 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 	})
 }
 
-// firstFields are those of the first sample.
+// firstFields returns the fields of the first sample.
 func (d *dataset) firstFields() (names []string) {
 	for _, s := range d.shards {
 		if s.index.samples > 0 {
-			_ = s.in.look(func() error { names = s.index.fieldsOf(0); return nil }) // none: choosing meets the same, and says so
+			// on an error choose meets the same error and returns it
+			_ = s.in.look(func() error { names = s.index.fieldsOf(0); return nil })
 			return names
 		}
 	}
 	return nil
 }
 
-// each calls do for 0..n-1, some at once. The first error cancels the rest, and is returned; else the cause of ctx.
+// each calls do for 0..n-1, several at a time. It returns the first error, which cancels the rest,
+// else the cause of ctx.
 func each(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -153,7 +162,7 @@ func each(ctx context.Context, n int, do func(ctx context.Context, k int) error)
 	return context.Cause(ctx)
 }
 
-// describe fills in the rest.
+// describe sets ends and info.
 func (d *dataset) describe(o *settings) error {
 	var files []source.Named
 	samples := 0
@@ -176,11 +185,13 @@ func (d *dataset) describe(o *settings) error {
 	for _, f := range d.fields {
 		read += fmt.Sprintf(" %q %t", f.names, f.number)
 	}
-	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(), Fingerprint: source.Fingerprint(kind, read, files...)}
+	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(),
+		Fingerprint: source.Fingerprint(kind, read, files...)}
 	return nil
 }
 
-// largest returns the bytes of the largest sample. ErrInvalid when it is larger than samples may be.
+// largest returns the bytes of the largest sample. It returns ErrInvalid when that exceeds the
+// limit of samples.
 func (d *dataset) largest(schema *shm.Schema) (uint64, error) {
 	most := 0
 	w := d.newWork().(*work)
@@ -194,7 +205,8 @@ func (d *dataset) largest(schema *shm.Schema) (uint64, error) {
 			d.shape(w)
 			_, total, err := schema.Place(w.dims)
 			if err != nil {
-				return fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path, s.index.key(c.largest), err)
+				return fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path,
+					s.index.key(c.largest), err)
 			}
 			most = max(most, total)
 			return nil
@@ -214,9 +226,12 @@ func (d *dataset) noSamples(o *settings) error {
 	}
 	switch {
 	case skipped > 0:
-		return fmt.Errorf("%w: all %d samples of %s lack one of the fields %s; the first has %s", source.ErrInvalid, skipped, o.Path, fieldNames(d.fields), d.firstFields())
+		return fmt.Errorf("%w: all %d samples of %s lack one of the fields %s; the first has %s",
+			source.ErrInvalid, skipped, o.Path, fieldNames(d.fields), d.firstFields())
 	case first.index.ignored > 0 || first.index.links > 0:
-		return fmt.Errorf("%w: no samples in %s: %d members of %s have names without a field, such as 000123.jpg has, and %d are links", source.ErrInvalid, o.Path, first.index.ignored,
+		return fmt.Errorf("%w: no samples in %s: %d members of %s have names without a field (such as 000123.jpg has), "+
+			"%d are links",
+			source.ErrInvalid, o.Path, first.index.ignored,
 			first.path, first.index.links)
 	}
 	return fmt.Errorf("%w: no samples in %s: %d empty shards", source.ErrInvalid, o.Path, len(d.shards))
@@ -233,7 +248,7 @@ func (d *dataset) locate(i int) (shard, number int) {
 	return shard, d.chosen[shard].number(i)
 }
 
-// Close waits for whoever reads.
+// Close waits for inflight reads.
 func (d *dataset) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,11 +19,13 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// samplesOf returns the members of some samples, and what they read as with the fields cls, jpg.
+// samplesOf returns the members of some samples, and their expected bytes with the fields cls and
+// jpg.
 func samplesOf(t testing.TB, first, n int, bytes func(i int) int) (members []one, want [][]byte) {
 	for i := first; i < first+n; i++ {
 		jpg := bytesOf(i, bytes(i))
-		members = append(members, one{name: fmt.Sprintf("%06d.jpg", i), data: jpg}, one{name: fmt.Sprintf("%06d.cls", i), data: cls(i)})
+		members = append(members, one{name: fmt.Sprintf("%06d.jpg", i), data: jpg},
+			one{name: fmt.Sprintf("%06d.cls", i), data: cls(i)})
 		want = append(want, joined(t, []string{"cls", "jpg"}, cls(i), jpg))
 	}
 	return members, want
@@ -58,7 +60,8 @@ func TestSuite(t *testing.T) {
 					for i := range 7 {
 						want = append(want, bytesOf(i, size(i)))
 					}
-					return sourcetest.Fixture{Open: settings(path, source.Settings{"fields": []string{"jpg"}}), Want: want, Files: []string{path}}
+					return sourcetest.Fixture{Open: settings(path, source.Settings{"fields": []string{"jpg"}}), Want: want,
+						Files: []string{path}}
 				})
 			})
 			t.Run(fmt.Sprintf("%s, index %q, many shards", name, index), func(t *testing.T) {
@@ -68,7 +71,8 @@ func TestSuite(t *testing.T) {
 					for k := range 5 {
 						members, some := samplesOf(t, 3*k, 3, size)
 						want = append(want, some...)
-						writeFile(t, filepath.Join(folder, fmt.Sprintf("train-%06d.tar", k)), archive(t, stdtar.FormatUnknown, members...))
+						writeFile(t, filepath.Join(folder, fmt.Sprintf("train-%06d.tar", k)),
+							archive(t, stdtar.FormatUnknown, members...))
 					}
 					return sourcetest.Fixture{Open: settings(filepath.Join(folder, "train-{000000..000004}.tar"), source.Settings{"open_files": 2}), Want: want,
 						Files: []string{filepath.Join(folder, "train-000000.tar")}}
@@ -79,7 +83,8 @@ func TestSuite(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	path := shardOf(t, text("0.jpg", "picture"), text("0.cls", "7"), text("1.jpg", ""), text("1.cls", " -12\n"), text("2.cls", "dog"), text("2.jpg", "x"),
+	path := shardOf(t, text("0.jpg", "picture"), text("0.cls", "7"), text("1.jpg", ""), text("1.cls", " -12\n"),
+		text("2.cls", "dog"), text("2.jpg", "x"),
 		text("3.cls", strings.Repeat("1", 65)), text("3.jpg", "x"), text("4.cls", "9223372036854775808"), text("4.jpg", ""))
 	s := mustOpen(t, source.Settings{"path": path, "fields": []string{"JPG", ".cls"}, "int64": []string{"cls"}})
 	want := []shm.Field{{Name: "jpg", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}, {Name: "cls", DType: shm.Int64}}
@@ -91,25 +96,27 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("sample %d: %q, want %d", i, got, n)
 		}
 	}
-	for i, text := range map[int]string{2: `cls is "dog", which is no int64`, 3: "65 bytes, which are no number", 4: "no int64"} {
+	for i, text := range map[int]string{2: `cls is "dog", which is not an int64`, 3: "65 bytes, too many for a number", 4: "not an int64"} {
 		if _, err := s.Read(context.Background(), i, make([]byte, 1000)); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), text) ||
 			!strings.Contains(err.Error(), fmt.Sprintf("sample %q", fmt.Sprint(i))) {
 			t.Errorf("%v; want %q", err, text)
 		}
 	}
 	fixed := mustOpen(t, source.Settings{"path": path, "fields": []string{"cls"}, "int64": []string{"cls"}})
-	if schema := fixed.Info().Schema; schema.Variable || schema.SampleBytes != 8 || sample(t, fixed, 0)["cls"] != "\x07\x00\x00\x00\x00\x00\x00\x00" {
+	if schema := fixed.Info().Schema; schema.Variable || schema.SampleBytes != 8 ||
+		sample(t, fixed, 0)["cls"] != "\x07\x00\x00\x00\x00\x00\x00\x00" {
 		t.Errorf("only numbers: %+v", schema)
 	}
 }
 
-// The schema says how large the largest sample is, to the byte, wherever it is.
+// The schema has the exact size of the largest sample, in any place.
 func TestLargestSample(t *testing.T) {
 	for _, sizes := range [][]int{{3, 7, 5}, {7, 3, 5}, {64, 65, 63}, {1, 128, 128}, {0, 0, 0}} {
 		for _, fields := range [][]string{{"txt"}, {"txt", "cls"}, {"cls", "txt", "n"}} {
 			var members []one
 			for i, size := range sizes {
-				members = append(members, one{name: fmt.Sprint(i, ".txt"), data: bytesOf(i, size)}, one{name: fmt.Sprint(i, ".cls"), data: bytesOf(i, 100-size%70)},
+				members = append(members, one{name: fmt.Sprint(i, ".txt"), data: bytesOf(i, size)},
+					one{name: fmt.Sprint(i, ".cls"), data: bytesOf(i, 100-size%70)},
 					text(fmt.Sprint(i, ".n"), strings.Repeat(" ", 70*(i%2))+"1"))
 			}
 			s := mustOpen(t, source.Settings{"path": shardOf(t, members...), "fields": fields, "int64": slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return f != "n" })})
@@ -128,9 +135,10 @@ func TestLargestSample(t *testing.T) {
 	}
 }
 
-// The field jpg;png is a jpg where there is one, else a png.
+// The field jpg;png is a jpg if the sample has one, else a png.
 func TestAlternatives(t *testing.T) {
-	path := shardOf(t, text("0.png", "p0"), text("0.cls", "0"), text("1.JPG", "j1"), text("1.cls", "1"), text("2.png", "p2"), text("2.jpg", "j2"), text("2.cls", "2"),
+	path := shardOf(t, text("0.png", "p0"), text("0.cls", "0"), text("1.JPG", "j1"), text("1.cls", "1"),
+		text("2.png", "p2"), text("2.jpg", "j2"), text("2.cls", "2"),
 		text("3.jpg", "j3"), text("3.png", "p3"), text("3.cls", "3"))
 	s := mustOpen(t, source.Settings{"path": path, "fields": []string{"jpg;png", "cls"}})
 	for i, want := range []string{"p0", "j1", "j2", "j3"} {
@@ -144,11 +152,13 @@ func TestAlternatives(t *testing.T) {
 }
 
 func TestMissingFields(t *testing.T) {
-	members := []one{text("a/0.jpg", "0"), text("a/0.cls", "0"), text("a/1.jpg", "1"), text("a/2.cls", "2"), text("a/2.jpg", "2"), text("a/2.json", "{}"), text("a/3.txt", "")}
+	members := []one{text("a/0.jpg", "0"), text("a/0.cls", "0"), text("a/1.jpg", "1"), text("a/2.cls", "2"),
+		text("a/2.jpg", "2"), text("a/2.json", "{}"), text("a/3.txt", "")}
 	path := shardOf(t, members...)
 	refused(t, source.Settings{"path": path}, source.ErrInvalid, path, `sample "a/1" has no cls, it has jpg`, "missing: skip")
 	refused(t, source.Settings{"path": path, "fields": []string{"jpg", "cls", "txt"}}, source.ErrInvalid, `sample "a/0" has no txt, it has jpg, cls`)
-	refused(t, source.Settings{"path": path, "fields": []string{"wav"}, "missing": "skip"}, source.ErrInvalid, "all 4 samples", "lack", "wav", "[jpg cls]")
+	refused(t, source.Settings{"path": path, "fields": []string{"wav"}, "missing": "skip"}, source.ErrInvalid,
+		"all 4 samples", "lack", "wav", "[jpg cls]")
 
 	s := mustOpen(t, source.Settings{"path": path, "missing": "skip"})
 	if got := []map[string]string{sample(t, s, 0), sample(t, s, 1)}; s.Info().Samples != 2 || got[0]["jpg"] != "0" || got[1]["jpg"] != "2" || got[1]["cls"] != "2" {
@@ -165,21 +175,26 @@ func TestMissingFields(t *testing.T) {
 	if a, b, c := s.Info().Fingerprint, all.Info().Fingerprint, other.Info().Fingerprint; a == b || b == c || a == c {
 		t.Errorf("other fields, same fingerprint: %s %s %s", a, b, c)
 	}
-	// A link holds no data: the message says what to do about it.
-	linked := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"), one{name: "1.jpg", kind: stdtar.TypeLink, link: "0.jpg"}, text("1.cls", "1"))
+	// A link holds no data: the message has the remedy.
+	linked := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"),
+		one{name: "1.jpg", kind: stdtar.TypeLink, link: "0.jpg"}, text("1.cls", "1"))
 	refused(t, source.Settings{"path": linked}, source.ErrInvalid, `"1" has no jpg`, "1 links", "--hard-dereference")
 }
 
-// What is in a shard beside samples is left alone, and counted.
+// Other members of a shard are ignored and counted.
 func TestOtherMembers(t *testing.T) {
-	path := shardOf(t, one{name: "train/", kind: stdtar.TypeDir}, text("train/README", "hello"), text("train/0.jpg", "0"), text("train/._0.jpg", "a macOS shadow"),
-		text("train/0.seg.png", "seg"), text("__meta__", "x"), text("__meta__/1.jpg", "x"), text("train/1.jpg", "1"), one{name: "train/l.jpg", kind: stdtar.TypeSymlink, link: "0.jpg"},
-		text("train/1.seg.png", "seg1"), text("train/1.", "no field"), text("val/1.jpg", "another 1"), text("val/1.seg.png", ""), text("train/1.jpg", "again"), text("train/1.seg.png", "!"))
+	path := shardOf(t, one{name: "train/", kind: stdtar.TypeDir}, text("train/README", "hello"),
+		text("train/0.jpg", "0"), text("train/._0.jpg", "a macOS shadow"),
+		text("train/0.seg.png", "seg"), text("__meta__", "x"), text("__meta__/1.jpg", "x"), text("train/1.jpg",
+			"1"), one{name: "train/l.jpg", kind: stdtar.TypeSymlink, link: "0.jpg"},
+		text("train/1.seg.png", "seg1"), text("train/1.", "no field"), text("val/1.jpg",
+			"another 1"), text("val/1.seg.png", ""), text("train/1.jpg", "again"), text("train/1.seg.png", "!"))
 	s := mustOpen(t, source.Settings{"path": path})
 	if s.Info().Samples != 4 {
 		t.Fatalf("%d samples", s.Info().Samples)
 	}
-	for i, want := range []map[string]string{{"jpg": "0", "seg.png": "seg"}, {"jpg": "1", "seg.png": "seg1"}, {"jpg": "another 1", "seg.png": ""}, {"jpg": "again", "seg.png": "!"}} {
+	for i, want := range []map[string]string{{"jpg": "0", "seg.png": "seg"}, {"jpg": "1", "seg.png": "seg1"},
+		{"jpg": "another 1", "seg.png": ""}, {"jpg": "again", "seg.png": "!"}} {
 		if got := sample(t, s, i); !reflect.DeepEqual(got, want) {
 			t.Errorf("sample %d is %q", i, got)
 		}
@@ -190,26 +205,31 @@ func TestOtherMembers(t *testing.T) {
 	twice := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"), text("0.JPG", "1"))
 	refused(t, source.Settings{"path": twice}, source.ErrInvalid, twice, `"0" has the field "jpg" twice`, `"0.JPG"`)
 	again := mustOpen(t, source.Settings{"path": path})
-	if kept := note(again, "indexes kept"); kept != "1, used as they were" || note(again, "members ignored") != note(s, "members ignored") || note(again, "links ignored") != note(s, "links ignored") {
+	if kept := note(again, "indexes kept"); kept != "1, used as they were" ||
+		note(again, "members ignored") != note(s, "members ignored") ||
+		note(again, "links ignored") != note(s, "links ignored") {
 		t.Errorf("another note from a kept index: %+v, %+v", s.Info().Notes, again.Info().Notes)
 	}
 }
 
-// Names of all lengths, in all formats that writers use.
+// Names of all lengths, in all formats of writers.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("folder-of-some-length/", 12) + strings.Repeat("n", 90)
 	for name, format := range map[string]stdtar.Format{"GNU": stdtar.FormatGNU, "PAX": stdtar.FormatPAX} {
-		for _, key := range []string{"0", strings.Repeat("k", 99), strings.Repeat("k", 120), long, "ordner/größe", "a b/'q'"} {
-			path := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), archive(t, format, text(key+".jpg", "picture"), text(key+".cls", "3")))
+		for _, key := range []string{"0", strings.Repeat("k", 99), strings.Repeat("k", 120), long, "ordner/größe",
+			"a b/'q'"} {
+			path := writeFile(t, filepath.Join(t.TempDir(), "s.tar"),
+				archive(t, format, text(key+".jpg", "picture"), text(key+".cls", "3")))
 			for range 2 { // made, then kept
 				s := mustOpen(t, source.Settings{"path": path})
-				if got := sample(t, s, 0); got["jpg"] != "picture" || got["cls"] != "3" || !strings.Contains(s.Where(0), fmt.Sprintf("%q", key)) {
+				if got := sample(t, s, 0); got["jpg"] != "picture" || got["cls"] != "3" ||
+					!strings.Contains(s.Where(0), fmt.Sprintf("%q", key)) {
 					t.Errorf("%s, key %q: %q at %s", name, key, got, s.Where(0))
 				}
 			}
 		}
 	}
-	prefix := strings.Repeat("p", 60) + "/" + strings.Repeat("q", 60) // USTAR keeps folders by themselves
+	prefix := strings.Repeat("p", 60) + "/" + strings.Repeat("q", 60) // USTAR stores folders separately
 	s := mustOpen(t, source.Settings{"path": writeFile(t, filepath.Join(t.TempDir(), "s.tar"), archive(t, stdtar.FormatUSTAR, text(prefix+".jpg", "x")))})
 	if got := sample(t, s, 0); got["jpg"] != "x" || !strings.Contains(s.Where(0), prefix) {
 		t.Errorf("%q at %s", got, s.Where(0))
@@ -221,7 +241,8 @@ func TestNames(t *testing.T) {
 }
 
 func TestDamaged(t *testing.T) {
-	whole := archive(t, stdtar.FormatUnknown, one{name: "0.jpg", data: bytesOf(0, 3000)}, text("0.cls", "0"), one{name: "1.jpg", data: bytesOf(1, 3000)}, text("1.cls", "1"))
+	whole := archive(t, stdtar.FormatUnknown, one{name: "0.jpg", data: bytesOf(0, 3000)}, text("0.cls", "0"),
+		one{name: "1.jpg", data: bytesOf(1, 3000)}, text("1.cls", "1"))
 	second := 512 + 3072 + 1024 // where the header of 1.jpg begins
 	broken := bytes.Clone(whole)
 	broken[second+10] ^= 0xFF
@@ -230,15 +251,17 @@ func TestDamaged(t *testing.T) {
 		kind  error
 		wants []string
 	}{
-		"cut in data":         {whole[:second+512+100], source.ErrCorrupt, []string{"ends in the middle", fmt.Sprint(second + 612), `behind member "1.jpg"`}},
-		"cut in a header":     {whole[:second+100], source.ErrCorrupt, []string{"ends in the middle", `behind member "0.cls"`}},
-		"cut between members": {whole[:second], source.ErrCorrupt, []string{"no end mark", `behind member "0.cls"`, "truncate -s +1024"}},
-		"a broken header":     {broken, source.ErrCorrupt, []string{`behind member "0.cls"`, "invalid tar header"}},
+		"cut in data":         {whole[:second+512+100], source.ErrCorrupt, []string{"is truncated at", fmt.Sprint(second + 612), `after member "1.jpg"`}},
+		"cut in a header":     {whole[:second+100], source.ErrCorrupt, []string{"is truncated at", `after member "0.cls"`}},
+		"cut between members": {whole[:second], source.ErrCorrupt, []string{"no end mark", `after member "0.cls"`, "truncate -s +1024"}},
+		"a broken header":     {broken, source.ErrCorrupt, []string{`after member "0.cls"`, "invalid tar header"}},
 		"nothing":             {nil, source.ErrCorrupt, []string{"is empty"}},
-		"no archive":          {bytesOf(3, 5000), source.ErrInvalid, []string{"is no tar archive"}},
-		"a short text":        {[]byte("hello"), source.ErrInvalid, []string{"is no tar archive"}},
-		"an empty archive":    {archive(t, stdtar.FormatUnknown), source.ErrInvalid, []string{"no samples", "1 empty shards"}},
-		"no fields":           {archive(t, stdtar.FormatUnknown, text("LICENSE", "")), source.ErrInvalid, []string{"no samples", "1 members of"}},
+		"no archive":          {bytesOf(3, 5000), source.ErrInvalid, []string{"is not a tar archive"}},
+		"a short text":        {[]byte("hello"), source.ErrInvalid, []string{"is not a tar archive"}},
+		"an empty archive": {archive(t, stdtar.FormatUnknown), source.ErrInvalid,
+			[]string{"no samples", "1 empty shards"}},
+		"no fields": {archive(t, stdtar.FormatUnknown, text("LICENSE", "")), source.ErrInvalid,
+			[]string{"no samples", "1 members of"}},
 	} {
 		path := writeFile(t, filepath.Join(t.TempDir(), "broken.tar"), c.data)
 		_, err := openTar(t, source.Settings{"path": path})
@@ -255,26 +278,27 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s left %q", name, left)
 		}
 	}
-	// What the message says is what helps.
+	// The remedy in the message works.
 	marked := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole[:second]), make([]byte, 1024)...))
 	if s := mustOpen(t, source.Settings{"path": marked}); s.Info().Samples != 1 {
 		t.Errorf("%d samples", s.Info().Samples)
 	}
-	// Archives joined by cat: the second one is ignored, as by webdataset, and told.
+	// Archives joined by cat: the second one is ignored, as in webdataset, and a note says so.
 	joined := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), whole...))
 	for range 2 {
 		s := mustOpen(t, source.Settings{"path": joined})
-		if got := note(s, "data behind the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
+		if got := note(s, "data after the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
 			t.Errorf("%d samples, %q", s.Info().Samples, got)
 		}
 	}
 	padded := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), make([]byte, 20<<10)...))
-	if got := note(mustOpen(t, source.Settings{"path": padded}), "data behind the end"); got != "" {
-		t.Errorf("zeros behind the end: %q", got)
+	if got := note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
+		t.Errorf("zeros after the end: %q", got)
 	}
 }
 
-// A sparse file's data does not lie in one piece, and one of 4 GiB is no field. Both are written as holes, by their headers alone.
+// The data of a sparse file is not contiguous, and a member of 4 GiB is too large. Both are written
+// as holes, with headers only.
 func TestRefusedMembers(t *testing.T) {
 	header := func(h *stdtar.Header) []byte {
 		var b bytes.Buffer
@@ -284,7 +308,8 @@ func TestRefusedMembers(t *testing.T) {
 		return b.Bytes()
 	}
 	large := func(bytes int64) string {
-		path := writeFile(t, filepath.Join(t.TempDir(), "large.tar"), header(&stdtar.Header{Name: "0.bin", Size: bytes, Format: stdtar.FormatGNU}))
+		path := writeFile(t, filepath.Join(t.TempDir(), "large.tar"),
+			header(&stdtar.Header{Name: "0.bin", Size: bytes, Format: stdtar.FormatGNU}))
 		if err := os.Truncate(path, 512+(bytes+511)/512*512+1024); err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +320,7 @@ func TestRefusedMembers(t *testing.T) {
 	if n, err := mustOpen(t, source.Settings{"path": large(4<<30 - 1)}).Size(0); n != 4<<30-1 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	// Two fields of 3 GiB each do, but not together.
+	// Two fields of 3 GiB each are allowed, but not together.
 	both := large(3 << 30)
 	f, err := os.OpenFile(both, os.O_WRONLY, 0)
 	if err != nil {
@@ -328,8 +353,9 @@ func TestCompressed(t *testing.T) {
 		writeFile(t, path, append([]byte(magic), bytesOf(1, 2000)...))
 		refused(t, source.Settings{"path": path}, source.ErrInvalid, strings.ReplaceAll(c.want, "DIR", strings.ReplaceAll(filepath.Dir(path), "'", `'\''`)))
 	}
-	// The name alone means nothing.
-	path := writeFile(t, filepath.Join(t.TempDir(), "plain.tar.gz"), archive(t, stdtar.FormatUnknown, text("0.txt", "plain")))
+	// The name alone does not matter.
+	path := writeFile(t, filepath.Join(t.TempDir(), "plain.tar.gz"),
+		archive(t, stdtar.FormatUnknown, text("0.txt", "plain")))
 	if got := sample(t, mustOpen(t, source.Settings{"path": path}), 0); got["txt"] != "plain" {
 		t.Errorf("%q", got)
 	}
@@ -338,23 +364,24 @@ func TestCompressed(t *testing.T) {
 func TestRefuses(t *testing.T) {
 	path := shardOf(t, text("0.jpg", ""), text("0.cls", "1"))
 	for want, s := range map[string]source.Settings{
-		"no path":               {},
-		"unknown key":           {"path": path, "feilds": []string{"jpg"}},
-		"is a folder":           {"path": filepath.Dir(path)},
-		"no file matches":       {"path": filepath.Dir(path) + "/*.tgz"},
-		"** is not":             {"path": filepath.Dir(path) + "/**/*.tar"},
-		"download them":         {"path": "https://host/train-{0..3}.tar"},
-		`begins with "pipe:"`:   {"path": "pipe:cat x.tar"},
-		"a { without its }":     {"path": "train-{0..3.tar"},
-		"twice":                 {"path": "{" + path + "," + path + "}"},
-		"fields is empty":       {"path": path, "fields": []string{}},
-		`missing is "drop"`:     {"path": path, "missing": "drop"},
-		`"jpg;" names none`:     {"path": path, "fields": []string{"jpg;"}},
-		`"txt" is none of`:      {"path": path, "int64": []string{"txt"}},
-		`"jpg" is there twice`:  {"path": path, "fields": []string{"jpg", "JPG"}},
-		`"png" is there twice`:  {"path": path, "fields": []string{"jpg;png", "png"}},
-		"open_files is -1":      {"path": path, "open_files": -1},
-		"there are 2 shards":    {"path": "{" + path + "," + shardOf(t, text("0.jpg", "")) + "}", "index": "/tmp/x.stocached-index"},
+		"no path":             {},
+		"unknown key":         {"path": path, "feilds": []string{"jpg"}},
+		"is a folder":         {"path": filepath.Dir(path)},
+		"no file matches":     {"path": filepath.Dir(path) + "/*.tgz"},
+		"** is not":           {"path": filepath.Dir(path) + "/**/*.tar"},
+		"download them":       {"path": "https://host/train-{0..3}.tar"},
+		`begins with "pipe:"`: {"path": "pipe:cat x.tar"},
+		"a { without its }":   {"path": "train-{0..3.tar"},
+		"twice":               {"path": "{" + path + "," + path + "}"},
+		"fields is empty":     {"path": path, "fields": []string{}},
+		`missing is "drop"`:   {"path": path, "missing": "drop"},
+		`"jpg;" has no name`:  {"path": path, "fields": []string{"jpg;"}},
+		`"txt" is none of`:    {"path": path, "int64": []string{"txt"}},
+		`"jpg" occurs twice`:  {"path": path, "fields": []string{"jpg", "JPG"}},
+		`"png" occurs twice`:  {"path": path, "fields": []string{"jpg;png", "png"}},
+		"open_files is -1":    {"path": path, "open_files": -1},
+		"there are 2 shards": {"path": "{" + path + "," + shardOf(t, text("0.jpg", "")) + "}",
+			"index": "/tmp/x.stocached-index"},
 		"is not UTF-8 of at mo": {"path": shardOf(t, text("0."+strings.Repeat("x", 50), ""))},
 	} {
 		refused(t, s, source.ErrInvalid, want)

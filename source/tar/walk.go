@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	walkBuffer = 4 << 10 // bytes read at once in a walk: the end of one member, the header of the next, and often a small member whole
-	mostTail   = 1 << 20 // bytes behind the end of an archive that are looked at
+	walkBuffer = 4 << 10 // bytes of one read in a walk: the end of a member, the next header, and often a small member
+	mostTail   = 1 << 20 // bytes after the end of an archive that are checked
 )
 
-// walk makes the index of a shard: it reads headers and skips data. ErrInvalid for what is no shard, ErrCorrupt for a damaged one, with the last member that is whole.
+// walk makes the index of a shard: it reads headers and skips data. Errors: ErrInvalid for a file
+// that is no shard, ErrCorrupt for a damaged one, with its last complete member.
 func walk(ctx context.Context, f *source.File) (*builder, error) {
 	w := &walker{ctx: ctx, f: f, buffer: make([]byte, walkBuffer)}
 	b := newBuilder(f.Stamp)
@@ -26,7 +27,7 @@ func walk(ctx context.Context, f *source.File) (*builder, error) {
 		return nil, err
 	}
 	if len(head) == 0 {
-		return nil, fmt.Errorf("%w: %s is empty; an archive has 1024 bytes at least", source.ErrCorrupt, f.Path)
+		return nil, fmt.Errorf("%w: %s is empty; an archive has at least 1024 bytes", source.ErrCorrupt, f.Path)
 	}
 	if err := refuseCompressed(f.Path, head); err != nil {
 		return nil, err
@@ -36,7 +37,8 @@ func walk(ctx context.Context, f *source.File) (*builder, error) {
 		h, err := archive.Next()
 		switch {
 		case err == io.EOF && w.pastEnd:
-			return nil, fmt.Errorf("%w: %s has no end mark behind %s: it was cut short, or its writer did not finish; if it is whole, mark its end: truncate -s +1024 %s",
+			return nil, fmt.Errorf("%w: %s has no end mark after %s: it was truncated, or its writer did not finish; "+
+				"if it is complete, add the mark: truncate -s +1024 %s",
 				source.ErrCorrupt, f.Path, memberOr(last, "nothing"), shellQuote(f.Path))
 		case err == io.EOF:
 			return b, w.tail(b)
@@ -50,7 +52,7 @@ func walk(ctx context.Context, f *source.File) (*builder, error) {
 	}
 }
 
-// member adds a member whose header was read: the walker stands at its data.
+// member adds a member after its header was read. The walker is at its data.
 func (w *walker) member(b *builder, h *tar.Header) error {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeCont:
@@ -59,7 +61,7 @@ func (w *walker) member(b *builder, h *tar.Header) error {
 	case tar.TypeLink, tar.TypeSymlink:
 		b.links++
 		return nil
-	default: // folders, devices, global headers, volume labels: webdataset skips them as well
+	default: // folders, devices, global headers, volume labels: webdataset skips them too
 		return nil
 	}
 	for key := range h.PAXRecords {
@@ -74,22 +76,25 @@ func (w *walker) member(b *builder, h *tar.Header) error {
 }
 
 func (w *walker) sparse(h *tar.Header) error {
-	return fmt.Errorf("%w: %s: member %q is a sparse file, whose data does not lie in one piece; make the shard without --sparse", source.ErrInvalid, w.f.Path, h.Name)
+	return fmt.Errorf("%w: %s: member %q is a sparse file, whose data is not contiguous; make the shard without --sparse",
+		source.ErrInvalid, w.f.Path, h.Name)
 }
 
-// damaged says how far a walk came.
+// damaged says how far a walk has come.
 func (w *walker) damaged(err error, last string) error {
 	switch {
-	case w.err != nil: // it is the file, not what is in it
+	case w.err != nil: // an error of the file, not of its content
 		return w.err
 	case last == "" && w.headers < 2*blockBytes:
-		return fmt.Errorf("%w: %s is no tar archive: %w", source.ErrInvalid, w.f.Path, err)
+		return fmt.Errorf("%w: %s is not a tar archive: %w", source.ErrInvalid, w.f.Path, err)
 	}
-	where := "behind " + memberOr(last, "its begin")
+	where := "after " + memberOr(last, "its start")
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: %s ends in the middle, at %d bytes, %s; copy it again", source.ErrCorrupt, w.f.Path, w.f.Stamp.Bytes, where)
+		return fmt.Errorf("%w: %s is truncated at %d bytes, %s; copy it again", source.ErrCorrupt, w.f.Path,
+			w.f.Stamp.Bytes, where)
 	}
-	return fmt.Errorf("%w: %s at about %d of %d bytes, %s: %w; copy it again", source.ErrCorrupt, w.f.Path, w.at, w.f.Stamp.Bytes, where, err)
+	return fmt.Errorf("%w: %s at about %d of %d bytes, %s: %w; copy it again", source.ErrCorrupt, w.f.Path,
+		w.at, w.f.Stamp.Bytes, where, err)
 }
 
 func memberOr(name, none string) string {
@@ -99,7 +104,7 @@ func memberOr(name, none string) string {
 	return fmt.Sprintf("member %q", name)
 }
 
-// tail counts what lies behind the end of the archive, where it is not just zeros.
+// tail counts the bytes after the end of the archive, unless they are zeros.
 func (w *walker) tail(b *builder) error {
 	rest := w.f.Stamp.Bytes - w.at
 	if rest <= 0 {
@@ -115,18 +120,19 @@ func (w *walker) tail(b *builder) error {
 	return nil
 }
 
-// walker reads a shard for archive/tar, which moves over data by Seek. It knows where it stands, and that is where the data of the member lies whose header was just read:
-// archive/tar reads no further than that.
+// walker reads a shard for archive/tar, which skips data with Seek. archive/tar reads no further
+// than the header of a member. So after Next the walker's position is the start of the member's
+// data.
 type walker struct {
 	ctx     context.Context
 	f       *source.File
-	at      int64 // where the next Read reads
-	headers int64 // bytes that were asked for
-	pastEnd bool  // it was read at its end: archive/tar stops before it when there is an end mark
-	err     error // of the file, as opposed to those of the format
+	at      int64 // position of the next Read
+	headers int64 // bytes that archive/tar has read
+	pastEnd bool  // archive/tar has read at the end of the file; with an end mark it stops before
+	err     error // of the file, not of the format
 
 	buffer []byte
-	have   []byte // of the file, at from
+	have   []byte // bytes of the file from offset from on
 	from   int64
 }
 
@@ -149,7 +155,7 @@ func (w *walker) Read(dst []byte) (int, error) {
 	return n, nil
 }
 
-// Seek moves from where it stands, which is all that archive/tar does.
+// Seek moves relative to the position. archive/tar needs nothing else.
 func (w *walker) Seek(offset int64, whence int) (int64, error) {
 	if whence != io.SeekCurrent || w.at+offset < 0 {
 		return 0, fmt.Errorf("%s: seek %d from %d", w.f.Path, offset, whence)

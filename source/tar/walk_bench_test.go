@@ -12,7 +12,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// BenchmarkWalk makes the index of a shard of 10,000 samples of two members in the page cache: data is skipped, so that their size matters little.
+// BenchmarkWalk makes the index of a shard of 10,000 samples of two members in the page cache. It
+// skips data, so their size matters little.
 func BenchmarkWalk(b *testing.B) {
 	for _, size := range []int{200, 15 << 10} {
 		var archive bytes.Buffer

@@ -9,12 +9,13 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// gate does reads: when it sees fit, and as often. closing ends its waiting.
+// gate runs reads: later, or several times, as its rules say. The end of closing ends its waits.
 type gate interface {
 	pass(ctx context.Context, closing <-chan struct{}, r read) (int, error)
 }
 
-// read is a Read or, with each, a ReadBlock. It is passed by value, so that a read through a gate allocates nothing.
+// read is a Read or, with each, a ReadBlock. It is passed by value, so that a read allocates
+// nothing.
 type read struct {
 	from source.Source
 	i    int // the sample, or the block
@@ -22,7 +23,7 @@ type read struct {
 	each func(i int, sample []byte) error
 }
 
-// do reads. The number of bytes is 0 for a block.
+// do reads. For a block it returns 0 bytes.
 func (r read) do(ctx context.Context) (int, error) {
 	if r.each != nil {
 		return 0, r.from.(source.Blocks).ReadBlock(ctx, r.i, r.each)
@@ -30,7 +31,7 @@ func (r read) do(ctx context.Context) (int, error) {
 	return r.from.Read(ctx, r.i, r.dst)
 }
 
-// bytes are those of the sample, or of all samples of the block.
+// bytes returns the bytes of the sample, or of all samples of the block.
 func (r read) bytes() (total int64, err error) {
 	first, n := r.i, 1
 	if r.each != nil {
@@ -48,7 +49,7 @@ func (r read) bytes() (total int64, err error) {
 	return total, nil
 }
 
-// around is a source whose reads pass a gate.
+// around is a source whose reads go through a gate.
 type around struct {
 	source.Source
 	gate    gate
@@ -56,7 +57,7 @@ type around struct {
 	closing chan struct{} // closed by Close
 }
 
-// through puts a gate before a source.
+// through returns a source whose reads go through a gate.
 func through(s source.Source, g gate) source.Source {
 	a := &around{Source: s, gate: g, closing: make(chan struct{})}
 	if _, ok := s.(source.Blocks); ok {
@@ -74,7 +75,7 @@ func (a *around) Close() error {
 	return a.Source.Close()
 }
 
-// aroundBlocks is around over a source that has blocks.
+// aroundBlocks is around for a source with blocks.
 type aroundBlocks struct{ *around }
 
 func (a aroundBlocks) blocks() source.Blocks      { return a.Source.(source.Blocks) }
@@ -89,7 +90,7 @@ func (a aroundBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sam
 
 func errClosing() error { return fmt.Errorf("%w while a read waited", source.ErrClosed) }
 
-// sleep waits. The cause of ctx, or ErrClosed, when that comes first.
+// sleep waits for d. It returns the cause of ctx, or ErrClosed, if that comes first.
 func sleep(ctx context.Context, closing <-chan struct{}, d time.Duration) error {
 	if d <= 0 {
 		return nil

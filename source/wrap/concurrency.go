@@ -7,18 +7,20 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Concurrency lets at most n reads run at a time; n is at least 1, else ErrInvalid. Others wait in the order in which they came, until their context ends.
+// Concurrency lets at most n reads run at a time. It returns ErrInvalid unless n is at least 1.
+// Other reads wait in the order in which they came, until their context ends.
 func Concurrency(s source.Source, n int) (source.Source, error) {
 	if n < 1 {
-		return nil, fmt.Errorf("%w: concurrency is %d, want at least 1", source.ErrInvalid, n)
+		return nil, fmt.Errorf("%w: concurrency is %d, but must be at least 1", source.ErrInvalid, n)
 	}
-	return through(s, make(turns, n)), nil
+	return through(s, make(running, n)), nil
 }
 
-// turns has an item for each read that runs. Goroutines that wait to send on a channel are served in their order.
-type turns chan struct{}
+// running has an item for each running read. Goroutines that wait to send on a channel are served
+// in their order.
+type running chan struct{}
 
-func (t turns) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
+func (t running) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
 	select {
 	case t <- struct{}{}:
 		defer func() { <-t }()

@@ -9,35 +9,41 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Counts are what Count counts. The zero value is ready; they must not be copied. Several sources may share one.
+// Counts are the counters of Count. The zero value is ready to use. They must not be copied.
+// Several sources may share one.
 type Counts struct {
 	reads   atomic.Uint64
 	blocks  atomic.Uint64
 	samples atomic.Uint64
 	bytes   atomic.Uint64
-	errors  [12]atomic.Uint64 // as errorKinds
+	errors  [12]atomic.Uint64 // in the order of errorKinds
 	nanos   atomic.Uint64
 	seconds [len(SecondsBounds) + 1]atomic.Uint64
 }
 
-// SecondsBounds are the upper bounds of the buckets of seconds: from a read out of memory to a disk that gives up.
-var SecondsBounds = [...]float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60}
+// SecondsBounds are the upper bounds of the buckets of seconds: from a read of memory to a timeout
+// of a disk.
+var SecondsBounds = [...]float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3,
+	100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60}
 
-// Snapshot are counts at one time; each number by itself, so a read that ends at that time may be in one and not yet in another.
+// Snapshot is a copy of Counts. Its numbers are read one after the other, so a read that ends
+// meanwhile may count in some of them only.
 type Snapshot struct {
-	Reads      uint64 // calls of Read that ended, failed ones included
+	Reads      uint64 // calls of Read that ended, failed ones too
 	BlockReads uint64 // calls of ReadBlock
-	Samples    uint64 // that were read, by either
-	Bytes      uint64 // of these
+	Samples    uint64 // read by either
+	Bytes      uint64 // of these samples
 	Errors     map[ErrorKind]uint64
-	// Seconds has for each of SecondsBounds how many reads (of either kind, failed ones included) took no longer; Reads + BlockReads are all. SecondsSum is the time of all.
+	// Seconds says for each of SecondsBounds how many reads (of both kinds, failed ones too) took
+	// at most that time. All reads are Reads + BlockReads. SecondsSum is the sum of their times.
 	Seconds    []uint64
 	SecondsSum float64
 }
 
-// Snapshot reads the counts.
+// Snapshot returns a copy of the counts.
 func (c *Counts) Snapshot() Snapshot {
-	s := Snapshot{Reads: c.reads.Load(), BlockReads: c.blocks.Load(), Samples: c.samples.Load(), Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{},
+	s := Snapshot{Reads: c.reads.Load(), BlockReads: c.blocks.Load(), Samples: c.samples.Load(),
+		Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{},
 		SecondsSum: time.Duration(c.nanos.Load()).Seconds()}
 	for k, e := range errorKinds {
 		s.Errors[e.kind] = c.errors[k].Load()
@@ -50,7 +56,8 @@ func (c *Counts) Snapshot() Snapshot {
 	return s
 }
 
-// Count counts the reads of a source in c. Around the source itself it counts each try, around Retry and the others what a reader sees.
+// Count counts the reads of a source in c. Around the source itself it counts each try. Around
+// Retry and the other wrappers it counts what a reader sees.
 func Count(s source.Source, c *Counts) source.Source { return through(s, c) }
 
 func (c *Counts) pass(ctx context.Context, _ <-chan struct{}, r read) (int, error) {

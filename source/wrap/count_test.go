@@ -23,7 +23,8 @@ func TestCountSuite(t *testing.T) {
 func TestCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, _ := records(t, 6, 24)
-		f := faults.Wrap(blocky{inner, 3}, faults.Rule{Samples: []int{1}, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Delay: 20 * time.Millisecond},
+		f := faults.Wrap(blocky{inner, 3}, faults.Rule{Samples: []int{1}, Err: unix.EIO},
+			faults.Rule{Samples: []int{2}, Delay: 20 * time.Millisecond},
 			faults.Rule{Samples: []int{5}, Delay: 2 * time.Minute})
 		var c wrap.Counts
 		s := wrap.Count(f.Blocks(), &c)
@@ -36,7 +37,8 @@ func TestCount(t *testing.T) {
 			t.Error(err)
 		}
 		got := c.Snapshot()
-		if got.Reads != 6 || got.BlockReads != 1 || got.Samples != 8 || got.Bytes != 8*24 || got.Errors[wrap.KindIO] != 1 || got.SecondsSum < 120.02 || got.SecondsSum > 120.1 {
+		if got.Reads != 6 || got.BlockReads != 1 || got.Samples != 8 || got.Bytes != 8*24 ||
+			got.Errors[wrap.KindIO] != 1 || got.SecondsSum < 120.02 || got.SecondsSum > 120.1 {
 			t.Errorf("%+v", got)
 		}
 		for k, bound := range wrap.SecondsBounds {
@@ -56,7 +58,7 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// Ensure that each kind of error is found through wrapping, and that every kind is one.
+// Ensure that each kind of error is recognised when it is wrapped, and that each has its own kind.
 func TestKindOf(t *testing.T) {
 	cause := errors.New("had enough")
 	cancelled, cancel := context.WithCancelCause(context.Background())

@@ -10,8 +10,9 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// Ensure that reading block by block through a window of 16 blocks gets out of a hard disk nearly all that its figures allow over single samples in random order: what is
-// lost is the seek of each block, so blocks must have about 8 MB (8 ms are 1.2 MB of 150 MB/s).
+// Ensure that reading block by block through a window of 16 blocks reaches nearly the full rate of
+// a hard disk, compared with single samples in random order. Only the seek of each block is lost,
+// so blocks must have about 8 MB (8 ms are 1.2 MB of 150 MB/s).
 func TestDisk(t *testing.T) {
 	for size, per := range map[int]int{150_528: 56, 15_000: 560} {
 		n := 20 * per

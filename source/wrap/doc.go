@@ -1,13 +1,14 @@
-// Package wrap puts something between a source and its readers: each function takes a source.Source and returns another one over it, whose Close closes both.
+// Package wrap adds functions to sources: each function takes a source.Source and returns another
+// one around it, whose Close closes both.
 //
-//	Retry        tries a failed read again, when that can help
+//	Retry        tries a failed read again if that may help
 //	Concurrency  lets at most n reads run at a time
 //	Rate         makes reads as slow as those of a disk or a network
-//	ReadAhead    reads what was announced before it is asked for
+//	ReadAhead    reads announced samples early
 //	Count        counts reads, bytes, errors and seconds
 //
-// Apply puts those around a source that settings ask for. Package faults makes reads fail, for tests.
+// Apply adds the wrappers of the settings. Package faults makes reads fail, for tests.
 //
-// A wrapper has what its source has: over one whose samples lie in blocks (source.Blocks) it is a source.Blocks as well, and reading a block is one read to it.
-// All are safe for any number of goroutines. Close ends reads that wait in a wrapper with ErrClosed.
+// A wrapper around a source.Blocks is a source.Blocks too, and counts the read of a block as one
+// read. All are safe for concurrent use. Close ends reads that wait in a wrapper, with ErrClosed.
 package wrap

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrorKind sorts the errors of reads, for counting: few kinds, one for each thing that somebody would do about it.
+// ErrorKind is a kind of read errors, for counters. There are few kinds, one for each remedy.
 type ErrorKind string
 
 // Kinds of errors.
@@ -23,14 +23,14 @@ const (
 	KindChanged     ErrorKind = "changed"     // ErrChanged
 	KindCorrupt     ErrorKind = "corrupt"     // ErrCorrupt
 	KindMissing     ErrorKind = "missing"     // no such file
-	KindDenied      ErrorKind = "denied"      // no permission to read it
+	KindDenied      ErrorKind = "denied"      // no permission to read the file
 	KindDescriptors ErrorKind = "descriptors" // too many open files, in the process or in the system
 	KindTimeout     ErrorKind = "timeout"     // of the device or the network
 	KindIO          ErrorKind = "io"          // EIO and the like
 	KindOther       ErrorKind = "other"
 )
 
-// errorKinds are in the order in which they are looked for: an error may wrap several.
+// errorKinds are in the order of the checks: an error may wrap several.
 var errorKinds = []struct {
 	kind ErrorKind
 	is   []error
@@ -58,7 +58,7 @@ func ErrorKinds() []ErrorKind {
 	return kinds
 }
 
-// KindOf returns the kind of an error that a read with ctx returned: KindCancelled for the cause of ctx.
+// KindOf returns the kind of an error of a read with ctx. The cause of ctx is KindCancelled.
 func KindOf(ctx context.Context, err error) ErrorKind { return errorKinds[kindIndex(ctx, err)].kind }
 
 func kindIndex(ctx context.Context, err error) int {

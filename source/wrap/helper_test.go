@@ -12,7 +12,7 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// write makes a file of n records of some bytes each and returns them.
+// write makes a file of n records of size bytes each, and returns them.
 func write(t testing.TB, n, size int) (path string, records [][]byte) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "records.bin")
@@ -84,7 +84,7 @@ func (b blocky) ReadBlock(ctx context.Context, k int, each func(i int, sample []
 	return nil
 }
 
-// suite runs the suite of all sources over wrapped records, plain ones and ones that lie in blocks.
+// suite runs the suite of all sources for wrapped records, without and with blocks.
 func suite(t *testing.T, wrap func(s source.Source) (source.Source, error)) {
 	t.Helper()
 	for name, per := range map[string]int{"samples": 0, "blocks": 3} {

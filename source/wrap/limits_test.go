@@ -24,7 +24,7 @@ func TestRateSuite(t *testing.T) {
 	})
 }
 
-// watched says how many reads run, and in which order they began.
+// watched counts running reads, and keeps the order in which they began.
 type watched struct {
 	source.Source
 	running, most atomic.Int64
@@ -43,7 +43,7 @@ func (w *watched) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return w.Source.Read(ctx, i, dst)
 }
 
-// Ensure that no more than n run, that n do, and that they come in the order in which they asked.
+// Ensure that n reads run and no more, and that they start in the order of their calls.
 func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := records(t, 30, 24)
@@ -80,7 +80,8 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// Ensure that waiting for a turn ends with the context and with Close, and that a turn is not lost by that.
+// Ensure that a wait for a running read ends with the context and with Close, and that no capacity
+// is lost.
 func TestWaitingEnds(t *testing.T) {
 	for name, wrapper := range map[string]func(source.Source) (source.Source, error){
 		"concurrency": func(s source.Source) (source.Source, error) { return wrap.Concurrency(s, 1) },
@@ -135,23 +136,29 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// Ensure that reads take the time of the figures exactly, by the clock of the test: from one reader, from many, on many heads, in blocks.
+// Ensure, by the clock of the test, that reads take exactly the time of the options: with one
+// reader, many readers, many heads, and blocks.
 func TestRate(t *testing.T) {
 	const samples, size = 60, 150_528
-	seek, transfer := 8*time.Millisecond, 1003520*time.Nanosecond // of 150,528 bytes at 150 MB/s
+	seek, transfer := 8*time.Millisecond, 1003520*time.Nanosecond // for 150,528 bytes at 150 MB/s
 	for name, c := range map[string]struct {
 		o       wrap.RateOptions
 		readers int
 		blocks  bool
-		want    time.Duration // of all samples
+		want    time.Duration // for all samples
 	}{
-		"a disk, one reader":     {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, false, samples * (seek + transfer)},
-		"a disk, many readers":   {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 12, false, samples * (seek + transfer)},
-		"a disk, in blocks":      {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, true, samples/20*seek + samples*transfer},
-		"latency alone":          {wrap.RateOptions{Latency: seek}, 4, false, samples * seek},
-		"a network, two readers": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 2, false, seek/2*samples + transfer*samples/2 + transfer/2},
-		"a network, line full":   {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 12, false, seek + samples*transfer},
-		"a line alone":           {wrap.RateOptions{BytesPerSecond: 150e6}, 1, false, samples * transfer},
+		"a disk, one reader": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, false,
+			samples * (seek + transfer)},
+		"a disk, many readers": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 12, false,
+			samples * (seek + transfer)},
+		"a disk, in blocks": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek}, 1, true,
+			samples/20*seek + samples*transfer},
+		"latency alone": {wrap.RateOptions{Latency: seek}, 4, false, samples * seek},
+		"a network, two readers": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 2, false,
+			seek/2*samples + transfer*samples/2 + transfer/2},
+		"a network, line full": {wrap.RateOptions{BytesPerSecond: 150e6, Latency: seek, Heads: 12}, 12, false,
+			seek + samples*transfer},
+		"a line alone": {wrap.RateOptions{BytesPerSecond: 150e6}, 1, false, samples * transfer},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			inner, _ := records(t, samples, size)
@@ -194,16 +201,18 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Ensure that by a real clock nothing is faster than the figures, and that late timers do not add up.
+// Ensure that by a real clock no read is faster than the options, and that late timers do not add
+// up.
 func TestRateRealClock(t *testing.T) {
 	inner, _ := records(t, 2000, 1500)
-	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 90 * time.Microsecond}) // 0.1 ms each: about as late as timers are
+	// 0.1 ms each: about as late as timers are
+	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 90 * time.Microsecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = 200 * time.Millisecond
 	best := time.Hour
-	for range 5 { // others may use the machine too
+	for range 5 { // other programs may use the machine too
 		begun := time.Now()
 		for i := range 2000 {
 			if _, err := readOne(s, i); err != nil {
@@ -212,7 +221,7 @@ func TestRateRealClock(t *testing.T) {
 		}
 		took := time.Since(begun)
 		t.Logf("%v for %v", took, want)
-		if took < want-11*time.Millisecond { // 10 ms may be owed from the time before
+		if took < want-11*time.Millisecond { // 10 ms may be made up for from before
 			t.Errorf("%v, faster than the figures", took)
 		}
 		if best = min(best, took); best < want*105/100 {
@@ -224,7 +233,8 @@ func TestRateRealClock(t *testing.T) {
 	}
 }
 
-// Ensure that reads of what is none cost no time, and that a read that gives up while it is slow says so.
+// Ensure that reads of invalid indices cost no time, and that a read whose context ends during the
+// wait returns its cause.
 func TestRateOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, _ := records(t, 4, 24)
@@ -241,7 +251,7 @@ func TestRateOfNothing(t *testing.T) {
 		if _, err := s.Read(ctx, 1, make([]byte, 24)); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		// The disk is at it for the rest of the hour, and then for another one.
+		// The disk is busy for the rest of the hour, and then for another one.
 		if _, err := readOne(s, 1); err != nil || time.Since(begun) != 2*time.Hour {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// options are the keys of a cache's settings that Apply knows. What is not there wraps nothing.
+// options are the keys of a cache's settings for Apply. A missing key adds no wrapper.
 type options struct {
 	Limits    map[string]any `key:"limits"`
 	Retry     map[string]any `key:"retry"`
@@ -38,13 +38,15 @@ type aheads struct {
 	Keep    time.Duration `key:"keep"`
 }
 
-// Apply puts the wrappers around s that settings ask for, in this order from the source on: rate, concurrency, retry, read-ahead. Keys:
+// Apply wraps s as settings say, in this order from the source on: rate, concurrency, retry,
+// read-ahead. Keys:
 //
 //	limits:     {concurrency: 16, bytes_per_second: 150MB, latency: 8ms, heads: 1}    Concurrency and RateOptions; all optional
-//	retry:      {tries: 5, seconds: 30}                                               RetryOptions; {} has the defaults
+//	retry:      {tries: 5, seconds: 30}                                               RetryOptions; {} means the defaults
 //	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                    ReadAheadOptions; the result is an Ahead
 //
-// Without a key there is no such wrapper: without any, the result is s. ErrInvalid, with the key, for others and for values that are none; s stays open then, and its caller's.
+// A missing key adds no wrapper; without keys the result is s. It returns ErrInvalid, with the key,
+// for unknown keys and invalid values. Then s stays open, and the caller owns it.
 func Apply(s source.Source, settings map[string]any) (source.Source, error) {
 	var o options
 	if err := source.Settings(settings).Decode(&o); err != nil {
@@ -53,7 +55,7 @@ func Apply(s source.Source, settings map[string]any) (source.Source, error) {
 	for _, apply := range []func(source.Source, *options) (source.Source, error){applyLimits, applyRetry, applyReadAhead} {
 		var err error
 		if s, err = apply(s, &o); err != nil {
-			return nil, err // only the last one starts goroutines, so there is nothing to stop
+			return nil, err // only the last wrapper starts goroutines, so none must be stopped
 		}
 	}
 	return s, nil
@@ -64,7 +66,8 @@ func applyLimits(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var l limits
-	err := errors.Join(source.Settings(o.Limits).Decode(&l), source.Settings(o.Limits).NotZero("bytes_per_second", "heads"))
+	err := errors.Join(source.Settings(o.Limits).Decode(&l),
+		source.Settings(o.Limits).NotZero("bytes_per_second", "heads"))
 	if rate := (RateOptions{l.BytesPerSecond, l.Latency, l.Heads}); err == nil && rate != (RateOptions{}) {
 		s, err = Rate(s, rate)
 	}
@@ -98,7 +101,7 @@ func applyReadAhead(s source.Source, o *options) (source.Source, error) {
 	return s, in("read_ahead", err)
 }
 
-// in names the key that an error is about.
+// in adds the key to an error.
 func in(key string, err error) error {
 	if err == nil {
 		return nil

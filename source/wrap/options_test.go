@@ -17,12 +17,13 @@ import (
 func TestApplySuite(t *testing.T) {
 	suite(t, func(s source.Source) (source.Source, error) {
 		return wrap.Apply(s, map[string]any{
-			"limits": map[string]any{"concurrency": 3, "bytes_per_second": "1GB", "latency": "1us"}, "retry": map[string]any{"tries": 2}, "read_ahead": map[string]any{"blocks": true},
+			"limits": map[string]any{"concurrency": 3, "bytes_per_second": "1GB",
+				"latency": "1us"}, "retry": map[string]any{"tries": 2}, "read_ahead": map[string]any{"blocks": true},
 		})
 	})
 }
 
-// Ensure that settings give the wrappers that they say, with their figures, in the order that is documented.
+// Ensure that settings add their wrappers, with their options, in the documented order.
 func TestApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, want := records(t, 10, 15_000)
@@ -53,7 +54,8 @@ func TestApply(t *testing.T) {
 		s.Close()
 	})
 	inner, _ := records(t, 10, 24)
-	for _, settings := range []map[string]any{nil, {}, {"limits": nil}, {"limits": map[string]any{}}, {"retry": nil, "read_ahead": nil}} {
+	for _, settings := range []map[string]any{nil, {}, {"limits": nil}, {"limits": map[string]any{}},
+		{"retry": nil, "read_ahead": nil}} {
 		if s, err := wrap.Apply(inner, settings); s != inner || err != nil {
 			t.Errorf("%v: %v, %v", settings, s, err)
 		}
@@ -79,7 +81,7 @@ func TestApplyRefuses(t *testing.T) {
 		`"150 M" is not a size`: {"limits": map[string]any{"bytes_per_second": "150 M"}},
 		`concurrency is 0`:      {"limits": map[string]any{"concurrency": 0}},
 		`concurrency is -3`:     {"limits": map[string]any{"concurrency": -3}},
-		`are no device`:         {"limits": map[string]any{"latency": "-8ms"}},
+		`describe no device`:    {"limits": map[string]any{"latency": "-8ms"}},
 		`retry of -1 tries`:     {"retry": map[string]any{"tries": -1}},
 		`1.5 is not a whole`:    {"retry": map[string]any{"tries": 1.5}},
 		`in -1 seconds`:         {"retry": map[string]any{"seconds": -1}},

@@ -11,22 +11,26 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// RateOptions are the figures of a device. A hard disk: 150 MB/s, 8 ms, 1 head. An object store: 500 MB/s, 20 ms, 64 heads.
+// RateOptions describe a device. A hard disk: 150 MB/s, 8 ms, 1 head. An object store: 500 MB/s, 20
+// ms, 64 heads.
 type RateOptions struct {
 	BytesPerSecond size.Bytes    // of all reads together. 0: no limit
 	Latency        time.Duration // of each read, before its first byte: a seek, or a round trip
 	Heads          int           // reads whose latencies may overlap. 0: 1
 }
 
-// Rate makes each read take as long as on a device of these figures. A read waits for a free head, in the order in which it came; takes the latency; and then its
-// bytes pass a line that all heads share. A block is one read of its samples' bytes. The time that the source itself takes is part of that time, and only
-// when it is longer does it show. A read that fails takes its time too, but not one of an index that is none. ErrInvalid for negative figures, and for none.
+// Rate makes each read take as long as on the described device. Reads wait for a free head in the
+// order in which they came. A read takes the latency, and then its bytes pass a line that all heads
+// share. A block is one read of its samples' bytes. The time of the source itself counts as part of
+// that time; a read takes longer only if the source is slower. A failed read takes its time too,
+// except for an invalid index. It returns ErrInvalid for negative options, and without any limit.
 func Rate(s source.Source, o RateOptions) (source.Source, error) {
 	if o.Heads == 0 {
 		o.Heads = 1
 	}
 	if o.BytesPerSecond < 0 || o.Latency < 0 || o.Heads < 1 || o.BytesPerSecond == 0 && o.Latency == 0 {
-		return nil, fmt.Errorf("%w: %d bytes a second, a latency of %v and %d heads are no device", source.ErrInvalid, o.BytesPerSecond, o.Latency, o.Heads)
+		return nil, fmt.Errorf("%w: %d bytes a second, a latency of %v and %d heads describe no device",
+			source.ErrInvalid, o.BytesPerSecond, o.Latency, o.Heads)
 	}
 	d := &device{RateOptions: o, heads: make(chan head, o.Heads)}
 	for range o.Heads {
@@ -40,16 +44,19 @@ type device struct {
 	heads chan head // the free ones
 
 	mu   sync.Mutex
-	line time.Time // when it is free
+	line time.Time // when the line is free
 }
 
-// mostLate is how late a timer may be and the time be owed: more is a stopped process or a sleeping machine.
+// mostLate bounds the lateness of a timer that the next read makes up for. More means a stopped
+// process or a sleeping machine.
 const mostLate = 10 * time.Millisecond
 
-// head is one that reads.
+// head is a head of the device.
 type head struct {
-	free time.Time     // when it was done with the last read, by the figures
-	late time.Duration // by which the last reader woke up later than that: owed to the next, so that timers do not make the device slower
+	free time.Time // when its last read ended, by the options
+	// late is how much later than free the last reader woke up. The next read is shorter by this,
+	// so that timers do not make the device slower.
+	late time.Duration
 }
 
 func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
@@ -68,7 +75,7 @@ func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int
 	}
 	defer func() { d.heads <- h }()
 	h.free = d.reserve(later(arrived.Add(-h.late), h.free), bytes)
-	h.late = min(max(0, arrived.Sub(h.free)), h.late) // what is still owed
+	h.late = min(max(0, arrived.Sub(h.free)), h.late) // what the next read makes up for
 	n, err := r.do(ctx)
 	if wait := time.Until(h.free); wait > 0 {
 		if ended := sleep(ctx, closing, wait); ended != nil {
@@ -79,7 +86,7 @@ func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int
 	return n, err
 }
 
-// reserve returns when a read that begins at a time is done.
+// reserve returns when a read that begins at begin ends.
 func (d *device) reserve(begin time.Time, bytes int64) time.Time {
 	transfer := time.Duration(0)
 	if d.BytesPerSecond > 0 {

@@ -11,32 +11,43 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// ReadAheadOptions say how much is read ahead.
+// ReadAheadOptions bound what is read ahead.
 type ReadAheadOptions struct {
-	Size    size.Bytes    // of samples held and being read ahead, at most. 0: 64 MiB. What is no longer held is garbage, and garbage comes on top
-	Readers int           // reads ahead at a time. 0: 4
-	Blocks  bool          // a sample that nobody announced is read with its whole block, which is held: for readers who go block by block
-	Keep    time.Duration // what nobody has asked for in this time makes room for others. 0: 1 min
+	// Size bounds the bytes of samples that are held or read ahead. 0: 64 MiB. Garbage comes on
+	// top.
+	Size    size.Bytes
+	Readers int // concurrent reads ahead. 0: 4
+	// Blocks reads the whole block of a sample that was not announced, and holds it: for readers
+	// that read block by block.
+	Blocks bool
+	Keep   time.Duration // samples that no reader asks for in this time may be dropped. 0: 1 min
 }
 
-// maxAnnounced bounds the memory of what was announced and is not yet read. 64 batches of 1,024.
+// maxAnnounced bounds the memory of announced samples that are not read yet: 64 batches of 1,024.
 const maxAnnounced = 1 << 16
 
-// Ahead is a source that reads ahead. Over a source whose samples lie in blocks it is a source.Blocks as well, and reads ahead block by block.
+// Ahead is a source that reads ahead. Around a source.Blocks it is a source.Blocks too, and reads
+// ahead block by block.
 type Ahead interface {
 	source.Source
-	// Prefetch announces reads: samples are read ahead in this order, each once, and held until they are read, once. It returns at once, with how many of the
-	// indices are announced now; the others are none, have no place in the queue (of 65,536 samples or blocks) or are larger than all that may be held.
+	// Prefetch announces reads. The source reads these samples ahead in this order, each once, and
+	// holds each until it is read once. Prefetch does not wait. It returns how many of the indices
+	// are announced now. The others are invalid, exceed the queue (65,536 samples or blocks), or
+	// are larger than Size.
 	Prefetch(indices []int) int
-	// Held returns the bytes held and being read ahead.
+	// Held returns the bytes of samples that are held or read ahead.
 	Held() int64
 }
 
-// ReadAhead reads what is announced before it is asked for. What a read asks for is taken from there, waited for when it is just being read, and else read as
-// without it. An error while reading ahead is nobody's: the read that asks for the sample tries by itself, and returns its own. ErrInvalid for negative options.
+// ReadAhead reads announced samples early. A Read takes its sample from those that are held, waits
+// for it if it is being read, or else reads it from the source. An error of a read ahead is
+// ignored: the Read of the sample tries again and returns its own error. It returns ErrInvalid for
+// negative options.
 func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 	if o.Size < 0 || o.Readers < 0 || o.Readers > 1024 || o.Keep < 0 {
-		return nil, fmt.Errorf("%w: size: %d bytes, readers: %d, keep: %v: none may be below 0, and there are at most 1024 readers", source.ErrInvalid, o.Size, o.Readers, o.Keep)
+		return nil, fmt.Errorf("%w: size: %d bytes, readers: %d, keep: %v: none may be below 0, "+
+			"and at most 1024 readers are allowed",
+			source.ErrInvalid, o.Size, o.Readers, o.Keep)
 	}
 	defaults(&o.Size, 64<<20)
 	defaults(&o.Readers, 4)
@@ -66,37 +77,37 @@ type ahead struct {
 	blocks  source.Blocks // nil: none
 	o       ReadAheadOptions
 	samples int
-	ctx     context.Context // ends with Close
+	ctx     context.Context // ended by Close
 	stop    context.CancelCauseFunc
 	readers sync.WaitGroup
 
-	mu      sync.Mutex    // of all below, and of the units' fields that say so
-	changed sync.Cond     // something was announced, there is room, or it is closed
+	mu      sync.Mutex    // protects the fields below, and the fields of units that say so
+	changed sync.Cond     // a sample was announced, bytes became free, or the source was closed
 	units   map[int]*unit // announced, being read, and held; by number
-	queue   list.List     // of the announced, in their order
-	held    list.List     // of those that can be read from, the longest untouched first
-	bytes   int64         // of those being read and held
+	queue   list.List     // of announced units, in their order
+	held    list.List     // of units that are read, the one untouched for longest first
+	bytes   int64         // of units that are being read or held
 	closed  bool
 }
 
-// unit is what one read of the source gives: a sample, or a block of them.
+// unit is what one read of the source returns: a sample, or a block.
 type unit struct {
 	number   int
 	first, n int           // its samples
-	bytes    int64         // of all of them
-	done     chan struct{} // closed when it was read
+	bytes    int64         // of these samples
+	done     chan struct{} // closed after the read
 
-	data []byte // written by its reader until done, then by nobody
-	ends []int  // in data, of the samples that could be read
+	data []byte // written by its reader until done, then constant
+	ends []int  // ends in data of the samples that could be read
 
-	// Under the mutex:
-	place   *list.Element // in the queue or among the held. nil: it is being read
+	// Protected by the mutex:
+	place   *list.Element // in queue or held; nil: it is being read
 	queued  bool
-	wanted  map[int]bool // samples that are announced and not yet read: without any, it is dropped
+	wanted  map[int]bool // announced samples that are not read yet; an empty unit is dropped
 	touched time.Time
 }
 
-// sample returns the bytes of sample i. ok is false when it could not be read.
+// sample returns the bytes of sample i. ok is false if the read of the sample failed.
 func (u *unit) sample(i int) (data []byte, ok bool) {
 	k := i - u.first
 	if k >= len(u.ends) {
@@ -116,13 +127,14 @@ func (a *ahead) number(i int) int {
 	return i
 }
 
-// unit returns the unit of a number, with the mutex locked. If there is none it is a new one, which is not in the map; nil when the source has no such samples.
+// unit returns the unit of a number, and locks the mutex. A fresh unit is not in the map yet. It
+// returns nil when the source has no such samples.
 func (a *ahead) unit(number int) (u *unit, fresh bool) {
 	a.mu.Lock()
 	if u = a.units[number]; u != nil {
 		return u, false
 	}
-	a.mu.Unlock() // a size may have to be asked of the file system
+	a.mu.Unlock() // Size may ask the file system
 	u = a.measure(number)
 	a.mu.Lock()
 	if now := a.units[number]; now != nil {
@@ -173,7 +185,7 @@ func (a *ahead) announce(i int) bool {
 	return true
 }
 
-// readAhead is a goroutine that reads what is announced.
+// readAhead reads announced units, in its own goroutine.
 func (a *ahead) readAhead() {
 	for {
 		u := a.next()
@@ -184,7 +196,7 @@ func (a *ahead) readAhead() {
 	}
 }
 
-// next waits for a unit to be announced and for room for it. nil after Close.
+// next waits until a unit is announced and its bytes are free. It returns nil after Close.
 func (a *ahead) next() *unit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,7 +207,7 @@ func (a *ahead) next() *unit {
 			continue
 		}
 		u := front.Value.(*unit)
-		if wait, ok := a.room(u.bytes, a.o.Keep); !ok {
+		if wait, ok := a.makeSpace(u.bytes, a.o.Keep); !ok {
 			timer := time.AfterFunc(wait, a.changed.Broadcast)
 			a.changed.Wait()
 			timer.Stop()
@@ -207,8 +219,9 @@ func (a *ahead) next() *unit {
 	return nil
 }
 
-// room drops what nobody has touched for long enough until there is room. If there is none, it returns when that may have changed.
-func (a *ahead) room(bytes int64, untouched time.Duration) (wait time.Duration, ok bool) {
+// makeSpace drops units that were untouched for long enough, until bytes are free. If too few are
+// free, wait says when that may change.
+func (a *ahead) makeSpace(bytes int64, untouched time.Duration) (wait time.Duration, ok bool) {
 	for a.bytes+bytes > int64(a.o.Size) {
 		oldest := a.held.Front()
 		if oldest == nil {
@@ -223,7 +236,7 @@ func (a *ahead) room(bytes int64, untouched time.Duration) (wait time.Duration, 
 	return 0, true
 }
 
-// begin makes a unit one that is being read.
+// begin marks a unit as being read.
 func (a *ahead) begin(u *unit) {
 	if u.queued {
 		a.queue.Remove(u.place)
@@ -233,7 +246,7 @@ func (a *ahead) begin(u *unit) {
 	a.bytes += u.bytes
 }
 
-// drop forgets a unit that is held or announced.
+// drop removes a unit that is held or announced.
 func (a *ahead) drop(u *unit) {
 	if u.queued {
 		a.queue.Remove(u.place)
@@ -245,7 +258,7 @@ func (a *ahead) drop(u *unit) {
 	a.changed.Broadcast()
 }
 
-// read reads a unit, and holds what it got.
+// read reads a unit and holds the result.
 func (a *ahead) read(ctx context.Context, u *unit) {
 	defer close(u.done)
 	data, ends := make([]byte, 0, u.bytes), make([]int, 0, u.n)
@@ -254,10 +267,10 @@ func (a *ahead) read(ctx context.Context, u *unit) {
 			data, ends = data[:n], append(ends, n)
 		}
 	} else {
-		// The error does not matter: who asks for a sample that is not here reads it by itself.
+		// Ignore the error: the Read of a missing sample reads it from the source.
 		_ = a.blocks.ReadBlock(ctx, u.number, func(i int, sample []byte) error {
 			if i != u.first+len(ends) || len(data)+len(sample) > cap(data) {
-				return fmt.Errorf("%w: sample %d of block %d is not what was announced", source.ErrCorrupt, i, u.number)
+				return fmt.Errorf("%w: sample %d of block %d is not the announced one", source.ErrCorrupt, i, u.number)
 			}
 			data = append(data, sample...)
 			ends = append(ends, len(data))
@@ -306,7 +319,8 @@ func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return copy(dst, sample), nil
 }
 
-// find returns the unit that sample i is to be taken from: the caller has to read it if it is mine. nil: from the source.
+// find returns the unit of sample i. If mine is true, the caller MUST read the unit. It returns nil
+// if the caller reads the source.
 func (a *ahead) find(i int) (u *unit, mine bool) {
 	number := a.number(i)
 	if a.blocks != nil && a.o.Blocks {
@@ -321,11 +335,11 @@ func (a *ahead) find(i int) (u *unit, mine bool) {
 		return nil, false
 	case a.units[number] == u && !u.queued:
 		return u, false
-	case a.blocks == nil: // it was announced, and the reader came first
+	case a.blocks == nil: // announced, but the reader came first
 		a.drop(u)
 		return nil, false
 	}
-	if _, ok := a.room(u.bytes, 0); !ok {
+	if _, ok := a.makeSpace(u.bytes, 0); !ok {
 		a.unwant(u, i)
 		return nil, false
 	}
@@ -339,7 +353,7 @@ func (a *ahead) find(i int) (u *unit, mine bool) {
 	return u, true
 }
 
-// taken says that a sample of a unit was read.
+// taken notes that a sample of a unit was read.
 func (a *ahead) taken(u *unit, i int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -350,7 +364,7 @@ func (a *ahead) taken(u *unit, i int) {
 	a.unwant(u, i)
 }
 
-// unwant says that sample i is wanted no more.
+// unwant notes that sample i is no longer wanted.
 func (a *ahead) unwant(u *unit, i int) {
 	delete(u.wanted, i)
 	if a.units[u.number] == u && len(u.wanted) == 0 {
@@ -386,7 +400,7 @@ func (a aheadBlocks) Blocks() int                { return a.blocks.Blocks() }
 func (a aheadBlocks) BlockOf(i int) int          { return a.blocks.BlockOf(i) }
 func (a aheadBlocks) Block(b int) (first, n int) { return a.blocks.Block(b) }
 
-// ReadBlock reads the block from the source, whatever is held.
+// ReadBlock reads the block from the source, even if it is held.
 func (a aheadBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
 	return a.blocks.ReadBlock(ctx, b, each)
 }

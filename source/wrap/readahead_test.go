@@ -19,15 +19,17 @@ import (
 )
 
 func TestReadAheadSuite(t *testing.T) {
-	for name, o := range map[string]wrap.ReadAheadOptions{"announced": {}, "whole blocks": {Blocks: true}, "no room": {Size: 30, Blocks: true}} {
+	for name, o := range map[string]wrap.ReadAheadOptions{"announced": {}, "whole blocks": {Blocks: true},
+		"no room": {Size: 30, Blocks: true}} {
 		t.Run(name, func(t *testing.T) {
 			suite(t, func(s source.Source) (source.Source, error) { return wrap.ReadAhead(s, o) })
 		})
 	}
 }
 
-// ahead opens records behind faults, in blocks of per unless it is 0, and reads ahead.
-func ahead(t *testing.T, n, size, per int, o wrap.ReadAheadOptions, rules ...faults.Rule) (wrap.Ahead, *faults.Source, [][]byte) {
+// ahead opens records with faults, in blocks of per unless it is 0, and reads ahead.
+func ahead(t *testing.T, n, size, per int, o wrap.ReadAheadOptions, rules ...faults.Rule) (wrap.Ahead,
+	*faults.Source, [][]byte) {
 	t.Helper()
 	inner, want := records(t, n, size)
 	f := faults.Wrap(inner, rules...)
@@ -50,7 +52,7 @@ func wantSample(t *testing.T, s source.Source, want [][]byte, i int) {
 	}
 }
 
-// Ensure that what is announced is there when it is asked for, was read once, and is then forgotten.
+// Ensure that an announced sample is held when it is asked for, was read once, and is then dropped.
 func TestReadAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{}, faults.Rule{Delay: time.Second})
@@ -68,8 +70,8 @@ func TestReadAhead(t *testing.T) {
 		if took := time.Since(begun); took != 0 || f.TotalReads() != 3 || a.Held() != 0 {
 			t.Errorf("%v, %d reads, %d bytes held", took, f.TotalReads(), a.Held())
 		}
-		wantSample(t, a, want, 3) // a second time is a read of the source
-		wantSample(t, a, want, 4) // and so is what nobody announced
+		wantSample(t, a, want, 3) // the second time reads the source
+		wantSample(t, a, want, 4) // and so does a sample that was not announced
 		if took := time.Since(begun); took != 2*time.Second || f.Reads(3) != 2 || f.Reads(4) != 1 {
 			t.Errorf("%v, %d and %d reads", took, f.Reads(3), f.Reads(4))
 		}
@@ -78,7 +80,7 @@ func TestReadAhead(t *testing.T) {
 		if _, err := a.Read(context.Background(), 5, make([]byte, 23)); !errors.Is(err, source.ErrShort) {
 			t.Error(err)
 		}
-		wantSample(t, a, want, 5) // while it is being read ahead, and after one who had no room for it
+		wantSample(t, a, want, 5) // while it is read ahead, and after a reader whose buffer was too short
 		if took := time.Since(begun); took != 3*time.Second || f.Reads(5) != 1 {
 			t.Errorf("%v, %d reads", took, f.Reads(5))
 		}
@@ -86,10 +88,12 @@ func TestReadAhead(t *testing.T) {
 	})
 }
 
-// Ensure that a failed read ahead is nobody's error: who asks reads by himself, and gets his own.
+// Ensure that an error of a read ahead is ignored: the Read of the sample tries again and returns
+// its own error.
 func TestReadAheadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{}, faults.Rule{Samples: []int{1}, Times: 1, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Err: unix.EIO})
+		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{},
+			faults.Rule{Samples: []int{1}, Times: 1, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Err: unix.EIO})
 		a.Prefetch([]int{1, 2, 3})
 		synctest.Wait()
 		if a.Held() != 24 {
@@ -104,10 +108,12 @@ func TestReadAheadFails(t *testing.T) {
 	})
 }
 
-// Ensure that no more is held than may be, that reading ahead goes on as room comes, in the order announced, and that nothing announced is lost.
+// Ensure that the bytes held stay within Size, that reading ahead continues in the announced order
+// when bytes are free, and that no announced sample is lost.
 func TestReadAheadBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10*24 + 5, Readers: 3}, faults.Rule{Delay: time.Millisecond})
+		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10*24 + 5, Readers: 3},
+			faults.Rule{Delay: time.Millisecond})
 		order := rand.Perm(100)
 		if n := a.Prefetch(order); n != 100 {
 			t.Errorf("%d announced", n)
@@ -129,7 +135,8 @@ func TestReadAheadBound(t *testing.T) {
 	})
 }
 
-// Ensure that a reader who comes before what he announced is being read does not wait for it, and that it is not read again.
+// Ensure that a Read that comes before its sample is read ahead does not wait for it, and that the
+// sample is not read again.
 func TestReadAheadOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
@@ -146,11 +153,11 @@ func TestReadAheadOvertaken(t *testing.T) {
 	})
 }
 
-// Ensure that a block which is asked for makes room by dropping the one that was not for the longest time.
+// Ensure that a Read of a block drops the held block that was untouched for longest.
 func TestReadAheadDropsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{Size: 3 * 240, Blocks: true})
-		for k, i := range []int{0, 10, 20, 1, 30, 2, 21} { // blocks 0 1 2, 0 again; 3 drops 1; 0 and 2 are still there
+		for k, i := range []int{0, 10, 20, 1, 30, 2, 21} { // blocks 0 1 2, 0 again; 3 drops 1; 0 and 2 are still held
 			time.Sleep(time.Second)
 			wantSample(t, a, want, i)
 			if blocks := min(k+1, 3) * 10; k < 4 && f.TotalReads() != blocks || k >= 4 && f.TotalReads() != 40 {
@@ -165,7 +172,7 @@ func TestReadAheadDropsTheOldest(t *testing.T) {
 	})
 }
 
-// Ensure that what nobody comes for makes room after a while.
+// Ensure that samples that no reader asks for are dropped after a while.
 func TestReadAheadForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10 * 24, Keep: time.Hour})
@@ -185,7 +192,8 @@ func TestReadAheadForgets(t *testing.T) {
 	})
 }
 
-// Ensure that a sample larger than all that may be held is refused, and read as without reading ahead; and that the queue is bounded.
+// Ensure that a sample larger than Size is refused and read from the source, and that the queue is
+// bounded.
 func TestReadAheadRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 23})
@@ -195,7 +203,8 @@ func TestReadAheadRefuses(t *testing.T) {
 		wantSample(t, a, want, 1)
 		a.Close()
 		stuck := make(chan struct{})
-		many, _, want := ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 2, Readers: 1}, faults.Rule{Stuck: stuck, Times: 1})
+		many, _, want := ahead(t, 70_000, 2, 0, wrap.ReadAheadOptions{Size: 2, Readers: 1},
+			faults.Rule{Stuck: stuck, Times: 1})
 		all := make([]int, 70_000)
 		for i := range all {
 			all[i] = i
@@ -218,7 +227,8 @@ func TestReadAheadRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that blocks are read once each: when a sample of one was announced, and without that where readers go block by block, however many of them.
+// Ensure that each block is read once: after one of its samples was announced, and, for readers
+// that read block by block, without that, with any number of readers.
 func TestReadAheadBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{}, faults.Rule{Delay: time.Millisecond})
@@ -227,7 +237,7 @@ func TestReadAheadBlocks(t *testing.T) {
 		if f.TotalReads() != 20 || a.Held() != 20*24 {
 			t.Errorf("%d reads, %d bytes held", f.TotalReads(), a.Held())
 		}
-		for _, i := range []int{12, 11, 15} { // 11 was not announced, but is there
+		for _, i := range []int{12, 11, 15} { // 11 was not announced, but is held
 			wantSample(t, a, want, i)
 		}
 		if f.TotalReads() != 20 || a.Held() != 10*24 {
@@ -235,11 +245,12 @@ func TestReadAheadBlocks(t *testing.T) {
 		}
 		wantSample(t, a, want, 55)
 		if f.TotalReads() != 21 {
-			t.Errorf("%d reads: a block that nobody announced was read", f.TotalReads())
+			t.Errorf("%d reads: a block that was not announced was read", f.TotalReads())
 		}
 		a.Close()
 
-		a, f, want = ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 17 * 240, Blocks: true}, faults.Rule{Delay: time.Millisecond})
+		a, f, want = ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 17 * 240, Blocks: true},
+			faults.Rule{Delay: time.Millisecond})
 		order := windowed(60, 10, 16)
 		var readers sync.WaitGroup
 		var mu sync.Mutex
@@ -262,7 +273,8 @@ func TestReadAheadBlocks(t *testing.T) {
 			})
 		}
 		readers.Wait()
-		// A window moves on before the last readers of the one before are done, so a few are read twice.
+		// A window moves on before the last readers of the previous one have ended, so a few blocks
+		// are read twice.
 		if f.TotalReads() < 600 || f.TotalReads() > 620 || a.Held() != 0 {
 			t.Errorf("%d reads of 600 samples, %d bytes held", f.TotalReads(), a.Held())
 		}
@@ -270,7 +282,7 @@ func TestReadAheadBlocks(t *testing.T) {
 	})
 }
 
-// windowed is an order of samples block by block: of window blocks at a time, mixed.
+// windowed returns an order of samples block by block: window blocks at a time, mixed.
 func windowed(blocks, per, window int) (order []int) {
 	perm := rand.Perm(blocks)
 	for len(perm) > 0 {
@@ -287,10 +299,12 @@ func windowed(blocks, per, window int) (order []int) {
 	return order
 }
 
-// Ensure that samples before a damaged one of a block are served, and the others are tried one by one.
+// Ensure that samples before a damaged one of a block are served, and that the others are read one
+// by one.
 func TestReadAheadDamagedBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{Blocks: true}, faults.Rule{Samples: []int{14}, Err: source.ErrCorrupt})
+		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{Blocks: true},
+			faults.Rule{Samples: []int{14}, Err: source.ErrCorrupt})
 		for i := 10; i < 20; i++ {
 			if i != 14 {
 				wantSample(t, a, want, i)
@@ -298,7 +312,8 @@ func TestReadAheadDamagedBlock(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// The block up to the damaged sample; once more, because all that was good of it had been read; that sample; and the 5 behind it.
+		// The block up to the damaged sample; once more, because all its good samples had been
+		// read; that sample; and the 5 after it.
 		if f.TotalReads() != 5+5+1+5 || a.Held() > 10*24 {
 			t.Errorf("%d reads, %d bytes held", f.TotalReads(), a.Held())
 		}
@@ -306,10 +321,12 @@ func TestReadAheadDamagedBlock(t *testing.T) {
 	})
 }
 
-// Ensure under the race detector that many who announce and read get what they ask for, and that no goroutine is left behind, whenever it is closed.
+// Ensure, with the race detector, that many goroutines that announce and read get their samples,
+// and that Close at any time leaves no goroutine.
 func TestReadAheadConcurrent(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	for _, o := range []wrap.ReadAheadOptions{{Size: 40 * 24}, {Size: 40 * 24, Blocks: true}, {Size: 1 << 20, Blocks: true}, {Size: 40 * 24, Keep: time.Nanosecond}} {
+	for _, o := range []wrap.ReadAheadOptions{{Size: 40 * 24}, {Size: 40 * 24, Blocks: true},
+		{Size: 1 << 20, Blocks: true}, {Size: 40 * 24, Keep: time.Nanosecond}} {
 		for _, per := range []int{0, 10} {
 			a, _, want := ahead(t, 500, 24, per, o, faults.Rule{Every: 50, Err: unix.EIO})
 			var readers sync.WaitGroup

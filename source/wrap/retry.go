@@ -14,22 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RetryOptions limit how often and how long.
+// RetryOptions limit the tries of a read.
 type RetryOptions struct {
-	Tries   int     // of a read at most, the first one included. 0: 5
+	Tries   int     // of a read, the first one included. 0: 5
 	Seconds float64 // no try begins later than this after the first. 0: 30
 }
 
-// The first wait before another try, and the longest: each is 1.5 times the one before, and up to half more or less, so that many readers of
-// one failing disk do not come back at once.
+// The first wait before another try, and the longest. Each wait is 1.5 times the previous one, plus
+// or minus up to a half at random, so that the readers of a failing disk do not all try at the same
+// time.
 const (
 	firstWait   = 50 * time.Millisecond
 	longestWait = 5 * time.Second
 )
 
-// Retry tries reads again that failed in a way that may pass (Retryable), with growing waits between. The last error is returned, with how often it was
-// tried and for how long. A read ends at once when its context ends while it waits. A block is read again from its beginning, but its samples are not handed out twice.
-// ErrInvalid for negative options.
+// Retry tries a read again after an error that may pass (Retryable), with growing waits between
+// tries. It returns the last error, with the number of tries and their time. A wait ends at once
+// when the read's context ends. A block is read again from its beginning, but no sample is passed
+// on twice. It returns ErrInvalid for negative options.
 func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 	if o.Tries < 0 || !(o.Seconds >= 0) || o.Seconds > 1e9 {
 		return nil, fmt.Errorf("%w: retry of %d tries in %v seconds", source.ErrInvalid, o.Tries, o.Seconds)
@@ -43,28 +45,31 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 	return through(s, retry(o)), nil
 }
 
-// passing are errors that another try may not meet; final are those that it will, whatever else they wrap.
+// passing are errors that another try may not meet. final are errors that it will meet, whatever
+// else they wrap.
 //
 //	EIO EREMOTEIO                          a device or a server failed once
-//	EAGAIN EINTR EBUSY ENOMEM ENOBUFS      not now
-//	EMFILE ENFILE                          too many open files: others close theirs
-//	ESTALE                                 a file of a network was replaced, or its server restarted: the name is looked up again
-//	ETIMEDOUT and other errors of networks the way may come back
-//	ErrIndex ErrShort ErrInvalid           the caller's mistake
-//	ErrChanged ErrCorrupt                  the data's
-//	ErrClosed, ends of contexts            somebody wants no answer
-//	missing files, no permission           somebody must do something
+//	EAGAIN EINTR EBUSY ENOMEM ENOBUFS      temporary
+//	EMFILE ENFILE                          too many open files: others may close theirs
+//	ESTALE                                 a network file was replaced, or its server restarted: the next try opens it by name
+//	ETIMEDOUT and other errors of networks the connection may come back
+//	ErrIndex ErrShort ErrInvalid           a mistake of the caller
+//	ErrChanged ErrCorrupt                  a fault of the data
+//	ErrClosed, ends of contexts            the caller wants no answer
+//	missing files, no permission           an operator must act
 //
-// Any other error is final as well.
+// All other errors are final.
 var (
-	passing = []error{unix.EIO, unix.EREMOTEIO, unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
+	passing = []error{unix.EIO, unix.EREMOTEIO, unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS,
+		unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
 		unix.ECONNRESET, unix.ECONNABORTED, unix.ECONNREFUSED, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENETUNREACH, unix.ENETRESET, unix.EPIPE,
 		os.ErrDeadlineExceeded}
-	final = []error{source.ErrIndex, source.ErrShort, source.ErrInvalid, source.ErrChanged, source.ErrCorrupt, source.ErrClosed, context.Canceled, context.DeadlineExceeded,
+	final = []error{source.ErrIndex, source.ErrShort, source.ErrInvalid, source.ErrChanged, source.ErrCorrupt,
+		source.ErrClosed, context.Canceled, context.DeadlineExceeded,
 		fs.ErrNotExist, fs.ErrPermission}
 )
 
-// Retryable says whether another try may succeed where one failed with err.
+// Retryable says whether another try may succeed after err.
 func Retryable(err error) bool { return isAny(err, passing) && !isAny(err, final) }
 
 func isAny(err error, of []error) bool {
@@ -82,7 +87,7 @@ func (t retry) pass(ctx context.Context, closing <-chan struct{}, r read) (int, 
 	if r.each == nil {
 		return t.try(ctx, closing, r, new(error))
 	}
-	var refused error // by the caller of ReadBlock, who is not to be called again
+	var refused error // error of the caller's each, after which each is not called again
 	each, next := r.each, 0
 	r.each = func(i int, sample []byte) error {
 		if i < next {
@@ -95,11 +100,11 @@ func (t retry) pass(ctx context.Context, closing <-chan struct{}, r read) (int, 
 	return t.try(ctx, closing, r, &refused)
 }
 
-// try reads until it succeeds, is refused, or nothing is gained by another try.
+// try reads until the read succeeds, each fails, or another try is useless.
 func (t retry) try(ctx context.Context, closing <-chan struct{}, r read, refused *error) (int, error) {
 	begun := time.Now()
 	n, err := r.do(ctx)
-	if err == nil || *refused != nil || !Retryable(err) || t.Tries == 1 { // the usual cases, at no cost
+	if err == nil || *refused != nil || !Retryable(err) || t.Tries == 1 { // the usual cases, without allocation
 		return n, err
 	}
 	waits := backoff.NewExponentialBackOff()

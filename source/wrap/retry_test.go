@@ -22,16 +22,20 @@ func TestRetrySuite(t *testing.T) {
 	suite(t, func(s source.Source) (source.Source, error) { return wrap.Retry(s, wrap.RetryOptions{}) })
 }
 
-// Ensure that what can pass is tried again and what cannot is not, also when one wraps the other.
+// Ensure that temporary errors are tried again and final ones are not, also when one wraps the
+// other.
 func TestRetryable(t *testing.T) {
-	for _, err := range []error{unix.EIO, unix.EAGAIN, unix.ESTALE, unix.ETIMEDOUT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, &fs.PathError{Op: "read", Path: "x", Err: unix.EIO},
+	for _, err := range []error{unix.EIO, unix.EAGAIN, unix.ESTALE, unix.ETIMEDOUT, unix.EMFILE, unix.ENFILE,
+		unix.ENOMEM, &fs.PathError{Op: "read", Path: "x", Err: unix.EIO},
 		unix.ECONNRESET} {
 		if !wrap.Retryable(err) {
 			t.Errorf("%v is final", err)
 		}
 	}
-	for _, err := range []error{source.ErrIndex, source.ErrShort, source.ErrChanged, source.ErrCorrupt, source.ErrClosed, source.ErrInvalid, unix.ENOENT, unix.EACCES, unix.EPERM,
-		unix.EISDIR, context.Canceled, context.DeadlineExceeded, errors.New("unknown"), fmt.Errorf("%w: %w", source.ErrChanged, unix.EIO)} {
+	for _, err := range []error{source.ErrIndex, source.ErrShort, source.ErrChanged, source.ErrCorrupt,
+		source.ErrClosed, source.ErrInvalid, unix.ENOENT, unix.EACCES, unix.EPERM,
+		unix.EISDIR, context.Canceled, context.DeadlineExceeded, errors.New("unknown"), fmt.Errorf("%w: %w",
+			source.ErrChanged, unix.EIO)} {
 		if wrap.Retryable(err) {
 			t.Errorf("%v is tried again", err)
 		}
@@ -49,7 +53,8 @@ func retried(t *testing.T, o wrap.RetryOptions, rules ...faults.Rule) (source.So
 	return r, f, want
 }
 
-// Ensure that a read that fails twice succeeds the third time, after waits that grow and are not all alike.
+// Ensure that a read that fails twice succeeds at the third try, after growing waits of different
+// lengths.
 func TestRetrySucceeds(t *testing.T) {
 	waits := map[time.Duration]bool{}
 	for range 5 {
@@ -88,20 +93,23 @@ func TestRetryGivesUp(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, f, _ := retried(t, c.o, faults.Rule{Err: c.err})
-			if _, err := readOne(s, 2); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.text) || f.Reads(2) != c.tries {
+			if _, err := readOne(s, 2); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.text) ||
+				f.Reads(2) != c.tries {
 				t.Errorf("%s: %v after %d tries; want %d, and %q", name, err, f.Reads(2), c.tries, c.text)
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // for ever, but for the time
+	synctest.Test(t, func(t *testing.T) { // for ever, except for the time limit
 		s, f, _ := retried(t, wrap.RetryOptions{Tries: 1000, Seconds: 60}, faults.Rule{Err: unix.EIO})
 		begun := time.Now()
-		if _, err := readOne(s, 2); !errors.Is(err, unix.EIO) || time.Since(begun) > time.Minute || time.Since(begun) < 50*time.Second || f.Reads(2) < 12 {
+		if _, err := readOne(s, 2); !errors.Is(err, unix.EIO) || time.Since(begun) > time.Minute ||
+			time.Since(begun) < 50*time.Second || f.Reads(2) < 12 {
 			t.Errorf("%v after %d tries in %v", err, f.Reads(2), time.Since(begun))
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // an error that turns final
-		s, f, _ := retried(t, wrap.RetryOptions{}, faults.Rule{Times: 1, Err: unix.EIO}, faults.Rule{Every: 2, Err: source.ErrChanged})
+	synctest.Test(t, func(t *testing.T) { // an error that becomes final
+		s, f, _ := retried(t, wrap.RetryOptions{}, faults.Rule{Times: 1, Err: unix.EIO},
+			faults.Rule{Every: 2, Err: source.ErrChanged})
 		if _, err := readOne(s, 2); !errors.Is(err, source.ErrChanged) || f.Reads(2) != 2 {
 			t.Errorf("%v after %d tries", err, f.Reads(2))
 		}
@@ -131,11 +139,13 @@ func TestRetryWaitEnds(t *testing.T) {
 	}
 }
 
-// Ensure that a block is read again without handing a sample out twice, and not for an error of whom it is handed to.
+// Ensure that a block is read again without passing a sample on twice, and not after an error of
+// its callback.
 func TestRetryBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, want := records(t, 6, 24)
-		f := faults.Wrap(s, faults.Rule{Samples: []int{4}, Times: 2, Err: unix.EIO}) // below the blocks: the second sample of one fails
+		// below the blocks: the second sample of one fails
+		f := faults.Wrap(s, faults.Rule{Samples: []int{4}, Times: 2, Err: unix.EIO})
 		r, err := wrap.Retry(blocky{f, 3}, wrap.RetryOptions{})
 		if err != nil {
 			t.Fatal(err)

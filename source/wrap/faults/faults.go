@@ -1,9 +1,10 @@
-// Package faults makes the reads of a source fail, wait and lie, for tests of what reads from sources: of servers above all.
+// Package faults makes the reads of a source fail, wait and return wrong bytes. It is for tests of
+// programs that read from sources, above all of servers.
 //
 //	f := faults.Wrap(s, faults.Rule{Every: 3, Err: unix.EIO}, faults.Rule{Samples: []int{7}, Delay: time.Second})
-//	f.Set(faults.Rule{Stuck: stuck}) // from now on, instead
-//	close(stuck)                     // these reads go on
-//	f.Reads(7)                       // how often sample 7 was read
+//	f.Set(faults.Rule{Stuck: stuck}) // replaces the rules
+//	close(stuck)                     // these reads continue
+//	f.Reads(7)                       // number of reads of sample 7
 package faults
 
 import (
@@ -17,19 +18,22 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Rule says which reads meet a fault, and which fault. Several faults of a rule come in the order of its fields.
+// Rule says which reads have a fault, and which fault. Several faults of a rule apply in the order
+// of its fields.
 type Rule struct {
-	Samples []int // reads of these samples. nil: of any
-	Every   int   // the n-th of those, the 2n-th and so on. 0: each
-	Times   int   // so many times, then no more. 0: always
+	Samples []int // reads of these samples; nil: of all
+	Every   int   // only the n-th of those, the 2n-th and so on; 0: each
+	Times   int   // at most this number of reads; 0: no limit
 
-	Delay time.Duration   // before the read; the reader's context ends it
-	Stuck <-chan struct{} // the read goes on when this is closed, and no sooner: as in a system call of a device that hangs, no context and no Close ends it
-	Err   error           // instead of reading
-	Wrong bool            // every byte of the sample is inverted, and no error returned
+	Delay time.Duration // before the read; the reader's context ends it
+	// Stuck blocks the read until the channel is closed. Neither context nor Close ends it, like a
+	// system call on a hanging device.
+	Stuck <-chan struct{}
+	Err   error // returned instead of a read
+	Wrong bool  // invert all bytes of the sample, and return no error
 }
 
-// Source is a source with faults. Safe for any number of goroutines.
+// Source is a source with faults. It is safe for concurrent use.
 type Source struct {
 	source.Source
 	reads  []atomic.Int64 // by sample
@@ -39,21 +43,22 @@ type Source struct {
 	rules []*state
 }
 
-// state is a rule and how often it was met.
+// state is a rule with its counters.
 type state struct {
 	Rule
 	matched, met int
 }
 
-// Wrap puts faults between a source and its readers. A read meets all rules that it matches, in their order.
+// Wrap adds faults to a source. All rules that match a read apply, in their order.
 func Wrap(s source.Source, rules ...Rule) *Source {
 	f := &Source{Source: s, reads: make([]atomic.Int64, s.Info().Samples)}
 	f.Set(rules...)
 	return f
 }
 
-// Blocks returns f as a source with blocks, for what looks for one, or nil when its source has none. A block meets the rules as its first sample does, counts as a
-// read of each of its samples that was handed out, and is wrong in all of them.
+// Blocks returns f as a source with blocks, or nil if its source has none. The rules of a block are
+// those of its first sample. A block counts as a read of each of its samples that ReadBlock passes
+// on, and Wrong inverts all of them.
 func (f *Source) Blocks() source.Blocks {
 	if inner, ok := f.Source.(source.Blocks); ok {
 		return &blocks{f, inner}
@@ -61,7 +66,7 @@ func (f *Source) Blocks() source.Blocks {
 	return nil
 }
 
-// Set replaces the rules. Reads that have met theirs stay with them.
+// Set replaces the rules. Reads that have begun keep the old ones.
 func (f *Source) Set(rules ...Rule) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,10 +76,10 @@ func (f *Source) Set(rules ...Rule) {
 	}
 }
 
-// Reads returns how often sample i was read, failed reads included.
+// Reads returns the number of reads of sample i, failed ones too.
 func (f *Source) Reads(i int) int { return int(f.reads[i].Load()) }
 
-// TotalReads returns how often all samples were read together.
+// TotalReads returns the number of reads of all samples.
 func (f *Source) TotalReads() (total int) {
 	for i := range f.reads {
 		total += f.Reads(i)
@@ -82,10 +87,10 @@ func (f *Source) TotalReads() (total int) {
 	return total
 }
 
-// Inside returns how many reads have begun and not ended: those that are stuck among them.
+// Inside returns the number of inflight reads, stuck ones too.
 func (f *Source) Inside() int { return int(f.inside.Load()) }
 
-// Read reads sample i unless a rule says otherwise.
+// Read reads sample i unless a rule gives a fault.
 func (f *Source) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if i >= 0 && i < len(f.reads) {
 		f.reads[i].Add(1)
@@ -102,7 +107,7 @@ func (f *Source) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return n, err
 }
 
-// enter meets the rules. leave must follow.
+// enter applies the rules. The caller MUST call leave.
 func (f *Source) enter(ctx context.Context, i int) (wrong bool, err error) {
 	f.inside.Add(1)
 	for _, r := range f.match(i) {

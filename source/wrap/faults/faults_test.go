@@ -55,7 +55,7 @@ func read(s source.Source, i int) ([]byte, error) {
 	return sample[:n], err
 }
 
-// Ensure that without rules it is a source as any other.
+// Ensure that a source without rules is like any other.
 func TestSuite(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 		path, want := records(t)
@@ -69,9 +69,10 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// Ensure that rules are met by the reads that they name, so often as they say, and by others not.
+// Ensure that rules apply to the reads that they name, as often as they say, and to no others.
 func TestRules(t *testing.T) {
-	f, want := wrapped(t, faults.Rule{Samples: []int{3, 4}, Err: unix.EIO, Times: 2}, faults.Rule{Every: 4, Err: unix.ESTALE}, faults.Rule{Samples: []int{9}, Wrong: true})
+	f, want := wrapped(t, faults.Rule{Samples: []int{3, 4}, Err: unix.EIO, Times: 2},
+		faults.Rule{Every: 4, Err: unix.ESTALE}, faults.Rule{Samples: []int{9}, Wrong: true})
 	var got []string
 	for _, i := range []int{0, 3, 4, 3, 3, 9, 9, 9, 3} {
 		sample, err := read(f, i)
@@ -88,7 +89,8 @@ func TestRules(t *testing.T) {
 			got = append(got, "wrong")
 		}
 	}
-	// A read that fails by the first rule is none of the second's error, but counts as one of its reads.
+	// A read that fails by the first rule does not get the second's error, but counts as one of its
+	// reads.
 	if text := strings.Join(got, " "); text != "ok EIO EIO ESTALE ok wrong wrong ESTALE ok" {
 		t.Error(text)
 	}
@@ -108,24 +110,27 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Ensure that a delay ends with its context, and that a stuck read ends with nothing but its channel.
+// Ensure that a delay ends with its context, and that only its channel ends a stuck read.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		f, want := wrapped(t, faults.Rule{Samples: []int{1}, Delay: time.Minute}, faults.Rule{Samples: []int{2}, Stuck: stuck})
+		f, want := wrapped(t, faults.Rule{Samples: []int{1}, Delay: time.Minute},
+			faults.Rule{Samples: []int{2}, Stuck: stuck})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		begun := time.Now()
 		if _, err := f.Read(ctx, 1, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		if sample, err := read(f, 1); err != nil || !bytes.Equal(sample, want[1]) || time.Since(begun) != time.Second+time.Minute {
+		if sample, err := read(f, 1); err != nil || !bytes.Equal(sample, want[1]) ||
+			time.Since(begun) != time.Second+time.Minute {
 			t.Errorf("%v, %v after %v", sample, err, time.Since(begun))
 		}
 		var stuckReads sync.WaitGroup
 		for range 3 {
 			stuckReads.Go(func() {
-				if _, err := f.Read(ctx, 2, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) { // by the source, afterwards
+				// the source returns it after the delay
+				if _, err := f.Read(ctx, 2, make([]byte, size)); !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 			})
