@@ -14,7 +14,8 @@ import (
 	"github.com/stocached/stocached/server/admin"
 )
 
-// adminSockets are where operators are answered: the admin socket, and metrics on TCP where that is configured.
+// adminSockets are where operators are answered: the admin socket, and metrics on TCP where that is
+// configured.
 type adminSockets struct {
 	http    []*http.Server
 	sockets []net.Listener
@@ -31,7 +32,8 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 			err = errors.Join(err, a.close())
 		}
 	}()
-	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Parse: s.parse, Ready: s.ready, Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
+	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Parse: s.parse, Ready: s.ready,
+		Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
 		StartPlan: s.plan, Missing: s.inConfiguration, Replies: s.sessions.Replies, Requests: s.sessions.Requests}
 	group, err := groupID(o.Admin.Group)
 	if err != nil {
@@ -65,8 +67,12 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 
 func (a *adminSockets) add(l net.Listener, h http.Handler, log *slog.Logger) {
 	a.sockets = append(a.sockets, l)
-	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), BaseContext: func(net.Listener) context.Context { return a.ctx }})
+	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		BaseContext: func(net.Listener) context.Context {
+			return a.ctx
+		}})
 }
 
 // serve answers until close.

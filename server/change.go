@@ -11,10 +11,12 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// removalWait is how long reads under way have when their cache is removed: none, their clients are told that it closes.
+// removalWait is how long reads under way have when their cache is removed: none, their clients are
+// told that it closes.
 const removalWait = 0
 
-// Add serves one more cache, as New does. ErrHasCache, ErrMemory when it does not fit beside the others, ErrEnding; errors of New.
+// Add serves one more cache, as New does. ErrHasCache, ErrMemory when it does not fit beside the
+// others, ErrEnding; errors of New.
 func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 	if err := s.hasNot(o.Name); err != nil {
 		return err // before a source is opened for nothing
@@ -72,8 +74,10 @@ func (s *Server) put(h *served.Cache) bool {
 	return true
 }
 
-// Remove ends a cache. Clients that wait for its samples are told that it closes; clients that are attached keep it, without a server. The segment stays, warm, for the next server
-// of it. With unlink the segment is removed, and its memory is freed when its last client is gone. ErrNoCache, ErrEnding.
+// Remove ends a cache. Clients that wait for its samples are told that it closes; clients that are
+// attached keep it, without a server. The segment stays, warm, for the next server of it. With
+// unlink the segment is removed, and its memory is freed when its last client is gone. ErrNoCache,
+// ErrEnding.
 func (s *Server) Remove(name string, unlink bool) error {
 	s.changes.Lock()
 	defer s.changes.Unlock()
@@ -104,9 +108,11 @@ func (s *Server) remove(name string, unlink bool) error {
 	return errors.Join(err, h.Shut(removalWait, false))
 }
 
-// Replace gives a cache other options, and opens its source again. If the samples and the size of the segment stay the same, so does the segment, and no client notices. Otherwise a
-// cold cache takes its place: clients that wait for samples are told that the old one closes, and clients that are attached keep it. If the new one fails, the old one goes on.
-// ErrNoCache, ErrMemory, ErrEnding; errors of New.
+// Replace gives a cache other options, and opens its source again. If the samples and the size of
+// the segment stay the same, so does the segment, and no client notices. Otherwise a cold cache
+// takes its place: clients that wait for samples are told that the old one closes, and clients that
+// are attached keep it. If the new one fails, the old one goes on. ErrNoCache, ErrMemory,
+// ErrEnding; errors of New.
 func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 	if _, err := s.has(o.Name); err != nil {
 		return err
@@ -143,7 +149,8 @@ func without(all []*served.Cache, one *served.Cache) []*served.Cache {
 	return slices.DeleteFunc(all, func(h *served.Cache) bool { return h == one })
 }
 
-// exchange replaces a served cache by a prepared one. On failure the old one comes back, and the source of the new one stays the caller's. With changes held.
+// exchange replaces a served cache by a prepared one. On failure the old one comes back, and the
+// source of the new one stays the caller's. With changes held.
 func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 	elsewhere := h.Options().Path() != p.Options.Path()
 	if h.Fits(p) {
@@ -155,7 +162,8 @@ func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 	}
 	path := h.Segment().Path()
 	p.Succeed(h)
-	// The old one ends before the new one is made: both together may be more than there is room for.
+	// The old one ends before the new one is made: both together may be more than there is room
+	// for.
 	if err := h.Shut(removalWait, true); err != nil {
 		h.Log.Warn("closing the cache that is replaced", "error", err)
 	}
@@ -173,7 +181,8 @@ func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 	return nil
 }
 
-// bringBack serves a cache again that was shut with its source kept. On failure this server does not have it any more. With changes held.
+// bringBack serves a cache again that was shut with its source kept. On failure this server does
+// not have it any more. With changes held.
 func (s *Server) bringBack(h *served.Cache) error {
 	err := s.begin(h.Again())
 	if err == nil {
@@ -191,7 +200,8 @@ func (s *Server) bringBack(h *served.Cache) error {
 	return err
 }
 
-// empty replaces an unused cache by a cold one of the same source, which frees its memory. It does nothing when the cache is in use by now, or another change is under way.
+// empty replaces an unused cache by a cold one of the same source, which frees its memory. It does
+// nothing when the cache is in use by now, or another change is under way.
 func (s *Server) empty(h *served.Cache) {
 	if !s.changes.TryLock() {
 		return // the janitor comes again

@@ -28,7 +28,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shelf is a collection of sources, one for each value of the key id. Samples of one are not those of another.
+// shelf is a collection of sources, one for each value of the key id. Samples of one are not those
+// of another.
 type shelf struct {
 	mu      sync.Mutex
 	sources map[int]*marked
@@ -96,7 +97,8 @@ func (o *opened) Read(ctx context.Context, i int, dst []byte) (int, error) {
 
 func (o *opened) Close() error { o.closed.Store(true); return nil }
 
-// onShelf are options of a server with caches over the sources of a shelf, named by name, and operators.
+// onShelf are options of a server with caches over the sources of a shelf, named by name, and
+// operators.
 func onShelf(t *testing.T, s *shelf, ids map[string]int) server.Options {
 	t.Helper()
 	dir := tmpfs(t)
@@ -163,7 +165,8 @@ func body(name string, id int, dir string, more string) string {
 	return fmt.Sprintf(`{"name": %q, "dir": %q, "source": {"kind": "shelf", "id": %d}%s}`, name, dir, id, more)
 }
 
-// Ensure that operators make and remove caches while clients fetch from others, that who waits for a removed one is told, and that its number means nothing ever after.
+// Ensure that operators make and remove caches while clients fetch from others, that who waits for
+// a removed one is told, and that its number means nothing ever after.
 func TestCachesComeAndGo(t *testing.T) {
 	shelf := newShelf()
 	pets, cats := shelf.put(1, 100, 1000), shelf.put(2, 50, 2000)
@@ -177,7 +180,8 @@ func TestCachesComeAndGo(t *testing.T) {
 	if made["name"] != "cats" || made["samples"] != 50.0 || made["adopted"] != false {
 		t.Errorf("%v", made)
 	}
-	wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 409, "this server has a cache of that name: cats", "PUT")
+	wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 409,
+		"this server has a cache of that name: cats", "PUT")
 	number, seg := p.attach("cats")
 	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 || a.refused != nil {
 		t.Fatalf("%+v", a)
@@ -189,7 +193,8 @@ func TestCachesComeAndGo(t *testing.T) {
 	cats.hold(t, 45)
 	cats.hold(t, 46)
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48, 1}}))
+	p.send(control.AppendFetch(nil, control.Fetch, id,
+		control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48, 1}}))
 	eventually(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
 	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 200)
 	a := p.answer(id, 5)
@@ -221,7 +226,8 @@ func TestCachesComeAndGo(t *testing.T) {
 	// Its number means nothing, whatever comes after.
 	dogs := shelf.put(3, 50, 2000)
 	wantRequest(t, s, "POST", "/v1/caches", body("dogs", 3, dir, ""), 201)
-	if a := p.fetch(number, 0, 1, 47); len(a.failures) != 2 || a.failures[0].Code != control.CodeClosing || a.failures[1].Code != control.CodeClosing {
+	if a := p.fetch(number, 0, 1, 47); len(a.failures) != 2 || a.failures[0].Code != control.CodeClosing ||
+		a.failures[1].Code != control.CodeClosing {
 		t.Errorf("a fetch from a removed cache: %+v", a)
 	}
 	if n := p.prefetch(number, 48); n != 0 {
@@ -273,7 +279,8 @@ func (p *peer) prefetch(cache uint32, indices ...int64) int {
 	return n
 }
 
-// Ensure that operators are told what is wrong with what they ask for, and that nothing comes of it.
+// Ensure that operators are told what is wrong with what they ask for, and that nothing comes of
+// it.
 func TestOperatorsAreRefused(t *testing.T) {
 	shelf := newShelf()
 	shelf.put(1, 100, 1000)
@@ -285,7 +292,8 @@ func TestOperatorsAreRefused(t *testing.T) {
 	if err := os.WriteFile(inTheWay, []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 }) // what the other one leaves running is looked for at its end
+	// what the other one leaves running is looked for at its end
+	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
 	other := onShelf(t, shelf, map[string]int{"taken": 1})
 	start(t, other)
 	for _, c := range []struct {
@@ -299,22 +307,29 @@ func TestOperatorsAreRefused(t *testing.T) {
 		{"POST", "/v1/caches", `{"name": "x", "name": "y"}`, 400, []string{`the key "name" comes twice`}},
 		{"POST", "/v1/caches", `{"name": "x"`, 400, []string{"unexpected"}},
 		{"POST", "/v1/caches", `{"name": "x"}`, 400, []string{"source: a cache of a server needs one"}},
-		{"POST", "/v1/caches", `{"name": "../x", "source": {"id": 1}, "parallel": 99}`, 400, []string{`"../x"`, "parallel: 99 reads at a time are not in 1..32"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400, []string{"invalid configuration: sise: there is no such key"}},
+		{"POST", "/v1/caches", `{"name": "../x", "source": {"id": 1}, "parallel": 99}`, 400,
+			[]string{`"../x"`, "parallel: 99 reads at a time are not in 1..32"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400,
+			[]string{"invalid configuration: sise: there is no such key"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "size": "big"`), 400, []string{`"big" is not a size`}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is no size"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": 5`), 400, []string{"5 has no unit"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": "5ms"`), 400, []string{"read_timeout: 5ms is less than 1s"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": "5ms"`), 400,
+			[]string{"read_timeout: 5ms is less than 1s"}},
 		{"POST", "/v1/caches", body("x", 77, dir, ""), 400, []string{"cache x: invalid source: there is no source 77"}},
 		{"POST", "/v1/caches", body("x", 1, "/proc", ""), 400, []string{"not on a tmpfs"}},
-		{"POST", "/v1/caches", body("x", 1, "/dev/shm/"+strings.Repeat("x", 300), ""), 400, []string{"file name too long"}},
+		{"POST", "/v1/caches", body("x", 1, "/dev/shm/"+strings.Repeat("x", 300), ""), 400,
+			[]string{"file name too long"}},
 		{"POST", "/v1/caches", body("x", 1, strings.Repeat("/x", 3000), ""), 400, []string{"file name too long"}},
 		{"POST", "/v1/caches", body("way", 1, dir, ""), 400, []string{"not a valid segment"}},
-		{"POST", "/v1/caches", body("taken", 1, other.Caches[0].Dir, ""), 409, []string{"another server fills this cache"}},
+		{"POST", "/v1/caches", body("taken", 1, other.Caches[0].Dir, ""), 409,
+			[]string{"another server fills this cache"}},
 		{"POST", "/v1/caches", body("x", 9, dir, ""), 507, []string{"it does not fit", "x 40", "tmpfs of " + dir}},
-		{"POST", "/v1/caches", body("x", 1, dir, "") + strings.Repeat(" ", 65<<10), 413, []string{"at most 65536 bytes"}},
+		{"POST", "/v1/caches", body("x", 1, dir, "") + strings.Repeat(" ", 65<<10), 413,
+			[]string{"at most 65536 bytes"}},
 		{"PUT", "/v1/caches/pets", body("cats", 1, dir, ""), 400, []string{`names cache "pets", and the body "cats"`}},
-		{"PUT", "/v1/caches/cats", body("cats", 1, dir, ""), 404, []string{"this server has no such cache: cats; it has: pets"}},
+		{"PUT", "/v1/caches/cats", body("cats", 1, dir, ""), 404,
+			[]string{"this server has no such cache: cats; it has: pets"}},
 		{"PUT", "/v1/caches/pets", body("pets", 9, dir, ""), 507, []string{"it does not fit"}},
 		{"PUT", "/v1/caches/pets", body("pets", 77, dir, ""), 400, []string{"there is no source 77"}},
 		{"DELETE", "/v1/caches/pets?unlink=perhaps", "", 400, []string{"true or false"}},
@@ -341,7 +356,8 @@ func TestOperatorsAreRefused(t *testing.T) {
 	wantMarked(t, view(t, seg), shelf.sources[1], 3)
 }
 
-// Ensure that a cache is replaced by a cold one of other data or size, of which old clients are told, and that its segment stays when the data is the same.
+// Ensure that a cache is replaced by a cold one of other data or size, of which old clients are
+// told, and that its segment stays when the data is the same.
 func TestReplace(t *testing.T) {
 	shelf := newShelf()
 	one, two := shelf.put(1, 100, 1000), shelf.put(2, 100, 1000)
@@ -356,7 +372,8 @@ func TestReplace(t *testing.T) {
 	// The same data, otherwise read: the segment stays, and a fetch that is under way goes on.
 	release := one.hold(t, 70)
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{70, 71, 72, 73, 74, 75, 76}}))
+	p.send(control.AppendFetch(nil, control.Fetch, id,
+		control.FetchBody{Cache: number, Indices: []int64{70, 71, 72, 73, 74, 75, 76}}))
 	eventually(t, "it is being read", func() bool { return one.begun(70) == 1 })
 	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "parallel": 9`), 200)
 	release()
@@ -368,7 +385,8 @@ func TestReplace(t *testing.T) {
 	}
 	// So many reads at a time, and then fewer.
 	for _, parallel := range []int{9, 2} {
-		wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, fmt.Sprintf(`, "parallel": %d`, parallel)), 200)
+		wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, fmt.Sprintf(`, "parallel": %d`, parallel)),
+			200)
 		first := 80
 		if parallel == 2 {
 			first = 90
@@ -421,7 +439,8 @@ func TestReplace(t *testing.T) {
 
 	// Another size, then another folder: cold again, and the old file is gone.
 	slots := segNow.Slots
-	if a := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "size": "4250kB"`), 200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
+	if a := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "size": "4250kB"`),
+		200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
 		t.Errorf("%v", a)
 	}
 	elsewhere := tmpfs(t)
@@ -438,7 +457,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Ensure that clients get right bytes or are told that a cache closes, whatever operators do meanwhile, and that all ends well.
+// Ensure that clients get right bytes or are told that a cache closes, whatever operators do
+// meanwhile, and that all ends well.
 func TestChangesUnderLoad(t *testing.T) {
 	shelf := newShelf()
 	const ids = 5
@@ -521,7 +541,8 @@ func TestChangesUnderLoad(t *testing.T) {
 				case 1:
 					request(t, s, "POST", "/v1/caches", body(name, id, dir, ""))
 				default:
-					if code, _, text := request(t, s, "PUT", "/v1/caches/"+name, body(name, id, dir, "")); code != 200 && code != 404 {
+					if code, _, text := request(t, s, "PUT", "/v1/caches/"+name,
+						body(name, id, dir, "")); code != 200 && code != 404 {
 						t.Errorf("%d %s", code, text)
 					}
 				}
@@ -579,7 +600,8 @@ func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool)
 	return m.Cache, seg, true
 }
 
-// Ensure that a source that hangs while it is opened holds up no other change and no end of the server, and that who asked for it is told.
+// Ensure that a source that hangs while it is opened holds up no other change and no end of the
+// server, and that who asked for it is told.
 func TestSourceThatHangsWhileItIsOpened(t *testing.T) {
 	shelf := newShelf()
 	shelf.put(1, 100, 1000)

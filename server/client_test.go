@@ -26,7 +26,8 @@ type peer struct {
 func dial(t *testing.T, dir string) *peer {
 	t.Helper()
 	p := connect(t, dir)
-	p.send(control.AppendHello(nil, p.id(), control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "test"}))
+	p.send(control.AppendHello(nil, p.id(),
+		control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "test"}))
 	h, body := p.receive()
 	if h.Type != control.Welcome {
 		t.Fatalf("%v: %q", h.Type, body)
@@ -73,7 +74,8 @@ func (p *peer) tryReceive() (control.Header, []byte, error) {
 	return h, body, err
 }
 
-// attach returns the number of a cache and a segment that is attached through the descriptor that came with it.
+// attach returns the number of a cache and a segment that is attached through the descriptor that
+// came with it.
 func (p *peer) attach(name string) (uint32, *shm.Segment) {
 	p.t.Helper()
 	p.send(control.AppendAttach(nil, p.id(), name))

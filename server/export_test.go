@@ -52,7 +52,8 @@ func SetDrainTimeout(t *testing.T, d time.Duration) {
 	t.Cleanup(func() { served.DrainTimeout = old })
 }
 
-// SetJanitorPause changes how often a server looks after its caches, and so how exactly it keeps read_timeout and remove_unused, until the test ends.
+// SetJanitorPause changes how often a server looks after its caches, and so how exactly it keeps
+// read_timeout and remove_unused, until the test ends.
 func SetJanitorPause(t *testing.T, d time.Duration) {
 	old := janitorPause
 	janitorPause = d

@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/server"
 )
 
-// A client that has more answers waiting than are kept is heard again when it takes them, is forgotten when it goes away instead, and keeps no server from ending.
+// A client that has more answers waiting than are kept is heard again when it takes them, is
+// forgotten when it goes away instead, and keeps no server from ending.
 func TestMoreAnswersThanMayWait(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	s, stop := start(t, options(t, newMemory(10, 100), server.CacheOptions{}))
@@ -17,7 +18,8 @@ func TestMoreAnswersThanMayWait(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			for id := range uint64(requests) {
-				if _, err := p.socket.Write(control.AppendAttach(nil, 100+id, "no such cache, and a name that is as long as a name may be, so that the answer is a long one too")); err != nil {
+				if _, err := p.socket.Write(control.AppendAttach(nil, 100+id,
+					"no such cache, and a name that is as long as a name may be, so that the answer is a long one too")); err != nil {
 					sent <- err
 					return
 				}

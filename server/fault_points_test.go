@@ -47,7 +47,8 @@ func TestPointStoredByAClientMeanwhile(t *testing.T) {
 	}
 }
 
-// A sample that a live client has claimed and does not finish is sent as bytes: nobody waits for that client. When it gives up, or dies, the next fetch stores it.
+// A sample that a live client has claimed and does not finish is sent as bytes: nobody waits for
+// that client. When it gives up, or dies, the next fetch stores it.
 func TestPointClaimedByAClientMeanwhile(t *testing.T) {
 	m := newMemory(10, 1000)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -80,7 +81,8 @@ func TestPointClaimedByAClientMeanwhile(t *testing.T) {
 	wantReady(t, c, 3, 1000)
 }
 
-// A cache that is cleared while the server stores into it ends up with what was asked for after the clear, and nothing is torn.
+// A cache that is cleared while the server stores into it ends up with what was asked for after the
+// clear, and nothing is torn.
 func TestPointClearedMeanwhile(t *testing.T) {
 	for _, point := range []string{"fill.taken", "fill.read", "fill.stored"} {
 		m := newMemory(10, 1000)
@@ -109,7 +111,8 @@ func TestPointClearedMeanwhile(t *testing.T) {
 	}
 }
 
-// A sample that is given up by all who wanted it, and wanted again by another one while its read is still going on, is answered to that one, once.
+// A sample that is given up by all who wanted it, and wanted again by another one while its read is
+// still going on, is answered to that one, once.
 func TestPointCancelledMeanwhile(t *testing.T) {
 	for _, point := range []string{"fill.taken", "fill.read", "fill.stored"} {
 		m := newMemory(10, 1000)
@@ -160,7 +163,8 @@ func TestPointClientVanishes(t *testing.T) {
 		if a := other.fetch(number, 0, upTo(100)...); len(a.failures) != 0 || len(a.samples) != 100-int(seg.Slots) {
 			t.Errorf("%s: %d failed, %d came", point, len(a.failures), len(a.samples))
 		}
-		if took := time.Since(began); took > 25*time.Second { // a client that takes nothing is waited for a little longer
+		// a client that takes nothing is waited for a little longer
+		if took := time.Since(began); took > 25*time.Second {
 			t.Errorf("%s: somebody else waited %v", point, took)
 		}
 		fault.SetHook(nil)

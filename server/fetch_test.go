@@ -40,7 +40,8 @@ func TestEachSampleIsReadOnce(t *testing.T) {
 		c := view(t, seg)
 		readers.Go(func() {
 			for batch := shuffled(samples); len(batch) > 0; batch = batch[250:] {
-				if a := p.fetch(number, 0, batch[:250]...); a.refused != nil || len(a.failures) != 0 || len(a.samples) != 0 {
+				if a := p.fetch(number, 0, batch[:250]...); a.refused != nil || len(a.failures) != 0 ||
+					len(a.samples) != 0 {
 					t.Errorf("%+v", a)
 					return
 				}
@@ -99,7 +100,8 @@ func TestWithoutASlot(t *testing.T) {
 			full = i
 		}
 	}
-	if a = p.fetch(number, 0, int64(full), int64(full)); !bytes.Equal(a.samples[0], content(full, size)) || !bytes.Equal(a.samples[1], content(full, size)) {
+	if a = p.fetch(number, 0, int64(full), int64(full)); !bytes.Equal(a.samples[0], content(full, size)) ||
+		!bytes.Equal(a.samples[1], content(full, size)) {
 		t.Error("one sample asked for twice came wrong")
 	}
 }
@@ -117,7 +119,8 @@ func TestSamplesThatFail(t *testing.T) {
 		code control.Code
 		text string
 	}{
-		1: {control.CodeRead, "sample 3 (memory 3): read /data/3.jpg: input/output error"}, 2: {control.CodeChanged, "/data/4.jpg"}, 3: {control.CodeDamaged, "/data/5.jpg"},
+		1: {control.CodeRead, "sample 3 (memory 3): read /data/3.jpg: input/output error"},
+		2: {control.CodeChanged, "/data/4.jpg"}, 3: {control.CodeDamaged, "/data/5.jpg"},
 		4: {control.CodeIndex, "-1"}, 5: {control.CodeIndex, "10"}, 6: {control.CodeIndex, "4611686018427387904"},
 	} {
 		if f := a.failures[position]; f.Code != want.code || !strings.Contains(f.Text, want.text) {
@@ -160,14 +163,16 @@ func TestCancel(t *testing.T) {
 		return err == nil && state == cache.StateReady && m.begun(1) == 1 && m.begun(2) == 1
 	})
 	otherID := other.id()
-	other.send(control.AppendFetch(nil, control.Fetch, otherID, control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
+	other.send(control.AppendFetch(nil, control.Fetch, otherID,
+		control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
 	// The other's request is in when one behind it was answered.
 	if a := other.fetch(otherNumber, 0, 5); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
 	p.send(control.AppendCancel(nil, id))
 	a := p.answer(id, 3)
-	if len(a.failures) != 2 || a.failures[1].Code != control.CodeCancelled || a.failures[2].Code != control.CodeCancelled {
+	if len(a.failures) != 2 || a.failures[1].Code != control.CodeCancelled ||
+		a.failures[2].Code != control.CodeCancelled {
 		t.Errorf("%+v", a)
 	}
 	eventually(t, "the read that nobody wants is cancelled", func() bool { return m.cancelled.Load() == 1 })
@@ -193,7 +198,8 @@ func TestClientGoesAway(t *testing.T) {
 	p, other := dial(t, s.Dir()), dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: []int64{1, 2, 3, 4, 5, 6}}))
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
+		control.FetchBody{Cache: number, Indices: []int64{1, 2, 3, 4, 5, 6}}))
 	eventually(t, "it is being read", func() bool { return m.begun(1) == 1 })
 	p.socket.Close()
 	if a := other.fetch(otherNumber, 0, 50, 51); len(a.failures) != 0 {
@@ -227,7 +233,8 @@ func TestFair(t *testing.T) {
 	m := newMemory(5000, 100)
 	release := m.hold(t, 0)
 	reads := &listed{memory: m}
-	s, _ := start(t, server.WithSource(options(t, m, server.CacheOptions{Parallel: 1}), func(context.Context, source.Settings) (source.Source, error) { return reads, nil }))
+	s, _ := start(t, server.WithSource(options(t, m, server.CacheOptions{Parallel: 1}),
+		func(context.Context, source.Settings) (source.Source, error) { return reads, nil }))
 	greedy, modest := dial(t, s.Dir()), dial(t, s.Dir())
 	a, _ := greedy.attach("pets")
 	b, _ := modest.attach("pets")
@@ -256,7 +263,8 @@ func TestPrefetch(t *testing.T) {
 	p.send(control.AppendFetch(nil, control.Fetch, first, control.FetchBody{Cache: number, Indices: []int64{0}}))
 	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Prefetch, id, control.FetchBody{Cache: number, Indices: []int64{10, 11, 12}}))
+	p.send(control.AppendFetch(nil, control.Prefetch, id,
+		control.FetchBody{Cache: number, Indices: []int64{10, 11, 12}}))
 	h, body := p.receive()
 	if queued, err := control.ParsePrefetched(body); h.Request != id || queued != 3 || err != nil {
 		t.Errorf("%+v: %d queued, %v", h, queued, err)
@@ -264,7 +272,9 @@ func TestPrefetch(t *testing.T) {
 	second := p.id()
 	p.send(control.AppendFetch(nil, control.Fetch, second, control.FetchBody{Cache: number, Indices: []int64{20}}))
 	time.Sleep(5 * time.Millisecond)
-	m.hold(t, 10) // the prefetch cannot end before the fetch, whichever is first: if it were, the fetch would not be answered
+	// the prefetch cannot end before the fetch, whichever is first: if it were, the fetch would not
+	// be answered
+	m.hold(t, 10)
 	release()
 	p.answer(first, 1)
 	p.answer(second, 1)

@@ -36,7 +36,8 @@ type memory struct {
 }
 
 func newMemory(samples, bytes int) *memory {
-	return &memory{samples: samples, bytes: bytes, fingerprint: "memory-1", reads: make([]atomic.Int32, samples), gate: map[int]chan struct{}{}, fails: map[int]error{}}
+	return &memory{samples: samples, bytes: bytes, fingerprint: "memory-1", reads: make([]atomic.Int32, samples),
+		gate: map[int]chan struct{}{}, fails: map[int]error{}}
 }
 
 // content is what sample i is: every byte depends on it.
@@ -127,7 +128,8 @@ func options(t *testing.T, m *memory, c server.CacheOptions) server.Options {
 	if c.Dir == "" {
 		c.Dir = tmpfs(t)
 	}
-	o := server.Options{Caches: []server.CacheOptions{c}, SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	o := server.Options{Caches: []server.CacheOptions{c}, SocketsDir: t.TempDir(),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	return server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) { return m, nil })
 }
 

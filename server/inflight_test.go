@@ -19,7 +19,8 @@ func (p *peer) startFetch(cache uint32, indices ...int64) (id uint64) {
 	return id
 }
 
-// Ensure that who gives up a read that hears nothing of it and asks again, over and over, waits for that read and takes no further reader: others go on, and the sample is read once.
+// Ensure that who gives up a read that hears nothing of it and asks again, over and over, waits for
+// that read and takes no further reader: others go on, and the sample is read once.
 func TestAskedForAgainWhileItIsRead(t *testing.T) {
 	o, d := hanging(t, 20, 2)
 	o.Caches[0].ReadTimeout = time.Minute
@@ -73,7 +74,8 @@ func TestAskedForAsItIsGivenUp(t *testing.T) {
 	}
 }
 
-// Ensure that a source that says by itself that a read was cancelled has failed: the client has cancelled nothing.
+// Ensure that a source that says by itself that a read was cancelled has failed: the client has
+// cancelled nothing.
 func TestSourceThatCancels(t *testing.T) {
 	m := newMemory(10, 100)
 	m.fails[3] = source.ErrClosed
@@ -81,12 +83,14 @@ func TestSourceThatCancels(t *testing.T) {
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
-	if a := p.fetch(number, 0, 4, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeRead || !strings.Contains(a.failures[0].Text, "sample 4 (memory 4): context canceled") {
+	if a := p.fetch(number, 0, 4, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeRead ||
+		!strings.Contains(a.failures[0].Text, "sample 4 (memory 4): context canceled") {
 		t.Errorf("%+v", a)
 	}
 }
 
-// Ensure that it takes no time to speak of to give up as many wants of one sample as there may be, in which nobody else is answered.
+// Ensure that it takes no time to speak of to give up as many wants of one sample as there may be,
+// in which nobody else is answered.
 func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
@@ -117,7 +121,8 @@ func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
 	release()
 }
 
-// Ensure that what was given up is forgotten at once, though its client's turn does not come, and so that a client that asks and gives up for ever needs no memory.
+// Ensure that what was given up is forgotten at once, though its client's turn does not come, and
+// so that a client that asks and gives up for ever needs no memory.
 func TestGivenUpWantsAreForgotten(t *testing.T) {
 	m := newMemory(2000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -141,7 +146,8 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 	}
 }
 
-// Ensure that wants that nobody reads, because too many reads hang, are forgotten when they were answered.
+// Ensure that wants that nobody reads, because too many reads hang, are forgotten when they were
+// answered.
 func TestDroppedWantsAreForgotten(t *testing.T) {
 	const samples = 300
 	o, d := hanging(t, samples, 32)
@@ -160,7 +166,8 @@ func TestDroppedWantsAreForgotten(t *testing.T) {
 	}
 }
 
-// Ensure that a client whose answers wait when the server ends gets all that waits, and is told what became of the rest: what there is no room for is not read again, and not forgotten.
+// Ensure that a client whose answers wait when the server ends gets all that waits, and is told
+// what became of the rest: what there is no room for is not read again, and not forgotten.
 func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
 	const size = 33 << 20 // two of them are more than may wait
 	m := newMemory(5, size)
@@ -195,7 +202,8 @@ func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
 	<-ended
 }
 
-// Ensure that two requests of one number end the connection, of which nobody could tell the answers apart.
+// Ensure that two requests of one number end the connection, of which nobody could tell the answers
+// apart.
 func TestRequestOfANumberThatIsUnderWay(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -204,7 +212,8 @@ func TestRequestOfANumberThatIsUnderWay(t *testing.T) {
 	number, _ := p.attach("pets")
 	id := p.startFetch(number, 3)
 	p.send(control.AppendFetch(nil, control.Prefetch, id, control.FetchBody{Cache: number, Indices: []int64{4}}))
-	if remote := p.last(); remote == nil || remote.Code != control.CodeProtocol || !strings.Contains(remote.Text, "under way already") {
+	if remote := p.last(); remote == nil || remote.Code != control.CodeProtocol ||
+		!strings.Contains(remote.Text, "under way already") {
 		t.Errorf("%+v", remote)
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// A cache of the configuration whose source does not open, or whose segment is damaged, keeps no other cache from its clients: the server leaves it out and says so, in its log, in
-// /readyz and in its metrics. A reload tries it again.
+// A cache of the configuration whose source does not open, or whose segment is damaged, keeps no
+// other cache from its clients: the server leaves it out and says so, in its log, in /readyz and in
+// its metrics. A reload tries it again.
 
-// mayLeaveOut says whether an error concerns one cache alone. A configuration that makes no sense, and a second server, concern all.
+// mayLeaveOut says whether an error concerns one cache alone. A configuration that makes no sense,
+// and a second server, concern all.
 func mayLeaveOut(ctx context.Context, err error) bool {
 	for _, all := range []error{shm.ErrInvalid, source.ErrInvalid, ErrServed, ErrEnding} {
 		if errors.Is(err, all) {
@@ -47,7 +49,8 @@ func (s *Server) whyLeftOut(name string) error {
 	return s.leftOut[name]
 }
 
-// LeftOut returns a line for each cache of the configuration that this server does not have, with the reason.
+// LeftOut returns a line for each cache of the configuration that this server does not have, with
+// the reason.
 func (s *Server) LeftOut() (lines []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +68,8 @@ func (s *Server) absent(name string) string {
 	return fmt.Sprintf("this server has no cache %q; it has: %s", name, s.names())
 }
 
-// inConfiguration yields the caches that this server has with 0, and those that are left out with 1.
+// inConfiguration yields the caches that this server has with 0, and those that are left out with
+// 1.
 func (s *Server) inConfiguration() map[string]float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

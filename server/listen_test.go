@@ -27,7 +27,8 @@ func stale(t *testing.T, path string) {
 	}
 }
 
-// Ensure that of servers that begin at the same time beside the socket of a killed one exactly one listens, and that it can be reached.
+// Ensure that of servers that begin at the same time beside the socket of a killed one exactly one
+// listens, and that it can be reached.
 func TestManyListenAtOnce(t *testing.T) {
 	for round := range 200 {
 		path := filepath.Join(t.TempDir(), "s")
@@ -64,7 +65,8 @@ func TestManyListenAtOnce(t *testing.T) {
 	}
 }
 
-// Ensure that nothing is removed but a socket that nobody listens on: no file, and not the socket of a server that is stopped.
+// Ensure that nothing is removed but a socket that nobody listens on: no file, and not the socket
+// of a server that is stopped.
 func TestListenRemovesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

@@ -14,7 +14,8 @@ import (
 // isOwner says whether a peer is our own user, or root.
 func isOwner(p sockets.Peer) bool { return p.UID == 0 || p.UID == os.Getuid() }
 
-// mayAdminister says whether a peer is the owner, or a member of a group of operators; nil: there is no group.
+// mayAdminister says whether a peer is the owner, or a member of a group of operators; nil: there
+// is no group.
 func mayAdminister(p sockets.Peer, group *uint32) bool {
 	return isOwner(p) || group != nil && slices.Contains(p.Groups, *group)
 }

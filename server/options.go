@@ -20,15 +20,19 @@ type Options struct {
 	Log        *slog.Logger // nil: slog.Default()
 	// Total bounds the bytes of all segments together. 0: only what tmpfs and memory can hold does.
 	Total uint64
-	// ClientBytes bounds the memory of all connections together: a half is for samples and answers that wait to be taken, a half for requests under way. 0: 512 MiB.
+	// ClientBytes bounds the memory of all connections together: a half is for samples and answers
+	// that wait to be taken, a half for requests under way. 0: 512 MiB.
 	ClientBytes uint64
-	// MetricsListen is host:port for metrics on TCP, without a host on the loopback. "": only on the admin socket.
+	// MetricsListen is host:port for metrics on TCP, without a host on the loopback. "": only on
+	// the admin socket.
 	MetricsListen string
 	Admin         AdminOptions
-	// ParseCache makes options of the JSON that operators send for a cache. What it complains about is their error. nil: no caches are made or replaced at run time by them.
+	// ParseCache makes options of the JSON that operators send for a cache. What it complains about
+	// is their error. nil: no caches are made or replaced at run time by them.
 	ParseCache func(body []byte) (CacheOptions, error)
-	// DataSocket and AdminSocket are listeners that the service manager opened, and belong to the server from New on. nil: the server opens its own, in the folder of the other one,
-	// else in SocketsDir.
+	// DataSocket and AdminSocket are listeners that the service manager opened, and belong to the
+	// server from New on. nil: the server opens its own, in the folder of the other one, else in
+	// SocketsDir.
 	DataSocket, AdminSocket *net.UnixListener
 
 	open served.OpenFunc // nil: kinds.Open. For tests
@@ -36,7 +40,8 @@ type Options struct {
 
 // AdminOptions say who may use the admin socket, and for what.
 type AdminOptions struct {
-	// Group opens it to the members of a group, by name or number; its folder as well, as far as they need that to reach it. "": to the server's own user, and root.
+	// Group opens it to the members of a group, by name or number; its folder as well, as far as
+	// they need that to reach it. "": to the server's own user, and root.
 	Group string
 	Pprof bool // profiles of the running server, under /debug/pprof/
 }
@@ -61,7 +66,8 @@ func (o *Options) socketsDir() string {
 	return cmp.Or(o.SocketsDir, control.SocketsDir())
 }
 
-// What connections take together: half of limits.clients for samples and answers that wait to be taken, half for requests under way.
+// What connections take together: half of limits.clients for samples and answers that wait to be
+// taken, half for requests under way.
 const (
 	MinClientBytes     = 16 << 20
 	defaultClientBytes = 512 << 20

@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// as runs a function as another user: on a thread of its own, which ends with it, so that the process stays who it is.
+// as runs a function as another user: on a thread of its own, which ends with it, so that the
+// process stays who it is.
 func as(t *testing.T, uid, gid int, groups []uint32, do func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -33,7 +34,8 @@ func as(t *testing.T, uid, gid int, groups []uint32, do func()) {
 		runtime.LockOSThread() // and never unlocked
 		list := make([]uint32, max(len(groups), 1))
 		copy(list, groups)
-		_, _, e1 := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(list))), 0)
+		_, _, e1 := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)),
+			uintptr(unsafe.Pointer(unsafe.SliceData(list))), 0)
 		_, _, e2 := syscall.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid))
 		_, _, e3 := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
 		if e1|e2|e3 != 0 {
@@ -59,7 +61,8 @@ func get(socket net.Conn, path string) string {
 	return string(answer[:n])
 }
 
-// Ensure that operators of a group get in by any of their groups, that nobody else does, and that clients of the data socket are the server's own user still.
+// Ensure that operators of a group get in by any of their groups, that nobody else does, and that
+// clients of the data socket are the server's own user still.
 func TestAdminGroup(t *testing.T) {
 	const group, nobody = 54321, 65534
 	dir := t.TempDir()
@@ -74,7 +77,8 @@ func TestAdminGroup(t *testing.T) {
 	o.Admin.Group = strconv.Itoa(group)
 	if os.Getuid() == 0 {
 		s, _ := start(t, o)
-		for name, want := range map[string]os.FileMode{"": 0o710, control.AdminSocket: 0o660, control.DataSocket: 0o600} {
+		for name, want := range map[string]os.FileMode{"": 0o710, control.AdminSocket: 0o660,
+			control.DataSocket: 0o600} {
 			st, err := os.Stat(filepath.Join(s.Dir(), name))
 			if err != nil || st.Mode().Perm() != want {
 				t.Errorf("%q: %v, %v, want %v", name, st.Mode(), err, want)
@@ -85,7 +89,8 @@ func TestAdminGroup(t *testing.T) {
 		}
 		// The mode keeps strangers out; without it, the server does.
 		for _, mode := range []os.FileMode{0o660, 0o666} {
-			if err := errors.Join(os.Chmod(filepath.Join(s.Dir(), control.AdminSocket), mode), os.Chmod(filepath.Join(s.Dir(), control.DataSocket), mode&0o666)); err != nil {
+			if err := errors.Join(os.Chmod(filepath.Join(s.Dir(), control.AdminSocket), mode),
+				os.Chmod(filepath.Join(s.Dir(), control.DataSocket), mode&0o666)); err != nil {
 				t.Fatal(err)
 			}
 			if mode == 0o666 {
@@ -128,7 +133,8 @@ func TestAdminGroup(t *testing.T) {
 					defer data.Close()
 					data.SetDeadline(time.Now().Add(10 * time.Second))
 					answer := make([]byte, 200)
-					if n, err := data.Read(answer); err != nil || !strings.Contains(string(answer[:n]), "you are 65534") {
+					if n, err := data.Read(answer); err != nil ||
+						!strings.Contains(string(answer[:n]), "you are 65534") {
 						t.Errorf("a client of another user: %q, %v", answer[:n], err)
 					}
 				})
@@ -139,10 +145,12 @@ func TestAdminGroup(t *testing.T) {
 		}
 	}
 	o.Admin.Group, o.SocketsDir = "there-is-no-such-group", t.TempDir()
-	if err := server.Check(context.Background(), o); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "admin.group") {
+	if err := server.Check(context.Background(), o); !errors.Is(err, shm.ErrInvalid) ||
+		!strings.Contains(err.Error(), "admin.group") {
 		t.Error(err)
 	}
-	if _, err := server.New(context.Background(), o); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "admin.group") {
+	if _, err := server.New(context.Background(), o); !errors.Is(err, shm.ErrInvalid) ||
+		!strings.Contains(err.Error(), "admin.group") {
 		t.Error(err)
 	}
 	as(t, 0, 0, nil, func() {}) // says, where it cannot, that all this was left out
@@ -161,7 +169,8 @@ func TestProfiles(t *testing.T) {
 		o := options(t, newMemory(10, 100), server.CacheOptions{})
 		o.Admin.Pprof = want
 		s, stop := start(t, o)
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=1", "/debug/pprof/cmdline"} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1",
+			"/debug/pprof/profile?seconds=1", "/debug/pprof/cmdline"} {
 			code, body := ask(t, s, path)
 			if (code == 200) != want || len(body) == 0 {
 				t.Errorf("%s: %d %.100s", path, code, body)

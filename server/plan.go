@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/server/served"
 )
 
-// Plan has the samples of a cache read ahead in the order of a job, until the end of its epoch. ErrNoCache; order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
+// Plan has the samples of a cache read ahead in the order of a job, until the end of its epoch.
+// ErrNoCache; order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
 func (s *Server) Plan(name string, o PlanOptions) error {
 	_, err := s.plan(name, o)
 	return err
@@ -41,7 +42,8 @@ func (s *Server) require(name string) (*served.Cache, error) {
 	return nil, fmt.Errorf("%w: %s; it has: %s", ErrNoCache, name, s.names())
 }
 
-// EndPlan ends a plan of a cache, all of them with the name "", and returns their names. ErrNoCache, ErrNoPlan, ErrEnding.
+// EndPlan ends a plan of a cache, all of them with the name "", and returns their names.
+// ErrNoCache, ErrNoPlan, ErrEnding.
 func (s *Server) EndPlan(name, plan string) (ended []string, err error) {
 	h, err := s.require(name)
 	if err != nil {

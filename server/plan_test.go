@@ -119,10 +119,12 @@ func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
 	return p, number, view(t, seg)
 }
 
-// With a plan, a reader that goes in its order finds everything there, though the server is never more than so far ahead; without one it finds nothing.
+// With a plan, a reader that goes in its order finds everything there, though the server is never
+// more than so far ahead; without one it finds nothing.
 func TestPlan(t *testing.T) {
 	const samples, ahead = 2000, 100
-	for _, body := range []string{"", `{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`, `{"kind": "blocks", "seed": 7, "epoch": 3, "ahead": 100, "window": 4, "block": 16}`} {
+	for _, body := range []string{"", `{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`,
+		`{"kind": "blocks", "seed": 7, "epoch": 3, "ahead": 100, "window": 4, "block": 16}`} {
 		m := newMemory(samples, 100)
 		read := sequence(m)
 		s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -133,7 +135,8 @@ func TestPlan(t *testing.T) {
 		}
 		indices := orderOf(t, of, 3, 0, 1, 0)
 		if body != "" {
-			if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples || p.Epoch != 3 {
+			if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples ||
+				p.Epoch != 3 {
 				t.Fatalf("%+v", p)
 			}
 		}
@@ -190,16 +193,19 @@ func TestPlanProgress(t *testing.T) {
 	}
 	eventually(t, "it follows the reader", waiting(340, 40))
 	planFor(t, s, `{"kind": "sequential", "ahead": 300, "name": "other", "epoch": 1}`)
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=nobody", ""); code != 404 || !strings.Contains(body, "the cache has: job, other") {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=nobody", ""); code != 404 ||
+		!strings.Contains(body, "the cache has: job, other") {
 		t.Error(code, body)
 	}
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=job", ""); code != 200 || !strings.Contains(body, `"job"`) {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=job", ""); code != 200 ||
+		!strings.Contains(body, `"job"`) {
 		t.Error(code, body)
 	}
 	if all := plansOf(t, s); len(all) != 1 || all[0].Name != "other" {
 		t.Errorf("%+v", all)
 	}
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan", ""); code != 200 || !strings.Contains(body, `"other"`) || len(plansOf(t, s)) != 0 {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan", ""); code != 200 ||
+		!strings.Contains(body, `"other"`) || len(plansOf(t, s)) != 0 {
 		t.Error(code, body)
 	}
 	before := m.total()
@@ -220,7 +226,8 @@ func TestPlanComesAfterFetches(t *testing.T) {
 	p, number, _ := attachTo(t, s)
 	release := m.hold(t, 0)
 	planFor(t, s, `{"kind": "sequential"}`)
-	eventually(t, "sample 0 is being read, and others wait", func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay > 100 })
+	eventually(t, "sample 0 is being read, and others wait",
+		func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay > 100 })
 	done := make(chan answer, 1)
 	go func() { done <- p.fetch(number, 0, 900, 901, 902) }()
 	eventually(t, "the fetch waits too", func() bool { return s.Queued("pets") > plansOf(t, s)[0].UnderWay })
@@ -274,7 +281,8 @@ func TestPlanOfRanks(t *testing.T) {
 	}
 }
 
-// A job that goes to its next epoch sends its plan anew, under the same name: the old one reads no more.
+// A job that goes to its next epoch sends its plan anew, under the same name: the old one reads no
+// more.
 func TestPlanReplaced(t *testing.T) {
 	m := newMemory(2000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -283,13 +291,16 @@ func TestPlanReplaced(t *testing.T) {
 	eventually(t, "it reads", func() bool { return m.begun(0) == 1 })
 	planFor(t, s, `{"kind": "sequential", "epoch": 1, "position": 1000, "ahead": 50}`)
 	release()
-	eventually(t, "the new one waits", func() bool { p := plansOf(t, s); return p[0].State == "waiting" && p[0].Read == 50 })
-	if p := plansOf(t, s); len(p) != 1 || p[0].Epoch != 1 || m.begun(1049) != 1 || m.begun(1050) != 0 || m.begun(99) != 0 {
+	eventually(t, "the new one waits",
+		func() bool { p := plansOf(t, s); return p[0].State == "waiting" && p[0].Read == 50 })
+	if p := plansOf(t, s); len(p) != 1 || p[0].Epoch != 1 || m.begun(1049) != 1 || m.begun(1050) != 0 ||
+		m.begun(99) != 0 {
 		t.Errorf("%+v", p)
 	}
 }
 
-// What has no room is not read: neither in a cache that is full, nor of one that holds the first samples alone.
+// What has no room is not read: neither in a cache that is full, nor of one that holds the first
+// samples alone.
 func TestPlanWithoutRoom(t *testing.T) {
 	for _, assign := range []shm.Assign{shm.AssignFirstCome, shm.AssignFirstIndices} {
 		m := newMemory(1000, 10000)
@@ -300,7 +311,8 @@ func TestPlanWithoutRoom(t *testing.T) {
 			t.Fatalf("%d slots show nothing", slots)
 		}
 		planFor(t, s, `{"kind": "sequential", "ahead": 600}`)
-		eventually(t, "it has looked at 600", func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
+		eventually(t, "it has looked at 600",
+			func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
 		p := plansOf(t, s)[0]
 		most := 4 // read before it was known
 		if assign == shm.AssignFirstIndices {
@@ -326,7 +338,8 @@ func TestPlanWithoutRoom(t *testing.T) {
 	}
 }
 
-// A cache whose samples differ in size has room as long as a sample fits: that takes a try now and then, and no more.
+// A cache whose samples differ in size has room as long as a sample fits: that takes a try now and
+// then, and no more.
 func TestPlanOfAFullArena(t *testing.T) {
 	m := newMemory(3000, 5000)
 	m.variable = true
@@ -368,7 +381,8 @@ func TestPlanRefused(t *testing.T) {
 		{"cats", `{"kind": "shuffled"}`, 404, "it has: pets"},
 		{"pets", strings.Repeat(" ", 1<<17), 413, "65536"},
 	} {
-		if code, body := tell(t, s, "POST", "/v1/caches/"+c.path+"/plan", c.body); code != c.code || !strings.Contains(body, c.text) {
+		if code, body := tell(t, s, "POST", "/v1/caches/"+c.path+"/plan", c.body); code != c.code ||
+			!strings.Contains(body, c.text) {
 			t.Errorf("%.60s: %d %s; want %d and %q", c.body, code, body, c.code, c.text)
 		}
 	}
@@ -377,7 +391,8 @@ func TestPlanRefused(t *testing.T) {
 			t.Error(code, body)
 		}
 	}
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?all=yes", ""); code != 400 || !strings.Contains(body, "only plan") {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?all=yes", ""); code != 400 ||
+		!strings.Contains(body, "only plan") {
 		t.Error(code, body)
 	}
 	if code, body := ask(t, s, "/v1/caches/cats/plan"); code != 404 {
@@ -386,7 +401,8 @@ func TestPlanRefused(t *testing.T) {
 	for k := range 16 {
 		planFor(t, s, fmt.Sprintf(`{"kind": "sequential", "ahead": 1, "name": "plan-%d"}`, k))
 	}
-	if code, body := tell(t, s, "POST", "/v1/caches/pets/plan", `{"kind": "sequential", "name": "one-more"}`); code != 409 || !strings.Contains(body, "it has 16 already") {
+	if code, body := tell(t, s, "POST", "/v1/caches/pets/plan",
+		`{"kind": "sequential", "name": "one-more"}`); code != 409 || !strings.Contains(body, "it has 16 already") {
 		t.Error(code, body)
 	}
 	planFor(t, s, `{"kind": "sequential", "ahead": 1, "name": "plan-3", "epoch": 5}`) // takes the place of one
@@ -416,7 +432,8 @@ func TestPlanAndChanges(t *testing.T) {
 	for i := range 100 {
 		c.View(i)
 	}
-	eventually(t, "it reads from the new source", func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
+	eventually(t, "it reads from the new source",
+		func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
 
 	other.fingerprint = "memory-2"
 	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // a cold cache in its place
@@ -433,7 +450,8 @@ func TestPlanAndChanges(t *testing.T) {
 	if n := other.total() - before; n > 200 {
 		t.Errorf("%d reads while the server ended", n)
 	}
-	if err := s.Plan("pets", server.PlanOptions{Kind: "sequential"}); err == nil || !strings.Contains(err.Error(), "ending") {
+	if err := s.Plan("pets", server.PlanOptions{Kind: "sequential"}); err == nil ||
+		!strings.Contains(err.Error(), "ending") {
 		t.Error(err)
 	}
 }
@@ -458,7 +476,8 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 	}
 }
 
-// A plan is no use of its cache: one that nobody uses but a plan is emptied, and the plan ends with it.
+// A plan is no use of its cache: one that nobody uses but a plan is emptied, and the plan ends with
+// it.
 func TestPlanOfAnUnusedCache(t *testing.T) {
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{RemoveUnused: time.Second}))

@@ -21,9 +21,12 @@ type reload struct {
 	coming   []*served.Prepared
 }
 
-// Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
-// ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open,
-// unless its cache was left out before, or when all together do not fit. Errors of Add and Replace; ErrPartly with those of caches that could not be taken on, when all else was.
+// Reload takes on another configuration's caches and Total; what else differs takes a new server.
+// Caches that the configuration had and has no more are removed, as Remove does, new ones are
+// added, others replaced as Replace does when they differ from what is in force. Caches that Add
+// made stay. It changes nothing when a source does not open, unless its cache was left out before,
+// or when all together do not fit. Errors of Add and Replace; ErrPartly with those of caches that
+// could not be taken on, when all else was.
 func (s *Server) Reload(ctx context.Context, o Options) error {
 	p, err := s.intend(ctx, &o)
 	if err != nil {
@@ -114,7 +117,8 @@ func (s *Server) inForce(c *CacheOptions) bool {
 	return h.SameData(*c)
 }
 
-// review says which caches the configuration has no more, and whether what it has fits. With changes held.
+// review says which caches the configuration has no more, and whether what it has fits. With
+// changes held.
 func (s *Server) review(p *reload, total uint64) (removed []string, err error) {
 	for _, c := range p.adjusted {
 		if !s.inForce(&c) {

@@ -23,7 +23,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Server serves caches and answers on the data socket. New makes it, Serve runs it until its context ends.
+// Server serves caches and answers on the data socket. New makes it, Serve runs it until its
+// context ends.
 type Server struct {
 	log    *slog.Logger
 	dir    string
@@ -49,13 +50,17 @@ type Server struct {
 	closed      bool
 }
 
-// New opens the sources, makes or adopts the segments, and listens. Nothing is made when the caches do not fit together: ErrMemory. ErrServed when another server has one of the
-// caches, or the sockets. A cache whose source does not open or whose segment is damaged is left out; when that is all of them: errors of sources and of package shm, with the cache's
-// name. On failure nothing is left open; segments stay.
+// New opens the sources, makes or adopts the segments, and listens. Nothing is made when the caches
+// do not fit together: ErrMemory. ErrServed when another server has one of the caches, or the
+// sockets. A cache whose source does not open or whose segment is damaged is left out; when that is
+// all of them: errors of sources and of package shm, with the cache's name. On failure nothing is
+// left open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache,
+		total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
 		leftOut: map[string]error{}, connections: map[*session.Connection]bool{}}
-	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained), Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
+	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained),
+		Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
 		Ending: s.ending, Drained: s.drained}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
 		return nil, err
@@ -127,7 +132,8 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prep
 	return coming, checkCapacity(o.Total, nil, coming)
 }
 
-// Serve answers until ctx ends: then it fails what is queued, waits for reads under way and for answers to be taken, and lets the caches go, warm.
+// Serve answers until ctx ends: then it fails what is queued, waits for reads under way and for
+// answers to be taken, and lets the caches go, warm.
 func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.socket.Close() })
 	defer stop()
@@ -272,7 +278,8 @@ func (s *Server) close() error {
 	return errors.Join(append(errs, ended...)...)
 }
 
-// Check opens the source of every cache and says what is wrong, all of it, and whether the segments fit, without making or changing anything.
+// Check opens the source of every cache and says what is wrong, all of it, and whether the segments
+// fit, without making or changing anything.
 func Check(ctx context.Context, o Options) error {
 	var all []*served.Prepared
 	var errs []error

@@ -24,8 +24,8 @@ type Subject struct {
 	Times  *[]float64 // Latencies only: Run puts the seconds of each of its samples here
 }
 
-// Alternate runs the subjects in turn: one round that is not measured, to warm up, and then runs of them. Every other round goes backwards, so that a drift of the
-// machine meets all alike.
+// Alternate runs the subjects in turn: one round that is not measured, to warm up, and then runs of
+// them. Every other round goes backwards, so that a drift of the machine meets all alike.
 func Alternate(name, size string, runs int, subjects ...Subject) (report.Measurement, error) {
 	m := report.Measurement{Case: name, Size: size}
 	for _, s := range subjects {
@@ -46,9 +46,11 @@ func Alternate(name, size string, runs int, subjects ...Subject) (report.Measure
 	return m, err
 }
 
-// rounds calls one for each of n subjects in turn, runs times, after a round to warm up that is not measured.
+// rounds calls one for each of n subjects in turn, runs times, after a round to warm up that is not
+// measured.
 func rounds(runs, n int, one func(k int, measured bool) error) error {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection in the middle of a run would be ours or theirs by chance
+	// a collection in the middle of a run would be ours or theirs by chance
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for round := -1; round < runs; round++ {
 		for _, k := range forthAndBack(n, round) {
 			if err := one(k, round >= 0); err != nil {
@@ -72,7 +74,8 @@ func forthAndBack(n, round int) []int {
 	return order
 }
 
-// Latencies is Alternate of what each sample takes by itself: two measurements, NAME-p50 and NAME-p99, of the percentiles of each run.
+// Latencies is Alternate of what each sample takes by itself: two measurements, NAME-p50 and
+// NAME-p99, of the percentiles of each run.
 func Latencies(name, size string, runs int, subjects ...Subject) ([]report.Measurement, error) {
 	percentiles := []struct {
 		name string
@@ -101,7 +104,8 @@ func Latencies(name, size string, runs int, subjects ...Subject) ([]report.Measu
 		times, n := slices.Sorted(slices.Values(*s.Times)), float64(s.Samples)
 		for p := range all {
 			to := &all[p].Subjects[k]
-			to.Value, to.CPU, to.Faults = append(to.Value, times[int(percentiles[p].at*n)]), append(to.CPU, cpu/n), append(to.Faults, faults/n)
+			to.Value, to.CPU, to.Faults = append(to.Value, times[int(percentiles[p].at*n)]), append(to.CPU, cpu/n),
+				append(to.Faults, faults/n)
 		}
 		return nil
 	})

@@ -13,15 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asked is another process that reads a sample and writes it to a file on the tmpfs when it is asked to, over a unix socket, one sample at a time: by blocking system calls and nothing else.
-// It is the least that any server does for a miss.
+// asked is another process that reads a sample and writes it to a file on the tmpfs when it is
+// asked to, over a unix socket, one sample at a time: by blocking system calls and nothing else. It
+// is the least that any server does for a miss.
 type asked struct {
 	command *exec.Cmd
 	socket  *os.File
 	pages   []byte // of the file, to copy from
 }
 
-// askedWorker is the worker that is asked: asked SOURCE BYTES, with the socket and the file that it writes to as descriptors 3 and 4.
+// askedWorker is the worker that is asked: asked SOURCE BYTES, with the socket and the file that it
+// writes to as descriptors 3 and 4.
 func askedWorker(source string, bytes int) error {
 	runtime.LockOSThread()
 	f, err := os.Open(source)
@@ -55,7 +57,8 @@ func startAsked(program []string, source string, r Records, out *os.File) (a *as
 	theirs := os.NewFile(uintptr(pair[1]), "socket")
 	defer theirs.Close()
 	a = &asked{socket: os.NewFile(uintptr(pair[0]), "socket")}
-	a.command = exec.Command(program[0], append(program[1:len(program):len(program)], "asked", source, strconv.Itoa(r.Bytes))...)
+	a.command = exec.Command(program[0],
+		append(program[1:len(program):len(program)], "asked", source, strconv.Itoa(r.Bytes))...)
 	a.command.Stderr, a.command.ExtraFiles = os.Stderr, []*os.File{theirs, out}
 	a.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := a.command.Start(); err != nil {

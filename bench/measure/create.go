@@ -22,7 +22,8 @@ func Create(dir string, runs int) (report.Measurement, error) {
 	})
 }
 
-// HugeOptions are those of the cache that attaching is measured with: so many samples that its index alone takes 1.6 GB, and a payload that is all holes.
+// HugeOptions are those of the cache that attaching is measured with: so many samples that its
+// index alone takes 1.6 GB, and a payload that is all holes.
 func HugeOptions(dir string, quick bool) client.Options {
 	n := 100_000_000
 	if quick {

@@ -17,8 +17,10 @@ const (
 	crowdCaches  = 64
 )
 
-// Crowd measures what a fetch of one sample takes that is not there, of many readers at the same time, each with a connection and a handle of its own, who ask for the next one as soon as
-// they have the last: beside one reader of a server with one cache. Two measurements: the percentiles. each is how many samples a reader of the crowd fetches.
+// Crowd measures what a fetch of one sample takes that is not there, of many readers at the same
+// time, each with a connection and a handle of its own, who ask for the next one as soon as they
+// have the last: beside one reader of a server with one cache. Two measurements: the percentiles.
+// each is how many samples a reader of the crowd fetches.
 func Crowd(b *Box, r Records, size string, each, runs int) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -34,7 +36,8 @@ func Crowd(b *Box, r Records, size string, each, runs int) (all []report.Measure
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, one.end()) }()
-	return Latencies("server/crowd", size, runs, many.subject(r, fmt.Sprintf("%d readers, %d caches", crowdReaders, crowdCaches), each),
+	return Latencies("server/crowd", size, runs,
+		many.subject(r, fmt.Sprintf("%d readers, %d caches", crowdReaders, crowdCaches), each),
 		one.subject(r, "1 reader, 1 cache", r.Samples))
 }
 

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Data are the files that sources read, in a folder of this run's own on a disk. Each kind is made when it is asked for first, and stays in the page cache.
+// Data are the files that sources read, in a folder of this run's own on a disk. Each kind is made
+// when it is asked for first, and stays in the page cache.
 type Data struct {
 	Dir  string
 	made map[string]bool
@@ -30,7 +31,8 @@ type Records struct{ Samples, Bytes int }
 // Remove removes the files.
 func (d *Data) Remove() error { return os.RemoveAll(d.Dir) }
 
-// once makes what a name stands for, and waits until it is on the disk: writing it back must not disturb what is measured.
+// once makes what a name stands for, and waits until it is on the disk: writing it back must not
+// disturb what is measured.
 func (d *Data) once(name string, make func(path string) error) (path string, err error) {
 	path = filepath.Join(d.Dir, name)
 	if d.made[path] {
@@ -79,7 +81,10 @@ func (d *Data) raw(r Records) (source.Settings, error) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(r.samples(func(_ int, sample []byte) error { _, err := f.Write(sample); return err }), f.Close())
+		return errors.Join(r.samples(func(_ int, sample []byte) error {
+			_, err := f.Write(sample)
+			return err
+		}), f.Close())
 	})
 	return source.Settings{"kind": "raw", "path": path, "sample_bytes": r.Bytes}, err
 }
@@ -87,12 +92,14 @@ func (d *Data) raw(r Records) (source.Settings, error) {
 // block are the same records in block files, made with the defaults of `stocached pack`.
 func (d *Data) block(r Records) (source.Settings, error) {
 	path, err := d.once(fmt.Sprintf("%dx%d.block", r.Samples, r.Bytes), func(path string) error {
-		schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(r.Bytes)}}}, false)
+		schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(r.Bytes)}}},
+			false)
 		if err != nil {
 			return err
 		}
 		ctx := context.Background()
-		w, err := block.Create(ctx, path, block.Options{Schema: schema, Source: block.Origin{Kind: "bench", Fingerprint: fmt.Sprint(r)}})
+		w, err := block.Create(ctx, path,
+			block.Options{Schema: schema, Source: block.Origin{Kind: "bench", Fingerprint: fmt.Sprint(r)}})
 		if err != nil {
 			return err
 		}
@@ -133,7 +140,8 @@ func (d *Data) hugeBlock(samples int) (source.Settings, error) { return d.block(
 // hugeShards is how many shards hugeTar has.
 const hugeShards = 10
 
-// hugeTar is a dataset of very many small samples in tar shards. The shards have one file, by as many names: what is in them does not matter, and each has an index of its own.
+// hugeTar is a dataset of very many small samples in tar shards. The shards have one file, by as
+// many names: what is in them does not matter, and each has an index of its own.
 func (d *Data) hugeTar(samples int) (source.Settings, error) {
 	path, err := d.once(fmt.Sprintf("%d.tars", samples), func(dir string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -148,7 +156,8 @@ func (d *Data) hugeTar(samples int) (source.Settings, error) {
 		t := tar.NewWriter(w)
 		sample := make([]byte, 16)
 		for i := 0; i < samples/hugeShards && err == nil; i++ {
-			if err = t.WriteHeader(&tar.Header{Name: fmt.Sprintf("%09d.bin", i), Mode: 0o644, Size: int64(len(sample))}); err == nil {
+			if err = t.WriteHeader(&tar.Header{Name: fmt.Sprintf("%09d.bin", i), Mode: 0o644,
+				Size: int64(len(sample))}); err == nil {
 				_, err = t.Write(sample)
 			}
 		}

@@ -15,14 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fillBatch is how many samples a request asks for; fillRequests of them are under way, so that the server always has something to do.
+// fillBatch is how many samples a request asks for; fillRequests of them are under way, so that the
+// server always has something to do.
 const (
 	fillBatch    = 256
 	fillRequests = 2
 )
 
-// FillRaw, FillBlock and FillTree measure how fast a server fills a whole cache, from files in the page cache, beside as many goroutines as it reads with that do only what
-// cannot be left out: read the same bytes, in the same order, into reused buffers; and, to show how much of the time that is, write them to a file on the tmpfs as well.
+// FillRaw, FillBlock and FillTree measure how fast a server fills a whole cache, from files in the
+// page cache, beside as many goroutines as it reads with that do only what cannot be left out: read
+// the same bytes, in the same order, into reused buffers; and, to show how much of the time that
+// is, write them to a file on the tmpfs as well.
 func FillRaw(b *Box, r Records, size string, runs int) (report.Measurement, error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -95,7 +98,8 @@ func writeAt(fd int, p []byte, offset int64) error {
 	return nil
 }
 
-func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, open opener, reads string) (m report.Measurement, err error) {
+func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, open opener,
+	reads string) (m report.Measurement, err error) {
 	read, end, err := open()
 	if err != nil {
 		return m, err
@@ -111,7 +115,10 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 	bare := func(reserve bool) Subject {
 		var out *os.File
 		return Subject{Name: reads + ", pwrite", Samples: r.Samples,
-			Setup: func() (err error) { out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), reserve); return err },
+			Setup: func() (err error) {
+				out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), reserve)
+				return err
+			},
 			Run: func() error {
 				return each(order, r.Bytes, func(i int, buffer []byte) error {
 					if err := read(i, buffer); err != nil {
@@ -127,8 +134,12 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 	return Alternate(name, size, runs,
 		Subject{Name: "server", Samples: r.Samples,
 			Setup: func() (err error) { cold, err = b.hosted("cold", b.cache("cold", s)); return err },
-			Run:   func() error { return fillAll(cold.client, order) }, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
-		Subject{Name: "server, into pages that are there", Samples: r.Samples, Setup: func() error { return emptied(warm.client) },
+			Run: func() error {
+				return fillAll(cold.client, order)
+			}, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
+		Subject{Name: "server, into pages that are there", Samples: r.Samples, Setup: func() error {
+			return emptied(warm.client)
+		},
 			Run: func() error { return fillAll(warm.client, order) }, Helper: func() int { return warm.pid() }},
 		Subject{Name: reads, Samples: r.Samples, Run: func() error { return each(order, r.Bytes, read) }},
 		intoNew, again)
@@ -166,7 +177,8 @@ func fillAll(c *client.Served, order []int) error {
 	})
 }
 
-// each calls do for the samples of an order on as many goroutines as a server reads with, each with a buffer of its own.
+// each calls do for the samples of an order on as many goroutines as a server reads with, each with
+// a buffer of its own.
 func each(order []int, bytes int, do func(i int, buffer []byte) error) error {
 	return shared(parallel, len(order), func() func(k int) error {
 		buffer := make([]byte, bytes)

@@ -18,9 +18,10 @@ const (
 	bytesMB = "MB"
 )
 
-// Idle measures what a server does while nobody wants anything of it: how often its threads leave a processor that they had waited for, and the memory of its own. It has two caches,
-// a client is attached to one of them, and it has filled something before. Beside it, at the same time, a Go program that has a timer of one second, as the janitor has, and a
-// socket that nobody connects to.
+// Idle measures what a server does while nobody wants anything of it: how often its threads leave a
+// processor that they had waited for, and the memory of its own. It has two caches, a client is
+// attached to one of them, and it has filled something before. Beside it, at the same time, a Go
+// program that has a timer of one second, as the janitor has, and a socket that nobody connects to.
 func Idle(b *Box, r Records, program []string, window time.Duration) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -60,15 +61,18 @@ func Idle(b *Box, r Records, program []string, window time.Duration) (all []repo
 		}
 	}
 	took := time.Since(began).Seconds()
-	wakes := report.Measurement{Case: "server/idle", Note: "voluntary context switches of all threads; one that found nothing to do and went to sleep again is one of them"}
+	wakes := report.Measurement{Case: "server/idle", Note: "voluntary context switches of all threads; one that " +
+		"found nothing to do and went to sleep again is one of them"}
 	for k, name := range []string{"server", "a timer of one second"} {
-		wakes.Subjects = append(wakes.Subjects, report.Subject{Name: name, Unit: aSecond, Value: []float64{float64(after[k]-before[k]) / took}})
+		wakes.Subjects = append(wakes.Subjects,
+			report.Subject{Name: name, Unit: aSecond, Value: []float64{float64(after[k]-before[k]) / took}})
 	}
 	own, err := anonymous(h.pid())
 	if err != nil {
 		return nil, err
 	}
-	memory := report.Measurement{Case: "server/idle-memory", Note: "RssAnon", Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Value: []float64{float64(own) / 1e6}}}}
+	memory := report.Measurement{Case: "server/idle-memory", Note: "RssAnon",
+		Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Value: []float64{float64(own) / 1e6}}}}
 	return []report.Measurement{wakes, memory}, nil
 }
 

@@ -30,10 +30,13 @@ func (p *peer) otherwise(kind string) *peer {
 	return &peer{name: kind, kind: kind, address: p.address, pid: p.pid, end: func() error { return nil }}
 }
 
-// redis starts redis-server on a socket of its own, without files, and fills it. Its readers ask for a whole batch at once.
+// redis starts redis-server on a socket of its own, without files, and fills it. Its readers ask
+// for a whole batch at once.
 func (b *Box) redis(r Records) (*peer, error) {
 	socket := filepath.Join(b.Dir, "redis.sock")
-	return b.daemon("redis", "redis-server", socket, r, []string{"--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", b.Dir},
+	return b.daemon("redis", "redis-server", socket, r,
+		[]string{"--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no",
+			"--dir", b.Dir},
 		func(w *bufio.ReadWriter, i int, sample []byte) error {
 			key := strconv.Itoa(i)
 			fmt.Fprintf(w, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(sample), sample)
@@ -44,14 +47,16 @@ func (b *Box) redis(r Records) (*peer, error) {
 // memcached starts memcached on a socket of its own, with memory for all, and fills it.
 func (b *Box) memcached(r Records) (*peer, error) {
 	socket := filepath.Join(b.Dir, "memcached.sock")
-	arguments := []string{"-s", socket, "-m", strconv.Itoa(r.Samples*r.Bytes>>20*3/2 + 128), "-M"} // -M: an error when it is full, no eviction
+	// -M: an error when it is full, no eviction
+	arguments := []string{"-s", socket, "-m", strconv.Itoa(r.Samples*r.Bytes>>20*3/2 + 128), "-M"}
 	if os.Getuid() == 0 {
 		arguments = append(arguments, "-u", "root")
 	}
-	return b.daemon("memcached", "memcached", socket, r, arguments, func(w *bufio.ReadWriter, i int, sample []byte) error {
-		fmt.Fprintf(w, "set %d 0 0 %d\r\n%s\r\n", i, len(sample), sample)
-		return answered(w, "STORED\r\n")
-	})
+	return b.daemon("memcached", "memcached", socket, r, arguments,
+		func(w *bufio.ReadWriter, i int, sample []byte) error {
+			fmt.Fprintf(w, "set %d 0 0 %d\r\n%s\r\n", i, len(sample), sample)
+			return answered(w, "STORED\r\n")
+		})
 }
 
 // answered sends what was written, and reads the line that must come.
@@ -65,7 +70,8 @@ func answered(w *bufio.ReadWriter, want string) error {
 	return nil
 }
 
-func (b *Box) daemon(name, program, socket string, r Records, arguments []string, store func(w *bufio.ReadWriter, i int, sample []byte) error) (*peer, error) {
+func (b *Box) daemon(name, program, socket string, r Records, arguments []string,
+	store func(w *bufio.ReadWriter, i int, sample []byte) error) (*peer, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return nil, fmt.Errorf("%w; on Debian and Ubuntu: sudo apt-get install -y redis-server memcached", err)
 	}
@@ -147,7 +153,8 @@ func anonymous(pid int) (int64, error) {
 	return 0, fmt.Errorf("process %d: its status has no RssAnon", pid)
 }
 
-// askRedisOne reads samples into rows by a GET each, and waits for the answer before it asks for the next one.
+// askRedisOne reads samples into rows by a GET each, and waits for the answer before it asks for
+// the next one.
 func askRedisOne(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
 	head := fmt.Sprintf("$%d\r\n", bytes)
 	for k, i := range indices {
@@ -163,7 +170,8 @@ func askRedisOne(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) err
 	return nil
 }
 
-// askRedis reads samples into rows by MGETs of some keys each, all of them sent before the first answer is read.
+// askRedis reads samples into rows by MGETs of some keys each, all of them sent before the first
+// answer is read.
 func askRedis(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
 	for part := range pieces(indices, 16) {
 		fmt.Fprintf(c, "*%d\r\n$4\r\nMGET\r\n", len(part)+1)
@@ -190,7 +198,8 @@ func askRedis(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error 
 	return nil
 }
 
-// askMemcached reads samples into rows by gets of some keys each, all of them sent before the first answer is read.
+// askMemcached reads samples into rows by gets of some keys each, all of them sent before the first
+// answer is read.
 func askMemcached(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
 	for part := range pieces(indices, 64) {
 		fmt.Fprint(c, "get")

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// process is a worker process, in any language. It attaches, prints "ready" and then answers each line with one of its own, until its input ends:
+// process is a worker process, in any language. It attaches, prints "ready" and then answers each
+// line with one of its own, until its input ends:
 //
 //	PROGRAM... hits PATH CORE SEED   "go START NANOSECONDS" (START on CLOCK_MONOTONIC): views from then on, for so long; answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
 //	PROGRAM... memory PATH           reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment

@@ -85,7 +85,8 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 		}},
 		Subject{Name: "copy after a lookup", Samples: z.Reads, Setup: turn.take(z.Reads), Run: func() error {
 			for _, i := range turn.now {
-				copy(dst, all[i*int(look(table, i, counter))*z.Bytes:][:z.Bytes]) // the word is 1: where to copy from depends on it
+				// the word is 1: where to copy from depends on it
+				copy(dst, all[i*int(look(table, i, counter))*z.Bytes:][:z.Bytes])
 			}
 			return nil
 		}})
@@ -102,7 +103,8 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	return nil
 }
 
-// look is the least that a counted lookup in a table in memory takes: loads the word of sample i, one of every 16 bytes, and adds 1 to counter.
+// look is the least that a counted lookup in a table in memory takes: loads the word of sample i,
+// one of every 16 bytes, and adds 1 to counter.
 //
 //go:noinline
 func look(table []atomic.Uint64, i int, counter *atomic.Uint64) uint64 {
@@ -152,7 +154,8 @@ func gather(z Size, c *client.Cache, all []byte, order []int, runs int) (report.
 		}))
 }
 
-// walk hands out a random order piece by piece, so that no run finds the samples of the one before in the processor's cache, if there are more than a run reads.
+// walk hands out a random order piece by piece, so that no run finds the samples of the one before
+// in the processor's cache, if there are more than a run reads.
 type walk struct {
 	order []int
 	at    int

@@ -17,14 +17,16 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Box is where the cases of the server run: the program, a folder on the tmpfs for caches and sockets, and one on a disk for what the sources read.
+// Box is where the cases of the server run: the program, a folder on the tmpfs for caches and
+// sockets, and one on a disk for what the sources read.
 type Box struct {
 	Program string // stocached
 	Dir     string // on the tmpfs
 	Data    *Data
 }
 
-// parallel is how many samples a server reads at a time, unless a case says otherwise: its default. The bare reads beside it have as many goroutines.
+// parallel is how many samples a server reads at a time, unless a case says otherwise: its default.
+// The bare reads beside it have as many goroutines.
 const parallel = 4
 
 // socketsSuffix is behind the name of a server in that of the folder of its sockets.
@@ -60,7 +62,9 @@ func (b *Box) serve(name string, caches ...served) (*server, error) {
 	for _, c := range caches {
 		s.caches = append(s.caches, c.Name)
 	}
-	configuration, err := json.Marshal(map[string]any{"caches": caches, "sockets": map[string]string{"dir": s.sockets}, "log": map[string]string{"level": "warn"}}) // JSON is YAML
+	// JSON is YAML
+	configuration, err := json.Marshal(map[string]any{"caches": caches,
+		"sockets": map[string]string{"dir": s.sockets}, "log": map[string]string{"level": "warn"}})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +95,8 @@ func (s *server) pid() int { return s.command.Process.Pid }
 
 // dial attaches to one of its caches.
 func (s *server) dial(cache string) (*client.Served, error) {
-	return client.Dial(context.Background(), cache, client.DialOptions{SocketsDir: s.sockets, Timeout: 10 * time.Second})
+	return client.Dial(context.Background(), cache,
+		client.DialOptions{SocketsDir: s.sockets, Timeout: 10 * time.Second})
 }
 
 // path is where the segment of a cache lies.
@@ -117,7 +122,8 @@ func (s *server) end() error {
 	return err
 }
 
-// emptied clears a cache, whose pages stay. A clear waits for claims, and nobody claims while it is called here.
+// emptied clears a cache, whose pages stay. A clear waits for claims, and nobody claims while it is
+// called here.
 func emptied(c *client.Served) error {
 	r, err := c.Clear(context.Background())
 	if err == nil && r != client.Stored {

@@ -8,8 +8,10 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Starts measures how long a server takes from its start until it serves, with an index of very many samples beside its files: cold, when it makes a segment for them, and warm, when it
-// adopts one. kind is tar or block. The index is kept: the first start, which may have to make it, is not measured. The second measurement is the memory of its own then.
+// Starts measures how long a server takes from its start until it serves, with an index of very
+// many samples beside its files: cold, when it makes a segment for them, and warm, when it adopts
+// one. kind is tar or block. The index is kept: the first start, which may have to make it, is not
+// measured. The second measurement is the memory of its own then.
 func Starts(b *Box, kind string, samples, runs int) (all []report.Measurement, err error) {
 	make := map[string]func(int) (source.Settings, error){"tar": b.Data.hugeTar, "block": b.Data.hugeBlock}[kind]
 	s, err := make(samples)
@@ -43,7 +45,9 @@ func Starts(b *Box, kind string, samples, runs int) (all []report.Measurement, e
 		return nil
 	})
 	return []report.Measurement{
-		{Case: "server/start-" + kind, Subjects: []report.Subject{{Name: "cold", Samples: 1, Value: times[0]}, {Name: "warm", Samples: 1, Value: times[1]}}},
-		{Case: "server/memory-" + kind, Note: "RssAnon, just after the start", Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Samples: 1, Value: own}}},
+		{Case: "server/start-" + kind, Subjects: []report.Subject{{Name: "cold", Samples: 1, Value: times[0]},
+			{Name: "warm", Samples: 1, Value: times[1]}}},
+		{Case: "server/memory-" + kind, Note: "RssAnon, just after the start",
+			Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Samples: 1, Value: own}}},
 	}, err
 }

@@ -22,14 +22,17 @@ const (
 // windowBlocks is how many blocks a shuffled window has.
 const windowBlocks = 16
 
-// WindowGain is the most that reading in blocks can gain over single samples of a disk of these figures.
+// WindowGain is the most that reading in blocks can gain over single samples of a disk of these
+// figures.
 func WindowGain(bytes int) float64 {
 	transfer := float64(bytes) / diskBytesPerSecond
 	return (diskLatency.Seconds() + transfer) / transfer
 }
 
-// Windows measures shuffled reads from a hard disk: block files, in the order of windows of 16 blocks, with the read-ahead that goes block by block, beside single samples of a tree of
-// files. Both sources are read through the same limits, which let a read take as long as such a disk would.
+// Windows measures shuffled reads from a hard disk: block files, in the order of windows of 16
+// blocks, with the read-ahead that goes block by block, beside single samples of a tree of files.
+// Both sources are read through the same limits, which let a read take as long as such a disk
+// would.
 func Windows(b *Box, r Records, size string, singles, runs int) (m report.Measurement, err error) {
 	ctx := context.Background()
 	settings, err := b.Data.block(r)
@@ -85,12 +88,15 @@ func Windows(b *Box, r Records, size string, singles, runs int) (m report.Measur
 				return read(ahead, order)
 			},
 			Clean: func() error { return ahead.Close() }},
-		Subject{Name: "dir, single samples", Samples: singles, Run: func() error { return read(files, r.order()[:singles]) }})
+		Subject{Name: "dir, single samples", Samples: singles, Run: func() error {
+			return read(files, r.order()[:singles])
+		}})
 	m.Note = fmt.Sprintf("%d bytes a sample: these figures allow %.3g x", r.Bytes, WindowGain(r.Bytes))
 	return m, err
 }
 
-// windowed is an order of all samples of a source: its blocks shuffled, and the samples of 16 blocks at a time.
+// windowed is an order of all samples of a source: its blocks shuffled, and the samples of 16
+// blocks at a time.
 func windowed(s source.Source) ([]int, error) {
 	blocks, ok := s.(source.Blocks)
 	if !ok {

@@ -26,7 +26,8 @@ type Machine struct {
 
 // DescribeMachine asks this one. python "": without Python's versions.
 func DescribeMachine(python, cc string) Machine {
-	m := Machine{Cores: runtime.NumCPU(), Load: Load(), Versions: map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}}
+	m := Machine{Cores: runtime.NumCPU(), Load: Load(),
+		Versions: map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}}
 	for line := range lines("/proc/cpuinfo") {
 		key, value, _ := strings.Cut(line, ":")
 		switch strings.TrimSpace(key) {

@@ -1,7 +1,8 @@
-// Package report turns measurements, whichever program made them, into verdicts: ratios against what must be reached, with their spread.
+// Package report turns measurements, whichever program made them, into verdicts: ratios against
+// what must be reached, with their spread.
 //
-// The measuring programs (Go here, C in ../c, Python in ../python) print one Measurement a line as JSON and know nothing of what must be reached;
-// requirement.go has all of that in one table.
+// The measuring programs (Go here, C in ../c, Python in ../python) print one Measurement a line as
+// JSON and know nothing of what must be reached; requirement.go has all of that in one table.
 package report
 
 import (
@@ -41,7 +42,8 @@ func (m *Measurement) subject(name string) *Subject {
 	return nil
 }
 
-// Stream reads measurements, one a line, as they come. Lines that are no JSON object are handed to other.
+// Stream reads measurements, one a line, as they come. Lines that are no JSON object are handed to
+// other.
 func Stream(r io.Reader, one func(Measurement), other func(line string)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 16<<20)
@@ -66,7 +68,8 @@ func Stream(r io.Reader, one func(Measurement), other func(line string)) error {
 func (m *Measurement) check() error {
 	for _, s := range m.Subjects {
 		if len(s.Value) == 0 || len(s.Value) != len(m.Subjects[0].Value) {
-			return fmt.Errorf("%s: %q ran %d times, %q %d times", m.Case, s.Name, len(s.Value), m.Subjects[0].Name, len(m.Subjects[0].Value))
+			return fmt.Errorf("%s: %q ran %d times, %q %d times", m.Case, s.Name, len(s.Value), m.Subjects[0].Name,
+				len(m.Subjects[0].Value))
 		}
 		for _, v := range s.Value {
 			if !(v > 0) { //nolint:staticcheck // NaN too

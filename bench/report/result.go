@@ -73,7 +73,8 @@ func (r *Result) summary() string {
 	if r.Quick {
 		quick = "**A quick run, which only shows that everything works: the numbers mean nothing.**\n\n"
 	}
-	return fmt.Sprintf("%s`%s`, %s, %s, at commit %s, %.0f seconds.\n[Raw numbers](%s).\n", quick, r.group().Command, r.Date, r.Description, r.Commit, r.Seconds, r.File())
+	return fmt.Sprintf("%s`%s`, %s, %s, at commit %s, %.0f seconds.\n[Raw numbers](%s).\n", quick, r.group().Command,
+		r.Date, r.Description, r.Commit, r.Seconds, r.File())
 }
 
 // reached is the table of what a run reached, by row.
@@ -97,7 +98,8 @@ func (r *Result) Page() string {
 	}
 	p("\n%s\n\n%s", r.group().Samples, r.reached())
 	for _, row := range r.rows() {
-		p("\n## %s\n\n| case | samples | ours | compared with | time | time of the other | CPU | of the other | faults | of the other | ratio | least | greatest | ratio of CPU | required | verdict |\n"+
+		p("\n## %s\n\n| case | samples | ours | compared with | time | time of the other | CPU | of the other | "+
+			"faults | of the other | ratio | least | greatest | ratio of CPU | required | verdict |\n"+
 			"|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|\n", row)
 		for _, v := range r.Verdicts {
 			if v.Row == row {
@@ -116,9 +118,10 @@ func (r *Result) PageFile() string { return strings.TrimSuffix(r.File(), ".json.
 
 // File is the name of the file of its numbers.
 func (r *Result) File() string {
-	words := strings.FieldsFunc(strings.ToLower(strings.NewReplacer("(R)", "", "(TM)", "").Replace(r.Description)), func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.'
-	})
+	words := strings.FieldsFunc(strings.ToLower(strings.NewReplacer("(R)", "", "(TM)", "").Replace(r.Description)),
+		func(c rune) bool {
+			return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.'
+		})
 	if r.Group != "" {
 		words = append(words, r.Group)
 	}
@@ -164,7 +167,8 @@ func (r *Result) count(row string) (reached, of int, missed []string) {
 			if v.Base != "" {
 				than = " beside " + v.Base
 			}
-			missed = append(missed, fmt.Sprintf("%s%s %s (%s%s)", name, than, v.ratio(v.Ratio.Median), v.required(), r.boundOf(&v)))
+			missed = append(missed, fmt.Sprintf("%s%s %s (%s%s)", name, than, v.ratio(v.Ratio.Median), v.required(),
+				r.boundOf(&v)))
 		}
 	}
 	return reached, of, missed
@@ -173,8 +177,10 @@ func (r *Result) count(row string) (reached, of int, missed []string) {
 // boundOf says that a requirement cannot be reached, if a bound misses it too.
 func (r *Result) boundOf(v *Verdict) string {
 	for _, b := range r.Verdicts {
-		if b.Bound && !b.Reached && b.Case == v.Case && b.Size == v.Size && b.Base == v.Base && !strings.HasPrefix(b.Result, "not measured") {
-			return fmt.Sprintf("; cannot be reached on this machine: *%s*, the least that must be done, has %s", b.Ours, b.ratio(b.Ratio.Median))
+		if b.Bound && !b.Reached && b.Case == v.Case && b.Size == v.Size && b.Base == v.Base &&
+			!strings.HasPrefix(b.Result, "not measured") {
+			return fmt.Sprintf("; cannot be reached on this machine: *%s*, the least that must be done, has %s",
+				b.Ours, b.ratio(b.Ratio.Median))
 		}
 	}
 	return ""
@@ -183,7 +189,8 @@ func (r *Result) boundOf(v *Verdict) string {
 func (r *Result) notes(row string) []string {
 	var notes []string
 	for _, v := range r.Verdicts {
-		if note := cmp.Or(caseNotes[v.Case], serverNotes[v.Case], orderNotes[v.Case], loaderNotes[v.Case], dataLoaderNotes[v.Case]); v.Row == row && note != "" && !slices.Contains(notes, v.Case+": "+note) {
+		if note := cmp.Or(caseNotes[v.Case], serverNotes[v.Case], orderNotes[v.Case], loaderNotes[v.Case],
+			dataLoaderNotes[v.Case]); v.Row == row && note != "" && !slices.Contains(notes, v.Case+": "+note) {
 			notes = append(notes, v.Case+": "+note)
 		}
 		for _, m := range r.Measurements {
@@ -198,7 +205,8 @@ func (r *Result) notes(row string) []string {
 
 func (v *Verdict) markdown() string {
 	if strings.HasPrefix(v.Result, "not measured") {
-		return fmt.Sprintf("| %s | %s | %s | %s | | | | | | | | | | | %s | %s |\n", v.Case, v.Size, v.Ours, v.Base, v.required(), v.Result)
+		return fmt.Sprintf("| %s | %s | %s | %s | | | | | | | | | | | %s | %s |\n", v.Case, v.Size, v.Ours, v.Base,
+			v.required(), v.Result)
 	}
 	other := func(text string) string {
 		if v.Base == "" {
@@ -211,9 +219,12 @@ func (v *Verdict) markdown() string {
 		result = "**not reached**"
 	}
 	value := v.value
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", v.Case, v.Size, v.Ours, v.Base,
-		value(v.OursValue.Median), other(value(v.BaseValue.Median)), Time(v.OursCPU), other(Time(v.BaseCPU)), number(v.OursFaults), other(number(v.BaseFaults)),
-		v.ratio(v.Ratio.Median), v.ratio(v.Ratio.Min), v.ratio(v.Ratio.Max), other(number(v.CPURatio)), v.required(), result)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", v.Case,
+		v.Size, v.Ours, v.Base,
+		value(v.OursValue.Median), other(value(v.BaseValue.Median)), Time(v.OursCPU), other(Time(v.BaseCPU)),
+		number(v.OursFaults), other(number(v.BaseFaults)),
+		v.ratio(v.Ratio.Median), v.ratio(v.Ratio.Min), v.ratio(v.Ratio.Max), other(number(v.CPURatio)), v.required(),
+		result)
 }
 
 // value shows a value in the verdict's unit.
@@ -290,14 +301,17 @@ func (m *Machine) markdown() string {
 		kind = "a virtual machine, whose neighbours are not seen"
 	}
 	var versions []string
-	for _, name := range []string{"go", "gcc", "cc", "clang", "python", "numpy", "torch", "stocaching", "redis-server", "memcached"} {
+	for _, name := range []string{"go", "gcc", "cc", "clang", "python", "numpy", "torch", "stocaching",
+		"redis-server", "memcached"} {
 		if version := m.Versions[name]; version != "" {
 			versions = append(versions, name+" "+version)
 		}
 	}
-	return fmt.Sprintf("%s, %d cores, %.1f GiB of memory, %s. Linux %s; /dev/shm: %s; huge pages for shared memory: %s.\n%s.\n"+
+	return fmt.Sprintf("%s, %d cores, %.1f GiB of memory, %s. Linux %s; /dev/shm: %s; huge pages for shared "+
+		"memory: %s.\n%s.\n"+
 		"Load averages (1, 5, 15 minutes): %s when it began, %s when it ended; about 1 to 2 are its own.\n",
-		m.CPU, m.Cores, float64(m.MemoryKB)/(1<<20), kind, m.Kernel, m.Tmpfs, m.ShmemTHP, strings.Join(versions, ", "), m.Load, m.LoadEnd)
+		m.CPU, m.Cores, float64(m.MemoryKB)/(1<<20), kind, m.Kernel, m.Tmpfs, m.ShmemTHP,
+		strings.Join(versions, ", "), m.Load, m.LoadEnd)
 }
 
 // Line is the verdict in short.
@@ -309,5 +323,6 @@ func (v *Verdict) Line() string {
 	if v.CPURatio > 0 {
 		cpu = fmt.Sprintf(", of CPU %.2f", v.CPURatio)
 	}
-	return fmt.Sprintf("%s (%s to %s%s; %s): %s", v.ratio(v.Ratio.Median), v.ratio(v.Ratio.Min), v.ratio(v.Ratio.Max), cpu, cmp.Or(v.required(), "nothing required"), v.Result)
+	return fmt.Sprintf("%s (%s to %s%s; %s): %s", v.ratio(v.Ratio.Median), v.ratio(v.Ratio.Min), v.ratio(v.Ratio.Max),
+		cpu, cmp.Or(v.required(), "nothing required"), v.Result)
 }

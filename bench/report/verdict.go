@@ -7,31 +7,37 @@ import (
 
 // Verdict is a requirement held against a measurement.
 type Verdict struct {
-	Row       string  `json:"row"`
-	Case      string  `json:"case"`
-	Size      string  `json:"size,omitempty"`
-	Ours      string  `json:"ours"`
-	Base      string  `json:"base,omitempty"`
-	Sense     Sense   `json:"sense"`
-	Need      float64 `json:"need,omitempty"`
-	Unit      string  `json:"unit,omitempty"`
-	Bound     bool    `json:"bound,omitempty"`
-	Ratio     Spread  `json:"ratio"` // of each run with the run of the base beside it; with Above, their difference; with Below, of the values
-	OursValue Spread  `json:"ours_value"`
-	BaseValue Spread  `json:"base_value"`
+	Row   string  `json:"row"`
+	Case  string  `json:"case"`
+	Size  string  `json:"size,omitempty"`
+	Ours  string  `json:"ours"`
+	Base  string  `json:"base,omitempty"`
+	Sense Sense   `json:"sense"`
+	Need  float64 `json:"need,omitempty"`
+	Unit  string  `json:"unit,omitempty"`
+	Bound bool    `json:"bound,omitempty"`
+	// of each run with the run of the base beside it; with Above, their difference; with Below, of
+	// the values
+	Ratio     Spread `json:"ratio"`
+	OursValue Spread `json:"ours_value"`
+	BaseValue Spread `json:"base_value"`
 	// Medians, a sample.
 	OursCPU    float64 `json:"ours_cpu,omitempty"`
 	BaseCPU    float64 `json:"base_cpu,omitempty"`
 	OursFaults float64 `json:"ours_faults,omitempty"`
 	BaseFaults float64 `json:"base_faults,omitempty"`
-	CPURatio   float64 `json:"cpu_ratio,omitempty"` // as Ratio, of processor time, which other programs disturb less; means little where threads share the work
-	Reached    bool    `json:"reached"`
-	Result     string  `json:"result"` // "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "a bound, which ...", "not measured: why"
-	or         string
+	// as Ratio, of processor time, which other programs disturb less; means little where threads
+	// share the work
+	CPURatio float64 `json:"cpu_ratio,omitempty"`
+	Reached  bool    `json:"reached"`
+	// "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "a bound,
+	// which ...", "not measured: why"
+	Result string `json:"result"`
+	or     string
 }
 
-// Judge holds requirements against the measurements; one whose case is not among them is "not measured". So is one whose subjects are not, if peers were
-// left out; else that is an error.
+// Judge holds requirements against the measurements; one whose case is not among them is "not
+// measured". So is one whose subjects are not, if peers were left out; else that is an error.
 func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict, error) {
 	var verdicts []Verdict
 	for _, r := range requirements {
@@ -67,7 +73,8 @@ func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict
 }
 
 func (r *Requirement) verdict(m *Measurement) Verdict {
-	v := Verdict{Row: r.Row, Case: r.Case, Size: m.Size, Ours: r.Ours, Base: r.Base, Sense: r.Sense, Need: r.Need, Unit: r.Unit, Bound: r.Bound, or: r.Or}
+	v := Verdict{Row: r.Row, Case: r.Case, Size: m.Size, Ours: r.Ours, Base: r.Base, Sense: r.Sense, Need: r.Need,
+		Unit: r.Unit, Bound: r.Bound, or: r.Or}
 	if m.Missing != "" {
 		v.Result = "not measured: " + m.Missing
 	}
@@ -96,7 +103,8 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 	}
 	ratios := slices.Clone(ours.Value)
 	if base != nil {
-		v.BaseValue, v.BaseCPU, v.BaseFaults = SpreadOf(base.Value), SpreadOf(base.CPU).Median, SpreadOf(base.Faults).Median
+		v.BaseValue, v.BaseCPU, v.BaseFaults = SpreadOf(base.Value), SpreadOf(base.CPU).Median,
+			SpreadOf(base.Faults).Median
 		ratios = ratiosOf(ours.Value, base.Value, r.Sense)
 	}
 	v.Ratio = SpreadOf(ratios)

@@ -22,13 +22,15 @@ import (
 // admin asks the admin socket in a folder; "": where a server of this user has it.
 type admin struct{ dir string }
 
-// get asks for a path, and returns the status and what came with it. ErrNoServer when no server answers before ctx ends.
+// get asks for a path, and returns the status and what came with it. ErrNoServer when no server
+// answers before ctx ends.
 func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {
 	folder := sockets.Find(a.dir)
 	socket := filepath.Join(folder.Path, control.AdminSocket)
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return folder.Dial(ctx, control.AdminSocket)
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return folder.Dial(ctx, control.AdminSocket)
+		}}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://stocached"+path, nil)
 	if err != nil {
@@ -43,7 +45,8 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 	case err == nil:
 		return answer.StatusCode, body, nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return 0, nil, fmt.Errorf("%w: %s did not answer in time; it may be stopped or overloaded", stocclient.ErrNoServer, socket)
+		return 0, nil, fmt.Errorf("%w: %s did not answer in time; it may be stopped or overloaded",
+			stocclient.ErrNoServer, socket)
 	case ctx.Err() != nil:
 		return 0, nil, context.Cause(ctx)
 	case errors.Is(err, shm.ErrPermission):
@@ -51,7 +54,8 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 	case errors.Is(err, os.ErrPermission):
 		return 0, nil, fmt.Errorf("%w; it belongs to another user", err)
 	}
-	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml", stocclient.ErrNoServer, socket, err)
+	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml",
+		stocclient.ErrNoServer, socket, err)
 }
 
 // json asks for a path and reads the answer into v.

@@ -21,7 +21,8 @@ func (d *dirFlag) add(c *cobra.Command) {
 	}
 }
 
-// memfdName begins the names of caches without a name, which are their uuid's first bytes. No name of a file contains a colon.
+// memfdName begins the names of caches without a name, which are their uuid's first bytes. No name
+// of a file contains a colon.
 const memfdName = "stocached:"
 
 func isUnnamed(name string) bool {
@@ -47,7 +48,8 @@ func (d *dirFlag) path(name string) (string, error) {
 	return filepath.Abs(filepath.Join(d.dir, name))
 }
 
-// open attaches read-only, without a record in the client table, so that no byte of the segment changes.
+// open attaches read-only, without a record in the client table, so that no byte of the segment
+// changes.
 func (d *dirFlag) open(name string) (*shm.Segment, error) {
 	if isUnnamed(name) {
 		return openUnnamed(name)
@@ -72,14 +74,17 @@ func openUnnamed(name string) (*shm.Segment, error) {
 	}
 	switch len(match) {
 	case 0:
-		return nil, fmt.Errorf("%w: %s: no process of this user that may be looked into has it; stocached ls shows what there is", shm.ErrNotFound, name)
+		return nil, fmt.Errorf("%w: %s: no process of this user that may be looked into has it; stocached ls shows "+
+			"what there is", shm.ErrNotFound, name)
 	case 1:
 		return shm.Open(match[0].Path, shm.OpenOptions{ReadOnly: true, UUID: &match[0].UUID})
 	}
-	return nil, usage("%s: %d caches are called so; give one's path: %s and %s, ...", name, len(match), match[0].Path, match[1].Path)
+	return nil, usage("%s: %d caches are called so; give one's path: %s and %s, ...", name, len(match), match[0].Path,
+		match[1].Path)
 }
 
-// attach makes a reader of a segment for the calls of package cache. It is no client: the segment is read-only.
+// attach makes a reader of a segment for the calls of package cache. It is no client: the segment
+// is read-only.
 func attach(s *shm.Segment) (*cache.Cache, error) {
 	c, err := cache.Attach(s, cache.Options{})
 	if err == nil && !c.ReadOnly() {
@@ -98,7 +103,8 @@ func (d *dirFlag) all() ([]shm.Listed, error) {
 	return append(found, unnamed...), err
 }
 
-// complete offers the names of caches to the shell: all arguments (at most max, 0: any number) are names.
+// complete offers the names of caches to the shell: all arguments (at most max, 0: any number) are
+// names.
 func (d *dirFlag) complete(max int, unnamed bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if max > 0 && len(args) >= max {

@@ -10,10 +10,12 @@ import (
 	"testing"
 )
 
-// bashWords is what package bash-completion gives completion scripts, as far as ours uses it; the real one is taken where it is installed.
+// bashWords is what package bash-completion gives completion scripts, as far as ours uses it; the
+// real one is taken where it is installed.
 const bashWords = `_get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; }`
 
-// Ensure that bash, with the script that we print, completes commands, flags and the names of caches: those in a folder, and those of a server.
+// Ensure that bash, with the script that we print, completes commands, flags and the names of
+// caches: those in a folder, and those of a server.
 func TestCompletionInBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -82,7 +84,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Ensure that the scripts for each shell are what that shell can read, where it is installed, and that each command that takes a name completes it.
+// Ensure that the scripts for each shell are what that shell can read, where it is installed, and
+// that each command that takes a name completes it.
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		script := ok(t, "completion", shell)

@@ -38,13 +38,18 @@ var exits = []struct {
 }{
 	{exitOK, "done", nil},
 	{exitFailed, "failed otherwise; the message says why", nil},
-	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, a configuration, an index out of range",
+	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, a configuration, an " +
+		"index out of range",
 		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex, config.ErrInvalid}},
 	{exitNotFound, "no such cache or file", []error{shm.ErrNotFound, fs.ErrNotExist}},
-	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be", []error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat}},
-	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk", []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
-	{exitExists, "a cache of that name exists, or something else is in the way, such as another server", []error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
-	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
+	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be",
+		[]error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat}},
+	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk",
+		[]error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
+	{exitExists, "a cache of that name exists, or something else is in the way, such as another server",
+		[]error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
+	{exitPermission, "not ours: owner, mode or kind of file",
+		[]error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
 	{exitVersion, "a segment of another version of stocached", []error{shm.ErrVersion}},
 	{exitNoServer, "no server answers", []error{stocclient.ErrNoServer}},
 }
@@ -54,7 +59,8 @@ type usageError struct{ error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// errReported marks an error that was written to stderr already; it only carries the exit code of what it wraps.
+// errReported marks an error that was written to stderr already; it only carries the exit code of
+// what it wraps.
 var errReported = errors.New("reported")
 
 func reported(err error) error {
@@ -85,7 +91,8 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// exitStatus is the section of a help text about the given codes, or about all; 0, 1 and 2 are in each.
+// exitStatus is the section of a help text about the given codes, or about all; 0, 1 and 2 are in
+// each.
 func exitStatus(codes ...int) string {
 	var b strings.Builder
 	b.WriteString("EXIT STATUS")

@@ -38,7 +38,8 @@ func flagError(_ *cobra.Command, err error) error {
 	return usage("%s: %w", flag, bad.Unwrap())
 }
 
-// checkFlags finds fault with the flags that were given and those that were not: some are needed, some exclude each other, and none is an empty text, as an unset variable makes it.
+// checkFlags finds fault with the flags that were given and those that were not: some are needed,
+// some exclude each other, and none is an empty text, as an unset variable makes it.
 func checkFlags(c *cobra.Command, _ []string) (err error) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		switch needed := f.Annotations[cobra.BashCompOneRequiredFlag]; {

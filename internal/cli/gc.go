@@ -31,10 +31,13 @@ type candidate struct {
 var gcColumns = table.Columns[*candidate]{
 	table.Shown("name", "name", "of the cache", func(c *candidate) any { return displayName(&c.Header, c.Path) }),
 	table.InJSON("path", "of its file", func(c *candidate) any { return c.Path }),
-	table.Shown("allocated_bytes", "memory", "what it takes", func(c *candidate) any { return table.Bytes(c.Allocated) }),
+	table.Shown("allocated_bytes", "memory", "what it takes",
+		func(c *candidate) any { return table.Bytes(c.Allocated) }),
 	table.Shown("clients_live", "clients", "live clients", func(c *candidate) any { return c.users }),
-	table.Shown("created", "created", "when, in local time (JSON: UTC)", func(c *candidate) any { return c.known(table.Moment(c.Created)) }),
-	table.Shown("unused", "unused", "a verified segment that nobody has attached", func(c *candidate) any { return c.unused }),
+	table.Shown("created", "created", "when, in local time (JSON: UTC)",
+		func(c *candidate) any { return c.known(table.Moment(c.Created)) }),
+	table.Shown("unused", "unused", "a verified segment that nobody has attached",
+		func(c *candidate) any { return c.unused }),
 	table.Shown("removed", "removed", "whether it was removed", func(c *candidate) any { return c.removed }),
 	table.Shown("verdict", "verdict", "why, or why not", func(c *candidate) any { return c.verdict }),
 }
@@ -107,7 +110,8 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 	case unused == 0:
 		fmt.Fprintf(stderr, "nothing to remove in %s\n", f.shown())
 	case !f.yes:
-		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused, table.Bytes(memory))
+		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused,
+			table.Bytes(memory))
 	}
 	return reported(first)
 }
@@ -129,10 +133,12 @@ func (f *gcFlags) judge(c *candidate) {
 	}
 }
 
-// inUse: a client always holds the users lock as well; a held record or server lock without it would be a foreign hand, and is respected.
+// inUse: a client always holds the users lock as well; a held record or server lock without it
+// would be a foreign hand, and is respected.
 func inUse(p shm.Probe) bool { return p.Users || p.Server || len(p.Records) > 0 }
 
-// remove removes an unused cache as its last user would: with the users lock held exclusively, so that no client can attach to it.
+// remove removes an unused cache as its last user would: with the users lock held exclusively, so
+// that no client can attach to it.
 func (c *candidate) remove() error {
 	s, err := shm.Open(c.Path, shm.OpenOptions{UUID: &c.UUID})
 	if err != nil {

@@ -25,9 +25,11 @@ type health struct {
 var healthColumns = table.Columns[health]{
 	table.Listed("sockets", "sockets", "folder of the server's sockets", func(h health) any { return h.sockets }),
 	table.Listed("healthy", "healthy", "it answers /healthz", func(h health) any { return h.alive == "" }),
-	table.Listed("ready", "ready", "it answers /readyz: clients are served", func(h health) any { return h.ready == "" }),
+	table.Listed("ready", "ready", "it answers /readyz: clients are served",
+		func(h health) any { return h.ready == "" }),
 	table.Listed("problem", "problem", "what it says is wrong", func(h health) any { return h.problem() }),
-	table.Listed("left_out", "left out", "caches of its configuration that it does not have, each with the reason", func(h health) any { return h.leftOut }),
+	table.Listed("left_out", "left out", "caches of its configuration that it does not have, each with the reason",
+		func(h health) any { return h.leftOut }),
 	table.Listed("seconds", "seconds", "until it had answered both", func(h health) any { return h.seconds }),
 }
 

@@ -39,10 +39,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is a program that uses a cache until its standard input ends: "use PATH" reads samples of a cache over and over, half of them stored by itself and
-// half missing; "claim PATH" leaves a sample claimed; "unnamed" makes a cache without a name. It prints "ready" when others may look.
-// Those of servedChildren are clients of a server.
-// In the mode "main" the test binary is stocached itself.
+// child is a program that uses a cache until its standard input ends: "use PATH" reads samples of a
+// cache over and over, half of them stored by itself and half missing; "claim PATH" leaves a sample
+// claimed; "unnamed" makes a cache without a name. It prints "ready" when others may look. Those of
+// servedChildren are clients of a server. In the mode "main" the test binary is stocached itself.
 func child(mode string, args []string) error {
 	if serve, ok := servedChildren[mode]; ok {
 		return serve(args)
@@ -154,7 +154,8 @@ func (p *process) kill() {
 	}
 }
 
-// pause stops a process, and waits until the last of its threads stands: for a moment after the signal is sent, a server may still answer.
+// pause stops a process, and waits until the last of its threads stands: for a moment after the
+// signal is sent, a server may still answer.
 func pause(t *testing.T, p *exec.Cmd) {
 	t.Helper()
 	if err := p.Process.Signal(unix.SIGSTOP); err != nil {
@@ -244,7 +245,8 @@ func tmpfs(t testing.TB) string {
 	return dir
 }
 
-// newCache makes a cache named "test" in a directory of its own and returns the directory and the path.
+// newCache makes a cache named "test" in a directory of its own and returns the directory and the
+// path.
 func newCache(t testing.TB, o shm.Options) (dir, path string) {
 	t.Helper()
 	o.Name, o.Dir = "test", tmpfs(t)
@@ -289,7 +291,8 @@ func store(t testing.TB, c *cache.Cache, samples ...int) {
 	}
 }
 
-// snapshot is all of a file that a look could change: its bytes, its pages, and who holds which lock.
+// snapshot is all of a file that a look could change: its bytes, its pages, and who holds which
+// lock.
 func snapshot(t testing.TB, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
@@ -308,7 +311,8 @@ func snapshot(t testing.TB, path string) string {
 	return fmt.Sprintf("%x, %d bytes, %d blocks, modified %v", sum.Sum(nil), st.Size, st.Blocks, st.Mtim)
 }
 
-// terminal opens a pseudo-terminal: its program's end, and a function that ends it and returns what was written, once.
+// terminal opens a pseudo-terminal: its program's end, and a function that ends it and returns what
+// was written, once.
 func terminal(t testing.TB) (*os.File, func() string) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -22,24 +22,35 @@ type found struct {
 }
 
 var lsColumns = table.Columns[*found]{
-	table.Shown("name", "name", "of the cache; stocached:xxxxxxxx for one without a name", func(f *found) any { return displayName(&f.Header, f.Path) }),
+	table.Shown("name", "name", "of the cache; stocached:xxxxxxxx for one without a name",
+		func(f *found) any { return displayName(&f.Header, f.Path) }),
 	table.Listed("path", "path", "of its file; /proc/PID/fd/N without a name", func(f *found) any { return f.Path }),
 	table.Shown("samples", "samples", "of the dataset", func(f *found) any { return f.known(table.Count(f.Samples)) }),
-	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(f *found) any { return f.known(slots(&f.Geometry)) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache",
+		func(f *found) any { return f.known(slots(&f.Geometry)) }),
 	table.Shown("slots_fraction", "fraction", "slots / samples: the hit rate once it is full",
 		func(f *found) any { return f.known(slotsFraction(&f.Geometry)) }),
-	table.Shown("segment_bytes", "size", "the most that it can take", func(f *found) any { return table.Bytes(f.FileBytes) }),
-	table.Shown("allocated_bytes", "memory", "what it takes now", func(f *found) any { return table.Bytes(f.Allocated) }),
-	table.Shown("clients_live", "clients", "live clients; those that only read are not counted", func(f *found) any { return f.users }),
-	table.Shown("in_use", "used", "somebody has it attached; no: stocached gc would remove it", func(f *found) any { return f.inUse }),
-	table.Shown("processes", "processes", "number of processes that have a cache without a name, among those that this user may look into", func(f *found) any { return f.processes() }),
+	table.Shown("segment_bytes", "size", "the most that it can take",
+		func(f *found) any { return table.Bytes(f.FileBytes) }),
+	table.Shown("allocated_bytes", "memory", "what it takes now",
+		func(f *found) any { return table.Bytes(f.Allocated) }),
+	table.Shown("clients_live", "clients", "live clients; those that only read are not counted",
+		func(f *found) any { return f.users }),
+	table.Shown("in_use", "used", "somebody has it attached; no: stocached gc would remove it",
+		func(f *found) any { return f.inUse }),
+	table.Shown("processes", "processes",
+		"number of processes that have a cache without a name, among those that this user may look into",
+		func(f *found) any { return f.processes() }),
 	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: it goes with its last user",
 		func(f *found) any { return f.known(unlinkOf(&f.Header)) }),
 	table.Listed("pids", "pids", "ids of these processes", func(f *found) any { return table.List[int](f.PIDs) }),
-	table.Listed("created", "created", "when, in local time (JSON: UTC)", func(f *found) any { return f.known(table.Moment(f.Created)) }),
-	table.Listed("fingerprint", "fingerprint", "of dataset and transform", func(f *found) any { return f.known(f.Fingerprint) }),
+	table.Listed("created", "created", "when, in local time (JSON: UTC)",
+		func(f *found) any { return f.known(table.Moment(f.Created)) }),
+	table.Listed("fingerprint", "fingerprint", "of dataset and transform",
+		func(f *found) any { return f.known(f.Fingerprint) }),
 	table.InJSON("uuid", "of the segment", func(f *found) any { return f.known(fmt.Sprintf("%x", f.UUID)) }),
-	table.InJSON("problem", "why it cannot be attached to; on stderr for people", func(f *found) any { return f.problem }),
+	table.InJSON("problem", "why it cannot be attached to; on stderr for people",
+		func(f *found) any { return f.problem }),
 }
 
 // processes counts those that have a cache without a name. nil: the cache has a name.
@@ -66,7 +77,8 @@ func newLs() *cobra.Command {
 		Short: "List the caches of this user",
 		Long: paragraphs(`Lists the named caches of this user, and those without a name, which are found through the open files of the processes
 that this user may look into. With --dir only the named ones in that directory. --long shows more columns.`,
-			lsColumns.Explain("OUTPUT, a line for each cache, in capitals what has a column without --long; with --json an array"),
+			lsColumns.Explain("OUTPUT, a line for each cache, in capitals what has a column without --long; with "+
+				"--json an array"),
 			exitStatus(exitPermission)),
 		Args:              arguments(0, 0, "none; stocached stats NAME shows one cache"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -83,7 +95,8 @@ that this user may look into. With --dir only the named ones in that directory. 
 		},
 	}
 	dir.add(c)
-	c.Flags().BoolVarP(&long, "long", "l", false, "show every column: also path, slots, process ids, time of creation and fingerprint")
+	c.Flags().BoolVarP(&long, "long", "l", false,
+		"show every column: also path, slots, process ids, time of creation and fingerprint")
 	jsonFlag(c, &asJSON)
 	return c
 }
@@ -101,7 +114,8 @@ func ls(listed []shm.Listed, columns table.Columns[*found], dir *dirFlag, asJSON
 		}
 	}
 	if len(rows) == 0 && !asJSON {
-		fmt.Fprintf(stderr, "no caches in %s%s; stocached create makes one\n", dir.shown(), map[bool]string{true: ", and none without a name"}[dir.dir == ""])
+		fmt.Fprintf(stderr, "no caches in %s%s; stocached create makes one\n", dir.shown(),
+			map[bool]string{true: ", and none without a name"}[dir.dir == ""])
 	}
 	return columns.Rows(stdout, rows, asJSON)
 }
@@ -120,8 +134,9 @@ func (f *found) probe() {
 	f.users, f.inUse = table.Count(len(p.Records)), inUse(p)
 }
 
-// vanished says whether a cache is gone since it was listed, after a look at it failed: its file was removed, or the process that had it
-// closed the descriptor, whose number may be another file's by now.
+// vanished says whether a cache is gone since it was listed, after a look at it failed: its file
+// was removed, or the process that had it closed the descriptor, whose number may be another file's
+// by now.
 func vanished(l *shm.Listed, err error) bool {
 	if len(l.PIDs) == 0 || l.Err != nil {
 		return errors.Is(err, shm.ErrNotFound)

@@ -53,7 +53,8 @@ func markdownAll(c *cobra.Command) {
 	}
 }
 
-// markdown is a help text as Markdown: indented lines stay as they are, a line in capitals alone is a heading.
+// markdown is a help text as Markdown: indented lines stay as they are, a line in capitals alone is
+// a heading.
 func markdown(help string) string {
 	var b strings.Builder
 	inside := false

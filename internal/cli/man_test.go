@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Ensure that each command has a manual page, that it says what --help says, word for word, and that man has nothing to complain about it.
+// Ensure that each command has a manual page, that it says what --help says, word for word, and
+// that man has nothing to complain about it.
 func TestManualPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man", "man1")
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000")

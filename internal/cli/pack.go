@@ -46,19 +46,33 @@ type packed struct {
 
 var packColumns = table.Columns[*packed]{
 	table.InJSON("path", "of the dataset", func(p *packed) any { return p.out }),
-	table.Listed("samples", "samples", "of the dataset", func(p *packed) any { return table.Count(p.set.Info().Samples) }),
-	table.Listed("blocks", "blocks", "that they are stored in", func(p *packed) any { return table.Count(p.set.Blocks()) }),
-	table.Listed("files", "files", "that these are stored in", func(p *packed) any { n, _ := p.set.Files(); return table.Count(n) }),
-	table.Listed("file_bytes", "size", "of these files together, indexes included", func(p *packed) any { _, n := p.set.Files(); return table.Bytes(n) }),
-	table.Listed("largest_bytes", "largest", "bytes of the largest sample, before compression", func(p *packed) any { return table.Bytes(p.set.Info().Schema.SampleBytes) }),
-	table.Listed("compression", "compression", "none or zstd", func(p *packed) any { return string(p.set.Description().Compression) }),
-	table.Listed("kept_samples", "kept", "samples that an earlier, interrupted pack had left whole; all when there was nothing to do", func(p *packed) any { return table.Count(p.kept) }),
-	table.Listed("bytes", "packed", "bytes of samples packed now, before compression", func(p *packed) any { return table.Bytes(p.bytes) }),
-	table.Listed("seconds", "seconds", "that packing took, without verifying", func(p *packed) any { return p.seconds }),
-	table.Listed("bytes_per_second", "speed", "of packing", func(p *packed) any { return table.BytesPerSecond(float64(p.bytes) / float64(p.seconds)) }),
-	table.Listed("verified", "verified", "every sample was read back and compared with the source", func(p *packed) any { return p.verified }),
-	table.Listed("source", "source", "fingerprint of what it was made from", func(p *packed) any { return p.set.Description().Source.Fingerprint }),
-	table.Listed("fingerprint", "fingerprint", "of the dataset as a source", func(p *packed) any { return p.set.Info().Fingerprint }),
+	table.Listed("samples", "samples", "of the dataset",
+		func(p *packed) any { return table.Count(p.set.Info().Samples) }),
+	table.Listed("blocks", "blocks", "that they are stored in",
+		func(p *packed) any { return table.Count(p.set.Blocks()) }),
+	table.Listed("files", "files", "that these are stored in",
+		func(p *packed) any { n, _ := p.set.Files(); return table.Count(n) }),
+	table.Listed("file_bytes", "size", "of these files together, indexes included",
+		func(p *packed) any { _, n := p.set.Files(); return table.Bytes(n) }),
+	table.Listed("largest_bytes", "largest", "bytes of the largest sample, before compression",
+		func(p *packed) any { return table.Bytes(p.set.Info().Schema.SampleBytes) }),
+	table.Listed("compression", "compression", "none or zstd",
+		func(p *packed) any { return string(p.set.Description().Compression) }),
+	table.Listed("kept_samples", "kept",
+		"samples that an earlier, interrupted pack had left whole; all when there was nothing to do",
+		func(p *packed) any { return table.Count(p.kept) }),
+	table.Listed("bytes", "packed", "bytes of samples packed now, before compression",
+		func(p *packed) any { return table.Bytes(p.bytes) }),
+	table.Listed("seconds", "seconds", "that packing took, without verifying",
+		func(p *packed) any { return p.seconds }),
+	table.Listed("bytes_per_second", "speed", "of packing",
+		func(p *packed) any { return table.BytesPerSecond(float64(p.bytes) / float64(p.seconds)) }),
+	table.Listed("verified", "verified", "every sample was read back and compared with the source",
+		func(p *packed) any { return p.verified }),
+	table.Listed("source", "source", "fingerprint of what it was made from",
+		func(p *packed) any { return p.set.Description().Source.Fingerprint }),
+	table.Listed("fingerprint", "fingerprint", "of the dataset as a source",
+		func(p *packed) any { return p.set.Info().Fingerprint }),
 }
 
 func newPack() *cobra.Command {
@@ -96,15 +110,21 @@ OUT is there already, made from the same data, there is nothing to do. OUT is ne
 	f.blockSize, f.fileSize = block.DefaultBlockBytes, block.DefaultFileBytes
 	flags := c.Flags()
 	readersFlag(c, &f.readers)
-	flags.Var(&f.blockSize, "block-size", "bytes of a block, a multiple of 4096; a sample that is larger has a block of its own\n")
-	flags.Var(&f.fileSize, "file-size", "bytes of blocks from which on a file is full: what an interrupted pack may do again\n")
-	flags.StringVar(&f.compress, "compress", string(block.None), "none, or zstd: each sample by itself, where that makes it smaller; not for JPEG and its like")
-	flags.BoolVar(&f.resume, "resume", false, "go on with an interrupted pack; there must be one (without the flag: if there is one)")
+	flags.Var(&f.blockSize, "block-size",
+		"bytes of a block, a multiple of 4096; a sample that is larger has a block of its own\n")
+	flags.Var(&f.fileSize, "file-size",
+		"bytes of blocks from which on a file is full: what an interrupted pack may do again\n")
+	flags.StringVar(&f.compress, "compress", string(block.None),
+		"none, or zstd: each sample by itself, where that makes it smaller; not for JPEG and its like")
+	flags.BoolVar(&f.resume, "resume", false,
+		"go on with an interrupted pack; there must be one (without the flag: if there is one)")
 	flags.BoolVar(&f.restart, "restart", false, "throw away what an interrupted pack left, and begin anew")
 	flags.BoolVar(&f.verify, "verify", false, "read everything back, and compare it with the source")
 	jsonFlag(c, &f.json)
 	exclusive(c, "resume", "restart")
-	if err := c.RegisterFlagCompletionFunc("compress", cobra.FixedCompletions([]string{string(block.None), string(block.Zstd)}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := c.RegisterFlagCompletionFunc("compress",
+		cobra.FixedCompletions([]string{string(block.None), string(block.Zstd)},
+			cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 	return c
@@ -191,8 +211,12 @@ func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stde
 	info := src.Info()
 	bar := newPace(stderr, "pack", uint64(info.Samples))
 	defer bar.end()
-	w, err := block.Create(ctx, p.out, block.Options{Schema: info.Schema, Compression: block.Compression(f.compress), BlockBytes: int(f.blockSize), FileBytes: int64(f.fileSize),
-		Source: block.Origin{Kind: info.Kind, Fingerprint: info.Fingerprint}, Notes: info.Notes, Restart: f.restart, Kept: func(n int) { bar.set(uint64(n)) }})
+	w, err := block.Create(ctx, p.out, block.Options{Schema: info.Schema, Compression: block.Compression(f.compress),
+		BlockBytes: int(f.blockSize), FileBytes: int64(f.fileSize),
+		Source: block.Origin{Kind: info.Kind, Fingerprint: info.Fingerprint}, Notes: info.Notes, Restart: f.restart,
+		Kept: func(n int) {
+			bar.set(uint64(n))
+		}})
 	if errors.Is(err, block.ErrWhole) {
 		p.whole, p.kept = true, info.Samples
 		bar.set(uint64(info.Samples))
@@ -229,10 +253,12 @@ func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stde
 	if w.Whole() == 0 {
 		return err
 	}
-	return fmt.Errorf("%w; %d samples are whole in %s, and the same command goes on from there", err, w.Whole(), w.Folder())
+	return fmt.Errorf("%w; %d samples are whole in %s, and the same command goes on from there", err, w.Whole(),
+		w.Folder())
 }
 
-// fits: ENOSPC unless the rest of the samples fits on the file system. What compression saves is not known, nor are sizes that a source cannot say.
+// fits: ENOSPC unless the rest of the samples fits on the file system. What compression saves is
+// not known, nor are sizes that a source cannot say.
 func (f *packFlags) fits(src source.Source, from int, folder, out string) error {
 	info := src.Info()
 	if f.compress != string(block.None) {
@@ -255,7 +281,8 @@ func (f *packFlags) fits(src source.Source, from int, folder, out string) error 
 		return nil
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); need > free {
-		return fmt.Errorf("%w: %s needs %v more, and its file system has %v free: make room, write elsewhere, or try --compress zstd", unix.ENOSPC, out, table.Bytes(need), table.Bytes(free))
+		return fmt.Errorf("%w: %s needs %v more, and its file system has %v free: make room, write elsewhere, or "+
+			"try --compress zstd", unix.ENOSPC, out, table.Bytes(need), table.Bytes(free))
 	}
 	return nil
 }
@@ -264,7 +291,8 @@ func (f *packFlags) fits(src source.Source, from int, folder, out string) error 
 func compare(ctx context.Context, src source.Source, set *block.Dataset, readers int, stderr io.Writer) error {
 	n := src.Info().Samples
 	if set.Info().Samples != n {
-		return fmt.Errorf("%w: %s has %d samples, the source %d", source.ErrCorrupt, set.Folder(), set.Info().Samples, n)
+		return fmt.Errorf("%w: %s has %d samples, the source %d", source.ErrCorrupt, set.Folder(), set.Info().Samples,
+			n)
 	}
 	bar := newPace(stderr, "verify", uint64(n))
 	defer bar.end()
@@ -281,7 +309,8 @@ func compare(ctx context.Context, src source.Source, set *block.Dataset, readers
 			return err
 		}
 		if !bytes.Equal((*buffer)[:want], (*second)[:got]) {
-			return fmt.Errorf("%w: sample %d is not that of the source any more: %s", source.ErrCorrupt, i, set.Where(i))
+			return fmt.Errorf("%w: sample %d is not that of the source any more: %s", source.ErrCorrupt, i,
+				set.Where(i))
 		}
 		bar.bytes.Add(uint64(got))
 		return nil
@@ -303,15 +332,18 @@ type batch struct {
 	done     chan struct{}
 }
 
-// A batch ends with so many bytes or samples: small ones are handed over by the hundred, large ones one by one.
+// A batch ends with so many bytes or samples: small ones are handed over by the hundred, large ones
+// one by one.
 const (
 	batchBytes   = 1 << 20
 	batchSamples = 256
 )
 
-// inOrder reads samples from first on with several goroutines, which prepare them too, and calls take for each in order on the caller's goroutine. Twice as many batches as
-// readers are under way at most. The first error in that order ends it, or the cause of ctx.
-func inOrder(ctx context.Context, src source.Source, first, readers int, prepare func([]byte) (block.Packed, error), take func(p block.Packed, n int) error) error {
+// inOrder reads samples from first on with several goroutines, which prepare them too, and calls
+// take for each in order on the caller's goroutine. Twice as many batches as readers are under way
+// at most. The first error in that order ends it, or the cause of ctx.
+func inOrder(ctx context.Context, src source.Source, first, readers int, prepare func([]byte) (block.Packed, error),
+	take func(p block.Packed, n int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	samples := src.Info().Samples
 	free, todo, order := make(chan *batch, 2*readers), make(chan *batch), make(chan *batch, 2*readers)

@@ -19,9 +19,12 @@ import (
 	"github.com/stocached/stocached/internal/fault"
 )
 
-// packPoints are the points at which a pack dies in these tests; @n: when it passes for the n-th time.
-var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.block@4", "pack.block@5", "pack.block@8", "pack.block@11", "pack.footer", "pack.footer@2", "pack.footer@3",
-	"pack.synced", "pack.synced@2", "pack.synced@3", "pack.file", "pack.file@2", "pack.file@3", "pack.described", "pack.dataset", "pack.whole"}
+// packPoints are the points at which a pack dies in these tests; @n: when it passes for the n-th
+// time.
+var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.block@4", "pack.block@5", "pack.block@8",
+	"pack.block@11", "pack.footer", "pack.footer@2", "pack.footer@3",
+	"pack.synced", "pack.synced@2", "pack.synced@3", "pack.file", "pack.file@2", "pack.file@3", "pack.described",
+	"pack.dataset", "pack.whole"}
 
 // Ensure that a pack dies at every fault point of the document.
 func TestEveryPackPointIsTested(t *testing.T) {
@@ -58,8 +61,9 @@ func faulty(order string, args ...string) *process {
 	return &process{Cmd: cmd}
 }
 
-// Ensure that a pack that was killed at any point leaves nothing that looks whole before it is, and that the same command, run again, gives the same bytes as one that was
-// not disturbed, and keeps what was whole.
+// Ensure that a pack that was killed at any point leaves nothing that looks whole before it is, and
+// that the same command, run again, gives the same bytes as one that was not disturbed, and keeps
+// what was whole.
 func TestPackKilledAtEveryPoint(t *testing.T) {
 	for _, compress := range []string{"none", "zstd"} {
 		const samples = 92 // 8 a block, 4 blocks a file: three files, the last short
@@ -68,7 +72,8 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 			return args("pack", path, out, flags, smallBlocks, "--compress", compress, "--json")
 		}
 		if compress == "zstd" {
-			if err := os.WriteFile(path, noise(samples*recordBytes), 0o600); err != nil { // that does not compress: as many blocks
+			// that does not compress: as many blocks
+			if err := os.WriteFile(path, noise(samples*recordBytes), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -95,7 +100,8 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 						}
 					}
 				}
-				if info, _, _ := cli(t, "source", "info", out+".part", "--kind", "block"); (info == exitOK) != (point == "pack.dataset") {
+				if info, _, _ := cli(t, "source", "info", out+".part",
+					"--kind", "block"); (info == exitOK) != (point == "pack.dataset") {
 					t.Errorf("what is left opens: exit %d", info)
 				}
 				got := decode[jsonObject](t, ok(t, pack(out)...))
@@ -103,9 +109,11 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 				if point == "pack.whole" {
 					kept = samples
 				}
-				wantFields(t, got, jsonObject{"samples": samples, "kept_samples": kept, "bytes": (samples - kept) * recordBytes})
+				wantFields(t, got, jsonObject{"samples": samples, "kept_samples": kept,
+					"bytes": (samples - kept) * recordBytes})
 				if files := tree(t, out); !maps.Equal(files, want) {
-					t.Errorf("%v, want %v: or other bytes", slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(want)))
+					t.Errorf("%v, want %v: or other bytes", slices.Sorted(maps.Keys(files)),
+						slices.Sorted(maps.Keys(want)))
 				}
 				if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
 					t.Error("something is left:", err)
@@ -127,7 +135,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// Ensure that Ctrl-C ends a pack with an error that says how far it was and how it goes on, that another pack beside it is refused, and that it then goes on.
+// Ensure that Ctrl-C ends a pack with an error that says how far it was and how it goes on, that
+// another pack beside it is refused, and that it then goes on.
 func TestPackInterrupted(t *testing.T) {
 	const samples = 8000 // which take much longer than a signal
 	path, flags := rawSource(t, samples)
@@ -152,7 +161,8 @@ func TestPackInterrupted(t *testing.T) {
 		}
 		contains(t, stderr.String(), "samples are whole in "+out+".part, and the same command goes on from there")
 		var done, of, whole int
-		if _, err := fmt.Sscanf(stderr.String(), "stocached: interrupted after %d of %d samples; %d samples", &done, &of, &whole); err != nil || done < whole || whole < 32 || whole%32 != 0 || done == samples {
+		if _, err := fmt.Sscanf(stderr.String(), "stocached: interrupted after %d of %d samples; %d samples", &done,
+			&of, &whole); err != nil || done < whole || whole < 32 || whole%32 != 0 || done == samples {
 			t.Errorf("%q, %v", stderr.String(), err)
 		}
 		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
@@ -168,7 +178,8 @@ func TestPackInterrupted(t *testing.T) {
 func stopped(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(b[bytes.LastIndexByte(b, ')'):]), ") T ") {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
+			strings.Contains(string(b[bytes.LastIndexByte(b, ')'):]), ") T ") {
 			return
 		}
 	}

@@ -100,9 +100,11 @@ func TestPack(t *testing.T) {
 	var first map[string]string
 	for _, c := range []struct{ jobs, compress string }{{"1", "none"}, {"8", "none"}, {"64", "none"}, {"3", "zstd"}} {
 		out := filepath.Join(t.TempDir(), "out")
-		text := ok(t, args("pack", path, out, flags, smallBlocks, "-j", c.jobs, "--compress", c.compress, "--verify", "--json")...)
+		text := ok(t, args("pack", path, out, flags, smallBlocks, "-j", c.jobs, "--compress", c.compress,
+			"--verify", "--json")...)
 		got := decode[jsonObject](t, text)
-		wantFields(t, got, jsonObject{"path": out, "samples": 700, "kept_samples": 0, "bytes": 700 * recordBytes, "verified": true, "compression": c.compress, "largest_bytes": recordBytes})
+		wantFields(t, got, jsonObject{"path": out, "samples": 700, "kept_samples": 0, "bytes": 700 * recordBytes,
+			"verified": true, "compression": c.compress, "largest_bytes": recordBytes})
 		if got["blocks"].(float64) < 3 || got["files"].(float64) < 2 && c.compress == "none" || got["source"] == "" {
 			t.Error(text)
 		}
@@ -120,7 +122,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Ensure that small samples, which travel in batches, and large ones, which do not fit in a batch or a block, come out as they went in.
+// Ensure that small samples, which travel in batches, and large ones, which do not fit in a batch
+// or a block, come out as they went in.
 func TestPackSizes(t *testing.T) {
 	for _, c := range []struct{ samples, bytes int }{{100_000, 3}, {5, 3 << 20}, {1, 1}} {
 		data := make([]byte, c.samples*c.bytes)
@@ -131,14 +134,16 @@ func TestPackSizes(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ok(t, "pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", c.bytes), "--block-size", "1MiB", "--verify")
+		ok(t, "pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", c.bytes),
+			"--block-size", "1MiB", "--verify")
 		d, err := block.Open(t.Context(), out, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []byte
 		for b := range d.Blocks() {
-			if err := d.ReadBlock(t.Context(), b, func(_ int, sample []byte) error { got = append(got, sample...); return nil }); err != nil {
+			if err := d.ReadBlock(t.Context(), b,
+				func(_ int, sample []byte) error { got = append(got, sample...); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,8 +162,10 @@ func TestPackAgain(t *testing.T) {
 	ok(t, pack...)
 	before := tree(t, out)
 	contains(t, ok(t, pack...), "was whole already")
-	wantFields(t, decode[jsonObject](t, ok(t, append(pack, "--json", "--verify", "--resume")...)), jsonObject{"kept_samples": 100, "bytes": 0, "verified": true, "bytes_per_second": 0})
-	fails(t, exitExists, []string{"something else is in the way", "other data or otherwise"}, args("pack", path, out, flags)...)
+	wantFields(t, decode[jsonObject](t, ok(t, append(pack, "--json", "--verify", "--resume")...)),
+		jsonObject{"kept_samples": 100, "bytes": 0, "verified": true, "bytes_per_second": 0})
+	fails(t, exitExists, []string{"something else is in the way", "other data or otherwise"},
+		args("pack", path, out, flags)...)
 	fails(t, exitExists, []string{"something else is in the way"}, args("pack", path, out, flags, "--restart")...)
 	other, otherFlags := rawSource(t, 101)
 	fails(t, exitExists, []string{"other data or otherwise"}, args("pack", other, out, otherFlags, smallBlocks)...)
@@ -177,7 +184,8 @@ func TestPackAgain(t *testing.T) {
 	fails(t, exitCorrupt, []string{"sample 2", "CRC-32C"}, append(pack, "--verify")...)
 }
 
-// Ensure that a source that fails half-way ends a pack with the sample's name, that what was whole is kept, and that the same command goes on when it is well again.
+// Ensure that a source that fails half-way ends a pack with the sample's name, that what was whole
+// is kept, and that the same command goes on when it is well again.
 func TestPackOfABadSource(t *testing.T) {
 	path, flags := rawSource(t, 200)
 	good := filepath.Join(t.TempDir(), "good")
@@ -211,7 +219,8 @@ func mend(t *testing.T, path string, at int64, b byte) {
 	}
 }
 
-// Ensure that a full disk is told before the first sample where the sizes are known, and by the write where they are not, and that there is a way on.
+// Ensure that a full disk is told before the first sample where the sizes are known, and by the
+// write where they are not, and that there is a way on.
 func TestPackOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=128k"); err != nil {
@@ -230,8 +239,10 @@ func TestPackOnAFullDisk(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes), smallBlocks)
-	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "make room", "--compress zstd"}, pack...)
+	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes),
+		smallBlocks)
+	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "make room", "--compress zstd"},
+		pack...)
 	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
 		t.Error("something is left:", err)
 	}
@@ -293,11 +304,13 @@ func TestPackUsage(t *testing.T) {
 func TestPackBarAndHelp(t *testing.T) {
 	path, flags := rawSource(t, 100)
 	stderr, written := terminal(t)
-	if code := Run(args("pack", path, filepath.Join(t.TempDir(), "out"), flags, "--verify"), io.Discard, stderr); code != exitOK {
+	if code := Run(args("pack", path, filepath.Join(t.TempDir(), "out"), flags, "--verify"), io.Discard,
+		stderr); code != exitOK {
 		t.Fatal(code)
 	}
 	contains(t, written(), "pack", "verify", "100 %", "100 / 100", "iB/s")
-	for command, fields := range map[string][]string{"pack": fieldsOf(packColumns), "source info": slices.Concat(fieldsOf(infoColumns), fieldsOf(fieldColumns), fieldsOf(noteColumns)),
+	for command, fields := range map[string][]string{"pack": fieldsOf(packColumns),
+		"source info":   slices.Concat(fieldsOf(infoColumns), fieldsOf(fieldColumns), fieldsOf(noteColumns)),
 		"source verify": fieldsOf(readThroughColumns), "source cat": nil} {
 		text := ok(t, append(strings.Fields(command), "--help")...)
 		contains(t, text, "EXIT STATUS\n  0  done\n", "--json", "--kind")
@@ -319,12 +332,14 @@ func TestPace(t *testing.T) {
 	}
 	p.began.Add(-10e9) // 10 seconds ago
 	p.bytes.Store(10 << 20)
-	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" && speed != "1023.9 KiB/s" {
+	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" &&
+		speed != "1023.9 KiB/s" {
 		t.Error(left, speed)
 	}
 }
 
-// Ensure that samples come in order from readers that are slow at random, that the first error in that order is the one told, and that nobody is left behind.
+// Ensure that samples come in order from readers that are slow at random, that the first error in
+// that order is the one told, and that nobody is left behind.
 func TestInOrder(t *testing.T) {
 	path, flags := rawSource(t, 1000)
 	f := sourceFlags{kind: flags[1], set: flags[3:]}

@@ -58,7 +58,8 @@ would. Nothing is attached, read or changed. stocached health asks the server ho
 			if len(args) == 1 {
 				p.name = args[0]
 			}
-			ctx, cancel := context.WithTimeout(c.Context(), 2*f.timeout) // a net under the client's own timeout, whose message is better
+			// a net under the client's own timeout, whose message is better
+			ctx, cancel := context.WithTimeout(c.Context(), 2*f.timeout)
 			defer cancel()
 			began := time.Now()
 			if err := stocclient.Ping(ctx, p.name, f.options()); err != nil {
@@ -72,7 +73,8 @@ would. Nothing is attached, read or changed. stocached health asks the server ho
 			if p.name != "" {
 				what = p.name
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", what, p.sockets, 1000*float64(p.seconds))
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", what, p.sockets,
+				1000*float64(p.seconds))
 			return err
 		},
 	}

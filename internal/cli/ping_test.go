@@ -12,7 +12,8 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// Ensure that ping and health say in one line and by the exit status how a server is: serving, without the cache, stopped, dead.
+// Ensure that ping and health say in one line and by the exit status how a server is: serving,
+// without the cache, stopped, dead.
 func TestPingAndHealth(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	wantLine := func(begin string, args ...string) {
@@ -29,7 +30,8 @@ func TestPingAndHealth(t *testing.T) {
 		t.Error(got)
 	}
 	wantFields(t, decode[jsonObject](t, ok(t, d.args("ping", "--json")...)), jsonObject{"name": nil})
-	wantFields(t, decode[jsonObject](t, ok(t, d.args("health", "--json")...)), jsonObject{"sockets": d.sockets, "healthy": true, "ready": true, "problem": ""})
+	wantFields(t, decode[jsonObject](t, ok(t, d.args("health", "--json")...)),
+		jsonObject{"sockets": d.sockets, "healthy": true, "ready": true, "problem": ""})
 	t.Setenv(control.SocketsVariable, d.sockets)
 	ok(t, "ping", "pets")
 	ok(t, "health")
@@ -41,12 +43,14 @@ func TestPingAndHealth(t *testing.T) {
 	fails(t, exitUsage, []string{"stocached ping NAME asks for a cache"}, "health", "pets")
 	for _, command := range []string{"ping", "health"} {
 		fails(t, exitUsage, []string{"--timeout -1s is not above 0"}, command, "--timeout", "-1s")
-		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, command, "--sockets", "/nowhere")
+		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, command,
+			"--sockets", "/nowhere")
 	}
 	pause(t, d.process)
 	for _, command := range []string{"ping", "health"} {
 		began := time.Now()
-		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, command, "--timeout", "100ms")
+		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, command,
+			"--timeout", "100ms")
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%s took %v", command, took)
 		}
@@ -57,7 +61,8 @@ func TestPingAndHealth(t *testing.T) {
 	}
 }
 
-// Ensure that a server that answers and is not ready is told from one that does not answer, and that one that talks nonsense is no server.
+// Ensure that a server that answers and is not ready is told from one that does not answer, and
+// that one that talks nonsense is no server.
 func TestHealthOfABadServer(t *testing.T) {
 	dir := t.TempDir()
 	answer := func(socket, text string) {
@@ -81,7 +86,8 @@ func TestHealthOfABadServer(t *testing.T) {
 	if code != exitFailed {
 		t.Error("exit", code)
 	}
-	wantFields(t, decode[jsonObject](t, out), jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
+	wantFields(t, decode[jsonObject](t, out),
+		jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
 	contains(t, stderr, "stocached: the server on "+dir+": the server is beginning or ending\n")
 	answer(control.DataSocket, "HTTP/1.1 400 Bad Request\r\n\r\n")
 	fails(t, exitFailed, []string{"stocached: "}, "ping", "--sockets", dir)

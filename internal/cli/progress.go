@@ -26,7 +26,8 @@ func newProgress(w io.Writer, what string, total uint64, size bool) *progress {
 	return beginProgress(w, what, total, counters, decor.AverageETA(decor.ET_STYLE_GO))
 }
 
-// pace is a bar of samples with their bytes a second and the time that is left, both by what was done since begin: samples from an earlier run cost nothing.
+// pace is a bar of samples with their bytes a second and the time that is left, both by what was
+// done since begin: samples from an earlier run cost nothing.
 type pace struct {
 	*progress
 	bytes atomic.Uint64 // read so far
@@ -37,9 +38,10 @@ type pace struct {
 func newPace(w io.Writer, what string, samples uint64) *pace {
 	p := &pace{}
 	p.begin(0)
-	p.progress = beginProgress(w, what, samples, decor.CountersNoUnit("%d / %d"), decor.Any(func(s decor.Statistics) string {
-		return fmt.Sprintf("%v  %v", p.speed(), p.left(uint64(s.Current), uint64(s.Total)))
-	}))
+	p.progress = beginProgress(w, what, samples, decor.CountersNoUnit("%d / %d"),
+		decor.Any(func(s decor.Statistics) string {
+			return fmt.Sprintf("%v  %v", p.speed(), p.left(uint64(s.Current), uint64(s.Total)))
+		}))
 	return p
 }
 

@@ -47,7 +47,8 @@ func (r *reloader) status() string {
 	return status
 }
 
-// reload takes on what can change while the server runs, and says what cannot. A file that is not good changes nothing.
+// reload takes on what can change while the server runs, and says what cannot. A file that is not
+// good changes nothing.
 func (r *reloader) reload(ctx context.Context) error {
 	next, err := config.Load(r.path)
 	if err != nil {

@@ -26,7 +26,8 @@ var rmColumns = table.Columns[removal]{
 	table.Shown("removed", "removed", "whether it was", func(r removal) any { return r.removed }),
 	table.Shown("allocated_bytes", "memory", "what it took; freed now, or when the last process that has it ends",
 		func(r removal) any { return r.allocated }),
-	table.Shown("clients_live", "clients", "live clients: they keep it until they end", func(r removal) any { return r.clients }),
+	table.Shown("clients_live", "clients", "live clients: they keep it until they end",
+		func(r removal) any { return r.clients }),
 	table.InJSON("reason", "why it was not removed; on stderr for people", func(r removal) any { return r.reason }),
 }
 
@@ -42,7 +43,8 @@ one, whether or not the rest of them verifies. A cache without a name cannot be 
 			rmColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			`Each NAME is tried; the exit status is that of the first that failed.`,
 			exitStatus(exitNotFound, exitPermission)),
-		Args:              arguments(1, -1, "one or more names of caches; stocached ls shows them, stocached gc removes what nobody uses"),
+		Args: arguments(1, -1,
+			"one or more names of caches; stocached ls shows them, stocached gc removes what nobody uses"),
 		ValidArgsFunction: dir.complete(0, false),
 		RunE: func(c *cobra.Command, args []string) error {
 			var first error
@@ -75,14 +77,16 @@ func (d *dirFlag) remove(name string) (removal, error) {
 		return r, err
 	}
 	if strings.HasPrefix(name, memfdName) || strings.HasPrefix(name, "/proc/") {
-		return fail(fmt.Errorf("%w: %s has no name to remove; it goes with the last process that has it (stocached ls shows them)", shm.ErrInvalid, name))
+		return fail(fmt.Errorf("%w: %s has no name to remove; it goes with the last process that has it (stocached "+
+			"ls shows them)", shm.ErrInvalid, name))
 	}
 	path, err := d.path(name)
 	if err != nil {
 		return fail(err)
 	}
 	r.path = path
-	// What is lost with it, as far as it can be told: a segment that does not verify is removed all the same.
+	// What is lost with it, as far as it can be told: a segment that does not verify is removed all
+	// the same.
 	if s, err := shm.Open(path, shm.OpenOptions{ReadOnly: true}); err == nil {
 		r.path, r.allocated = s.Path(), allocated(s)
 		if p, err := s.ProbeLocks(); err == nil {

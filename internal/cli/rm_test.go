@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that rm removes caches by name and by path, tries each, and ends in the code of the first that failed.
+// Ensure that rm removes caches by name and by path, tries each, and ends in the code of the first
+// that failed.
 func TestRm(t *testing.T) {
 	dir := tmpfs(t)
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -16,7 +17,8 @@ func TestRm(t *testing.T) {
 	}
 	contains(t, ok(t, "rm", "a", "--dir", dir), "a     yes      4.0 MiB  0")
 	rows := decode[[]jsonObject](t, ok(t, "rm", filepath.Join(dir, "b"), "--json"))
-	wantFields(t, rows[0], jsonObject{"path": filepath.Join(dir, "b"), "removed": true, "clients_live": 0, "reason": ""})
+	wantFields(t, rows[0], jsonObject{"path": filepath.Join(dir, "b"), "removed": true, "clients_live": 0,
+		"reason": ""})
 	code, out, stderr := cli(t, "rm", "nothing", "c", "..", "--dir", dir, "--json")
 	if code != exitNotFound {
 		t.Error(code)
@@ -37,7 +39,8 @@ func TestRm(t *testing.T) {
 func TestRmInUse(t *testing.T) {
 	dir, path := newCache(t, small())
 	c := newClient(t, path)
-	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", "test", "--dir", dir, "--json"))[0], jsonObject{"removed": true, "clients_live": 1})
+	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", "test", "--dir", dir, "--json"))[0],
+		jsonObject{"removed": true, "clients_live": 1})
 	store(t, c, 1)
 	if _, hit, err := c.View(1); !hit || err != nil {
 		t.Error(hit, err)
@@ -63,5 +66,6 @@ func TestRmForeign(t *testing.T) {
 	if _, err := shm.Open(path, shm.OpenOptions{}); exitCode(err) != exitCorrupt {
 		t.Fatal(err)
 	}
-	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", path, "--json"))[0], jsonObject{"removed": true, "clients_live": nil})
+	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", path, "--json"))[0],
+		jsonObject{"removed": true, "clients_live": nil})
 }

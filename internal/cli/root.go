@@ -1,8 +1,10 @@
-// Package cli has the commands of stocached: one file and one test a command, each made by a function such as newLs.
+// Package cli has the commands of stocached: one file and one test a command, each made by a
+// function such as newLs.
 //
-// Run (root.go) executes a command line. Flags that several commands share are in *_flag.go files and flags.go, exit codes in exit.go, and what commands print in package table.
-// A command that looks at a cache opens it read-only, and does not become its client.
-// The tests start real servers and clients as processes: served_*_test.go. Nothing imports this package but cmd/stocached.
+// Run (root.go) executes a command line. Flags that several commands share are in *_flag.go files
+// and flags.go, exit codes in exit.go, and what commands print in package table. A command that
+// looks at a cache opens it read-only, and does not become its client. The tests start real servers
+// and clients as processes: served_*_test.go. Nothing imports this package but cmd/stocached.
 package cli
 
 import (
@@ -18,7 +20,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Run is the whole program but for the process: it executes one command line and returns the exit code.
+// Run is the whole program but for the process: it executes one command line and returns the exit
+// code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -45,7 +48,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// complain writes a message for people. Its text, such as the name of another user's file, cannot control a terminal.
+// complain writes a message for people. Its text, such as the name of another user's file, cannot
+// control a terminal.
 func complain(stderr io.Writer, about any) {
 	fmt.Fprintf(stderr, "stocached: %s\n", control.Printable(fmt.Sprint(about), '\n', '\t'))
 }
@@ -63,7 +67,9 @@ func guardAll(c *cobra.Command, started *bool) {
 	}
 }
 
-// guard turns a fault in mapped memory into an error. When another process truncates a mapped file, its pages vanish, and a command must survive that. The setting is the goroutine's, so work MUST NOT look at caches from others.
+// guard turns a fault in mapped memory into an error. When another process truncates a mapped file,
+// its pages vanish, and a command must survive that. The setting is the goroutine's, so work MUST
+// NOT look at caches from others.
 func guard(work func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -73,7 +79,8 @@ func guard(work func() error) (err error) {
 			error
 			Addr() uintptr
 		}:
-			err = fmt.Errorf("%w: %v: it was truncated while it was looked at; remove it and create it anew", shm.ErrFormat, p)
+			err = fmt.Errorf("%w: %v: it was truncated while it was looked at; remove it and create it anew",
+				shm.ErrFormat, p)
 		default:
 			panic(p)
 		}
@@ -102,11 +109,13 @@ one object or one array, numbers as bytes and seconds, unknown values as null. N
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newTrace(), newMan(), newVersion())
+	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(),
+		newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newTrace(), newMan(), newVersion())
 	return root
 }
 
-// addCompletion adds cobra's command that prints scripts for shells to where the output of root goes by now, and has it refuse shells that it does not know, which cobra does not.
+// addCompletion adds cobra's command that prints scripts for shells to where the output of root
+// goes by now, and has it refuse shells that it does not know, which cobra does not.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	c, _, err := root.Find([]string{"completion"})

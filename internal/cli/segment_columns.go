@@ -45,7 +45,8 @@ func unlinkOf(h *shm.Header) string {
 }
 
 // clientKinds are the kinds of clients, by number.
-var clientKinds = map[uint32]string{shm.KindGo: "go", shm.KindC: "c", shm.KindPython: "python", shm.KindServer: "server"}
+var clientKinds = map[uint32]string{shm.KindGo: "go", shm.KindC: "c", shm.KindPython: "python",
+	shm.KindServer: "server"}
 
 // pidNamespace returns the inode of this process's pid namespace; 0 unknown.
 var pidNamespace = sync.OnceValue(func() uint64 {

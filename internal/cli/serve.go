@@ -113,13 +113,16 @@ caches fit together, and starts nothing.`,
 }
 
 var settingColumns = table.Columns[config.Setting]{
-	table.Shown("key", "key", "of the configuration; lists are in the file", func(s config.Setting) any { return s.Key }),
+	table.Shown("key", "key", "of the configuration; lists are in the file",
+		func(s config.Setting) any { return s.Key }),
 	table.Shown("value", "value", "that is in force", func(s config.Setting) any { return s.Value }),
-	table.Shown("from", "from", "default, file, or the environment variable that says so", func(s config.Setting) any { return s.From }),
+	table.Shown("from", "from", "default, file, or the environment variable that says so",
+		func(s config.Setting) any { return s.From }),
 }
 
 func newConfig() *cobra.Command {
-	root := &cobra.Command{Use: "config", Short: "Look at the configuration of a server", Args: arguments(0, 0, "print first"), ValidArgsFunction: cobra.NoFileCompletions,
+	root := &cobra.Command{Use: "config", Short: "Look at the configuration of a server",
+		Args: arguments(0, 0, "print first"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error { return usage("config needs print") }}
 	f, asJSON := configFlag{}, false
 	show := &cobra.Command{

@@ -23,7 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stay is "stay SOCKETS FROM TO": a client that fetches these samples each time that it is told to, checks them, and says "ready" then, until its standard input ends.
+// stay is "stay SOCKETS FROM TO": a client that fetches these samples each time that it is told to,
+// checks them, and says "ready" then, until its standard input ends.
 func stay(args []string) error {
 	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0], Label: "stay"})
 	if err != nil {
@@ -50,7 +51,8 @@ func stay(args []string) error {
 	return nil
 }
 
-// knock is "knock SOCKETS": who tries both sockets of a server, says what each did, and whether the cache itself lets it in.
+// knock is "knock SOCKETS": who tries both sockets of a server, says what each did, and whether the
+// cache itself lets it in.
 func knock(args []string) error {
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
 		socket, err := net.Dial("unix", filepath.Join(args[0], name))
@@ -62,7 +64,8 @@ func knock(args []string) error {
 		if err := socket.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprint(socket, "GET /v1/caches HTTP/1.1\r\nHost: stocached\r\n\r\n"); err != nil && !errors.Is(err, unix.EPIPE) {
+		if _, err := fmt.Fprint(socket, "GET /v1/caches HTTP/1.1\r\nHost: stocached\r\n\r\n"); err != nil &&
+			!errors.Is(err, unix.EPIPE) {
 			return err
 		}
 		answer, err := io.ReadAll(socket)
@@ -84,8 +87,9 @@ func stranger(mode string, args ...string) (string, error) {
 // strangerID is a user that is not us: nobody.
 const strangerID = 65534
 
-// Ensure that another user gets nothing: not at the folder of the sockets, and where modes would let it in, not past the server, which knows by the credentials of the peer, tells
-// it on the data socket, logs it, and goes on with everybody else.
+// Ensure that another user gets nothing: not at the folder of the sockets, and where modes would
+// let it in, not past the server, which knows by the credentials of the peer, tells it on the data
+// socket, logs it, and goes on with everybody else.
 func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		privileged(t, "be somebody else", errors.New("not root"))
@@ -113,16 +117,19 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		want := control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id 0, and you are %d", strangerID))
+		want := control.AppendError(nil, 0, control.CodeDenied,
+			fmt.Sprintf("this server belongs to user id 0, and you are %d", strangerID))
 		data, admin, ok := strings.Cut(out, "\n")
 		if !ok || !strings.HasPrefix(data, fmt.Sprintf("%s: %q ", control.DataSocket, want)) {
 			t.Errorf("the data socket: %s; want %q", data, want)
 		}
-		if admin != fmt.Sprintf("%s: %q <nil>\n", control.AdminSocket, "") && !strings.Contains(admin, "reset by peer") {
+		if admin != fmt.Sprintf("%s: %q <nil>\n", control.AdminSocket, "") &&
+			!strings.Contains(admin, "reset by peer") {
 			t.Errorf("the admin socket: %s", admin)
 		}
 	}
-	contains(t, s.said(), "a client of another user was turned away", "an operator of another user was turned away", fmt.Sprintf("uid=%d", strangerID))
+	contains(t, s.said(), "a client of another user was turned away", "an operator of another user was turned away",
+		fmt.Sprintf("uid=%d", strangerID))
 	wantFetch(t, c, first(100))
 	if got := s.answers("/healthz"); got != "ok\n" {
 		t.Errorf("healthz: %q", got)
@@ -147,7 +154,8 @@ func (s *served) descriptors() int {
 // descriptorOf asks the server for a cache as a client does, and returns the descriptor that came.
 func (s *served) descriptorOf(name string) int {
 	s.t.Helper()
-	socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(s.sockets, control.DataSocket), Net: "unix"})
+	socket, err := net.DialUnix("unix", nil,
+		&net.UnixAddr{Name: filepath.Join(s.sockets, control.DataSocket), Net: "unix"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -178,8 +186,9 @@ func (s *served) descriptorOf(name string) int {
 	}
 }
 
-// Ensure that the death of a server frees all that is a server's, whatever its clients do with the descriptors that they got from it: those who share one have numbers of their own,
-// the next server has the cache at once, and all go on with that one.
+// Ensure that the death of a server frees all that is a server's, whatever its clients do with the
+// descriptors that they got from it: those who share one have numbers of their own, the next server
+// has the cache at once, and all go on with that one.
 func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	const n = 100
 	s := newServed(t, n, "all")
@@ -275,7 +284,8 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(second.path, bytes.ReplaceAll(text, []byte(s.sockets), []byte(s.sockets+"2")), 0o600); err != nil {
+	if err := os.WriteFile(second.path, bytes.ReplaceAll(text, []byte(s.sockets), []byte(s.sockets+"2")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	serving := make(chan bool, 2)
@@ -292,7 +302,8 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	contains(t, s.said(), "another server fills this cache")
 }
 
-// Ensure that the numbers of a cache are had from the segment alone: the same with the server, while it is stopped, and when it is dead, and those that the server itself gives.
+// Ensure that the numbers of a cache are had from the segment alone: the same with the server,
+// while it is stopped, and when it is dead, and those that the server itself gives.
 func TestStatsWithoutTheServer(t *testing.T) {
 	const n = 100
 	s := newServed(t, n, "all")
@@ -308,7 +319,8 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		}
 		done := make(chan printed, 1)
 		go func() {
-			done <- printed{decode[jsonObject](t, ok(t, "stats", path, "--json")), ok(t, "inspect", path), ok(t, "ls", "--dir", s.segments, "--json")}
+			done <- printed{decode[jsonObject](t, ok(t, "stats", path, "--json")), ok(t, "inspect", path),
+				ok(t, "ls", "--dir", s.segments, "--json")}
 		}()
 		select {
 		case p := <-done:
@@ -319,11 +331,13 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		}
 	}
 	with, _, listed := look()
-	wantFields(t, with, jsonObject{"samples": n, "slots": n, "ready": 70, "stored": 70, "hits": 30, "misses": 70, "clients_live": 2, "clients_dead": 0,
+	wantFields(t, with, jsonObject{"samples": n, "slots": n, "ready": 70, "stored": 70, "hits": 30, "misses": 70,
+		"clients_live": 2, "clients_dead": 0,
 		"ready_bytes": 70 * servedBytes, "stored_bytes": 70 * servedBytes})
 	said := decode[jsonObject](t, s.answers("/v1/caches/pets"))
 	for field, value := range said["stats"].(jsonObject) {
-		if have := with[field]; fmt.Sprint(have) != fmt.Sprint(value) && !strings.HasPrefix(field, "arena_") { // of which this cache has none
+		// of which this cache has none
+		if have := with[field]; fmt.Sprint(have) != fmt.Sprint(value) && !strings.HasPrefix(field, "arena_") {
 			t.Errorf("%s: the segment holds %v, the server says %v", field, have, value)
 		}
 	}
@@ -331,7 +345,8 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		t.Helper()
 		now, _, ls := look()
 		for field, value := range with {
-			if strings.HasPrefix(field, "clients_") && len(but) > 0 || field == "server" { // which says whether one answers
+			// which says whether one answers
+			if strings.HasPrefix(field, "clients_") && len(but) > 0 || field == "server" {
 				continue
 			}
 			if fmt.Sprint(now[field]) != fmt.Sprint(value) {

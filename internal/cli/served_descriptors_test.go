@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leave lets the server have room for so many more descriptors, and returns what it could have before.
+// leave lets the server have room for so many more descriptors, and returns what it could have
+// before.
 func (s *served) leave(room int) (before unix.Rlimit) {
 	s.t.Helper()
 	limit := 0
@@ -32,14 +33,16 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limit), Max: before.Max}, nil); err != nil {
+	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE,
+		&unix.Rlimit{Cur: uint64(limit), Max: before.Max}, nil); err != nil {
 		s.t.Fatal(err)
 	}
 	return before
 }
 
-// Ensure that a server whose table of descriptors is full goes on for those who are connected, says what it could not open, tells its operator once and not ten times a second,
-// costs nothing meanwhile, and is well again when there is room.
+// Ensure that a server whose table of descriptors is full goes on for those who are connected, says
+// what it could not open, tells its operator once and not ten times a second, costs nothing
+// meanwhile, and is well again when there is room.
 func TestServerOutOfDescriptors(t *testing.T) {
 	const n = 60
 	s := configureServed(t, "source: {kind: dir, path: records, descriptors: 0}")
@@ -52,14 +55,18 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	// Files.
 	wrong := s.failures(c, first(25)) // the first 20 are hits
 	for i := range 25 {
-		if f, failed := wrong[i]; failed != (i >= 20) || failed && (f.Code != control.CodeRead || !strings.Contains(f.Text, "too many open files") || !strings.Contains(f.Text, s.file(i))) {
+		if f, failed := wrong[i]; failed != (i >= 20) || failed &&
+			(f.Code != control.CodeRead || !strings.Contains(f.Text, "too many open files") ||
+				!strings.Contains(f.Text, s.file(i))) {
 			t.Errorf("sample %d: %+v", i, f)
 		}
 	}
 	// Clients and operators who come.
 	began := time.Now()
-	_, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 700 * time.Millisecond})
-	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "did not answer within 700ms") || time.Since(began) > 10*time.Second {
+	_, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 700 * time.Millisecond})
+	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "did not answer within 700ms") ||
+		time.Since(began) > 10*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	operator, err := net.Dial("unix", filepath.Join(s.sockets, control.AdminSocket))
@@ -73,7 +80,8 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	for _, socket := range []string{control.DataSocket, control.AdminSocket} {
 		lines := 0
 		for line := range strings.Lines(log) {
-			if strings.Contains(line, "no connection can be accepted") && strings.Contains(line, socket) && strings.Contains(line, "too many open files") && strings.Contains(line, "ulimit -n") {
+			if strings.Contains(line, "no connection can be accepted") && strings.Contains(line, socket) &&
+				strings.Contains(line, "too many open files") && strings.Contains(line, "ulimit -n") {
 				lines++
 			}
 		}
@@ -100,7 +108,8 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		}
 		sockets := 0
 		for _, d := range descriptors {
-			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.process.Process.Pid, d.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.process.Process.Pid, d.Name())); err == nil &&
+				strings.HasPrefix(to, "socket:") {
 				sockets++
 			}
 		}
@@ -113,7 +122,9 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	}
 	s.leave(1)
 	var remote *stocclient.RemoteError
-	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets}); !errors.As(err, &remote) || remote.Code != control.CodeInternal ||
+	if _, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: s.sockets}); !errors.As(err, &remote) ||
+		remote.Code != control.CodeInternal ||
 		!strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("a client that could connect and not attach: %v", err)
 	}

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privileged ends a test that needs rights of its own. Nobody should overlook that: with STOCACHED_TEST_ALL=1 it fails, and `go test -v` lists it.
+// privileged ends a test that needs rights of its own. Nobody should overlook that: with
+// STOCACHED_TEST_ALL=1 it fails, and `go test -v` lists it.
 func privileged(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil {
@@ -44,8 +45,9 @@ func fillUp(t *testing.T, dir string) (path string) {
 	return path
 }
 
-// Ensure that a server whose tmpfs others have filled hands samples on and stores nothing, dies of nothing, is adopted warm there, says so where a cache cannot be made, with the
-// numbers and leaving nothing behind, and stores again when there is room.
+// Ensure that a server whose tmpfs others have filled hands samples on and stores nothing, dies of
+// nothing, is adopted warm there, says so where a cache cannot be made, with the numbers and
+// leaving nothing behind, and stores again when there is room.
 func TestServerOnAFullTmpfs(t *testing.T) {
 	const n, size, filled = 60, 100 << 10, 20
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", size))

@@ -25,7 +25,8 @@ import (
 
 func init() { servedChildren["impostor"] = impostor }
 
-// impostor is "impostor DIR": it listens on both sockets in a folder, answers well, and at the end says how many bytes it got from clients.
+// impostor is "impostor DIR": it listens on both sockets in a folder, answers well, and at the end
+// says how many bytes it got from clients.
 func impostor(args []string) error {
 	var got atomic.Int64
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
@@ -44,7 +45,8 @@ func impostor(args []string) error {
 					if name == control.AdminSocket {
 						fmt.Fprint(c, "HTTP/1.0 200 OK\r\n\r\n"+`[{"name": "leaked"}]`)
 					} else {
-						c.Write(control.AppendWelcome(nil, 1, control.WelcomeBody{Version: control.Version, MaxIndices: 9}))
+						c.Write(control.AppendWelcome(nil, 1,
+							control.WelcomeBody{Version: control.Version, MaxIndices: 9}))
 					}
 					c.Close()
 				}()
@@ -59,7 +61,8 @@ func impostor(args []string) error {
 	return nil
 }
 
-// startImpostor starts an impostor of another user in a folder. end ends it, and returns how many bytes clients sent it.
+// startImpostor starts an impostor of another user in a folder. end ends it, and returns how many
+// bytes clients sent it.
 func startImpostor(t *testing.T, dir string) (end func() int) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", dir)
@@ -95,7 +98,8 @@ func startImpostor(t *testing.T, dir string) (end func() int) {
 // asked are the commands that look for a server.
 var asked = [][]string{{"ping"}, {"ping", "secret-name"}, {"health"}, {"warm", "secret-name"}}
 
-// Ensure that nothing is sent to a server of another user, and that it is named: whoever owns the folder, whoever listens, and however the folder was found.
+// Ensure that nothing is sent to a server of another user, and that it is named: whoever owns the
+// folder, whoever listens, and however the folder was found.
 func TestNothingIsSentToAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		privileged(t, "be somebody else", errors.New("not root"))
@@ -150,7 +154,9 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 			if out := ok(t, "__complete", "ping", ""); strings.Contains(out, "leaked") {
 				t.Errorf("completed: %q", out)
 			}
-			if _, err := stocclient.Dial(context.Background(), "secret-name", stocclient.DialOptions{}); !errors.Is(err, stocclient.ErrPermission) || errors.Is(err, stocclient.ErrNoServer) {
+			if _, err := stocclient.Dial(context.Background(), "secret-name",
+				stocclient.DialOptions{}); !errors.Is(err, stocclient.ErrPermission) ||
+				errors.Is(err, stocclient.ErrNoServer) {
 				t.Error(err)
 			}
 			if n := end(); n != 0 {
@@ -160,7 +166,8 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 	}
 }
 
-// Ensure that operators reach a server of another user where an administrator has given that user the folder of the sockets, and where they name it.
+// Ensure that operators reach a server of another user where an administrator has given that user
+// the folder of the sockets, and where they name it.
 func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		privileged(t, "be somebody else", errors.New("not root"))
@@ -240,7 +247,8 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 		t.Helper()
 		var out bytes.Buffer
 		Run(args, &out, &out)
-		if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && control.Unprintable(r) }); at >= 0 {
+		if at := strings.IndexFunc(out.String(),
+			func(r rune) bool { return r != '\n' && control.Unprintable(r) }); at >= 0 {
 			t.Errorf("%q printed %q", args, out.String())
 		}
 		return out.String()

@@ -51,7 +51,8 @@ func (s *served) raw() net.Conn {
 
 // greeting is what a client of the cache says first.
 func greeting() []byte {
-	frames := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "hostile"})
+	frames := control.AppendHello(nil, 1,
+		control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "hostile"})
 	return control.AppendAttach(frames, 2, "pets")
 }
 
@@ -88,13 +89,15 @@ var hostilities = map[string]hostile{
 		}
 	}, 16 * mebibyte, 300},
 	"frames that announce much and bring nothing": {func(s *served) {
-		announced := control.AppendHeader(greeting(), control.Header{Length: control.MaxClientBody, Type: control.Fetch, Request: 3})
+		announced := control.AppendHeader(greeting(),
+			control.Header{Length: control.MaxClientBody, Type: control.Fetch, Request: 3})
 		for range 300 {
 			write(s, s.raw(), announced)
 		}
 	}, 32 * mebibyte, 600}, // each has got a descriptor of the cache, which is still in its socket
 	"frames that announce more than there may be": {func(s *served) {
-		announced := control.AppendHeader(greeting(), control.Header{Length: 1<<32 - 1, Type: control.Fetch, Request: 3})
+		announced := control.AppendHeader(greeting(),
+			control.Header{Length: 1<<32 - 1, Type: control.Fetch, Request: 3})
 		for range 300 {
 			write(s, s.raw(), announced)
 		}
@@ -126,7 +129,8 @@ var hostilities = map[string]hostile{
 	}, 48 * mebibyte, 2},
 	"asking for the same all the time, and taking no answer": {func(s *served) {
 		s.flood(func(frames []byte, id uint64) []byte {
-			return control.AppendFetch(frames, control.Prefetch, id, control.FetchBody{Cache: 0, Indices: []int64{0, 1, 2}})
+			return control.AppendFetch(frames, control.Prefetch, id,
+				control.FetchBody{Cache: 0, Indices: []int64{0, 1, 2}})
 		})
 	}, 24 * mebibyte, 2},
 	"asking for many large samples, and taking none": {func(s *served) {
@@ -135,7 +139,8 @@ var hostilities = map[string]hostile{
 			indices[k] = int64(k)
 		}
 		for range 2 {
-			write(s, s.raw(), control.AppendFetch(greeting(), control.Fetch, 3, control.FetchBody{Cache: 0, Indices: indices}))
+			write(s, s.raw(), control.AppendFetch(greeting(), control.Fetch, 3,
+				control.FetchBody{Cache: 0, Indices: indices}))
 		}
 	}, 2*control.MaxWaitingSend + 48*mebibyte, 4},
 }
@@ -143,7 +148,8 @@ var hostilities = map[string]hostile{
 // write writes to a server that may have had enough.
 func write(s *served, socket net.Conn, frames []byte) {
 	s.t.Helper()
-	if _, err := socket.Write(frames); err != nil && !strings.Contains(err.Error(), "broken pipe") && !strings.Contains(err.Error(), "reset by peer") {
+	if _, err := socket.Write(frames); err != nil && !strings.Contains(err.Error(), "broken pipe") &&
+		!strings.Contains(err.Error(), "reset by peer") {
 		s.t.Fatal(err)
 	}
 }
@@ -169,12 +175,16 @@ func (s *served) flood(add func(frames []byte, id uint64) []byte) {
 	s.t.Error("the server takes requests without end from somebody who takes no answers")
 }
 
-// Ensure that whatever clients do costs a server a bounded amount of memory and descriptors, which it gives back, and hinders nobody else.
+// Ensure that whatever clients do costs a server a bounded amount of memory and descriptors, which
+// it gives back, and hinders nobody else.
 func TestServerOfHostileClients(t *testing.T) {
 	for name, h := range hostilities {
 		t.Run(name, func(t *testing.T) {
-			s := configureServed(t, fmt.Sprintf("size: 24MiB, source: {kind: raw, path: records, sample_bytes: %d}", hugeBytes))
-			if err := errors.Join(os.WriteFile(s.records, nil, 0o600), os.Truncate(s.records, 300*hugeBytes)); err != nil { // holes
+			s := configureServed(t, fmt.Sprintf("size: 24MiB, source: {kind: raw, path: records, sample_bytes: %d}",
+				hugeBytes))
+			// holes
+			if err := errors.Join(os.WriteFile(s.records, nil, 0o600),
+				os.Truncate(s.records, 300*hugeBytes)); err != nil {
 				t.Fatal(err)
 			}
 			s.start()
@@ -234,20 +244,25 @@ func TestServerOfHostileClients(t *testing.T) {
 	}
 }
 
-// Ensure that many clients which take nothing cost a server together no more than limits.clients, however much each of them asks for, and that others are served meanwhile.
+// Ensure that many clients which take nothing cost a server together no more than limits.clients,
+// however much each of them asks for, and that others are served meanwhile.
 func TestSumOfClientsThatNeverRead(t *testing.T) {
 	const clients, limit = 60, 64 * mebibyte
 	for name, n := range map[string]int{"large samples": 300, "many indices": control.MaxIndices / 2} {
 		t.Run(name, func(t *testing.T) {
-			s := configureServed(t, fmt.Sprintf("size: 24MiB, parallel: 2, source: {kind: raw, path: records, sample_bytes: %d, limits: {bytes_per_second: 2GiB}}", hugeBytes))
+			s := configureServed(t, fmt.Sprintf("size: 24MiB, parallel: 2, source: {kind: raw, path: records, "+
+				"sample_bytes: %d, limits: {bytes_per_second: 2GiB}}", hugeBytes))
 			config, err := os.ReadFile(s.path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(s.path, append(config, fmt.Sprintf("limits: {clients: %d}\n", limit)...), 0o600); err != nil {
+			if err := os.WriteFile(s.path, append(config, fmt.Sprintf("limits: {clients: %d}\n", limit)...),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(os.WriteFile(s.records, nil, 0o600), os.Truncate(s.records, int64(n)*hugeBytes)); err != nil { // holes
+			// holes
+			if err := errors.Join(os.WriteFile(s.records, nil, 0o600),
+				os.Truncate(s.records, int64(n)*hugeBytes)); err != nil {
 				t.Fatal(err)
 			}
 			s.start()
@@ -269,7 +284,8 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 				waiting = max(waiting, s.metric("stocached_client_bytes", `kind="waiting"`))
 				requests = max(requests, s.metric("stocached_client_bytes", `kind="requests"`))
 			}
-			for deadline := time.Now().Add(20 * time.Second); max(waiting, requests) < 0.5*limit/2 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(20 * time.Second); max(waiting, requests) < 0.5*limit/2 &&
+				time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 				look()
 			}
 			for range 20 { // of somebody else, who takes what it asks for
@@ -280,13 +296,16 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 				cancel()
 				look()
 			}
-			if most := s.ownMemory() - before; most > limit+limit/2+24*mebibyte { // the collector of garbage needs some, too
+			// the collector of garbage needs some, too
+			if most := s.ownMemory() - before; most > limit+limit/2+24*mebibyte {
 				t.Errorf("%d clients cost %d MiB", clients, most>>20)
 			}
-			if limits := s.metric("stocached_client_bytes_limit", `kind="waiting"`); limits != limit/2 || waiting > limit/2 || requests > limit/2 || max(waiting, requests) < 0.5*limit/2 {
+			if limits := s.metric("stocached_client_bytes_limit", `kind="waiting"`); limits != limit/2 ||
+				waiting > limit/2 || requests > limit/2 || max(waiting, requests) < 0.5*limit/2 {
 				t.Errorf("%.0f bytes wait, %.0f are of requests, at most %.0f may", waiting, requests, limits)
 			}
-			t.Logf("%.1f MiB wait, %.1f MiB of requests, %d MiB of memory", waiting/mebibyte, requests/mebibyte, (s.ownMemory()-before)>>20)
+			t.Logf("%.1f MiB wait, %.1f MiB of requests, %d MiB of memory", waiting/mebibyte, requests/mebibyte,
+				(s.ownMemory()-before)>>20)
 		})
 	}
 }

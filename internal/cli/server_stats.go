@@ -30,16 +30,42 @@ type serverStats struct {
 
 // serverColumns follow statsColumns when a server has the cache.
 var serverColumns = table.Columns[*stats]{
-	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }),
-	table.Listed("connected", "connected", "clients that could ask it for samples now", fromServer(func(f *serverStats) any { return table.Count(f.Connected) })),
-	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet", fromServer(func(f *serverStats) any { return table.Count(f.Queued) })),
-	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up, and have not come back", fromServer(func(f *serverStats) any { return table.Count(f.Stuck) })),
-	table.Shown("source_reads", "source reads", "samples that it read from the source, since it began", fromServer(func(f *serverStats) any { return table.Count(f.Reads) })),
-	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any { return table.Bytes(f.ReadBytes) })),
-	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind", fromServer(func(f *serverStats) any { return f.Errors })),
-	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored", fromServer(func(f *serverStats) any { return f.Mean })),
-	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram", fromServer(func(f *serverStats) any { return f.P99 })),
-	table.Listed("adopted", "adopted", "the cache was warm when the server began", fromServer(func(f *serverStats) any { return f.Adopted })),
+	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache",
+		func(s *stats) any { return s.answered() }),
+	table.Listed("connected", "connected", "clients that could ask it for samples now",
+		fromServer(func(f *serverStats) any {
+			return table.Count(f.Connected)
+		})),
+	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet",
+		fromServer(func(f *serverStats) any {
+			return table.Count(f.Queued)
+		})),
+	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up, and have not come back",
+		fromServer(func(f *serverStats) any {
+			return table.Count(f.Stuck)
+		})),
+	table.Shown("source_reads", "source reads", "samples that it read from the source, since it began",
+		fromServer(func(f *serverStats) any {
+			return table.Count(f.Reads)
+		})),
+	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
+		return table.Bytes(f.ReadBytes)
+	})),
+	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
+		fromServer(func(f *serverStats) any {
+			return f.Errors
+		})),
+	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
+		fromServer(func(f *serverStats) any {
+			return f.Mean
+		})),
+	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
+		fromServer(func(f *serverStats) any {
+			return f.P99
+		})),
+	table.Listed("adopted", "adopted", "the cache was warm when the server began", fromServer(func(f *serverStats) any {
+		return f.Adopted
+	})),
 }
 
 func fromServer(value func(*serverStats) any) func(*stats) any {
@@ -73,8 +99,9 @@ func (s *stats) columns() table.Columns[*stats] {
 	return statsColumns
 }
 
-// Stats must not wait for a server, since the segment has its own counters. serverDeadline is how long stats waits for a server after it has read the segment.
-// serverRest is how long stats asks no more after a server has not answered.
+// Stats must not wait for a server, since the segment has its own counters. serverDeadline is how
+// long stats waits for a server after it has read the segment. serverRest is how long stats asks no
+// more after a server has not answered.
 const (
 	serverDeadline = 200 * time.Millisecond
 	serverRest     = 5 * time.Second
@@ -105,14 +132,16 @@ func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 			err = stocclient.ErrNoServer
 		}
 		if errors.Is(err, stocclient.ErrNoServer) {
-			err = fmt.Errorf("one has the cache, but none answers on %s: it is stopped or overloaded, or its sockets are elsewhere (--sockets)", a.sockets.path())
+			err = fmt.Errorf("one has the cache, but none answers on %s: it is stopped or overloaded, or its "+
+				"sockets are elsewhere (--sockets)", a.sockets.path())
 		}
 		switch {
 		case err != nil:
 			a.silent, a.until = err, time.Now().Add(serverRest)
 			return nil, err
 		case f.UUID != uuid:
-			return nil, fmt.Errorf("the one on %s has another cache of that name; --sockets says where this one's is", a.sockets.path())
+			return nil, fmt.Errorf("the one on %s has another cache of that name; --sockets says where this one's is",
+				a.sockets.path())
 		}
 		return &f, nil
 	}

@@ -83,7 +83,8 @@ func (b *lockedBuffer) String() string {
 // wantLog waits for a text in the log.
 func (b *lockedBuffer) wantLog(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.String(), text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.String(),
+		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %q in\n%s", text, b.String())
 		}
@@ -115,7 +116,8 @@ func managed(t *testing.T, cmd *exec.Cmd) (p *exec.Cmd, log *lockedBuffer, end f
 	return cmd, log, end
 }
 
-// Ensure that a service manager hears when a server is ready, reloads and ends, and that it is well while it answers and not while it does not.
+// Ensure that a service manager hears when a server is ready, reloads and ends, and that it is well
+// while it answers and not while it does not.
 func TestNotifies(t *testing.T) {
 	path, _, sockets := configure(t)
 	n := newNotes(t)
@@ -135,7 +137,8 @@ func TestNotifies(t *testing.T) {
 	}
 	n.want(t, "READY=1")
 
-	// It is not well while nobody gets an answer, though the process lives: its socket is another's, who says nothing.
+	// It is not well while nobody gets an answer, though the process lives: its socket is
+	// another's, who says nothing.
 	data := filepath.Join(sockets, control.DataSocket)
 	if err := os.Rename(data, data+".away"); err != nil {
 		t.Fatal(err)
@@ -161,7 +164,8 @@ func TestNotifies(t *testing.T) {
 
 // Ensure that without a service manager, or with one that does not listen, a server serves as well.
 func TestWithoutAManager(t *testing.T) {
-	for _, environment := range [][]string{{"NOTIFY_SOCKET=/nowhere/notify"}, {"NOTIFY_SOCKET=/nowhere/notify", "WATCHDOG_USEC=often"}, {"WATCHDOG_USEC=100000"}} {
+	for _, environment := range [][]string{{"NOTIFY_SOCKET=/nowhere/notify"},
+		{"NOTIFY_SOCKET=/nowhere/notify", "WATCHDOG_USEC=often"}, {"WATCHDOG_USEC=100000"}} {
 		path, _, sockets := configure(t)
 		cmd := program("serve", "-c", path)
 		cmd.Env = append(cmd.Env, environment...)
@@ -196,7 +200,8 @@ func passed(t *testing.T, paths ...string) (files []*os.File) {
 	return files
 }
 
-// activated is a server that is given sockets. The shell says whom they are for: that is known after the fork.
+// activated is a server that is given sockets. The shell says whom they are for: that is known
+// after the fork.
 func activated(path, names string, files ...*os.File) *exec.Cmd {
 	cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, os.Args[0], "serve", "-c", path)
 	cmd.Env = append(os.Environ(), childVariable+"=main", "LISTEN_FDS="+fmt.Sprint(len(files)), "LISTEN_FDNAMES="+names)
@@ -204,7 +209,8 @@ func activated(path, names string, files ...*os.File) *exec.Cmd {
 	return cmd
 }
 
-// Ensure that a server takes the sockets it is given: who connected before it began is served, one server takes them from the other, and they stay when it ends.
+// Ensure that a server takes the sockets it is given: who connected before it began is served, one
+// server takes them from the other, and they stay when it ends.
 func TestSocketActivation(t *testing.T) {
 	path, _, elsewhere := configure(t)
 	dir := t.TempDir()
@@ -213,7 +219,8 @@ func TestSocketActivation(t *testing.T) {
 	for round := range 2 {
 		dialed := make(chan error, 1)
 		go func() { // before there is a server
-			c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: dir, Timeout: 20 * time.Second})
+			c, err := stocclient.Dial(context.Background(), "pets",
+				stocclient.DialOptions{SocketsDir: dir, Timeout: 20 * time.Second})
 			if err == nil {
 				err = c.Fetch(context.Background(), []int{3}, make([]byte, c.SampleBytes()), c.SampleBytes())
 				c.Close()
@@ -257,10 +264,12 @@ func TestSocketActivationRefuses(t *testing.T) {
 		paths []string
 		want  string
 	}{
-		"stocached.socket":     {[]string{filepath.Join(dir, "a.sock")}, `1 socket named "stocached.socket"`},
-		"data.sock":            {[]string{filepath.Join(dir, "b.sock")}, "clients look for unix stream sockets"},
-		"data.sock:data.sock":  {[]string{filepath.Join(dir, control.DataSocket), filepath.Join(dir, "c.sock")}, `2 sockets named "data.sock"`},
-		"admin.sock:data.sock": {[]string{filepath.Join(other, control.AdminSocket), filepath.Join(dir, "d", control.DataSocket)}, "in one folder"},
+		"stocached.socket": {[]string{filepath.Join(dir, "a.sock")}, `1 socket named "stocached.socket"`},
+		"data.sock":        {[]string{filepath.Join(dir, "b.sock")}, "clients look for unix stream sockets"},
+		"data.sock:data.sock": {[]string{filepath.Join(dir, control.DataSocket), filepath.Join(dir, "c.sock")},
+			`2 sockets named "data.sock"`},
+		"admin.sock:data.sock": {[]string{filepath.Join(other, control.AdminSocket),
+			filepath.Join(dir, "d", control.DataSocket)}, "in one folder"},
 	} {
 		if err := os.MkdirAll(filepath.Join(dir, "d"), 0o700); err != nil {
 			t.Fatal(err)
@@ -273,7 +282,8 @@ func TestSocketActivationRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that the unit files say what a server understands, and that systemd finds nothing wrong with them, where there is one to ask.
+// Ensure that the unit files say what a server understands, and that systemd finds nothing wrong
+// with them, where there is one to ask.
 func TestUnits(t *testing.T) {
 	from, dir := filepath.Join("..", "..", "deploy"), t.TempDir()
 	names := []string{"stocached.service", "stocached.socket", "stocached-admin.socket"}
@@ -294,7 +304,8 @@ func TestUnits(t *testing.T) {
 		}
 		// systemd looks whether the program is there: this one is.
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte("/usr/local/bin/stocached"), []byte(os.Args[0])), 0o600); err != nil {
+		if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte("/usr/local/bin/stocached"), []byte(os.Args[0])),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		paths = append(paths, path)
@@ -317,7 +328,8 @@ func TestUnits(t *testing.T) {
 	}
 	command := strings.Fields(values[names[0]]["Service.ExecStart"])
 	var usage bytes.Buffer
-	if len(command) != 4 || command[1] != "serve" || Run([]string{"serve", "--help"}, &usage, io.Discard) != exitOK || !strings.Contains(usage.String(), command[2]+",") {
+	if len(command) != 4 || command[1] != "serve" || Run([]string{"serve", "--help"}, &usage, io.Discard) != exitOK ||
+		!strings.Contains(usage.String(), command[2]+",") {
 		t.Errorf("%q", command)
 	}
 	tool, err := exec.LookPath("systemd-analyze")

@@ -22,7 +22,8 @@ type socketsFlag struct {
 
 // folder adds --sockets alone.
 func (f *socketsFlag) folder(c *cobra.Command) {
-	c.Flags().StringVar(&f.dir, "sockets", "", "folder of the server's sockets (default $"+control.SocketsVariable+", else $XDG_RUNTIME_DIR/stocached, else /tmp/stocached-UID)")
+	c.Flags().StringVar(&f.dir, "sockets", "", "folder of the server's sockets (default $"+control.SocketsVariable+
+		", else $XDG_RUNTIME_DIR/stocached, else /tmp/stocached-UID)")
 	if err := c.MarkFlagDirname("sockets"); err != nil {
 		panic(err) // there is no such flag: cannot be
 	}

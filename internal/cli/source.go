@@ -34,10 +34,14 @@ type sourceFlags struct {
 }
 
 func (f *sourceFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.kind, "kind", "", "kind of SRC: "+strings.Join(kindNames(), ", ")+" (default: by its name, see above)")
-	c.Flags().StringArrayVar(&f.set, "source", nil, "settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
-	c.Flags().StringArrayVar(&f.decode, "decode", nil, "decode pictures, with settings as key=value,...: resize, fit, layout, field, max_pixels, memory; repeatable")
-	if err := c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	c.Flags().StringVar(&f.kind, "kind", "", "kind of SRC: "+strings.Join(kindNames(), ", ")+
+		" (default: by its name, see above)")
+	c.Flags().StringArrayVar(&f.set, "source", nil,
+		"settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
+	c.Flags().StringArrayVar(&f.decode, "decode", nil,
+		"decode pictures, with settings as key=value,...: resize, fit, layout, field, max_pixels, memory; repeatable")
+	if err := c.RegisterFlagCompletionFunc("kind",
+		cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 }
@@ -120,7 +124,8 @@ func guessKind(path string) (string, error) {
 			return "block", nil
 		}
 		return "dir", nil
-	case strings.HasSuffix(base, ".tar"), strings.HasSuffix(base, ".tar.gz"), strings.HasSuffix(base, ".tgz"): // a pattern of shards has no file of its name
+	case strings.HasSuffix(base, ".tar"), strings.HasSuffix(base, ".tar.gz"),
+		strings.HasSuffix(base, ".tgz"): // a pattern of shards has no file of its name
 		return "tar", nil
 	case err != nil:
 		return "", err
@@ -129,7 +134,8 @@ func guessKind(path string) (string, error) {
 	case strings.HasSuffix(base, ".npy"):
 		return "npy", nil
 	}
-	return "", usage("%s: its name does not say what kind of source it is; give --kind, and its settings by --source, such as --kind raw --source sample_bytes=150528", path)
+	return "", usage("%s: its name does not say what kind of source it is; give --kind, and its settings by "+
+		"--source, such as --kind raw --source sample_bytes=150528", path)
 }
 
 // parseSettings adds those of --source.
@@ -137,7 +143,8 @@ func parseSettings(into source.Settings, text string) error {
 	return parsePairs(into, "--source", text)
 }
 
-// parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes is part of the value.
+// parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes
+// is part of the value.
 func parsePairs(into map[string]any, flag, text string) error {
 	for _, part := range splitSettings(text) {
 		key, value, ok := strings.Cut(part, "=")
@@ -173,7 +180,8 @@ func splitSettings(text string) (parts []string) {
 	return append(parts, text[from:])
 }
 
-// parseSetting is JSON where the text is, whole numbers as such; a list or a mapping of plain words, as YAML has it, [a, b] and {a: b}; else the text itself.
+// parseSetting is JSON where the text is, whole numbers as such; a list or a mapping of plain
+// words, as YAML has it, [a, b] and {a: b}; else the text itself.
 func parseSetting(text string) any {
 	if v, ok := parseJSON(text); ok {
 		return v
@@ -280,26 +288,33 @@ var infoColumns = table.Columns[described]{
 	table.Listed("path", "path", "as given", func(d described) any { return d.path }),
 	table.Listed("kind", "kind", "of the source", func(d described) any { return d.Kind }),
 	table.Listed("samples", "samples", "of the dataset", func(d described) any { return table.Count(d.Samples) }),
-	table.Listed("variable", "variable size", "samples differ in size", func(d described) any { return d.Schema.Variable }),
-	table.Listed("bytes", "all samples", "their bytes together, as a cache would hold them", func(d described) any { return d.bytes }),
-	table.Listed("smallest_bytes", "smallest", "bytes of the smallest sample", func(d described) any { return d.smallest }),
+	table.Listed("variable", "variable size", "samples differ in size",
+		func(d described) any { return d.Schema.Variable }),
+	table.Listed("bytes", "all samples", "their bytes together, as a cache would hold them",
+		func(d described) any { return d.bytes }),
+	table.Listed("smallest_bytes", "smallest", "bytes of the smallest sample",
+		func(d described) any { return d.smallest }),
 	table.Listed("largest_bytes", "largest", "bytes of the largest sample", func(d described) any { return d.large }),
-	table.Listed("blocks", "blocks", "that samples are stored in; none: each is read by itself", func(d described) any { return d.blocks }),
+	table.Listed("blocks", "blocks", "that samples are stored in; none: each is read by itself",
+		func(d described) any { return d.blocks }),
 	table.Listed("compression", "compression", "of a dataset in block files: none or zstd", func(d described) any {
 		return d.packed(func(set *block.Dataset) any { return string(set.Description().Compression) })
 	}),
 	table.Listed("file_bytes", "files", "of a dataset in block files: bytes of these together", func(d described) any {
 		return d.packed(func(set *block.Dataset) any { _, n := set.Files(); return table.Bytes(n) })
 	}),
-	table.Listed("made_from", "made from", "of a dataset in block files: fingerprint of its source", func(d described) any {
-		return d.packed(func(set *block.Dataset) any { return set.Description().Source.Fingerprint })
-	}),
-	table.Listed("fingerprint", "fingerprint", "names this very data: it changes with the files", func(d described) any { return d.Fingerprint }),
+	table.Listed("made_from", "made from", "of a dataset in block files: fingerprint of its source",
+		func(d described) any {
+			return d.packed(func(set *block.Dataset) any { return set.Description().Source.Fingerprint })
+		}),
+	table.Listed("fingerprint", "fingerprint", "names this very data: it changes with the files",
+		func(d described) any { return d.Fingerprint }),
 }
 
 var noteColumns = table.Columns[source.Note]{
 	table.Shown("name", "note", "what it is about", func(n source.Note) any { return n.Name }),
-	table.Shown("text", "text", "what else is to be known, such as names of classes", func(n source.Note) any { return n.Text }),
+	table.Shown("text", "text", "what else is to be known, such as names of classes",
+		func(n source.Note) any { return n.Text }),
 }
 
 func newSourceInfo() *cobra.Command {
@@ -309,7 +324,8 @@ func newSourceInfo() *cobra.Command {
 		Use:   "info SRC",
 		Short: "Show what a source is: samples, schema, sizes, fingerprint",
 		Long: paragraphs(`Opens a source and shows what it says of itself. No sample is read. With --json: the object of OUTPUT, with fields and notes.`,
-			explainKinds(), infoColumns.Explain("OUTPUT"), fieldColumns.Explain("SCHEMA (fields)"), noteColumns.Explain("NOTES (notes)"),
+			explainKinds(), infoColumns.Explain("OUTPUT"), fieldColumns.Explain("SCHEMA (fields)"),
+			noteColumns.Explain("NOTES (notes)"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
 		ValidArgsFunction: filesFirst,
@@ -394,7 +410,8 @@ items in C order, little-endian. It does not write to a terminal unless --force 
 			defer s.Close()
 			index, err := strconv.Atoi(args[1])
 			if err != nil {
-				return usage("index %q is not a whole number; the source has samples 0 to %d", args[1], s.Info().Samples-1)
+				return usage("index %q is not a whole number; the source has samples 0 to %d", args[1],
+					s.Info().Samples-1)
 			}
 			sample, err := readSample(c.Context(), s, index)
 			if err != nil {
@@ -471,12 +488,16 @@ const mostFailures = 1000
 var readThroughColumns = table.Columns[*readThrough]{
 	table.Listed("path", "path", "as given", func(v *readThrough) any { return v.path }),
 	table.Listed("samples", "samples", "of the dataset", func(v *readThrough) any { return table.Count(v.samples) }),
-	table.Listed("read", "read", "samples that were read, and are what their schema says", func(v *readThrough) any { return table.Count(v.read.Load()) }),
-	table.Listed("failed", "failed", "samples that were not", func(v *readThrough) any { return table.Count(v.failed) }),
+	table.Listed("read", "read", "samples that were read, and are what their schema says",
+		func(v *readThrough) any { return table.Count(v.read.Load()) }),
+	table.Listed("failed", "failed", "samples that were not",
+		func(v *readThrough) any { return table.Count(v.failed) }),
 	table.Listed("bytes", "bytes", "of the samples read", func(v *readThrough) any { return table.Bytes(v.bytes) }),
 	table.Listed("seconds", "seconds", "that reading took", func(v *readThrough) any { return v.seconds }),
-	table.Listed("bytes_per_second", "speed", "of reading", func(v *readThrough) any { return table.BytesPerSecond(float64(v.bytes) / float64(v.seconds)) }),
-	table.InJSON("failures", fmt.Sprintf("the first %d failures: index, where, error; on stderr for people", mostFailures), func(v *readThrough) any { return failureColumns.Objects(v.failures) }),
+	table.Listed("bytes_per_second", "speed", "of reading",
+		func(v *readThrough) any { return table.BytesPerSecond(float64(v.bytes) / float64(v.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures: index, where, error; on stderr for people",
+		mostFailures), func(v *readThrough) any { return failureColumns.Objects(v.failures) }),
 }
 
 // interruptible is a context that ends at the first Ctrl-C; the second one ends the process.
@@ -490,7 +511,8 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 const defaultReaders = 8
 
 func readersFlag(c *cobra.Command, readers *int) {
-	c.Flags().IntVarP(readers, "jobs", "j", defaultReaders, "samples that are read at a time; more help with slow disks and networks")
+	c.Flags().IntVarP(readers, "jobs", "j", defaultReaders,
+		"samples that are read at a time; more help with slow disks and networks")
 }
 
 func checkReaders(n int) error {
@@ -509,7 +531,8 @@ func newSourceVerify() *cobra.Command {
 		Short: "Read every sample of a source",
 		Long: paragraphs(`Reads every sample once, several at a time, and compares it with its checksum where the kind has one (block) and with the schema. Failures
 are counted and named, and do not end it. On a terminal a bar shows how far it is.`,
-			explainKinds(), readThroughColumns.Explain("OUTPUT"), exitStatus(exitNotFound, exitCorrupt, exitPermission)),
+			explainKinds(), readThroughColumns.Explain("OUTPUT"),
+			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
 		ValidArgsFunction: filesFirst,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -564,7 +587,8 @@ func verifySource(ctx context.Context, s source.Source, readers int, stderr io.W
 		mu.Lock()
 		defer mu.Unlock()
 		v.failed++
-		if at, _ := slices.BinarySearchFunc(v.failures, i, func(f failure, i int) int { return f.index - i }); at < mostFailures {
+		if at, _ := slices.BinarySearchFunc(v.failures, i,
+			func(f failure, i int) int { return f.index - i }); at < mostFailures {
 			v.failures = slices.Insert(v.failures, at, failure{i, s.Where(i), err})
 			v.failures = v.failures[:min(len(v.failures), mostFailures)]
 		}
@@ -572,7 +596,8 @@ func verifySource(ctx context.Context, s source.Source, readers int, stderr io.W
 	})
 	v.bytes, v.seconds = bar.bytes.Load(), table.Ratio(time.Since(began).Seconds())
 	if done != nil {
-		return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them bad", v.read.Load()+int64(v.failed), info.Samples, v.failed)
+		return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them bad", v.read.Load()+int64(v.failed),
+			info.Samples, v.failed)
 	}
 	return v, nil
 }
@@ -590,7 +615,8 @@ func readInto(ctx context.Context, s source.Source, i int, buffer *[]byte) (int,
 	return s.Read(ctx, i, (*buffer)[:n])
 }
 
-// forEach calls work for 0..n-1 from several goroutines, each with a buffer of its own, until one fails or ctx ends. bar is told.
+// forEach calls work for 0..n-1 from several goroutines, each with a buffer of its own, until one
+// fails or ctx ends. bar is told.
 func forEach(ctx context.Context, n, goroutines int, bar *pace, work func(i int, buffer *[]byte) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -29,10 +29,12 @@ var verifyColumns = table.Columns[*verification]{
 		func(v *verification) any { return table.Count(v.checked) }),
 	table.Listed("corrupt", "corrupt", "samples that are not what was stored, or whose words cannot be",
 		func(v *verification) any { return table.Count(len(v.corrupt)) }),
-	table.InJSON("corrupt_samples", "their indices; on stderr for people", func(v *verification) any { return v.corrupt }),
+	table.InJSON("corrupt_samples", "their indices; on stderr for people",
+		func(v *verification) any { return v.corrupt }),
 }
 
-// verifyStep is how many bytes are checked between two looks at the clock, the signals and the bar: about 10 ms.
+// verifyStep is how many bytes are checked between two looks at the clock, the signals and the bar:
+// about 10 ms.
 const verifyStep = 64 << 20
 
 func newVerify() *cobra.Command {
@@ -88,7 +90,8 @@ func verify(ctx context.Context, seg *shm.Segment, stderr io.Writer) (*verificat
 	}
 	for first := uint64(0); first < seg.Samples; first += step {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them corrupt", first, seg.Samples, len(v.corrupt))
+			return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them corrupt", first, seg.Samples,
+				len(v.corrupt))
 		}
 		n := min(step, seg.Samples-first)
 		result, err := reader.Verify(int(first), int(n))
@@ -132,7 +135,8 @@ func (v *verification) report(asJSON bool, stderr io.Writer) error {
 		if len(shown) > most {
 			shown, more = shown[:most], ", ... (--json lists all)"
 		}
-		complain(stderr, fmt.Sprintf("%v, such as %v%s; remove the cache (stocached rm %s) or overwrite them", err, shown, more, v.name))
+		complain(stderr, fmt.Sprintf("%v, such as %v%s; remove the cache (stocached rm %s) or overwrite them", err,
+			shown, more, v.name))
 	}
 	return reported(err)
 }

@@ -31,17 +31,24 @@ type warmed struct {
 var warmColumns = table.Columns[*warmed]{
 	table.InJSON("name", "of the cache", func(w *warmed) any { return w.name }),
 	table.Listed("samples", "samples", "of the dataset", func(w *warmed) any { return table.Count(w.shape.Samples) }),
-	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(w *warmed) any { return slots(&w.shape) }),
+	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache",
+		func(w *warmed) any { return slots(&w.shape) }),
 	table.Listed("ready", "filled", "samples in the cache now", func(w *warmed) any { return table.Count(w.ready) }),
-	table.Listed("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now", func(w *warmed) any { return table.Fraction(w.ready, w.shape.Samples) }),
+	table.Listed("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now",
+		func(w *warmed) any { return table.Fraction(w.ready, w.shape.Samples) }),
 	table.Listed("full", "full", "there is no room for another sample", func(w *warmed) any { return w.full() }),
-	table.Listed("kept_samples", "kept", "samples that were there before", func(w *warmed) any { return table.Count(w.kept) }),
-	table.Listed("filled_samples", "new", "samples that were asked for, and are there", func(w *warmed) any { return table.Count(w.queue.filled) }),
-	table.Listed("failed_samples", "failed", "samples that could not be filled", func(w *warmed) any { return table.Count(w.queue.failed) }),
+	table.Listed("kept_samples", "kept", "samples that were there before",
+		func(w *warmed) any { return table.Count(w.kept) }),
+	table.Listed("filled_samples", "new", "samples that were asked for, and are there",
+		func(w *warmed) any { return table.Count(w.queue.filled) }),
+	table.Listed("failed_samples", "failed", "samples that could not be filled",
+		func(w *warmed) any { return table.Count(w.queue.failed) }),
 	table.Listed("bytes", "bytes", "of the new ones", func(w *warmed) any { return table.Bytes(w.queue.bytes) }),
 	table.Listed("seconds", "seconds", "that it took", func(w *warmed) any { return w.seconds }),
-	table.Listed("bytes_per_second", "speed", "of filling", func(w *warmed) any { return table.BytesPerSecond(float64(w.queue.bytes) / float64(w.seconds)) }),
-	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/spec/control.md), error; on stderr for people", mostFailures),
+	table.Listed("bytes_per_second", "speed", "of filling",
+		func(w *warmed) any { return table.BytesPerSecond(float64(w.queue.bytes) / float64(w.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/spec/control.md), "+
+		"error; on stderr for people", mostFailures),
 		func(w *warmed) any { return unfilledColumns.Objects(w.queue.failures) }),
 }
 
@@ -56,7 +63,8 @@ func (w *warmed) full() bool {
 	return w.queue.full || !w.shape.Variable() && w.ready >= w.shape.Slots
 }
 
-// unansweredPings is how many pings a server may leave unanswered, one after the other: a machine that is very busy may be late with one.
+// unansweredPings is how many pings a server may leave unanswered, one after the other: a machine
+// that is very busy may be late with one.
 const unansweredPings = 3
 
 // mostRequests is what a server takes of one client at a time.
@@ -118,8 +126,10 @@ after Ctrl-C, or without a server, the same command goes on from there.`,
 	return c
 }
 
-// warm fills a cache. Samples that fail are no error of it. server: how to reach the server beside c.
-func warm(interrupt context.Context, name string, c *stocclient.Served, server stocclient.DialOptions, parallel int, stderr io.Writer) (*warmed, error) {
+// warm fills a cache. Samples that fail are no error of it. server: how to reach the server beside
+// c.
+func warm(interrupt context.Context, name string, c *stocclient.Served, server stocclient.DialOptions, parallel int,
+	stderr io.Writer) (*warmed, error) {
 	began := time.Now()
 	seg, err := shm.OpenFD(c.FD(), shm.OpenOptions{ReadOnly: true})
 	if err != nil {
@@ -202,8 +212,8 @@ func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 	}
 }
 
-// watch returns the error of a server that has stopped answering: it sends no more samples, and does not answer a ping either.
-// However long it reads for one batch is fine. nil: ctx has ended.
+// watch returns the error of a server that has stopped answering: it sends no more samples, and
+// does not answer a ping either. However long it reads for one batch is fine. nil: ctx has ended.
 func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error {
 	for silent, came := 0, int64(0); ; {
 		select {
@@ -230,7 +240,8 @@ func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error
 
 // soFar is what stays of a fill that did not come to its end.
 func (w *warmed) soFar() string {
-	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there", table.Count(w.ready), table.Count(w.queue.goal()))
+	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there",
+		table.Count(w.ready), table.Count(w.queue.goal()))
 }
 
 // ended is the error of such a fill.
@@ -247,7 +258,8 @@ func (w *warmed) headline() string {
 	case w.ready >= w.shape.Samples:
 		return w.name + " holds every sample"
 	case w.full():
-		return fmt.Sprintf("%s is full: %v of %v samples fit", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
+		return fmt.Sprintf("%s is full: %v of %v samples fit", w.name, table.Count(w.ready),
+			table.Count(w.shape.Samples))
 	}
 	return fmt.Sprintf("%s holds %v of %v samples", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
 }
@@ -255,7 +267,8 @@ func (w *warmed) headline() string {
 // report tells people which samples failed, and makes the error of it.
 func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 	if w.queue.short {
-		return fmt.Errorf("%w: %v samples are in %s and there is room for more, but the machine, its /dev/shm or a cgroup has no memory for it: free some (stocached ls, stocached gc), "+
+		return fmt.Errorf("%w: %v samples are in %s and there is room for more, but the machine, its /dev/shm or a "+
+			"cgroup has no memory for it: free some (stocached ls, stocached gc), "+
 			"or make the cache smaller", shm.ErrMemory, table.Count(w.ready), w.name)
 	}
 	if w.queue.failed == 0 {

@@ -13,8 +13,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// warmQueue hands out the samples that a cache does not have yet, by index, which is the order that sources read fastest, and counts the results.
-// It hands out no more than the cache has room for. Safe for many goroutines.
+// warmQueue hands out the samples that a cache does not have yet, by index, which is the order that
+// sources read fastest, and counts the results. It hands out no more than the cache has room for.
+// Safe for many goroutines.
 type warmQueue struct {
 	cache *stocclient.Served
 	shape shm.Geometry
@@ -49,14 +50,16 @@ type unfilled struct {
 	why   string
 }
 
-// slotTries is how often warm asks for a sample that gets no slot though one seems free, since another process was just filling it. slotPause is the time between.
+// slotTries is how often warm asks for a sample that gets no slot though one seems free, since
+// another process was just filling it. slotPause is the time between.
 const (
 	slotTries = 10
 	slotPause = 100 * time.Millisecond
 )
 
 func newWarmQueue(c *stocclient.Served, shape shm.Geometry, stats stocclient.Stats) *warmQueue {
-	p := &warmQueue{cache: c, shape: shape, ready: stats.Ready, room: math.MaxInt, tries: map[int]int{}, tell: func(uint64, uint64, uint64) {}}
+	p := &warmQueue{cache: c, shape: shape, ready: stats.Ready, room: math.MaxInt, tries: map[int]int{},
+		tell: func(uint64, uint64, uint64) {}}
 	p.wake.L = &p.mu
 	if shape.Variable() {
 		p.free = shape.PayloadBytes - min(stats.ArenaNextBytes, shape.PayloadBytes)
@@ -155,7 +158,8 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 		case state == stocclient.StateEmpty || state == stocclient.StateWriting:
 			again = append(again, f.Index)
 		default:
-			bad = append(bad, unfilled{f.Index, f.Code, fmt.Sprintf("sample %d: %s, and its state is %v", f.Index, f.Text, state)})
+			bad = append(bad, unfilled{f.Index, f.Code,
+				fmt.Sprintf("sample %d: %s, and its state is %v", f.Index, f.Text, state)})
 		}
 	}
 	there := slices.DeleteFunc(slices.Clone(batch), func(i int) bool { return missing[i] })
@@ -198,7 +202,8 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 			if state == stocclient.StateEmpty {
 				p.short, p.over = true, true
 			} else {
-				bad = append(bad, unfilled{i, control.CodeNoSlot, fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
+				bad = append(bad, unfilled{i, control.CodeNoSlot,
+					fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
 			}
 		}
 	}
@@ -213,7 +218,8 @@ func (p *warmQueue) fail(bad []unfilled) {
 	p.failed += len(bad)
 	for _, f := range bad {
 		p.changed = p.changed || f.code == control.CodeChanged
-		if at, _ := slices.BinarySearchFunc(p.failures, f.index, func(f unfilled, i int) int { return f.index - i }); at < mostFailures {
+		if at, _ := slices.BinarySearchFunc(p.failures, f.index,
+			func(f unfilled, i int) int { return f.index - i }); at < mostFailures {
 			p.failures = slices.Insert(p.failures, at, f)
 			p.failures = p.failures[:min(len(p.failures), mostFailures)]
 		}
@@ -224,12 +230,14 @@ func (p *warmQueue) fail(bad []unfilled) {
 func (p *warmQueue) hasRoom() (bool, error) {
 	stats, err := p.cache.Stats()
 	if p.shape.Variable() {
-		return p.shape.PayloadBytes-min(stats.ArenaNextBytes, p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.SampleBytes())+shm.UnitBytes)*shm.UnitBytes, err
+		return p.shape.PayloadBytes-min(stats.ArenaNextBytes,
+			p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.SampleBytes())+shm.UnitBytes)*shm.UnitBytes, err
 	}
 	return stats.Ready < p.shape.Slots, err
 }
 
-// goal is how many samples will be in the cache when it is full: in an arena, if the others are as large as those so far. With mu held, or alone.
+// goal is how many samples will be in the cache when it is full: in an arena, if the others are as
+// large as those so far. With mu held, or alone.
 func (p *warmQueue) goal() uint64 {
 	if !p.shape.Variable() {
 		return min(p.shape.Slots, p.shape.Samples)

@@ -42,16 +42,24 @@ var watchColumns = table.Columns[change]{
 	table.InJSON("interval_seconds", "since the look before", func(c change) any { return c.seconds() }),
 	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
 	table.Shown("ready", "filled", "samples in the cache now", func(c change) any { return table.Count(c.now.Ready) }),
-	table.Shown("cached_fraction", "cached", "filled / samples", func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
+	table.Shown("cached_fraction", "cached", "filled / samples",
+		func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
 	table.Shown("interval_hit_rate", "hit rate", "hits / (hits + misses) in the interval; none: nothing was asked for",
 		func(c change) any { return c.hitRate() }),
-	table.Shown("hits_per_second", "hits/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(hits)) }),
-	table.Shown("misses_per_second", "misses/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(misses)) }),
-	table.Shown("stored_per_second", "sets/s", "samples stored in the interval", func(c change) any { return table.PerSecond(c.rate(stored)) }),
-	table.Shown("stored_bytes_per_second", "stored", "their bytes", func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
-	table.Shown("interval_busy", "races", "races lost in the interval", func(c change) any { return c.difference(busy) }),
-	table.Shown("interval_full", "full", "sets refused for lack of room in the interval", func(c change) any { return c.difference(full) }),
-	table.Shown("allocated_bytes", "memory", "pages that the file has now", func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
+	table.Shown("hits_per_second", "hits/s", "in the interval",
+		func(c change) any { return table.PerSecond(c.rate(hits)) }),
+	table.Shown("misses_per_second", "misses/s", "in the interval",
+		func(c change) any { return table.PerSecond(c.rate(misses)) }),
+	table.Shown("stored_per_second", "sets/s", "samples stored in the interval",
+		func(c change) any { return table.PerSecond(c.rate(stored)) }),
+	table.Shown("stored_bytes_per_second", "stored", "their bytes",
+		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
+	table.Shown("interval_busy", "races", "races lost in the interval",
+		func(c change) any { return c.difference(busy) }),
+	table.Shown("interval_full", "full", "sets refused for lack of room in the interval",
+		func(c change) any { return c.difference(full) }),
+	table.Shown("allocated_bytes", "memory", "pages that the file has now",
+		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
 	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
 }
 
@@ -94,7 +102,8 @@ func (c change) hitRate() table.Ratio {
 	return table.Fraction(h, h+m)
 }
 
-// run looks, waits and looks again. It waits for a cache that is not made yet. An interrupt is the usual end: no error. So is the end of the cache.
+// run looks, waits and looks again. It waits for a cache that is not made yet. An interrupt is the
+// usual end: no error. So is the end of the cache.
 func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -115,7 +124,8 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case errors.Is(err, shm.ErrNotFound) && n > 0:
 			fmt.Fprintf(stderr, "%s is gone\n", w.name)
 			return nil
-		case errors.Is(err, shm.ErrNotFound) && w.name != "" && !isUnnamed(w.name): // no other cache gets such a name, which is random
+		case errors.Is(err, shm.ErrNotFound) && w.name != "" &&
+			!isUnnamed(w.name): // no other cache gets such a name, which is random
 			if !waiting {
 				fmt.Fprintf(stderr, "no cache %s yet; waiting until a program makes it\n", w.place())
 			}
@@ -173,7 +183,8 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	return changes, err
 }
 
-// lines writes, for a pipe, a line for each cache and interval under one heading. The first look is no interval.
+// lines writes, for a pipe, a line for each cache and interval under one heading. The first look is
+// no interval.
 func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	var b bytes.Buffer
 	if n == 0 {
@@ -188,7 +199,8 @@ func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	return err
 }
 
-// pad makes columns of a fixed width, since lines come one by one: names on the left, numbers right.
+// pad makes columns of a fixed width, since lines come one by one: names on the left, numbers
+// right.
 func pad(cells []string) string {
 	var b strings.Builder
 	for k, cell := range cells {

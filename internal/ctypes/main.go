@@ -1,4 +1,5 @@
-// Command ctypes writes the Python declarations of the C library's header: constants, structs and functions (go generate ./internal/ctypes).
+// Command ctypes writes the Python declarations of the C library's header: constants, structs and
+// functions (go generate ./internal/ctypes).
 package main
 
 import (
@@ -56,17 +57,22 @@ var (
 )
 
 var scalars = map[string]string{
-	"void": "None", "int": "c_int", "unsigned": "c_uint", "char": "c_char", "unsigned char": "c_ubyte", "size_t": "c_size_t", "double": "c_double",
-	"int32_t": "c_int32", "int64_t": "c_int64", "uint8_t": "c_uint8", "uint16_t": "c_uint16", "uint32_t": "c_uint32", "uint64_t": "c_uint64",
+	"void": "None", "int": "c_int", "unsigned": "c_uint", "char": "c_char", "unsigned char": "c_ubyte",
+	"size_t": "c_size_t", "double": "c_double",
+	"int32_t": "c_int32", "int64_t": "c_int64", "uint8_t": "c_uint8", "uint16_t": "c_uint16", "uint32_t": "c_uint32",
+	"uint64_t": "c_uint64",
 }
 
-// arrays are parameters that callers give as an address, of a NumPy array perhaps. Other pointers to numbers are POINTER(...), which takes a ctypes object.
+// arrays are parameters that callers give as an address, of a NumPy array perhaps. Other pointers
+// to numbers are POINTER(...), which takes a ctypes object.
 var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positions"}
 
 // addresses are further ones, of one function.
-var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks", "stoc_weights_open.weights"}
+var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks",
+	"stoc_weights_open.weights"}
 
-// brief are the functions of nanoseconds, which are called with the GIL. The others copy, wait or enter the kernel, and are called without.
+// brief are the functions of nanoseconds, which are called with the GIL. The others copy, wait or
+// enter the kernel, and are called without.
 var brief = strings.Fields(`abi_version version strerror explain close close_keep_maps close_keep_payload info field view view_offset view_slot locate
 	locate_slot state hold fetch_end count_passed epoch_open epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
 	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel board_held board_repost board_stop board_spill`)
@@ -88,7 +94,8 @@ func generate(header string) ([]byte, error) {
 			err = writeEnum(&constants, m[1], m[2])
 		case typedef.MatchString(declaration):
 			name := class(typedef.FindStringSubmatch(declaration)[1])
-			fmt.Fprintf(&classes, "\n\nclass %s(c_void_p):\n    \"\"\"A handle: a pointer object of its own, which keeps what hangs on it alive during a call.\"\"\"\n", name)
+			fmt.Fprintf(&classes, "\n\nclass %s(c_void_p):\n    \"\"\"A handle: a pointer object of its own, which "+
+				"keeps what hangs on it alive during a call.\"\"\"\n", name)
 		case structure.MatchString(declaration):
 			m := structure.FindStringSubmatch(declaration)
 			err = writeStruct(&classes, m[1], m[2])
@@ -184,7 +191,8 @@ func writeStruct(b *bytes.Buffer, name, body string) error {
 	if callbacks.Len() > 0 {
 		fmt.Fprintf(b, "\n\n%s", callbacks.String())
 	}
-	fmt.Fprintf(b, "\n\nclass %s(ctypes.Structure):\n    \"\"\"struct %s\"\"\"\n\n    _fields_ = [\n%s    ]\n", class(strings.TrimPrefix(name, "stoc_")), name, members.String())
+	fmt.Fprintf(b, "\n\nclass %s(ctypes.Structure):\n    \"\"\"struct %s\"\"\"\n\n    _fields_ = [\n%s    ]\n",
+		class(strings.TrimPrefix(name, "stoc_")), name, members.String())
 	return nil
 }
 
@@ -242,7 +250,8 @@ func parameters(function, list string) ([]string, error) {
 // pythonType is the ctypes type of a C type. address: of a pointer, c_void_p.
 func pythonType(c string, address bool) (string, error) {
 	stars := strings.Count(c, "*")
-	base := strings.Join(strings.Fields(strings.NewReplacer("const", "", "*", "", "struct stoc_", "stoc_").Replace(c)), " ")
+	base := strings.Join(strings.Fields(strings.NewReplacer("const", "", "*", "", "struct stoc_",
+		"stoc_").Replace(c)), " ")
 	python, isScalar := scalars[base]
 	name, isStruct := strings.CutPrefix(base, "stoc_")
 	switch {

@@ -41,7 +41,8 @@ func TestModuleIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	have := string(python(t))
-	for in, out := range map[string]string{"\nSTOC_API ": " = bind(", "\nstruct stoc_": "(ctypes.Structure):", "\nenum stoc_": "\n# enum stoc_", "\ntypedef struct ": "(c_void_p):"} {
+	for in, out := range map[string]string{"\nSTOC_API ": " = bind(", "\nstruct stoc_": "(ctypes.Structure):",
+		"\nenum stoc_": "\n# enum stoc_", "\ntypedef struct ": "(c_void_p):"} {
 		if want, got := strings.Count(string(text), in), strings.Count(have, out); got != want || want == 0 {
 			t.Errorf("the header has %d of %q, the module %d of %q", want, in, got, out)
 		}
@@ -56,7 +57,8 @@ func TestModuleIsComplete(t *testing.T) {
 // Ensure that what the generator does not know is an error and not a wrong declaration.
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
-		"STOC_API float stoc_half(int x);", "STOC_API int stoc_take(long double x);", "struct stoc_odd { long x; };", "enum stoc_odd { STOC_ONE };",
+		"STOC_API float stoc_half(int x);", "STOC_API int stoc_take(long double x);", "struct stoc_odd { long x; };",
+		"enum stoc_odd { STOC_ONE };",
 		"struct stoc_odd { int x[2][2]; };", "static int x;", "struct stoc_odd { float (*f)(int x); };",
 	} {
 		if out, err := generate(text); err == nil {

@@ -28,7 +28,8 @@ type order struct {
 	left   atomic.Int64 // passes to go; the one that brings it to 0 is hit
 }
 
-// parse reads an order; nil if there is none. A malformed one panics: a test that asks for a fault and gets none would pass for nothing.
+// parse reads an order; nil if there is none. A malformed one panics: a test that asks for a fault
+// and gets none would pass for nothing.
 func parse(text string) *order {
 	if text == "" {
 		return nil
@@ -64,15 +65,17 @@ func At(point string) {
 		(*f)(point)
 	}
 	if armed != nil && armed.point == point && armed.left.Add(-1) == 0 {
-		// To this very thread: a signal to the process could be taken by another one, while this one goes on for a while.
+		// To this very thread: a signal to the process could be taken by another one, while this
+		// one goes on for a while.
 		runtime.LockOSThread()
 		unix.Tgkill(unix.Getpid(), unix.Gettid(), armed.signal)
 		runtime.UnlockOSThread()
 	}
 }
 
-// SetHook installs a function that is called at every point, in the goroutine that passes it; nil removes it. The function may block or
-// call runtime.Goexit, which ends the goroutine there as a death would.
+// SetHook installs a function that is called at every point, in the goroutine that passes it; nil
+// removes it. The function may block or call runtime.Goexit, which ends the goroutine there as a
+// death would.
 func SetHook(f func(point string)) {
 	if f == nil {
 		hook.Store(nil)

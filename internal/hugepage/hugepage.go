@@ -1,4 +1,5 @@
-// Package hugepage tells tests what the kernel does about huge pages: whether this one gives them, and where they are mapped. It also has it refuse them.
+// Package hugepage tells tests what the kernel does about huge pages: whether this one gives them,
+// and where they are mapped. It also has it refuse them.
 package hugepage
 
 import (
@@ -20,7 +21,8 @@ import (
 // Bytes of a huge page.
 const Bytes = 2 << 20
 
-// Slow is how long a block may take. Code that asks for huge pages stops asking for a while after one that took longer.
+// Slow is how long a block may take. Code that asks for huge pages stops asking for a while after
+// one that took longer.
 const Slow = 20 * time.Millisecond
 
 // Need skips a test, with the reason, where the kernel gives no huge pages.
@@ -31,8 +33,10 @@ func Need(t testing.TB) {
 	}
 }
 
-// Try runs a test of which blocks are huge, which needs n of them, until it passes. Where memory is in fragments the kernel refuses some blocks, or takes long: a run that fails counts only if
-// the kernel gives n blocks, asked directly, both before and after it. Three such runs fail the test; too few of them among ten skip it.
+// Try runs a test of which blocks are huge, which needs n of them, until it passes. Where memory is
+// in fragments the kernel refuses some blocks, or takes long: a run that fails counts only if the
+// kernel gives n blocks, asked directly, both before and after it. Three such runs fail the test;
+// too few of them among ten skip it.
 func Try(t testing.TB, n int, run func() error) {
 	t.Helper()
 	var failed, short error
@@ -74,7 +78,8 @@ func Refuse(t testing.TB) {
 	}
 }
 
-// Mapped reads a whole map of a file, which begins at memory[0], and returns how many bytes of it are mapped to this process as huge pages.
+// Mapped reads a whole map of a file, which begins at memory[0], and returns how many bytes of it
+// are mapped to this process as huge pages.
 func Mapped(memory []byte) (uint64, error) {
 	crc32.ChecksumIEEE(memory) // pages are mapped when they are read
 	text, err := os.ReadFile("/proc/self/smaps")
@@ -103,7 +108,8 @@ func Mapped(memory []byte) (uint64, error) {
 	return 0, fmt.Errorf("/proc/self/smaps has no map that begins at %s, or does not say what is huge in it", head)
 }
 
-// Short says why the kernel would not make n blocks of a new memfd huge for this process, each by itself and quickly; nil: it would. It is asked directly, not by the code under test.
+// Short says why the kernel would not make n blocks of a new memfd huge for this process, each by
+// itself and quickly; nil: it would. It is asked directly, not by the code under test.
 func Short(n int) (err error) {
 	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	if err != nil {
@@ -121,12 +127,14 @@ func Short(n int) (err error) {
 	if err := unix.Ftruncate(fd, int64(length)); err != nil {
 		return err
 	}
-	room, err := unix.MmapPtr(-1, 0, nil, length+Bytes, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	room, err := unix.MmapPtr(-1, 0, nil, length+Bytes, unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unix.MunmapPtr(room, length+Bytes)) }()
-	at, err := unix.MmapPtr(fd, 0, unsafe.Add(room, -uintptr(room)&(Bytes-1)), length, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED)
+	at, err := unix.MmapPtr(fd, 0, unsafe.Add(room, -uintptr(room)&(Bytes-1)), length, unix.PROT_READ,
+		unix.MAP_SHARED|unix.MAP_FIXED)
 	if err != nil {
 		return err
 	}
@@ -136,7 +144,8 @@ func Short(n int) (err error) {
 			return err
 		}
 		if err := unix.Madvise(unsafe.Slice((*byte)(unsafe.Add(at, k*Bytes)), Bytes), unix.MADV_COLLAPSE); err != nil {
-			return fmt.Errorf("the kernel makes no huge page of block %d of %d of a memfd (MADV_COLLAPSE): %w", k, n, err)
+			return fmt.Errorf("the kernel makes no huge page of block %d of %d of a memfd (MADV_COLLAPSE): %w", k, n,
+				err)
 		}
 		if took := time.Since(began); took > Slow {
 			return fmt.Errorf("the kernel took %v to make a huge page", took)

@@ -29,8 +29,10 @@ func Find(name string) Folder {
 	return Folder{Path: control.SocketsDir()}
 }
 
-// Dial connects to a socket in the folder, and sends nothing. It trusts servers of this user and of root; in a folder that the user has named, also servers of the folder's owner,
-// if root or this user gave that user the folder. ErrPermission for all others, and for a folder in which somebody else may put a socket.
+// Dial connects to a socket in the folder, and sends nothing. It trusts servers of this user and of
+// root; in a folder that the user has named, also servers of the folder's owner, if root or this
+// user gave that user the folder. ErrPermission for all others, and for a folder in which somebody
+// else may put a socket.
 func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	trusted, err := f.trusted()
 	if err != nil {
@@ -44,7 +46,8 @@ func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) 
 	server := c.(*net.UnixConn)
 	peer, err := PeerOf(server)
 	if err == nil && !slices.Contains(trusted, peer.UID) {
-		err = fmt.Errorf("%w: user id %d listens on %s, and you are %d; nothing was sent there", shm.ErrPermission, peer.UID, path, os.Geteuid())
+		err = fmt.Errorf("%w: user id %d listens on %s, and you are %d; nothing was sent there", shm.ErrPermission,
+			peer.UID, path, os.Geteuid())
 	}
 	if err != nil {
 		server.Close()
@@ -65,17 +68,20 @@ func (f Folder) trusted() ([]int, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%w: %s is no folder; set %s to the folder of your server", shm.ErrPermission, f.Path, control.SocketsVariable)
+		return nil, fmt.Errorf("%w: %s is no folder; set %s to the folder of your server", shm.ErrPermission, f.Path,
+			control.SocketsVariable)
 	}
 	if owner := ownerOf(info); !slices.Contains(users, owner) {
 		users = append(users, owner)
 		if !f.named || !given(f.Path, users) {
-			return nil, fmt.Errorf("%w: the folder of the sockets, %s, belongs to user id %d, and you are %d; set %s to the folder of your server", shm.ErrPermission, f.Path, owner,
+			return nil, fmt.Errorf("%w: the folder of the sockets, %s, belongs to user id %d, and you are %d; set "+
+				"%s to the folder of your server", shm.ErrPermission, f.Path, owner,
 				os.Geteuid(), control.SocketsVariable)
 		}
 	}
 	if others := info.Mode().Perm() & 0o022; others != 0 {
-		return nil, fmt.Errorf("%w: the folder of the sockets, %s, has mode %04o, so that other users may put sockets there; chmod go-w it, or set %s to the folder of your server",
+		return nil, fmt.Errorf("%w: the folder of the sockets, %s, has mode %04o, so that other users may put "+
+			"sockets there; chmod go-w it, or set %s to the folder of your server",
 			shm.ErrPermission, f.Path, info.Mode().Perm(), control.SocketsVariable)
 	}
 	return users, nil
@@ -90,7 +96,8 @@ func given(path string, users []int) bool {
 	for err == nil && path != "/" {
 		path = filepath.Dir(path)
 		var info os.FileInfo
-		if info, err = os.Stat(path); err == nil && (!slices.Contains(users, ownerOf(info)) || info.Mode().Perm()&0o022 != 0) {
+		if info, err = os.Stat(path); err == nil &&
+			(!slices.Contains(users, ownerOf(info)) || info.Mode().Perm()&0o022 != 0) {
 			return false
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is who is at the other end of a unix socket: who connected, or who listens. The kernel took this down when that began.
+// Peer is who is at the other end of a unix socket: who connected, or who listens. The kernel took
+// this down when that began.
 type Peer struct {
 	UID    int
 	Groups []uint32 // all that the kernel tells of: the effective one, and since Linux 4.13 the supplementary ones
@@ -41,12 +42,14 @@ func PeerOf(socket *net.UnixConn) (p Peer, err error) {
 	return p, nil
 }
 
-// peerGroups returns the supplementary groups. The kernel says how many bytes it has when the buffer is too short.
+// peerGroups returns the supplementary groups. The kernel says how many bytes it has when the
+// buffer is too short.
 func peerGroups(fd uintptr) ([]uint32, error) {
 	b := make([]byte, 4*64)
 	for {
 		n := uint32(len(b))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(unsafe.Pointer(&n)), 0)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(unsafe.Pointer(&n)), 0)
 		switch {
 		case errno == unix.ERANGE && int(n) > len(b):
 			b = make([]byte, n)

@@ -53,7 +53,8 @@ const (
 	atMost  = 2    // times as many workers are advised at once: beyond, the disk or the CPUs may be the limit
 )
 
-// Advise says what would help the training loop of an epoch, what saves most first. Nothing for an epoch of fewer than 3 batches: the first ones are no rule.
+// Advise says what would help the training loop of an epoch, what saves most first. Nothing for an
+// epoch of fewer than 3 batches: the first ones are no rule.
 func (e *Epoch) Advise() (advice []Advice) {
 	if e.Batches < 3 || e.Seconds() <= 0 {
 		return nil
@@ -64,8 +65,10 @@ func (e *Epoch) Advise() (advice []Advice) {
 		advice = append(advice, Advice{Kind: kind, Gain: gain, Text: strings.ToUpper(text[:1]) + text[1:] + "."})
 		return &advice[len(advice)-1]
 	}
-	if gap := min(e.startup, e.First); gap/e.Seconds() >= starts && e.Workers > 0 && e.Loader.Settings["persistent_workers"] != true {
-		add("start", gap/e.Seconds(), "nothing was loaded for the first %s (%s of the epoch): persistent_workers=True keeps the workers, so that only the first epoch pays for their start",
+	if gap := min(e.startup, e.First); gap/e.Seconds() >= starts && e.Workers > 0 &&
+		e.Loader.Settings["persistent_workers"] != true {
+		add("start", gap/e.Seconds(), "nothing was loaded for the first %s (%s of the epoch): "+
+			"persistent_workers=True keeps the workers, so that only the first epoch pays for their start",
 			duration(gap), percent(gap/e.Seconds()))
 	}
 	if s.waiting() < waits {
@@ -110,13 +113,16 @@ func (s *steady) waiting() float64 {
 
 // adviseStep is for an epoch whose loader keeps up.
 func (s *steady) adviseStep(add adder) {
-	limit := max(s.Work.samples()/float64(max(s.workers, 1)), s.Work.BatchAugment, s.Work.Gather/float64(max(s.gathers, 1)), s.Work.Transfer, s.Work.Fetch)
+	limit := max(s.Work.samples()/float64(max(s.workers, 1)), s.Work.BatchAugment,
+		s.Work.Gather/float64(max(s.gathers, 1)), s.Work.Transfer, s.Work.Fetch)
 	if limit > 0 && s.Step > limit {
-		add("step", 0, "the training loop waits %s: the loader keeps up, and the step is the limit. Only a faster step helps, up to %s times; then the loader is the limit, at %s samples/s",
+		add("step", 0, "the training loop waits %s: the loader keeps up, and the step is the limit. Only a faster "+
+			"step helps, up to %s times; then the loader is the limit, at %s samples/s",
 			percent(s.waiting()), factor(s.Step/limit), thousands(float64(s.Samples)/limit))
 	}
 	if need := int(math.Ceil(s.Work.samples() / (margin * s.total))); s.workers > max(need, 1) && s.Work.samples() > 0 {
-		add("fewer", 0, "workers are busy %s: %d of the %d would do, and leave CPUs to the step", percent(s.Busy), max(need, 1), s.workers)
+		add("fewer", 0, "workers are busy %s: %d of the %d would do, and leave CPUs to the step", percent(s.Busy),
+			max(need, 1), s.workers)
 	}
 }
 
@@ -134,13 +140,15 @@ func (s *steady) adviseSamples(add adder) {
 	s.adviseCache(add)
 }
 
-// adviseWorkers counts on no more processors for augment= than there are: it computes. Loads may wait for a disk or the network, which takes none.
+// adviseWorkers counts on no more processors for augment= than there are: it computes. Loads may
+// wait for a disk or the network, which takes none.
 func (s *steady) adviseWorkers(add adder) {
 	work, least := s.Work.samples(), s.others
 	if s.Loader.CPUs > 0 {
 		least = max(least, s.Work.Augment/float64(s.Loader.CPUs))
 	}
-	need := int(math.Ceil(work / max(least, work/float64(max(atMost*s.workers, 2))))) // no more than atMost times as many
+	// no more than atMost times as many
+	need := int(math.Ceil(work / max(least, work/float64(max(atMost*s.workers, 2)))))
 	need = max(need, s.workers+1)
 	after := max(work/float64(need), least)
 	gain := 1 - after/s.total
@@ -176,7 +184,8 @@ func (s *steady) adviseAugment(add adder) {
 		if s.Hits > 0 {
 			rest = "; what is not random about it belongs in the dataset, whose samples are cached"
 		}
-		add("augment", gain, "the training loop waits %s for augment=, which takes %s a sample: make it cheaper, or do it for whole batches (batch_augment=), on the device if it has time%s",
+		add("augment", gain, "the training loop waits %s for augment=, which takes %s a sample: make it cheaper, "+
+			"or do it for whole batches (batch_augment=), on the device if it has time%s",
 			percent(s.waitFor.Augment/s.total), duration(s.Work.Augment/float64(s.Samples)), rest).Most = true
 	}
 }
@@ -193,7 +202,9 @@ func (s *steady) adviseAhead(add adder) {
 		return
 	}
 	factor := (ahead + s.workers - 1) / max(s.workers, 1)
-	add("prefetch", s.waitFor.Load/s.total, "workers are busy %s only, but the training loop waits %s for single slow samples: the slowest takes %s, as long as %.1f batches; prefetch_factor=%d, now %d, would load it in time",
+	add("prefetch", s.waitFor.Load/s.total, "workers are busy %s only, but the training loop waits %s for single "+
+		"slow samples: the slowest takes %s, as long as %.1f batches; prefetch_factor=%d, now %d, would "+
+		"load it in time",
 		percent(s.Busy), percent(s.waiting()), duration(s.LongestLoad), s.LongestLoad/period, factor, now)
 }
 
@@ -203,10 +214,12 @@ func (s *steady) adviseCache(add adder) {
 	}
 	have := float64(s.Hits) / float64(s.Hits+s.Misses)
 	workers := float64(max(s.workers, 1))
-	if s.workers > 0 && s.Work.samples()/workers <= s.others { // workers have time enough: what is waited for is something else than how much there is to load
+	// workers have time enough: what is waited for is something else than how much there is to load
+	if s.workers > 0 && s.Work.samples()/workers <= s.others {
 		return
 	}
-	all := s.Work.Load / (1 - have)                                        // what loading would take if all samples were misses
+	// what loading would take if all samples were misses
+	all := s.Work.Load / (1 - have)
 	want := math.Ceil(100*(all+s.Work.Augment-s.others*workers)/all) / 100 // the random part is the same for hits
 	fate := "be hidden"
 	if s.workers == 0 { // nothing loads beside the step, so that nothing is hidden
@@ -235,12 +248,14 @@ func (s *steady) adviseCache(add adder) {
 	switch {
 	case s.Hits == 0 && unsized && !given("name"):
 		how = "size= or cache= "
-	case s.Hits == 0 || unsized && given("name"): // it is being filled: what it will hold is in no number here. With a name alone, all
+	case s.Hits == 0 || unsized &&
+		given("name"): // it is being filled: what it will hold is in no number here. With a name alone, all
 		filled := "every sample was loaded, as in an epoch that fills a cache"
 		if s.Hits > 0 {
 			filled = fmt.Sprintf("%s of the samples were loaded, as in an epoch that fills a cache", percent(1-have))
 		}
-		add("cache", gain, "%s: at a hit rate of %.2f loading would take %s instead of %s%s and %s; see if the next epoch's hit rate gets there",
+		add("cache", gain, "%s: at a hit rate of %.2f loading would take %s instead of %s%s and %s; see if the "+
+			"next epoch's hit rate gets there",
 			filled, want, duration(left), duration(s.Work.Load), beside, fate)
 		return
 	}
@@ -248,25 +263,30 @@ func (s *steady) adviseCache(add adder) {
 	if s.Bytes > 0 && !given("augment") { // which may make others of them
 		room = fmt.Sprintf(" (%s)", size(float64(s.Bytes)*float64(max(s.Loader.WorldSize, 1))*want))
 	}
-	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s instead of %s%s and %s: %sfor %s of the dataset%s",
+	add("cache", gain, "at a hit rate of %.2f, now %.2f, loading would take %s instead of %s%s and %s: %sfor %s of "+
+		"the dataset%s",
 		want, have, duration(left), duration(s.Work.Load), beside, fate, how, percent(want), room)
 }
 
 // adviseOthers is for an epoch that waits for something else than samples.
 func (s *steady) adviseOthers(add adder) {
 	if s.waitFor.BatchAugment >= mostly*s.wait {
-		add("augment", s.waitFor.BatchAugment/s.total, "the training loop waits %s for batch_augment=, which it runs itself: do it on the device, or sample by sample in augment=, which workers run",
+		add("augment", s.waitFor.BatchAugment/s.total, "the training loop waits %s for batch_augment=, which it "+
+			"runs itself: do it on the device, or sample by sample in augment=, which workers run",
 			percent(s.waitFor.BatchAugment/s.total)).Most = true
 	}
 	if s.waitFor.Fetch >= mostly*s.wait {
-		add("server", s.waitFor.Fetch/s.total, "the training loop waits %s for a server that fills the cache: stocached warm fills it before the training begins", percent(s.waitFor.Fetch/s.total))
+		add("server", s.waitFor.Fetch/s.total, "the training loop waits %s for a server that fills the cache: "+
+			"stocached warm fills it before the training begins", percent(s.waitFor.Fetch/s.total))
 	}
 	if s.waitFor.Gather >= mostly*s.wait {
 		speed := ""
 		if s.Bytes > 0 && s.Work.Gather > 0 {
 			speed = fmt.Sprintf(" (%s/s)", size(float64(s.Bytes)/s.Work.Gather))
 		}
-		add("gather", s.waitFor.Gather/s.total, "the training loop waits %s for hits to be copied, which takes %s of %s%s: samples of fewer bytes (uint8 rather than float32), or more threads that copy, as far as memory bandwidth goes",
+		add("gather", s.waitFor.Gather/s.total, "the training loop waits %s for hits to be copied, which takes %s "+
+			"of %s%s: samples of fewer bytes (uint8 rather than float32), or more threads that copy, as far as "+
+			"memory bandwidth goes",
 			percent(s.waitFor.Gather/s.total), duration(s.Work.Gather), duration(s.Seconds()), speed)
 	}
 	if s.waitFor.Transfer >= mostly*s.wait {
@@ -274,12 +294,15 @@ func (s *steady) adviseOthers(add adder) {
 		if s.Loader.Settings["pin_memory"] != true {
 			how = "pin_memory=True, and non_blocking=True where batches are moved"
 		}
-		add("transfer", s.waitFor.Transfer/s.total, "the training loop waits %s for transfers: %s", percent(s.waitFor.Transfer/s.total), how)
+		add("transfer", s.waitFor.Transfer/s.total, "the training loop waits %s for transfers: %s",
+			percent(s.waitFor.Transfer/s.total), how)
 	}
 	if share := s.waitFor.Other / s.total; share >= batches {
 		each := s.waitFor.Other / float64(s.Batches)
 		count := int(math.Round(float64(s.Samples) / float64(s.Batches)))
-		add("batch", share*3/4, "the training loop waits %s for each batch beyond loads and copies, %s of the time: batches of %d, now %d, would save three quarters of that at least", duration(each), percent(share), 4*count, count)
+		add("batch", share*3/4, "the training loop waits %s for each batch beyond loads and copies, %s of the "+
+			"time: batches of %d, now %d, would save three quarters of that at least", duration(each), percent(share),
+			4*count, count)
 	}
 }
 

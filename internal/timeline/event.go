@@ -31,9 +31,11 @@ type args struct {
 // absent marks times that an event does not have.
 const absent = -1 << 60
 
-var nothing = event{TS: absent, Dur: absent, Args: args{Epoch: -1, Batch: -1, Index: -1, Samples: -1, Hits: -1, Misses: -1, Bytes: -1}}
+var nothing = event{TS: absent, Dur: absent,
+	Args: args{Epoch: -1, Batch: -1, Index: -1, Samples: -1, Hits: -1, Misses: -1, Bytes: -1}}
 
-// parseEvent reads an event: as recorders write it in a fraction of the time that package json takes, any other by that.
+// parseEvent reads an event: as recorders write it in a fraction of the time that package json
+// takes, any other by that.
 func parseEvent(text []byte) (event, error) {
 	e := nothing
 	s := scanner{text: text}
@@ -45,14 +47,16 @@ func parseEvent(text []byte) (event, error) {
 	return e, err
 }
 
-// scanner goes through an event that is written as usual: no escapes in strings, no members but those of the format. Its methods return false at anything else.
+// scanner goes through an event that is written as usual: no escapes in strings, no members but
+// those of the format. Its methods return false at anything else.
 type scanner struct {
 	text []byte
 	at   int
 }
 
 func (s *scanner) space() {
-	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\r' || s.text[s.at] == '\t') {
+	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\r' ||
+		s.text[s.at] == '\t') {
 		s.at++
 	}
 }
@@ -126,7 +130,8 @@ func (s *scanner) int() (n int64, ok bool) {
 
 func (s *scanner) float() (float64, bool) {
 	text, _ := s.digits()
-	if len(text) == 0 || text[0] != '-' && (text[0] < '0' || text[0] > '9') || text[len(text)-1] == '.' || len(text) > 1 && text[0] == '0' && text[1] != '.' || text[0] == '-' {
+	if len(text) == 0 || text[0] != '-' && (text[0] < '0' || text[0] > '9') || text[len(text)-1] == '.' ||
+		len(text) > 1 && text[0] == '0' && text[1] != '.' || text[0] == '-' {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(string(text), 64)

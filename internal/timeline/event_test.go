@@ -22,7 +22,8 @@ func sameAsJSON(t *testing.T, text string) (fast bool) {
 	return true
 }
 
-// Ensure that events as recorders write them are read without package json, and that whatever else is in one is read by it.
+// Ensure that events as recorders write them are read without package json, and that whatever else
+// is in one is read by it.
 func TestEvents(t *testing.T) {
 	for text, fast := range map[string]bool{
 		`{"ph":"X","pid":1,"tid":10010,"ts":1503.125,"dur":480.500,"name":"load","args":{"epoch":0,"batch":3,"index":1717}}`:                                       true,

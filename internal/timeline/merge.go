@@ -8,8 +8,9 @@ import (
 // tick is what times in a file are multiples of, in nanoseconds.
 const tick = 125
 
-// Merge puts the loaders of several traces onto one time line, which begins with the earliest. It takes the traces over.
-// Those of one boot of a machine are placed by its monotonic clock, others by the time of day.
+// Merge puts the loaders of several traces onto one time line, which begins with the earliest. It
+// takes the traces over. Those of one boot of a machine are placed by its monotonic clock, others
+// by the time of day.
 func Merge(traces ...*Trace) (*Trace, error) {
 	all := &Trace{}
 	seen := map[Clock]int{}

@@ -2,7 +2,8 @@ package timeline
 
 import "image/color"
 
-// Colours of kinds: those of Okabe and Ito, which people who see few colours tell apart, on white and on black.
+// Colours of kinds: those of Okabe and Ito, which people who see few colours tell apart, on white
+// and on black.
 var palette = [kinds]color.RGBA{
 	Step:         {0x00, 0x72, 0xB2, 0xFF}, // blue
 	Wait:         {0xD5, 0x5E, 0x00, 0xFF}, // vermilion
@@ -18,7 +19,8 @@ var palette = [kinds]color.RGBA{
 
 // ink on spans of each kind: white where it is dark.
 var inks = [kinds]color.RGBA{
-	Step: white, Wait: white, Load: white, Augment: black, Gather: black, Collate: black, Transfer: black, Fetch: black, BatchAugment: black, Other: black,
+	Step: white, Wait: white, Load: white, Augment: black, Gather: black, Collate: black, Transfer: black,
+	Fetch: black, BatchAugment: black, Other: black,
 }
 
 var (

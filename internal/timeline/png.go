@@ -18,7 +18,8 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// Sizes of a picture, in pixels: twice what they are meant to look like, for screens that show that.
+// Sizes of a picture, in pixels: twice what they are meant to look like, for screens that show
+// that.
 const (
 	width      = 2000
 	edge       = 48
@@ -34,7 +35,8 @@ const (
 	leastRow   = 8
 )
 
-// PNG draws what happened between two moments: a row for each track, steps and waits of the training loop above its workers.
+// PNG draws what happened between two moments: a row for each track, steps and waits of the
+// training loop above its workers.
 func PNG(w io.Writer, t *Trace, from, to int64) error {
 	p, err := newPicture(t, from, to)
 	if err != nil {
@@ -71,7 +73,8 @@ func newPicture(t *Trace, from, to int64) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{from: from, to: max(to, from+1), left: edge + labelWidth, right: width - edge - shareWidth, row: rowHeight}
+	p := &picture{from: from, to: max(to, from+1), left: edge + labelWidth, right: width - edge - shareWidth,
+		row: rowHeight}
 	p.perNS = float64(p.right-p.left) / float64(p.to-p.from)
 	rows := 0
 	for _, l := range t.Loaders {
@@ -87,7 +90,8 @@ func newPicture(t *Trace, from, to int64) (*picture, error) {
 		font *opentype.Font
 		size float64
 	}{{&p.small, f[0], 21}, {&p.normal, f[0], 25}, {&p.bold, f[1], 30}} {
-		if *face.to, err = opentype.NewFace(face.font, &opentype.FaceOptions{Size: face.size, DPI: 72, Hinting: font.HintingFull}); err != nil {
+		if *face.to, err = opentype.NewFace(face.font,
+			&opentype.FaceOptions{Size: face.size, DPI: 72, Hinting: font.HintingFull}); err != nil {
 			return nil, err
 		}
 	}
@@ -287,7 +291,8 @@ func (t *Trace) label(s *Span) string {
 	return ""
 }
 
-// coverage is how much of each pixel column spans cover that are too narrow to be seen one by one, and in which colour.
+// coverage is how much of each pixel column spans cover that are too narrow to be seen one by one,
+// and in which colour.
 type coverage struct {
 	share   []float64
 	r, g, b []float64

@@ -23,7 +23,8 @@ const format = "stocached trace"
 // MaxSpans is how many spans a file may have: 72 bytes of memory each.
 const MaxSpans = 10_000_000
 
-// ReadFile reads a file that a recorder or Write wrote, packed by gzip or not. What is wrong with its content is an ErrFormat.
+// ReadFile reads a file that a recorder or Write wrote, packed by gzip or not. What is wrong with
+// its content is an ErrFormat.
 func ReadFile(path string) (*Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -55,7 +56,8 @@ func Read(r io.Reader) (*Trace, error) {
 	if _, err := in.Peek(1); err == io.EOF {
 		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
 	}
-	p := reader{in: in, json: json.NewDecoder(in), names: map[string]uint16{}, tracks: map[int]*Track{}, loaders: map[int]*Loader{}}
+	p := reader{in: in, json: json.NewDecoder(in), names: map[string]uint16{}, tracks: map[int]*Track{},
+		loaders: map[int]*Loader{}}
 	if err := p.file(); err != nil {
 		return nil, p.explain(err)
 	}
@@ -84,10 +86,12 @@ func (p *reader) explain(err error) error {
 	case errors.Is(err, ErrFormat):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: it ends in the middle, after %d events: it was cut off when it was copied, or the disk was full", ErrFormat, p.events)
+		return fmt.Errorf("%w: it ends in the middle, after %d events: it was cut off when it was copied, or the "+
+			"disk was full", ErrFormat, p.events)
 	case errors.As(err, &syntax) && !p.began:
 		return fmt.Errorf("%w: it is no JSON (%v)", ErrFormat, err)
-	case errors.As(err, &syntax), errors.As(err, &kind), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
+	case errors.As(err, &syntax), errors.As(err, &kind), errors.Is(err, gzip.ErrChecksum),
+		errors.Is(err, gzip.ErrHeader):
 		return fmt.Errorf("%w: after %d events: %v", ErrFormat, p.events, err)
 	}
 	return err
@@ -112,7 +116,8 @@ func (p *reader) file() error {
 			known = true
 		case "traceEvents":
 			if !known {
-				return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)", ErrFormat)
+				return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)",
+					ErrFormat)
 			}
 			if err := p.all(); err != nil {
 				return err
@@ -165,7 +170,8 @@ func (p *reader) about() error {
 		return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)", ErrFormat)
 	}
 	if kind.Version != Version {
-		return fmt.Errorf("%w: version %d of the format; this stocached reads version %d, so take the one that goes with the loader", ErrFormat, kind.Version, Version)
+		return fmt.Errorf("%w: version %d of the format; this stocached reads version %d, so take the one that "+
+			"goes with the loader", ErrFormat, kind.Version, Version)
 	}
 	var body struct {
 		Ranks []*Loader `json:"ranks"`
@@ -190,7 +196,8 @@ func (p *reader) all() error {
 	if err := p.expect('['); err != nil {
 		return err
 	}
-	// From here on the text is taken apart event by event: package json takes several times as long.
+	// From here on the text is taken apart event by event: package json takes several times as
+	// long.
 	in := bufio.NewReaderSize(io.MultiReader(p.json.Buffered(), p.in), 1<<20)
 	for {
 		text, err := nextEvent(in, p.events > 0, p.text[:0])
@@ -207,7 +214,8 @@ func (p *reader) all() error {
 		}
 		p.events++
 		if p.events > MaxSpans {
-			return fmt.Errorf("%w: more than %d events; record fewer epochs, or with a lower limit", ErrFormat, MaxSpans)
+			return fmt.Errorf("%w: more than %d events; record fewer epochs, or with a lower limit", ErrFormat,
+				MaxSpans)
 		}
 		if err := p.event(&e); err != nil {
 			return fmt.Errorf("%w: event %d: %v", ErrFormat, p.events, err)
@@ -226,7 +234,8 @@ func (p *reader) all() error {
 // maxEvent is the most bytes of an event.
 const maxEvent = 1 << 20
 
-// nextEvent reads the text of the next element of an array, nil at the array's end. A comma must be before it if another one was.
+// nextEvent reads the text of the next element of an array, nil at the array's end. A comma must be
+// before it if another one was.
 func nextEvent(in *bufio.Reader, behind bool, text []byte) ([]byte, error) {
 	depth, quoted, escaped, comma := 0, false, false, false
 	for {
@@ -281,7 +290,8 @@ func (p *reader) event(e *event) error {
 	case e.Ph == "M" && e.Name == "thread_name":
 		number := e.TID - tidsOfLoader*e.PID
 		if number < 1 || number >= tidsOfLoader || p.tracks[e.TID] != nil {
-			return fmt.Errorf("tid %d: of pid %d they are %d to %d, each once", e.TID, e.PID, tidsOfLoader*e.PID+1, tidsOfLoader*(e.PID+1)-1)
+			return fmt.Errorf("tid %d: of pid %d they are %d to %d, each once", e.TID, e.PID, tidsOfLoader*e.PID+1,
+				tidsOfLoader*(e.PID+1)-1)
 		}
 		track := &Track{Number: number, Name: shown(e.Args.Name)}
 		p.tracks[e.TID], l.Tracks = track, append(l.Tracks, track)
@@ -302,7 +312,8 @@ func (p *reader) event(e *event) error {
 	case math.Abs(e.TS) > 1e15 || e.Dur > 1e15:
 		return fmt.Errorf("ts %g, dur %g: more than thirty years", e.TS, e.Dur)
 	}
-	s := Span{Start: nanoseconds(e.TS), Kind: kindOf(e.Name), Epoch: e.Args.Epoch, Batch: e.Args.Batch, Samples: e.Args.Samples, Hits: e.Args.Hits, Misses: e.Args.Misses, Index: e.Args.Index, Bytes: e.Args.Bytes}
+	s := Span{Start: nanoseconds(e.TS), Kind: kindOf(e.Name), Epoch: e.Args.Epoch, Batch: e.Args.Batch,
+		Samples: e.Args.Samples, Hits: e.Args.Hits, Misses: e.Args.Misses, Index: e.Args.Index, Bytes: e.Args.Bytes}
 	s.End = s.Start + nanoseconds(e.Dur)
 	if min(s.Epoch, s.Batch, s.Samples, s.Hits, s.Misses) < -1 || min(s.Index, s.Bytes) < -1 {
 		return fmt.Errorf("args %+v: numbers below 0", e.Args)

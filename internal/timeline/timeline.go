@@ -1,4 +1,5 @@
-// Package timeline reads what loaders recorded (docs/spec/trace.md), puts several of them together, says where the time went and what would help, and draws it.
+// Package timeline reads what loaders recorded (docs/spec/trace.md), puts several of them together,
+// says where the time went and what would help, and draws it.
 package timeline
 
 import (
@@ -8,7 +9,8 @@ import (
 	"strings"
 )
 
-// Trace is the loaders of one or several files on one time line. Times are nanoseconds from its begin.
+// Trace is the loaders of one or several files on one time line. Times are nanoseconds from its
+// begin.
 type Trace struct {
 	Loaders []*Loader
 	names   []string // of spans of kind Other
@@ -82,7 +84,8 @@ const (
 	kinds
 )
 
-var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch", "batch_augment", "other"}
+var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch",
+	"batch_augment", "other"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -188,7 +191,8 @@ func (t *Trace) Bounds() (from, to int64) {
 	return from, to
 }
 
-// Epoch is when an epoch of any loader began and ended, as its training loop saw it; false: there is none of that number.
+// Epoch is when an epoch of any loader began and ended, as its training loop saw it; false: there
+// is none of that number.
 func (t *Trace) Epoch(number int) (from, to int64, ok bool) {
 	for _, l := range t.Loaders {
 		if loop := l.Loop(); loop != nil {
@@ -209,16 +213,19 @@ func (t *Trace) Epoch(number int) (from, to int64, ok bool) {
 
 // order puts everything where readers of a Trace expect it.
 func (t *Trace) order() {
-	slices.SortStableFunc(t.Loaders, func(a, b *Loader) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.PID, b.PID)) })
+	slices.SortStableFunc(t.Loaders,
+		func(a, b *Loader) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.PID, b.PID)) })
 	for _, l := range t.Loaders {
 		slices.SortStableFunc(l.Tracks, func(a, b *Track) int { return cmp.Compare(a.Number, b.Number) })
 		for _, track := range l.Tracks {
-			slices.SortStableFunc(track.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
+			slices.SortStableFunc(track.Spans,
+				func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
 		}
 	}
 }
 
-// shown is text that somebody else wrote, such as the name of a track, without what moves the cursor of a terminal.
+// shown is text that somebody else wrote, such as the name of a track, without what moves the
+// cursor of a terminal.
 func shown(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == 0x7f || r < ' ' || r >= 0x80 && r < 0xa0 {

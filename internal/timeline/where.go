@@ -49,7 +49,8 @@ type Parts struct {
 }
 
 func (p Parts) plus(q Parts, sign float64) Parts {
-	return Parts{p.Load + sign*q.Load, p.Augment + sign*q.Augment, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather, p.BatchAugment + sign*q.BatchAugment, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
+	return Parts{p.Load + sign*q.Load, p.Augment + sign*q.Augment, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather,
+		p.BatchAugment + sign*q.BatchAugment, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
 }
 
 // samples is what is done for each sample, by workers or, without them, by the training loop.
@@ -72,8 +73,8 @@ func (e *Epoch) Rate() float64 {
 	return float64(e.Samples) / e.Seconds()
 }
 
-// Stages, and the groups of them that a training loop waits for one after the other. What a worker does to samples is one group, whatever it is: several workers
-// do different parts of it at once.
+// Stages, and the groups of them that a training loop waits for one after the other. What a worker
+// does to samples is one group, whatever it is: several workers do different parts of it at once.
 const (
 	loadStage = iota
 	augmentStage
@@ -114,12 +115,14 @@ func groupOf(stage int, byWorker bool) int {
 
 func parts(seconds [stages]float64, other float64) Parts {
 	return Parts{
-		Load: seconds[loadStage], Augment: seconds[augmentStage], Fetch: seconds[fetchStage], Gather: seconds[gatherStage], BatchAugment: seconds[batchAugmentStage],
+		Load: seconds[loadStage], Augment: seconds[augmentStage], Fetch: seconds[fetchStage],
+		Gather: seconds[gatherStage], BatchAugment: seconds[batchAugmentStage],
 		Transfer: seconds[transferStage], Other: other,
 	}
 }
 
-// Epochs are those of all loaders, by loader and number. Those whose end was dropped are cut where that began; none without a training loop.
+// Epochs are those of all loaders, by loader and number. Those whose end was dropped are cut where
+// that began; none without a training loop.
 func (t *Trace) Epochs() (epochs []*Epoch) {
 	for _, l := range t.Loaders {
 		epochs = append(epochs, l.epochs()...)
@@ -204,7 +207,9 @@ type span struct {
 }
 
 func (l *Loader) work(end int64) *work {
-	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
+	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{},
+		firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{},
+		own: map[batch][]span{}}
 	for _, track := range l.Tracks {
 		if track.Number >= firstOther {
 			continue
@@ -222,7 +227,8 @@ func (l *Loader) work(end int64) *work {
 				busy = append(busy, interval{s.Start, s.End})
 			}
 			if w.spans[s.Epoch] == nil {
-				w.spans[s.Epoch], w.gathers[s.Epoch], w.firstStart[s.Epoch] = &[stages]float64{}, map[int]bool{}, s.Start
+				w.spans[s.Epoch], w.gathers[s.Epoch], w.firstStart[s.Epoch] = &[stages]float64{}, map[int]bool{},
+					s.Start
 			}
 			w.spans[s.Epoch][stage] += seconds(max(s.End-max(s.Start, top[stage]), 0))
 			top[stage] = max(top[stage], s.End)
@@ -267,8 +273,10 @@ func (w *work) into(e *Epoch) {
 	}
 }
 
-// attribute divides waits: each moment is counted for the first group of stages that was going on for the batch that was waited for, else for the first that was
-// going on for any other, which it had to let pass; else for Other. Within a group, it is divided as the work was that went on meanwhile.
+// attribute divides waits: each moment is counted for the first group of stages that was going on
+// for the batch that was waited for, else for the first that was going on for any other, which it
+// had to let pass; else for Other. Within a group, it is divided as the work was that went on
+// meanwhile.
 func (w *work) attribute(waits []*Span) Parts {
 	var total [stages]float64
 	other := 0.0
@@ -370,7 +378,8 @@ type Use struct {
 	Share  float64 // of the time
 }
 
-// Typical is the epoch to give advice about: of each loader the last that is not a mere beginning, of these the one that waits most. Nil: there is none.
+// Typical is the epoch to give advice about: of each loader the last that is not a mere beginning,
+// of these the one that waits most. Nil: there is none.
 func Typical(epochs []*Epoch) (typical *Epoch) {
 	last := map[*Loader]*Epoch{}
 	for _, e := range epochs {
@@ -386,7 +395,8 @@ func Typical(epochs []*Epoch) (typical *Epoch) {
 	return typical
 }
 
-// Uses are how busy tracks were between two moments, by loader and track; on the training loop's track: by steps.
+// Uses are how busy tracks were between two moments, by loader and track; on the training loop's
+// track: by steps.
 func (t *Trace) Uses(from, to int64) (uses []Use) {
 	for _, l := range t.Loaders {
 		for _, track := range l.Tracks {

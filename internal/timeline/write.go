@@ -31,7 +31,8 @@ func Write(w io.Writer, t *Trace) error {
 		for _, track := range l.Tracks {
 			tid := tidsOfLoader*l.PID + track.Number
 			line(`{"ph":"M","pid":%d,"tid":%d,"name":"thread_name","args":{"name":%s}}`, l.PID, tid, quoted(track.Name))
-			line(`{"ph":"M","pid":%d,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}}`, l.PID, tid, track.Number)
+			line(`{"ph":"M","pid":%d,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}}`, l.PID, tid,
+				track.Number)
 		}
 	}
 	var b []byte
@@ -68,7 +69,8 @@ type arg struct {
 
 // args are those that are known.
 func (s *Span) args() (known []arg) {
-	for _, a := range []arg{{"epoch", int64(s.Epoch)}, {"batch", int64(s.Batch)}, {"index", s.Index}, {"samples", int64(s.Samples)}, {"hits", int64(s.Hits)}, {"misses", int64(s.Misses)}, {"bytes", s.Bytes}} {
+	for _, a := range []arg{{"epoch", int64(s.Epoch)}, {"batch", int64(s.Batch)}, {"index", s.Index},
+		{"samples", int64(s.Samples)}, {"hits", int64(s.Hits)}, {"misses", int64(s.Misses)}, {"bytes", s.Bytes}} {
 		if a.value >= 0 {
 			known = append(known, a)
 		}

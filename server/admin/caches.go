@@ -43,7 +43,8 @@ func (s *Host) putCache(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if name := r.PathValue("name"); o.Name != name {
-		fail(w, http.StatusBadRequest, fmt.Sprintf("the path names cache %q, and the body %q; a cache keeps its name", name, o.Name))
+		fail(w, http.StatusBadRequest, fmt.Sprintf("the path names cache %q, and the body %q; a cache keeps its name",
+			name, o.Name))
 		return
 	}
 	if err := s.Replace(r.Context(), o); err != nil {
@@ -59,7 +60,8 @@ func (s *Host) deleteCache(w http.ResponseWriter, r *http.Request) {
 	for key, values := range r.URL.Query() {
 		var err error
 		if unlink, err = strconv.ParseBool(values[0]); key != "unlink" || len(values) != 1 || err != nil {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only unlink, which is true or false", key, values[0]))
+			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only unlink, which is true or false", key,
+				values[0]))
 			return
 		}
 	}
@@ -113,7 +115,8 @@ var refusals = []struct {
 	{http.StatusConflict, []error{served.ErrHasCache, served.ErrServed, prefetch.ErrManyPlans, shm.ErrExists}},
 	{http.StatusInsufficientStorage, []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{http.StatusServiceUnavailable, []error{fill.ErrEnding, context.Canceled}},
-	{http.StatusBadRequest, []error{shm.ErrInvalid, order.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
+	{http.StatusBadRequest, []error{shm.ErrInvalid, order.ErrInvalid, shm.ErrPermission, shm.ErrFormat,
+		shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
 		unix.EACCES, unix.ENAMETOOLONG, unix.ELOOP, unix.EISDIR, unix.ENXIO, unix.EINVAL}}, // of a path in the body
 }
 

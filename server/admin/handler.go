@@ -1,7 +1,10 @@
-// Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and metrics for Prometheus.
+// Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and
+// metrics for Prometheus.
 //
-// Host (handler.go) has the handler of the admin socket; caches.go and plans.go have the requests that change something, and metrics.go the metrics. The paths and fields are
-// docs/spec/control.md's. The package imports served, prefetch and session, and knows its server only as a Host.
+// Host (handler.go) has the handler of the admin socket; caches.go and plans.go have the requests
+// that change something, and metrics.go the metrics. The paths and fields are
+// docs/spec/control.md's. The package imports served, prefetch and session, and knows its server
+// only as a Host.
 package admin
 
 import (
@@ -34,18 +37,22 @@ type Server interface {
 // Host is what the handlers need of their server.
 type Host struct {
 	Server
-	Log       *slog.Logger
-	Profiles  bool                                                           // answer /debug/pprof/
-	Parse     func(body []byte) (served.Options, error)                      // reads what operators send for a cache; nil: none is taken
-	Ready     func() bool                                                    // clients are answered
-	Caches    func() []*served.Cache                                         // in the order of their names
-	Enter     func(name string) *served.Cache                                // enters a cache, which the caller leaves; nil: there is none of that name
+	Log      *slog.Logger
+	Profiles bool // answer /debug/pprof/
+	// reads what operators send for a cache; nil: none is taken
+	Parse  func(body []byte) (served.Options, error)
+	Ready  func() bool            // clients are answered
+	Caches func() []*served.Cache // in the order of their names
+	// enters a cache, which the caller leaves; nil: there is none of that name
+	Enter     func(name string) *served.Cache
 	Require   func(name string) (*served.Cache, error)                       // is Enter that says what is wrong
 	Absent    func(name string) string                                       // says why there is no cache of a name
 	StartPlan func(name string, o prefetch.Options) (prefetch.Status, error) // starts a plan for a cache
-	Missing   func() map[string]float64                                      // caches of the server with 0, and those that it has left out with 1
-	Replies   *session.Budget                                                // memory of answers that wait to be written
-	Requests  *session.Budget                                                // memory of requests under way
+	// caches of the server with 0, and those that it has left out with 1
+	Missing func() map[string]float64
+	// memory of answers that wait to be written
+	Replies  *session.Budget
+	Requests *session.Budget // memory of requests under way
 }
 
 // MetricsHandler answers requests for metrics.
@@ -60,7 +67,8 @@ func (s *Host) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/caches", s.answerAll)
 	mux.HandleFunc("GET /stats", s.answerAll)
-	mux.HandleFunc("GET /v1/caches/{name}", func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name"), http.StatusOK) })
+	mux.HandleFunc("GET /v1/caches/{name}",
+		func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name"), http.StatusOK) })
 	mux.HandleFunc("POST /v1/caches", s.postCache)
 	mux.HandleFunc("PUT /v1/caches/{name}", s.putCache)
 	mux.HandleFunc("DELETE /v1/caches/{name}", s.deleteCache)
@@ -81,7 +89,8 @@ func (s *Host) Handler() http.Handler {
 		fmt.Fprintln(w, strings.Join(append([]string{"ok"}, s.LeftOut()...), "\n"))
 	})
 	mux.Handle("GET /metrics", s.MetricsHandler())
-	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE /v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
+	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE " +
+		"/v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
 	if s.Profiles {
 		handleProfiles(mux)
 		there += ", /debug/pprof/"
@@ -90,7 +99,8 @@ func (s *Host) Handler() http.Handler {
 	return mux
 }
 
-// handleProfiles adds what net/http/pprof answers, without its way of adding itself to every program.
+// handleProfiles adds what net/http/pprof answers, without its way of adding itself to every
+// program.
 func handleProfiles(mux *http.ServeMux) {
 	long := func(h http.HandlerFunc) http.HandlerFunc { // a profile takes the seconds that it was asked for
 		return func(w http.ResponseWriter, r *http.Request) {

@@ -27,7 +27,8 @@ func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		fail(w, http.StatusBadRequest, fmt.Sprintf(`a plan is JSON such as {"kind": "shuffled", "seed": 7, "epoch": 0}: %v`, err))
+		fail(w, http.StatusBadRequest,
+			fmt.Sprintf(`a plan is JSON such as {"kind": "shuffled", "seed": 7, "epoch": 0}: %v`, err))
 		return
 	}
 	name := r.PathValue("name")
@@ -56,7 +57,8 @@ func (s *Host) deletePlans(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	for key := range query {
 		if key != "plan" || len(query[key]) != 1 || query.Get(key) == "" {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only plan, which is the name of one", key, query.Get(key)))
+			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only plan, which is the name of one", key,
+				query.Get(key)))
 			return
 		}
 	}

@@ -1,4 +1,5 @@
-// Package config reads what a server is to do: a YAML file, and the environment over it. config.example.yaml is the manual of its keys.
+// Package config reads what a server is to do: a YAML file, and the environment over it.
+// config.example.yaml is the manual of its keys.
 package config
 
 import (
@@ -94,17 +95,20 @@ type Log struct {
 }
 
 // defaults of all scalar keys. A key that is not here has none.
-var defaults = map[string]any{"limits.total": "none", "limits.clients": "512MiB", "admin.group": "", "admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
+var defaults = map[string]any{"limits.total": "none", "limits.clients": "512MiB", "admin.group": "",
+	"admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
 
 // variable returns the name of the environment variable of a scalar key.
 func variable(key string) string {
 	return "STOCACHED_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// ErrInvalid is the error of a configuration that cannot be; the text has the file and every complaint, a line each.
+// ErrInvalid is the error of a configuration that cannot be; the text has the file and every
+// complaint, a line each.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Load reads a file and the environment. Relative paths of sources are relative to the folder of the file. ErrInvalid, and errors of reading the file.
+// Load reads a file and the environment. Relative paths of sources are relative to the folder of
+// the file. ErrInvalid, and errors of reading the file.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -143,11 +147,13 @@ var noKeys = regexp.MustCompile(`cannot unmarshal !!\w+.* into .*`)
 
 // syntax says why a file is no YAML with keys.
 func syntax(err error) string {
-	text := strings.Join(strings.Fields(strings.NewReplacer("yaml: ", "", "unmarshal errors:", "").Replace(err.Error())), " ")
+	text := strings.Join(strings.Fields(strings.NewReplacer("yaml: ", "", "unmarshal errors:",
+		"").Replace(err.Error())), " ")
 	return "no YAML with keys: " + noKeys.ReplaceAllString(text, "keys with values are wanted here")
 }
 
-// complaints are those about the types of values, or, if there are none, those of check about the values; sorted.
+// complaints are those about the types of values, or, if there are none, those of check about the
+// values; sorted.
 func complaints(decoding error, check func() []string) []string {
 	all := []string(nil)
 	if decoding != nil {
@@ -268,7 +274,8 @@ func (c *Config) check() (complaints []string) {
 		complaints = append(complaints, checkListen(c.Metrics.Listen)...)
 	}
 	if path := filepath.Join(c.SocketsDir(), control.AdminSocket); len(path) > control.MaxSocketPath {
-		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder", control.MaxSocketPath, path, len(path))
+		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder",
+			control.MaxSocketPath, path, len(path))
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		complain("log.format: %q is neither text nor json", c.Log.Format)
@@ -293,7 +300,8 @@ func checkListen(address string) (complaints []string) {
 	}
 	numbers := strings.Trim(host, "0123456789.") == ""
 	if _, err := netip.ParseAddr(host); host != "" && err != nil && (numbers || !hostName.MatchString(host)) {
-		complaints = append(complaints, fmt.Sprintf("metrics.listen: %q is neither an address nor a name of this machine", host))
+		complaints = append(complaints,
+			fmt.Sprintf("metrics.listen: %q is neither an address nor a name of this machine", host))
 	}
 	return complaints
 }
@@ -339,7 +347,8 @@ var assigns = map[string]shm.Assign{"first-come": shm.AssignFirstCome, "first-in
 
 // Options are what package server takes.
 func (c *Config) Options(log *slog.Logger) server.Options {
-	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log, Total: uint64(c.Limits.Total), ClientBytes: uint64(c.Limits.Clients), ParseCache: c.ParseCache,
+	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log,
+		Total: uint64(c.Limits.Total), ClientBytes: uint64(c.Limits.Clients), ParseCache: c.ParseCache,
 		Admin: server.AdminOptions{Group: c.Admin.Group, Pprof: c.Admin.Pprof}}
 	for k := range c.Caches {
 		o.Caches = append(o.Caches, c.cacheOptions(&c.Caches[k]))
@@ -352,14 +361,17 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	for key, value := range one.Source {
 		settings[key] = c.resolve(key, value)
 	}
-	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
+	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size),
+		Assign: assigns[one.Assign], Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 
-// resolve makes the paths of a source, of its manifest and of the index that it keeps, relative to the folder of the file.
+// resolve makes the paths of a source, of its manifest and of the index that it keeps, relative to
+// the folder of the file.
 func (c *Config) resolve(key string, value any) any {
 	path, ok := value.(string)
-	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none") && path != "" && !filepath.IsAbs(path) {
+	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none") && path != "" &&
+		!filepath.IsAbs(path) {
 		return filepath.Join(filepath.Dir(c.path), path)
 	}
 	return value
@@ -376,14 +388,17 @@ func (c *Config) SocketsDir() string {
 // Setting is a scalar key as it is in force.
 type Setting struct{ Key, Value, From string }
 
-// Settings lists the scalar keys, sorted, each with where its value comes from: default, file, or an environment variable.
+// Settings lists the scalar keys, sorted, each with where its value comes from: default, file, or
+// an environment variable.
 func (c *Config) Settings() []Setting {
 	total := "none"
 	if c.Limits.Total != 0 {
 		total = fmt.Sprint(uint64(c.Limits.Total))
 	}
-	values := map[string]string{"limits.total": total, "limits.clients": fmt.Sprint(uint64(c.Limits.Clients)), "admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(), "metrics.listen": c.Metrics.Listen,
-		"log.format": c.Log.Format, "log.level": c.Log.Level}
+	values := map[string]string{"limits.total": total, "limits.clients": fmt.Sprint(uint64(c.Limits.Clients)),
+		"admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(),
+		"metrics.listen": c.Metrics.Listen,
+		"log.format":     c.Log.Format, "log.level": c.Log.Level}
 	var all []Setting
 	for key, value := range values {
 		all = append(all, Setting{key, value, c.from[key]})
@@ -401,7 +416,8 @@ func (c *Config) LogLevel() slog.Level {
 	return level
 }
 
-// Logger makes a logger of the format that the configuration asks for; level may change while it is used.
+// Logger makes a logger of the format that the configuration asks for; level may change while it is
+// used.
 func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if c.Log.Format == "json" {
@@ -410,11 +426,13 @@ func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, o))
 }
 
-// NeedsRestart lists the scalar keys whose values differ in another configuration and that a running server cannot take on.
+// NeedsRestart lists the scalar keys whose values differ in another configuration and that a
+// running server cannot take on.
 func (c *Config) NeedsRestart(other *Config) (keys []string) {
 	theirs := other.Settings()
 	for k, s := range c.Settings() {
-		if !slices.Contains([]string{"limits.total", "limits.clients", "log.level"}, s.Key) && s.Value != theirs[k].Value {
+		if !slices.Contains([]string{"limits.total", "limits.clients", "log.level"}, s.Key) &&
+			s.Value != theirs[k].Value {
 			keys = append(keys, s.Key)
 		}
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 )
 
-// ParseCache reads one cache as JSON: an object with the keys that a cache has in the file, as strictly as the file is read, and with the same complaints. Relative paths of its
-// source are relative to the folder of the file. ErrInvalid.
+// ParseCache reads one cache as JSON: an object with the keys that a cache has in the file, as
+// strictly as the file is read, and with the same complaints. Relative paths of its source are
+// relative to the folder of the file. ErrInvalid.
 func (c *Config) ParseCache(body []byte) (server.CacheOptions, error) {
 	var one Cache
 	complaints := complaints(decodeJSON(body, &one), one.check)
@@ -54,7 +55,8 @@ func decodeJSON(body []byte, into *Cache) error {
 	return decoder.Decode(value)
 }
 
-// readJSON reads the next value with the types that YAML gives, and refuses a key that comes twice, as YAML does.
+// readJSON reads the next value with the types that YAML gives, and refuses a key that comes twice,
+// as YAML does.
 func readJSON(d *json.Decoder) (any, error) {
 	token, err := nextToken(d)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// checkKeys complains about what the reader of the file would pass over in silence: keys that there are not, with a value or without, keys in capitals, those that come twice but
-// for that, and further documents.
+// checkKeys complains about what the reader of the file would pass over in silence: keys that there
+// are not, with a value or without, keys in capitals, those that come twice but for that, and
+// further documents.
 func checkKeys(text []byte) (complaints []string) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -28,7 +29,8 @@ func checkKeys(text []byte) (complaints []string) {
 	return complaints
 }
 
-// keysOf looks at the keys of a value that is to become a t, and of the values in it. where is what its keys are named by.
+// keysOf looks at the keys of a value that is to become a t, and of the values in it. where is what
+// its keys are named by.
 func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string) {
 	switch node.Kind {
 	case yaml.AliasNode:
@@ -39,7 +41,8 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 			of = t.Elem()
 		}
 		for k, one := range node.Content {
-			complaints = append(complaints, keysOf(one, of, fmt.Sprintf("%s[%d].", strings.TrimSuffix(where, "."), k))...)
+			complaints = append(complaints,
+				keysOf(one, of, fmt.Sprintf("%s[%d].", strings.TrimSuffix(where, "."), k))...)
 		}
 	case yaml.MappingNode:
 		seen := map[string]string{}
@@ -64,7 +67,8 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 	return complaints
 }
 
-// fieldOf returns the type of what a key of a t is; anything may be in what is not a struct of ours.
+// fieldOf returns the type of what a key of a t is; anything may be in what is not a struct of
+// ours.
 func fieldOf(t reflect.Type, key string) (of reflect.Type, ok bool) {
 	if t.Kind() != reflect.Struct {
 		return reflect.TypeFor[any](), true

@@ -37,7 +37,8 @@ func unpack(t *testing.T, archive string) (folder string) {
 	return folder
 }
 
-// wants are the lines of the file beside a configuration: parts of the message that it is refused with.
+// wants are the lines of the file beside a configuration: parts of the message that it is refused
+// with.
 func wants(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want")
@@ -76,10 +77,13 @@ func TestGoodFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics, defaults.Log), "0 {0 536870912} { false} {} {text info}"; a != b {
+	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics,
+		defaults.Log), "0 {0 536870912} { false} {} {text info}"; a != b {
 		t.Errorf("defaults: %s", a)
 	}
-	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 || a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || a.Unnamed || !every.Options(nil).Caches[1].Unnamed {
+	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 ||
+		a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || a.Unnamed ||
+		!every.Options(nil).Caches[1].Unnamed {
 		t.Errorf("%+v", a)
 	}
 	text, err := os.ReadFile("testdata/good/every-key.yaml")
@@ -93,7 +97,8 @@ func TestGoodFiles(t *testing.T) {
 	}
 }
 
-// Ensure that every bad file is refused with the message that is expected, which names the file; and that there is a file for each complaint in the sources of this package.
+// Ensure that every bad file is refused with the message that is expected, which names the file;
+// and that there is a file for each complaint in the sources of this package.
 func TestBadFiles(t *testing.T) {
 	var said []string
 	for _, path := range glob(t, unpack(t, "bad.txtar")+"/*.yaml", 40) {
@@ -131,14 +136,16 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	for _, format := range complaints(t) {
-		pattern := regexp.MustCompile(`(?s)` + regexp.MustCompile(`%[a-z]`).ReplaceAllString(regexp.QuoteMeta(format), `.*`))
+		pattern := regexp.MustCompile(`(?s)` + regexp.MustCompile(`%[a-z]`).ReplaceAllString(regexp.QuoteMeta(format),
+			`.*`))
 		if !slices.ContainsFunc(said, pattern.MatchString) {
 			t.Errorf("no bad file is refused with %q", format)
 		}
 	}
 }
 
-// complaints are the messages in the sources of the package: the texts that errors and complaints are made of.
+// complaints are the messages in the sources of the package: the texts that errors and complaints
+// are made of.
 func complaints(t *testing.T) (formats []string) {
 	t.Helper()
 	for _, path := range glob(t, "*.go", 3) {
@@ -170,7 +177,8 @@ func complaints(t *testing.T) (formats []string) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") { // that one is of a file that is not there
+					// that one is of a file that is not there
+					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") {
 						formats = append(formats, text)
 					}
 				}

@@ -1,8 +1,11 @@
-// Package fill reads the samples of a cache from its source: each sample once, however many clients ask for it at the same time.
+// Package fill reads the samples of a cache from its source: each sample once, however many clients
+// ask for it at the same time.
 //
-// A Request (request.go) puts a waiter for each sample into the queue of its client (queue.go). Reader goroutines (reader.go) serve the queues round robin, fetches before prefetches:
-// a reader takes one waiter, reads its sample, stores it in the cache and answers all waiters of that sample (filler.go). A sample without a slot goes to the clients as bytes.
-// The package knows requesters only as an interface. It imports cache, source and shm, and control for the codes of answers.
+// A Request (request.go) puts a waiter for each sample into the queue of its client (queue.go).
+// Reader goroutines (reader.go) serve the queues round robin, fetches before prefetches: a reader
+// takes one waiter, reads its sample, stores it in the cache and answers all waiters of that sample
+// (filler.go). A sample without a slot goes to the clients as bytes. The package knows requesters
+// only as an interface. It imports cache, source and shm, and control for the codes of answers.
 package fill
 
 import (
@@ -25,8 +28,9 @@ var ErrEnding = errors.New("the server is ending")
 
 // Filler reads samples of one cache from its source.
 //
-// A waiter goes into the queue of its requester, and onto the list of its sample. So a client that asks for much waits for its own samples, and a cancelled waiter takes nothing
-// from other waiters of its sample.
+// A waiter goes into the queue of its requester, and onto the list of its sample. So a client that
+// asks for much waits for its own samples, and a cancelled waiter takes nothing from other waiters
+// of its sample.
 type Filler struct {
 	cache *cache.Cache
 	log   *slog.Logger
@@ -44,7 +48,8 @@ type Filler struct {
 	buffers sync.Pool // of *[]byte
 }
 
-// sample is one sample that has waiters. While it is read it stays in flight, even without waiters: no second read of it starts beside the first.
+// sample is one sample that has waiters. While it is read it stays in flight, even without waiters:
+// no second read of it starts beside the first.
 type sample struct {
 	waiters []*waiter
 	reading bool
@@ -72,14 +77,16 @@ func (s *sample) remove(w *waiter) bool {
 
 // New makes a filler, with so many readers.
 func New(c *cache.Cache, from source.Source, parallel int, stats *Stats, log *slog.Logger) *Filler {
-	f := &Filler{cache: c, source: from, log: log, stats: stats, inflight: map[int]*sample{}, readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
+	f := &Filler{cache: c, source: from, log: log, stats: stats, inflight: map[int]*sample{},
+		readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
 	f.buffers.New = func() any { return new([]byte) }
 	f.Resize(parallel)
 	return f
 }
 
-// Submit puts the waiters of a request into its queue, and returns how many. It answers those whose sample is in the cache.
+// Submit puts the waiters of a request into its queue, and returns how many. It answers those whose
+// sample is in the cache.
 func (f *Filler) Submit(r *Request) int {
 	var missing []*waiter
 	for k := range r.waiters {
@@ -136,8 +143,9 @@ func (f *Filler) add(w *waiter) {
 	s.add(w)
 }
 
-// Cancel answers the waiters of a request that are not answered yet with CANCELLED. It cancels reads that have no other waiter. A client that asks for such a sample before its read has
-// ended waits for that end, and then the sample is read again.
+// Cancel answers the waiters of a request that are not answered yet with CANCELLED. It cancels
+// reads that have no other waiter. A client that asks for such a sample before its read has ended
+// waits for that end, and then the sample is read again.
 func (f *Filler) Cancel(r *Request) {
 	for _, w := range f.cancel(r) {
 		r.answer(w, result{code: control.CodeCancelled, text: "cancelled"})
@@ -233,7 +241,8 @@ func (f *Filler) serve(r *reader) {
 		}
 		s.reading = false
 		if result.code != 0 && (cancelled || result.code == control.CodeClosing && from != f.source) {
-			// A waiter came after the read was cancelled, or another source took the place of this one: read the sample again.
+			// A waiter came after the read was cancelled, or another source took the place of this
+			// one: read the sample again.
 			if !f.closing && len(s.waiters) > 0 {
 				for _, w := range s.waiters {
 					f.push(w.request.queue, w)
@@ -258,7 +267,8 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 		case f.closing: // the sample is not read again
 			late = append(late, w)
 		default:
-			// The client has enough to take already. Reading the sample again when it has room costs less than keeping it for an unknown time.
+			// The client has enough to take already. Reading the sample again when it has room
+			// costs less than keeping it for an unknown time.
 			f.add(w)
 			f.push(w.request.queue, w)
 			continue
@@ -282,8 +292,10 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 	f.mu.Lock()
 }
 
-// read reads a sample and stores it: one read into a buffer, one write. Measured for 150,528 bytes in the page cache, 4 goroutines, 2 cores: 77 us into new pages, 44 into such that are
-// there; by sendfile, with the checksum over the map afterwards, 79 and 60; from a mapped file 76 and 44, and its faults would stop a core for a disk; in pieces of 32 KiB 85 and 49.
+// read reads a sample and stores it: one read into a buffer, one write. Measured for 150,528 bytes
+// in the page cache, 4 goroutines, 2 cores: 77 us into new pages, 44 into such that are there; by
+// sendfile, with the checksum over the map afterwards, 79 and 60; from a mapped file 76 and 44, and
+// its faults would stop a core for a disk; in pieces of 32 KiB 85 and 49.
 func (f *Filler) read(ctx context.Context, from source.Source, index int) result {
 	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
 		return result{}

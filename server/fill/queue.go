@@ -10,7 +10,8 @@ type Queue struct {
 	listed   bool // in the round robin
 }
 
-// NewQueue makes a queue, of fetches or of prefetches. While full says so, none of its samples is read.
+// NewQueue makes a queue, of fetches or of prefetches. While full says so, none of its samples is
+// read.
 func NewQueue(prefetch bool, full func() bool) *Queue { return &Queue{prefetch: prefetch, full: full} }
 
 // strip drops the waiters that are answered.

@@ -24,7 +24,8 @@ type reader struct {
 	givenUp bool // its waiters were answered, and another reader has taken its place
 }
 
-// maxStuck bounds the goroutines and buffers of a cache whose source hangs: once so many reads were given up and have not returned, no new reader replaces the next one.
+// maxStuck bounds the goroutines and buffers of a cache whose source hangs: once so many reads were
+// given up and have not returned, no new reader replaces the next one.
 const maxStuck = 64
 
 // Resize sets how many readers there are.
@@ -92,7 +93,8 @@ func (f *Filler) abandon(r *reader) abandoned {
 	return given
 }
 
-// drop takes all samples that no reader will read: for lack of readers, or at the end. With mu held.
+// drop takes all samples that no reader will read: for lack of readers, or at the end. With mu
+// held.
 func (f *Filler) drop() (left []abandoned) {
 	for index, s := range f.inflight {
 		if !s.reading {
@@ -108,8 +110,10 @@ func (f *Filler) drop() (left []abandoned) {
 	return left
 }
 
-// GiveUp fails the waiters of reads that take longer than limit, replaces their readers, and returns how many reads it gave up. Such a read may hang in the kernel, where nothing
-// ends it. If it does return, its sample is stored. When too many reads hang, GiveUp fails the waiters of all other samples as well.
+// GiveUp fails the waiters of reads that take longer than limit, replaces their readers, and
+// returns how many reads it gave up. Such a read may hang in the kernel, where nothing ends it. If
+// it does return, its sample is stored. When too many reads hang, GiveUp fails the waiters of all
+// other samples as well.
 func (f *Filler) GiveUp(limit time.Duration) (n int) {
 	var slow, queued []abandoned
 	f.mu.Lock()
@@ -126,11 +130,13 @@ func (f *Filler) GiveUp(limit time.Duration) (n int) {
 	from, stuck := f.source, f.stuck
 	f.mu.Unlock()
 	for _, r := range slow {
-		f.fail(r, control.CodeRead, "sample %d (%s): the read has taken more than %v and was given up; see whether the disk or network behind it answers (read_timeout)", r.index,
+		f.fail(r, control.CodeRead, "sample %d (%s): the read has taken more than %v and was given up; see whether "+
+			"the disk or network behind it answers (read_timeout)", r.index,
 			from.Where(r.index), limit)
 	}
 	for _, r := range queued {
-		f.fail(r, control.CodeRead, "sample %d (%s): %d reads of this source hang, so no more are begun; see whether the disk or network behind it answers", r.index, from.Where(r.index), stuck)
+		f.fail(r, control.CodeRead, "sample %d (%s): %d reads of this source hang, so no more are begun; see "+
+			"whether the disk or network behind it answers", r.index, from.Where(r.index), stuck)
 	}
 	return len(slow)
 }
@@ -143,7 +149,8 @@ func (f *Filler) fail(r abandoned, code control.Code, format string, a ...any) {
 	}
 }
 
-// SetSource has later reads use another source, and returns the one before, which earlier reads may still use.
+// SetSource has later reads use another source, and returns the one before, which earlier reads may
+// still use.
 func (f *Filler) SetSource(s source.Source) (before source.Source) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +165,8 @@ func (f *Filler) Stuck() int {
 	return f.stuck
 }
 
-// Close fails what is queued, waits for reads under way for at most wait, and fails the rest. All readers have ended then, but for the stuck ones, which still use the source.
+// Close fails what is queued, waits for reads under way for at most wait, and fails the rest. All
+// readers have ended then, but for the stuck ones, which still use the source.
 func (f *Filler) Close(wait time.Duration) (stuck int) {
 	f.mu.Lock()
 	f.closing = true

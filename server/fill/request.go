@@ -9,9 +9,11 @@ import (
 
 // Requester asks for samples: a FETCH or PREFETCH of a client, or a prefetch schedule.
 type Requester interface {
-	// CanTake says whether the requester can take n bytes of a sample that has no slot. If it can, Take or Done follows.
+	// CanTake says whether the requester can take n bytes of a sample that has no slot. If it can,
+	// Take or Done follows.
 	CanTake(n int) bool
-	// Take gets the bytes of a sample that has no slot, and releases them later. false: the requester does not want them, and the sample fails with NO_SLOT.
+	// Take gets the bytes of a sample that has no slot, and releases them later. false: the
+	// requester does not want them, and the sample fails with NO_SLOT.
 	Take(position uint32, data *Buffer) bool
 	// Done gets the failures of a request after its last sample.
 	Done(r *Request, failures []control.Failure)
@@ -50,7 +52,8 @@ func NewRequest[Index int | int64](by Requester, queue *Queue, indices []Index) 
 // Len returns how many samples the request asks for.
 func (r *Request) Len() int { return len(r.waiters) }
 
-// Refuse answers all samples of a request that no filler has: the server is ending, or has removed the cache.
+// Refuse answers all samples of a request that no filler has: the server is ending, or has removed
+// the cache.
 func (r *Request) Refuse() {
 	for k := range r.waiters {
 		r.answer(&r.waiters[k], closing)
@@ -89,7 +92,8 @@ var closing = result{code: control.CodeClosing, text: "the server is ending, or 
 // failed is the result of a sample that cannot be read.
 func failed(code control.Code, err error) result { return result{code: code, text: err.Error()} }
 
-// Buffer is the bytes of a sample without a slot, which several requesters may send from. The last one to release it gives it back.
+// Buffer is the bytes of a sample without a slot, which several requesters may send from. The last
+// one to release it gives it back.
 type Buffer struct {
 	Bytes  []byte
 	users  atomic.Int32

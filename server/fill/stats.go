@@ -28,7 +28,8 @@ func (h *Histogram) add(d time.Duration) {
 	h.nanos.Add(uint64(d))
 }
 
-// Snapshot returns how many took no longer than each bound, how many there were, and the seconds of all.
+// Snapshot returns how many took no longer than each bound, how many there were, and the seconds of
+// all.
 func (h *Histogram) Snapshot() (upTo map[float64]uint64, count uint64, sum float64) {
 	upTo = map[float64]uint64{}
 	for k, bound := range wrap.SecondsBounds {
@@ -38,7 +39,8 @@ func (h *Histogram) Snapshot() (upTo map[float64]uint64, count uint64, sum float
 	return upTo, count + h.buckets[len(wrap.SecondsBounds)].Load(), time.Duration(h.nanos.Load()).Seconds()
 }
 
-// Quantile estimates how long the fastest part q of n took: between two bounds as if all were spread evenly, as Prometheus does. What took longer than the last bound counts as that.
+// Quantile estimates how long the fastest part q of n took: between two bounds as if all were
+// spread evenly, as Prometheus does. What took longer than the last bound counts as that.
 func Quantile(q float64, upTo map[float64]uint64, n uint64) float64 {
 	rank := q * float64(n)
 	below, before := 0.0, uint64(0)

@@ -1,7 +1,9 @@
-// Package prefetch reads the samples of a cache ahead of a job, in the order in which the job will ask for them. Operators call such a Schedule a plan (docs/spec/control.md).
+// Package prefetch reads the samples of a cache ahead of a job, in the order in which the job will
+// ask for them. Operators call such a Schedule a plan (docs/spec/control.md).
 //
-// Options (options.go) name the order. A Schedule (schedule.go) is one goroutine that requests samples from the cache's filler; Schedules (schedules.go) are all of a cache.
-// The package imports fill, order, cache and shm, and knows a served cache only as the interface Cache.
+// Options (options.go) name the order. A Schedule (schedule.go) is one goroutine that requests
+// samples from the cache's filler; Schedules (schedules.go) are all of a cache. The package imports
+// fill, order, cache and shm, and knows a served cache only as the interface Cache.
 package prefetch
 
 import (
@@ -24,12 +26,15 @@ import (
 
 const (
 	defaultAhead = 4096
-	// maxSchedules is the most schedules of a cache: each is a goroutine that wakes some times a second, and has its turn in the round robin.
+	// maxSchedules is the most schedules of a cache: each is a goroutine that wakes some times a
+	// second, and has its turn in the round robin.
 	maxSchedules = 16
-	// chunk is how many samples a schedule requests at a time, and maxUnderWay how many it has requested at most. So much is still read of the old order when a schedule is replaced.
+	// chunk is how many samples a schedule requests at a time, and maxUnderWay how many it has
+	// requested at most. So much is still read of the old order when a schedule is replaced.
 	chunk       = 256
 	maxUnderWay = 512
-	// tickTime is how often it reads how far the clients are. In that time they read no more than a small part of what is ahead.
+	// tickTime is how often it reads how far the clients are. In that time they read no more than a
+	// small part of what is ahead.
 	tickTime = 20 * time.Millisecond
 	// retryTime is how often a schedule of a full cache tries whether there is room again.
 	retryTime = time.Second
@@ -57,9 +62,11 @@ type Cache interface {
 	ReadAhead(indices []int)
 }
 
-// Schedule reads samples ahead in the order of a job. It requests those that the cache does not have, in that order and with the priority of a PREFETCH, and stays at most Ahead samples
-// ahead of the clients. The counters of the segment say how far they are: all samples read since the schedule started. Other readers of the cache move the schedule further ahead than
-// asked for, and never back.
+// Schedule reads samples ahead in the order of a job. It requests those that the cache does not
+// have, in that order and with the priority of a PREFETCH, and stays at most Ahead samples ahead of
+// the clients. The counters of the segment say how far they are: all samples read since the
+// schedule started. Other readers of the cache move the schedule further ahead than asked for, and
+// never back.
 type Schedule struct {
 	cache   Cache
 	all     *Schedules
@@ -123,7 +130,8 @@ func (p *Schedule) run() {
 	p.cancelAll()
 	p.all.remove(p)
 	a := p.status()
-	p.log.Info("a plan is over", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned, "read", a.Read, "failed", a.Failed, "no_room", a.NoRoom)
+	p.log.Info("a plan is over", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned,
+		"read", a.Read, "failed", a.Failed, "no_room", a.NoRoom)
 }
 
 // stop ends the schedule: nothing more is read for it.
@@ -173,7 +181,8 @@ func (p *Schedule) step() (over string) {
 	return ""
 }
 
-// more takes a chunk of the order, and requests the missing samples of it. false: it may request nothing now. The caller has entered.
+// more takes a chunk of the order, and requests the missing samples of it. false: it may request
+// nothing now. The caller has entered.
 func (p *Schedule) more() bool {
 	ranks := uint64(len(p.parts))
 	p.mu.Lock()
@@ -248,7 +257,8 @@ func (p *Schedule) ask(indices []int) {
 	p.cache.Filler().Submit(r)
 }
 
-// room says whether the cache may have room, and try whether a read should find out. With mu held; the caller has entered.
+// room says whether the cache may have room, and try whether a read should find out. With mu held;
+// the caller has entered.
 func (p *Schedule) room() (room, try bool) {
 	seg := p.cache.Segment()
 	if seg.FirstCome() && uint64(shm.FreeFrom(seg.FreeFrom().Load()).From()) >= seg.Slots {
@@ -273,7 +283,8 @@ func (p *Schedule) Take(uint32, *fill.Buffer) bool {
 	return false
 }
 
-// noSlot notes that the cache has no slot for a sample that was read. The filler calls it, and its cache stays open meanwhile.
+// noSlot notes that the cache has no slot for a sample that was read. The filler calls it, and its
+// cache stays open meanwhile.
 func (p *Schedule) noSlot() {
 	p.held.Store(true)
 	p.mu.Lock()
@@ -317,7 +328,8 @@ func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
 func (p *Schedule) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := Status{Options: p.options, State: "waiting", Total: p.total, Consumed: p.consumed, Planned: p.next, UnderWay: p.underWay, Read: p.read, Failed: p.failed, NoRoom: p.noRoom}
+	a := Status{Options: p.options, State: "waiting", Total: p.total, Consumed: p.consumed, Planned: p.next,
+		UnderWay: p.underWay, Read: p.read, Failed: p.failed, NoRoom: p.noRoom}
 	switch {
 	case p.full:
 		a.State = "full"

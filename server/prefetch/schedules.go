@@ -22,13 +22,15 @@ type Schedules struct {
 	closed bool
 }
 
-// Start has the samples of a cache read ahead, until the end of an epoch. The caller has entered. order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
+// Start has the samples of a cache read ahead, until the end of an epoch. The caller has entered.
+// order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
 func (s *Schedules) Start(c Cache, o Options, log *slog.Logger) (Status, error) {
 	parts, err := o.complete(c.Segment().Samples)
 	if err != nil {
 		return Status{}, err
 	}
-	p := &Schedule{cache: c, all: s, log: log, options: o, parts: parts, wake: make(chan struct{}, 1), began: consumed(c.Segment()), moved: time.Now(), requests: map[*fill.Request]bool{}}
+	p := &Schedule{cache: c, all: s, log: log, options: o, parts: parts, wake: make(chan struct{}, 1),
+		began: consumed(c.Segment()), moved: time.Now(), requests: map[*fill.Request]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.queue = fill.NewQueue(true, p.held.Load)
 	for _, part := range parts {
@@ -38,7 +40,8 @@ func (s *Schedules) Start(c Cache, o Options, log *slog.Logger) (Status, error) 
 		p.cancel()
 		return Status{}, err
 	}
-	log.Info("a plan has begun", "plan", o.Name, "kind", o.Kind, "seed", o.Seed, "epoch", o.Epoch, "position", o.Position, "samples", p.total, "ahead", o.Ahead)
+	log.Info("a plan has begun", "plan", o.Name, "kind", o.Kind, "seed", o.Seed, "epoch", o.Epoch, "position",
+		o.Position, "samples", p.total, "ahead", o.Ahead)
 	return p.status(), nil
 }
 
@@ -53,7 +56,8 @@ func (s *Schedules) add(p *Schedule) error {
 	case old != nil:
 		old.stop()
 	case len(s.all) >= maxSchedules:
-		return fmt.Errorf("%w: it has %d already (%s); end one (DELETE), or give this one the name of one that it is to replace", ErrManyPlans, len(s.all), s.names())
+		return fmt.Errorf("%w: it has %d already (%s); end one (DELETE), or give this one the name of one that it "+
+			"is to replace", ErrManyPlans, len(s.all), s.names())
 	}
 	if s.all == nil {
 		s.all = map[string]*Schedule{}

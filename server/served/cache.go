@@ -1,7 +1,10 @@
-// Package served has the caches of a server: each is a segment, the server's own client of it, and the source that fills it.
+// Package served has the caches of a server: each is a segment, the server's own client of it, and
+// the source that fills it.
 //
-// Prepare (prepare.go) opens the source of a cache, so that its size is known, and makes nothing. Serve (cache.go) then creates the segment, or adopts a warm one, and starts the filler.
-// The janitor's part is in unused.go, and what operators see in stats.go. The package imports fill and prefetch, and knows no clients and no sockets.
+// Prepare (prepare.go) opens the source of a cache, so that its size is known, and makes nothing.
+// Serve (cache.go) then creates the segment, or adopts a warm one, and starts the filler. The
+// janitor's part is in unused.go, and what operators see in stats.go. The package imports fill and
+// prefetch, and knows no clients and no sockets.
 package served
 
 import (
@@ -22,7 +25,8 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// Cache is a cache of this server. Callers use it between Enter and Leave: once it is shut, Enter fails.
+// Cache is a cache of this server. Callers use it between Enter and Leave: once it is shut, Enter
+// fails.
 type Cache struct {
 	Name      string
 	Log       *slog.Logger
@@ -49,7 +53,8 @@ type Cache struct {
 	idle idleness // the janitor's
 }
 
-// DrainTimeout is how long the end of a server waits for reads, answers and sources. A variable for tests.
+// DrainTimeout is how long the end of a server waits for reads, answers and sources. A variable for
+// tests.
 var DrainTimeout = 10 * time.Second
 
 // Errors of caches.
@@ -62,8 +67,11 @@ var (
 	ErrHasCache = errors.New("this server has a cache of that name")
 )
 
-// Serve creates the segment of a prepared cache, or adopts the one that an earlier server left, if it has the name, the schema, the size and the fingerprint of the source.
-// A segment that differs is removed (its clients keep it), and a cold one is created. The source belongs to the served cache from here on; on failure it stays the caller's. ErrServed when another server has it; errors of package shm, with the cache's name.
+// Serve creates the segment of a prepared cache, or adopts the one that an earlier server left, if
+// it has the name, the schema, the size and the fingerprint of the source. A segment that differs
+// is removed (its clients keep it), and a cold one is created. The source belongs to the served
+// cache from here on; on failure it stays the caller's. ErrServed when another server has it;
+// errors of package shm, with the cache's name.
 func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	log = log.With("cache", p.Options.Name)
 	defer func() {
@@ -71,7 +79,8 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			h, err = nil, fmt.Errorf("cache %s: %w", p.Options.Name, err)
 		}
 	}()
-	h = &Cache{Name: p.Options.Name, Log: log, want: p.want, bytes: p.Bytes, options: p.Options, counts: cmp.Or(p.counts, new(counts))}
+	h = &Cache{Name: p.Options.Name, Log: log, want: p.want, bytes: p.Bytes, options: p.Options,
+		counts: cmp.Or(p.counts, new(counts))}
 	for h.cache == nil {
 		h.segment, err = p.find()
 		switch {
@@ -117,7 +126,8 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		}
 	}
 	info := p.source.Info()
-	log.Info("serving", "warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes", h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint)
+	log.Info("serving", "warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes",
+		h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint)
 	return h, nil
 }
 
@@ -132,7 +142,8 @@ func (o Options) Path() string {
 	return o.Dir + "/" + o.Name
 }
 
-// find attaches to the segment that an earlier server has left. ErrNotFound, and it always is without a name.
+// find attaches to the segment that an earlier server has left. ErrNotFound, and it always is
+// without a name.
 func (p *Prepared) find() (*shm.Segment, error) {
 	if p.Options.Unnamed {
 		return nil, shm.ErrNotFound
@@ -148,7 +159,8 @@ func (h *Cache) attach() error {
 	}
 	ok, err := locks.TryServer()
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: %s; end that server first, or give one of the two another name", ErrServed, h.segment.Path())
+		err = fmt.Errorf("%w: %s; end that server first, or give one of the two another name", ErrServed,
+			h.segment.Path())
 	}
 	if err != nil {
 		return errors.Join(err, locks.Close(), h.segment.Close())
@@ -173,7 +185,8 @@ func (h *Cache) replace(why string) error {
 		err = fmt.Errorf("%w: %s", ErrServed, h.segment.Path())
 	}
 	if err == nil {
-		h.Log.Warn("the cache that is there is of other data; a cold one takes its place, and who is attached keeps the old one", "because", why)
+		h.Log.Warn("the cache that is there is of other data; a cold one takes its place, and who is attached "+
+			"keeps the old one", "because", why)
 		err = h.segment.Remove()
 		fault.At("host.removed")
 	}
@@ -198,7 +211,8 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	}
 	for k, f := range header.Fields {
 		if w := want.Fields[k]; f.Name != w.Name || f.DType != w.DType || fmt.Sprint(f.Dims) != fmt.Sprint(w.Dims) {
-			return fmt.Sprintf("its field %d is %s of %v %v, that of the source %s of %v %v", k, f.Name, f.Dims, f.DType, w.Name, w.Dims, w.DType)
+			return fmt.Sprintf("its field %d is %s of %v %v, that of the source %s of %v %v", k, f.Name, f.Dims,
+				f.DType, w.Name, w.Dims, w.DType)
 		}
 	}
 	return ""
@@ -237,7 +251,8 @@ func (h *Cache) Options() Options {
 	return h.options
 }
 
-// SameData says whether other options give the same samples in the same segment. The caller has entered.
+// SameData says whether other options give the same samples in the same segment. The caller has
+// entered.
 func (h *Cache) SameData(o Options) bool { return h.options.sameData(o) }
 
 // Fits says whether the segment is what a prepared cache wants, by the same path.
@@ -245,7 +260,8 @@ func (h *Cache) Fits(p *Prepared) bool {
 	return p.Options.Path() == h.Options().Path() && differs(&h.segment.Header, &h.segment.Geometry, &p.want) == ""
 }
 
-// Again returns the cache as it was before Serve, with its source and its counters, to be served again.
+// Again returns the cache as it was before Serve, with its source and its counters, to be served
+// again.
 func (h *Cache) Again() *Prepared {
 	return &Prepared{Options: h.options, source: h.bare, ahead: h.ahead, want: h.want, Bytes: h.bytes, counts: h.counts}
 }
@@ -261,7 +277,8 @@ func (h *Cache) Adjust(o Options) {
 	h.filler.Resize(o.Parallel)
 }
 
-// Refill takes another source of the same data. Reads under way end with the old one. ErrEnding: the cache was shut, and has not taken it.
+// Refill takes another source of the same data. Reads under way end with the old one. ErrEnding:
+// the cache was shut, and has not taken it.
 func (h *Cache) Refill(p *Prepared) error {
 	h.use.Lock()
 	if h.gone {
@@ -284,7 +301,8 @@ func (h *Cache) ReadAhead(indices []int) {
 	}
 }
 
-// Announce tells a source that reads ahead which samples a client prefetches. The caller has entered.
+// Announce tells a source that reads ahead which samples a client prefetches. The caller has
+// entered.
 func (h *Cache) Announce(indices []int64) {
 	if h.ahead == nil {
 		return
@@ -298,8 +316,9 @@ func (h *Cache) Announce(indices []int64) {
 	h.ahead.Prefetch(missing)
 }
 
-// Shut ends the server's part in the cache, and closes the segment, which stays. Reads under way have wait to end; the waiters of longer ones are told that the cache is closing.
-// keepSource leaves the source open, for another cache.
+// Shut ends the server's part in the cache, and closes the segment, which stays. Reads under way
+// have wait to end; the waiters of longer ones are told that the cache is closing. keepSource
+// leaves the source open, for another cache.
 func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 	h.Schedules.Close()
 	stuck := h.filler.Close(wait)
@@ -332,7 +351,8 @@ func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 // CloseSource closes the source that Shut has kept, in the background.
 func (h *Cache) CloseSource() { h.closeLater(h.source) }
 
-// closeLater closes a source in the background, once its reads have ended, which may be never. closed is closed then.
+// closeLater closes a source in the background, once its reads have ended, which may be never.
+// closed is closed then.
 func (h *Cache) closeLater(s source.Source) (closed <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {

@@ -59,7 +59,8 @@ func CloseAll(all []*Prepared, log *slog.Logger) {
 	}
 }
 
-// openExisting opens the segment that has the cache's name now, read-only. nil: there is none, or, with an error, none that can be opened.
+// openExisting opens the segment that has the cache's name now, read-only. nil: there is none, or,
+// with an error, none that can be opened.
 func (p *Prepared) openExisting() (*shm.Segment, error) {
 	if p.Options.Unnamed {
 		return nil, nil
@@ -91,7 +92,8 @@ type Existing struct {
 	Promised  uint64 // bytes that it may still take
 }
 
-// Existing describes the segment that has the cache's name already. The zero value: there is none, or none that can be opened.
+// Existing describes the segment that has the cache's name already. The zero value: there is none,
+// or none that can be opened.
 func (p *Prepared) Existing() (t Existing, err error) {
 	s, err := p.openExisting()
 	if s == nil || err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Clean takes back what dead clients left claimed, gives up reads that take too long, and says whether the cache was unused for RemoveUnused.
+// Clean takes back what dead clients left claimed, gives up reads that take too long, and says
+// whether the cache was unused for RemoveUnused.
 func (h *Cache) Clean() (unused bool) {
 	if !h.Enter() {
 		return false
@@ -22,7 +23,8 @@ func (h *Cache) Clean() (unused bool) {
 		h.Log.Info("took back what dead clients had left claimed", "samples", n)
 	}
 	if n := h.filler.GiveUp(h.options.ReadTimeout); n > 0 {
-		h.Log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout, "not_returned_yet", h.filler.Stuck())
+		h.Log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout,
+			"not_returned_yet", h.filler.Stuck())
 	}
 	if h.options.RemoveUnused == 0 {
 		h.idle = idleness{}
@@ -46,7 +48,8 @@ type idleness struct {
 	registrations uint64    // of all client records: a client may come and go between two calls
 }
 
-// measure returns for how long the cache was unused. Read-only clients hold no lock, and are not seen.
+// measure returns for how long the cache was unused. Read-only clients hold no lock, and are not
+// seen.
 func (i *idleness) measure(h *Cache) (time.Duration, error) {
 	probe, err := h.segment.ProbeLocks()
 	if err != nil {
@@ -67,14 +70,16 @@ func (i *idleness) measure(h *Cache) (time.Duration, error) {
 	return now.Sub(i.since), nil
 }
 
-// LeaveUnused removes a cache that no other process uses, and keeps its source. false: it is in use, and nothing was done. true: it is shut, even with an error.
+// LeaveUnused removes a cache that no other process uses, and keeps its source. false: it is in
+// use, and nothing was done. true: it is shut, even with an error.
 func (h *Cache) LeaveUnused() (bool, error) {
 	h.use.Lock()
 	defer h.use.Unlock()
 	if h.gone || h.connected.Load() > 0 {
 		return false, nil
 	}
-	// The lock is exclusive, so that no client attaches meanwhile: one that finds the name waits for us, and then finds the segment gone.
+	// The lock is exclusive, so that no client attaches meanwhile: one that finds the name waits
+	// for us, and then finds the segment gone.
 	if last, err := h.locks.LastUser(); !last || err != nil {
 		return false, err
 	}

@@ -6,10 +6,14 @@ import (
 	"time"
 )
 
-// Budget is memory that all connections have together. Where more than a half is taken, a connection that has some may have half as much as is left, and the last quarter is for clients
-// that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
+// Budget is memory that all connections have together. Where more than a half is taken, a
+// connection that has some may have half as much as is left, and the last quarter is for clients
+// that read what they are sent. So the sum is bounded, and clients that stand still leave something
+// for those that go on.
 type Budget struct {
-	again func() // called a moment after a connection could not take, since no event tells when a client starts to read; nil: not called
+	// called a moment after a connection could not take, since no event tells when a client starts
+	// to read; nil: not called
+	again func()
 
 	mu     sync.Mutex // protects what follows
 	room   sync.Cond  // something was given back, or those that wait must try again
@@ -23,17 +27,20 @@ type Budget struct {
 // againPause is how long it is until again.
 const againPause = 10 * time.Millisecond
 
-// NewBudget makes a budget of limit bytes. again is called a moment after a connection could not take some; nil: it is not.
+// NewBudget makes a budget of limit bytes. again is called a moment after a connection could not
+// take some; nil: it is not.
 func NewBudget(limit int, again func()) *Budget {
 	s := &Budget{limit: limit, again: again}
 	s.room.L = &s.mu
 	return s
 }
 
-// fits says whether a connection that has own bytes may take n more; reads says whether its client reads. What is larger than the limit may be taken when nothing else is. With mu held.
+// fits says whether a connection that has own bytes may take n more; reads says whether its client
+// reads. What is larger than the limit may be taken when nothing else is. With mu held.
 func (s *Budget) fits(own, n int, reads func() bool) bool {
 	left := s.limit - s.used
-	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) && (n <= left-s.limit/4 || n <= left && reads())
+	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) &&
+		(n <= left-s.limit/4 || n <= left && reads())
 	s.short = s.short || !ok
 	if !ok && !s.timed && !s.closed {
 		s.timed = true
@@ -139,7 +146,8 @@ func (s *Budget) Usage() (used, limit int) {
 	return s.used, s.limit
 }
 
-// indexBytes is the memory of an index that a client asks for: its place in queues, its read, and its part of an answer.
+// indexBytes is the memory of an index that a client asks for: its place in queues, its read, and
+// its part of an answer.
 const indexBytes = 192
 
 // unlimited bounds nothing.

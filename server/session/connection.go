@@ -1,7 +1,9 @@
 // Package session serves one client on the data socket, whose protocol is docs/spec/control.md.
 //
-// A Connection (connection.go) reads the frames of a client and asks the filler of a served cache for samples; its output (output.go) writes the answers. No other client waits for
-// either. All connections of a server share two Budgets of memory (budget.go). The package imports served and fill, and knows its server only as a Host.
+// A Connection (connection.go) reads the frames of a client and asks the filler of a served cache
+// for samples; its output (output.go) writes the answers. No other client waits for either. All
+// connections of a server share two Budgets of memory (budget.go). The package imports served and
+// fill, and knows its server only as a Host.
 package session
 
 import (
@@ -37,7 +39,8 @@ type Host struct {
 	Drained  func() // called when a client has room again for samples without a slot
 }
 
-// Connection is one client on the data socket. One goroutine reads its frames and another one writes; no other goroutine waits for the client.
+// Connection is one client on the data socket. One goroutine reads its frames and another one
+// writes; no other goroutine waits for the client.
 type Connection struct {
 	host   *Host
 	socket *net.UnixConn
@@ -90,7 +93,8 @@ func (r *request) cancel() { r.filler.Cancel(r.samples) }
 
 // New makes the connection of a client that was accepted.
 func New(h *Host, socket *net.UnixConn) *Connection {
-	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*clientQueues{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
+	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*clientQueues{},
+		requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
 	c.out = newOutput(socket, h.Drained)
 	c.out.replies, c.out.requests = h.Replies, h.Requests
 	return c
@@ -120,10 +124,12 @@ func (c *Connection) Waiting() int {
 	return c.out.waiting
 }
 
-// smallBody is what a frame may have without having to wait for memory, and what an idle connection keeps for the next one.
+// smallBody is what a frame may have without having to wait for memory, and what an idle connection
+// keeps for the next one.
 const smallBody = 64 << 10
 
-// reserve takes memory for a request of n indices, when there is some. false: the server ends, or the client is gone.
+// reserve takes memory for a request of n indices, when there is some. false: the server ends, or
+// the client is gone.
 func (c *Connection) reserve(n int) bool {
 	ok := c.out.reserve(n * indexBytes)
 	if ok {
@@ -154,8 +160,10 @@ func (c *Connection) Serve() {
 	case errors.Is(err, control.ErrProtocol):
 		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, err.Error()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", FrameTimeout)))
-	case errors.Is(err, io.EOF) && c.host.Ending(): // which has ended this reader; what the client waits for was answered
+		c.out.send(control.AppendError(nil, 0, control.CodeProtocol,
+			fmt.Sprintf("a frame took more than %v to arrive", FrameTimeout)))
+	case errors.Is(err, io.EOF) &&
+		c.host.Ending(): // which has ended this reader; what the client waits for was answered
 	default:
 		c.out.abort() // the client is gone
 	}
@@ -163,7 +171,8 @@ func (c *Connection) Serve() {
 	<-writer
 }
 
-// read takes frames until there are none. nil and io errors: the client is gone; else it is told why.
+// read takes frames until there are none. nil and io errors: the client is gone; else it is told
+// why.
 func (c *Connection) read() error {
 	r := bufio.NewReaderSize(c.socket, 4096)
 	body := []byte(nil)
@@ -186,7 +195,8 @@ func (c *Connection) read() error {
 			if !c.reserve(int(h.Length) / 8) {
 				return io.EOF
 			}
-			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil { // it has its time from here on
+			// it has its time from here on
+			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil {
 				return err
 			}
 			waits = true
@@ -238,10 +248,13 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 			return err
 		}
 		if m.Version < control.Version {
-			return &control.RemoteError{Code: control.CodeVersion, Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version, m.Version)}
+			return &control.RemoteError{Code: control.CodeVersion,
+				Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version,
+					m.Version)}
 		}
 		c.label = m.Label
-		c.out.send(control.AppendWelcome(nil, h.Request, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
+		c.out.send(control.AppendWelcome(nil, h.Request,
+			control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
 	case control.Attach:
 		name, err := control.ParseAttach(body)
 		if err != nil {
@@ -296,7 +309,8 @@ func (c *Connection) attach(request uint64, name string) {
 		c.queues[h] = &clientQueues{fill.NewQueue(false, c.out.full), fill.NewQueue(true, func() bool { return false })}
 		h.Connect()
 	}
-	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
+	c.out.sendDescriptor(control.AppendAttached(nil, request,
+		control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
 }
 
 // forget tells the caches that the client is gone.
@@ -313,7 +327,8 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		return nil
 	}
 	cached := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0}
+	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
+		slotsOnly: m.Flags&control.SlotsOnly != 0}
 	queue := c.queues[cached].fetches
 	if r.prefetch {
 		queue = c.queues[cached].prefetches
@@ -334,7 +349,9 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
 			return nil
 		}
-		c.refuse(h.Request, control.CodeLimit, "%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests, indices,
+		c.refuse(h.Request, control.CodeLimit,
+			"%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests,
+			indices,
 			control.MaxRequests, control.MaxUnderWay)
 		return nil
 	}

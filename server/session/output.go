@@ -20,13 +20,15 @@ var StallTimeout = 30 * time.Second
 // writePiece is how much is written within one StallTimeout.
 const writePiece = 256 << 10
 
-// What may wait to be written before a client's next frame is not read: it asks faster than it takes answers. More than the answers of all requests that may be under way.
+// What may wait to be written before a client's next frame is not read: it asks faster than it
+// takes answers. More than the answers of all requests that may be under way.
 const (
 	maxAnswers     = 2 * control.MaxRequests
 	maxAnswerBytes = 1 << 20
 )
 
-// output is what a connection has to write: frames in their order, written by one goroutine, so that no other goroutine waits for a client.
+// output is what a connection has to write: frames in their order, written by one goroutine, so
+// that no other goroutine waits for a client.
 type output struct {
 	socket      *net.UnixConn
 	drained     func()       // called when there is room for samples again
@@ -66,7 +68,8 @@ func newOutput(socket *net.UnixConn, drained func()) *output {
 	return o
 }
 
-// canTake says whether n more bytes of a sample may wait: when none does, as far as all connections together have room for them. Then sample has to follow.
+// canTake says whether n more bytes of a sample may wait: when none does, as far as all connections
+// together have room for them. Then sample has to follow.
 func (o *output) canTake(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,7 +87,8 @@ func (o *output) canTake(n int) bool {
 	return true
 }
 
-// full says whether samples are better not read: enough of them wait, or one was refused and half of what waited is not written yet.
+// full says whether samples are better not read: enough of them wait, or one was refused and half
+// of what waited is not written yet.
 func (o *output) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,7 +114,8 @@ func (o *output) sendDescriptor(head []byte, descriptor *os.File) {
 	o.queue(frame{head: head, descriptor: descriptor})
 }
 
-// shorten leaves out texts of failures but the first when all connections together have no room for them.
+// shorten leaves out texts of failures but the first when all connections together have no room for
+// them.
 func (o *output) shorten(failures []control.Failure) []control.Failure {
 	size := 0
 	for _, f := range failures {
@@ -125,7 +130,8 @@ func (o *output) shorten(failures []control.Failure) []control.Failure {
 	return failures
 }
 
-// sample queues a SAMPLE that takes has room for. It keeps the caller's share of data until it is written.
+// sample queues a SAMPLE that takes has room for. It keeps the caller's share of data until it is
+// written.
 func (o *output) sample(request uint64, position uint32, data *fill.Buffer) {
 	o.queue(frame{head: control.AppendSampleHeader(nil, request, position, len(data.Bytes)), data: data})
 }
@@ -166,8 +172,9 @@ func (o *output) add(f frame) (short bool) {
 	return false
 }
 
-// writeNow writes what the client takes without anybody waiting for it, and returns what is left: an answer that fits costs no switch to another goroutine. With mu held, and nothing
-// else to write before.
+// writeNow writes what the client takes without anybody waiting for it, and returns what is left:
+// an answer that fits costs no switch to another goroutine. With mu held, and nothing else to write
+// before.
 func (o *output) writeNow(p []byte) []byte {
 	raw, err := o.socket.SyscallConn()
 	if err != nil {
@@ -219,7 +226,8 @@ func (o *output) clientReads() bool {
 	return err == nil && unread == 0
 }
 
-// reserve takes n bytes for a request, when there is room for them. false: the server ends, or the client is gone.
+// reserve takes n bytes for a request, when there is room for them. false: the server ends, or the
+// client is gone.
 func (o *output) reserve(n int) bool {
 	if n == 0 {
 		return true
@@ -239,11 +247,13 @@ func (o *output) unreserve(n int) {
 	}
 }
 
-// waitForRoom waits until answers of a client may be queued again. It returns when the output ends or dies.
+// waitForRoom waits until answers of a client may be queued again. It returns when the output ends
+// or dies.
 func (o *output) waitForRoom() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes || o.answers > 0 && o.replies.over()) {
+	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes || o.answers > 0 &&
+		o.replies.over()) {
 		o.room.Wait()
 	}
 }
@@ -343,7 +353,8 @@ func (o *output) run() error {
 	}
 }
 
-// write writes a frame, a piece at a time: each piece that the client takes gives it time for the next.
+// write writes a frame, a piece at a time: each piece that the client takes gives it time for the
+// next.
 func (o *output) write(f *frame) error {
 	if f.descriptor != nil {
 		if err := o.extendDeadline(); err != nil {

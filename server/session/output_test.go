@@ -16,13 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Answers come whole and in their order, whether they are written by who sends them, as far as the socket takes them, or by the output's own goroutine.
+// Answers come whole and in their order, whether they are written by who sends them, as far as the
+// socket takes them, or by the output's own goroutine.
 func TestAnswersKeepTheirOrder(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil { // so that a frame fits only in part now and then
+	// so that a frame fits only in part now and then
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil {
 		t.Fatal(err)
 	}
 	ends := [2]net.Conn{}

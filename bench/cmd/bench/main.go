@@ -1,10 +1,15 @@
-// Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
+// Bench measures every row of the project's table of speed and memory, and writes what it found
+// with verdicts.
 //
-// There are four groups of rows: what needs no server, with -server what a server does, with -order the order of an epoch, and with -loader the loader. For the first it measures the Go client itself, compiles and runs the C programs in
-// bench/c, and runs bench/python; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
+// There are four groups of rows: what needs no server, with -server what a server does, with -order
+// the order of an epoch, and with -loader the loader. For the first it measures the Go client
+// itself, compiles and runs the C programs in bench/c, and runs bench/python; for the second it
+// compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and
+// a socket of its own.
 //
-// One part after the other, each alone on the machine; a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its
-// own on /dev/shm, up to 8 GB of it; what the server's sources read in one in build/bench, up to 2 GB.
+// One part after the other, each alone on the machine; a part that is done is kept in build/bench,
+// so that -resume goes on with the next one. Everything lies in a folder of its own on /dev/shm, up
+// to 8 GB of it; what the server's sources read in one in build/bench, up to 2 GB.
 package main
 
 import (
@@ -56,9 +61,12 @@ func main() {
 	r := &runner{}
 	var only string
 	var render, server, order, loader, dataLoader, others bool
-	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
-	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the server: with redis-server and memcached")
-	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
+	flag.BoolVar(&r.quick, "quick", false,
+		"tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
+	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the "+
+		"server: with redis-server and memcached")
+	flag.IntVar(&r.runs, "runs", 0,
+		"runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
 	flag.StringVar(&only, "parts", "", "only these, separated by commas")
 	flag.BoolVar(&r.resume, "resume", false, "keep the parts that an earlier run with the same flags has finished")
 	flag.StringVar(&r.description, "description", "", "short, becomes part of the file's name (default: processor)")
@@ -68,8 +76,10 @@ func main() {
 	flag.BoolVar(&loader, "loader", false, "measure the loader in Go")
 	flag.BoolVar(&dataLoader, "dataloader", false, "measure the loader in Python beside torch's and stocaching")
 	flag.BoolVar(&others, "others", false, "measure the loaders of other projects, which must be installed, beside it")
-	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
-	flag.BoolVar(&render, "render", false, "only write the pages and README.md again, from the newest results in the folder")
+	flag.StringVar(&r.stocached, "stocached", "",
+		"with -server: measure this program (default: one built from this checkout)")
+	flag.BoolVar(&render, "render", false,
+		"only write the pages and README.md again, from the newest results in the folder")
 	flag.Usage = func() {
 		list := func(parts []part) string {
 			var b strings.Builder
@@ -78,7 +88,8 @@ func main() {
 			}
 			return b.String()
 		}
-		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts), list(loaderParts), list(dataLoaderParts), list(othersParts))
+		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts),
+			list(loaderParts), list(dataLoaderParts), list(othersParts))
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -225,7 +236,8 @@ func (r *runner) find() error {
 	return errors.Join(os.MkdirAll(r.state, 0o755), os.MkdirAll(r.out, 0o755))
 }
 
-// render writes the page of the newest whole result of each group in the folder, and README.md over all of them.
+// render writes the page of the newest whole result of each group in the folder, and README.md over
+// all of them.
 func (r *runner) render() error {
 	files, err := filepath.Glob(filepath.Join(r.out, "*.json.gz"))
 	if err != nil {
@@ -247,7 +259,8 @@ func (r *runner) render() error {
 		if newest == nil {
 			continue
 		}
-		if newest.Verdicts, err = report.Judge(group.Requirements, newest.Measurements, true); err != nil { // as it is judged today
+		// as it is judged today
+		if newest.Verdicts, err = report.Judge(group.Requirements, newest.Measurements, true); err != nil {
 			return err
 		}
 		results = append(results, newest)
@@ -267,7 +280,8 @@ func (r *runner) write(results ...*report.Result) error {
 	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Overview(results...)), 0o644)
 }
 
-// prepare compiles the programs and looks whether Python has what it needs, before anything takes time.
+// prepare compiles the programs and looks whether Python has what it needs, before anything takes
+// time.
 func (r *runner) prepare() error {
 	if r.group == &report.Server {
 		return r.prepareServer()
@@ -279,7 +293,8 @@ func (r *runner) prepare() error {
 	if err != nil {
 		return err
 	}
-	compile := []string{"-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-Icclient", "-Ibench/c", "-o", r.program()}
+	compile := []string{"-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-Icclient", "-Ibench/c", "-o",
+		r.program()}
 	compile = append(append(compile, sources...), "-Lbuild", "-lstocached", "-Wl,-rpath,$ORIGIN/..")
 	if err := r.shell(r.cc, compile...); err != nil {
 		return fmt.Errorf("the C programs: %w", err)
@@ -318,7 +333,8 @@ func (r *runner) shell(name string, arguments ...string) error {
 // measure runs the parts and writes the result.
 func (r *runner) measure() error {
 	began := time.Now()
-	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) || !r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(),
+	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) ||
+		!r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(),
 		Machine: report.DescribeMachine(r.python, r.cc)}
 	if r.group == &report.Clients {
 		result.Group = ""

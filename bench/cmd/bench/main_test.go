@@ -40,7 +40,8 @@ func TestQuick(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
 	result := quickly(t, r, only, "*.json.gz")
 	for _, v := range result.Verdicts {
-		if strings.HasPrefix(v.Case, "c/set") || strings.HasPrefix(v.Case, "go/") && strings.Contains("go/view go/get go/gather go/set-new", v.Case) {
+		if strings.HasPrefix(v.Case, "c/set") || strings.HasPrefix(v.Case, "go/") &&
+			strings.Contains("go/view go/get go/gather go/set-new", v.Case) {
 			if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 {
 				t.Errorf("%s %s: %s", v.Case, v.Size, v.Result)
 			}
@@ -48,7 +49,8 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// quickly runs some parts, "" for all, and returns the one result that it leaves under a pattern; the table of it must say that it was quick, and name no path.
+// quickly runs some parts, "" for all, and returns the one result that it leaves under a pattern;
+// the table of it must say that it was quick, and name no path.
 func quickly(t *testing.T, r *runner, only, pattern string) *report.Result {
 	t.Helper()
 	if err := r.start(only, false); err != nil {
@@ -79,7 +81,8 @@ func TestQuickOrder(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
 	result := quickly(t, r, "", "*-order.json.gz")
 	for _, v := range result.Verdicts {
-		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 || v.Row == "memory of an order" && !v.Reached {
+		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 || v.Row == "memory of an order" &&
+			!v.Reached {
 			t.Errorf("%s %s, %s: %s", v.Case, v.Size, v.Ours, v.Result)
 		}
 	}
@@ -87,7 +90,8 @@ func TestQuickOrder(t *testing.T) {
 
 // A quick run of the loader: everything is measured.
 func TestQuickLoader(t *testing.T) {
-	r := &runner{quick: true, peers: true, out: t.TempDir(), state: t.TempDir(), group: &report.Loader, all: loaderParts}
+	r := &runner{quick: true, peers: true, out: t.TempDir(), state: t.TempDir(), group: &report.Loader,
+		all: loaderParts}
 	if err := r.find(); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +116,8 @@ func TestQuickServer(t *testing.T) {
 	result := quickly(t, r, "", "*-server*.json.gz")
 	for _, v := range result.Verdicts {
 		peer := strings.Contains(v.Ours+v.Base, "redis") || strings.Contains(v.Ours+v.Base, "memcached")
-		if measured := !strings.HasPrefix(v.Result, "not measured"); measured != (r.peers || !peer) || measured && v.OursValue.Median <= 0 {
+		if measured := !strings.HasPrefix(v.Result, "not measured"); measured != (r.peers || !peer) || measured &&
+			v.OursValue.Median <= 0 {
 			t.Errorf("%s %s, %s and %s: %s", v.Case, v.Size, v.Ours, v.Base, v.Result)
 		}
 	}

@@ -39,7 +39,8 @@ var loaderParts = []part{{"batches", "Go: batches, and loads that sleep", false,
 
 // part returns the measurements of a part: kept ones with -resume, else new ones, which it keeps.
 func (r *runner) part(p *part) ([]report.Measurement, error) {
-	kept := filepath.Join(r.state, fmt.Sprintf("part-%s%s%s.json", p.name, map[bool]string{true: "-quick"}[r.quick], map[bool]string{true: "-peers"}[r.peers]))
+	kept := filepath.Join(r.state, fmt.Sprintf("part-%s%s%s.json", p.name, map[bool]string{true: "-quick"}[r.quick],
+		map[bool]string{true: "-peers"}[r.peers]))
 	var all []report.Measurement
 	if r.resume {
 		if text, err := os.ReadFile(kept); err == nil {
@@ -84,7 +85,8 @@ func (r *runner) run(emit func(report.Measurement), name string, arguments ...st
 	done := make(chan error, 1)
 	go func() {
 		defer close(lines)
-		done <- report.Stream(out, func(m report.Measurement) { lines <- m }, func(line string) { errorText.WriteString(line + "\n") })
+		done <- report.Stream(out, func(m report.Measurement) { lines <- m },
+			func(line string) { errorText.WriteString(line + "\n") })
 	}()
 	for m := range lines {
 		emit(m)
@@ -138,7 +140,8 @@ func (r *runner) batches(emit func(report.Measurement)) error {
 
 // pythonRun runs some of bench/python.
 func (r *runner) pythonRun(emit func(report.Measurement), only, huge string) error {
-	arguments := []string{"bench/python", "run", "--runs", strconv.Itoa(r.runs), "--folder", r.dir, "--loops", r.loops(), "--huge", huge, "--only", only}
+	arguments := []string{"bench/python", "run", "--runs", strconv.Itoa(r.runs), "--folder", r.dir,
+		"--loops", r.loops(), "--huge", huge, "--only", only}
 	if r.quick {
 		arguments = append(arguments, "--quick")
 	}

@@ -1,7 +1,9 @@
-// Package table writes what a command says: as a table, as a list, as JSON, and as the part of a help text that explains them.
+// Package table writes what a command says: as a table, as a list, as JSON, and as the part of a
+// help text that explains them.
 //
-// A command describes its output once, as Columns (column.go), so that the four cannot disagree. Values (value.go) are written one way for people and another one for programs.
-// Text from segments and servers cannot control a terminal. It imports control for that, and the standard library.
+// A command describes its output once, as Columns (column.go), so that the four cannot disagree.
+// Values (value.go) are written one way for people and another one for programs. Text from segments
+// and servers cannot control a terminal. It imports control for that, and the standard library.
 package table
 
 import (
@@ -17,7 +19,8 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// Column is one thing that a command says about a T. Table, list, JSON and help text are all made from it, so that they cannot disagree.
+// Column is one thing that a command says about a T. Table, list, JSON and help text are all made
+// from it, so that they cannot disagree.
 type Column[T any] struct {
 	Field string // in JSON; never renamed
 	Title string // heading of the table, in capitals, and label of the list; "": in JSON only

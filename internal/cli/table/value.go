@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Types of what commands print. String is for people, MarshalJSON for programs; where there is nothing to say people get "-" and programs null.
+// Types of what commands print. String is for people, MarshalJSON for programs; where there is
+// nothing to say people get "-" and programs null.
 
 // Bytes is a size: "1.4 GiB" for people, a number of bytes for programs.
 type Bytes uint64
@@ -171,7 +172,8 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
-// Text writes a value for people. What others wrote into a segment (labels, fingerprints, names of fields), or a server said, cannot move the cursor of a terminal.
+// Text writes a value for people. What others wrote into a segment (labels, fingerprints, names of
+// fields), or a server said, cannot move the cursor of a terminal.
 func Text(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -67,8 +67,10 @@ func init() {
 			}
 			return
 		}
-		// Of a dead owner: take back. Of a live one, ourselves included: wait. Looking whether the lock is free is no step of its own here: taking it is.
-		if t.r != x.record() && x.s.lock[t.r] == 0 && x.client().taking == 0 || x.broken(TakeWithoutLock) && t.r != x.record() {
+		// Of a dead owner: take back. Of a live one, ourselves included: wait. Looking whether the
+		// lock is free is no step of its own here: taking it is.
+		if t.r != x.record() && x.s.lock[t.r] == 0 && x.client().taking == 0 || x.broken(TakeWithoutLock) &&
+			t.r != x.record() {
 			t.rec, t.why, t.pc = t.r, forDrain, lockTry
 			return
 		}
@@ -190,7 +192,8 @@ func (x *execution) indexOn() {
 	}
 }
 
-// cleared goes back to whoever wanted the phase open. A clear that was taken over is another's: one's own comes after it.
+// cleared goes back to whoever wanted the phase open. A clear that was taken over is another's:
+// one's own comes after it.
 func (x *execution) cleared(r Result) {
 	t := x.t()
 	switch {

@@ -18,8 +18,9 @@ type Config struct {
 	Broken   Mutation // the zero value is the protocol as documented
 }
 
-// Client is a process with its threads' programs. It holds the record of its position from the start, unless it is read-only or its first
-// operation is Register; then its other threads wait for that.
+// Client is a process with its threads' programs. It holds the record of its position from the
+// start, unless it is read-only or its first operation is Register; then its other threads wait for
+// that.
 type Client struct {
 	Late     bool   // starts only after the first death
 	ReadOnly bool   // never registered: it only gets
@@ -71,7 +72,8 @@ func (c *Config) system() *system {
 			y.threads = append(y.threads, threadRef{uint8(i), program})
 		}
 	}
-	if len(c.Clients) > janitorClient || len(y.threads) >= maxThreads || c.Samples > maxSamples || c.Places > maxPlaces || c.Records > maxRecords || c.Entries > maxEntries {
+	if len(c.Clients) > janitorClient || len(y.threads) >= maxThreads || c.Samples > maxSamples ||
+		c.Places > maxPlaces || c.Records > maxRecords || c.Entries > maxEntries {
 		panic("model: configuration " + c.Name + " exceeds the bounds of a state")
 	}
 	janitor := []Op{{Kind: Register}, {Kind: Recover}}

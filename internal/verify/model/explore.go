@@ -30,14 +30,16 @@ type Report struct {
 
 // String is the counterexample, a step a line, or the numbers.
 func (r *Report) String() string {
-	numbers := fmt.Sprintf("%d states, %d transitions, %d at rest, %d memories recovered from", r.States, r.Transitions, r.Rests, r.Recovered)
+	numbers := fmt.Sprintf("%d states, %d transitions, %d at rest, %d memories recovered from", r.States,
+		r.Transitions, r.Rests, r.Recovered)
 	if r.Violation == "" {
 		return numbers
 	}
 	return fmt.Sprintf("VIOLATED: %s\n%s\n(%s)", r.Violation, strings.Join(r.Schedule, "\n"), numbers)
 }
 
-// fingerprint stands for a state in the table of those visited: 128 bits, so that two states share one with a chance below 2^-85 in all our configurations together.
+// fingerprint stands for a state in the table of those visited: 128 bits, so that two states share
+// one with a chance below 2^-85 in all our configurations together.
 type fingerprint struct{ a, b uint64 }
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -52,7 +54,8 @@ type origin struct {
 	by     action
 }
 
-// Explore visits every reachable state, breadth-first, until an invariant is violated or more than limit states were seen, which is an error of the configuration (panic).
+// Explore visits every reachable state, breadth-first, until an invariant is violated or more than
+// limit states were seen, which is an error of the configuration (panic).
 func (c *Config) Explore(limit int) *Report {
 	y := c.system()
 	report := &Report{Points: map[string]bool{}}
@@ -170,7 +173,8 @@ func (y *system) moves(s *State, t int) []action {
 	return m
 }
 
-// mayDie says whether a client can die here. One with stores in a buffer dies after they are seen, as the kernel sees to it, so it may not yet.
+// mayDie says whether a client can die here. One with stores in a buffer dies after they are seen,
+// as the kernel sees to it, so it may not yet.
 func (s *State) mayDie(y *system, c uint8) bool {
 	if s.crashes >= y.Crashes || s.clients[c].record == 0 || s.clients[c].dead {
 		return false
@@ -221,7 +225,8 @@ func path(origins []origin, parent uint32, by action) []action {
 	return back
 }
 
-// explain runs a schedule again and tells it, a step a line, with what the next client does afterwards if that is where it goes wrong.
+// explain runs a schedule again and tells it, a step a line, with what the next client does
+// afterwards if that is where it goes wrong.
 func (y *system) explain(actions []action) []string {
 	var lines []string
 	s := y.start()

@@ -75,7 +75,8 @@ func (x *execution) copyAgain() {
 	x.finish(Miss)
 }
 
-// copyHalf reads half of the sample. The length was loaded once and is bounded: whatever the word's history, the copy stays inside the payload.
+// copyHalf reads half of the sample. The length was loaded once and is bounded: whatever the word's
+// history, the copy stays inside the payload.
 func (x *execution) copyHalf(half int) {
 	t := x.t()
 	x.accesses++
@@ -86,17 +87,20 @@ func (x *execution) copyHalf(half int) {
 			t.copy[half*maxUnits+k] = uint8(x.s.mem[at])
 		}
 	}
-	x.say("copy half %d of payload[%d], %d units: %v", half, placeOf(t.w)-1, units, t.copy[half*maxUnits:half*maxUnits+units])
+	x.say("copy half %d of payload[%d], %d units: %v", half, placeOf(t.w)-1, units,
+		t.copy[half*maxUnits:half*maxUnits+units])
 }
 
-// hit ends a copy that its checks let pass: it must be what was published when its word was read last.
+// hit ends a copy that its checks let pass: it must be what was published when its word was read
+// last.
 func (x *execution) hit() {
 	t := x.t()
 	units := int(min(x.y.units(t.meta), maxUnits))
 	for k := range units {
 		for half := range 2 {
 			if v := t.copy[half*maxUnits+k]; v != t.expect {
-				x.fail("a copy of sample %d shows v%d, and v%d was published: torn, or another's bytes", x.op().Sample, v, t.expect)
+				x.fail("a copy of sample %d shows v%d, and v%d was published: torn, or another's bytes",
+					x.op().Sample, v, t.expect)
 			}
 		}
 	}

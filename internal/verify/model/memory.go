@@ -2,7 +2,8 @@ package model
 
 import "fmt"
 
-// Bounds of a configuration. A state has room for these, whatever the configuration uses; raising one makes every state larger.
+// Bounds of a configuration. A state has room for these, whatever the configuration uses; raising
+// one makes every state larger.
 const (
 	maxSamples = 2
 	maxPlaces  = 4 // slots, or units of an arena
@@ -13,7 +14,8 @@ const (
 	maxUnits   = 2 // of one sample
 )
 
-// addr names a shared word. Payload is two words a slot or unit, its halves, so that torn copies show.
+// addr names a shared word. Payload is two words a slot or unit, its halves, so that torn copies
+// show.
 type addr uint8
 
 const (
@@ -46,7 +48,8 @@ const (
 	ready   = 2
 )
 
-// An index word: state 2, owner 3, generation 6, place 4. Running over is refused: a world whose generations wrap around says so (Config.Wrap).
+// An index word: state 2, owner 3, generation 6, place 4. Running over is refused: a world whose
+// generations wrap around says so (Config.Wrap).
 func packWord(state, owner uint8, generation uint16, place uint8) value {
 	if generation > 63 {
 		panic("model: generation overflows its 6 bits: make the configuration smaller")
@@ -58,12 +61,14 @@ func ownerOf(w value) uint8       { return uint8(w >> 2 & 7) }
 func generationOf(w value) uint16 { return w >> 5 & 63 }
 func placeOf(w value) uint8       { return uint8(w >> 11) }
 
-// Meta: fills and content, which is the length in units in an arena, else the checksum. The checksum of a sample is the value written.
+// Meta: fills and content, which is the length in units in an arena, else the checksum. The
+// checksum of a sample is the value written.
 func packMeta(content, fills uint8) value { return value(content) | value(fills)<<8 }
 func contentOf(m value) uint8             { return uint8(m) }
 func fillsOf(m value) uint8               { return uint8(m >> 8) }
 
-// The phase: state 2, owner 3, epoch. Owner 0 while CLEARING: a clear given up by one who had taken it over.
+// The phase: state 2, owner 3, epoch. Owner 0 while CLEARING: a clear given up by one who had taken
+// it over.
 const clearing = 1
 
 func packPhase(state, owner uint8, epoch uint16) value {
@@ -107,7 +112,8 @@ func (a addr) name() string {
 		return fmt.Sprintf("slot_table[%d]", a-tableAddr)
 	case a < cellAddr:
 		k := (a - claimAddr) / 2
-		return fmt.Sprintf("record %d %s[%d]", k/maxEntries, [2]string{"entry", "intent"}[(a-claimAddr)%2], k%maxEntries)
+		return fmt.Sprintf("record %d %s[%d]", k/maxEntries, [2]string{"entry", "intent"}[(a-claimAddr)%2],
+			k%maxEntries)
 	}
 	return fmt.Sprintf("payload[%d].%d", (a-cellAddr)/2, (a-cellAddr)%2)
 }

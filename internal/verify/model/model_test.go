@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// limit bounds the states of one configuration: a step that makes histories differ for ever would otherwise fill the memory.
+// limit bounds the states of one configuration: a step that makes histories differ for ever would
+// otherwise fill the memory.
 const limit = 4_000_000
 
-// The protocol as documented holds in every reachable state of every configuration; and these pass every fault point of docs/spec/protocol.md and make every step of the model.
+// The protocol as documented holds in every reachable state of every configuration; and these pass
+// every fault point of docs/spec/protocol.md and make every step of the model.
 func TestProtocol(t *testing.T) {
 	var mu sync.Mutex // protects passed and made
 	passed := map[string]bool{}
@@ -61,7 +63,8 @@ func TestProtocol(t *testing.T) {
 	compareSets(t, "docs/spec/protocol.md", pointsOf(t, "../../../docs/spec/protocol.md"), "the configurations", passed)
 }
 
-// Every breakage of the protocol is found, in the configuration that is there for it. The log has the shortest schedule.
+// Every breakage of the protocol is found, in the configuration that is there for it. The log has
+// the shortest schedule.
 func TestMutations(t *testing.T) {
 	for _, m := range Mutants {
 		if m.In == "" {
@@ -80,7 +83,8 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// What the table of mutations calls redundant is: no configuration shows any harm without it. If one does, the reason given there is wrong.
+// What the table of mutations calls redundant is: no configuration shows any harm without it. If
+// one does, the reason given there is wrong.
 func TestRedundant(t *testing.T) {
 	for _, m := range Mutants {
 		if m.In != "" {
@@ -91,7 +95,8 @@ func TestRedundant(t *testing.T) {
 				t.Parallel()
 				c.Broken = m.Mutation
 				if r := c.Explore(limit); r.Violation != "" {
-					t.Errorf("%s, which is thought harmless because %s. Found in %s: %s", m.Text, m.Redundant, c.Name, r)
+					t.Errorf("%s, which is thought harmless because %s. Found in %s: %s", m.Text, m.Redundant, c.Name,
+						r)
 				}
 			})
 		}

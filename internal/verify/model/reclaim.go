@@ -93,7 +93,8 @@ func init() {
 			x.takePlace()
 		}
 	}
-	// the intents of every entry that names the sample (under the lock entry and intent cannot change, so that looking at both is one step),
+	// the intents of every entry that names the sample (under the lock entry and intent cannot
+	// change, so that looking at both is one step),
 	table[takeIntents] = func(x *execution) {
 		t := x.t()
 		if t.q == x.y.Entries {
@@ -121,7 +122,8 @@ func init() {
 			x.toTakeSlot()
 		}
 	}
-	// first-come: the slot, then the cursor, whether or not the slot was still the sample's: who took it back before us may have died in between;
+	// first-come: the slot, then the cursor, whether or not the slot was still the sample's: who
+	// took it back before us may have died in between;
 	table[takeSlot] = func(x *execution) {
 		t := x.t()
 		freed := x.cas(tableOf(t.s), t.v, 0)
@@ -153,7 +155,8 @@ func init() {
 			t.pc = takeSlot
 		}
 	}
-	// arena: the intent's extent, if arena_next says that it was taken and nothing after it, with its length;
+	// arena: the intent's extent, if arena_next says that it was taken and nothing after it, with
+	// its length;
 	table[takeExtent] = func(x *execution) {
 		t := x.t()
 		unit, units := extentOf(t.f)

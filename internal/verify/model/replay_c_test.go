@@ -19,7 +19,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that the C code does what the model does: cclient/ctest/replay.c imposes the same schedules on threads, and tells all words after each move.
+// Ensure that the C code does what the model does: cclient/ctest/replay.c imposes the same
+// schedules on threads, and tells all words after each move.
 func TestReplayC(t *testing.T) {
 	program := buildReplay(t)
 	for n, s := range readSchedules(t) {
@@ -99,13 +100,15 @@ func replayC(t *testing.T, program string, s model.Schedule) {
 	}
 }
 
-// script writes a schedule as replay.c reads it: the lines that are answered by nothing, and those that are answered.
+// script writes a schedule as replay.c reads it: the lines that are answered by nothing, and those
+// that are answered.
 func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, []expectation) {
 	t.Helper()
 	var head strings.Builder
 	limit, kind := uint64(0), "first-come"
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, uint64(w.Samples), 0, shm.UnitBytes, uint32(w.Records), uint64(w.Places)*sc.place)
+		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, uint64(w.Samples), 0, shm.UnitBytes,
+			uint32(w.Records), uint64(w.Places)*sc.place)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,11 +22,12 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// patience bounds the wait for the real code's next fault point: a schedule is a matter of microseconds, unless a clear has to give up.
+// patience bounds the wait for the real code's next fault point: a schedule is a matter of
+// microseconds, unless a clear has to give up.
 const patience = 20 * time.Second
 
-// Ensure that the Go code does what the model does: every sampled schedule is imposed on goroutines that stand at fault points, and after each move all words
-// of the segment must be the model's.
+// Ensure that the Go code does what the model does: every sampled schedule is imposed on goroutines
+// that stand at fault points, and after each move all words of the segment must be the model's.
 func TestReplayGo(t *testing.T) {
 	for n, s := range readSchedules(t) {
 		t.Run(fmt.Sprintf("%s-%d", s.World, n), func(t *testing.T) {
@@ -62,7 +63,8 @@ func worldNamed(t *testing.T, name string) model.Config {
 	return model.Config{}
 }
 
-// actor is a thread of the model as a goroutine: it runs when it is told to, and says where it stopped.
+// actor is a thread of the model as a goroutine: it runs when it is told to, and says where it
+// stopped.
 type actor struct {
 	client  int
 	program []model.Op
@@ -126,7 +128,8 @@ func newStage(t *testing.T, w model.Config) *stage {
 	st := &stage{t: t, world: w, scale: scaleOf(w)}
 	o := shm.Options{Samples: uint64(w.Samples), ClientRecords: uint32(w.Records)}
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, o.Samples, 0, shm.UnitBytes, o.ClientRecords, uint64(w.Places)*st.scale.place)
+		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, o.Samples, 0, shm.UnitBytes, o.ClientRecords,
+			uint64(w.Places)*st.scale.place)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +150,8 @@ func newStage(t *testing.T, w model.Config) *stage {
 			st.attach(c)
 		}
 		for _, program := range cl.Threads {
-			st.actors = append(st.actors, &actor{client: c, program: program, resume: make(chan struct{}), event: make(chan model.Move)})
+			st.actors = append(st.actors,
+				&actor{client: c, program: program, resume: make(chan struct{}), event: make(chan model.Move)})
 		}
 	}
 	for _, op := range w.Setup {
@@ -265,7 +269,8 @@ func (st *stage) next(a *actor) model.Move {
 		return e
 	case <-time.After(patience):
 		buffer := make([]byte, 1<<16)
-		st.t.Fatalf("after %s\nno fault point and no end within %v:\n%s", st.told(), patience, buffer[:runtime.Stack(buffer, true)])
+		st.t.Fatalf("after %s\nno fault point and no end within %v:\n%s", st.told(), patience,
+			buffer[:runtime.Stack(buffer, true)])
 		return model.Move{}
 	}
 }
@@ -273,7 +278,8 @@ func (st *stage) next(a *actor) model.Move {
 // settle lets an operation that stood at its last fault point end.
 func (st *stage) settle(a *actor) {
 	if e := st.next(a); e.Point != "" || e.Result != a.pending {
-		st.t.Fatalf("after %s\nthe operation of client %d ends with %v %s, in the model with %v", st.told(), a.client, e.Result, e.Point, a.pending)
+		st.t.Fatalf("after %s\nthe operation of client %d ends with %v %s, in the model with %v", st.told(), a.client,
+			e.Result, e.Point, a.pending)
 	}
 	a.pending = 0
 }
@@ -322,7 +328,8 @@ func pretty(s model.Snapshot) string {
 func (st *stage) snapshot() (model.Snapshot, error) {
 	var raw rawSegment
 	seg, w := st.seg, st.world
-	raw.phase, raw.freeFrom, raw.arenaNext, raw.high = seg.Phase().Load(), seg.FreeFrom().Load(), seg.ArenaNext().Load(), seg.ClientsHigh().Load()
+	raw.phase, raw.freeFrom, raw.arenaNext, raw.high = seg.Phase().Load(), seg.FreeFrom().Load(),
+		seg.ArenaNext().Load(), seg.ClientsHigh().Load()
 	for i := range uint64(w.Samples) {
 		raw.words = append(raw.words, seg.Word(i).Load())
 		raw.metas = append(raw.metas, seg.Meta(i).Load())
@@ -348,7 +355,8 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 	return raw.snapshot(w, st.scale)
 }
 
-// scale is how large things of the model are in bytes. A unit of the model is many of the arena, because an arena is a multiple of 4,096 bytes.
+// scale is how large things of the model are in bytes. A unit of the model is many of the arena,
+// because an arena is a multiple of 4,096 bytes.
 type scale struct {
 	place uint64 // bytes of a slot, or of a unit of the model
 	units uint64 // units of the arena in it; 0 with slots
@@ -400,7 +408,9 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		if place != 0 {
 			place = divide(fmt.Sprintf("place of sample %d", i), place-1, units) + 1
 		}
-		n.Words = append(n.Words, model.Word{State: uint8(word.State()), Owner: uint8(word.Owner()), Generation: uint16(layout.Generation(word)), Place: uint8(place)})
+		n.Words = append(n.Words,
+			model.Word{State: uint8(word.State()), Owner: uint8(word.Owner()),
+				Generation: uint16(layout.Generation(word)), Place: uint8(place)})
 		crc := uint64(meta.Content())
 		if w.Variable {
 			n.Lengths = append(n.Lengths, uint8(divide(fmt.Sprintf("length of sample %d", i), crc, sc.place)))
@@ -408,7 +418,8 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		}
 		sum := uint8(0)
 		for v := uint8(1); v < 32 && crc != 0; v++ {
-			for length := uint8(1); length <= w.Places; length++ { // a checksum stays until the next publish, a length may have changed before
+			// a checksum stays until the next publish, a length may have changed before
+			for length := uint8(1); length <= w.Places; length++ {
 				if crc == uint64(crc32.Checksum(sc.sample(v, length), shm.Castagnoli)) {
 					sum = v
 				}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Schedule is an interleaving that tests can impose on real code: between two of its moves every thread stands at a fault point, between two
-// operations, or before its first.
+// Schedule is an interleaving that tests can impose on real code: between two of its moves every
+// thread stands at a fault point, between two operations, or before its first.
 type Schedule struct {
 	World string   `json:"world"` // of Worlds
 	Moves []string `json:"moves"` // see Move
@@ -94,7 +94,8 @@ func NewRun(world string) (*Run, error) {
 	return nil, fmt.Errorf("model: no world %q", world)
 }
 
-// try lets a thread run to its next fault point or its operation's end. false: it would wait for another, and nothing has happened.
+// try lets a thread run to its next fault point or its operation's end. false: it would wait for
+// another, and nothing has happened.
 func (r *Run) try(thread int) (Move, bool) {
 	s := r.s
 	m := Move{Thread: thread}
@@ -105,7 +106,8 @@ func (r *Run) try(thread int) (Move, bool) {
 		gets := s.threads[thread].expect
 		op := r.y.threads[thread].program[s.threads[thread].op]
 		x := r.y.apply(&s, stepAction+action(thread))
-		if th := &s.threads[thread]; x.waits && th.pc == drainEntry && (op.Kind == Clear && (op.GiveUp || th.over) || op.Kind == Set) {
+		if th := &s.threads[thread]; x.waits && th.pc == drainEntry &&
+			(op.Kind == Clear && (op.GiveUp || th.over) || op.Kind == Set) {
 			x = r.y.apply(&s, timeoutAction+action(thread)) // no patience, or little
 		}
 		if x.violation != "" {
@@ -156,7 +158,8 @@ type Word struct {
 	Place        uint8 // + 1; 0: none
 }
 
-// Snapshot is the shared memory of a run, with its fields taken apart for comparison with a real segment.
+// Snapshot is the shared memory of a run, with its fields taken apart for comparison with a real
+// segment.
 type Snapshot struct {
 	Phase               Word // Generation is the epoch
 	Seq, From           uint64
@@ -235,7 +238,8 @@ func (r *Run) moves() []Move {
 	return all
 }
 
-// walk makes a schedule by chance, and lists what it covers: points passed, points at which a client died, and points passed while another thread stood at some point.
+// walk makes a schedule by chance, and lists what it covers: points passed, points at which a
+// client died, and points passed while another thread stood at some point.
 func walk(world string, rng *rand.Rand) (Schedule, []string) {
 	r, err := NewRun(world)
 	if err != nil {
@@ -287,7 +291,8 @@ func walk(world string, rng *rand.Rand) (Schedule, []string) {
 	}
 }
 
-// Sample chooses schedules of every world: of many made by chance, from a fixed seed, those that together cover what all of them cover, up to each world's share.
+// Sample chooses schedules of every world: of many made by chance, from a fixed seed, those that
+// together cover what all of them cover, up to each world's share.
 func Sample() []Schedule {
 	const walks, share = 1000, 14
 	var chosen []Schedule

@@ -160,7 +160,8 @@ func init() {
 		}
 		x.toPlace()
 	}
-	// An extent is kept for the length that was read beside its word. The word may have come back since, with another length.
+	// An extent is kept for the length that was read beside its word. The word may have come back
+	// since, with another length.
 	table[setKept] = func(x *execution) {
 		t := x.t()
 		if x.load(metaOf(x.op().Sample)) != t.meta {

@@ -1,7 +1,8 @@
 package model
 
-// State is everything that decides what may happen next: the shared words, the kernel's locks, what each thread is about to do, and what
-// only the checker knows. It has no pointers, so that copying one is a snapshot and comparing two is exact.
+// State is everything that decides what may happen next: the shared words, the kernel's locks, what
+// each thread is about to do, and what only the checker knows. It has no pointers, so that copying
+// one is a snapshot and comparing two is exact.
 type State struct {
 	mem     [words]value
 	lock    [maxRecords]uint8 // client + 1 that holds the record's byte; 0: free
@@ -20,7 +21,8 @@ type client struct {
 	extending  uint8 // thread + 1 between arena_next's load and extent.named: one at a time
 }
 
-// thread is a program counter with its registers. Registers are zeroed when an operation ends, so that finished histories coincide.
+// thread is a program counter with its registers. Registers are zeroed when an operation ends, so
+// that finished histories coincide.
 type thread struct {
 	pc      pc
 	op      uint8 // of its program
@@ -87,5 +89,6 @@ const (
 
 // String spells the result.
 func (r Result) String() string {
-	return [...]string{"-", "STORED", "EXISTS", "BUSY", "FULL", "ABORTED", "DONE", "TIMEOUT", "ECLIENTS", "HIT", "MISS"}[r]
+	return [...]string{"-", "STORED", "EXISTS", "BUSY", "FULL", "ABORTED", "DONE", "TIMEOUT", "ECLIENTS", "HIT",
+		"MISS"}[r]
 }

@@ -5,7 +5,8 @@ import "fmt"
 // pc is the next step of a thread.
 type pc uint8
 
-// Steps in the order of docs/spec/protocol.md. Each makes at most one access to a shared word, a lock or half a payload.
+// Steps in the order of docs/spec/protocol.md. Each makes at most one access to a shared word, a
+// lock or half a payload.
 const (
 	finished pc = iota
 	setLoad
@@ -100,7 +101,8 @@ func stepOf(program []Op, k int) pc {
 	if k >= len(program) {
 		return finished
 	}
-	return [...]pc{Register: registerLock, Set: setLoad, Get: getWord, Clear: clearLoad, Recover: recoverHigh}[program[k].Kind]
+	return [...]pc{Register: registerLock, Set: setLoad, Get: getWord, Clear: clearLoad,
+		Recover: recoverHigh}[program[k].Kind]
 }
 
 // execution is one step of one thread, on a state of its own.
@@ -147,7 +149,8 @@ func (x *execution) say(format string, args ...any) {
 	}
 }
 
-// finish ends the operation and gets ready for the next one. A client without a record goes no further.
+// finish ends the operation and gets ready for the next one. A client without a record goes no
+// further.
 func (x *execution) finish(r Result) {
 	t := x.t()
 	x.result, x.ended = r, true
@@ -176,7 +179,8 @@ func (x *execution) load(a addr) value {
 	return v
 }
 
-// store is a release store. With TSO it goes into the thread's buffer, from where flush brings it to memory.
+// store is a release store. With TSO it goes into the thread's buffer, from where flush brings it
+// to memory.
 func (x *execution) store(a addr, v value) {
 	x.accesses++
 	if x.verbose {
@@ -229,17 +233,20 @@ func (x *execution) cas(a addr, old, new value) bool {
 	return true
 }
 
-// put changes memory. Every change of an index word must be a row of the table of docs/spec/protocol.md.
+// put changes memory. Every change of an index word must be a row of the table of
+// docs/spec/protocol.md.
 func (x *execution) put(a addr, v value) {
 	if a.isWord() {
 		if old := x.s.mem[a]; !x.y.legal(old, v) && !x.y.Broken.keepsGeneration() {
-			x.fail("%s goes from %s to %s, which is no row of the table of states", a.name(), a.show(old, x.y.Variable), a.show(v, x.y.Variable))
+			x.fail("%s goes from %s to %s, which is no row of the table of states", a.name(),
+				a.show(old, x.y.Variable), a.show(v, x.y.Variable))
 		}
 	}
 	x.s.mem[a] = v
 }
 
-// putMeta stores another content in the meta of a sample whose claim is ours, and counts fills on by n. Nobody else stores to it, so reading it first is no step of its own.
+// putMeta stores another content in the meta of a sample whose claim is ours, and counts fills on
+// by n. Nobody else stores to it, so reading it first is no step of its own.
 func (x *execution) putMeta(sample, content, n uint8) {
 	fills := fillsOf(x.load(metaOf(sample))) + n
 	if fills < n {
@@ -277,7 +284,8 @@ func (x *execution) pass(point string) {
 	}
 }
 
-// writePayload is half of a pwrite: the first or the second half of the words of the sample at place.
+// writePayload is half of a pwrite: the first or the second half of the words of the sample at
+// place.
 func (x *execution) writePayload(half int, place, units, v uint8) {
 	x.accesses++
 	x.drain() // a system call
@@ -287,7 +295,8 @@ func (x *execution) writePayload(half int, place, units, v uint8) {
 	}
 }
 
-// tryLock asks the kernel for the write lock on a record's byte. It never conflicts with locks of the same description.
+// tryLock asks the kernel for the write lock on a record's byte. It never conflicts with locks of
+// the same description.
 func (x *execution) tryLock(record uint8) bool {
 	x.accesses++
 	x.drain()
@@ -310,7 +319,8 @@ func (x *execution) unlock(record uint8) {
 	x.say("unlock record %d", record)
 }
 
-// die is the death of a client: its threads stop where they are, and then the kernel closes its description.
+// die is the death of a client: its threads stop where they are, and then the kernel closes its
+// description.
 func (s *State) die(y *system, c uint8) {
 	for t, ref := range y.threads {
 		if ref.client == c {

@@ -19,7 +19,9 @@ import (
 
 // Drive says what to do. Every field is needed.
 type Drive struct {
-	Kills    int           // SIGKILLs to send at least; more follow until half of Kills hit a client that was filling a sample
+	// SIGKILLs to send at least; more follow until half of Kills hit a client that was filling a
+	// sample
+	Kills    int
 	Lasts    time.Duration // at most; it is an error if the kills are not done by then
 	Seed     uint64
 	Variable bool     // an arena instead of slots
@@ -36,8 +38,9 @@ type Worker struct {
 
 // Report is what came of it.
 type Report struct {
-	Kills     int            // sent
-	InWriting uint64         // of these, how many hit a client that was filling a sample: claims that had to be taken back
+	Kills int // sent
+	// of these, how many hit a client that was filling a sample: claims that had to be taken back
+	InWriting uint64
 	Clears    uint64         // of the whole cache, meanwhile
 	Stored    uint64         // samples published
 	Reads     uint64         // hits of workers and driver
@@ -45,7 +48,8 @@ type Report struct {
 	Took      time.Duration
 }
 
-// Sizes of the cache: samples large enough that a client spends most of its time filling one, and slots so few that they change hands.
+// Sizes of the cache: samples large enough that a client spends most of its time filling one, and
+// slots so few that they change hands.
 const (
 	driveSamples     = 48
 	driveSlots       = 32
@@ -55,14 +59,16 @@ const (
 	drawnFor         = 250 * time.Millisecond
 )
 
-// Run drives workers and checks what they leave. An error means that something does not hold, or that the kills did not get done.
+// Run drives workers and checks what they leave. An error means that something does not hold, or
+// that the kills did not get done.
 func (d Drive) Run() (Report, error) {
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-stress-")
 	if err != nil {
 		return Report{}, err
 	}
 	defer os.RemoveAll(dir)
-	o := shm.Options{Name: "stress", Dir: dir, Samples: driveSamples, SampleBytes: driveSampleBytes, Slots: driveSlots, ClientRecords: 64}
+	o := shm.Options{Name: "stress", Dir: dir, Samples: driveSamples, SampleBytes: driveSampleBytes,
+		Slots: driveSlots, ClientRecords: 64}
 	if d.Variable {
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
 	}
@@ -98,9 +104,11 @@ type run struct {
 }
 
 func (r *run) start(w Worker) (*process, error) {
-	args := []string{r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds()) + 60), fmt.Sprint(r.rng.Uint32())}
+	args := []string{r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds()) + 60),
+		fmt.Sprint(r.rng.Uint32())}
 	if !w.Forks {
-		return startWorker(w.Language, exec.Command(w.Command[0], append(w.Command[1:len(w.Command):len(w.Command)], args...)...))
+		return startWorker(w.Language,
+			exec.Command(w.Command[0], append(w.Command[1:len(w.Command):len(w.Command)], args...)...))
 	}
 	if r.forkers[w.Language] == nil {
 		f, err := startForker(w)
@@ -164,7 +172,8 @@ func (r *run) kill() error {
 	}
 }
 
-// killedEnough says whether the kills are done. On a busy machine a client often publishes its sample before the signal reaches it, so their number alone says too little.
+// killedEnough says whether the kills are done. On a busy machine a client often publishes its
+// sample before the signal reaches it, so their number alone says too little.
 func (r *run) killedEnough() (bool, error) {
 	if r.report.Kills < r.Kills {
 		return false, nil
@@ -174,19 +183,23 @@ func (r *run) killedEnough() (bool, error) {
 	}
 	s, err := r.c.Stats()
 	if err == nil && 2*s.Recovered < uint64(r.Kills) && time.Since(r.begun) > r.Lasts {
-		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, after %v", s.Recovered, r.report.Kills, r.Lasts)
+		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, after %v", s.Recovered,
+			r.report.Kills, r.Lasts)
 	}
 	return 2*s.Recovered >= uint64(r.Kills), err
 }
 
-// killOne kills a worker and returns which. In one of eight cases it is any, at any time; else one that lists a claim, a moment later: workers spend much of their time
-// verifying, and a kill is worth more while something is half done. For a moment only one that was drawn beforehand will do, or all that are quick to start would be
-// killed and the slow ones never.
+// killOne kills a worker and returns which. In one of eight cases it is any, at any time; else one
+// that lists a claim, a moment later: workers spend much of their time verifying, and a kill is
+// worth more while something is half done. For a moment only one that was drawn beforehand will do,
+// or all that are quick to start would be killed and the slow ones never.
 func (r *run) killOne(workers []*process) (int, error) {
 	any := r.rng.IntN(8) == 0
 	language := workers[r.rng.IntN(len(workers))].language
 	begun, patience := time.Now(), drawnFor
-	if time.Since(r.begun)*time.Duration(r.Kills) > r.Lasts*time.Duration(r.report.Kills)*3/4+drawnFor*time.Duration(r.Kills) { // behind schedule
+	// behind schedule
+	if time.Since(r.begun)*time.Duration(r.Kills) > r.Lasts*time.Duration(r.report.Kills)*3/4+
+		drawnFor*time.Duration(r.Kills) {
 		patience = 0
 	}
 	for {
@@ -214,7 +227,8 @@ func (r *run) killOne(workers []*process) (int, error) {
 				r.report.Killed[p.language]++
 				return k, nil
 			}
-			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, p.err, p.said())
+			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, p.err,
+				p.said())
 		}
 		if time.Since(r.begun) > r.Lasts {
 			return 0, fmt.Errorf("%d of %d kills after %v", r.report.Kills, r.Kills, r.Lasts)
@@ -321,7 +335,8 @@ func (r *run) checkRest() error {
 		}
 	}
 	if v, err := r.c.Verify(0, driveSamples); err != nil || v.Corrupt != 0 {
-		wrong = append(wrong, fmt.Errorf("%d of %d READY samples are corrupt, the first is %d (%v)", v.Corrupt, v.Checked, v.Bad, err))
+		wrong = append(wrong, fmt.Errorf("%d of %d READY samples are corrupt, the first is %d (%v)", v.Corrupt,
+			v.Checked, v.Bad, err))
 	}
 	return errors.Join(wrong...)
 }

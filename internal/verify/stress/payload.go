@@ -41,18 +41,21 @@ func Verify(p []byte, sample uint64) error {
 	}
 	state := check(sample, sequence, writer, len(p))
 	if got := le.Uint64(p[24:]); got != state {
-		return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has check %#x, want %#x", sample, sequence, writer, len(p), got, state)
+		return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has check %#x, want %#x", sample, sequence,
+			writer, len(p), got, state)
 	}
 	at := HeaderBytes
 	for ; at+8 <= len(p); at += 8 {
 		state += golden
 		if got, want := le.Uint64(p[at:]), mix(state); got != want {
-			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has word %#x at %d, want %#x", sample, sequence, writer, len(p), got, at, want)
+			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has word %#x at %d, want %#x", sample,
+				sequence, writer, len(p), got, at, want)
 		}
 	}
 	for last := mix(state + golden); at < len(p); at, last = at+1, last>>8 {
 		if p[at] != byte(last) {
-			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has byte %#x at %d, want %#x", sample, sequence, writer, len(p), p[at], at, byte(last))
+			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has byte %#x at %d, want %#x", sample,
+				sequence, writer, len(p), p[at], at, byte(last))
 		}
 	}
 	return nil

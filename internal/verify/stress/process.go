@@ -44,7 +44,8 @@ func watch(running *os.Process, language string, wait func() error, said func() 
 	return p
 }
 
-// forker is a process that forks workers. An interpreter that imports its modules again for each worker would use more processor time than the workers.
+// forker is a process that forks workers. An interpreter that imports its modules again for each
+// worker would use more processor time than the workers.
 type forker struct {
 	Worker
 	command *exec.Cmd
@@ -58,7 +59,8 @@ func startForker(w Worker) (*forker, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	f := &forker{Worker: w, command: exec.Command(w.Command[0], append(w.Command[1:len(w.Command):len(w.Command)], "fork")...)}
+	f := &forker{Worker: w, command: exec.Command(w.Command[0],
+		append(w.Command[1:len(w.Command):len(w.Command)], "fork")...)}
 	in, err := f.command.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -60,7 +60,8 @@ func TestVerify(t *testing.T) {
 func TestDrive(t *testing.T) {
 	workers := goWorkers(t, 4)
 	for _, variable := range []bool{false, true} {
-		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Variable: variable, Workers: workers}
+		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Variable: variable,
+			Workers: workers}
 		r, err := d.Run()
 		t.Logf("variable %v, seed %d: %+v", variable, d.Seed, r)
 		if err != nil {
@@ -69,7 +70,8 @@ func TestDrive(t *testing.T) {
 	}
 }
 
-// 16 writers in a cgroup of 256 MiB fill it up to its floor, and none is killed. `make test-stress` and `make soak` do so in three languages, and in larger ones.
+// 16 writers in a cgroup of 256 MiB fill it up to its floor, and none is killed. `make test-stress`
+// and `make soak` do so in three languages, and in larger ones.
 func TestMemory(t *testing.T) {
 	m := Memory{Limit: 256 << 20, Rounds: 2, Seed: uint64(time.Now().UnixNano()), Workers: goWorkers(t, 16)}
 	r, err := m.Run()

@@ -46,7 +46,8 @@ func work(path string, samples int, lasts time.Duration, seed uint64) error {
 		return err
 	}
 	defer c.Close()
-	w := worker{c: c, rng: rand.New(rand.NewPCG(seed, 0)), sampleBytes: int(seg.Header.SampleBytes), variable: seg.Variable()}
+	w := worker{c: c, rng: rand.New(rand.NewPCG(seed, 0)), sampleBytes: int(seg.Header.SampleBytes),
+		variable: seg.Variable()}
 	w.data, w.batch = make([]byte, w.sampleBytes), make([]byte, 8*w.sampleBytes)
 	for end := time.Now().Add(lasts); time.Now().Before(end); {
 		if err := w.turn(w.rng.IntN(samples), samples); err != nil {

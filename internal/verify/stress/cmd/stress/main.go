@@ -1,4 +1,5 @@
-// Command stress kills processes at random while they use one cache, and checks what is left; or has many fill caches that are larger than their memory. Package stress describes it.
+// Command stress kills processes at random while they use one cache, and checks what is left; or
+// has many fill caches that are larger than their memory. Package stress describes it.
 //
 //	stress drive [-kills n] [-seconds n] [-seed n] [-c command] [-python command]
 //	stress memory [-limits MiB,...] [-rounds n] [-seed n] [-c command] [-python command]
@@ -27,7 +28,8 @@ func main() {
 	case len(os.Args) >= 2 && os.Args[1] == "memory":
 		os.Exit(memory(os.Args[2:]))
 	}
-	fmt.Fprintln(os.Stderr, "usage: stress drive [flags] | stress memory [flags] | stress work <cache> <samples> <seconds> <seed>")
+	fmt.Fprintln(os.Stderr, "usage: stress drive [flags] | stress memory [flags] | stress work <cache> <samples> "+
+		"<seconds> <seed>")
 	os.Exit(2)
 }
 
@@ -56,10 +58,12 @@ func drive(args []string) int {
 	}
 	failed := 0
 	for part, variable := range []bool{false, true} {
-		d := stress.Drive{Kills: (*kills + part) / 2, Lasts: time.Duration(*seconds) * time.Second / 2, Seed: *given.seed + uint64(part), Variable: variable, Workers: workers, Log: os.Stdout}
+		d := stress.Drive{Kills: (*kills + part) / 2, Lasts: time.Duration(*seconds) * time.Second / 2,
+			Seed: *given.seed + uint64(part), Variable: variable, Workers: workers, Log: os.Stdout}
 		r, err := d.Run()
 		kind := map[bool]string{false: "slots", true: "arena"}[variable]
-		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; killed by language: %v\n",
+		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; killed "+
+			"by language: %v\n",
 			kind, d.Seed, r.Kills, r.Took, r.InWriting, r.Stored, r.Reads, r.Clears, r.Killed)
 		if err != nil {
 			fmt.Println(kind, "FAILED:", err)
@@ -95,7 +99,8 @@ func memory(args []string) int {
 			fmt.Printf("SKIPPED [1] writers in a memory cgroup: %v\n", err)
 			return 0
 		}
-		fmt.Printf("16 writers in %d MiB, %d rounds, seed %d: %d samples stored, %d sets refused, at most %d MiB taken, %v\n", mebibytes, *rounds, m.Seed, r.Stored, r.Full, r.Peak>>20, r.Took)
+		fmt.Printf("16 writers in %d MiB, %d rounds, seed %d: %d samples stored, %d sets refused, at most %d MiB "+
+			"taken, %v\n", mebibytes, *rounds, m.Seed, r.Stored, r.Full, r.Peak>>20, r.Took)
 		if err != nil {
 			fmt.Println("FAILED:", err)
 			return 1
@@ -130,7 +135,8 @@ func (g given) workers(n int) ([]stress.Worker, error) {
 			fmt.Printf("no worker in %s was given: others take its place\n", other.language)
 			continue
 		}
-		languages = append(languages, stress.Worker{Language: other.language, Command: strings.Fields(other.command), Forks: other.language == "Python"})
+		languages = append(languages, stress.Worker{Language: other.language, Command: strings.Fields(other.command),
+			Forks: other.language == "Python"})
 	}
 	workers := make([]stress.Worker, n)
 	for k := range workers {
