@@ -14,16 +14,15 @@ import (
 	"github.com/stocached/stocached/server/admin"
 )
 
-// adminSockets are where operators are answered: the admin socket, and metrics on TCP where that is
-// configured.
+// adminSockets answer operators: the admin socket, and metrics on TCP if configured.
 type adminSockets struct {
 	http    []*http.Server
 	sockets []net.Listener
-	ctx     context.Context // of requests; ends with close
+	ctx     context.Context // of requests; close ends it
 	cancel  context.CancelFunc
 }
 
-// newAdminSockets listens.
+// newAdminSockets listens on all of them.
 func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 	a = &adminSockets{}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -75,7 +74,7 @@ func (a *adminSockets) add(l net.Listener, h http.Handler, log *slog.Logger) {
 		}})
 }
 
-// serve answers until close.
+// serve answers until close is called.
 func (a *adminSockets) serve(s *Server) {
 	for k, h := range a.http {
 		s.background.Go(func() {
@@ -102,7 +101,8 @@ func (a *adminSockets) close() error {
 	return errors.Join(errs...)
 }
 
-// operators is a listener that turns away other users but those of a group, if there is one.
+// operators is a listener that refuses users other than the owner and the members of a group, if
+// any.
 type operators struct {
 	*net.UnixListener
 	log   *slog.Logger

@@ -9,11 +9,11 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// checkCapacity checks that segments for the coming caches fit beside those that stay, before any
-// is created: ErrMemory with the numbers. total is the operator's bound on all of them; 0: none. An
-// existing segment that is the wanted one takes no more of the tmpfs. Another one is removed, and
-// its pages count as free unless another process has it attached. Nothing is reserved: other
-// processes may take what was free.
+// checkCapacity checks, before it is created, whether the segment of each coming cache fits beside
+// those that stay. ErrMemory has the numbers. total is the operator's bound on all segments; 0:
+// none. An existing segment of the same data and size needs no more of the tmpfs. Any other
+// existing segment is removed, and its pages count as free unless another process has attached it.
+// Nothing is reserved: other processes may take the free memory.
 func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepared) error {
 	sum, list := uint64(0), []string{}
 	add := func(name string, bytes uint64) {
@@ -53,7 +53,7 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 		}
 		unfilled += p.Bytes
 		if p.Options.Unnamed {
-			continue // in no tmpfs that has a size
+			continue // it is not in a tmpfs that has a size
 		}
 		if there.Same {
 			unfilled -= min(there.Allocated, p.Bytes)
@@ -87,7 +87,7 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 	return nil
 }
 
-// need is what is new in one tmpfs.
+// need is the sum of the new segments in one tmpfs.
 type need struct {
 	space        shm.Space
 	bytes, freed uint64

@@ -296,7 +296,7 @@ func TestRefusesToStart(t *testing.T) {
 		}, shm.ErrInvalid, "at most 107 bytes"},
 		"everybody's": {func(o *server.Options) {
 			o.SocketsDir = foreign
-		}, shm.ErrPermission, "nobody else may write"},
+		}, shm.ErrPermission, "no other user may write"},
 		"no segment there": {func(o *server.Options) { o.Caches[0].Dir = inTheWay }, shm.ErrFormat, "pets"},
 	} {
 		o := options(t, m, server.CacheOptions{})

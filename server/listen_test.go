@@ -73,7 +73,7 @@ func TestListenRemovesNothingElse(t *testing.T) {
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(file); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listen(file); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("%v", err)
 	}
 	if text, err := os.ReadFile(file); string(text) != "mine" || err != nil {

@@ -369,7 +369,7 @@ func TestPlanRefused(t *testing.T) {
 		{"pets", `{"kind": "shufled"}`, 400, "there are: sequential, shuffled, windows, blocks"},
 		{"pets", `{}`, 400, "kind"},
 		{"pets", `{"kind": "shuffled", "sead": 1}`, 400, "sead"},
-		{"pets", `{"kind": "shuffled"} {}`, 400, "more behind it"},
+		{"pets", `{"kind": "shuffled"} {}`, 400, "more after it"},
 		{"pets", `{"kind": "shuffled"`, 400, "a plan is JSON"},
 		{"pets", `{"kind": "blocks", "window": 2}`, 400, "blocks need a size"},
 		{"pets", `{"kind": "shuffled", "world_size": 2, "ranks": [2]}`, 400, "rank 2 is not in 0..1"},

@@ -19,10 +19,10 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// admin asks the admin socket in a folder; "": where a server of this user has it.
+// admin sends requests to the admin socket in a folder; "": the folder of this user's server.
 type admin struct{ dir string }
 
-// get asks for a path, and returns the status and what came with it. ErrNoServer when no server
+// get requests a path, and returns the status and the body. Errors: ErrNoServer if no server
 // answers before ctx ends.
 func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {
 	folder := sockets.Find(a.dir)
@@ -58,7 +58,7 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 		stocclient.ErrNoServer, socket, err)
 }
 
-// json asks for a path and reads the answer into v.
+// json requests a path and decodes the answer into v.
 func (a admin) json(ctx context.Context, path string, v any) error {
 	status, body, err := a.get(ctx, path)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a admin) json(ctx context.Context, path string, v any) error {
 	return json.Unmarshal(body, v)
 }
 
-// complaint is what a server said that went wrong.
+// complaint returns the error text of an answer.
 func complaint(status int, body []byte) string {
 	var failed struct{ Error string }
 	if err := json.Unmarshal(body, &failed); err == nil && failed.Error != "" {

@@ -159,7 +159,7 @@ func TestPackInterrupted(t *testing.T) {
 		if code := p.ProcessState.ExitCode(); code != exitFailed || stdout.Len() != 0 {
 			t.Errorf("exit %d, %q", code, stdout.String())
 		}
-		contains(t, stderr.String(), "samples are whole in "+out+".part, and the same command goes on from there")
+		contains(t, stderr.String(), "samples are complete in "+out+".part, and the same command goes on from there")
 		var done, of, whole int
 		if _, err := fmt.Sscanf(stderr.String(), "stocached: interrupted after %d of %d samples; %d samples", &done,
 			&of, &whole); err != nil || done < whole || whole < 32 || whole%32 != 0 || done == samples {

@@ -161,7 +161,7 @@ func TestPackAgain(t *testing.T) {
 	pack := args("pack", path, out, flags, smallBlocks)
 	ok(t, pack...)
 	before := tree(t, out)
-	contains(t, ok(t, pack...), "was whole already")
+	contains(t, ok(t, pack...), "is already complete")
 	wantFields(t, decode[jsonObject](t, ok(t, append(pack, "--json", "--verify", "--resume")...)),
 		jsonObject{"kept_samples": 100, "bytes": 0, "verified": true, "bytes_per_second": 0})
 	fails(t, exitExists, []string{"something else is in the way", "other data or otherwise"},
@@ -196,7 +196,7 @@ func TestPackOfABadSource(t *testing.T) {
 	if code != exitCorrupt || out != "" {
 		t.Error(code, out)
 	}
-	contains(t, stderr, "00003.stocblk", "sample 98", "samples are whole in "+again+".part", "the same command goes on")
+	contains(t, stderr, "00003.stocblk", "sample 98", "samples are complete in "+again+".part", "the same command goes on")
 	if _, err := os.Stat(again); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
@@ -241,7 +241,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	}
 	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes),
 		smallBlocks)
-	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "make room", "--compress zstd"},
+	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "free some space", "--compress zstd"},
 		pack...)
 	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
 		t.Error("something is left:", err)
@@ -251,7 +251,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	if code != exitMemory {
 		t.Error(code)
 	}
-	contains(t, stderr, "no space left on device", "of 300 samples: make room", "samples are whole in "+out+".part")
+	contains(t, stderr, "no space left on device", "of 300 samples: free some space", "samples are complete in "+out+".part")
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}

@@ -111,7 +111,7 @@ func TestReload(t *testing.T) {
 	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]" +
 		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: " +
 		"\"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
-	hangup("the configuration was taken on")
+	hangup("the new configuration is in force")
 	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "sockets.dir"} {
 		log.wantLog(t, "that needs a restart\" key="+key)
 	}
@@ -142,7 +142,7 @@ func TestReload(t *testing.T) {
 	old := s.dial()
 	defer old.Close()
 	configure("caches: [{name: pets, size: 4500kB, SOURCE}]" + sockets)
-	hangup("replaced; who is attached to the old one keeps it")
+	hangup("replaced; attached clients keep the old one")
 	log.wantLog(t, "caches=1")
 	if _, err := old.Clear(context.Background()); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestReloadInPart(t *testing.T) {
 	}
 	r := &reloader{path: path, began: began, level: level, log: log, server: s}
 	if err := r.reload(ctx); !errors.Is(err, server.ErrPartly) || !errors.Is(err, shm.ErrFormat) ||
-		!strings.Contains(err.Error(), "all was taken on but this: cache way: ") {
+		!strings.Contains(err.Error(), "applied except for some caches: cache way: ") {
 		t.Errorf("%v", err)
 	}
 	if level.Level() != slog.LevelDebug || s.Caches() != 1 {

@@ -60,7 +60,7 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		socket.Close()
-		fails(t, exitExists, []string{"somebody answers on"}, "serve", "-c", path)
+		fails(t, exitExists, []string{"another process answers on"}, "serve", "-c", path)
 		server.Process.Signal(end)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Wait() }()

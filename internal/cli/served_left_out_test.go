@@ -129,7 +129,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	log.wantLog(t, "the configuration was not taken on, or not all of it")
+	log.wantLog(t, "the new configuration was not applied, or only a part of it")
 	for _, name := range []string{"pets", "garbage", "missing"} {
 		ok(t, "ping", name, "--sockets", s.sockets)
 	}
@@ -144,7 +144,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	log.wantLog(t, "the configuration was taken on")
+	log.wantLog(t, "the new configuration is in force")
 	if _, _, stderr := cli(t, "health", "--sockets", s.sockets); stderr != "" {
 		t.Error(stderr)
 	}

@@ -147,7 +147,7 @@ func TestNotifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.wantLog(t, "this server does not answer itself")
+	log.wantLog(t, "this server does not answer its own requests")
 	for n.next(t, 10*time.Millisecond) != "" {
 	}
 	if got := n.next(t, time.Second); got != "" {

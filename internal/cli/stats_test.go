@@ -201,5 +201,5 @@ func TestTruncatedWhileLooking(t *testing.T) {
 	if exitCode(err) != exitCorrupt {
 		t.Fatal(err)
 	}
-	contains(t, err.Error(), "truncated while it was looked at")
+	contains(t, err.Error(), "truncated it meanwhile")
 }

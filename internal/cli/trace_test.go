@@ -155,7 +155,7 @@ func TestTraceRefuses(t *testing.T) {
 	fails(t, exitCorrupt, []string{"ends in the middle"}, "trace", file("cut.json", string(whole[:len(whole)/2])),
 		"-o", out)
 	fails(t, exitUsage, []string{"must end in .html, .png or .json"}, "trace", recording, "-o", "picture.svg")
-	fails(t, exitUsage, []string{"no epoch 7 in it; it has 0 to 2"}, "trace", recording, "--epoch", "7", "-o", out)
+	fails(t, exitUsage, []string{"no epoch 7; it has 0 to 2"}, "trace", recording, "--epoch", "7", "-o", out)
 	fails(t, exitUsage, []string{"1.065 seconds to choose from"}, "trace", recording, "--from", "3", "-o", out)
 	fails(t, exitUsage, []string{"--from 0.5 --to 0.2"}, "trace", recording, "--from", "0.5", "--to", "0.2", "-o", out)
 	fails(t, exitUsage, []string{"--from -1"}, "trace", recording, "--from", "-1", "-o", out)

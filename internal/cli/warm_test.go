@@ -532,7 +532,7 @@ func TestWarmChangedSource(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	contains(t, stderr, "200 samples could not be filled", "CHANGED: sample 0 (",
-		"restart the server, which begins a cold cache")
+		"restart the server, which then begins a cold cache")
 	d.end(syscall.SIGTERM)
 	d.start()
 	wantFields(t, d.warm("pets"), jsonObject{"samples": 201, "ready": 201})
@@ -556,7 +556,7 @@ func TestWarmRefuses(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`},
 		d.args("warm", "cats")...)
-	fails(t, exitUsage, []string{"is no name of a server's cache", "--help says more"},
+	fails(t, exitUsage, []string{"is not a name of a server's cache", "--help says more"},
 		d.args("warm", filepath.Join(d.segments, "pets"))...)
 	fails(t, exitUsage, []string{"0 arguments, expected the name of a cache"}, d.args("warm")...)
 	fails(t, exitUsage, []string{"2 arguments"}, d.args("warm", "pets", "cats")...)
@@ -655,7 +655,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, exitMemory, []string{"samples are in pets and there is room for more", "has no memory for it",
+	fails(t, exitMemory, []string{"samples are in pets and more would fit", "has no memory for it",
 		"stocached gc"}, d.args("warm", "pets")...)
 	c := d.attach("pets")
 	stats, err := c.Stats()

@@ -63,16 +63,16 @@ var scalars = map[string]string{
 	"uint64_t": "c_uint64",
 }
 
-// arrays are parameters that callers give as an address, of a NumPy array perhaps. Other pointers
-// to numbers are POINTER(...), which takes a ctypes object.
+// arrays are parameters that callers give as an address, perhaps of a NumPy array. Other pointers
+// to numbers become POINTER(...), which takes a ctypes object.
 var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positions"}
 
-// addresses are further ones, of one function.
+// addresses are more such parameters, each of one function.
 var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks",
 	"stoc_weights_open.weights"}
 
-// brief are the functions of nanoseconds, which are called with the GIL. The others copy, wait or
-// enter the kernel, and are called without.
+// brief are the functions that take nanoseconds, called with the GIL. All others copy, wait or
+// enter the kernel, and are called without the GIL.
 var brief = strings.Fields(`abi_version version strerror explain close close_keep_maps close_keep_payload info field view view_offset view_slot locate
 	locate_slot state hold fetch_end count_passed epoch_open epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
 	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel board_held board_repost board_stop board_spill`)
@@ -115,7 +115,7 @@ func generate(header string) ([]byte, error) {
 	return []byte(fmt.Sprintf(preamble, strings.Join(slices.Compact(names), ", ")) + body), nil
 }
 
-// declarations splits a header without comments at the semicolons that are in no braces.
+// declarations splits a header without comments at the semicolons outside of braces.
 func declarations(text string) []string {
 	text = regexp.MustCompile(`(?m)^#.*$|^extern "C" \{$`).ReplaceAllString(text, "")
 	var all []string
@@ -136,7 +136,7 @@ func declarations(text string) []string {
 	return all
 }
 
-// number is the Python value of a C constant; false for a macro that is none.
+// number returns the Python value of a C constant; false for a macro that is not a number.
 func number(c string) (string, bool) {
 	if c == "UINT64_MAX" {
 		return "2**64 - 1", true
@@ -208,7 +208,7 @@ func writeFunction(b *bytes.Buffer, result, name, list string) error {
 	}
 	short := strings.TrimPrefix(name, "stoc_")
 	prototype, indent := fmt.Sprintf("%s%s(%s);", result, name, list), strings.Repeat(" ", len(result)+len(name)+1)
-	for len(prototype) > 146 { // the comment, in lines that Python's linter takes
+	for len(prototype) > 146 { // wraps the comment for Python's linter
 		at := strings.LastIndex(prototype[:146], ", ") + 1
 		fmt.Fprintf(b, "\n# %s", prototype[:at])
 		prototype = indent + prototype[at+1:]
@@ -227,7 +227,7 @@ func writeFunction(b *bytes.Buffer, result, name, list string) error {
 	return nil
 }
 
-// parameters are the Python types of a list of parameters; function "": of a callback.
+// parameters returns the Python types of a list of parameters; function "": of a callback.
 func parameters(function, list string) ([]string, error) {
 	var types []string
 	for _, parameter := range strings.Split(list, ", ") {
@@ -247,7 +247,7 @@ func parameters(function, list string) ([]string, error) {
 	return types, nil
 }
 
-// pythonType is the ctypes type of a C type. address: of a pointer, c_void_p.
+// pythonType returns the ctypes type of a C type. address: a pointer becomes c_void_p.
 func pythonType(c string, address bool) (string, error) {
 	stars := strings.Count(c, "*")
 	base := strings.Join(strings.Fields(strings.NewReplacer("const", "", "*", "", "struct stoc_",
@@ -273,7 +273,7 @@ func pythonType(c string, address bool) (string, error) {
 	return strings.Repeat("POINTER(", stars) + python + strings.Repeat(")", stars), nil
 }
 
-// class is a name of C in the style of Python's classes: fetch_options, FetchOptions.
+// class turns a C name into the style of Python's classes: fetch_options, FetchOptions.
 func class(c string) string {
 	var b strings.Builder
 	for _, word := range strings.Split(c, "_") {

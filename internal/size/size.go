@@ -28,8 +28,8 @@ var units = func() map[string]uint64 {
 	return units
 }()
 
-// Parse reads "4096", "8GiB" (units of 1024), "500MB" (units of 1000), "1.5 GiB", exactly: no
-// floating-point rounding on the way. A fraction of a byte that comes out of a unit is cut off. An
+// Parse reads "4096", "8GiB" (units of 1024), "500MB" (units of 1000), "1.5 GiB", without
+// floating-point rounding. It cuts off a fraction of a byte that comes from a unit. It returns an
 // error for anything else, and for more than 2^63 - 1 bytes.
 func Parse(text string) (uint64, error) {
 	trimmed := strings.TrimSpace(text)

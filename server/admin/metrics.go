@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector makes metrics when they are asked for, out of what the segments and fillers count
-// anyway: nothing is counted for it on the path of a read.
+// collector makes metrics on request, from what segments and fillers count anyway. The path of a
+// read counts nothing extra.
 type collector struct{ host *Host }
 
-// desc describes a metric, whose first label is the cache.
+// desc describes a metric. Its first label is the cache.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("stocached_"+name, help, append([]string{"cache"}, labels...), nil)
 }
@@ -37,7 +37,7 @@ var (
 	descQueue   = desc("queue_depth", "Samples that clients wait for and that are not being read yet.")
 )
 
-// Of all connections together: their first label is no cache.
+// Metrics of all connections together, without the label of a cache.
 var (
 	descWaiting = prometheus.NewDesc("stocached_client_bytes",
 		"Memory that connections have now: for what waits to be taken, and for requests under way.", []string{"kind"},
@@ -73,7 +73,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect reads the cache once. The caller has entered.
+// collect reads the metrics of one cache. The caller has entered it.
 func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	stats, err := h.Client().Stats()
 	if err != nil {

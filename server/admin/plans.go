@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/server/prefetch"
 )
 
-// postPlan begins a plan: 201 with what GET answers of it.
+// postPlan starts a plan: 201, with the answer of GET.
 func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 	body, ok := takeBody(w, r, "plan")
 	if !ok {
@@ -23,7 +23,7 @@ func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 	err := d.Decode(&o)
 	if err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("there is more behind it")
+			err = errors.New("there is more after it")
 		}
 	}
 	if err != nil {
@@ -52,7 +52,8 @@ func (s *Host) getPlans(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, answers)
 }
 
-// deletePlans ends the plans of a cache, with ?plan=NAME one: 200 with what was ended.
+// deletePlans ends the plans of a cache, or with ?plan=NAME one of them: 200, with the names of the
+// ended plans.
 func (s *Host) deletePlans(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	for key := range query {
