@@ -15,8 +15,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// BatchSizes are those of the loader's cases; quick ones only show that everything works. A run
-// reads an epoch, or Reads samples of it.
+// BatchSizes are the sizes of the loader's cases; quick ones only show that all works. A run reads
+// an epoch, or Reads samples of it.
 func BatchSizes(quick bool) []Size {
 	if quick {
 		return []Size{{Name: "image", Bytes: 196608, Samples: 128, Reads: 128, Batch: 64},
@@ -26,15 +26,14 @@ func BatchSizes(quick bool) []Size {
 		{Name: "small", Bytes: 3072, Samples: 200000, Reads: 65536, Batch: 256}}
 }
 
-// ahead is how many batches are made ahead, and how many buffers gathering alone goes through
-// beside it.
+// ahead is the number of batches made ahead. Gathering alone uses as many further buffers.
 const ahead = 2
 
-// stepThreads gather while a step is under way: the other core has the step.
+// stepThreads gather during a step: the other core runs the step.
 const stepThreads = 1
 
-// Batches measures a loader's batches when every sample is in the cache, against gathering the same
-// samples alone; without a step of training and with one that takes as long as a gather.
+// Batches measures a loader's batches when all samples are in the cache, against gathering the same
+// samples alone; without a training step, and with one that takes as long as a gather.
 func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	c, remove, err := z.filled(dir, "batches")
 	if err != nil {
@@ -127,8 +126,7 @@ func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error 
 
 func miss(context.Context, int, []byte) ([]byte, error) { return nil, errMiss }
 
-// asLongAs returns a busy loop that computes for as long as the n-th part of a run, by the fastest
-// of three.
+// asLongAs returns a busy loop that takes the n-th part of the time of a run, the fastest of three.
 func asLongAs(run func() error, n int) (step func(), err error) {
 	best := time.Duration(0)
 	for range 3 {
@@ -147,10 +145,10 @@ func asLongAs(run func() error, n int) (step func(), err error) {
 	return func() { computed += compute(turns) }, nil
 }
 
-// computed keeps what was computed, so that it is.
+// computed keeps the results, so that the compiler does not remove the loop.
 var computed uint64
 
-// compute takes processor time and no memory.
+// compute uses processor time and no memory.
 //
 //go:noinline
 func compute(turns int) (x uint64) {
@@ -160,13 +158,13 @@ func compute(turns int) (x uint64) {
 	return x
 }
 
-// sleeping is a source whose samples take a sleep and nothing else.
+// sleeping is a source whose reads only sleep.
 type sleeping struct {
-	source.Source // what else there is of one, which nobody asks for
+	source.Source // the other methods, which are not called
 	samples       int
 }
 
-// latency of a sample of it.
+// latency of a read.
 const latency = time.Millisecond
 
 func (s sleeping) Info() source.Info {
@@ -186,8 +184,8 @@ func (s sleeping) Read(_ context.Context, _ int, dst []byte) (int, error) {
 	return len(dst), nil
 }
 
-// SleepingLoads measures how loads of a millisecond's sleep scale with the goroutines of a loader,
-// against as many bare goroutines that sleep.
+// SleepingLoads measures how loads that sleep for a millisecond scale with the goroutines of a
+// loader, against as many bare goroutines that sleep.
 func SleepingLoads(quick bool, runs int, emit func(report.Measurement)) error {
 	perWorker := 320
 	if quick {

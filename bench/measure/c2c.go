@@ -16,9 +16,9 @@ import (
 // C2CCase is the case that C2C measures.
 const C2CCase = "hits/perf-c2c"
 
-// C2C lets `perf c2c` look at two processes that view the same samples on two cores: loads that
-// found a line modified in the other core's cache (HITM) would show a line that both write. Few
-// machines in the cloud count such events; then the measurement is missing, with what perf said.
+// C2C runs `perf c2c` on two processes that view the same samples on two cores. Loads that find a
+// line modified in the other core's cache (HITM) show a line that both write. Few cloud machines
+// count such events; without them the measurement is missing, with the message of perf.
 func C2C(z Size, path string, program []string, state string) (report.Measurement, error) {
 	m := report.Measurement{Case: C2CCase, Size: z.Name}
 	if _, err := exec.LookPath("perf"); err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// FetchOne measures what one sample takes that is not in the cache, and that its source has in the
-// page cache: a fetch, whole, with the copy to the caller's memory, beside a bare pread and a bare
-// pwrite to a file on the tmpfs, as a miss costs them without anybody else to ask; and beside
-// another process that does these two when it is asked. Two measurements: the percentiles.
+// FetchOne measures the fetch of one missing sample that its source has in the page cache, with the
+// copy to the caller's memory. Beside it: a bare pread and a bare pwrite to a file on the tmpfs,
+// the cost of a miss without a server; and another process that does these two on request. Two
+// measurements: the percentiles.
 func FetchOne(b *Box, r Records, size string, program []string, runs int) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -69,7 +69,7 @@ func FetchOne(b *Box, r Records, size string, program []string, runs int) (all [
 			}, Helper: func() int { return other.command.Process.Pid }})
 }
 
-// timed notes what each takes.
+// timed records the time of each sample.
 func timed(times *[]float64, order []int, one func(i int) error) error {
 	for _, i := range order {
 		began := time.Now()
@@ -81,9 +81,8 @@ func timed(times *[]float64, order []int, one func(i int) error) error {
 	return nil
 }
 
-// FetchBatch measures batches of which nothing is in the cache, beside the reads of their samples
-// by as many goroutines as the server reads with, and beside the same with a pwrite to a file on
-// the tmpfs behind each.
+// FetchBatch measures batches of missing samples. Beside it: reads of the samples by as many
+// goroutines as the server has, and the same with a pwrite to a file on the tmpfs after each.
 func FetchBatch(b *Box, r Records, size string, batch, runs int) (m report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -132,11 +131,11 @@ func FetchBatch(b *Box, r Records, size string, batch, runs int) (m report.Measu
 		batches("pread", func(indices []int) error { return each(indices, r.Bytes, read) }), bound)
 }
 
-// device is a source whose reads take their time: files of a network, say.
+// device is a slow source, such as files of a network.
 var device = source.Settings{"latency": "5ms", "heads": parallel, "bytes_per_second": "1GB"}
 
-// FetchSlow is FetchBatch from a device whose reads take their time, beside the same reads of the
-// same device by as many goroutines.
+// FetchSlow is FetchBatch from a slow device, beside the same reads of the device by as many
+// goroutines.
 func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measurement, err error) {
 	settings, err := b.Data.raw(r)
 	if err != nil {
@@ -173,7 +172,7 @@ func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measur
 		}})
 }
 
-// FetchHits measures batches that are in the cache, all of them, beside Gather of the same handle.
+// FetchHits measures batches that are completely in the cache, beside Gather of the same handle.
 func FetchHits(b *Box, r Records, size string, batch, runs int) (m report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {

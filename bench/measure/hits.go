@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hits measures views without copies by 1, 2 and 4 processes, each pinned to a core (0 or 1): if a
-// hit wrote a cache line that processes share, two of them on two cores would not be twice as fast
-// as one. Values are seconds a view of all processes together; "1 process" is the mean of each core
-// on its own.
+// Hits measures views without copies by 1, 2 and 4 processes, each pinned to a core (0 or 1). If a
+// hit wrote a shared cache line, two processes on two cores would not be twice as fast as one.
+// Values are seconds a view of all processes together. "1 process" is the mean of each core alone.
 func Hits(name string, z Size, path string, program []string, runs int, window time.Duration) (report.Measurement,
 	error) {
 	m := report.Measurement{Case: "hits/" + name, Size: z.Name}
@@ -51,14 +50,14 @@ func Hits(name string, z Size, path string, program []string, runs int, window t
 	return m, nil
 }
 
-// together lets workers view for a while, all at the same time, and returns views a second and
+// together lets workers view for a while, all at the same time. It returns views a second and
 // processor seconds a view.
 func together(workers []*process, window time.Duration) (rate, cpu float64, err error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return 0, 0, err
 	}
-	start := now.Nano() + int64(20*time.Millisecond) // time enough to tell everybody
+	start := now.Nano() + int64(20*time.Millisecond) // enough time to tell all workers
 	for _, w := range workers {
 		if err := w.tell("go %d %d", start, window.Nanoseconds()); err != nil {
 			return 0, 0, err

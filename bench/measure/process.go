@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// process is a worker process, in any language. It attaches, prints "ready" and then answers each
-// line with one of its own, until its input ends:
+// process is a worker process, in any language. It attaches, prints "ready", and then answers each
+// line with one line, until its input ends:
 //
 //	PROGRAM... hits PATH CORE SEED   "go START NANOSECONDS" (START on CLOCK_MONOTONIC): views from then on, for so long; answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
 //	PROGRAM... memory PATH           reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment
@@ -25,7 +25,7 @@ type process struct {
 	out     *bufio.Scanner
 }
 
-// launch does not wait until the worker is ready; that is its first answer.
+// launch starts a worker. It does not wait for "ready", the worker's first answer.
 func launch(program []string, arguments ...string) (*process, error) {
 	p := &process{command: exec.Command(program[0], append(program[1:len(program):len(program)], arguments...)...)}
 	p.command.Stderr = os.Stderr
@@ -58,7 +58,7 @@ func (p *process) answer(format string, values ...any) error {
 
 func (p *process) end() {
 	p.in.Close()
-	p.command.Wait() //nolint:errcheck // what it had to say it has said
+	p.command.Wait() //nolint:errcheck // its exit status says nothing new
 }
 
 // launchAll starts n workers and waits until all of them are ready.

@@ -28,7 +28,7 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	order := z.order()
 	touch(all)
 
-	// Pages as an index has them, not huge ones.
+	// Normal pages as of an index, not huge ones.
 	pages, err := unix.Mmap(-1, 0, 16*len(order), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	return nil
 }
 
-// look is the least that a counted lookup in a table in memory takes: loads the word of sample i,
+// look is the least work of a counted lookup in a table in memory: it loads the word of sample i,
 // one of every 16 bytes, and adds 1 to counter.
 //
 //go:noinline
@@ -154,8 +154,8 @@ func gather(z Size, c *client.Cache, all []byte, order []int, runs int) (report.
 		}))
 }
 
-// walk hands out a random order piece by piece, so that no run finds the samples of the one before
-// in the processor's cache, if there are more than a run reads.
+// walk hands out a random order piece by piece. So a run does not find the samples of the run
+// before in the processor's cache, if there are more samples than one run reads.
 type walk struct {
 	order []int
 	at    int

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readBatch is how many samples a reader takes at a time.
+// readBatch is the number of samples that a reader reads at a time.
 const readBatch = 64
 
-// SharedReaders measures 1, 2 and 4 processes that read batches of samples, all of which are there,
-// into memory of their own: from a cache that a server has filled, and from what else shares
-// samples between processes. Values are seconds a sample of all processes together. And what the
-// samples take in memory while 4 of them read.
+// SharedReaders measures 1, 2 and 4 processes that read batches of samples into their own memory.
+// They read from a cache that a server has filled, and from other ways to share samples. Values are
+// seconds a sample of all processes together. It also measures the memory of the samples while 4
+// processes read them.
 func SharedReaders(b *Box, r Records, size string, program []string, runs int, window time.Duration,
 	peers bool) (all []report.Measurement, err error) {
 	ours, err := b.shared(r)
@@ -70,8 +70,8 @@ func SharedReaders(b *Box, r Records, size string, program []string, runs int, w
 	return append(all, memory), nil
 }
 
-// readTogether measures n readers of each peer in turn, and then what the peers hold, if that is
-// asked for.
+// readTogether measures n readers of each peer in turn, and then the memory of the peers, if memory
+// is not nil.
 func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records, program []string, runs int,
 	window time.Duration) error {
 	readers := make([][]*process, len(peers))
@@ -101,11 +101,11 @@ func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records
 		return err
 	}
 	for _, p := range peers {
-		if p.memory == nil { // one that was listed already
+		if p.memory == nil { // already counted under another name
 			continue
 		}
 		bytes, err := p.memory()
-		for j, other := range peers { // readers of another kind map it too
+		for j, other := range peers { // readers of another kind map the same file
 			for _, w := range readers[j] {
 				if other.address == p.address {
 					mapped, e := shareOf(w.command.Process.Pid, p.address)
@@ -123,7 +123,7 @@ func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records
 	return nil
 }
 
-// shared is a cache of ours, filled by a server, as a peer.
+// shared returns a cache of ours, filled by a server, as a peer.
 func (b *Box) shared(r Records) (*peer, error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -190,8 +190,8 @@ func readWorker(kind, address string, samples, bytes int, seed uint64) error {
 	return nil
 }
 
-// lookAt reads samples in place: a byte of each line that the processor fetches, without a copy but
-// of the first bytes, which tell one sample from another.
+// lookAt reads samples in place: a byte of each cache line. It copies only the first bytes, which
+// identify the sample.
 func lookAt(c *client.Served, indices []int, rows []byte, bytes int) error {
 	sum := byte(0)
 	for k, i := range indices {
@@ -208,7 +208,7 @@ func lookAt(c *client.Served, indices []int, rows []byte, bytes int) error {
 	return nil
 }
 
-// reads returns what reads a batch into rows, one behind the other.
+// reads returns a function that reads a batch into rows, one after the other.
 func reads(kind, address string, bytes int) (func(indices []int, rows []byte) error, error) {
 	switch kind {
 	case "stocached", "stocached, views":

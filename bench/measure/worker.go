@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Worker is the program that process describes, in Go.
+// Worker is the program that type process describes, in Go.
 func Worker(arguments []string) error {
 	switch {
 	case len(arguments) == 4 && arguments[0] == "hits":

@@ -113,7 +113,7 @@ var OthersRequirements = []Requirement{
 	{Row: rowOthersMemory, Case: "loader/peers-memory", Ours: "stocaching + torch", Base: "stocached", Sense: Shown},
 }
 
-// dataLoaderNotes are what a reader must know of a case, whatever the machine.
+// dataLoaderNotes explain cases, independent of the machine.
 var dataLoaderNotes = map[string]string{
 	"loader/hits": "shuffled epochs in batches of 64; sizes are numbers of samples. *stocached*: " +
 		"stocached.torch.DataLoader over a cache in shared memory, without workers but for \"2 workers\"; " +

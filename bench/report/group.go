@@ -1,7 +1,7 @@
 package report
 
-// Group is what one run measures as a whole: the parts of the program that belong together, what
-// must be reached, and how its results are headed.
+// Group is what one run measures as a whole: parts of the program, the requirements, and the title
+// of the results.
 type Group struct {
 	Name         string // of Result.Group; "clients" is "" there
 	Title        string
@@ -10,7 +10,7 @@ type Group struct {
 	Requirements []Requirement
 }
 
-// These are the groups.
+// The groups.
 var (
 	Clients = Group{"clients", "Clients, without a server", "make bench-peers",
 		"Samples: *image* 150,528 bytes x 4,096, *small* 3,072 bytes x 1,000,000, *large* 8 MiB x 64; batches of " +
@@ -31,7 +31,7 @@ var (
 		"Samples: 1,500 of 196,608 bytes in batches of 64.", OthersRequirements}
 )
 
-// Groups are all of them, in the order of the page.
+// Groups has all groups, in the order of the page.
 var Groups = []*Group{&Clients, &Server, &Order, &Loader, &DataLoader, &Others}
 
 // group returns the group of a result.
@@ -44,5 +44,5 @@ func (r *Result) group() *Group {
 	return &Clients
 }
 
-// InGroup says whether a result is of a group.
+// InGroup says whether a result belongs to a group.
 func (r *Result) InGroup(g *Group) bool { return r.group().Name == g.Name }

@@ -20,7 +20,7 @@ var LoaderRequirements = []Requirement{
 	{Row: rowGoWorkers, Case: "loader/go-workers", Ours: "batches", Base: "bare goroutines", Sense: Within, Need: 1.05},
 }
 
-// loaderNotes are what a reader must know of a case, whatever the machine.
+// loaderNotes explain cases, independent of the machine.
 var loaderNotes = map[string]string{
 	"loader/go-batches-1": "an epoch in a shuffled order, each batch released; one goroutine gathers. *gather " +
 		"alone*: the same samples into as many buffers, again and again, by the goroutine that counts",

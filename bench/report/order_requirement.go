@@ -23,7 +23,7 @@ var OrderRequirements = []Requirement{
 	{Row: rowGrowth, Case: "order/memory", Ours: "1e9", Base: "1,000", Sense: Within, Need: 1.05, Unit: "MB"},
 }
 
-// orderNotes are what a reader must know of a case, whatever the machine.
+// orderNotes explain cases, independent of the machine.
 var orderNotes = map[string]string{
 	"order/first": "keys of the epoch, and with them the index at position 0",
 	"order/index": "batches of 256 neighbours all over the epoch. *blocks*: of 256 samples, 16 at a time, so that " +

@@ -1,6 +1,6 @@
 package report
 
-// Sense says how a ratio is made and what is good.
+// Sense says how a ratio is made and which values are good.
 type Sense string
 
 const (
@@ -11,7 +11,7 @@ const (
 	Shown  Sense = "shown"  // our time / time of the base, nothing is required
 )
 
-// Requirement is one line of what must hold.
+// Requirement is one line of the requirements.
 type Requirement struct {
 	Row   string // of the table that users read: requirements of one row stand together
 	Case  string
@@ -21,8 +21,8 @@ type Requirement struct {
 	Need  float64
 	Unit  string   // of Need, with Below and Above. Seconds, in a unit of time; or as Subject.Unit
 	Sizes []string // nil: every size that was measured
-	// Ours is not ours, but the least that anybody must do: when it misses the requirement, so must
-	// everybody on this machine. It counts as nothing
+	// Ours is not ours but the least work that any program must do. If it misses the requirement,
+	// every program on this machine does. It does not count
 	Bound bool
 	Or    string // requirements of one case and size with the same Or: one of them is enough
 }
@@ -43,7 +43,7 @@ const (
 )
 
 // Requirements is the table of the clients, which need no server. Small and large samples have the
-// same ones.
+// same requirements.
 var Requirements = []Requirement{
 	{Row: rowView, Case: "python/view", Ours: "Cache.get", Base: "stocaching get_slot", Sense: Faster, Need: 5},
 
@@ -130,7 +130,7 @@ var Requirements = []Requirement{
 	{Row: rowAttach, Case: "python/attach", Ours: "Cache.attach", Sense: Below, Need: 10e-3, Unit: "ms"},
 }
 
-// caseNotes are what a reader must know of a case, whatever the machine.
+// caseNotes explain cases, independent of the machine.
 var caseNotes = map[string]string{
 	"c/view": "through libstocached.so, as most programs call it. The hit is counted by a locked " +
 		"instruction; stoc_view writes two results to memory, which have to be out of the store buffer before the " +

@@ -15,8 +15,8 @@ const (
 
 const intoThere = ", into pages that are there"
 
-// ServerRequirements is the table of the server. Where it must come near a bare read, a bound
-// stands beside it: a fill is a read and a write to the tmpfs at the least, whoever makes it.
+// ServerRequirements is the table of the server. Beside a comparison with a bare read stands a
+// bound: a fill is at least a read and a write to the tmpfs.
 var ServerRequirements = []Requirement{
 	{Row: rowFill, Case: "server/fill-raw", Ours: "server", Base: "pread", Sense: Faster, Need: 0.85},
 	{Row: rowFill, Case: "server/fill-block", Ours: "server", Base: "pread", Sense: Faster, Need: 0.85},
@@ -144,7 +144,7 @@ const (
 		"others: 100 readers at the rate of one would wait 100 times as long"
 )
 
-// serverNotes are what a reader must know of a case of the server.
+// serverNotes explain cases of the server.
 var serverNotes = map[string]string{
 	"server/fill-raw":      noteFill,
 	"server/fetch-one-p50": noteOne,

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Verdict is a requirement held against a measurement.
+// Verdict is the result of a requirement for a measurement.
 type Verdict struct {
 	Row   string  `json:"row"`
 	Case  string  `json:"case"`
@@ -16,8 +16,8 @@ type Verdict struct {
 	Need  float64 `json:"need,omitempty"`
 	Unit  string  `json:"unit,omitempty"`
 	Bound bool    `json:"bound,omitempty"`
-	// of each run with the run of the base beside it; with Above, their difference; with Below, of
-	// the values
+	// of each run with the base's run beside it; with Above, their difference; with Below, of the
+	// values
 	Ratio     Spread `json:"ratio"`
 	OursValue Spread `json:"ours_value"`
 	BaseValue Spread `json:"base_value"`
@@ -26,8 +26,8 @@ type Verdict struct {
 	BaseCPU    float64 `json:"base_cpu,omitempty"`
 	OursFaults float64 `json:"ours_faults,omitempty"`
 	BaseFaults float64 `json:"base_faults,omitempty"`
-	// as Ratio, of processor time, which other programs disturb less; means little where threads
-	// share the work
+	// like Ratio, of processor time, which other programs disturb less; unreliable if threads share
+	// the work
 	CPURatio float64 `json:"cpu_ratio,omitempty"`
 	Reached  bool    `json:"reached"`
 	// "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "a bound,
@@ -36,8 +36,8 @@ type Verdict struct {
 	or     string
 }
 
-// Judge holds requirements against the measurements; one whose case is not among them is "not
-// measured". So is one whose subjects are not, if peers were left out; else that is an error.
+// Judge applies requirements to the measurements. A requirement whose case is missing is "not
+// measured". So is one whose subject is missing, if peers were left out; else that is an error.
 func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict, error) {
 	var verdicts []Verdict
 	for _, r := range requirements {
@@ -124,7 +124,7 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 	return v, nil
 }
 
-// ofRatio is the sense of a ratio of the same values.
+// ofRatio returns the sense for a ratio of the same values.
 func (s Sense) ofRatio() Sense {
 	if s == Above {
 		return Within
@@ -138,7 +138,7 @@ func ratiosOf(ours, base []float64, sense Sense) []float64 {
 		switch {
 		case sense == Above:
 			ratios[k] = ours[k] - base[k]
-		case ours[k] == 0 || base[k] == 0: // a run too short for the clock of processor time
+		case ours[k] == 0 || base[k] == 0: // the run is too short for the clock of processor time
 			ratios[k] = 1
 		case sense == Faster:
 			ratios[k] = base[k] / ours[k]

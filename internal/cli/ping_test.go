@@ -37,8 +37,8 @@ func TestPingAndHealth(t *testing.T) {
 	ok(t, "health")
 
 	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`}, "ping", "cats")
-	fails(t, exitUsage, []string{"is no name of a server's cache"}, "ping", "../pets")
-	fails(t, exitUsage, []string{"is no name of a server's cache"}, "ping", "")
+	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "ping", "../pets")
+	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "ping", "")
 	fails(t, exitUsage, []string{"2 arguments"}, "ping", "pets", "cats")
 	fails(t, exitUsage, []string{"stocached ping NAME asks for a cache"}, "health", "pets")
 	for _, command := range []string{"ping", "health"} {

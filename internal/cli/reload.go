@@ -60,7 +60,7 @@ func (r *reloader) reload(ctx context.Context) error {
 	}
 	r.level.Set(next.LogLevel())
 	for _, key := range r.began.NeedsRestart(next) {
-		r.log.Warn("a setting has changed that needs a restart of the server", "key", key)
+		r.log.Warn("a setting has changed that needs a restart", "key", key)
 	}
 	if partly != nil {
 		return partly

@@ -1,4 +1,4 @@
-// Package sockets finds the sockets of a server, and tells who is at the other end of a connection.
+// Package sockets finds the sockets of a server, and identifies the peer of a connection.
 package sockets
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Folder is where a client looks for the sockets of a server.
+// Folder is the folder where a client expects the sockets of a server.
 type Folder struct {
 	Path  string
-	named bool // the user has named it, by an option or in the environment
+	named bool // by an option or in the environment
 }
 
-// Find returns the folder that the user names, else that of the environment, else the default one.
+// Find returns the given folder, else that of the environment, else the default one.
 func Find(name string) Folder {
 	if name = cmp.Or(name, os.Getenv(control.SocketsVariable)); name != "" {
 		return Folder{name, true}
@@ -30,9 +30,9 @@ func Find(name string) Folder {
 }
 
 // Dial connects to a socket in the folder, and sends nothing. It trusts servers of this user and of
-// root; in a folder that the user has named, also servers of the folder's owner, if root or this
-// user gave that user the folder. ErrPermission for all others, and for a folder in which somebody
-// else may put a socket.
+// root. In a named folder it also trusts servers of the folder's owner, if root or this user gave
+// the folder to that user. Errors: ErrPermission for all others, and for a folder in which another
+// user may put a socket.
 func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	trusted, err := f.trusted()
 	if err != nil {
@@ -59,16 +59,16 @@ func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) 
 // trusted returns the users whose servers may listen in the folder.
 func (f Folder) trusted() ([]int, error) {
 	users := []int{os.Geteuid(), 0}
-	look := os.Stat
+	stat := os.Stat
 	if !f.named {
-		look = os.Lstat // it may lie in /tmp, where everybody may put a symbolic link
+		stat = os.Lstat // it may lie in /tmp, where every user may put a symbolic link
 	}
-	info, err := look(f.Path)
+	info, err := stat(f.Path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%w: %s is no folder; set %s to the folder of your server", shm.ErrPermission, f.Path,
+		return nil, fmt.Errorf("%w: %s is not a folder; set %s to the folder of your server", shm.ErrPermission, f.Path,
 			control.SocketsVariable)
 	}
 	if owner := ownerOf(info); !slices.Contains(users, owner) {
@@ -87,7 +87,7 @@ func (f Folder) trusted() ([]int, error) {
 	return users, nil
 }
 
-// given says whether nobody but these users can have put a folder where it is.
+// given says whether only these users can have put the folder there.
 func given(path string, users []int) bool {
 	path, err := filepath.Abs(path)
 	if err == nil {

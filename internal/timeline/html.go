@@ -131,8 +131,8 @@ func (t *Trace) pageData(from, to int64) (*pageData, error) {
 	return d, nil
 }
 
-// views are the part of the time that is drawn, and the epochs that lie in it; or the only one, if
-// it is nothing else.
+// views returns the part of the time that is drawn, and the epochs in it. If the part is exactly
+// one epoch, it returns only this one.
 func (t *Trace) views(from, to int64) (views []pageView) {
 	epochs := t.Epochs()
 	of := map[int][]*Epoch{}

@@ -159,10 +159,10 @@ func TestReadRefuses(t *testing.T) {
 	span := `{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":2,"name":"step","args":{}}`
 	for _, c := range []struct{ file, want string }{
 		{"", "empty"},
-		{"hello", "no JSON"},
+		{"hello", "not JSON"},
 		{header + "]}x", "after 0 events"},
 		{header + "]}[]", "after its end"},
-		{"\x89PNG\r\n", "no JSON"},
+		{"\x89PNG\r\n", "not JSON"},
 		{"\x1f\x8bxx", "gzip"},
 		{"[]", "where"},
 		{"{}", "without otherData"},

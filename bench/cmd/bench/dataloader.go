@@ -8,7 +8,7 @@ import (
 )
 
 // dataLoaderParts measure stocached.torch.DataLoader, othersParts the loaders of other projects
-// beside it. All of it is in bench/python/loaders.
+// beside it. The code is in bench/python/loaders.
 var (
 	dataLoaderParts = []part{
 		inLoaders("hits", "everything cached, large samples"),

@@ -1,15 +1,14 @@
-// Bench measures every row of the project's table of speed and memory, and writes what it found
-// with verdicts.
+// Bench measures every row of the project's table of speed and memory, and writes the results with
+// verdicts.
 //
-// There are four groups of rows: what needs no server, with -server what a server does, with -order
-// the order of an epoch, and with -loader the loader. For the first it measures the Go client
-// itself, compiles and runs the C programs in bench/c, and runs bench/python; for the second it
-// compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and
-// a socket of its own.
+// The rows have several groups: by default clients without a server, and one group for each flag
+// (-server, -order, -loader, ...). For the clients it measures the Go client itself, compiles and
+// runs the C programs in bench/c, and runs bench/python. For the server it compiles stocached and
+// runs `stocached serve`, redis-server and memcached, each with its own folder and socket.
 //
-// One part after the other, each alone on the machine; a part that is done is kept in build/bench,
-// so that -resume goes on with the next one. Everything lies in a folder of its own on /dev/shm, up
-// to 8 GB of it; what the server's sources read in one in build/bench, up to 2 GB.
+// It runs one part after the other, each alone on the machine. It keeps finished parts in
+// build/bench, so that -resume goes on with the next one. Caches are in a folder on /dev/shm, up to
+// 8 GB; the files of the server's sources in one in build/bench, up to 2 GB.
 package main
 
 import (
@@ -45,7 +44,7 @@ With -dataloader it writes DATE-DESCRIPTION-dataloader.json.gz, .md and README.m
 %s
 With -others it writes DATE-DESCRIPTION-others.json.gz, .md and README.md, and has these parts:
 %s
-Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
+Exit status: 0 measured, even if requirements were missed; 1 something failed; 2 wrong flags.
 
 Flags:
 `
@@ -102,7 +101,7 @@ func main() {
 		r.group, r.all = &report.Server, serverParts
 	}
 	if order {
-		r.group, r.all, r.peers = &report.Order, orderParts, true // it has no peers that could be missing
+		r.group, r.all, r.peers = &report.Order, orderParts, true // it has no peers
 	}
 	if loader {
 		r.group, r.all, r.peers = &report.Loader, loaderParts, true // as above
@@ -119,7 +118,7 @@ func main() {
 	}
 }
 
-// count returns how many are true.
+// count returns the number of true values.
 func count(all ...bool) int {
 	n := 0
 	for _, one := range all {
@@ -138,17 +137,17 @@ type runner struct {
 	stocached            string
 
 	root   string // of the repository
-	state  string // where finished parts and compiled programs lie
+	state  string // finished parts and compiled programs
 	dir    string // on the tmpfs
 	python string
 	cc     string
 	group  *report.Group
 	all    []part // of the group
-	parts  []part // that are run
+	parts  []part // to run
 	clean  folders
 }
 
-// folders are to be removed when the program is interrupted.
+// folders are removed when the program is interrupted.
 type folders struct {
 	mu    sync.Mutex
 	paths []string
@@ -206,7 +205,7 @@ func (r *runner) start(only string, render bool) error {
 	return r.measure()
 }
 
-// find fills in where things are.
+// find fills in paths and defaults.
 func (r *runner) find() error {
 	at, err := os.Getwd()
 	if err != nil {
@@ -259,7 +258,7 @@ func (r *runner) render() error {
 		if newest == nil {
 			continue
 		}
-		// as it is judged today
+		// apply the present requirements
 		if newest.Verdicts, err = report.Judge(group.Requirements, newest.Measurements, true); err != nil {
 			return err
 		}
@@ -280,8 +279,8 @@ func (r *runner) write(results ...*report.Result) error {
 	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Overview(results...)), 0o644)
 }
 
-// prepare compiles the programs and looks whether Python has what it needs, before anything takes
-// time.
+// prepare compiles the programs and checks that Python has the needed packages, before the first
+// part.
 func (r *runner) prepare() error {
 	if r.group == &report.Server {
 		return r.prepareServer()
@@ -369,7 +368,7 @@ func (r *runner) measure() error {
 	fmt.Printf("%.0f seconds. Written: %s", result.Seconds, relative(path))
 	if !result.Partial {
 		write := r.render
-		if r.quick { // its folder has other things than results
+		if r.quick { // its folder has other files than results
 			write = func() error { return r.write(&result) }
 		}
 		if err := write(); err != nil {
@@ -378,7 +377,7 @@ func (r *runner) measure() error {
 		fmt.Printf(", its page and README.md beside it.\n")
 		return nil
 	}
-	fmt.Printf(". Pages and README.md are made by runs of all parts with -peers only.\n")
+	fmt.Printf(". Only runs of all parts with -peers make pages and README.md.\n")
 	return nil
 }
 
@@ -403,7 +402,7 @@ func relative(path string) string {
 	return path
 }
 
-// summary shows every requirement on a line.
+// summary shows each requirement on a line.
 func summary(result *report.Result) string {
 	var b strings.Builder
 	for _, v := range result.Verdicts {

@@ -16,10 +16,10 @@ import (
 	"github.com/stocached/stocached/bench/report"
 )
 
-// part is what is run, and kept, as a whole.
+// part is the unit that is run and kept.
 type part struct {
 	name, what string
-	python     bool // needs it
+	python     bool // it needs Python
 	run        func(r *runner, emit func(report.Measurement)) error
 }
 
@@ -67,12 +67,12 @@ func (r *runner) part(p *part) ([]report.Measurement, error) {
 	return all, os.WriteFile(kept, text, 0o644)
 }
 
-// run runs a measuring program and hands on what it prints.
+// run runs a measuring program and passes on its measurements.
 func (r *runner) run(emit func(report.Measurement), name string, arguments ...string) error {
 	c := exec.Command(name, arguments...)
 	c.Dir = r.root
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var errorText bytes.Buffer // shown if it fails
+	var errorText bytes.Buffer // shown if the program fails
 	c.Stderr = &errorText
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *runner) batches(emit func(report.Measurement)) error {
 	return measure.SleepingLoads(r.quick, r.runs, emit)
 }
 
-// pythonRun runs some of bench/python.
+// pythonRun runs some parts of bench/python.
 func (r *runner) pythonRun(emit func(report.Measurement), only, huge string) error {
 	arguments := []string{"bench/python", "run", "--runs", strconv.Itoa(r.runs), "--folder", r.dir,
 		"--loops", r.loops(), "--huge", huge, "--only", only}
@@ -227,7 +227,7 @@ func (r *runner) hits(emit func(report.Measurement)) error {
 	return nil
 }
 
-// worker is this program as a worker.
+// worker returns the command of this program as a worker.
 func (r *runner) worker() []string {
 	self, err := os.Executable()
 	if err != nil {

@@ -33,7 +33,7 @@ func (r *runner) prepareServer() error {
 	return nil
 }
 
-// inBox runs cases with a box whose data is removed afterwards.
+// inBox runs cases with a box, and removes its data afterwards.
 func (r *runner) inBox(cases func(b *measure.Box) error) error {
 	data, err := os.MkdirTemp(r.state, "data-")
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *runner) inBox(cases func(b *measure.Box) error) error {
 	return cases(&measure.Box{Program: r.stocached, Dir: r.dir, Data: &measure.Data{Dir: data}})
 }
 
-// records returns a dataset, or a part of it in a quick run.
+// records returns a dataset; in a quick run a part of it.
 func (r *runner) records(samples, bytes int) measure.Records {
 	if r.quick {
 		samples = min(samples, 192)

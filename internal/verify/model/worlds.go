@@ -1,8 +1,8 @@
 package model
 
 // Worlds are the configurations whose schedules are replayed on the real code. Two threads share a
-// handle only for sets: how a handle keeps its own threads from clearing or recovering at the same
-// time is its business, and not the protocol's.
+// handle only for sets. The protocol does not say how a handle keeps its own threads from clearing
+// or recovering at the same time.
 func Worlds() []Config {
 	return []Config{
 		{Name: "fill", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 2,

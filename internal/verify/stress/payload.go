@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// HeaderBytes is the least a payload has.
+// HeaderBytes is the least size of a payload.
 const HeaderBytes = 32
 
-// Fill writes the payload of a sample into p, which has its length.
+// Fill writes the payload of a sample into p. The length of p is the length of the sample.
 func Fill(p []byte, sample, sequence, writer uint64) {
 	le := binary.LittleEndian
 	le.PutUint64(p, sample)
@@ -29,7 +29,7 @@ func Fill(p []byte, sample, sequence, writer uint64) {
 	}
 }
 
-// Verify says what is wrong with the payload of a sample; nil if every byte of it is right.
+// Verify returns what is wrong with the payload of a sample; nil if every byte is right.
 func Verify(p []byte, sample uint64) error {
 	if len(p) < HeaderBytes {
 		return fmt.Errorf("sample %d has %d bytes, fewer than %d", sample, len(p), HeaderBytes)

@@ -20,7 +20,7 @@ const (
 // errTorn marks a sample that does not verify.
 var errTorn = errors.New("TORN")
 
-// Work is a worker. It returns its exit status, after writing the line that goes with it to stderr.
+// Work is a worker. It returns its exit status, and writes the line of that status to stderr.
 func Work(path string, samples int, lasts time.Duration, seed uint64) int {
 	err := work(path, samples, lasts, seed)
 	switch {
@@ -66,7 +66,7 @@ type worker struct {
 	sequence    uint64
 }
 
-// turn does one thing.
+// turn does one operation.
 func (w *worker) turn(i, samples int) error {
 	switch k := w.rng.IntN(16); {
 	case k < 9:
@@ -143,7 +143,7 @@ func (w *worker) pieces(i int) error {
 			end = len(p)
 		}
 		if _, err := claim.WriteAt(p[at:end], int64(at)); errors.Is(err, shm.ErrFull) {
-			return nil // which aborted it
+			return nil // WriteAt has aborted the claim
 		} else if err != nil {
 			return err
 		}

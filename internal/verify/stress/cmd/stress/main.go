@@ -1,5 +1,5 @@
-// Command stress kills processes at random while they use one cache, and checks what is left; or
-// has many fill caches that are larger than their memory. Package stress describes it.
+// Command stress kills processes at random while they use one cache, and then checks the cache. Or
+// it runs many workers that fill caches larger than their memory. Package stress describes it.
 //
 //	stress drive [-kills n] [-seconds n] [-seed n] [-c command] [-python command]
 //	stress memory [-limits MiB,...] [-rounds n] [-seed n] [-c command] [-python command]
@@ -48,7 +48,7 @@ func work(args []string) int {
 func drive(args []string) int {
 	flags := flag.NewFlagSet("drive", flag.ExitOnError)
 	kills := flags.Int("kills", 2000, "SIGKILLs in all")
-	seconds := flags.Int("seconds", 240, "give up after so many")
+	seconds := flags.Int("seconds", 240, "give up after this number of seconds")
 	given := addWorkers(flags)
 	flags.Parse(args)
 	workers, err := given.workers(6)
@@ -75,7 +75,7 @@ func drive(args []string) int {
 	return failed
 }
 
-// memory has 16 workers fill caches in cgroups of several sizes.
+// memory runs 16 workers that fill caches in cgroups of several sizes.
 func memory(args []string) int {
 	flags := flag.NewFlagSet("memory", flag.ExitOnError)
 	limits := flags.String("limits", "256,512", "of the cgroups, in MiB")
@@ -90,7 +90,7 @@ func memory(args []string) int {
 	for _, text := range strings.Split(*limits, ",") {
 		mebibytes, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "-limits: %q is no number of MiB\n", text)
+			fmt.Fprintf(os.Stderr, "-limits: %q is not a number of MiB\n", text)
 			return 2
 		}
 		m := stress.Memory{Limit: mebibytes << 20, Rounds: *rounds, Seed: *given.seed, Workers: workers}
@@ -109,7 +109,7 @@ func memory(args []string) int {
 	return 0
 }
 
-// given is what both kinds of stress are told.
+// given are the flags of both kinds of stress.
 type given struct {
 	seed      *uint64
 	c, python *string
@@ -123,7 +123,7 @@ func addWorkers(flags *flag.FlagSet) given {
 	}
 }
 
-// workers returns n workers, in all languages in turn.
+// workers returns n workers, with languages in turn.
 func (g given) workers(n int) ([]stress.Worker, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -132,7 +132,7 @@ func (g given) workers(n int) ([]stress.Worker, error) {
 	languages := []stress.Worker{{Language: "Go", Command: []string{self, "work"}}}
 	for _, other := range []struct{ language, command string }{{"C", *g.c}, {"Python", *g.python}} {
 		if other.command == "" {
-			fmt.Printf("no worker in %s was given: others take its place\n", other.language)
+			fmt.Printf("no worker in %s was given: others replace it\n", other.language)
 			continue
 		}
 		languages = append(languages, stress.Worker{Language: other.language, Command: strings.Fields(other.command),
